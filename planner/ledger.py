@@ -1,0 +1,173 @@
+"""Named leaves that add up, formulas that know their own source, and the recorder behind `--explain`.
+
+A ledger is a plain dict from a path-like name ("parameters/attention/qkv") to a number or an array of one number per layout.
+A formula is a pure function marked with `@formula`; while `recording()` is on, each call leaves a `Call` with numbers in and out.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import numpy as np
+
+Array = Any  # float64 scalar or array of one value per layout; broadcasting applies throughout
+Ledger = dict[str, Array]
+
+Kind = Literal["measured", "vendor", "assumed"]
+
+
+class Sourced(float):
+    """A float that remembers where it was read. Arithmetic yields plain floats: provenance belongs to inputs only."""
+
+    __slots__ = ("date", "kind", "source", "unit")
+
+    unit: str
+    kind: Kind
+    source: str
+    date: str
+
+    def __new__(cls, value: float, unit: str = "1", kind: Kind = "assumed", source: str = "", date: str = "") -> Sourced:
+        self = super().__new__(cls, value)
+        self.unit, self.kind, self.source, self.date = unit, kind, source, date
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Sourced, (float(self), self.unit, self.kind, self.source, self.date))
+
+
+def total(ledger: Mapping[str, Array]) -> Array:
+    """Sum of all leaves (0.0 for an empty ledger)."""
+    value: Array = 0.0
+    for leaf in ledger.values():
+        value = value + leaf
+    return value
+
+
+def under(prefix: str, ledger: Mapping[str, Array]) -> Ledger:
+    """The same leaves, one level deeper: under("layer", {"qkv": 1}) -> {"layer/qkv": 1}."""
+    return {f"{prefix}/{name}": leaf for name, leaf in ledger.items()}
+
+
+def merge(*ledgers: Mapping[str, Array]) -> Ledger:
+    """Add ledgers leaf by leaf."""
+    out: Ledger = {}
+    for ledger in ledgers:
+        for name, leaf in ledger.items():
+            out[name] = out[name] + leaf if name in out else leaf
+    return out
+
+
+def scale(ledger: Mapping[str, Array], factor: Array) -> Ledger:
+    """Multiply every leaf."""
+    return {name: leaf * factor for name, leaf in ledger.items()}
+
+
+def group(ledger: Mapping[str, Array], depth: int = 1) -> Ledger:
+    """Sum leaves that share their first `depth` path parts."""
+    out: Ledger = {}
+    for name, leaf in ledger.items():
+        key = "/".join(name.split("/")[:depth])
+        out[key] = out[key] + leaf if key in out else leaf
+    return out
+
+
+def take(ledger: Mapping[str, Array], rows: Array) -> Ledger:
+    """Select rows of every leaf that has rows."""
+    return {name: leaf[rows] if np.ndim(leaf) else leaf for name, leaf in ledger.items()}
+
+
+# ---------------------------------------------------------------------------------------------------- formulas
+
+
+@dataclass(frozen=True)
+class Formula:
+    """What a formula says of itself; `docs/formulas.md` is written from these."""
+
+    name: str
+    module: str
+    unit: str
+    equation: str
+    source: str
+    doc: str
+
+
+FORMULAS: dict[str, Formula] = {}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass
+class Call:
+    """One recorded evaluation of a formula."""
+
+    formula: Formula
+    inputs: dict[str, Any]
+    output: Any = None
+    calls: list[Call] = field(default_factory=list)
+
+
+# one stack per thread and task, so that a web request that explains does not record its neighbours
+_recorder: ContextVar[list[Call] | None] = ContextVar("recorder", default=None)
+
+
+def formula(unit: str, equation: str, source: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Mark a pure function as a formula with its unit, equation and source."""
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        module = function.__module__.removeprefix("planner.")
+        what = Formula(function.__name__, module, unit, equation, source, inspect.cleandoc(function.__doc__ or ""))
+        FORMULAS[f"{module}.{function.__name__}"] = what
+        names = list(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            stack = _recorder.get()
+            if stack is None:
+                return function(*args, **kwargs)
+            inputs = {**dict(zip(names, args, strict=False)), **kwargs}
+            record = Call(what, inputs)
+            stack[-1].calls.append(record)
+            stack.append(record)
+            try:
+                record.output = function(*args, **kwargs)
+            finally:
+                stack.pop()
+            return record.output
+
+        return call
+
+    return wrap
+
+
+@contextmanager
+def recording(title: str = "estimate") -> Iterator[Call]:
+    """Record every formula called inside the block as a tree of `Call`s."""
+    root = Call(Formula(title, "", "", "", "", ""), {})
+    token = _recorder.set([root])
+    try:
+        yield root
+    finally:
+        _recorder.reset(token)
+
+
+@contextmanager
+def section(title: str) -> Iterator[None]:
+    """Name a group of calls in the recorded tree; costs nothing when nothing is recorded."""
+    stack = _recorder.get()
+    if stack is None:
+        yield
+        return
+    record = Call(Formula(title, "", "", "", "", ""), {})
+    stack[-1].calls.append(record)
+    stack.append(record)
+    try:
+        yield
+    finally:
+        stack.pop()

@@ -1,0 +1,90 @@
+"""What every spec shares: frozen, strict, unknown keys rejected, and numbers that carry their source."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from planner.ledger import Sourced
+from planner.units import UnitError, parse
+
+
+class PlanError(ValueError):
+    """A request that cannot be answered: names the field, the value and the remedy."""
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        self.field, self.value, self.remedy = field, value, remedy
+        shown = repr(value)
+        super().__init__(f"{field}: {shown if len(shown) <= 80 else shown[:77] + '...'} - {remedy}")
+
+
+class Spec(BaseModel):
+    """Base of all specs."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True, protected_namespaces=()
+    )
+
+
+# TOML and JSON give lists; a frozen spec keeps tuples
+Names = Annotated[tuple[str, ...], Field(strict=False)]
+
+_KINDS = ("measured", "vendor", "assumed")
+
+
+class Quantity:
+    """Annotation of a number with a unit: `Annotated[Sourced, Quantity("B/s")]`.
+
+    Accepts "2039 GB/s", a bare number in base units, or a table {value, source, date, kind}. A number given without a table
+    counts as assumed, with its file as the only source. Negative and non-finite numbers are refused.
+    """
+
+    def __init__(self, unit: str, *, minimum: float = 0.0, exclusive: bool = True, maximum: float = math.inf) -> None:
+        self.unit, self.minimum, self.exclusive, self.maximum = unit, minimum, exclusive, maximum
+
+    def read(self, given: Any) -> Sourced:
+        if isinstance(given, Sourced):
+            return given
+        kind, source, date, value = "assumed", "given without a source", "", given
+        if isinstance(given, dict):
+            unknown = set(given) - {"value", "source", "date", "kind"}
+            if unknown:
+                raise ValueError(f"unknown key {sorted(unknown)[0]!r}; a number takes value, source, date and kind")
+            if "value" not in given:
+                raise ValueError("a table for a number needs the key 'value'")
+            value = given["value"]
+            kind, source, date = given.get("kind", "assumed"), given.get("source", ""), str(given.get("date", ""))
+            if kind not in _KINDS:
+                raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(_KINDS)}")
+            if not isinstance(source, str) or not source:
+                raise ValueError("a table for a number needs a 'source'")
+        try:
+            number = parse(value, self.unit)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+        low = number <= self.minimum if self.exclusive else number < self.minimum
+        if low or number > self.maximum:
+            bound = f"more than {self.minimum:g}" if self.exclusive else f"at least {self.minimum:g}"
+            top = "" if math.isinf(self.maximum) else f" and at most {self.maximum:g}"
+            raise ValueError(f"{value!r} is out of range: {self.unit} must be {bound}{top}")
+        return Sourced(number, self.unit, kind, source, date)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read, serialization=core_schema.plain_serializer_function_ser_schema(float)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "number", "description": f"in {self.unit}"}
+
+
+Fraction = Annotated[Sourced, Quantity("1", minimum=0.0, exclusive=False)]
+Bytes = Annotated[Sourced, Quantity("B")]
+BytesPerSecond = Annotated[Sourced, Quantity("B/s")]
+FlopPerSecond = Annotated[Sourced, Quantity("FLOP/s")]
+Seconds = Annotated[Sourced, Quantity("s", exclusive=False)]
+Watts = Annotated[Sourced, Quantity("W")]
+Number = Annotated[Sourced, Quantity("1", exclusive=False)]

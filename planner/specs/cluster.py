@@ -1,0 +1,63 @@
+"""Where it runs: how many GPUs, how they are wired into nodes, and what an hour costs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from planner.ledger import Sourced
+from planner.specs.base import Bytes, BytesPerSecond, Names, Quantity, Spec
+from planner.specs.hardware import GpuSpec, Id, LinkSpec
+
+MAX_GPUS = 1_000_000
+
+
+class ClusterTemplate(Spec):
+    """A kind of node that can be rented or bought, from hardware_profiles/clusters/*.toml."""
+
+    id: Id
+    title: str
+    aliases: Names = ()
+    source: str
+    gpu: Id
+    gpus_per_node: int = Field(ge=1, le=1024)
+    intra_node: Id
+    inter_node: Id
+    nics_per_node: int = Field(ge=1, le=256)
+    nic_bandwidth: BytesPerSecond
+    nvlink_domain: int | None = Field(default=None, ge=1)
+    host_memory: Bytes | None = None
+    host_link: Id = "pcie4"
+    usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
+
+
+class ClusterSpec(Spec):
+    """A concrete cluster: every choice made."""
+
+    title: str
+    gpu: GpuSpec
+    gpus: int = Field(ge=1, le=MAX_GPUS)
+    gpus_per_node: int = Field(ge=1, le=1024)
+    intra_node: LinkSpec
+    inter_node: LinkSpec
+    nics_per_node: int = Field(ge=1, le=256)
+    nic_bandwidth: BytesPerSecond
+    nvlink_domain: int = Field(ge=1)
+    host_link: LinkSpec
+    host_memory: Bytes | None = None
+    usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
+
+    @model_validator(mode="after")
+    def _whole_nodes(self) -> Self:
+        if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
+            raise ValueError(
+                f"gpus {self.gpus} is no multiple of gpus_per_node {self.gpus_per_node}; plan whole nodes "
+                f"({self.gpus // self.gpus_per_node * self.gpus_per_node} or "
+                f"{-(-self.gpus // self.gpus_per_node) * self.gpus_per_node}) or set --gpus-per-node"
+            )
+        return self
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.gpus // self.gpus_per_node)

@@ -1,0 +1,133 @@
+"""What it runs on: GPUs and links, every number with unit, source, date and kind (vendor, measured, assumed)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.ledger import Sourced
+from planner.specs.base import Bytes, BytesPerSecond, FlopPerSecond, Fraction, Names, Number, Quantity, Seconds, Spec, Watts
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8")
+
+Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
+Efficiency = Annotated[Sourced, Quantity("1", maximum=1.5)]
+
+
+class DenseRates(Spec):
+    """Dense matrix rates with fp32 accumulation, the ones training uses. A missing precision is not supported."""
+
+    fp32: FlopPerSecond
+    tf32: FlopPerSecond | None = None
+    fp16: FlopPerSecond | None = None
+    bf16: FlopPerSecond | None = None
+    fp8: FlopPerSecond | None = None
+
+
+class Fp16AccumulateRates(Spec):
+    """Rates with fp16 accumulation, quoted by vendors for GeForce cards; inference may use them, training does not."""
+
+    fp16: FlopPerSecond | None = None
+    fp8: FlopPerSecond | None = None
+
+
+class KernelCurve(Spec):
+    """How fast kernels really run on this GPU; the parameters of formulas.kernels.
+
+    gemm_efficiency: share of the dense rate inside a full wave of the largest tile.
+    gemm_tile_exponent: loss of smaller tiles, rate ~ (tile area / 32768) ** exponent.
+    gemm_tile_overhead: prologue and epilogue of one tile.
+    gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap perfectly.
+    gemm_launch: fixed time of one GEMM kernel on the GPU.
+    kernel_gap: idle time between dependent kernels.
+    memory_frac: share of memory bandwidth that a GEMM bound by memory reaches.
+    attention_forward, attention_backward: share of the dense rate reached by flash attention on causal FLOP.
+    sustained_clock: tensor clock under a training load over the clock of the kernel tables (power limit).
+    """
+
+    gemm_efficiency: Efficiency
+    gemm_tile_exponent: Number
+    gemm_tile_overhead: Seconds
+    gemm_wave_softness: Fraction
+    gemm_launch: Seconds
+    kernel_gap: Seconds
+    memory_frac: Efficiency
+    attention_forward: Efficiency
+    attention_backward: Efficiency
+    sustained_clock: Efficiency
+
+
+class TypicalNode(Spec):
+    """The server this GPU is usually found in; used when the request says nothing else."""
+
+    gpus_per_node: int = Field(ge=1, le=1024)
+    intra_node: Id
+    inter_node: Id
+    nics_per_node: int = Field(ge=1, le=256)
+    nic_bandwidth: BytesPerSecond  # one direction, per NIC
+    nvlink_domain: int | None = Field(default=None, ge=1)  # GPUs in one switched domain, when larger than the node
+    host_memory: Bytes | None = None
+    host_link: Id = "pcie4"
+
+
+class GpuSpec(Spec):
+    """One exact GPU variant."""
+
+    id: Id
+    title: str
+    aliases: Names = ()
+    vendor: Literal["nvidia", "amd", "google", "other"] = "nvidia"
+    architecture: str
+    memory: Bytes  # as sold
+    usable_memory: Bytes  # what the driver lets a framework allocate (torch total_memory)
+    memory_bandwidth: BytesPerSecond
+    compute_units: int = Field(ge=1, le=100_000)  # streaming multiprocessors or compute units
+    power: Watts
+    dense: DenseRates
+    dense_fp16_accumulate: Fp16AccumulateRates | None = None
+    links: dict[str, BytesPerSecond] = {}  # one-way bandwidth per GPU over a link, where it differs from the link's own
+    kernels: KernelCurve
+    context_memory: Bytes  # CUDA/HIP context and library workspaces, outside the framework's allocator
+    node: TypicalNode
+
+    def rate(self, precision: str) -> Sourced | None:
+        """Dense rate with fp32 accumulation, None where the hardware lacks the precision."""
+        value: Sourced | None = getattr(self.dense, precision)
+        return value
+
+
+class LinkSpec(Spec):
+    """A link between GPUs of one node, or a fabric between nodes.
+
+    Inside a node the time of a collective is  latency * ranks + volume / (bandwidth * frac) + ramp * sqrt(bytes);
+    between nodes a ring takes  (ranks - 1) * latency  per pass and moves volume / (nics * bandwidth * frac).
+    """
+
+    id: Id
+    title: str
+    aliases: Names = ()
+    scope: Literal["intra_node", "inter_node"]
+    bandwidth: BytesPerSecond  # one direction; per GPU inside a node, per NIC between nodes
+    latency: Seconds
+    ramp: Annotated[Sourced, Quantity("1", exclusive=False)]  # s per sqrt(B), protocol changes at middle sizes
+    all_reduce_frac: Efficiency
+    all_gather_frac: Efficiency
+    reduce_scatter_frac: Efficiency
+    send_recv_frac: Efficiency
+    two_rank_frac: Efficiency | None = None  # share of the above that two ranks reach (fewer paths)
+    switch_all_reduce_frac: Efficiency | None = None  # in-switch reduction (NVLS), over the wire rate
+    switch_minimum_ranks: int | None = Field(default=None, ge=2)
+    peer_to_peer: bool = True  # False: copies pass through host memory
+    shared_host: bool = False  # PCIe: all ranks share the host's bridges
+
+
+class PriceSpec(Spec):
+    """A dated price of one GPU for one hour."""
+
+    gpu: Id
+    usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")]
+    market: str
+    source: str
+    date: str

@@ -1,0 +1,106 @@
+"""What is trained: the shape of a decoder-only transformer, as the counts and kernels see it."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from planner.specs.base import Names, Spec
+
+Width = Field(ge=1, le=10_000_000)
+
+
+class LatentAttention(Spec):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank queries, keys and values."""
+
+    query_rank: int | None = Field(default=None, ge=1, le=10_000_000)  # None: queries are projected directly
+    kv_rank: int = Width
+    nope_head_dim: int = Width  # query/key width without rotation, per head
+    rope_head_dim: int = Width  # rotated width, shared by all heads on the key side
+    value_head_dim: int = Width
+
+
+class Experts(Spec):
+    """The mixture-of-experts part of a model."""
+
+    experts: int = Field(ge=2, le=100_000)
+    experts_per_token: int = Field(ge=1, le=100_000)
+    ffn_hidden: int = Width  # width of one routed expert
+    shared_ffn_hidden: int = Field(default=0, ge=0, le=10_000_000)  # total width of the shared experts
+    shared_gate: bool = False  # a learned sigmoid gate on the shared expert (Qwen2-MoE)
+    dense_layers: int = Field(default=0, ge=0)  # the first layers with a dense MLP
+    every: int = Field(default=1, ge=1)  # 1: each later layer has experts; 2: every second one
+    group_limit: int | None = Field(default=None, ge=1)  # nodes (groups) a token may reach, DeepSeek-V2/V3
+
+
+class ModelSpec(Spec):
+    """A decoder-only transformer. Widths are counts of elements; all layers share one attention shape."""
+
+    name: str = Field(min_length=1, max_length=200)
+    title: str = ""
+    aliases: Names = ()
+    source: str = ""
+
+    layers: int = Field(ge=1, le=100_000)
+    hidden: int = Width
+    heads: int = Field(ge=1, le=100_000)
+    kv_heads: int = Field(ge=1, le=100_000)
+    head_dim: int = Width
+    ffn_hidden: int = Width  # width of the dense MLP (of the dense layers, if there are experts)
+    vocab: int = Width
+    max_positions: int = Field(default=2048, ge=1)
+
+    mlp: Literal["plain", "gated"] = "gated"
+    activation: Literal["gelu", "silu", "relu", "relu2"] = "silu"
+    norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
+    norm_bias: bool = False
+    norms_per_layer: int = Field(default=2, ge=1, le=4)  # 1: shared by a parallel block; 4: Gemma 2
+    qk_norm: Literal["none", "per_head", "full"] = "none"  # one weight per head dimension, or per projected width
+    embedding_norm: bool = False
+    final_norm: bool = True
+    parallel_block: bool = False  # attention and MLP read the same input
+
+    positions: Literal["learned", "rotary", "alibi", "none"] = "rotary"
+    position_rows: int | None = Field(default=None, ge=1)  # rows of a learned table, when not max_positions (OPT: +2)
+    tied_embeddings: bool = False
+    bias_qkv: bool = False
+    bias_attention_out: bool = False
+    bias_mlp: bool = False
+    bias_head: bool = False
+    dropout: bool = False  # whether the published recipe trains with dropout
+
+    attention_window: int | None = Field(default=None, ge=1)  # sliding window in tokens
+    window_every: int = Field(default=1, ge=1)  # 2: every second layer is windowed (Gemma 2)
+    vocab_multiple: int = Field(default=1, ge=1, le=1_000_000)  # the model's own padding of the vocabulary
+
+    latent: LatentAttention | None = None
+    moe: Experts | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        if self.moe and self.moe.experts_per_token > self.moe.experts:
+            raise ValueError(f"experts_per_token {self.moe.experts_per_token} exceeds experts {self.moe.experts}")
+        if self.moe and self.moe.dense_layers > self.layers:
+            raise ValueError(f"dense_layers {self.moe.dense_layers} exceeds layers {self.layers}")
+        return self
+
+    @property
+    def moe_layers(self) -> int:
+        """Number of layers with experts."""
+        if self.moe is None:
+            return 0
+        after = self.layers - self.moe.dense_layers
+        return -(-after // self.moe.every) if self.moe.every > 1 else after
+
+    @property
+    def dense_layers(self) -> int:
+        """Number of layers with a dense MLP."""
+        return self.layers - self.moe_layers
+
+    @property
+    def padded_vocab(self) -> int:
+        """Vocabulary after the model's own padding."""
+        return -(-self.vocab // self.vocab_multiple) * self.vocab_multiple
