@@ -144,8 +144,14 @@ def load(kind: str, spec: type[S], name: str) -> S:
     if is_path(name):
         path = Path(name).expanduser()
         return build(spec, read_toml(path, field), field, str(path))
+    return _shipped(kind, spec, name)
+
+
+@cache
+def _shipped(kind: str, spec: type[S], name: str) -> S:
+    """Shipped profiles do not change while the program runs."""
     path = find(kind, name)
-    return build(spec, tomllib.loads(path.read_text(encoding="utf-8")), field, path.stem)
+    return build(spec, tomllib.loads(path.read_text(encoding="utf-8")), _FLAG[kind], path.stem)
 
 
 def load_all(kind: str, spec: type[S]) -> list[S]:

@@ -1,7 +1,8 @@
 """Parameter counts, leaf by leaf.
 
 Each leaf says where it lives (`place`) and how it is divided (`shard`), so memory, FLOP and traffic all start here.
-Counts are exact integers. Symbols: h hidden, a heads, k key/value heads, d head width, f MLP width, V vocabulary, E experts.
+Counts are exact integers.
+Symbols: h hidden, a heads, k key/value heads, d head width, f MLP width, V vocabulary, E experts.
 """
 
 from __future__ import annotations
@@ -90,7 +91,13 @@ def parameter_leaves(model: ModelSpec) -> list[Leaf]:
         share = (moe.experts_per_token, moe.experts)
         add("moe/router", h * moe.experts, "moe_layer", "replicated")
         add("moe/experts", moe.experts * matrices * h * moe.ffn_hidden, "moe_layer", "expert", active=share)
+        bias_in, bias_out = (matrices - 1) * model.bias_mlp, h * model.bias_mlp
+        biases = moe.experts * (bias_in * moe.ffn_hidden + bias_out)
+        add("moe/experts_bias", biases, "moe_layer", "expert", matmul=False, active=share)
         add("moe/shared", matrices * h * moe.shared_ffn_hidden, "moe_layer")
+        if moe.shared_ffn_hidden:
+            add("moe/shared_bias_in", bias_in * moe.shared_ffn_hidden, "moe_layer", matmul=False)
+            add("moe/shared_bias_out", bias_out, "moe_layer", "replicated", False)
         add("moe/shared_gate", h * moe.shared_gate, "moe_layer", "replicated")
 
     if model.final_norm:

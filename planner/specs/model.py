@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from planner.specs.base import Names, Spec
 
 Width = Field(ge=1, le=10_000_000)
+MAX_POSITIONS = 1_000_000_000
 
 
 class LatentAttention(Spec):
@@ -29,9 +30,9 @@ class Experts(Spec):
     ffn_hidden: int = Width  # width of one routed expert
     shared_ffn_hidden: int = Field(default=0, ge=0, le=10_000_000)  # total width of the shared experts
     shared_gate: bool = False  # a learned sigmoid gate on the shared expert (Qwen2-MoE)
-    dense_layers: int = Field(default=0, ge=0)  # the first layers with a dense MLP
-    every: int = Field(default=1, ge=1)  # 1: each later layer has experts; 2: every second one
-    group_limit: int | None = Field(default=None, ge=1)  # nodes (groups) a token may reach, DeepSeek-V2/V3
+    dense_layers: int = Field(default=0, ge=0, le=100_000)  # the first layers with a dense MLP
+    every: int = Field(default=1, ge=1, le=100_000)  # 1: each later layer has experts; 2: every second one
+    group_limit: int | None = Field(default=None, ge=1, le=100_000)  # nodes (groups) a token may reach, DeepSeek-V2/V3
 
 
 class ModelSpec(Spec):
@@ -49,7 +50,7 @@ class ModelSpec(Spec):
     head_dim: int = Width
     ffn_hidden: int = Width  # width of the dense MLP (of the dense layers, if there are experts)
     vocab: int = Width
-    max_positions: int = Field(default=2048, ge=1)
+    max_positions: int = Field(default=2048, ge=1, le=MAX_POSITIONS)  # tokens of context in training, before extension
 
     mlp: Literal["plain", "gated"] = "gated"
     activation: Literal["gelu", "silu", "relu", "relu2"] = "silu"
@@ -62,7 +63,9 @@ class ModelSpec(Spec):
     parallel_block: bool = False  # attention and MLP read the same input
 
     positions: Literal["learned", "rotary", "alibi", "none"] = "rotary"
-    position_rows: int | None = Field(default=None, ge=1)  # rows of a learned table, when not max_positions (OPT: +2)
+    position_rows: int | None = Field(
+        default=None, ge=1, le=MAX_POSITIONS
+    )  # rows of a learned table, when not max_positions (OPT: +2)
     tied_embeddings: bool = False
     bias_qkv: bool = False
     bias_attention_out: bool = False
@@ -70,8 +73,8 @@ class ModelSpec(Spec):
     bias_head: bool = False
     dropout: bool = False  # whether the published recipe trains with dropout
 
-    attention_window: int | None = Field(default=None, ge=1)  # sliding window in tokens
-    window_every: int = Field(default=1, ge=1)  # 2: every second layer is windowed (Gemma 2)
+    attention_window: int | None = Field(default=None, ge=1, le=MAX_POSITIONS)  # sliding window in tokens
+    window_every: int = Field(default=1, ge=1, le=100_000)  # 2: every second layer is windowed (Gemma 2)
     vocab_multiple: int = Field(default=1, ge=1, le=1_000_000)  # the model's own padding of the vocabulary
 
     latent: LatentAttention | None = None
@@ -85,6 +88,8 @@ class ModelSpec(Spec):
             raise ValueError(f"experts_per_token {self.moe.experts_per_token} exceeds experts {self.moe.experts}")
         if self.moe and self.moe.dense_layers > self.layers:
             raise ValueError(f"dense_layers {self.moe.dense_layers} exceeds layers {self.layers}")
+        if self.latent and (self.bias_qkv or self.qk_norm != "none"):
+            raise ValueError("latent attention has no bias_qkv and no qk_norm; leave them out")
         return self
 
     @property

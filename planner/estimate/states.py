@@ -1,0 +1,62 @@
+"""Parameters that one rank holds before data parallelism shards them, by layer and by pipeline stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate.layer import padded_vocab
+from planner.estimate.table import Table
+from planner.formulas.params import parameter_leaves
+from planner.ledger import Array, Ledger, total
+from planner.specs.plan import Plan
+
+
+@dataclass(frozen=True)
+class RankParameters:
+    """Elements per rank. `layer` is the mean over dense and expert layers, experts apart (they have their own replicas)."""
+
+    layer: Ledger  # everything but routed experts, by tensor
+    experts: Array  # routed experts of one mean layer
+    first: Ledger  # embedding, on the first stage
+    last: Ledger  # final norm and head, on the last stage; a tied head is a copy when there is more than one stage
+
+    def per_layer(self) -> Array:
+        return total(self.layer) + self.experts
+
+    def shared(self, layers: Array, with_first: Array, with_last: Array) -> Array:
+        """Elements without experts of a stage with so many layers, 1 or 0 for what else it holds."""
+        return layers * total(self.layer) + with_first * total(self.first) + with_last * total(self.last)
+
+
+def rank_parameters(plan: Plan, c: Table) -> RankParameters:
+    """Divide every tensor of the model by what divides it: tensor parallel, expert x tensor parallel, or nothing."""
+    model, tp, ep, pp = plan.model, c["tp"], c["ep"], c["pp"]
+    layer: Ledger = {}
+    first: Ledger = {}
+    last: Ledger = {}
+    experts: Array = np.zeros_like(tp)
+    vocab = padded_vocab(plan, tp)
+    for leaf in parameter_leaves(model):
+        count = float(leaf.count)
+        share = leaf.occurrences(model) / model.layers
+        if leaf.name in ("embedding/word", "head/logits"):
+            local = vocab * model.hidden / tp
+        elif leaf.name == "attention/qkv":  # with fewer key/value heads than ranks, each rank keeps a copy of one
+            local = model.hidden * (model.heads + 2 * np.maximum(model.kv_heads, tp)) * model.head_dim / tp
+        elif leaf.shard == "replicated":
+            local = count + 0 * tp
+        else:
+            local = count / tp
+        if leaf.place == "first":
+            first[leaf.name] = local
+        elif leaf.place == "last":
+            last[leaf.name] = local
+        elif leaf.shard == "expert":
+            experts = experts + share * local / ep
+        else:
+            layer[leaf.name] = share * local
+    if model.tied_embeddings:
+        last["head/logits"] = np.where(pp > 1, vocab * model.hidden / tp, 0.0)
+    return RankParameters(layer, experts, first, last)

@@ -1,0 +1,241 @@
+"""Time of one optimizer step for every row of a table of layouts: components that add up, and what ran hidden beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner import schedules
+from planner.estimate import communicate, sync
+from planner.estimate.communicate import Group, Traffic, place
+from planner.estimate.layer import KEY, Collective, LayerCost, layer_cost
+from planner.estimate.machine import Machine, machine
+from planner.estimate.states import RankParameters, rank_parameters
+from planner.estimate.table import Table, unique_rows
+from planner.formulas import data_parallel, overlap, pipeline
+from planner.ledger import Array, Ledger, section, total
+from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES
+from planner.specs.plan import Plan
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one optimizer step, one value per layout; `components` sum to `seconds`."""
+
+    seconds: Array
+    components: Ledger
+    hidden: Ledger
+    traffic: tuple[Traffic, ...]
+    stage_layers: Array  # layers of every stage but the last
+    last_layers: Array
+    repeated_flop: Array  # recomputed FLOP per GPU and step, full score matrix
+    detail: Ledger  # operators of the slowest stage over the step, by name
+
+
+def step_time(plan: Plan, table: Table, numbers: Machine | None = None) -> StepTime:
+    """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations."""
+    m = numbers or machine(plan)
+    if any(np.ndim(getattr(m, name)) for name in m.names()):  # every row has its own machine: nothing to share
+        return _compose(plan, m, table, layer_cost(plan, m, {name: table[name] for name in KEY}), None)
+    combos, back = unique_rows(table, KEY)
+    return _compose(plan, m, table, layer_cost(plan, m, combos), back)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One layer and micro-batch of every row: forward and backward with communication, launch and recompute."""
+
+    forward: Array
+    backward: Array
+    recompute: Array
+    contention: Array
+    repeated: Array  # share of forward that is computed twice
+    selective: Array
+
+
+def _spread(leaf: Array, back: Array | None, rows: int) -> Array:
+    """Values per distinct combination to values per row."""
+    if back is None or not np.ndim(leaf) or np.shape(leaf)[0] == 1 != len(back):
+        return leaf + np.zeros(rows)
+    return leaf[back]
+
+
+def _spread_all(unit: LayerCost, back: Array | None, rows: int) -> LayerCost:
+    def one(leaf: Array) -> Array:
+        return _spread(leaf, back, rows)
+
+    def many(ledger: Ledger) -> Ledger:
+        return {name: one(leaf) for name, leaf in ledger.items()}
+
+    def call(x: Collective) -> Collective:
+        return replace(
+            x, tensor_bytes=one(x.tensor_bytes), seconds=one(x.seconds), forward=one(x.forward), backward=one(x.backward),
+            hidden_backward=one(x.hidden_backward), placed=Group(one(x.placed.ranks), one(x.placed.ranks_per_node)),
+        )  # fmt: skip
+
+    return LayerCost(
+        forward=many(unit.forward), backward=many(unit.backward), attention_core=one(unit.attention_core),
+        kept_products=one(unit.kept_products), launch_forward=one(unit.launch_forward),
+        launch_backward=one(unit.launch_backward), collectives=tuple(call(x) for x in unit.collectives),
+        head=many(unit.head), forward_flop=one(unit.forward_flop), core_flop=one(unit.core_flop),
+    )  # fmt: skip
+
+
+def repeated_share(c: Table, layers: int) -> Array:
+    """Share of a stage's forward pass that recompute repeats: 1 for full and grouped, N of the stage's layers for block:N."""
+    kind = c["recompute"]
+    code = RECOMPUTE_KINDS.index
+    whole = (kind == code("full")) | (kind == code("group"))
+    block = np.minimum(c["recompute_size"] * c["pp"] / layers, 1.0)
+    return np.where(whole, 1.0, np.where(kind == code("block"), block, 0.0))
+
+
+def _one_layer(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> _Layer:
+    """Recompute repeats forward work inside backward, its collectives included (Korthikanti et al. 2022, section 5)."""
+    contention = m.slowdown * sum(x.hidden_backward * x.seconds for x in unit.collectives if x.component == "tensor_parallel")
+    forward = total(unit.forward) + sum(x.forward * x.seconds for x in unit.collectives) + unit.launch_forward
+    backward = total(unit.backward) + sum(x.backward * x.seconds for x in unit.collectives) + unit.launch_backward + contention
+    repeated = repeated_share(c, plan.model.layers)
+    selective = c["recompute"] == RECOMPUTE_KINDS.index("selective")
+    selected = unit.kept_products if plan.training.selective == "per_op" else unit.attention_core
+    recompute = repeated * forward + np.where(selective, selected, 0.0)
+    return _Layer(forward, backward + recompute, recompute, contention, repeated, selective)
+
+
+def _stage_layers(plan: Plan, c: Table, layer_s: Array, head_s: Array) -> tuple[Array, Array]:
+    """Layers of all stages but the last, and of the last."""
+    layers, pp = float(plan.model.layers), c["pp"]
+    even = layers / pp
+    whole = np.mod(layers, pp * c["vpp"]) == 0
+    if plan.stack.balance_head:
+        whole = whole & (pp <= 1)
+    balanced = pipeline.balanced_layers(layers, pp, layer_s, head_s)
+    most = np.where(whole, even, balanced)
+    return most, np.where(whole, even, layers - (pp - 1) * most)
+
+
+def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array) -> Traffic:
+    """Activations and their gradients between neighbouring stages."""
+    training, stack = plan.training, plan.stack
+    width = 4.0 if training.precision in ("fp32", "tf32") else 2.0
+    activation = width * c["micro_batch"] * training.seq_len / c["cp"] * plan.model.hidden
+    sequence = c["sequence_parallel"] > 0
+    split = sequence | stack.overlap.scatter_gather
+    message = activation / np.where(split, c["tp"], 1.0)
+    crossing = (c["tp"] * c["cp"] * c["dp"] * c["pp"] > plan.cluster.nvlink_domain) * 1.0
+    each = communicate.send_s(m, message, crossing)
+    gathered = communicate.all_gather_s(m, activation, place(c["tp"], np.ones_like(c["tp"]), plan.cluster.nvlink_domain))
+    each = each + np.where(split & ~sequence & (c["tp"] > 1), gathered, 0.0)
+    exposed_steady = np.where(stack.overlap.pipeline_send & (c["vpp"] > 1), 0.0, 1.0)
+    several = c["pp"] > 1
+    count = np.where(several, 2 * c["vpp"] * microbatches + 2 * (c["pp"] - 1), 0.0)
+    exposed = np.where(several, 2 * c["vpp"] * microbatches * exposed_steady + 2 * (c["pp"] - 1), 0.0)
+    return Traffic("send_recv", "pipeline", "activations", "pipeline_transfer", message, count, count * each, exposed * each,
+                   crossing)  # fmt: skip
+
+
+def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks: Array) -> Array:
+    """On the GPU, or with offload on the CPU of the node."""
+    owned = parameters / data_parallel.shard_count(c["zero"], 1.0, shard_ranks)
+    on_gpu = data_parallel.optimizer_step_s(
+        owned, m.optimizer_bytes, memory_bytes_per_s=m.memory_bandwidth, elementwise_frac=m.elementwise_frac
+    )
+    away = c["offload"] != OFFLOADS.index("none")
+    if not np.any(away):
+        return on_gpu
+    gpus_per_node = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
+    on_cpu = data_parallel.offloaded_step_s(
+        owned, owned * gpus_per_node, host_bytes_per_s=m.host_bandwidth, cpu_parameters_per_s=m.cpu_adam
+    )
+    return np.where(away, on_cpu, on_gpu)
+
+
+def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array | None) -> StepTime:
+    model, rows = plan.model, len(c["tp"])
+    pp, vpp = c["pp"], c["vpp"]
+    microbatches = plan.training.global_batch / (c["dp"] * c["micro_batch"])
+    unit = _spread_all(distinct, back, rows)
+    with section("recompute"):
+        one = _one_layer(plan, m, c, unit)
+
+    with section("sharded data parallelism, one layer"):
+        parameters: RankParameters = rank_parameters(plan, c)
+        who = sync.replicas(plan, c)
+        sharded = sync.sharded_layer(plan, m, c, parameters, who)
+        if plan.training.overlap is False:
+            extra = sharded.forward + sharded.backward
+        else:
+            extra = overlap.prefetched_exposed_s(one.forward, sharded.forward, m.slowdown)
+            extra = extra + overlap.prefetched_exposed_s(one.backward, sharded.backward, m.slowdown)
+
+    with section("pipeline"):
+        layer_s, head_s = one.forward + one.backward + extra, total(unit.head)
+        stage_layers, last_layers = _stage_layers(plan, c, layer_s, head_s)
+        stage_s, last_s = stage_layers * layer_s, last_layers * layer_s + head_s
+        bubble = schedules.bubble_frac(SCHEDULES, c["schedule"], vpp)
+        pipe = pipeline.pipeline_s(stage_s, last_s, pp, microbatches, bubble)
+        sends = _sends(plan, m, c, microbatches)
+    last_is_slowest = (pp == 1) | (last_s >= stage_s)
+    slow_layers = np.where(last_is_slowest, last_layers, stage_layers)
+    slow_head = np.where(last_is_slowest, 1.0, 0.0)
+    slowest = np.where(last_is_slowest, last_s, stage_s)
+    passes = microbatches * slow_layers
+
+    with section("gradient synchronisation and optimizer"):
+        outer = np.where(pp > 1, np.maximum(total(parameters.first), total(parameters.last)),
+                         total(parameters.first) + total(parameters.last))  # fmt: skip
+        shared, experts = slow_layers * total(parameters.layer) + outer, slow_layers * parameters.experts
+        window = one.backward * slow_layers
+        if plan.stack.overlap.interleaved_window:
+            window = window * np.where(vpp > 1, 0.5 + 0.5 * np.minimum(microbatches, pp), 1.0)
+        end = sync.end_of_step(plan, m, c, who, sharded, shared, experts, outer, window)
+        optimizer = _optimizer(plan, m, c, shared + experts, who.shards.ranks)
+
+    components: Ledger = {}
+
+    def add(name: str, value: Array) -> None:
+        components[name] = components[name] + value if name in components else value
+
+    for ledger, factor in ((unit.forward, passes), (unit.backward, passes), (unit.head, microbatches * slow_head)):
+        for name, leaf in ledger.items():
+            add(name.split("/")[0], factor * leaf)
+    add("recompute", passes * one.recompute)
+    add("launch", passes * (unit.launch_forward + unit.launch_backward))
+    for x in unit.collectives:
+        add(x.component, passes * (x.forward + x.backward) * x.seconds)
+    add("tensor_parallel", passes * one.contention)
+    add("data_parallel", passes * extra + end.exposed)
+    add("pipeline_transfer", sends.exposed)
+    add("bubble", pipe - microbatches * slowest)
+    add("optimizer", optimizer)
+    slower = overlap.straggler_factor(c["tp"] * pp * c["cp"] * c["dp"], m.straggler_sigma)
+    add("overhead", (slower - 1) * total(components) + m.step_overhead)
+
+    found = [_traffic(x, passes, one.repeated) for x in unit.collectives]
+    found += sync.traffic(c, passes, who, sharded, extra, end)
+    found.append(sends)
+    hidden: Ledger = {}
+    for kind in found:
+        hidden[kind.component] = hidden.get(kind.component, 0.0) + kind.seconds - kind.exposed
+    core = np.where(one.selective, unit.core_flop, 0.0)
+    detail = {f"layer/{name}": passes * (unit.forward[name] + unit.backward[name]) for name in unit.forward}
+    detail.update({f"head/{name}": microbatches * slow_head * leaf for name, leaf in unit.head.items()})
+    return StepTime(
+        seconds=total(components),
+        components=components,
+        hidden=hidden,
+        traffic=tuple(found),
+        stage_layers=stage_layers,
+        last_layers=last_layers,
+        repeated_flop=microbatches * model.layers / pp * (one.repeated * unit.forward_flop + core),
+        detail=detail,
+    )
+
+
+def _traffic(x: Collective, passes: Array, repeated: Array) -> Traffic:
+    """A layer's collective over the whole step; recompute repeats the forward calls."""
+    exposed = x.forward + x.backward + repeated * x.forward
+    calls = exposed + x.hidden_backward
+    return Traffic(x.operation, x.group, x.what, x.component, x.tensor_bytes, passes * calls, passes * calls * x.seconds,
+                   passes * exposed * x.seconds, (x.placed.nodes > 1) * 1.0)  # fmt: skip

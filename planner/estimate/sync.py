@@ -1,0 +1,158 @@
+"""Data-parallel communication of a layout: gathers and reductions of sharded layers, gradient reduction at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import communicate
+from planner.estimate.communicate import Group, Traffic, place
+from planner.estimate.machine import Machine
+from planner.estimate.states import RankParameters
+from planner.estimate.table import Table
+from planner.formulas import overlap
+from planner.ledger import Array
+from planner.specs.plan import Plan
+
+_BUCKET_BYTES = 25e6  # torch DDP's default bucket_cap_mb
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Who holds copies of what."""
+
+    group: Group  # all ranks with the same tensor and pipeline coordinates: dp * cp
+    shards: Group  # the ranks over which ZeRO shards
+    mirrors: Group  # ranks with the same shard (hybrid sharding)
+    experts: Group  # ranks with the same experts
+    several: Array  # whether there is more than one replica
+
+
+def replicas(plan: Plan, c: Table) -> Replicas:
+    """Groups of the data-parallel dimension, placed on nodes in the order tp, cp, dp, pp."""
+    domain, tp = plan.cluster.nvlink_domain, c["tp"]
+    ranks = c["dp"] * c["cp"]
+    shard = np.where(c["zero"] >= 1, np.minimum(c["shard_group"], ranks), ranks)
+    return Replicas(
+        group=place(ranks, tp, domain),
+        shards=place(shard, tp, domain),
+        mirrors=place(np.maximum(ranks / shard, 1.0), tp * shard, domain),
+        experts=place(np.maximum(ranks / c["ep"], 1.0), tp * c["ep"], domain),
+        several=ranks > 1,
+    )
+
+
+@dataclass(frozen=True)
+class ShardedLayer:
+    """Communication of one layer and micro-batch under ZeRO-2 and ZeRO-3."""
+
+    gather: Array  # one all-gather of the layer's parameters
+    scatter: Array  # reduce-scatter of its gradients, and all-reduce over mirrors under hybrid sharding
+    forward: Array  # what a forward pass must wait for or hide
+    backward: Array
+    weight_bytes: Array
+    gradient_bytes: Array
+
+
+def compute_bytes(plan: Plan) -> float:
+    """Bytes of a parameter as kernels read it."""
+    return 4.0 if plan.training.precision in ("fp32", "tf32") else plan.stack.state.compute
+
+
+def wire_bytes(plan: Plan) -> float:
+    """Bytes of a gradient element while it is reduced."""
+    if plan.training.precision in ("fp32", "tf32"):
+        return 4.0
+    asked = plan.training.gradient_reduce
+    return plan.stack.state.gradient_wire if asked is None else {"fp32": 4.0, "bf16": 2.0}[asked]
+
+
+def sharded_layer(plan: Plan, m: Machine, c: Table, parameters: RankParameters, who: Replicas) -> ShardedLayer:
+    """Parameters are gathered for forward and for backward, gradients reduced, for every micro-batch."""
+    per_layer = parameters.per_layer()
+    weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
+    gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
+    scatter = communicate.reduce_scatter_s(m, gradients, who.shards, m.network_frac)
+    if np.any(who.mirrors.ranks > 1):
+        scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
+    zero3 = c["zero"] >= 3
+    zero2 = (c["zero"] == 2) & (c["pp"] == 1)
+    return ShardedLayer(
+        gather,
+        scatter,
+        np.where(zero3, gather, 0.0),
+        np.where(zero3, gather + scatter, np.where(zero2, scatter, 0.0)),
+        weights,
+        gradients,
+    )
+
+
+@dataclass(frozen=True)
+class EndOfStep:
+    """What data parallelism adds once per step."""
+
+    exposed: Array
+    total: Array  # hidden and exposed together
+    tensor_bytes: Array  # of the gradients reduced
+
+
+def end_of_step(
+    plan: Plan, m: Machine, c: Table, who: Replicas, sharded: ShardedLayer, shared: Array, experts: Array, root: Array,
+    backward_window_s: Array,
+) -> EndOfStep:  # fmt: skip
+    """Gradient reduction of a stage (`shared` and `experts` elements), or the unhidden ends of a sharded pass.
+
+    root: elements of embedding and head, which FSDP handles as one group; backward_window_s: time gradients can hide behind.
+    """
+    stack, training = plan.stack, plan.training
+    wire, narrow = wire_bytes(plan), compute_bytes(plan)
+    zero = c["zero"]
+
+    def reduce(elements: Array, group: Group) -> Array:
+        whole = communicate.all_reduce_s(m, wire * elements, group)
+        halves = communicate.reduce_scatter_s(m, wire * elements, group)
+        gathered = communicate.all_gather_s(m, narrow * elements, group)
+        first = whole if stack.overlap.sharded_all_reduce else halves
+        return np.where(zero >= 1, first + gathered, whole)
+
+    sync = reduce(shared, who.group) + reduce(experts, who.experts)
+    bucket = communicate.all_reduce_s(m, np.minimum(_BUCKET_BYTES, wire * shared), who.group)
+    may_overlap = np.where(zero >= 1, stack.overlap.sharded_sync, stack.overlap.gradient_sync) > 0
+    if training.overlap is False:
+        may_overlap = may_overlap & False
+    hidden = overlap.bucketed_exposed_s(sync, backward_window_s, bucket, m.slowdown)
+    exposed = np.where(may_overlap, hidden, sync)
+
+    # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has half of the root group
+    ends = sharded.gather + sharded.scatter
+    root_s = communicate.all_gather_s(m, 2 * narrow * root, who.shards)
+    per_layer = (zero >= 3) | ((zero == 2) & (c["pp"] == 1))
+    exposed = np.where(per_layer, ends + 0.5 * root_s, exposed)
+    total = np.where(per_layer, ends + root_s, sync)
+    return EndOfStep(np.where(who.several, exposed, 0.0), np.where(who.several, total, 0.0), wire * (shared + experts))
+
+
+def traffic(
+    c: Table, layer_passes: Array, who: Replicas, sharded: ShardedLayer, extra_s: Array, end: EndOfStep
+) -> list[Traffic]:  # fmt: skip
+    """The data-parallel rows of the communication table. layer_passes: layers x micro-batches of the slowest stage."""
+    zero3 = c["zero"] >= 3
+    per_layer = zero3 | ((c["zero"] == 2) & (c["pp"] == 1))
+    across_shards, across_all = (who.shards.nodes > 1) * 1.0, (who.group.nodes > 1) * 1.0
+    gathers = np.where(zero3 & who.several, 2 * layer_passes, 0.0)
+    scatters = np.where(per_layer & who.several, layer_passes, 0.0)
+    whole = gathers * sharded.gather + scatters * sharded.scatter
+    gather_share = np.where(whole > 0, gathers * sharded.gather / np.maximum(whole, 1e-30), 0.0)
+    exposed = layer_passes * extra_s
+    reductions = np.where(who.several & ~per_layer, 1.0, 0.0)
+    return [
+        Traffic("all_gather", "data", "parameters of a layer", "data_parallel", sharded.weight_bytes, gathers,
+                gathers * sharded.gather, np.minimum(exposed * gather_share, gathers * sharded.gather), across_shards),
+        Traffic("reduce_scatter", "data", "gradients of a layer", "data_parallel", sharded.gradient_bytes, scatters,
+                scatters * sharded.scatter, np.minimum(exposed * (1 - gather_share), scatters * sharded.scatter),
+                across_shards),
+        Traffic("all_reduce", "data", "gradients of the stage (zero 1: reduce-scatter, then all-gather of parameters)",
+                "data_parallel", end.tensor_bytes, reductions, reductions * end.total,
+                np.minimum(reductions * end.exposed, reductions * end.total), across_all),
+    ]  # fmt: skip

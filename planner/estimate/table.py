@@ -1,0 +1,72 @@
+"""Layouts as columns: a table is a dict of float64 arrays of equal length, one row per layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from planner.ledger import Array
+from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout, recompute_parts
+
+Table = dict[str, Array]
+
+COLUMNS = (
+    "tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "sequence_parallel",
+    "recompute", "recompute_size", "schedule", "micro_batch", "offload",
+)  # fmt: skip
+
+
+def to_table(layouts: Iterable[Layout]) -> Table:
+    """Columns of these layouts; codes of recompute, schedule and offload index the names in specs.layout."""
+    rows = []
+    for one in layouts:
+        kind, size = recompute_parts(one.recompute)
+        rows.append((
+            one.tp, one.pp, one.vpp, one.dp, one.cp, one.ep, one.zero, one.shard_group, one.sequence_parallel,
+            kind, size, SCHEDULES.index(one.schedule), one.micro_batch, OFFLOADS.index(one.offload),
+        ))  # fmt: skip
+    return from_rows(np.array(rows, dtype=float).reshape(len(rows), len(COLUMNS)))
+
+
+def from_rows(rows: Array) -> Table:
+    """Table of a (layouts, columns) array in the order of COLUMNS."""
+    return {name: np.ascontiguousarray(rows[:, i], dtype=float) for i, name in enumerate(COLUMNS)}
+
+
+def length(table: Table) -> int:
+    return len(table["tp"])
+
+
+def pick(table: Table, rows: Array) -> Table:
+    """Some rows of a table."""
+    return {name: column[rows] for name, column in table.items()}
+
+
+def to_layout(table: Table, row: int) -> Layout:
+    """One row as a layout."""
+    value = {name: table[name][row] for name in COLUMNS}
+    kind = RECOMPUTE_KINDS[int(value["recompute"])]
+    size = int(value["recompute_size"])
+    whole = {
+        k: int(value[k]) for k in ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch")
+    }
+    return Layout(
+        **whole,
+        sequence_parallel=bool(value["sequence_parallel"]),
+        recompute=f"{kind}:{size}" if kind in ("block", "group") else kind,
+        schedule=SCHEDULES[int(value["schedule"])],
+        offload=OFFLOADS[int(value["offload"])],
+    )  # fmt: skip
+
+
+def unique_rows(table: Table, columns: Sequence[str]) -> tuple[Table, Array]:
+    """(table of distinct combinations of `columns`, index of each row's combination): evaluate once, gather."""
+    key = np.zeros(length(table))
+    stride = 1.0
+    for name in columns:
+        values, code = np.unique(table[name], return_inverse=True)
+        key += code * stride
+        stride *= len(values)
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return {name: table[name][first] for name in columns}, inverse

@@ -1,0 +1,111 @@
+"""Time of kernels on one GPU: matrix multiplications, attention, bandwidth-bound operators, and the launch floor.
+
+All inputs are float64 scalars or arrays of one value per layout; all times are seconds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.ledger import Array, formula
+
+# thread-block tiles (rows, columns) that vendor GEMM libraries choose from
+_TILES = np.array([(256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)], dtype=float)
+_LARGEST_TILE = 256.0 * 128.0
+_K_STEP = 32.0  # inner dimension is processed in steps of this many elements
+_TILE_ALIGNMENT, _VECTOR_ALIGNMENT = 64.0, 8.0  # elements; below the second, tensor cores cannot load whole vectors
+
+
+@formula(
+    unit="1",
+    equation="1, x 0.75 where n or k is no multiple of 64, x 0.12 more where none of 8",
+    source="BigScience A100 sweep (head widths 108, 150; vocabulary 50257): refit of 67 runs, docs/accuracy",
+)
+def alignment_frac(n: Array, k: Array, tile_frac: float = 0.75, vector_frac: float = 0.12) -> Array:
+    """Share of the matrix rate left when an inner width does not fill tensor-core vectors or tiles.
+
+    n, k: columns and inner width of the product, elements. Dimensionless result.
+    """
+    tile = (np.mod(n, _TILE_ALIGNMENT) != 0) | (np.mod(k, _TILE_ALIGNMENT) != 0)
+    vector = (np.mod(n, _VECTOR_ALIGNMENT) != 0) | (np.mod(k, _VECTOR_ALIGNMENT) != 0)
+    return np.where(tile, tile_frac, 1.0) * np.where(vector, vector_frac, 1.0)
+
+
+@formula(
+    unit="s",
+    equation="max( min over tiles of W (2 bm bn k / (rate/units eta (bm bn/32768)^gamma) + tau), bytes/(frac HBM) ) + t0 + gap; "
+    "W = soft max(N/units, 1) + (1-soft) ceil(N/units), N = ceil(m/bm) ceil(n/bn) batch",
+    source="wave quantisation: NVIDIA Matrix Multiplication Background User's Guide; fitted per GPU on aiconfigurator GEMM tables",
+)
+def gemm_s(
+    m: Array,
+    n: Array,
+    k: Array,
+    batch: Array = 1.0,
+    extra_bytes: Array = 0.0,
+    input_bytes: Array = 2.0,
+    alignment: Array = 1.0,
+    *,
+    rate_flop_per_s: Array,
+    compute_units: Array,
+    efficiency: Array,
+    tile_exponent: Array,
+    tile_overhead_s: Array,
+    wave_softness: Array,
+    launch_s: Array,
+    gap_s: Array,
+    memory_bytes_per_s: Array,
+    memory_frac: Array,
+) -> Array:
+    """Time of `batch` independent products (m x k) (k x n), with a 16-bit result.
+
+    extra_bytes: traffic beyond operands and result (an fp32 accumulation buffer); input_bytes: per operand element;
+    alignment: share of the rate left by odd widths. Assumes the library picks the fastest tile shape.
+    """
+    m, n, k, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in (m, n, k, batch)))
+    rows, columns = _TILES.T
+    area = rows * columns
+    units = np.asarray(compute_units, float)[..., None]
+    tiles = batch[..., None] * np.ceil(m[..., None] / rows) * np.ceil(n[..., None] / columns)
+    soft = np.asarray(wave_softness, float)[..., None]
+    waves = soft * np.maximum(tiles / units, 1.0) + (1 - soft) * np.ceil(tiles / units)
+    unit_rate = np.asarray(rate_flop_per_s * efficiency * alignment, float)[..., None] / units
+    tile_flop = 2 * area * np.ceil(k / _K_STEP)[..., None] * _K_STEP
+    tile_rate = unit_rate * (area / _LARGEST_TILE) ** np.asarray(tile_exponent, float)[..., None]
+    compute = (waves * (tile_flop / tile_rate + np.asarray(tile_overhead_s, float)[..., None])).min(axis=-1)
+    moved = batch * (input_bytes * (m * k + n * k) + 2.0 * m * n) + extra_bytes
+    return np.maximum(compute, moved / (memory_bytes_per_s * memory_frac)) + launch_s + gap_s
+
+
+@formula(
+    unit="s",
+    equation="bytes / (HBM frac) + kernels gap",
+    source="roofline for operators without matrix products, Williams et al. 2009",
+)
+def elementwise_s(
+    moved_bytes: Array, kernels: Array, *, memory_bytes_per_s: Array, elementwise_frac: Array, gap_s: Array
+) -> Array:
+    """Time of bandwidth-bound kernels that move `moved_bytes` in all, in `kernels` launches."""
+    return moved_bytes / (memory_bytes_per_s * elementwise_frac) + kernels * gap_s
+
+
+@formula(
+    unit="s",
+    equation="flop / (rate frac) + kernels gap",
+    source="Dao 2023 (FlashAttention-2, arXiv 2307.08691) section 4: achieved share of the dense rate on causal FLOP",
+)
+def flash_attention_s(flop: Array, kernels: Array, *, rate_flop_per_s: Array, attention_frac: Array, gap_s: Array) -> Array:
+    """Time of fused attention that performs `flop` (causal FLOP: half of the full score matrix)."""
+    return flop / (rate_flop_per_s * attention_frac) + kernels * gap_s
+
+
+@formula(
+    unit="s",
+    equation="(gpu^6 + cpu^6)^(1/6)",
+    source="smooth maximum of two queues that wait for each other; exponent assumed, differs from max by at most 12 %",
+)
+def launch_bound_s(gpu_s: Array, operators: Array, operator_launch_s: Array) -> Array:
+    """Time of a stretch of work that takes `gpu_s` on the GPU and that the CPU needs operators * launch to issue."""
+    gpu, cpu = np.asarray(gpu_s, float), np.asarray(operators * operator_launch_s, float)
+    largest = np.maximum(np.maximum(gpu, cpu), 1e-300)
+    return largest * ((gpu / largest) ** 6 + (cpu / largest) ** 6) ** (1 / 6)

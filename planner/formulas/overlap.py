@@ -1,0 +1,38 @@
+"""What communication hides behind compute, and what it costs to share the chip."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.ledger import Array, formula
+
+
+@formula(
+    unit="s",
+    equation="max(C + ov min(X, C), X) - C",
+    source="prefetching FSDP, Zhao et al. 2023 (arXiv 2304.11277); contention: arXiv 2507.03114 (19 % mean slow-down)",
+)
+def prefetched_exposed_s(compute_s: Array, communication_s: Array, slowdown: Array) -> Array:
+    """Time that prefetched communication adds to compute it overlaps with."""
+    slowed = compute_s + slowdown * np.minimum(communication_s, compute_s)
+    return np.maximum(slowed, communication_s) - compute_s
+
+
+@formula(
+    unit="s",
+    equation="max(0, AR - 0.95 T_backward) + last bucket + ov min(AR, T_backward)",
+    source="PyTorch DDP, Li et al. 2020 (arXiv 2006.15704); 5 % of backward passes before the first bucket is full (assumed)",
+)
+def bucketed_exposed_s(sync_s: Array, window_s: Array, last_bucket_s: Array, slowdown: Array, usable_frac: float = 0.95) -> Array:
+    """Time that bucketed gradient reduction adds to the backward pass it overlaps with."""
+    return np.maximum(sync_s - usable_frac * window_s, 0.0) + last_bucket_s + slowdown * np.minimum(sync_s, window_s)
+
+
+@formula(
+    unit="1",
+    equation="1 + sigma sqrt(2 ln N)",
+    source="expected maximum of N normal variables; sigma assumed, not identifiable from the runs",
+)
+def straggler_factor(gpus: Array, sigma: Array) -> Array:
+    """Slow-down of a synchronous step because the slowest of N GPUs sets the pace."""
+    return 1 + sigma * np.sqrt(2 * np.log(np.maximum(gpus, 1.0)))

@@ -1,0 +1,149 @@
+"""From what people type to specs: names and paths become models, clusters and stacks; what is left out gets a stated default."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from planner import catalog, huggingface
+from planner.ledger import Sourced
+from planner.specs.base import PlanError
+from planner.specs.cluster import MAX_GPUS, ClusterSpec, ClusterTemplate
+from planner.specs.hardware import GpuSpec, LinkSpec, TypicalNode
+from planner.specs.model import ModelSpec
+from planner.specs.stack import StackSpec
+from planner.units import UnitError, parse
+
+BATCH_TOKENS = 4 * 2**20  # tokens per step when no batch is given: Llama 2 (arXiv 2307.09288, section 2.2)
+
+
+def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
+    """A model by catalogue name, path to a model TOML, or path to a Hugging Face config.json; and what was inferred."""
+    if name.startswith("hf:"):
+        raise PlanError("--model", name, "reading from the Hugging Face Hub is not built in; download config.json, give its path")
+    if catalog.is_path(name):
+        path = Path(name).expanduser()
+        if path.suffix == ".toml":
+            return catalog.load("models", ModelSpec, name), []
+        return huggingface.read_config(path)
+    return catalog.load("models", ModelSpec, name), []
+
+
+def stack_spec(name: str) -> StackSpec:
+    """A software stack by id, alias or path."""
+    return catalog.load("stacks", StackSpec, name)
+
+
+def _link(name: str, scope: str, flag: str) -> LinkSpec:
+    try:
+        link = catalog.load("networks", LinkSpec, name)
+    except PlanError as error:
+        raise PlanError(flag if error.field == "link" else error.field, error.value, str(error).split(" - ", 1)[1]) from None
+    if link.scope != scope:
+        where = "inside a node" if link.scope == "intra_node" else "between nodes"
+        raise PlanError(flag, name, f"is a link {where}; `dpplan list networks` shows which links go where")
+    return link
+
+
+def cluster_spec(
+    *,
+    gpu: str | None,
+    gpus: int,
+    cluster: str | None = None,
+    gpus_per_node: int | None = None,
+    intra_node: str | None = None,
+    inter_node: str | None = None,
+    nics_per_node: int | None = None,
+    nic_bandwidth: str | float | None = None,
+    price: str | float | None = None,
+) -> tuple[ClusterSpec, list[str]]:
+    """A concrete cluster and the assumptions made. Raises PlanError naming the option."""
+    assumed: list[str] = []
+    if gpus < 1 or gpus > MAX_GPUS:
+        raise PlanError("--gpus", gpus, f"must be between 1 and {MAX_GPUS:,}")
+    template = catalog.load("clusters", ClusterTemplate, cluster) if cluster else None
+    if gpu is None and template is None:
+        raise PlanError("--gpu", gpu, "name a GPU (`dpplan list gpus`) or a cluster (--cluster)")
+    card = catalog.load("gpus", GpuSpec, gpu or (template.gpu if template else ""))
+    if template and gpu and card.id != catalog.load("gpus", GpuSpec, template.gpu).id:
+        raise PlanError("--gpu", gpu, f"cluster {template.id} has {template.gpu}; leave out --gpu or --cluster")
+    node: TypicalNode | ClusterTemplate = template or card.node
+    per_node = gpus_per_node or node.gpus_per_node
+    if not 1 <= per_node <= 1024:
+        raise PlanError("--gpus-per-node", per_node, "must be between 1 and 1024")
+    if gpus < per_node and gpus_per_node is None:
+        per_node = gpus
+    if gpus > per_node and gpus % per_node:
+        below, above = gpus // per_node * per_node, -(-gpus // per_node) * per_node
+        raise PlanError("--gpus", gpus, f"is no multiple of {per_node} GPUs per node; take {below} or {above}, "
+                        "or set --gpus-per-node")  # fmt: skip
+    inside = _link(intra_node or node.intra_node, "intra_node", "--intra-node")
+    between = _link(inter_node or node.inter_node, "inter_node", "--inter-node")
+    nics = nics_per_node or node.nics_per_node
+    if not 1 <= nics <= 256:
+        raise PlanError("--nics-per-node", nics, "must be between 1 and 256")
+    speed = _nic_speed(nic_bandwidth, between, node, inter_node is not None and inter_node != node.inter_node)
+    usd = _price(price, card, template)
+    domain = node.nvlink_domain or per_node
+    if intra_node and not inside.id.startswith(("nvlink", "infinity")):
+        domain = per_node
+    if not template and gpus > 1:
+        assumed.append(
+            f"node: {per_node} x {card.title}, {inside.title} inside, {nics} x {speed * 8 / 1e9:.0f} Gbit/s {between.title} "
+            "between (the usual node of this GPU; set --cluster, --intra-node, --inter-node, --nics-per-node)"
+        )
+    spec = ClusterSpec(
+        title=template.title if template else f"{card.title} nodes",
+        gpu=card, gpus=gpus, gpus_per_node=per_node, intra_node=inside, inter_node=between, nics_per_node=nics,
+        nic_bandwidth=speed, nvlink_domain=max(domain, per_node),
+        host_link=_link(node.host_link, "intra_node", "host_link"), host_memory=node.host_memory, usd_per_gpu_hour=usd,
+    )  # fmt: skip
+    return spec, assumed
+
+
+def _nic_speed(
+    asked: str | float | None, link: LinkSpec, node: TypicalNode | ClusterTemplate, other_link: bool
+) -> Sourced:
+    if asked is not None:
+        try:
+            value = parse(asked, "Gbit/s" if not isinstance(asked, str) else "B/s")
+        except UnitError as error:
+            raise PlanError("--nic-bandwidth", asked, f"{error}; write for example '200 Gbit/s'") from None
+        if value <= 0:
+            raise PlanError("--nic-bandwidth", asked, "must be positive")
+        return Sourced(value, "B/s", "assumed", "stated in the request")
+    return link.bandwidth if other_link else node.nic_bandwidth
+
+
+def _price(asked: str | float | None, card: GpuSpec, template: ClusterTemplate | None) -> Sourced | None:
+    if asked is not None:
+        try:
+            value = parse(asked, "USD/h")
+        except UnitError as error:
+            raise PlanError("--price", asked, f"{error}; write dollars per GPU-hour, for example 1.99") from None
+        if value < 0:
+            raise PlanError("--price", asked, "must not be negative")
+        return Sourced(value, "USD/h", "assumed", "stated in the request")
+    if template and template.usd_per_gpu_hour is not None:
+        return template.usd_per_gpu_hour
+    return cheapest_price(card.id)
+
+
+@cache
+def cheapest_price(gpu: str) -> Sourced | None:
+    """The lowest dated price of this exact GPU in prices.toml, None when there is none."""
+    path = catalog.profiles_folder() / "prices.toml"
+    found = [p for p in catalog.read_toml(path, "prices.toml").get("price", []) if p.get("gpu") == gpu]
+    values = []
+    for entry in found:
+        given: Any = entry["usd_per_gpu_hour"]
+        value = parse(given["value"] if isinstance(given, dict) else given, "USD/h")
+        text = f"{entry['source']} ({entry['market']})"
+        values.append(Sourced(value, "USD/h", "measured", text, str(entry["date"])))
+    return min(values, default=None)
+
+
+def default_batch(seq_len: int, gpus: int) -> int:
+    """Sequences per step near 4 Mi tokens that every data-parallel degree dividing `gpus` divides."""
+    return gpus * max(1, round(BATCH_TOKENS / seq_len / gpus))

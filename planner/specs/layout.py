@@ -1,0 +1,78 @@
+"""How the work is divided: parallel degrees, sharding, schedule, recompute, micro-batch."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from planner.specs.base import Spec
+
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe")
+OFFLOADS = ("none", "optimizer", "params")
+RECOMPUTE_KINDS = ("none", "selective", "full", "block", "group")
+
+ScheduleName = Literal["1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe"]
+OffloadName = Literal["none", "optimizer", "params"]
+
+_RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
+
+
+def _recompute(text: str) -> str:
+    if not _RECOMPUTE.match(text):
+        raise ValueError("must be none, selective, full, block:N (N layers of each stage) or group:K (one input kept per K layers)")
+    return text
+
+
+Recompute = Annotated[str, AfterValidator(_recompute)]
+Degree = Field(default=None, ge=1, le=1_000_000)
+
+
+def recompute_parts(text: str) -> tuple[int, int]:
+    """(index of the kind in RECOMPUTE_KINDS, N or K or 0): "block:20" -> (3, 20)."""
+    kind, _, size = text.partition(":")
+    return RECOMPUTE_KINDS.index(kind), int(size or 0)
+
+
+class LayoutRequest(Spec):
+    """What the user fixed; None is left to the search. tp * pp * cp * dp = GPUs; ep divides dp * cp."""
+
+    tp: int | None = Degree
+    pp: int | None = Degree
+    vpp: int | None = Degree  # virtual stages per rank
+    dp: int | None = Degree
+    cp: int | None = Degree
+    ep: int | None = Degree
+    zero: int | None = Field(default=None, ge=0, le=3)
+    shard_group: int | None = Degree  # ranks over which ZeRO shards; the rest replicate
+    sequence_parallel: bool | None = None
+    recompute: Recompute | None = None
+    schedule: ScheduleName | None = None
+    micro_batch: int | None = Degree
+    offload: OffloadName | None = None
+    uneven_stages: bool = False  # allow layers that do not divide by pp * vpp
+
+
+class Layout(Spec):
+    """A complete layout: one row of the table that formulas work on."""
+
+    tp: int = Field(ge=1)
+    pp: int = Field(ge=1)
+    vpp: int = Field(ge=1)
+    dp: int = Field(ge=1)
+    cp: int = Field(ge=1)
+    ep: int = Field(ge=1)
+    zero: int = Field(ge=0, le=3)
+    shard_group: int = Field(ge=1)
+    sequence_parallel: bool
+    recompute: Recompute
+    schedule: ScheduleName
+    micro_batch: int = Field(ge=1)
+    offload: OffloadName = "none"
+
+    @model_validator(mode="after")
+    def _shards(self) -> Self:
+        if (self.dp * self.cp) % self.shard_group:
+            raise ValueError(f"shard_group {self.shard_group} must divide dp * cp = {self.dp * self.cp}")
+        return self

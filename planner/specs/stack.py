@@ -1,0 +1,105 @@
+"""What the training software does: bytes it keeps, kernels it fuses, communication it overlaps, time it takes to launch.
+
+A stack is choices and sourced numbers, never arithmetic: one TOML per stack in planner/stacks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.base import Names, Number, Seconds, Spec
+from planner.specs.hardware import Efficiency, Id
+from planner.specs.layout import OffloadName, ScheduleName
+from planner.specs.training import Attention
+
+
+class Supports(Spec):
+    """What the stack can run; the search never proposes anything else."""
+
+    zero: list[int]
+    hybrid_shard: bool = False
+    tensor: bool = False
+    sequence_parallel: bool = False
+    pipeline: bool = False
+    zero_with_pipeline: list[int] = [0, 1]
+    context: bool = False
+    expert: bool = False
+    schedules: list[ScheduleName] = ["1f1b"]
+    recompute: list[Literal["none", "selective", "full", "block", "group"]]
+    offload: list[OffloadName] = ["none"]
+
+
+class StateBytes(Spec):
+    """Bytes per parameter in 16-bit mixed precision; the optimizer's own moments come from the optimizer."""
+
+    parameter: float = Field(gt=0, le=8)  # the copy the model holds (fp32 shards under FSDP)
+    compute: float = Field(gt=0, le=8)  # the copy kernels read: gathered or cast; 2 in bf16
+    gradient: float = Field(gt=0, le=8)
+    gradient_wire: float = Field(gt=0, le=8)  # type in which gradients are reduced across replicas
+    master: float = Field(ge=0, le=8)  # fp32 copy in the optimizer, 0 where the parameter itself is fp32
+    cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
+    bucket_copy: bool = False  # gradients are copied into communication buckets that stay allocated
+    persistent_gradients: bool = False  # gradient buffers live through the whole step
+
+
+class Activations(Spec):
+    """Bytes that backward keeps, per element of the tensor named; see formulas.memory."""
+
+    norm: float = Field(ge=0, le=16)  # per hidden element of each norm: 2 fused (its input), 6 eager
+    mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
+    mlp_plain: float = Field(ge=0, le=32)  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
+    logits: float = Field(ge=0, le=32)  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
+
+
+class Fusion(Spec):
+    """Kernels: which attention by default, bytes moved by bandwidth-bound operators, share of bandwidth they reach."""
+
+    attention: Attention
+    fused_norm: bool  # False: an RMSNorm is several elementwise kernels (a LayerNorm is one everywhere)
+    elementwise_frac: Efficiency  # share of memory bandwidth that elementwise kernels reach
+    cross_entropy_bytes: Number  # moved per logit, forward and backward together
+    gradient_accumulation_fp32: bool  # weight gradients are added into an fp32 buffer by the GEMM
+
+
+class Overlap(Spec):
+    """What communication runs beside compute."""
+
+    gradient_sync: bool  # data-parallel gradient reduction during backward
+    sharded_sync: bool  # the same with ZeRO-1 and its parameter all-gather
+    sharded_all_reduce: bool = False  # ZeRO-1 reduces with an all-reduce where a reduce-scatter would do
+    interleaved_window: bool = False  # with virtual stages the window spans several micro-batches
+    pipeline_send: bool  # interleaved schedules overlap sends
+    scatter_gather: bool  # tensor-parallel ranks split pipeline sends
+    slowdown: Efficiency  # extra compute time while sharing the chip with a collective
+
+
+class Launch(Spec):
+    """The CPU's part: time to issue one operator, operators per layer, operators one collective costs."""
+
+    operator: Seconds
+    operators_forward: Number
+    operators_backward: Number
+    operators_per_collective: Number
+    step_overhead: Seconds
+
+
+class StackSpec(Spec):
+    """One software stack."""
+
+    id: Id
+    title: str
+    aliases: Names = ()
+    source: str
+    supports: Supports
+    state: StateBytes
+    activations: Activations
+    fusion: Fusion
+    overlap: Overlap
+    launch: Launch
+    vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
+    balance_head: bool = False  # layers per stage are chosen with the LM head in mind
+    network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
+    fragmentation_frac: Efficiency  # reserved over allocated, minus one
+    cpu_adam: Number  # parameters per second and node that the CPU optimizer updates under offload

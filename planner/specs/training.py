@@ -1,0 +1,36 @@
+"""How it is trained: sequence, batch, precision, optimizer, and the switches that change kernels or bytes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.base import Spec
+from planner.specs.hardware import Precision
+
+OptimizerName = Literal["adam", "adam8bit", "adafactor", "sgd", "sgd-momentum"]
+OPTIMIZERS: tuple[OptimizerName, ...] = ("adam", "adam8bit", "adafactor", "sgd", "sgd-momentum")
+Attention = Literal["flash3", "flash2", "flash1", "fused_softmax", "eager"]
+Fp8Recipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
+
+
+class TrainingSpec(Spec):
+    """One optimizer step, and how many tokens in all. None means: what the software stack does by default."""
+
+    seq_len: int = Field(ge=1, le=100_000_000)  # tokens per sequence
+    global_batch: int = Field(ge=1, le=1_000_000_000)  # sequences per optimizer step
+    precision: Precision = "bf16"
+    optimizer: OptimizerName = "adam"
+    tokens: float | None = Field(default=None, gt=0, le=1e18)  # tokens of the whole run
+
+    attention: Attention | None = None
+    fused_norm: bool | None = None
+    fused_cross_entropy: bool | None = None
+    compile: bool | None = None
+    async_tensor_parallel: bool = False
+    fp8_recipe: Fp8Recipe | None = None
+    selective: Literal["attention", "per_op"] = "attention"  # what `recompute selective` drops
+    gradient_reduce: Literal["fp32", "bf16"] | None = None  # type of gradients on the wire
+    overlap: bool | None = None  # False: nothing overlaps
+    moment_bytes: float | None = Field(default=None, gt=0, le=16)  # Adam moments per parameter, both together
