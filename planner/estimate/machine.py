@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.ledger import Array, Sourced
+from planner.specs.base import PlanError
+from planner.specs.hardware import PRECISIONS
 from planner.specs.plan import Plan
 
 # share of the FlashAttention-2 rate of the GPU profile: FA1, Dao 2023 figure 4 (about half); FA3 648 against 370 TFLOP/s
@@ -84,7 +86,10 @@ def machine(plan: Plan) -> Machine:
     gpu, cluster, stack, training = plan.cluster.gpu, plan.cluster, plan.stack, plan.training
     curve, intra, inter = gpu.kernels, cluster.intra_node, cluster.inter_node
     precision = training.precision
-    rate = gpu.rate(precision) or gpu.dense.fp32
+    rate = gpu.rate(precision)
+    if rate is None:
+        has = ", ".join(p for p in PRECISIONS if gpu.rate(p) is not None)
+        raise PlanError("--precision", precision, f"{gpu.title} does not have it; it has {has}")
     wide = rate if precision != "fp8" else (gpu.dense.bf16 or gpu.dense.fp16 or gpu.dense.fp32)
     attention = training.attention or stack.fusion.attention
     nic = cluster.nic_bandwidth

@@ -112,7 +112,7 @@ def _stage_layers(plan: Plan, c: Table, layer_s: Array, head_s: Array) -> tuple[
         whole = whole & (pp <= 1)
     balanced = pipeline.balanced_layers(layers, pp, layer_s, head_s)
     most = np.where(whole, even, balanced)
-    return most, np.where(whole, even, layers - (pp - 1) * most)
+    return most, np.where(whole, even, np.maximum(layers - (pp - 1) * most, 0.0))
 
 
 def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array) -> Traffic:
@@ -145,10 +145,10 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
     if not np.any(away):
         return on_gpu
     gpus_per_node = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
-    on_cpu = data_parallel.offloaded_step_s(
-        owned, owned * gpus_per_node, host_bytes_per_s=m.host_bandwidth, cpu_parameters_per_s=m.cpu_adam
-    )
-    return np.where(away, on_cpu, on_gpu)
+    streamed = data_parallel.streamed_state_s(owned, host_bytes_per_s=m.host_bandwidth)
+    if plan.stack.offload_update == "gpu":  # states live in host memory and pass through the GPU
+        return on_gpu + np.where(away, streamed, 0.0)
+    return np.where(away, streamed + data_parallel.cpu_step_s(owned * gpus_per_node, m.cpu_adam), on_gpu)
 
 
 def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array | None) -> StepTime:
@@ -173,13 +173,13 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
         layer_s, head_s = one.forward + one.backward + extra, total(unit.head)
         stage_layers, last_layers = _stage_layers(plan, c, layer_s, head_s)
         stage_s, last_s = stage_layers * layer_s, last_layers * layer_s + head_s
+        last_is_slowest = (pp == 1) | (last_s >= stage_s)
+        slow_layers = np.where(last_is_slowest, last_layers, stage_layers)
+        slow_head = np.where(last_is_slowest, 1.0, 0.0)
+        slowest = np.where(last_is_slowest, last_s, stage_s)
         bubble = schedules.bubble_frac(SCHEDULES, c["schedule"], vpp)
-        pipe = pipeline.pipeline_s(stage_s, last_s, pp, microbatches, bubble)
+        pipe = pipeline.pipeline_s(slowest, model.layers * layer_s + head_s, microbatches, bubble)
         sends = _sends(plan, m, c, microbatches)
-    last_is_slowest = (pp == 1) | (last_s >= stage_s)
-    slow_layers = np.where(last_is_slowest, last_layers, stage_layers)
-    slow_head = np.where(last_is_slowest, 1.0, 0.0)
-    slowest = np.where(last_is_slowest, last_s, stage_s)
     passes = microbatches * slow_layers
 
     with section("gradient synchronisation and optimizer"):

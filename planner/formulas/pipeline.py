@@ -16,13 +16,10 @@ def balanced_layers(layers: Array, stages: Array, layer_s: Array, head_s: Array)
     """Layers of every stage but the last, when the last one also computes the head."""
     ideal = (layers * layer_s + head_s) / (stages * layer_s)
 
-    def slowest(k: Array) -> Array:
-        rest = layers - (stages - 1) * k
-        return np.where(rest < 0, np.inf, np.maximum(k * layer_s, rest * layer_s + head_s))
+    def slowest(k: Array) -> Array:  # with more layers per stage than needed, the last stages keep none but the head
+        return np.maximum(k, np.maximum(layers - (stages - 1) * k, 0.0) + head_s / layer_s)
 
-    most = np.maximum(np.floor(layers / np.maximum(stages - 1, 1)), 1.0)
-    high = np.minimum(np.maximum(np.ceil(ideal - 1e-9), 1.0), most)
-    low = np.minimum(np.maximum(np.floor(ideal), 1.0), most)
+    high, low = np.maximum(np.ceil(ideal - 1e-9), 1.0), np.maximum(np.floor(ideal), 1.0)
     return np.where(stages > 1, np.where(slowest(high) < slowest(low), high, low), layers)
 
 
@@ -31,7 +28,6 @@ def balanced_layers(layers: Array, stages: Array, layer_s: Array, head_s: Array)
     equation="m slowest + (sum of stages - slowest) bubble",
     source="Narayanan et al. 2021, arXiv 2104.04473 section 2; bubble share by schedule",
 )
-def pipeline_s(stage_s: Array, last_stage_s: Array, stages: Array, microbatches: Array, bubble: Array) -> Array:
-    """Time of m micro-batches through p stages, p-1 of them taking `stage_s` and the last `last_stage_s`."""
-    slowest = np.where(stages > 1, np.maximum(stage_s, last_stage_s), last_stage_s)
-    return microbatches * slowest + ((stages - 1) * stage_s + last_stage_s - slowest) * bubble
+def pipeline_s(slowest_s: Array, all_stages_s: Array, microbatches: Array, bubble: Array) -> Array:
+    """Time of m micro-batches: the slowest stage is always busy, the others fill and drain around it."""
+    return microbatches * slowest_s + np.maximum(all_stages_s - slowest_s, 0.0) * bubble

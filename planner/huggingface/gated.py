@@ -129,6 +129,7 @@ def gemma2(doc: Document) -> Shape:
 
 
 def phi3(doc: Document) -> Shape:
+    doc.only("attention_bias", False, "Phi-3 has no biases")
     shape = _gated(doc)
     drop = dropout(doc, "resid_pdrop", "embd_pdrop") or shape["dropout"]
     return {**shape, **windows(doc, shape["layers"], lambda layer: True), "dropout": drop}

@@ -102,4 +102,5 @@ class StackSpec(Spec):
     balance_head: bool = False  # layers per stage are chosen with the LM head in mind
     network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     fragmentation_frac: Efficiency  # reserved over allocated, minus one
+    offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_adam: Number  # parameters per second and node that the CPU optimizer updates under offload
