@@ -2,9 +2,9 @@
 
     python benchmarks/fit_collectives.py TABLE.csv [--base] [--smallest 1] [--seed 0]
 
-TABLE.csv has the columns gpu, nodes, ranks, intra_node, collective, bytes (whole tensor), time_us, note. All rows of one link are
-one fit: least squares of log(predicted / measured) on a random half of the rows; errors are those of the other half. With
---base the time gets one constant more, paid once per call. Prints tables; writes nothing.
+TABLE.csv has the columns gpu, nodes, ranks, intra_node, collective, bytes (whole tensor), time_us, note. All rows of
+one link are one fit: least squares of log(predicted / measured) on a random half of the rows; errors are those of the
+other half. With --base the time gets one constant more, paid once per call. Prints tables; writes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HIGH = (20.0, 60.0, 1.4, 1.4, 1.4, 1.5, 1.5, 30.0)
 
 
 class Table(NamedTuple):
-    """Calls of one link: which collective, ranks, bytes of the whole tensor, seconds, and whether the switch reduced."""
+    """Calls of one link: collective, ranks, bytes of the whole tensor, seconds, and whether the switch reduced."""
 
     collective: np.ndarray
     ranks: np.ndarray
@@ -105,7 +105,11 @@ def main() -> None:
         groups |= {">= 1 MB": table.size_bytes >= 1e6, "all": table.ranks > 0}
         groups |= {f"{n:.0f} ranks": table.ranks == n for n in np.unique(table.ranks)}
         held_out = {name: error[~first & rows] for name, rows in groups.items()}
-        shown = [f"{name} {100 * e.mean():.1f}/{100 * np.median(e):.1f} ({len(e)})" for name, e in held_out.items() if len(e)]
+        shown = [
+            f"{name} {100 * values.mean():.1f}/{100 * np.median(values):.1f} ({len(values)})"
+            for name, values in held_out.items()
+            if len(values)
+        ]
         print("    held-out MAPE/median % (rows): " + ", ".join(shown))
 
 

@@ -1,11 +1,11 @@
-"""Fit the GEMM curve of a GPU (`[kernels]` of its profile) on tables of measured GEMM times, and say how well it predicts.
+"""Fit the GEMM curve of a GPU (`[kernels]` of its profile) on tables of measured GEMM times, and say how well it does.
 
     python benchmarks/fit_kernels.py FOLDER [--seed 0]
 
-FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU, library) is one table: half of
-its rows, drawn at random, is fitted; errors are those of the other half. memory_frac is the median share of the memory bandwidth
-that large GEMMs bound by memory reach; the rest is a least-squares fit of log(predicted / measured) on the shapes that training
-runs (m >= 512 tokens, n and k >= 128). Prints one line per table; writes nothing.
+FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU, library) is one
+table: half of its rows, drawn at random, is fitted; errors are those of the other half. memory_frac is the median share
+of the memory bandwidth that large GEMMs bound by memory reach; the rest is a least-squares fit of the log error on the
+shapes that training runs (m >= 512 tokens, n and k >= 128). Prints one line per table; writes nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def memory_frac(table: Table, rows: np.ndarray, rate: float, hbm: float) -> floa
 
 
 def gemm_s(values: np.ndarray, table: Table, units: float, rate: float, memory: float) -> np.ndarray:
-    """Seconds of each GEMM: the fastest tile shape in waves over the compute units, or the memory traffic, plus a launch."""
+    """Seconds of each GEMM: the fastest tile shape in waves over the units, or the memory traffic, plus a launch."""
     efficiency, exponent, overhead_us, softness, launch_us = values
     bm, bn = TILES.T
     m, n, k = table.m[:, None], table.n[:, None], table.k[:, None]
@@ -109,7 +109,8 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> str:
     if not len(measured):
         return "no rows"
     relative = predicted / measured - 1.0
-    return f"{100 * np.abs(relative).mean():5.1f} {100 * np.median(np.abs(relative)):5.1f} {100 * relative.mean():+5.1f} ({len(measured)})"
+    size = np.abs(relative)
+    return f"{100 * size.mean():5.1f} {100 * np.median(size):5.1f} {100 * relative.mean():+5.1f} ({len(measured)})"
 
 
 def main() -> None:
@@ -117,7 +118,8 @@ def main() -> None:
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--seed", type=int, default=0)
     options = arguments.parse_args()
-    print("table | " + ", ".join(NAMES) + ", memory_frac | held-out MAPE, median, bias % (rows): all; as trained; m, n, k >= 1024")
+    print("table | " + ", ".join((*NAMES, "memory_frac")) + " | held-out MAPE, median, bias % (rows): ", end="")
+    print("all; as trained; m, n, k >= 1024")
     for table in tables(options.folder):
         gpu = catalog.load("gpus", GpuSpec, table.gpu)
         rate = gpu.rate("bf16")
@@ -131,7 +133,8 @@ def main() -> None:
         predicted = gemm_s(values, table, *hardware)
         shown = ", ".join(f"{value:.3g}" for value in (*values, share))
         groups = (~first, ~first & trained, ~first & (smallest >= 1024))
-        print(f"{table.gpu} {table.library} | {shown} | " + "; ".join(errors(predicted[g], table.time_s[g]) for g in groups))
+        report = "; ".join(errors(predicted[group], table.time_s[group]) for group in groups)
+        print(f"{table.gpu} {table.library} | {shown} | {report}")
 
 
 if __name__ == "__main__":

@@ -114,8 +114,13 @@ def row_model(row: Row) -> ModelSpec:
         positions=positions,  # type: ignore[arg-type]
         tied_embeddings=row.get("tied_embeddings", "") == "1",
         bias_qkv=not gated and not mpt, bias_attention_out=not gated and not mpt, bias_mlp=not gated and not mpt,
-        dropout=False, latent=latent, moe=moe,
+        dropout=_legacy_gpt(row["stack"], row), latent=latent, moe=moe,
     )  # fmt: skip
+
+
+def _legacy_gpt(stack: str, row: Row) -> bool:
+    """Megatron's own defaults for a GPT with learned positions: dropout 0.1, attention without the flash switch."""
+    return stack == "megatron-core" and row.get("positions") == "learned" and row.get("flash_attention", "") == ""
 
 
 def row_plan(row: Row) -> tuple[Plan, Layout]:
@@ -133,7 +138,8 @@ def row_plan(row: Row) -> tuple[Plan, Layout]:
     tp, pp, cp, dp = (_whole(row, name, 1) for name in ("tp", "pp", "cp", "dp"))
     vpp = _whole(row, "vpp", 1) or 1
     default_zero = 3 if stack.id in _SHARDED else 1 if stack.id in _DISTRIBUTED_OPTIMIZER else 0
-    zero = _whole(row, "zero", default_zero)
+    offloaded = row.get("optimizer_offload", "") == "1" or "offload" in options.get("flags", "")
+    zero = _whole(row, "zero", 3 if offloaded and "zero" in row.get("source_ref", "").lower() else default_zero)
     micro_batch = _whole(row, "micro_batch", 1) or 1
     global_batch = _whole(row, "global_batch")
     if global_batch % (dp * micro_batch):
@@ -145,7 +151,7 @@ def row_plan(row: Row) -> tuple[Plan, Layout]:
         schedule = "interleaved"
     shard = _whole(row, "shard_group", 0)
     offload = "none"
-    if row.get("optimizer_offload", "") == "1" or "offload" in options.get("flags", ""):
+    if offloaded:
         offload = "params" if "parameters" in options.get("flags", "") else "optimizer"
     layout = Layout(
         tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=_whole(row, "ep", 1) or 1, zero=zero,
@@ -158,6 +164,8 @@ def row_plan(row: Row) -> tuple[Plan, Layout]:
         wants = row["flash_attention"] == "1"
         has = stack.fusion.attention.startswith("flash")
         attention = None if wants == has else "flash2" if wants else "fused_softmax"
+    elif attention is None and _legacy_gpt(stack.id, row):
+        attention = "fused_softmax"
     recipe = options.get("fp8_recipe", "")
     training = TrainingSpec(
         seq_len=_whole(row, "seq_len"), global_batch=global_batch,

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.catalog import build, check_nesting, read_text
 from planner.huggingface import gated, plain
-from planner.huggingface.document import Document, check_finite
+from planner.huggingface.document import Document, check_finite, plain_name
 from planner.huggingface.parts import Shape
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
@@ -124,9 +124,8 @@ def _common(document: Document) -> None:
     if not isinstance(architectures, list) or not all(isinstance(item, str) for item in architectures):
         raise document.error("architectures", "must be a list of class names")
     if architectures and not any(item.endswith(_CAUSAL_HEADS) for item in architectures):
-        document.notes.append(
-            f"architectures names {architectures[0]}: counted with a language-model head all the same"
-        )
+        shown = plain_name(architectures[0])
+        document.notes.append(f"architectures names {shown}: counted with a language-model head")
 
 
 def _refuse_unknown(document: Document, family: str) -> None:

@@ -13,13 +13,18 @@ from planner.specs.base import PlanError
 MAX_WIDTH = 10_000_000
 
 
+def plain_name(text: str) -> str:
+    """A name from a file as it can be shown: short, without control characters or broken Unicode."""
+    return text if text.isprintable() and len(text) <= 100 else repr(text[:100])
+
+
 def check_finite(data: Any, where: str) -> None:
     """Refuse NaN, Infinity and numbers beyond float64 anywhere in a parsed document; walks without recursion."""
     todo: list[tuple[str, Any]] = [("", data)]
     while todo:
         key, value = todo.pop()
         if isinstance(value, float) and not math.isfinite(value):
-            raise PlanError(f"{where}: {key}" if key else where, value, "must be a finite number")
+            raise PlanError(f"{where}: {plain_name(key)}" if key else where, value, "must be a finite number")
         if isinstance(value, dict):
             todo += [(f"{key}.{name}".lstrip("."), child) for name, child in value.items()]
         elif isinstance(value, list):
@@ -39,7 +44,7 @@ class Document:
 
     def error(self, key: str, remedy: str) -> PlanError:
         """The error for one key, to be raised by the caller."""
-        return PlanError(f"--model {self.where}: {self.prefix}{key}", self.data.get(key), remedy)
+        return PlanError(f"--model {self.where}: {self.prefix}{plain_name(key)}", self.data.get(key), remedy)
 
     def has(self, key: str) -> bool:
         """Whether the key is there, be it null."""

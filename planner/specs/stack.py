@@ -42,6 +42,8 @@ class StateBytes(Spec):
     cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
     bucket_copy: bool = False  # gradients are copied into communication buckets that stay allocated
     persistent_gradients: bool = False  # gradient buffers live through the whole step
+    fixed_buckets: float = Field(default=0.0, ge=0)  # bytes of communication buckets of fixed size
+    optimizer_temporary: float = Field(default=0.0, ge=0, le=16)  # per owned parameter during the optimizer step
 
 
 class Activations(Spec):
@@ -50,6 +52,7 @@ class Activations(Spec):
     norm: float = Field(ge=0, le=16)  # per hidden element of each norm: 2 fused (its input), 6 eager
     mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
     mlp_plain: float = Field(ge=0, le=32)  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
+    gathered_inputs: bool = False  # sequence parallelism: weight products keep their gathered input, not its shard
     logits: float = Field(ge=0, le=32)  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
 
 

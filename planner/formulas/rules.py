@@ -1,0 +1,201 @@
+"""What makes a layout impossible: each rule is a boolean column and a sentence. Search masks with them, errors quote them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.ledger import Array
+from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout
+from planner.specs.plan import Plan
+
+Columns = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`holds(plan, columns)` is True where a layout is allowed; `sentence(plan, layout)` says why one is not."""
+
+    name: str
+    field: str  # the option a user would change
+    holds: Callable[[Plan, Columns], Array]
+    sentence: Callable[[Plan, Layout], str]
+
+
+def _ones(c: Columns) -> Array:
+    return np.ones(len(c["tp"]), dtype=bool)
+
+
+def _divides(divisor: Array, number: Array) -> Array:
+    return np.mod(number, np.maximum(divisor, 1)) == 0
+
+
+def _in_domain(plan: Plan, c: Columns) -> Array:
+    return c["tp"] * c["pp"] * c["cp"] * c["dp"] == plan.cluster.gpus
+
+
+def _heads(plan: Plan, c: Columns) -> Array:
+    k = float(plan.model.kv_heads)
+    heads = _divides(c["tp"], np.full_like(c["tp"], plan.model.heads))
+    if plan.model.latent is not None:
+        return heads
+    return heads & (_divides(c["tp"], k + 0 * c["tp"]) | (np.mod(c["tp"], k) == 0))
+
+
+def _ffn(plan: Plan, c: Columns) -> Array:
+    ok = _divides(c["tp"], np.full_like(c["tp"], plan.model.ffn_hidden)) if plan.model.dense_layers else _ones(c)
+    if plan.model.moe is not None:
+        ok = ok & _divides(c["tp"], np.full_like(c["tp"], plan.model.moe.ffn_hidden))
+    return ok & _divides(c["tp"], np.full_like(c["tp"], plan.model.hidden))
+
+
+def _layers(plan: Plan, c: Columns) -> Array:
+    chunks = c["pp"] * c["vpp"]
+    if plan.request.uneven_stages:
+        return chunks <= plan.model.layers
+    return _divides(chunks, np.full_like(c["pp"], plan.model.layers))
+
+
+def _batch(plan: Plan, c: Columns) -> Array:
+    return _divides(c["dp"] * c["micro_batch"], np.full_like(c["dp"], plan.training.global_batch))
+
+
+def _sequence(plan: Plan, c: Columns) -> Array:
+    slices = np.where(c["cp"] > 1, 2 * c["cp"], 1.0) * np.where(c["sequence_parallel"] > 0, c["tp"], 1.0)
+    return _divides(slices, np.full_like(c["cp"], plan.training.seq_len))
+
+
+def _experts(plan: Plan, c: Columns) -> Array:
+    if plan.model.moe is None:
+        return c["ep"] == 1
+    return _divides(c["ep"], np.full_like(c["ep"], plan.model.moe.experts)) & _divides(c["ep"], c["dp"] * c["cp"])
+
+
+def _microbatches(plan: Plan, c: Columns) -> Array:
+    m = plan.training.global_batch / (c["dp"] * c["micro_batch"])
+    interleaved = c["schedule"] == SCHEDULES.index("interleaved")
+    return np.where(interleaved, np.mod(m, c["pp"]) == 0, True)
+
+
+def _schedule(plan: Plan, c: Columns) -> Array:
+    interleaved = c["schedule"] == SCHEDULES.index("interleaved")
+    ok = (interleaved == (c["vpp"] > 1)) & np.where(c["vpp"] > 1, c["pp"] > 1, True)
+    allowed = [SCHEDULES.index(name) for name in plan.stack.supports.schedules]
+    return ok & (np.isin(c["schedule"], allowed) | (c["pp"] == 1))
+
+
+def _shards(plan: Plan, c: Columns) -> Array:
+    ranks = c["dp"] * c["cp"]
+    whole = c["shard_group"] == ranks
+    hybrid = (c["zero"] == 3) & plan.stack.supports.hybrid_shard & (c["shard_group"] > 1)
+    return _divides(c["shard_group"], ranks) & (whole | hybrid)
+
+
+def _zero(plan: Plan, c: Columns) -> Array:
+    supports = plan.stack.supports
+    alone = np.isin(c["zero"], supports.zero)
+    piped = np.isin(c["zero"], supports.zero_with_pipeline)
+    return alone & np.where(c["pp"] > 1, piped, True)
+
+
+def _stack(plan: Plan, c: Columns) -> Array:
+    s = plan.stack.supports
+    ok = _ones(c)
+    for column, has in (("tp", s.tensor), ("pp", s.pipeline), ("cp", s.context), ("ep", s.expert)):
+        if not has:
+            ok = ok & (c[column] == 1)
+    if not s.sequence_parallel:
+        ok = ok & (c["sequence_parallel"] == 0)
+    kinds = [RECOMPUTE_KINDS.index(name) for name in s.recompute]
+    offloads = [OFFLOADS.index(name) for name in s.offload]
+    return ok & np.isin(c["recompute"], kinds) & np.isin(c["offload"], offloads)
+
+
+def _sequence_parallel(plan: Plan, c: Columns) -> Array:
+    return (c["sequence_parallel"] == 0) | (c["tp"] > 1)
+
+
+def _recompute_size(plan: Plan, c: Columns) -> Array:
+    return c["recompute_size"] <= np.ceil(plan.model.layers / c["pp"])
+
+
+def _microbatches_of(plan: Plan, one: Layout) -> str:
+    return f"{plan.training.global_batch / (one.dp * one.micro_batch):g}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "degrees multiply to the GPUs", "--tp/--pp/--cp/--dp", _in_domain,
+        lambda p, x: f"tp {x.tp} x pp {x.pp} x cp {x.cp} x dp {x.dp} = {x.tp * x.pp * x.cp * x.dp}, but there are "
+        f"{p.cluster.gpus} GPUs; leave one degree out and it is found for you",
+    ),
+    Rule(
+        "heads divide by tp", "--tp", _heads,
+        lambda p, x: f"{p.model.heads} heads ({p.model.kv_heads} of keys and values) cannot be shared by tp {x.tp}; "
+        f"take a divisor of {p.model.heads}",
+    ),
+    Rule(
+        "widths divide by tp", "--tp", _ffn,
+        lambda p, x: f"hidden {p.model.hidden} or MLP width {p.model.ffn_hidden} does not divide by tp {x.tp}",
+    ),
+    Rule(
+        "layers divide by pp x vpp", "--pp/--vpp", _layers,
+        lambda p, x: f"{p.model.layers} layers do not divide by pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}; "
+        f"take a divisor of {p.model.layers}",
+    ),
+    Rule(
+        "batch divides by dp x micro-batch", "--global-batch", _batch,
+        lambda p, x: f"global batch {p.training.global_batch} does not divide by dp {x.dp} x micro-batch {x.micro_batch} = "
+        f"{x.dp * x.micro_batch}; take a multiple",
+    ),
+    Rule(
+        "sequence divides", "--seq-len", _sequence,
+        lambda p, x: f"sequence {p.training.seq_len} does not divide into the slices of cp {x.cp}"
+        + (f" and sequence parallel over tp {x.tp}" if x.sequence_parallel else ""),
+    ),
+    Rule(
+        "experts divide by ep", "--ep", _experts,
+        lambda p, x: f"ep {x.ep} needs a model with experts" if p.model.moe is None
+        else f"ep {x.ep} must divide {p.model.moe.experts} experts and dp x cp = {x.dp * x.cp}",
+    ),
+    Rule(
+        "interleaving needs m divisible by pp", "--micro-batch", _microbatches,
+        lambda p, x: f"the interleaved schedule needs micro-batches per step ({_microbatches_of(p, x)}) divisible by pp {x.pp}",
+    ),
+    Rule(
+        "schedule fits vpp and stack", "--schedule", _schedule,
+        lambda p, x: f"schedule {x.schedule} with vpp {x.vpp} and pp {x.pp} is not possible with {p.stack.title} (it runs "
+        f"{', '.join(p.stack.supports.schedules)}; vpp > 1 means interleaved and needs pp > 1)",
+    ),
+    Rule(
+        "shard group", "--shard-group", _shards,
+        lambda p, x: f"shard group {x.shard_group} must divide dp x cp = {x.dp * x.cp}; a smaller one needs --zero 3 and a "
+        f"stack with hybrid sharding ({p.stack.title}: {'yes' if p.stack.supports.hybrid_shard else 'no'})",
+    ),
+    Rule(
+        "ZeRO stage supported", "--zero", _zero,
+        lambda p, x: f"{p.stack.title} runs ZeRO {p.stack.supports.zero}"
+        + (f" ({p.stack.supports.zero_with_pipeline} with a pipeline)" if x.pp > 1 else "") + f", not {x.zero}",
+    ),
+    Rule(
+        "parallelism supported", "--stack", _stack,
+        lambda p, x: f"{p.stack.title} cannot run this layout (tensor {p.stack.supports.tensor}, pipeline "
+        f"{p.stack.supports.pipeline}, context {p.stack.supports.context}, expert {p.stack.supports.expert}, recompute "
+        f"{'/'.join(p.stack.supports.recompute)}, offload {'/'.join(p.stack.supports.offload)})",
+    ),
+    Rule(
+        "sequence parallelism needs tp", "--sequence-parallel", _sequence_parallel,
+        lambda p, x: "sequence parallelism divides work among tensor-parallel ranks; it needs tp > 1",
+    ),
+    Rule(
+        "recompute size", "--recompute", _recompute_size,
+        lambda p, x: f"{x.recompute} asks for more layers than a stage has ({p.model.layers} / pp {x.pp})",
+    ),
+)  # fmt: skip
+
+
+def check(plan: Plan, columns: Columns) -> dict[str, Array]:
+    """Every rule as a boolean column, by name: True where the layout is allowed."""
+    return {rule.name: rule.holds(plan, columns) for rule in RULES}
