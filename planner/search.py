@@ -18,6 +18,8 @@ from planner.specs.plan import Plan
 CHUNK = 16384
 _MAX_TP = 16  # searched; larger degrees only when asked for, collectives would leave any node
 _MAX_MICRO_BATCH = 64
+# context parallelism is searched only where each rank keeps this many tokens: no validated run cuts shorter sequences
+_TOKENS_PER_CONTEXT_RANK = 8192
 _GROUPS = (2, 4, 8)  # layers per recompute group that are searched
 
 
@@ -44,7 +46,7 @@ def _rows(plan: Plan) -> Iterator[tuple[float, ...]]:
     pps = [p for p in divisors(gpus) if p <= model.layers] if supports.pipeline else [1]
     if not request.uneven_stages:
         pps = [p for p in pps if model.layers % p == 0]
-    cps = [c for c in divisors(gpus) if c <= max(1, plan.training.seq_len // 2048)] if supports.context else [1]
+    cps = [c for c in divisors(gpus) if c <= max(1, plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)] if supports.context else [1]
     kinds = [_recompute(text) for text in ([request.recompute] if request.recompute else _recomputes(plan))]
     zeros = _choices(request.zero, list(supports.zero))
     offloads = [OFFLOADS.index(request.offload)] if request.offload else [0]

@@ -1,0 +1,286 @@
+"""One chosen layout as a JSON-able dict, by the public contract; the terminal and the page render this and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from planner import uncertainty
+from planner.estimate import Estimates, evaluate
+from planner.estimate.communicate import Traffic
+from planner.estimate.machine import machine, moved_one_by_one
+from planner.estimate.memory import PHASES, state_ledger
+from planner.estimate.step import repeated_share, step_time
+from planner.estimate.table import Table, pick, to_layout
+from planner.formulas import flops, memory, run_level
+from planner.formulas.params import active_parameter_count, parameter_count
+from planner.ledger import Sourced, total
+from planner.specs.plan import Plan
+
+SCHEMA_VERSION = 1
+
+Report = dict[str, Any]
+
+_CLASS = {
+    "matmul": "compute", "attention": "compute", "recompute": "compute", "memory_bound": "memory bandwidth",
+    "optimizer": "memory bandwidth", "launch": "launch", "bubble": "pipeline bubble", "overhead": "overhead",
+}  # fmt: skip
+
+
+def whole_pipeline(table: Table, row: int) -> Any:
+    """Every stage number of one layout, shape (stages, 1)."""
+    return np.arange(int(table["pp"][row]), dtype=float)[:, None]
+
+
+def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> Report:
+    """Full answer for one row: evaluated again alone, over every pipeline stage."""
+    plan = estimates.plan
+    table = pick(estimates.table, np.array([row]))
+    one = evaluate(plan, table, stages=whole_pipeline(table, 0))
+    layout = to_layout(table, 0)
+    microbatches = plan.training.global_batch / (layout.dp * layout.micro_batch)
+    band = uncertainty.band(plan)
+    seconds = float(one.time.seconds[0])
+    communication = [_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": _model(plan),
+        "cluster": _cluster(plan),
+        "stack": {"id": plan.stack.id, "title": plan.stack.title, "bytes_per_parameter": state_ledger(plan)},
+        "training": plan.training.model_dump(exclude_none=True),
+        "layout": {
+            **layout.model_dump(),
+            "global_batch": plan.training.global_batch,
+            "grad_accum": round(microbatches),
+        },
+        "memory": _memory(plan, one),
+        "step": {
+            "seconds": seconds,
+            "low": seconds * band.low,
+            "high": seconds * band.high,
+            "confidence": band.basis,
+            "validated_runs": band.runs,
+            "components": _numbers(one.time.components),
+            "hidden": {k: v for k, v in _numbers(one.time.hidden).items() if v > 0},
+            "bottleneck": bottleneck(one, communication),
+            "operators": _numbers(one.time.detail),
+        },
+        "throughput": _throughput(plan, one, table),
+        "communication": communication,
+        "run": _run(plan, one),
+        "alternatives": [],
+        "advice": [],
+        "assumptions": [*assumptions, *_assumed(plan, layout.recompute, one)],
+        "provenance": provenance(plan, table),
+    }
+
+
+def _numbers(ledger: dict[str, Any]) -> dict[str, float]:
+    return {name: float(np.asarray(leaf).reshape(-1)[0]) for name, leaf in ledger.items()}
+
+
+def _model(plan: Plan) -> Report:
+    model = plan.model
+    shape = model.model_dump(exclude={"aliases", "name", "title", "source"}, exclude_none=True)
+    return {
+        "name": model.name,
+        "title": model.title or model.name,
+        "parameters": parameter_count(model),
+        "active_parameters": active_parameter_count(model),
+        "source": model.source,
+        "shape": shape,
+    }
+
+
+def _cluster(plan: Plan) -> Report:
+    c = plan.cluster
+    price = c.usd_per_gpu_hour
+    return {
+        "title": c.title,
+        "gpu": c.gpu.id,
+        "gpu_title": c.gpu.title,
+        "gpus": c.gpus,
+        "gpus_per_node": c.gpus_per_node,
+        "nodes": c.nodes,
+        "intra_node": c.intra_node.id,
+        "inter_node": c.inter_node.id,
+        "nics_per_node": c.nics_per_node,
+        "nic_bytes_per_s": float(c.nic_bandwidth),
+        "nvlink_domain": c.nvlink_domain,
+        "usd_per_gpu_hour": None if price is None else float(price) * 3600,
+        "price_source": None if price is None else f"{price.source}, {price.date}".rstrip(", "),
+    }
+
+
+def _memory(plan: Plan, one: Estimates) -> Report:
+    m = one.memory
+    usable = float(plan.cluster.gpu.usable_memory)
+    stages = [
+        {
+            "stage": int(m.stages[i][0]),
+            "layers": float(one.time.last_layers[0] if i == len(m.stages) - 1 else one.time.stage_layers[0]),
+            "peak_bytes": float(m.stage_peaks[i][0]),
+            "components": _numbers(m.stage_components[i]),
+        }
+        for i in range(len(m.stages))
+    ]
+    layers = float(one.time.stage_layers[0])
+    group = float(memory.best_group_layers(layers, m.input_bytes[0], m.layer_bytes[0]))
+    return {
+        "peak_bytes": float(m.peak[0]),
+        "reserved_bytes": float(m.reserved[0]),
+        "device_bytes": float(m.device[0]),
+        "capacity_bytes": usable,
+        "nominal_bytes": float(plan.cluster.gpu.memory),
+        "fits": bool(one.fits[0]),
+        "headroom_bytes": usable - float(m.device[0]),
+        "worst_stage": int(m.worst_stage[0]),
+        "worst_phase": PHASES[int(m.worst_phase[0])],
+        "components": _numbers(m.components),
+        "outside": {
+            "fragmentation": float(m.reserved[0] - m.peak[0]),
+            "context": float(m.context[0]),
+            "communicators": float(m.communicators[0]),
+        },
+        "host_bytes": float(m.host[0]),
+        "host_fits": bool(one.host_fits[0]),
+        "best_recompute_group": max(1, min(round(group), round(layers))),
+        "per_stage": stages,
+    }
+
+
+def bottleneck(one: Estimates, communication: list[Report]) -> str:
+    """What takes most of the step: compute, memory bandwidth, a link, the bubble, or launching kernels."""
+    shares: dict[str, float] = {}
+    wire = {"intra": 0.0, "inter": 0.0}
+    for name, leaf in one.time.components.items():
+        value = float(leaf[0])
+        if name in _CLASS:
+            shares[_CLASS[name]] = shares.get(_CLASS[name], 0.0) + value
+            continue
+        rows = [c for c in communication if c["component"] == name]
+        exposed = sum(c["seconds"] - c["hidden_seconds"] for c in rows)
+        for c in rows:
+            part = (c["seconds"] - c["hidden_seconds"]) / exposed if exposed > 0 else 1 / len(rows)
+            wire["inter" if c["across_nodes"] else "intra"] += value * part
+    shares["network"], shares["intra-node link"] = wire["inter"], wire["intra"]
+    return max(shares, key=lambda name: shares[name])
+
+
+def _traffic(plan: Plan, t: Traffic) -> Report:
+    across = bool(t.across_nodes[0])
+    link = plan.cluster.inter_node if across else plan.cluster.intra_node
+    seconds, exposed = float(t.seconds[0]), float(t.exposed[0])
+    return {
+        "operation": t.operation,
+        "group": t.group,
+        "what": t.what,
+        "component": t.component,
+        "bytes": float(t.bytes[0]),
+        "link": link.id,
+        "across_nodes": across,
+        "seconds": seconds,
+        "hidden_seconds": max(0.0, seconds - exposed),
+        "count": float(t.count[0]),
+    }
+
+
+def _throughput(plan: Plan, one: Estimates, table: Table) -> Report:
+    training, model = plan.training, plan.model
+    gpus = plan.cluster.gpus
+    tokens = float(training.global_batch * training.seq_len)
+    qk, v = flops.head_widths(model)
+    weights = total(flops.matmul_weights(model))
+    useful = float(flops.model_flop(weights, float(model.layers * model.heads * (qk + v)), tokens, float(training.seq_len)))
+    executed = useful + float(one.time.repeated_flop[0]) * gpus
+    seconds = float(one.time.seconds[0])
+    rate = float(plan.cluster.gpu.rate(training.precision) or 0.0)
+    per_s = float(run_level.tokens_per_s(training.global_batch, training.seq_len, seconds))
+    return {
+        "tokens_per_s": per_s,
+        "tokens_per_s_per_gpu": per_s / gpus,
+        "model_tflops_per_gpu": useful / gpus / seconds / 1e12,
+        "mfu": float(run_level.utilisation(useful, gpus, rate, seconds)),
+        "hfu": float(run_level.utilisation(executed, gpus, rate, seconds)),
+        "flop_convention": flops.CONVENTION,
+        "model_flop_per_step": useful,
+        "hardware_flop_per_step": executed,
+        "recomputed_share": float(repeated_share(table, model.layers)[0]),
+    }
+
+
+def _run(plan: Plan, one: Estimates) -> Report:
+    c, training = plan.cluster, plan.training
+    good = float(run_level.goodput(c.gpus, run_level.MTBF_GPU_S, run_level.CHECKPOINT_S, run_level.RESTART_S))
+    price = c.usd_per_gpu_hour
+    out: Report = {"days": None, "gpu_hours": None, "cost_usd": None, "energy_kwh": None, "goodput": good, "tokens": None}
+    if training.tokens is None:
+        return out
+    rate = float(run_level.tokens_per_s(training.global_batch, training.seq_len, float(one.time.seconds[0])))
+    wall = float(run_level.run_s(training.tokens, rate, good))
+    energy = float(
+        run_level.energy_j(c.gpus, float(c.gpu.power), run_level.POWER_FRAC, run_level.FACILITY_FACTOR, wall)
+    )
+    out.update(
+        days=wall / 86400, gpu_hours=wall / 3600 * c.gpus, energy_kwh=energy / 3.6e6, tokens=training.tokens,
+        cost_usd=None if price is None else wall * c.gpus * float(price),
+    )  # fmt: skip
+    return out
+
+
+def _assumed(plan: Plan, recompute: str, one: Estimates) -> list[str]:
+    stack, gpu = plan.stack, plan.cluster.gpu
+    ledger = state_ledger(plan)
+    said = [
+        f"software: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
+        + " + ".join(f"{value:g} {name}" for name, value in ledger.items()) + ")",
+        f"clock: tensor units sustain {float(gpu.kernels.sustained_clock):.0%} of the kernel tables' rate under load",
+        f"goodput: one failure per {run_level.MTBF_GPU_S / 3600:,.0f} GPU-hours (Llama 3), checkpoint "
+        f"{run_level.CHECKPOINT_S:.0f} s, restart {run_level.RESTART_S:.0f} s",
+    ]  # fmt: skip
+    price = plan.cluster.usd_per_gpu_hour
+    if plan.training.tokens is not None and price is not None:
+        said.append(f"price: {float(price) * 3600:.2f} USD per GPU-hour, {price.source} {price.date}".rstrip())
+    if float(one.memory.device[0]) > 0.875 * float(gpu.usable_memory):
+        said.append("memory above 87 % of the device: measured runs this full are 7-22 % slower (allocator retries), not modelled")
+    return said
+
+
+def provenance(plan: Plan, table: Table) -> dict[str, float]:
+    """Shares of the step time's sensitivity that rest on measured, vendor and assumed numbers.
+
+    Each number of the machine is moved by 2 % in a row of its own; its weight is the relative change of the step time.
+    """
+    base = machine(plan)
+    moved, names = moved_one_by_one(base)
+    many = {name: np.repeat(column, len(names) + 1) for name, column in table.items()}
+    seconds = step_time(plan, many, moved).seconds
+    weights = np.abs(np.log(seconds[1:] / seconds[0]))
+    shares = {"measured": 0.0, "vendor": 0.0, "assumed": 0.0}
+    for name, weight in zip(names, weights, strict=True):
+        number = getattr(base, name)
+        shares[number.kind if isinstance(number, Sourced) else "assumed"] += float(weight)
+    whole = sum(shares.values()) or 1.0
+    return {f"{kind}_frac": value / whole for kind, value in shares.items()}
+
+
+def summary(estimates: Estimates, row: int) -> Report:
+    """A short line of one layout, for alternatives and searches."""
+    layout = to_layout(estimates.table, row)
+    plan = estimates.plan
+    seconds = float(estimates.time.seconds[row])
+    return {
+        "stack": plan.stack.id,
+        "layout": {
+            **layout.model_dump(),
+            "global_batch": plan.training.global_batch,
+            "grad_accum": round(plan.training.global_batch / (layout.dp * layout.micro_batch)),
+        },
+        "step_seconds": seconds,
+        "tokens_per_s": float(run_level.tokens_per_s(plan.training.global_batch, plan.training.seq_len, seconds)),
+        "peak_bytes": float(estimates.memory.peak[row]),
+        "device_bytes": float(estimates.memory.device[row]),
+        "fits": bool(estimates.fits[row]),
+    }

@@ -1,0 +1,62 @@
+"""What a user may ask: the same names on the command line, in a scenario file and in a query string."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from planner.specs.base import Spec
+from planner.specs.hardware import Precision
+from planner.specs.layout import OffloadName, Recompute, ScheduleName
+from planner.specs.training import OptimizerName
+
+Degree = Field(default=None, ge=1, le=1_000_000)
+
+
+class Options(Spec):
+    """One request. None means: searched (layout), typical for the hardware (cluster), or the stack's default (training)."""
+
+    model: str = Field(min_length=1, max_length=4096)
+    gpu: str | None = Field(default=None, min_length=1, max_length=4096)
+    gpus: int = Field(default=1, ge=1, le=1_000_000)
+    cluster: str | None = Field(default=None, min_length=1, max_length=4096)
+    gpus_per_node: int | None = Field(default=None, ge=1, le=1024)
+    intra_node: str | None = None
+    inter_node: str | None = None
+    nics_per_node: int | None = Field(default=None, ge=1, le=256)
+    nic_bandwidth: str | None = None
+    price: float | str | None = None
+
+    tp: int | None = Degree
+    pp: int | None = Degree
+    vpp: int | None = Degree
+    dp: int | None = Degree
+    cp: int | None = Degree
+    ep: int | None = Degree
+    zero: int | None = Field(default=None, ge=0, le=3)
+    shard_group: int | None = Degree
+    sequence_parallel: bool | None = None
+    schedule: ScheduleName | None = None
+    recompute: Recompute | None = None
+    micro_batch: int | None = Degree
+    offload: OffloadName | None = None
+
+    seq_len: int | None = Field(default=None, ge=1, le=100_000_000)
+    global_batch: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    precision: Precision | None = None
+    optimizer: OptimizerName = "adam"
+    flash_attention: bool | None = None
+    tokens: float | str | None = None
+    stack: str | None = Field(default=None, min_length=1, max_length=4096)
+    calibration: str | None = Field(default=None, min_length=1, max_length=4096)
+    top: int = Field(default=5, ge=1, le=1000)
+
+
+LAYOUT_OPTIONS: tuple[str, ...] = (
+    "tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "sequence_parallel", "schedule", "recompute", "micro_batch",
+    "offload",
+)  # fmt: skip
+
+
+def flag(name: str) -> str:
+    """Command-line spelling of an option: "global_batch" -> "--global-batch"."""
+    return "--" + name.replace("_", "-")
