@@ -154,6 +154,22 @@ def _shipped(kind: str, spec: type[S], name: str) -> S:
     return build(spec, tomllib.loads(path.read_text(encoding="utf-8")), _FLAG[kind], path.stem)
 
 
+def load_overlaid(kind: str, spec: type[S], name: str, overlay: dict[str, Any], source: str) -> S:
+    """A profile with some of its fields replaced, as a calibration does; nested tables merge key by key."""
+    field = _FLAG[kind]
+    path = Path(name).expanduser() if is_path(name) else find(kind, name)
+    return build(spec, _merge(read_toml(path, field), overlay), "--calibration", source)
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        number = isinstance(value, dict) and "value" in value
+        nested = isinstance(value, dict) and isinstance(base.get(key), dict) and not number
+        out[key] = _merge(base[key], value) if nested else value
+    return out
+
+
 def load_all(kind: str, spec: type[S]) -> list[S]:
     """Every shipped profile of one kind, sorted by id."""
     return [load(kind, spec, name) for name in ids(kind)]

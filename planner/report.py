@@ -34,11 +34,17 @@ def whole_pipeline(table: Table, row: int) -> Any:
     return np.arange(int(table["pp"][row]), dtype=float)[:, None]
 
 
+def evaluate_row(estimates: Estimates, row: int) -> Estimates:
+    """One layout alone, over every pipeline stage; recorded formula by formula when a recorder is on."""
+    table = pick(estimates.table, np.array([row]))
+    return evaluate(estimates.plan, table, stages=whole_pipeline(table, 0))
+
+
 def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> Report:
     """Full answer for one row: evaluated again alone, over every pipeline stage."""
     plan = estimates.plan
     table = pick(estimates.table, np.array([row]))
-    one = evaluate(plan, table, stages=whole_pipeline(table, 0))
+    one = evaluate_row(estimates, row)
     layout = to_layout(table, 0)
     microbatches = plan.training.global_batch / (layout.dp * layout.micro_batch)
     band = uncertainty.band(plan)
@@ -215,14 +221,19 @@ def _run(plan: Plan, one: Estimates) -> Report:
     c, training = plan.cluster, plan.training
     good = float(run_level.goodput(c.gpus, run_level.MTBF_GPU_S, run_level.CHECKPOINT_S, run_level.RESTART_S))
     price = c.usd_per_gpu_hour
-    out: Report = {"days": None, "gpu_hours": None, "cost_usd": None, "energy_kwh": None, "goodput": good, "tokens": None}
+    out: Report = {
+        "days": None,
+        "gpu_hours": None,
+        "cost_usd": None,
+        "energy_kwh": None,
+        "goodput": good,
+        "tokens": None,
+    }
     if training.tokens is None:
         return out
     rate = float(run_level.tokens_per_s(training.global_batch, training.seq_len, float(one.time.seconds[0])))
     wall = float(run_level.run_s(training.tokens, rate, good))
-    energy = float(
-        run_level.energy_j(c.gpus, float(c.gpu.power), run_level.POWER_FRAC, run_level.FACILITY_FACTOR, wall)
-    )
+    energy = float(run_level.energy_j(c.gpus, float(c.gpu.power), run_level.POWER_FRAC, run_level.FACILITY_FACTOR, wall))
     out.update(
         days=wall / 86400, gpu_hours=wall / 3600 * c.gpus, energy_kwh=energy / 3.6e6, tokens=training.tokens,
         cost_usd=None if price is None else wall * c.gpus * float(price),
@@ -244,7 +255,9 @@ def _assumed(plan: Plan, recompute: str, one: Estimates) -> list[str]:
     if plan.training.tokens is not None and price is not None:
         said.append(f"price: {float(price) * 3600:.2f} USD per GPU-hour, {price.source} {price.date}".rstrip())
     if float(one.memory.device[0]) > 0.875 * float(gpu.usable_memory):
-        said.append("memory above 87 % of the device: measured runs this full are 7-22 % slower (allocator retries), not modelled")
+        said.append(
+            "memory above 87 % of the device: measured runs this full are 7-22 % slower (allocator retries), not modelled"
+        )
     return said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from planner import catalog, huggingface
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS, ClusterSpec, ClusterTemplate
-from planner.specs.hardware import GpuSpec, LinkSpec, TypicalNode
+from planner.specs.hardware import GpuSpec, LinkSpec, PriceSpec, TypicalNode
 from planner.specs.model import ModelSpec
 from planner.specs.stack import StackSpec
 from planner.units import UnitError, parse
@@ -35,9 +36,37 @@ def stack_spec(name: str) -> StackSpec:
     return catalog.load("stacks", StackSpec, name)
 
 
-def _link(name: str, scope: str, flag: str) -> LinkSpec:
+def read_calibration(name: str) -> Calibration:
+    """A calibration file: `gpu` names the profile it corrects, `overlay` and `links.<id>` hold the corrected fields."""
+    path = Path(name).expanduser()
+    data = catalog.read_toml(path, "--calibration")
+    known = {"schema_version", "gpu", "date", "source", "overlay", "links"}
+    for key in data:
+        if key not in known:
+            raise PlanError("--calibration", str(path), f"unknown key {key!r}; known keys: {', '.join(sorted(known))}")
+    if data.get("schema_version") != 1:
+        raise PlanError("--calibration", str(path), f"schema_version is {data.get('schema_version')!r}; this version reads 1")
+    gpu, overlay, links = data.get("gpu"), data.get("overlay", {}), data.get("links", {})
+    if not isinstance(gpu, str) or not isinstance(overlay, dict) or not isinstance(links, dict):
+        raise PlanError("--calibration", str(path), 'needs gpu = "<id>" and tables [overlay] and [links.<id>]')
+    return Calibration(str(path), gpu, overlay, links)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measured fields that replace those of shipped profiles when hardware is loaded; formulas never know."""
+
+    path: str
+    gpu: str
+    overlay: dict[str, Any]
+    links: dict[str, Any]
+
+
+def _link(name: str, scope: str, flag: str, over: dict[str, Any] | None = None) -> LinkSpec:
     try:
         link = catalog.load("networks", LinkSpec, name)
+        if over and link.id in over:
+            link = catalog.load_overlaid("networks", LinkSpec, name, over[link.id], "links." + link.id)
     except PlanError as error:
         raise PlanError(flag if error.field == "link" else error.field, error.value, str(error).split(" - ", 1)[1]) from None
     if link.scope != scope:
@@ -57,6 +86,7 @@ def cluster_spec(
     nics_per_node: int | None = None,
     nic_bandwidth: str | float | None = None,
     price: str | float | None = None,
+    calibration: Calibration | None = None,
 ) -> tuple[ClusterSpec, list[str]]:
     """A concrete cluster and the assumptions made. Raises PlanError naming the option."""
     assumed: list[str] = []
@@ -66,6 +96,11 @@ def cluster_spec(
     if gpu is None and template is None:
         raise PlanError("--gpu", gpu, "name a GPU (`dpplan list gpus`) or a cluster (--cluster)")
     card = catalog.load("gpus", GpuSpec, gpu or (template.gpu if template else ""))
+    over = calibration.links if calibration else {}
+    if calibration:
+        if calibration.gpu != card.id:
+            raise PlanError("--calibration", calibration.path, f"was measured on {calibration.gpu}, the request is for {card.id}")
+        card = catalog.load_overlaid("gpus", GpuSpec, gpu or card.id, calibration.overlay, calibration.path)
     if template and gpu and card.id != catalog.load("gpus", GpuSpec, template.gpu).id:
         raise PlanError("--gpu", gpu, f"cluster {template.id} has {template.gpu}; leave out --gpu or --cluster")
     node: TypicalNode | ClusterTemplate = template or card.node
@@ -78,8 +113,8 @@ def cluster_spec(
         below, above = gpus // per_node * per_node, -(-gpus // per_node) * per_node
         raise PlanError("--gpus", gpus, f"is no multiple of {per_node} GPUs per node; take {below} or {above}, "
                         "or set --gpus-per-node")  # fmt: skip
-    inside = _link(intra_node or node.intra_node, "intra_node", "--intra-node")
-    between = _link(inter_node or node.inter_node, "inter_node", "--inter-node")
+    inside = _link(intra_node or node.intra_node, "intra_node", "--intra-node", over)
+    between = _link(inter_node or node.inter_node, "inter_node", "--inter-node", over)
     nics = nics_per_node or node.nics_per_node
     if not 1 <= nics <= 256:
         raise PlanError("--nics-per-node", nics, "must be between 1 and 256")
@@ -102,9 +137,7 @@ def cluster_spec(
     return spec, assumed
 
 
-def _nic_speed(
-    asked: str | float | None, link: LinkSpec, node: TypicalNode | ClusterTemplate, other_link: bool
-) -> Sourced:
+def _nic_speed(asked: str | float | None, link: LinkSpec, node: TypicalNode | ClusterTemplate, other_link: bool) -> Sourced:
     if asked is not None:
         try:
             value = parse(asked, "Gbit/s" if not isinstance(asked, str) else "B/s")
@@ -127,21 +160,24 @@ def _price(asked: str | float | None, card: GpuSpec, template: ClusterTemplate |
         return Sourced(value, "USD/h", "assumed", "stated in the request")
     if template and template.usd_per_gpu_hour is not None:
         return template.usd_per_gpu_hour
-    return cheapest_price(card.id)
+    return usual_price(card.id)
+
+
+_MARKETS = ("on-demand", "secure", "community", "spot", "cheapest-listing")  # the first that is listed is taken
 
 
 @cache
-def cheapest_price(gpu: str) -> Sourced | None:
-    """The lowest dated price of this exact GPU in prices.toml, None when there is none."""
-    path = catalog.profiles_folder() / "prices.toml"
-    found = [p for p in catalog.read_toml(path, "prices.toml").get("price", []) if p.get("gpu") == gpu]
-    values = []
-    for entry in found:
-        given: Any = entry["usd_per_gpu_hour"]
-        value = parse(given["value"] if isinstance(given, dict) else given, "USD/h")
-        text = f"{entry['source']} ({entry['market']})"
-        values.append(Sourced(value, "USD/h", "measured", text, str(entry["date"])))
-    return min(values, default=None)
+def usual_price(gpu: str) -> Sourced | None:
+    """The dated list price of this exact GPU that most people would pay, None when none is known. In US dollars per second."""
+    found = []
+    for entry in catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml").get("price", []):
+        price = catalog.build(PriceSpec, entry, "prices.toml", str(entry.get("gpu")))
+        if price.gpu == gpu:
+            rank = _MARKETS.index(price.market) if price.market in _MARKETS else len(_MARKETS)
+            number = price.usd_per_gpu_hour
+            text = f"{price.source} ({price.market})"
+            found.append((rank, float(number), Sourced(number, "USD/h", number.kind, text, price.date)))
+    return min(found, key=lambda x: x[:2])[2] if found else None
 
 
 def default_batch(seq_len: int, gpus: int) -> int:

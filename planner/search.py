@@ -46,7 +46,9 @@ def _rows(plan: Plan) -> Iterator[tuple[float, ...]]:
     pps = [p for p in divisors(gpus) if p <= model.layers] if supports.pipeline else [1]
     if not request.uneven_stages:
         pps = [p for p in pps if model.layers % p == 0]
-    cps = [c for c in divisors(gpus) if c <= max(1, plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)] if supports.context else [1]
+    cps = (
+        [c for c in divisors(gpus) if c <= max(1, plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)] if supports.context else [1]
+    )
     kinds = [_recompute(text) for text in ([request.recompute] if request.recompute else _recomputes(plan))]
     zeros = _choices(request.zero, list(supports.zero))
     offloads = [OFFLOADS.index(request.offload)] if request.offload else [0]
@@ -106,8 +108,7 @@ def _shard_groups(plan: Plan, zero: int, ranks: int) -> list[int]:
     if zero != 3 or not plan.stack.supports.hybrid_shard:
         return [ranks]
     node = min(plan.cluster.nvlink_domain, ranks)
-    sizes = {ranks, *(d for d in (node, 2 * node, 4 * node, 8 * node) if 1 < d < ranks and ranks % d == 0)}
-    return sorted(sizes)
+    return [d for d in divisors(ranks) if d > 1 and (d % node == 0 or d == ranks)] or [ranks]
 
 
 @dataclass(frozen=True)

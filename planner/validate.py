@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner import request
 from planner.catalog import read_text
+from planner.estimate import Estimates, evaluate
+from planner.estimate.table import to_table
+from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import Experts, LatentAttention, ModelSpec
@@ -20,7 +21,21 @@ from planner.specs.training import TrainingSpec
 
 Row = dict[str, str]
 
-REQUIRED = ("run_id", "suite", "gpu", "gpus", "stack", "layers", "hidden", "heads", "seq_len", "tp", "pp", "dp", "global_batch")
+REQUIRED = (
+    "run_id",
+    "suite",
+    "gpu",
+    "gpus",
+    "stack",
+    "layers",
+    "hidden",
+    "heads",
+    "seq_len",
+    "tp",
+    "pp",
+    "dp",
+    "global_batch",
+)
 
 # what a stack does where a recipe is not printed
 _SHARDED = ("composer-fsdp", "fms-fsdp", "torchtitan", "lightning-fsdp", "pytorch-fsdp")
@@ -28,7 +43,11 @@ _DISTRIBUTED_OPTIMIZER = ("megatron-core", "nemo", "meta-llama3", "hai-llm")
 _ALWAYS_RECOMPUTES = ("megatron-lm-2021", "megatron-deepspeed", "bmtrain")
 
 # latent attention is not in the columns; the families that have it share these ranks (their public configs)
-_LATENT = {"deepseek": (1536, 512, 128, 64, 128), "kimi": (1536, 512, 128, 64, 128), "moonlight": (None, 512, 128, 64, 128)}
+_LATENT = {
+    "deepseek": (1536, 512, 128, 64, 128),
+    "kimi": (1536, 512, 128, 64, 128),
+    "moonlight": (None, 512, 128, 64, 128),
+}
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -101,7 +120,11 @@ def row_model(row: Row) -> ModelSpec:
         if family and head_dim == 128:
             q, kv, nope, rope, value = _LATENT[family]
             latent = LatentAttention(
-                query_rank=q, kv_rank=kv or 1, nope_head_dim=nope or 1, rope_head_dim=rope or 1, value_head_dim=value or 1
+                query_rank=q,
+                kv_rank=kv or 1,
+                nope_head_dim=nope or 1,
+                rope_head_dim=rope or 1,
+                value_head_dim=value or 1,
             )
     positions = {"rope": "rotary", "learned": "learned", "alibi": "alibi"}.get(row.get("positions", ""), "none")
     mpt = name.lower().startswith("mpt")
@@ -123,7 +146,7 @@ def _legacy_gpt(stack: str, row: Row) -> bool:
     return stack == "megatron-core" and row.get("positions") == "learned" and row.get("flash_attention", "") == ""
 
 
-def row_plan(row: Row) -> tuple[Plan, Layout]:
+def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[Plan, Layout]:
     """Plan and layout of a row; raises _Skip where it cannot be expressed."""
     stack = request.stack_spec(row["stack"])
     options = _options(row)
@@ -133,7 +156,9 @@ def row_plan(row: Row) -> tuple[Plan, Layout]:
     cluster, _ = request.cluster_spec(
         gpu=row["gpu"], gpus=gpus, gpus_per_node=_whole(row, "gpus_per_node", 0) or None,
         intra_node=row.get("intra_node") or None, inter_node=row.get("inter_node") or None,
-        nics_per_node=int(float(nics)) if nics else None, nic_bandwidth=float(speed) if speed else None,
+        nics_per_node=int(_number(row, "nics_per_node")) if nics else None,
+        nic_bandwidth=f"{_number(row, 'nic_gbps')} Gbit/s" if speed else None,
+        calibration=calibration if calibration and calibration.gpu == row["gpu"] else None,
     )  # fmt: skip
     tp, pp, cp, dp = (_whole(row, name, 1) for name in ("tp", "pp", "cp", "dp"))
     vpp = _whole(row, "vpp", 1) or 1
@@ -184,3 +209,172 @@ def row_plan(row: Row) -> tuple[Plan, Layout]:
     uneven = model.layers % (pp * vpp) != 0
     plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=LayoutRequest(uneven_stages=uneven))
     return plan, layout
+
+
+# ------------------------------------------------------------------------------------------------------ results
+
+_LAYOUT = (
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "dp",
+    "zero",
+    "shard_group",
+    "sequence_parallel",
+    "recompute",
+    "schedule",
+    "micro_batch",
+)
+_SAME = (
+    "suite", "stack", "gpu", "gpus", "layers", "hidden", "ffn_hidden", "heads", "kv_heads", "head_dim", "vocab", "mlp", "experts",
+    "experts_per_token", "moe_ffn_hidden", "seq_len", "precision", "global_batch",
+)  # fmt: skip
+_LAYOUT_OPTIONS = ("selective",)  # the part of `options` that is layout
+_SMALLEST_GROUP = 5
+
+
+def predict(row: Row, calibration: request.Calibration | None = None) -> Estimates:
+    """Estimate of one row from the row alone. Raises PlanError or ValueError with the reason where it cannot be expressed."""
+    plan, layout = row_plan(row, calibration)
+    return evaluate(plan, to_table([layout]))
+
+
+def _peak_bytes(one: Estimates, kind: str) -> float:
+    """The statistic the source measured: torch's counters, or what nvidia-smi shows."""
+    m = one.memory
+    chosen: Array = {"reserved": m.reserved, "nvidia-smi": m.device}.get(kind, m.peak)
+    return float(chosen[0])
+
+
+def validate_rows(rows: list[Row], calibration: request.Calibration | None = None) -> dict[str, Any]:
+    """Predicted against measured for every row: the document of `dpplan validate --json`."""
+    done: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
+    for row in rows:
+        try:
+            one = predict(row, calibration)
+        except (PlanError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            skipped.append({"run_id": row.get("run_id", ""), "suite": row.get("suite", ""), "reason": reason})
+            continue
+        measured_s, measured_gib = row.get("step_s", ""), row.get("peak_memory_gib", "")
+        done.append({
+            "run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "stack": row["stack"], "tier": row.get("tier", ""),
+            "predicted_step_s": float(one.time.seconds[0]),
+            "measured_step_s": float(measured_s) if measured_s else None,
+            "predicted_peak_gib": _peak_bytes(one, row.get("memory_kind", "")) / 2**30,
+            "measured_peak_gib": float(measured_gib) if measured_gib else None,
+            "memory_kind": row.get("memory_kind", ""),
+            "predicted_fits": bool(one.fits[0]),
+            "outcome": row.get("outcome", "") or "ok",
+            "group": _group(row),
+            "layout": "/".join(row.get(name, "") for name in _LAYOUT) + "/" + row.get("options", ""),
+        })  # fmt: skip
+    suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in done:
+        suites[entry["suite"]].append(entry)
+    return {
+        "schema_version": 1,
+        "rows": done,
+        "summary": summarise(done),
+        "suites": {name: summarise(entries) for name, entries in sorted(suites.items())},
+        "skipped": skipped,
+    }
+
+
+def _group(row: Row) -> str:
+    rest = sorted(part for part in row.get("options", "").split(";") if part.partition("=")[0] not in _LAYOUT_OPTIONS)
+    return "|".join([*(row.get(name, "") for name in _SAME), ";".join(rest)])
+
+
+def summarise(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Errors of step time and memory, out-of-memory rows called right, and ranking over groups."""
+    ran = [e for e in entries if e["outcome"] != "oom"]
+    times = [e["predicted_step_s"] / e["measured_step_s"] - 1 for e in ran if e["measured_step_s"]]
+    peaks = [e["predicted_peak_gib"] / e["measured_peak_gib"] - 1 for e in ran if e["measured_peak_gib"]]
+    oom = [e for e in entries if e["outcome"] == "oom"]
+    return {
+        "time": _errors(times),
+        "memory": _errors(peaks),
+        "oom": {"n": len(oom), "right": sum(not e["predicted_fits"] for e in oom)},
+        "ran": {"n": len(ran), "right": sum(e["predicted_fits"] for e in ran)},
+        "ranking": _ranking(ran),
+    }
+
+
+def _errors(relative: list[float]) -> dict[str, Any]:
+    """n, mean and median absolute percentage error, bias (median signed error) and the worst, all as fractions."""
+    if not relative:
+        return {"n": 0, "mape": None, "median_ape": None, "bias": None, "worst": None}
+    absolute = sorted(abs(x) for x in relative)
+    return {
+        "n": len(relative),
+        "mape": sum(absolute) / len(absolute),
+        "median_ape": _median(absolute),
+        "bias": _median(sorted(relative)),
+        "worst": max(relative, key=abs),
+    }
+
+
+def _median(ordered: list[float]) -> float:
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _ranking(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Spearman correlation and pick-regret, means over groups of rows that differ only in layout."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in entries:
+        if entry["measured_step_s"]:
+            groups[entry["group"]].append(entry)
+    correlations, regrets = [], []
+    for members in groups.values():
+        if len({e["layout"] for e in members}) < _SMALLEST_GROUP:
+            continue
+        predicted, measured = [e["predicted_step_s"] for e in members], [e["measured_step_s"] for e in members]
+        correlations.append(_spearman(predicted, measured))
+        regrets.append(measured[predicted.index(min(predicted))] / min(measured) - 1)
+    if not regrets:
+        return {"groups": 0, "spearman": None, "pick_regret_mean": None, "pick_regret_max": None}
+    return {
+        "groups": len(regrets),
+        "spearman": sum(correlations) / len(correlations),
+        "pick_regret_mean": sum(regrets) / len(regrets),
+        "pick_regret_max": max(regrets),
+    }
+
+
+def _ranks(values: list[float]) -> list[float]:
+    """Ranks with ties averaged."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for i in order[start : end + 1]:
+            ranks[i] = (start + end) / 2
+        start = end + 1
+    return ranks
+
+
+def _spearman(a: list[float], b: list[float]) -> float:
+    """Correlation of ranks; 0 where one side has no order at all."""
+    ra, rb = _ranks(a), _ranks(b)
+    mean = (len(a) - 1) / 2
+    covariance = sum((x - mean) * (y - mean) for x, y in zip(ra, rb, strict=True))
+    spread = math.sqrt(sum((x - mean) ** 2 for x in ra) * sum((y - mean) ** 2 for y in rb))
+    return covariance / spread if spread > 0 else 0.0
+
+
+def residual_lines(document: dict[str, Any]) -> str:
+    """CSV of measured over predicted step time per run, the basis of `planner.uncertainty`."""
+    lines = ["run_id,gpu,stack,measured_over_predicted"]
+    for entry in document["rows"]:
+        if entry["measured_step_s"] and entry["outcome"] != "oom":
+            ratio = entry["measured_step_s"] / entry["predicted_step_s"]
+            lines.append(f"{entry['run_id']},{entry['gpu']},{entry['stack']},{ratio:.4f}")
+    return "\n".join(lines) + "\n"

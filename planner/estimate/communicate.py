@@ -89,10 +89,6 @@ def all_to_all_s(m: Machine, tensor_bytes: Array, group: Group, remote_frac: Arr
 
 def send_s(m: Machine, message_bytes: Array, across: Array) -> Array:
     """One message to a neighbouring pipeline stage, over the node's link or one GPU's share of the network."""
-    inside = collectives.send_recv_s(
-        message_bytes, latency_s=m.intra_latency, bytes_per_s=m.intra_bandwidth * m.intra_send
-    )
-    outside = collectives.send_recv_s(
-        message_bytes, latency_s=3 * m.inter_hop, bytes_per_s=m.nic_per_gpu * m.inter_send
-    )
+    inside = collectives.send_recv_s(message_bytes, latency_s=m.intra_latency, bytes_per_s=m.intra_bandwidth * m.intra_send)
+    outside = collectives.send_recv_s(message_bytes, latency_s=3 * m.inter_hop, bytes_per_s=m.nic_per_gpu * m.inter_send)
     return np.where(across > 0, outside, inside)

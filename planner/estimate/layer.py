@@ -268,7 +268,8 @@ class _Layer:
         backward: Ledger = {}
         kept: Array = 0.0
         for name, rows, columns, inner, batch, share, fp8 in self.products():
-            f, b = self.weight_product(rows, columns, inner, batch, fp8)
+            with section(name):
+                f, b = self.weight_product(rows, columns, inner, batch, fp8)
             forward[f"matmul/{name}"], backward[f"matmul/{name}"] = share * f, share * b
             kept = kept + share * f
             self.flop = self.flop + share * 2 * rows * columns * inner * batch
@@ -286,9 +287,7 @@ class _Layer:
         h, T, columns = float(self.plan.model.hidden), self.tokens, self.vocab / self.tp
         fused = self.plan.training.fused_cross_entropy
         per_logit = self.plan.stack.fusion.cross_entropy_bytes if fused is None else (8.0 if fused else 20.0)
-        products = (
-            self.gemm(T, columns, h) + self.gemm(T, h, columns) + self.gemm(h, columns, T)
-        )
+        products = self.gemm(T, columns, h) + self.gemm(T, h, columns) + self.gemm(h, columns, T)
         return {
             "matmul/logits": products,
             "memory_bound/loss": self.stream(T * columns * per_logit, 6.0),

@@ -132,12 +132,22 @@ def _activations(plan: Plan, c: Table, stage: Array, layers: Array) -> tuple[Arr
     block = np.where(layers > 0, np.minimum(size / np.maximum(layers, 1e-9), 1.0), 0.0)
     per_layer = np.select(
         [kind == code("selective"), kind == code("full"), kind == code("block"), kind == code("group")],
-        [whole - _selective_saving(plan, c, kept), one_input, block * one_input + (1 - block) * whole, one_input / size],
+        [
+            whole - _selective_saving(plan, c, kept),
+            one_input,
+            block * one_input + (1 - block) * whole,
+            one_input / size,
+        ],
         whole,
     )
     working = np.select(
         [kind == code("selective"), kind == code("full"), kind == code("block"), kind == code("group")],
-        [whole - (whole - _selective_saving(plan, c, kept)), whole, whole, np.minimum(size, np.maximum(layers, 1.0)) * whole],
+        [
+            whole - (whole - _selective_saving(plan, c, kept)),
+            whole,
+            whole,
+            np.minimum(size, np.maximum(layers, 1.0)) * whole,
+        ],
         np.zeros_like(whole),
     )
     microbatches = plan.training.global_batch / (c["dp"] * c["micro_batch"])
@@ -154,9 +164,7 @@ def state_ledger(plan: Plan) -> dict[str, float]:
     return {"parameters": state.parameter, "gradients": state.gradient, "optimizer": state.master + moments}
 
 
-def _one_stage(
-    plan: Plan, c: Table, p: RankParameters, stage: Array, layers: Array
-) -> tuple[list[Ledger], Array, Array, Array]:
+def _one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, layers: Array) -> tuple[list[Ledger], Array, Array, Array]:
     """Ledgers of the phases of one stage, host bytes, bytes of one layer and of its input."""
     stack, training = plan.stack, plan.training
     first, last = (stage == 0) * 1.0, (stage == c["pp"] - 1) * 1.0
@@ -227,9 +235,7 @@ def peak_memory(plan: Plan, c: Table, stage_layers: Array, last_layers: Array, s
         sums = np.stack([total(phase) for phase in phases])
         phase_index = sums.argmax(axis=0)
         top = sums.max(axis=0)
-        picked = {
-            name: np.choose(phase_index, [np.broadcast_to(phase[name], (rows,)) for phase in phases]) for name in phases[0]
-        }
+        picked = {name: np.choose(phase_index, [np.broadcast_to(phase[name], (rows,)) for phase in phases]) for name in phases[0]}
         worse = top > peak * (1 + 1e-12)
         components = {name: np.where(worse, leaf, components.get(name, 0.0)) for name, leaf in picked.items()}
         peak = np.where(worse, top, peak)
@@ -245,4 +251,3 @@ def peak_memory(plan: Plan, c: Table, stage_layers: Array, last_layers: Array, s
         peak, components, reserved, reserved + context + communicators, context, communicators, worst_stage, worst_phase,
         stages, np.stack(stage_peaks), stage_components, host, whole, one_input,
     )  # fmt: skip
-

@@ -115,8 +115,8 @@ def _stage_layers(plan: Plan, c: Table, layer_s: Array, head_s: Array) -> tuple[
     return most, np.where(whole, even, np.maximum(layers - (pp - 1) * most, 0.0))
 
 
-def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array) -> Traffic:
-    """Activations and their gradients between neighbouring stages."""
+def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Array) -> Traffic:
+    """Activations and their gradients between neighbouring stages; overlapped sends hide behind the work of one chunk."""
     training, stack = plan.training, plan.stack
     width = 4.0 if training.precision in ("fp32", "tf32") else 2.0
     activation = width * c["micro_batch"] * training.seq_len / c["cp"] * plan.model.hidden
@@ -127,12 +127,14 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array) -> Traffic:
     each = communicate.send_s(m, message, crossing)
     gathered = communicate.all_gather_s(m, activation, place(c["tp"], np.ones_like(c["tp"]), plan.cluster.nvlink_domain))
     each = each + np.where(split & ~sequence & (c["tp"] > 1), gathered, 0.0)
-    exposed_steady = np.where(stack.overlap.pipeline_send & (c["vpp"] > 1), 0.0, 1.0)
+    overlaps = stack.overlap.pipeline_send & (c["vpp"] > 1) & (plan.training.overlap is not False)
+    chunk_s = slowest_s / (2 * c["vpp"])  # forward or backward of one chunk, on average
+    steady_s = np.where(overlaps, np.maximum(each - chunk_s, 0.0), each)
     several = c["pp"] > 1
-    count = np.where(several, 2 * c["vpp"] * microbatches + 2 * (c["pp"] - 1), 0.0)
-    exposed = np.where(several, 2 * c["vpp"] * microbatches * exposed_steady + 2 * (c["pp"] - 1), 0.0)
-    return Traffic("send_recv", "pipeline", "activations", "pipeline_transfer", message, count, count * each, exposed * each,
-                   crossing)  # fmt: skip
+    steady = np.where(several, 2 * c["vpp"] * microbatches, 0.0)
+    filling = np.where(several, 2 * (c["pp"] - 1), 0.0)
+    return Traffic("send_recv", "pipeline", "activations", "pipeline_transfer", message, steady + filling,
+                   (steady + filling) * each, steady * steady_s + filling * each, crossing)  # fmt: skip
 
 
 def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks: Array) -> Array:
@@ -179,7 +181,7 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
         slowest = np.where(last_is_slowest, last_s, stage_s)
         bubble = schedules.bubble_frac(SCHEDULES, c["schedule"], vpp)
         pipe = pipeline.pipeline_s(slowest, model.layers * layer_s + head_s, microbatches, bubble)
-        sends = _sends(plan, m, c, microbatches)
+        sends = _sends(plan, m, c, microbatches, slowest)
     passes = microbatches * slow_layers
 
     with section("gradient synchronisation and optimizer"):

@@ -48,9 +48,7 @@ def to_layout(table: Table, row: int) -> Layout:
     value = {name: table[name][row] for name in COLUMNS}
     kind = RECOMPUTE_KINDS[int(value["recompute"])]
     size = int(value["recompute_size"])
-    whole = {
-        k: int(value[k]) for k in ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch")
-    }
+    whole = {k: int(value[k]) for k in ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch")}
     return Layout(
         **whole,
         sequence_parallel=bool(value["sequence_parallel"]),

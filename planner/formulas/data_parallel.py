@@ -7,7 +7,11 @@ import numpy as np
 from planner.ledger import Array, formula
 
 
-@formula(unit="1", equation="d_shard if zero >= level else 1", source="ZeRO, Rajbhandari et al. 2020 (arXiv 1910.02054) section 5")
+@formula(
+    unit="1",
+    equation="d_shard if zero >= level else 1",
+    source="ZeRO, Rajbhandari et al. 2020 (arXiv 1910.02054) section 5",
+)
 def shard_count(zero: Array, level: float, shard_ranks: Array) -> Array:
     """Parts a state is cut into: the optimizer from ZeRO-1 on (level 1), gradients from 2, parameters from 3."""
     return np.where(zero >= level, np.maximum(shard_ranks, 1.0), 1.0)
@@ -24,7 +28,11 @@ def ring_volume_bytes(parameters: Array, zero: Array, shard_ranks: Array, bytes_
     return passes * parameters * bytes_per_element * (shard_ranks - 1) / np.maximum(shard_ranks, 1)
 
 
-@formula(unit="s", equation="bytes per parameter * parameters / (HBM frac)", source="the step is bound by memory traffic; own count")
+@formula(
+    unit="s",
+    equation="bytes per parameter * parameters / (HBM frac)",
+    source="the step is bound by memory traffic; own count",
+)
 def optimizer_step_s(
     parameters: Array, bytes_per_parameter: Array, *, memory_bytes_per_s: Array, elementwise_frac: Array
 ) -> Array:

@@ -12,7 +12,9 @@ from planner.formulas.params import parameter_leaves
 from planner.ledger import Array, Ledger, formula
 from planner.specs.model import ModelSpec
 
-CONVENTION = "6 FLOP per matmul weight and token (head included), attention 12*L*s*heads*head_dim per token without causal discount"
+CONVENTION = (
+    "6 FLOP per matmul weight and token (head included), attention 12*L*s*heads*head_dim per token without causal discount"
+)
 
 
 @formula(unit="element", equation="min(i, w) summed over i=1..s: s^2/2, or w s - w^2/2 for w < s", source="counting")
@@ -23,7 +25,9 @@ def causal_pairs(seq_tokens: Array, window_tokens: Array) -> Array:
 
 
 @formula(
-    unit="FLOP", equation="2 (d_qk + d_v) a pairs", source="two batched products, q k^T and p v; Korthikanti et al. 2022 appendix A"
+    unit="FLOP",
+    equation="2 (d_qk + d_v) a pairs",
+    source="two batched products, q k^T and p v; Korthikanti et al. 2022 appendix A",
 )
 def attention_forward_flop(pairs: Array, heads: Array, query_width: Array, value_width: Array) -> Array:
     """FLOP of scores and weighted values for `pairs` query-key pairs per head."""
@@ -66,7 +70,9 @@ def mean_pairs(model: ModelSpec, seq_tokens: Array) -> Array:
 
 
 @formula(
-    unit="FLOP", equation="6 N_matmul T + 3 * 4 s a (d_qk + d_v)/2 L T", source="PaLM, arXiv 2204.02311 appendix B; FlopCounterMode"
+    unit="FLOP",
+    equation="6 N_matmul T + 3 * 4 s a (d_qk + d_v)/2 L T",
+    source="PaLM, arXiv 2204.02311 appendix B; FlopCounterMode",
 )
 def model_flop(matmul_weight_count: Array, attention_weight: Array, tokens: Array, seq_tokens: Array) -> Array:
     """FLOP of one forward and backward pass over `tokens` in sequences of `seq_tokens`, no recompute, no causal discount.

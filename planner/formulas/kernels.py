@@ -35,7 +35,7 @@ def alignment_frac(n: Array, k: Array, tile_frac: float = 0.75, vector_frac: flo
     unit="s",
     equation="max( min over tiles of W (2 bm bn k / (rate/units eta (bm bn/32768)^gamma) + tau), bytes/(frac HBM) ) + t0 + gap; "
     "W = soft max(N/units, 1) + (1-soft) ceil(N/units), N = ceil(m/bm) ceil(n/bn) batch",
-    source="wave quantisation: NVIDIA Matrix Multiplication Background User's Guide; fitted per GPU on aiconfigurator GEMM tables",
+    source="wave quantisation: NVIDIA matrix multiplication background guide; fitted per GPU on aiconfigurator GEMM tables",
 )
 def gemm_s(
     m: Array,

@@ -11,25 +11,41 @@ import numpy as np
 from planner.ledger import Array, formula
 
 
-@formula(unit="B", equation="P bytes / shards", source="ZeRO, arXiv 1910.02054 section 3: 2 + 2 + 12 B per parameter for mixed-precision Adam")
+@formula(
+    unit="B",
+    equation="P bytes / shards",
+    source="ZeRO, arXiv 1910.02054 section 3: 2 + 2 + 12 B per parameter for mixed-precision Adam",
+)
 def state_bytes(parameters: Array, bytes_per_parameter: Array, shards: Array) -> Array:
     """Bytes of one state (parameters, gradients or optimizer) on one rank."""
     return parameters * bytes_per_parameter / shards
 
 
-@formula(unit="B", equation="T' h norms bytes", source="Korthikanti et al. 2022 (arXiv 2205.05198) section 4.1: 2sbh per norm input")
+@formula(
+    unit="B",
+    equation="T' h norms bytes",
+    source="Korthikanti et al. 2022 (arXiv 2205.05198) section 4.1: 2sbh per norm input",
+)
 def norm_kept_bytes(local_tokens: Array, hidden: Array, norms: Array, bytes_per_element: Array) -> Array:
     """Inputs (and fp32 copies, where the norm is not fused) that norms keep."""
     return local_tokens * hidden * norms * bytes_per_element
 
 
-@formula(unit="B", equation="T' h e", source="arXiv 2205.05198 section 4.1: 2sbh for the shared input of the q, k, v products")
+@formula(
+    unit="B",
+    equation="T' h e",
+    source="arXiv 2205.05198 section 4.1: 2sbh for the shared input of the q, k, v products",
+)
 def product_input_bytes(local_tokens: Array, width: Array, element_bytes: Array) -> Array:
     """Input that a weight product keeps for its weight gradient."""
     return local_tokens * width * element_bytes
 
 
-@formula(unit="B", equation="T e w / t", source="arXiv 2205.05198 section 4.1; queries, keys, values and what latent attention projects")
+@formula(
+    unit="B",
+    equation="T e w / t",
+    source="arXiv 2205.05198 section 4.1; queries, keys, values and what latent attention projects",
+)
 def projected_bytes(tokens: Array, width: Array, element_bytes: Array, tp: Array) -> Array:
     """Outputs of tensor-parallel projections, cut by t."""
     return tokens * width * element_bytes / tp
@@ -45,19 +61,31 @@ def attention_core_bytes(tokens: Array, heads: Array, keys: Array, score_bytes: 
     return tokens * heads / tp * np.where(score_bytes > 0, score_bytes * keys, 4.0)
 
 
-@formula(unit="B", equation="T' h per mask", source="arXiv 2205.05198 section 4.1: sbh per dropout mask, one byte per element")
+@formula(
+    unit="B",
+    equation="T' h per mask",
+    source="arXiv 2205.05198 section 4.1: sbh per dropout mask, one byte per element",
+)
 def dropout_mask_bytes(local_tokens: Array, hidden: Array, masks: Array) -> Array:
     """One byte per element and dropout."""
     return local_tokens * hidden * masks
 
 
-@formula(unit="B", equation="T f bytes / t", source="arXiv 2205.05198 section 4.1: 16sbh for GeLU at f = 4h; SwiGLU keeps gate, up and product")
+@formula(
+    unit="B",
+    equation="T f bytes / t",
+    source="arXiv 2205.05198 section 4.1: 16sbh for GeLU at f = 4h; SwiGLU keeps gate, up and product",
+)
 def mlp_kept_bytes(tokens: Array, ffn_hidden: Array, bytes_per_element: Array, tp: Array) -> Array:
     """Inputs of the activation function and of the second product."""
     return tokens * ffn_hidden * bytes_per_element / tp
 
 
-@formula(unit="B", equation="T V / t bytes", source="Megatron vocabulary-parallel loss; torch: fp32 copy and gradient of the logits")
+@formula(
+    unit="B",
+    equation="T V / t bytes",
+    source="Megatron vocabulary-parallel loss; torch: fp32 copy and gradient of the logits",
+)
 def logits_bytes(tokens: Array, vocab: Array, bytes_per_logit: Array, tp: Array) -> Array:
     """Logits alive at the loss."""
     return tokens * vocab / tp * bytes_per_logit

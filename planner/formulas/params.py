@@ -116,6 +116,5 @@ def parameter_count(model: ModelSpec) -> int:
 def active_parameter_count(model: ModelSpec) -> int:
     """Parameters that take part in the forward pass of one token (top-k of the experts), exact."""
     return sum(
-        leaf.count * leaf.active_frac[0] // leaf.active_frac[1] * leaf.occurrences(model)
-        for leaf in parameter_leaves(model)
+        leaf.count * leaf.active_frac[0] // leaf.active_frac[1] * leaf.occurrences(model) for leaf in parameter_leaves(model)
     )

@@ -32,7 +32,11 @@ def checkpoint_interval_s(checkpoint_s: Array, mtbf_s: Array) -> Array:
     return np.sqrt(2 * checkpoint_s * mtbf_s)
 
 
-@formula(unit="1", equation="1 - C/tau - (tau/2 + R)/MTBF", source="Young 1974, Daly 2006; MTBF: Llama 3, arXiv 2407.21783 table 5")
+@formula(
+    unit="1",
+    equation="1 - C/tau - (tau/2 + R)/MTBF",
+    source="Young 1974, Daly 2006; MTBF: Llama 3, arXiv 2407.21783 table 5",
+)
 def goodput(gpus: Array, mtbf_gpu_s: Array, checkpoint_s: Array, restart_s: Array) -> Array:
     """Share of wall time that advances training, with checkpoints at the best interval."""
     mtbf = mtbf_gpu_s / gpus

@@ -88,9 +88,7 @@ class Document:
             raise self.error(key, "is missing; the file must state it")
         return self.optional_count(key, minimum=minimum, maximum=maximum)
 
-    def count(
-        self, *names: str, minimum: int = 1, maximum: int = MAX_WIDTH, default: int | None = None, why: str = ""
-    ) -> int:
+    def count(self, *names: str, minimum: int = 1, maximum: int = MAX_WIDTH, default: int | None = None, why: str = "") -> int:
         """A whole number in range; without a default the key is required."""
         value = self.optional_count(*names, minimum=minimum, maximum=maximum)
         if value is not None:

@@ -73,9 +73,7 @@ def _four_wide(doc: Document, key: str | None = None) -> int:
 
 def gpt2(doc: Document) -> Shape:
     doc.ignore("n_ctx", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn")
-    doc.ignore(
-        "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout"
-    )
+    doc.ignore("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout")
     return {
         **_plain(doc, _four_wide(doc, "n_inner")),
         "positions": "learned",
@@ -95,9 +93,7 @@ def gpt_neox(doc: Document) -> Shape:
         "parallel_block": doc.flag("use_parallel_residual", True),
         "tied_embeddings": doc.flag("tie_word_embeddings", False),
         # the first releases spelled them as BERT does
-        "dropout": dropout(
-            doc, "hidden_dropout", "attention_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob"
-        ),
+        "dropout": dropout(doc, "hidden_dropout", "attention_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob"),
     }
 
 
@@ -126,9 +122,7 @@ def opt(doc: Document) -> Shape:
 
 def bloom(doc: Document) -> Shape:
     # fused kernels and exactness switches of the training code; post-layernorm residuals move no weight
-    doc.ignore(
-        "slow_but_exact", "attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi"
-    )
+    doc.ignore("slow_but_exact", "attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi")
     doc.ignore("skip_bias_add", "skip_bias_add_qkv", "apply_residual_connection_post_layernorm")
     return {
         **_plain(doc, _four_wide(doc)),
@@ -180,18 +174,14 @@ def mpt(doc: Document) -> Shape:
     attention.ignore("attn_impl", "clip_qkv", "softmax_scale", "alibi_bias_max", "attn_uses_sequence_id", "model_type")
     attention.ignore("rope_theta", "rope_impl", "rope_dail_config", "rope_hf_config")
     # transformers 4 wrote the attention part with the keys of a whole model
-    attention.ignore(
-        "is_encoder_decoder", "add_cross_attention", "tie_word_embeddings", "pruned_heads", "architectures"
-    )
+    attention.ignore("is_encoder_decoder", "add_cross_attention", "tie_word_embeddings", "pruned_heads", "architectures")
     attention.only("attn_type", "multihead_attention", "shared key/value heads of MPT are not expressed")
     attention.only("prefix_lm", False, "only causal attention is planned")
     attention.only("qk_ln", False, "norms on queries and keys of MPT are not expressed")
     attention.only("qk_gn", False, "norms on queries and keys of MPT are not expressed")
     attention.only("sliding_window_size", -1, "sliding windows of MPT are not expressed")
     mlp.only("ffn_type", "mptmlp", "gated MLPs of MPT are not expressed")
-    doc.ignore(
-        "init_device", "init_config", "embedding_fraction", "logit_scale", "verbose", "fc_type", "name", "loss_fn"
-    )
+    doc.ignore("init_device", "init_config", "embedding_fraction", "logit_scale", "verbose", "fc_type", "name", "loss_fn")
     doc.ignore("use_pad_tok_in_ffn")
     doc.only("residual_modification", None, "scaled residuals are not expressed")
     norms = {"low_precision_layernorm": "layernorm", "layernorm": "layernorm", "rmsnorm": "rmsnorm"}

@@ -6,6 +6,7 @@ Each module offers NAME, `bubble_frac(v)` - the share of the fill-and-drain time
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 
 import numpy as np
@@ -18,7 +19,7 @@ BY_NAME: dict[str, ModuleType] = {
 }
 
 
-def bubble_frac(names: tuple[str, ...], code: Array, vpp: Array) -> Array:
+def bubble_frac(names: Sequence[str], code: Array, vpp: Array) -> Array:
     """Bubble share per row for schedule codes that index `names`."""
     out = np.ones_like(code)
     for index, name in enumerate(names):
@@ -27,7 +28,7 @@ def bubble_frac(names: tuple[str, ...], code: Array, vpp: Array) -> Array:
     return out
 
 
-def live_chunks(names: tuple[str, ...], code: Array, stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:
+def live_chunks(names: Sequence[str], code: Array, stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:
     """Live forward chunks per row for schedule codes that index `names`."""
     out = np.ones_like(code)
     for index, name in enumerate(names):

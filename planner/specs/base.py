@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from planner.ledger import Sourced
+from planner.ledger import Kind, Sourced
 from planner.units import UnitError, parse
 
 
@@ -48,7 +48,8 @@ class Quantity:
     def read(self, given: Any) -> Sourced:
         if isinstance(given, Sourced):
             return given
-        kind, source, date, value = "assumed", "given without a source", "", given
+        kind: Kind = "assumed"
+        source, date, value = "given without a source", "", given
         if isinstance(given, dict):
             unknown = set(given) - {"value", "source", "date", "kind"}
             if unknown:

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.ledger import Sourced
-from planner.specs.base import Bytes, BytesPerSecond, FlopPerSecond, Fraction, Names, Number, Quantity, Seconds, Spec, Watts
+from planner.specs.base import (
+    Bytes,
+    BytesPerSecond,
+    FlopPerSecond,
+    Fraction,
+    Names,
+    Number,
+    Quantity,
+    Seconds,
+    Spec,
+    Watts,
+)
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8")
@@ -87,7 +98,9 @@ class GpuSpec(Spec):
     power: Watts
     dense: DenseRates
     dense_fp16_accumulate: Fp16AccumulateRates | None = None
-    links: dict[str, BytesPerSecond] = {}  # one-way bandwidth per GPU over a link, where it differs from the link's own
+    links: dict[str, BytesPerSecond] = Field(
+        default_factory=dict
+    )  # one-way bandwidth per GPU over a link, where it differs from the link's own
     kernels: KernelCurve
     context_memory: Bytes  # CUDA/HIP context and library workspaces, outside the framework's allocator
     node: TypicalNode

@@ -9,19 +9,21 @@ from pydantic import AfterValidator, Field, model_validator
 
 from planner.specs.base import Spec
 
-SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe")
-OFFLOADS = ("none", "optimizer", "params")
 RECOMPUTE_KINDS = ("none", "selective", "full", "block", "group")
 
 ScheduleName = Literal["1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe"]
 OffloadName = Literal["none", "optimizer", "params"]
+SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe")
+OFFLOADS: tuple[OffloadName, ...] = ("none", "optimizer", "params")
 
 _RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
 
 
 def _recompute(text: str) -> str:
     if not _RECOMPUTE.match(text):
-        raise ValueError("must be none, selective, full, block:N (N layers of each stage) or group:K (one input kept per K layers)")
+        raise ValueError(
+            "must be none, selective, full, block:N (N layers of each stage) or group:K (one input kept per K layers)"
+        )
     return text
 
 

@@ -23,12 +23,12 @@ class Supports(Spec):
     tensor: bool = False
     sequence_parallel: bool = False
     pipeline: bool = False
-    zero_with_pipeline: list[int] = [0, 1]
+    zero_with_pipeline: list[int] = Field(default_factory=lambda: [0, 1])
     context: bool = False
     expert: bool = False
-    schedules: list[ScheduleName] = ["1f1b"]
+    schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), strict=False)
     recompute: list[Literal["none", "selective", "full", "block", "group"]]
-    offload: list[OffloadName] = ["none"]
+    offload: tuple[OffloadName, ...] = Field(default=("none",), strict=False)
 
 
 class StateBytes(Spec):

@@ -1,0 +1,448 @@
+"""The public face: one function per verb, JSON-able dicts out, `PlanError` for wrong requests. CLI and web use nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from planner import advise, catalog, report, request
+from planner.estimate import Estimates
+from planner.estimate.table import from_rows
+from planner.formulas.rules import RULES
+from planner.ledger import Call, recording
+from planner.report import Report
+from planner.search import Found, best, family_rows, pareto, ranked, search, smallest
+from planner.specs.base import PlanError
+from planner.specs.layout import OFFLOADS, SCHEDULES, Layout, LayoutRequest, recompute_parts
+from planner.specs.model import ModelSpec
+from planner.specs.options import LAYOUT_OPTIONS, Options, flag
+from planner.specs.plan import Plan
+from planner.specs.stack import StackSpec
+from planner.specs.training import TrainingSpec
+from planner.units import UnitError, parse_count, show
+
+__all__ = [
+    "Options",
+    "PlanError",
+    "estimate",
+    "explain",
+    "list_catalog",
+    "read_options",
+    "search_layouts",
+    "validate",
+    "write_residuals",
+]
+
+# when no stack is named, each family of layouts runs on the software that usually runs it: (stack, ZeRO stage, alone)
+_USUAL: tuple[tuple[str, int, bool], ...] = (
+    ("pytorch-ddp", 0, True),
+    ("deepspeed", 1, True),
+    ("deepspeed", 2, True),
+    ("pytorch-fsdp", 3, True),
+    ("megatron-core", 1, False),
+    ("megatron-core", 0, False),
+)
+
+
+def read_options(given: Mapping[str, Any]) -> Options:
+    """Options from a mapping of names to values; a wrong one is a PlanError naming its flag."""
+    try:
+        return Options.model_validate({k: v for k, v in given.items() if v is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "options"
+        if first["type"] == "extra_forbidden":
+            raise PlanError(name, first["input"], f"is no option; options are {', '.join(Options.model_fields)}") from None
+        if first["type"] == "missing":
+            raise PlanError(flag(name), None, "is needed; `dpplan list models` shows the catalogue") from None
+        raise PlanError(flag(name), first["input"], first["msg"].removeprefix("Value error, ")) from None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A request with everything but layout and stack resolved."""
+
+    options: Options
+    plans: tuple[Plan, ...]
+    assumptions: tuple[str, ...]
+
+
+def resolve(options: Options) -> Scenario:
+    """Load what the request names and fill what it leaves out; plans differ in stack and ZeRO stage."""
+    model, inferred = request.model_spec(options.model)
+    assumptions = [f"config.json: {sentence}" for sentence in inferred]
+    calibration = request.read_calibration(options.calibration) if options.calibration else None
+    cluster, assumed = request.cluster_spec(
+        gpu=options.gpu, gpus=options.gpus, cluster=options.cluster, gpus_per_node=options.gpus_per_node,
+        intra_node=options.intra_node, inter_node=options.inter_node, nics_per_node=options.nics_per_node,
+        nic_bandwidth=options.nic_bandwidth, price=options.price, calibration=calibration,
+    )  # fmt: skip
+    assumptions += assumed
+    training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)
+    if cluster.gpu.rate(training.precision) is None:
+        has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if cluster.gpu.rate(p) is not None]
+        raise PlanError("--precision", training.precision, f"{cluster.gpu.title} does not have it; it has {', '.join(has)}")
+    fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
+    plans = []
+    if options.stack:
+        stack = request.stack_spec(options.stack)
+        layout = LayoutRequest(**fixed)
+        plans.append(
+            Plan(model=model, cluster=cluster, training=_attention(training, options, stack), stack=stack, request=layout)
+        )
+    else:
+        for stack_id, zero, _ in _USUAL:
+            if options.zero not in (None, zero):
+                continue
+            if stack_id == "megatron-core" and zero == 0 and options.zero is None:
+                continue
+            stack = request.stack_spec(stack_id)
+            layout = LayoutRequest(**{**fixed, "zero": zero})
+            plans.append(
+                Plan(
+                    model=model,
+                    cluster=cluster,
+                    training=_attention(training, options, stack),
+                    stack=stack,
+                    request=layout,
+                )
+            )
+    return Scenario(options, tuple(plans), tuple(assumptions))
+
+
+def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> TrainingSpec:
+    """--flash-attention / --no-flash-attention against what the stack does by default."""
+    if options.flash_attention is None or options.flash_attention == stack.fusion.attention.startswith("flash"):
+        return training
+    return training.model_copy(update={"attention": "flash2" if options.flash_attention else "eager"})
+
+
+def _training(options: Options, model: ModelSpec, has_bf16: bool, assumptions: list[str]) -> TrainingSpec:
+    seq_len = options.seq_len
+    if seq_len is None:
+        seq_len = model.max_positions
+        assumptions.append(f"sequence length {seq_len:,}, the model's training context (set --seq-len)")
+    elif model.positions == "learned" and seq_len > (model.position_rows or model.max_positions):
+        raise PlanError("--seq-len", seq_len, f"{model.name} has learned positions for {model.max_positions} tokens")
+    batch = options.global_batch
+    if batch is None:
+        batch = request.default_batch(seq_len, options.gpus)
+        assumptions.append(
+            f"global batch {batch:,} sequences ({show(batch * seq_len, 'count')} tokens): near 4 Mi tokens, and at least one "
+            "sequence per GPU (set --global-batch)"
+        )
+    precision = options.precision
+    if precision is None:
+        precision = "bf16" if has_bf16 else "fp16"
+        assumptions.append(f"precision {precision} with an fp32 master copy (set --precision)")
+    tokens = None
+    if options.tokens is not None:
+        try:
+            tokens = parse_count(options.tokens)
+        except UnitError as error:
+            raise PlanError("--tokens", options.tokens, str(error)) from None
+        if not 1 <= tokens <= 1e18:
+            raise PlanError("--tokens", options.tokens, "must be between 1 and 1e18")
+    return TrainingSpec(
+        seq_len=seq_len, global_batch=batch, precision=precision, optimizer=options.optimizer, tokens=tokens,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ estimate
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Searches of all plans of a scenario, and the chosen one."""
+
+    found: tuple[Found, ...]
+    chosen: Estimates
+    row: int
+    fits: bool
+
+
+def _answer(scenario: Scenario) -> _Answer | None:
+    """Fastest layout that fits over all plans; where none fits, the one that needs the least memory. None: none allowed."""
+    found = tuple(search(plan) for plan in scenario.plans)
+    fitting: list[tuple[float, int, Estimates]] = []
+    short: list[tuple[float, int, Estimates]] = []
+    for one in found:
+        if one.estimates is None:
+            continue
+        row = best(one.estimates)
+        if row is not None:
+            fitting.append((float(one.estimates.time.seconds[row]), row, one.estimates))
+        else:
+            least = smallest(one.estimates)
+            short.append((float(one.estimates.memory.device[least]), least, one.estimates))
+    if not fitting and not short:
+        return None
+    _, row, estimates = min(fitting or short, key=lambda x: x[0])
+    return _Answer(found, estimates, row, bool(fitting))
+
+
+def estimate(options: Options) -> Report:
+    """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits` tells whether any fits."""
+    scenario = resolve(options)
+    answer = _answer(scenario)
+    if answer is None:
+        raise _why_none(scenario)
+    out = report.report(answer.chosen, answer.row, scenario.assumptions)
+    out["alternatives"] = _families(answer) + _top(answer, options.top)
+    out["advice"] = _advice(options, out)
+    out["search"] = {
+        "evaluated": sum(len(f.estimates.table["tp"]) for f in answer.found if f.estimates is not None),
+        "feasible": sum(int(f.estimates.fits.sum()) for f in answer.found if f.estimates is not None),
+        "rejected": _rejected(answer.found),
+    }
+    out["command"] = advise.command_line(options)
+    return out
+
+
+def _rejected(found: tuple[Found, ...]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for one in found:
+        for rule, count in one.rejected.items():
+            counts[rule] = counts.get(rule, 0) + count
+        if one.estimates is not None:
+            short = int((~one.estimates.fits).sum())
+            if short:
+                counts["does not fit memory"] = counts.get("does not fit memory", 0) + short
+    return counts
+
+
+def _families(answer: _Answer) -> list[Report]:
+    """The best layout of each family, or the nearest to fitting with the reason in bytes."""
+    out: dict[str, Report] = {}
+    for one in answer.found:
+        estimates = one.estimates
+        if estimates is None:
+            continue
+        for name, among in family_rows(estimates.table).items():
+            if not among.any():
+                continue
+            row = best(estimates, among)
+            entry = report.summary(estimates, smallest(estimates, among) if row is None else row)
+            entry["family"] = name
+            if row is None:
+                entry["reason"] = _shortfall(estimates, smallest(estimates, among))
+            old = out.get(name)
+            if old is None or (entry["fits"], -entry["step_seconds"]) > (old["fits"], -old["step_seconds"]):
+                out[name] = entry
+    return list(out.values())
+
+
+def _shortfall(estimates: Estimates, row: int) -> str:
+    usable = float(estimates.plan.cluster.gpu.usable_memory)
+    need = float(estimates.memory.device[row])
+    if need <= usable:
+        return f"needs {show(float(estimates.memory.host[row]), 'B')} of host memory per GPU, more than the node has"
+    parts = sorted(((float(v[row]), k) for k, v in estimates.memory.components.items()), reverse=True)[:3]
+    largest = ", ".join(f"{k.replace('_', ' ')} {show(v, 'B')}" for v, k in parts if v > 0)
+    return f"needs {show(need, 'B')} of {show(usable, 'B')}, {show(need - usable, 'B')} too much: {largest}"
+
+
+def _top(answer: _Answer, count: int) -> list[Report]:
+    """The fastest layouts that fit, over all plans."""
+    lines = [
+        (float(f.estimates.time.seconds[row]), f.estimates, int(row))
+        for f in answer.found
+        if f.estimates is not None
+        for row in ranked(f.estimates, count)
+    ]
+    lines.sort(key=lambda x: x[0])
+    return [{**report.summary(e, row), "rank": i + 1} for i, (_, e, row) in enumerate(lines[:count])]
+
+
+def _advice(options: Options, out: Report) -> list[Report]:
+    """Candidate changes, each evaluated; only those that make it fit or make it at least 1 % faster."""
+    fits, seconds, need = out["memory"]["fits"], out["step"]["seconds"], out["memory"]["device_bytes"]
+    advice: list[Report] = []
+    for change in advise.candidates(options, fits):
+        changed = options.model_copy(update=change.update)
+        try:
+            answer = _answer(resolve(changed))
+        except PlanError:
+            continue
+        if answer is None or not answer.fits:
+            continue
+        step = float(answer.chosen.time.seconds[answer.row])
+        if fits and step > 0.99 * seconds:
+            continue
+        advice.append({
+            "change": change.text,
+            "command": advise.command_line(changed),
+            "step_seconds": step,
+            "step_change_frac": step / seconds - 1,
+            "bytes_saved": need - float(answer.chosen.memory.device[answer.row]),
+            "layout": report.summary(answer.chosen, answer.row)["layout"],
+            "stack": answer.chosen.plan.stack.id,
+        })  # fmt: skip
+    if fits:
+        return sorted(advice, key=lambda a: a["step_seconds"])[:5]
+    return sorted(advice, key=lambda a: ("GPUs (" in a["change"], a["step_seconds"]))[:6]
+
+
+def _why_none(scenario: Scenario) -> PlanError:
+    """No layout satisfies the request: find the first rule that what was fixed already breaks."""
+    options = scenario.options
+    fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
+    plan = max(scenario.plans, key=lambda p: (p.stack.supports.tensor, p.stack.supports.pipeline)) if scenario.plans else None
+    if plan is None:
+        return PlanError("--zero", options.zero, "no stack runs this; name one with --stack")
+    tp, pp, cp = (fixed[k] or 1 for k in ("tp", "pp", "cp"))
+    dp = fixed["dp"] or max(1, options.gpus // (tp * pp * cp))
+    kind, size = recompute_parts(fixed["recompute"] or "none")
+    vpp = fixed["vpp"] or 1
+    schedule: Any = fixed["schedule"] or ("interleaved" if vpp > 1 else "1f1b")
+    zero = plan.request.zero if plan.request.zero is not None else plan.stack.supports.zero[0]
+    row = [
+        tp, pp, vpp, dp, cp, fixed["ep"] or 1, zero, fixed["shard_group"] or dp * cp, bool(fixed["sequence_parallel"]),
+        kind, size, SCHEDULES.index(schedule), fixed["micro_batch"] or 1, OFFLOADS.index(fixed["offload"] or "none"),
+    ]  # fmt: skip
+    table = from_rows(np.array([row], dtype=float))
+    for rule in RULES:
+        if bool(np.asarray(rule.holds(plan, table)).reshape(-1)[0]):
+            continue
+        shown = Layout.model_construct(
+            tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=fixed["ep"] or 1, zero=zero, shard_group=fixed["shard_group"] or dp * cp,
+            sequence_parallel=bool(fixed["sequence_parallel"]), recompute=fixed["recompute"] or "none", schedule=schedule,
+            micro_batch=fixed["micro_batch"] or 1, offload=fixed["offload"] or "none",
+        )  # fmt: skip
+        names = [
+            n for n in rule.field.removeprefix("--").replace("/--", " ").replace("-", "_").split() if n in Options.model_fields
+        ]
+        given = {n: getattr(options, n) for n in names if getattr(options, n, None) is not None}
+        value = next(iter(given.values())) if len(given) == 1 else given or None
+        return PlanError(rule.field, value, rule.sentence(plan, shown))
+    rejected: dict[str, int] = {}
+    for one in (search(p) for p in scenario.plans):
+        for name, count in one.rejected.items():
+            rejected[name] = rejected.get(name, 0) + count
+    reasons = "; ".join(f"{name}: {count}" for name, count in rejected.items()) or "no factorisation of the GPUs matches"
+    given = {flag(n): v for n, v in fixed.items() if v is not None}
+    return PlanError("layout", given, f"no layout satisfies all of these together ({reasons}); leave one of them out")
+
+
+def explain(options: Options) -> tuple[Report, Call]:
+    """The report and the tree of formulas that produced its chosen layout."""
+    out = estimate(options)
+    scenario = resolve(options)
+    answer = _answer(scenario)
+    if answer is None:
+        raise _why_none(scenario)
+    with recording("estimate of the chosen layout") as tree:
+        report.evaluate_row(answer.chosen, answer.row)
+    return out, tree
+
+
+def search_layouts(options: Options) -> Report:
+    """Every valid layout: counts, reasons of rejection, the fastest that fit and the front of time against memory."""
+    started = time.perf_counter()
+    scenario = resolve(options)
+    answer = _answer(scenario)
+    if answer is None:
+        raise _why_none(scenario)
+    spent = time.perf_counter() - started
+    evaluated = [f.estimates for f in answer.found if f.estimates is not None]
+    rows: list[tuple[float, float, Estimates, int]] = []
+    for e in evaluated:
+        usable = np.flatnonzero(e.fits)
+        for i in usable[pareto(e.time.seconds[usable], e.memory.device[usable])]:
+            rows.append((float(e.time.seconds[i]), float(e.memory.device[i]), e, int(i)))
+    front = pareto(np.array([r[0] for r in rows]), np.array([r[1] for r in rows])) if rows else []
+    tops = [
+        (float(e.time.seconds[row]), e, int(row)) for e in evaluated for row in ranked(e, options.top)
+    ]  # fmt: skip
+    tops.sort(key=lambda x: x[0])
+    return {
+        "schema_version": report.SCHEMA_VERSION,
+        "evaluated": sum(len(e.table["tp"]) for e in evaluated),
+        "feasible": sum(int(e.fits.sum()) for e in evaluated),
+        "rejected": _rejected(answer.found),
+        "seconds": spent,
+        "top": [report.report(e, row, scenario.assumptions) for _, e, row in tops[: options.top]],
+        "pareto": [report.summary(rows[i][2], rows[i][3]) for i in front],
+        "families": _families(answer),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ validation
+
+
+def validate(paths: Sequence[Path], calibration: str | None = None) -> Report:
+    """Predicted against measured for the rows of these CSV files, or of all CSV files of these folders."""
+    from planner.validate import read_rows, validate_rows
+
+    files = [file for path in paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
+    if not files:
+        raise PlanError("RUNS.csv", str(paths[0]) if paths else None, "holds no CSV file")
+    rows = [row for file in files for row in read_rows(file)]
+    return validate_rows(rows, request.read_calibration(calibration) if calibration else None)
+
+
+def write_residuals(document: Report, path: Path) -> None:
+    """Write measured over predicted per run; the file appears whole or not at all."""
+    from planner.validate import residual_lines
+
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(residual_lines(document), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise PlanError("--residuals", str(path), f"cannot be written: {error.strerror or error}") from None
+
+
+# ------------------------------------------------------------------------------------------------------ catalogue
+
+
+def list_catalog(kind: str) -> list[Report]:
+    """Shipped gpus, models, networks, stacks, clusters or schedules, as short records."""
+    from planner.formulas.params import active_parameter_count, parameter_count
+    from planner.specs.cluster import ClusterTemplate
+    from planner.specs.hardware import GpuSpec, LinkSpec
+
+    if kind == "models":
+        return [
+            {"id": m.name, "title": m.title or m.name, "aliases": list(m.aliases), "parameters": parameter_count(m),
+             "active_parameters": active_parameter_count(m), "layers": m.layers, "hidden": m.hidden,
+             "max_positions": m.max_positions, "source": m.source}
+            for m in catalog.load_all("models", ModelSpec)
+        ]  # fmt: skip
+    if kind == "gpus":
+        return [
+            {"id": g.id, "title": g.title, "aliases": list(g.aliases), "memory_bytes": float(g.memory),
+             "usable_bytes": float(g.usable_memory), "memory_bytes_per_s": float(g.memory_bandwidth),
+             "dense_flop_per_s": g.dense.model_dump(exclude_none=True), "power_w": float(g.power),
+             "node": f"{g.node.gpus_per_node} x, {g.node.intra_node}, {g.node.nics_per_node} x {g.node.inter_node}"}
+            for g in catalog.load_all("gpus", GpuSpec)
+        ]  # fmt: skip
+    if kind == "networks":
+        return [
+            {"id": n.id, "title": n.title, "aliases": list(n.aliases), "scope": n.scope, "bytes_per_s": float(n.bandwidth),
+             "latency_s": float(n.latency), "all_reduce_frac": float(n.all_reduce_frac), "peer_to_peer": n.peer_to_peer}
+            for n in catalog.load_all("networks", LinkSpec)
+        ]  # fmt: skip
+    if kind == "stacks":
+        return [
+            {"id": s.id, "title": s.title, "aliases": list(s.aliases), "zero": s.supports.zero,
+             "schedules": list(s.supports.schedules), "recompute": list(s.supports.recompute), "source": s.source}
+            for s in catalog.load_all("stacks", StackSpec)
+        ]  # fmt: skip
+    if kind == "clusters":
+        return [
+            {"id": c.id, "title": c.title, "aliases": list(c.aliases), "gpu": c.gpu, "gpus_per_node": c.gpus_per_node,
+             "intra_node": c.intra_node, "inter_node": c.inter_node, "nics_per_node": c.nics_per_node, "source": c.source}
+            for c in catalog.load_all("clusters", ClusterTemplate)
+        ]  # fmt: skip
+    if kind == "schedules":
+        from planner.schedules import BY_NAME
+
+        return [{"id": name, "title": (module.__doc__ or "").strip().splitlines()[0]} for name, module in BY_NAME.items()]
+    raise PlanError("kind", kind, "must be one of clusters, gpus, models, networks, schedules, stacks")

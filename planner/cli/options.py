@@ -1,0 +1,77 @@
+"""One declaration of the options that estimate, search and export share, turned into typer parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+# name -> (type, help, panel); names, defaults and meaning are those of planner.specs.options.Options
+_CLUSTER, _LAYOUT, _TRAINING = "Cluster", "Layout (what is left out is searched)", "Training"
+
+_OPTIONS: dict[str, tuple[type, str, str]] = {
+    "model": (str, "Catalogue name, Hugging Face config.json or model TOML", "Model"),
+    "gpu": (str, "GPU id or alias (dpplan list gpus) or a GPU TOML", _CLUSTER),
+    "gpus": (int, "Number of GPUs", _CLUSTER),
+    "cluster": (str, "Node or cloud instance (dpplan list clusters) or a TOML", _CLUSTER),
+    "gpus_per_node": (int, "GPUs per node", _CLUSTER),
+    "intra_node": (str, "Link inside a node (dpplan list networks)", _CLUSTER),
+    "inter_node": (str, "Fabric between nodes", _CLUSTER),
+    "nics_per_node": (int, "Network cards per node", _CLUSTER),
+    "nic_bandwidth": (str, "One card, one direction, e.g. '200 Gbit/s'", _CLUSTER),
+    "price": (str, "US dollars per GPU-hour", _CLUSTER),
+    "tp": (int, "Tensor parallel", _LAYOUT),
+    "pp": (int, "Pipeline parallel", _LAYOUT),
+    "vpp": (int, "Virtual stages per rank (interleaving)", _LAYOUT),
+    "dp": (int, "Data parallel", _LAYOUT),
+    "cp": (int, "Context parallel", _LAYOUT),
+    "ep": (int, "Expert parallel (inside dp x cp)", _LAYOUT),
+    "zero": (int, "ZeRO stage 0-3 (3 = FSDP)", _LAYOUT),
+    "shard_group": (int, "Ranks over which ZeRO-3 shards (hybrid sharding)", _LAYOUT),
+    "sequence_parallel": (bool, "Sequence parallelism beside tensor parallelism", _LAYOUT),
+    "schedule": (str, "Pipeline schedule: 1f1b, gpipe, interleaved, zb-1p, zb-2p, dualpipe", _LAYOUT),
+    "recompute": (
+        str,
+        "none, selective, full, block:N (N layers per stage), group:K (one input per K layers)",
+        _LAYOUT,
+    ),
+    "micro_batch": (int, "Sequences per replica and pass", _LAYOUT),
+    "offload": (str, "none, optimizer, params (to host memory)", _LAYOUT),
+    "seq_len": (int, "Tokens per sequence", _TRAINING),
+    "global_batch": (int, "Sequences per optimizer step", _TRAINING),
+    "precision": (str, "fp32, tf32, fp16, bf16, fp8", _TRAINING),
+    "optimizer": (str, "adam, adam8bit, adafactor, sgd, sgd-momentum", _TRAINING),
+    "flash_attention": (bool, "Fused attention", _TRAINING),
+    "tokens": (str, "Tokens of the whole run, e.g. 15T: adds days, cost and energy", _TRAINING),
+    "stack": (
+        str,
+        "Training software (dpplan list stacks); default: the usual one for each family of layouts",
+        _TRAINING,
+    ),
+    "calibration": (str, "Calibration file of a measured node", _TRAINING),
+    "scenario": (str, "TOML, YAML or JSON file with any of these options as keys", "Model"),
+    "top": (int, "Number of layouts listed", "Output"),
+}
+
+
+def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `command(given: dict, **own)` all request options; unset ones are left out of `given`."""
+    own = inspect.signature(command, eval_str=True).parameters
+    parameters = []
+    for name, (kind, text, panel) in _OPTIONS.items():
+        dashed = "--" + name.replace("_", "-")
+        declared = f"{dashed}/--no-{dashed[2:]}" if kind is bool else dashed
+        note = Annotated[kind | None, typer.Option(declared, help=text, rich_help_panel=panel, show_default=False)]  # type: ignore[valid-type]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=note))
+    rest = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in own.items() if n != "given"]
+
+    def wrapper(**values: Any) -> None:
+        given = {name: values.pop(name) for name in _OPTIONS}
+        command(given=given, **values)
+
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__signature__ = inspect.Signature([*parameters, *rest])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in [*parameters, *rest]}
+    return wrapper

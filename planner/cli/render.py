@@ -1,0 +1,319 @@
+"""Blocks of text and tables from the report dicts, shown by rich on a terminal and as plain ASCII when piped."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.units import show
+
+Report = dict[str, Any]
+
+
+@dataclass
+class Block:
+    """A title, sentences, and perhaps a table. Numbers are right-aligned where the header starts with '>'."""
+
+    title: str
+    text: list[str] = field(default_factory=list)
+    header: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+
+
+def show_blocks(blocks: list[Block], plain: bool = False) -> None:
+    """Print blocks: rich tables on a terminal, ASCII otherwise."""
+    if plain or not sys.stdout.isatty():
+        for block in blocks:
+            print(ascii_block(block))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for block in blocks:
+        console.print(Text(block.title, style="bold cyan"))
+        for line in block.text:
+            console.print(Text(line))
+        if block.header:
+            table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            for name in block.header:
+                table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
+            for row in block.rows:
+                table.add_row(*(Text(cell) for cell in row))
+            console.print(table)
+        console.print()
+
+
+def ascii_block(block: Block) -> str:
+    """The block as ASCII lines."""
+    lines = [block.title, "-" * len(block.title), *block.text]
+    if block.header:
+        names = [name.lstrip(">") for name in block.header]
+        widths = [
+            max(len(names[i]), *(len(row[i]) for row in block.rows)) if block.rows else len(names[i]) for i in range(len(names))
+        ]
+        right = [name.startswith(">") for name in block.header]
+
+        def line(cells: list[str]) -> str:
+            padded = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True)]
+            return "  ".join(padded).rstrip()
+
+        lines += [line(names), "  ".join("-" * w for w in widths), *(line(row) for row in block.rows)]
+    return "\n".join(lines).encode("ascii", "backslashreplace").decode("ascii") + "\n"
+
+
+def layout_text(layout: Report) -> str:
+    """A layout in one line: only what differs from plain data parallelism."""
+    parts = [f"{k} {layout[k]}" for k in ("tp", "pp", "vpp", "cp", "ep") if layout[k] > 1]
+    parts.append(f"dp {layout['dp']}")
+    if layout["zero"]:
+        shard = f" over {layout['shard_group']}" if layout["shard_group"] != layout["dp"] * layout["cp"] else ""
+        parts.append(f"zero {layout['zero']}{shard}")
+    if layout["sequence_parallel"]:
+        parts.append("sp")
+    if layout["pp"] > 1:
+        parts.append(layout["schedule"])
+    parts += [f"recompute {layout['recompute']}", f"micro-batch {layout['micro_batch']} x {layout['grad_accum']}"]
+    if layout["offload"] != "none":
+        parts.append(f"offload {layout['offload']}")
+    return ", ".join(parts)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def estimate_blocks(r: Report) -> list[Block]:
+    """The answer first, then memory, time, communication, families, advice and assumptions."""
+    return [
+        _answer_block(r), _memory_block(r), _stage_block(r), _step_block(r), _communication_block(r), *_family_blocks(r),
+        *_advice_block(r), _basis_block(r),
+    ]  # fmt: skip
+
+
+def _answer_block(r: Report) -> Block:
+    model, c, m, step, t, run = r["model"], r["cluster"], r["memory"], r["step"], r["throughput"], r["run"]
+    active = "" if model["active_parameters"] == model["parameters"] else f" ({show(model['active_parameters'], 'count')} active)"
+    title = f"{model['title']} on {c['gpus']:,} x {c['gpu_title']}"
+    verdict = "fits" if m["fits"] else "DOES NOT FIT"
+    if not m["host_fits"]:
+        verdict += " (host memory)"
+    headroom = (
+        f"{show(m['headroom_bytes'], 'B')} free" if m["headroom_bytes"] >= 0 else f"{show(-m['headroom_bytes'], 'B')} short"
+    )
+    text = [
+        f"model       {model['parameters']:,} parameters{active}",
+        f"layout      {layout_text(r['layout'])}  [{r['stack']['title']}]",
+        f"memory      {verdict}: {show(m['device_bytes'], 'B')} of {show(m['capacity_bytes'], 'B')} per GPU, {headroom} "
+        f"(worst: stage {m['worst_stage']}, {m['worst_phase']})",
+        f"step        {show(step['seconds'], 's')}  (80 % band {show(step['low'], 's')} .. {show(step['high'], 's')}: "
+        f"{step['confidence']})",
+        f"bottleneck  {step['bottleneck']}",
+        f"throughput  {t['tokens_per_s']:,.0f} tokens/s, {t['tokens_per_s_per_gpu']:,.0f} per GPU, "
+        f"{t['model_tflops_per_gpu']:.1f} TFLOP/s per GPU",
+        f"            MFU {_percent(t['mfu'])}, HFU {_percent(t['hfu'])}  ({t['flop_convention']})",
+    ]
+    if run["days"] is not None:
+        cost = "no price known (set --price)" if run["cost_usd"] is None else f"{run['cost_usd']:,.0f} USD"
+        text.append(
+            f"run         {show(run['tokens'], 'count')} tokens: {run['days']:,.1f} days, {run['gpu_hours']:,.0f} GPU-hours, "
+            f"{cost}, {run['energy_kwh']:,.0f} kWh (goodput {_percent(run['goodput'])})"
+        )
+    else:
+        text.append("run         days, cost and energy: give --tokens, e.g. --tokens 2T")
+    return Block(title, text)
+
+
+def _memory_block(r: Report) -> Block:
+    m = r["memory"]
+    block = Block(f"Memory per GPU (worst: stage {m['worst_stage']}, {m['worst_phase']})", header=["part", ">bytes", ">share"])
+    whole = m["device_bytes"]
+    for name, value in m["components"].items():
+        if value > 0:
+            block.rows.append([_words(name), show(value, "B"), _percent(value / whole)])
+    block.rows.append(["peak allocated", show(m["peak_bytes"], "B"), _percent(m["peak_bytes"] / whole)])
+    for name, value in m["outside"].items():
+        block.rows.append([f"+ {_words(name)}", show(value, "B"), _percent(value / whole)])
+    block.rows.append(["on the device", show(whole, "B"), ""])
+    if m["host_bytes"] > 0:
+        block.rows.append(["in host memory, per GPU", show(m["host_bytes"], "B"), ""])
+    bytes_per = " + ".join(f"{v:g} {k}" for k, v in r["stack"]["bytes_per_parameter"].items())
+    block.text.append(f"bytes per parameter before sharding: {bytes_per} = {sum(r['stack']['bytes_per_parameter'].values()):g}")
+    block.text.append(
+        f"best recompute group here: {m['best_recompute_group']} layers per kept input (smallest activation memory)"
+    )
+    return block
+
+
+def _stage_block(r: Report) -> Block:
+    """Stages in runs of equal peak."""
+    stages = r["memory"]["per_stage"]
+    block = Block("Pipeline stages", header=["stage", ">layers", ">parameters", ">activations", ">logits", ">peak"])
+    shown = stages if len(stages) <= 8 else [stages[0], stages[1], stages[len(stages) // 2], stages[-2], stages[-1]]
+    for s in shown:
+        parts = s["components"]
+        held = parts["parameters"] + parts["gradients"] + parts["optimizer"]
+        block.rows.append([
+            str(s["stage"]), f"{s['layers']:g}", show(held, "B"),
+            show(parts["activations"] + parts["recompute_working_set"], "B"), show(parts["logits"], "B"),
+            show(s["peak_bytes"], "B"),
+        ])  # fmt: skip
+    if len(shown) < len(stages):
+        block.text.append(f"{len(shown)} of {len(stages)} stages (--json lists all); parameters include gradients and optimizer")
+    return block
+
+
+def _step_block(r: Report) -> Block:
+    step = r["step"]
+    block = Block("Step time", header=["part", ">seconds", ">share", ">hidden beside it"])
+    for name, value in sorted(step["components"].items(), key=lambda x: -x[1]):
+        hidden = step["hidden"].get(name, 0.0)
+        if value > 0 or hidden > 0:
+            block.rows.append(
+                [_words(name), show(value, "s"), _percent(value / step["seconds"]), show(hidden, "s") if hidden else ""]
+            )
+    block.rows.append(["step", show(step["seconds"], "s"), "", ""])
+    return block
+
+
+def _communication_block(r: Report) -> Block:
+    block = Block("Communication per step, slowest rank",
+                  header=["operation", "group", "what", "link", ">calls", ">bytes each", ">time", ">hidden"])  # fmt: skip
+    for c in r["communication"]:
+        block.rows.append([
+            c["operation"], c["group"], c["what"], c["link"], f"{c['count']:,.0f}", show(c["bytes"], "traffic"),
+            show(c["seconds"], "s"), show(c["hidden_seconds"], "s") if c["hidden_seconds"] > 0 else "-",
+        ])  # fmt: skip
+    if not block.rows:
+        block.header = []
+        block.text.append("none: one GPU")
+    return block
+
+
+def _family_blocks(r: Report) -> list[Block]:
+    families = [a for a in r["alternatives"] if "family" in a]
+    top = [a for a in r["alternatives"] if "rank" in a]
+    best = Block("Best of each family", header=["family", "stack", ">step", ">memory", "layout, or why not"])
+    for a in families:
+        best.rows.append([
+            a["family"], a["stack"], show(a["step_seconds"], "s") if a["fits"] else "does not fit", show(a["device_bytes"], "B"),
+            layout_text(a["layout"]) if a["fits"] else a["reason"],
+        ])  # fmt: skip
+    blocks = [best]
+    if len(top) > 1:
+        ranking = Block("Fastest layouts that fit", header=[">#", ">step", ">memory", "stack", "layout"])
+        for a in top:
+            ranking.rows.append(
+                [
+                    str(a["rank"]),
+                    show(a["step_seconds"], "s"),
+                    show(a["device_bytes"], "B"),
+                    a["stack"],
+                    layout_text(a["layout"]),
+                ]
+            )
+        blocks.append(ranking)
+    return blocks
+
+
+def _advice_block(r: Report) -> list[Block]:
+    if not r["advice"]:
+        return []
+    title = "What would help" if r["memory"]["fits"] else "What would make it fit, each evaluated"
+    block = Block(title, header=["change", ">step", ">memory saved", "command"])
+    for a in r["advice"]:
+        block.rows.append([a["change"], show(a["step_seconds"], "s"), show(a["bytes_saved"], "B"), a["command"]])
+    return [block]
+
+
+def _basis_block(r: Report) -> Block:
+    p = r["provenance"]
+    block = Block("What this rests on")
+    block.text = [
+        f"step time depends {_percent(p['measured_frac'])} on measured, {_percent(p['vendor_frac'])} on vendor and "
+        f"{_percent(p['assumed_frac'])} on assumed numbers (--explain lists them)",
+        *(f"assumed: {text}" for text in r["assumptions"]),
+    ]
+    return block
+
+
+def search_blocks(found: Report) -> list[Block]:
+    """Counts, the fastest layouts, the front and the rejections."""
+    head = Block("Search", [
+        f"{found['evaluated']:,} layouts evaluated in {show(found['seconds'], 's')}, {found['feasible']:,} fit",
+    ])  # fmt: skip
+    top = Block("Fastest layouts that fit", header=[">#", ">step", ">MFU", ">memory", "stack", "layout"])
+    for i, r in enumerate(found["top"]):
+        top.rows.append([
+            str(i + 1), show(r["step"]["seconds"], "s"), _percent(r["throughput"]["mfu"]), show(r["memory"]["device_bytes"], "B"),
+            r["stack"]["id"], layout_text(r["layout"]),
+        ])  # fmt: skip
+    front = Block("Front of time against memory", header=[">step", ">memory", "stack", "layout"])
+    for a in found["pareto"][:20]:
+        front.rows.append([show(a["step_seconds"], "s"), show(a["device_bytes"], "B"), a["stack"], layout_text(a["layout"])])
+    why = Block("Rejected", header=["reason", ">layouts"])
+    why.rows = [[reason, f"{count:,}"] for reason, count in sorted(found["rejected"].items(), key=lambda x: -x[1])]
+    return [head, top, front, why]
+
+
+def list_blocks(kind: str, entries: list[Report]) -> list[Block]:
+    """One row per catalogue entry."""
+    block = Block(f"{len(entries)} {kind}")
+    if kind == "gpus":
+        block.header = ["id", "title", ">memory", ">bandwidth", ">bf16", ">fp8", "node", "aliases"]
+        for e in entries:
+            rate = e["dense_flop_per_s"]
+            low = [show(rate[p], "FLOP/s") if p in rate else "-" for p in ("bf16", "fp8")]
+            block.rows.append([
+                e["id"], e["title"], show(e["memory_bytes"], "B"), show(e["memory_bytes_per_s"], "B/s"), *low, e["node"],
+                ", ".join(e["aliases"]),
+            ])  # fmt: skip
+    elif kind == "models":
+        block.header = ["id", ">parameters", ">active", ">layers", ">hidden", ">context", "aliases"]
+        for e in entries:
+            block.rows.append([
+                e["id"], f"{e['parameters']:,}", show(e["active_parameters"], "count"), str(e["layers"]), str(e["hidden"]),
+                str(e["max_positions"]), ", ".join(e["aliases"]),
+            ])  # fmt: skip
+    elif kind == "networks":
+        block.header = ["id", "title", "scope", ">one way", ">latency", ">all-reduce share"]
+        for e in entries:
+            block.rows.append([e["id"], e["title"], e["scope"], show(e["bytes_per_s"], "B/s"), show(e["latency_s"], "s"),
+                               _percent(e["all_reduce_frac"])])  # fmt: skip
+    else:
+        names = [k for k in entries[0] if k != "source"] if entries else []
+        block.header = names
+        block.rows = [[", ".join(map(str, e[k])) if isinstance(e[k], list) else str(e[k]) for k in names] for e in entries]
+    return [block]
+
+
+def validate_blocks(out: Report) -> list[Block]:
+    """Errors per suite and in all, ranking, and what was skipped."""
+    block = Block("Predicted against measured", header=[
+        "suite", ">runs", ">MAPE", ">median", ">bias", ">worst", ">memory runs", ">MAPE", ">oom right", ">groups", ">regret",
+        ">rank corr.",
+    ])  # fmt: skip
+
+    def cell(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.1f} %"
+
+    for name, s in [*out["suites"].items(), ("all", out["summary"])]:
+        t, m, o, g = s["time"], s["memory"], s["oom"], s["ranking"]
+        block.rows.append([
+            name, str(t["n"]), cell(t["mape"]), cell(t["median_ape"]), cell(t["bias"]), cell(t["worst"]), str(m["n"]),
+            cell(m["mape"]), f"{o['right']}/{o['n']}", str(g["groups"]), cell(g["pick_regret_mean"]),
+            "-" if g["spearman"] is None else f"{g['spearman']:.2f}",
+        ])  # fmt: skip
+    blocks = [block]
+    if out["skipped"]:
+        skipped = Block(f"Skipped: {len(out['skipped'])}", header=["run", "reason"])
+        skipped.rows = [[s["run_id"], s["reason"]] for s in out["skipped"][:20]]
+        blocks.append(skipped)
+    return blocks

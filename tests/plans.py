@@ -1,0 +1,89 @@
+"""Small plans for tests: a model of a few layers, a cluster from the shipped profiles, layouts with stated defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from planner.estimate.machine import Machine, machine
+from planner.estimate.table import Table, to_table
+from planner.request import cluster_spec, stack_spec
+from planner.specs.cluster import ClusterSpec
+from planner.specs.layout import Layout, LayoutRequest
+from planner.specs.model import Experts, ModelSpec
+from planner.specs.plan import Plan
+from planner.specs.stack import StackSpec
+from planner.specs.training import TrainingSpec
+
+
+def model(**changes: Any) -> ModelSpec:
+    """A gated decoder of eight layers."""
+    shape: dict[str, Any] = {
+        "name": "small", "layers": 8, "hidden": 512, "heads": 8, "kv_heads": 8, "head_dim": 64, "ffn_hidden": 1408,
+        "vocab": 4096,
+    }  # fmt: skip
+    return ModelSpec(**(shape | changes))
+
+
+def expert_model(**changes: Any) -> ModelSpec:
+    """The same with eight experts, two of them per token."""
+    return model(moe=Experts(experts=8, experts_per_token=2, ffn_hidden=704), **changes)
+
+
+@cache
+def cluster(gpus: int, gpu: str = "a100-sxm4-80gb", gpus_per_node: int | None = None) -> ClusterSpec:
+    return cluster_spec(gpu=gpu, gpus=gpus, gpus_per_node=gpus_per_node)[0]
+
+
+@cache
+def stack(name: str) -> StackSpec:
+    return stack_spec(name)
+
+
+def plan(
+    shape: ModelSpec | None = None,
+    *,
+    gpus: int = 8,
+    gpu: str = "a100-sxm4-80gb",
+    gpus_per_node: int | None = None,
+    software: str = "megatron-core",
+    seq_len: int = 1024,
+    global_batch: int = 64,
+    request: LayoutRequest | None = None,
+    **training: Any,
+) -> Plan:
+    return Plan(
+        model=shape or model(),
+        cluster=cluster(gpus, gpu, gpus_per_node),
+        training=TrainingSpec(seq_len=seq_len, global_batch=global_batch, **training),
+        stack=stack(software),
+        request=request or LayoutRequest(),
+    )
+
+
+def layout(gpus: int, **chosen: Any) -> Layout:
+    """Plain data parallelism except for what is chosen; dp is what the other degrees leave of the GPUs."""
+    whole: dict[str, Any] = {"tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "zero": 0, "sequence_parallel": False,
+                             "recompute": "none", "schedule": "1f1b", "micro_batch": 1}  # fmt: skip
+    whole |= chosen
+    whole.setdefault("dp", gpus // (whole["tp"] * whole["pp"] * whole["cp"]))
+    whole.setdefault("shard_group", whole["dp"] * whole["cp"])
+    return Layout(**whole)
+
+
+def rows(gpus: int, *chosen: dict[str, Any]) -> Table:
+    """A table of one row per dict."""
+    return to_table(layout(gpus, **one) for one in chosen)
+
+
+def numbers(of: Plan, **changed: float) -> Machine:
+    """The plan's machine with some numbers replaced."""
+    return dataclasses.replace(machine(of), **changed)
+
+
+# what moves data between GPUs or to the host, at no cost but latency
+FREE_LINKS: dict[str, float] = {"intra_bandwidth": np.inf, "intra_ramp": 0.0, "nic_per_gpu": np.inf, "host_bandwidth": np.inf}
+NO_LATENCY: dict[str, float] = {"intra_latency": 0.0, "inter_hop": 0.0}
