@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,12 @@ _USUAL: tuple[tuple[str, int, bool], ...] = (
     ("pytorch-fsdp", 3, True),
     ("megatron-core", 1, False),
     ("megatron-core", 0, False),
+    ("torchtitan", 2, False),
+    ("torchtitan", 3, False),
 )
+
+# combinations that are searched only when their ZeRO stage is asked for
+_ONLY_WHEN_ASKED = (("megatron-core", 0), ("torchtitan", 2), ("torchtitan", 3))
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -100,7 +106,7 @@ def resolve(options: Options) -> Scenario:
         for stack_id, zero, _ in _USUAL:
             if options.zero not in (None, zero):
                 continue
-            if stack_id == "megatron-core" and zero == 0 and options.zero is None:
+            if options.zero is None and (stack_id, zero) in _ONLY_WHEN_ASKED:
                 continue
             stack = request.stack_spec(stack_id)
             layout = LayoutRequest(**{**fixed, "zero": zero})
@@ -278,6 +284,7 @@ def _advice(options: Options, out: Report) -> list[Report]:
         advice.append({
             "change": change.text,
             "command": advise.command_line(changed),
+            "gpus": changed.gpus,
             "step_seconds": step,
             "step_change_frac": step / seconds - 1,
             "bytes_saved": need - float(answer.chosen.memory.device[answer.row]),
@@ -286,7 +293,7 @@ def _advice(options: Options, out: Report) -> list[Report]:
         })  # fmt: skip
     if fits:
         return sorted(advice, key=lambda a: a["step_seconds"])[:5]
-    return sorted(advice, key=lambda a: ("GPUs (" in a["change"], a["step_seconds"]))[:6]
+    return sorted(advice, key=lambda a: (a["gpus"], a["step_seconds"]))[:6]  # the same cluster first, then the smallest
 
 
 def _why_none(scenario: Scenario) -> PlanError:
@@ -297,6 +304,12 @@ def _why_none(scenario: Scenario) -> PlanError:
     if plan is None:
         return PlanError("--zero", options.zero, "no stack runs this; name one with --stack")
     tp, pp, cp = (fixed[k] or 1 for k in ("tp", "pp", "cp"))
+    degrees = {n: fixed[n] for n in ("tp", "pp", "cp", "dp") if fixed[n] is not None}
+    if options.gpus % math.prod(degrees.values()):
+        asked = " x ".join(f"{name} {value}" for name, value in degrees.items())
+        which = "/".join(flag(name) for name in degrees)
+        return PlanError(which, math.prod(degrees.values()), f"{asked} does not divide {options.gpus} GPUs; tp x pp x cp x dp is "
+                         "the number of GPUs, take divisors of it")  # fmt: skip
     dp = fixed["dp"] or max(1, options.gpus // (tp * pp * cp))
     kind, size = recompute_parts(fixed["recompute"] or "none")
     vpp = fixed["vpp"] or 1

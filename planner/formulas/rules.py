@@ -146,7 +146,7 @@ RULES: tuple[Rule, ...] = (
         f"take a divisor of {p.model.layers}",
     ),
     Rule(
-        "batch divides by dp x micro-batch", "--global-batch", _batch,
+        "batch divides by dp x micro-batch", "--micro-batch/--dp/--global-batch", _batch,
         lambda p, x: f"global batch {p.training.global_batch} does not divide by dp {x.dp} x micro-batch {x.micro_batch} = "
         f"{x.dp * x.micro_batch}; take a multiple",
     ),
