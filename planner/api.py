@@ -94,32 +94,24 @@ def resolve(options: Options) -> Scenario:
     if cluster.gpu.rate(training.precision) is None:
         has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if cluster.gpu.rate(p) is not None]
         raise PlanError("--precision", training.precision, f"{cluster.gpu.title} does not have it; it has {', '.join(has)}")
+    return Scenario(options, _plans(options, model, cluster, training), tuple(assumptions))
+
+
+def _plans(options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec) -> tuple[Plan, ...]:
+    """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
     fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
+    usual = [
+        (stack, zero)
+        for stack, zero, _ in _USUAL
+        if options.zero == zero or (options.zero is None and (stack, zero) not in _ONLY_WHEN_ASKED)
+    ]
     plans = []
-    if options.stack:
-        stack = request.stack_spec(options.stack)
-        layout = LayoutRequest(**fixed)
-        plans.append(
-            Plan(model=model, cluster=cluster, training=_attention(training, options, stack), stack=stack, request=layout)
-        )
-    else:
-        for stack_id, zero, _ in _USUAL:
-            if options.zero not in (None, zero):
-                continue
-            if options.zero is None and (stack_id, zero) in _ONLY_WHEN_ASKED:
-                continue
-            stack = request.stack_spec(stack_id)
-            layout = LayoutRequest(**{**fixed, "zero": zero})
-            plans.append(
-                Plan(
-                    model=model,
-                    cluster=cluster,
-                    training=_attention(training, options, stack),
-                    stack=stack,
-                    request=layout,
-                )
-            )
-    return Scenario(options, tuple(plans), tuple(assumptions))
+    for name, zero in [(options.stack, options.zero)] if options.stack else usual:
+        stack = request.stack_spec(name)
+        layout = LayoutRequest(**{**fixed, "zero": zero})
+        with_attention = _attention(training, options, stack)
+        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout))
+    return tuple(plans)
 
 
 def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> TrainingSpec:

@@ -20,6 +20,7 @@ from planner.ledger import Sourced, total
 from planner.specs.plan import Plan
 
 SCHEMA_VERSION = 1
+SENSITIVITY_STEP = 0.02  # each number of the machine is moved by this share to see what the step time makes of it
 
 Report = dict[str, Any]
 
@@ -50,6 +51,7 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
     band = uncertainty.band(plan)
     seconds = float(one.time.seconds[0])
     communication = [_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0]
+    numbers = elasticities(plan, table)
     return {
         "schema_version": SCHEMA_VERSION,
         "model": _model(plan),
@@ -79,7 +81,8 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
         "alternatives": [],
         "advice": [],
         "assumptions": [*assumptions, *_assumed(plan, layout.recompute, one)],
-        "provenance": provenance(plan, table),
+        "provenance": provenance(numbers),
+        "machine": numbers,
     }
 
 
@@ -261,20 +264,33 @@ def _assumed(plan: Plan, recompute: str, one: Estimates) -> list[str]:
     return said
 
 
-def provenance(plan: Plan, table: Table) -> dict[str, float]:
-    """Shares of the step time's sensitivity that rest on measured, vendor and assumed numbers.
+def elasticities(plan: Plan, table: Table) -> list[Report]:
+    """Every number of the machine with its source, and by how many percent the step time changes when it grows by one.
 
-    Each number of the machine is moved by 2 % in a row of its own; its weight is the relative change of the step time.
+    Found by moving each number by 2 % in a row of its own.
     """
     base = machine(plan)
-    moved, names = moved_one_by_one(base)
+    moved, names = moved_one_by_one(base, SENSITIVITY_STEP)
     many = {name: np.repeat(column, len(names) + 1) for name, column in table.items()}
     seconds = step_time(plan, many, moved).seconds
-    weights = np.abs(np.log(seconds[1:] / seconds[0]))
-    shares = {"measured": 0.0, "vendor": 0.0, "assumed": 0.0}
-    for name, weight in zip(names, weights, strict=True):
+    slopes = np.log(seconds[1:] / seconds[0]) / np.log1p(SENSITIVITY_STEP)
+    out = []
+    for name, slope in zip(names, slopes, strict=True):
         number = getattr(base, name)
-        shares[number.kind if isinstance(number, Sourced) else "assumed"] += float(weight)
+        known = isinstance(number, Sourced)
+        out.append({
+            "name": name, "value": float(number), "unit": number.unit if known else "1",
+            "kind": number.kind if known else "assumed", "source": number.source if known else "choice of the stack",
+            "date": number.date if known else "", "elasticity": float(slope),
+        })  # fmt: skip
+    return out
+
+
+def provenance(numbers: list[Report]) -> dict[str, float]:
+    """Shares of the step time's sensitivity that rest on measured, vendor and assumed numbers."""
+    shares = {"measured": 0.0, "vendor": 0.0, "assumed": 0.0}
+    for number in numbers:
+        shares[number["kind"]] += abs(number["elasticity"])
     whole = sum(shares.values()) or 1.0
     return {f"{kind}_frac": value / whole for kind, value in shares.items()}
 

@@ -28,7 +28,8 @@ _ATOMS: dict[str, tuple[str, float]] = {
 
 _MULTIPLIERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 
-_NUMBER = re.compile(r"^\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*(.*?)\s*$")
+# commas only between thousands: "1,5 GB" is no number rather than 15 GB
+_NUMBER = re.compile(r"^\s*([-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d[\d_]*)\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*(.*?)\s*$")
 
 
 class UnitError(ValueError):
@@ -60,7 +61,7 @@ def parse(text: str | float | int, unit: str) -> float:
     if isinstance(text, bool) or not isinstance(text, str | float | int):
         raise UnitError(f"expected a number with a unit such as '1 {unit}', got {text!r}")
     if not isinstance(text, str):
-        value = float(text) * wanted_factor
+        value = _to_float(text) * wanted_factor
     else:
         match = _NUMBER.match(text)
         if not match:
@@ -89,10 +90,17 @@ def parse_count(text: str | float | int) -> float:
             raise UnitError(f"expected a count such as 300B, 15T or 2e12, got {text!r}")
         value = float(match.group(1).replace(",", "").replace("_", "")) * _MULTIPLIERS.get(match.group(2), 1.0)
     else:
-        value = float(text)
+        value = _to_float(text)
     if not math.isfinite(value):
         raise UnitError(f"{text!r} is not a finite number")
     return value
+
+
+def _to_float(number: float | int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise UnitError("an integer of this many digits is not a finite number") from None
 
 
 _STEPS = {

@@ -40,7 +40,8 @@ def command(
 
             show_blocks(estimate_blocks(report), plain)
             if explain:
-                from planner.cli.tree import lines
+                from planner.cli.tree import lines, machine_lines
 
-                print("\n".join(lines(tree)))
+                text = "\n".join([*machine_lines(report["machine"]), "", *lines(tree)])
+                print(text.encode("ascii", "backslashreplace").decode("ascii"))
         raise SystemExit(0 if report["memory"]["fits"] else 3)

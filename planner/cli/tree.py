@@ -51,21 +51,39 @@ def _text(value: Any, unit: str) -> str:
     return show(float(plain), unit) if unit else f"{plain:.6g}"
 
 
-def lines(call: Call, depth: int = 0) -> list[str]:
-    """Indented text, ASCII: name = output, equation and source, then inputs with their provenance."""
+def lines(call: Call, depth: int = 0, seen: set[str] | None = None) -> list[str]:
+    """Indented text, ASCII: name = output, then the inputs. Equation and source follow a formula's first use; numbers of the
+    machine are named, their values and sources stand in the table of `machine_lines`."""
+    seen = set() if seen is None else seen
     pad = "  " * depth
     if not call.formula.equation:
         out = [f"{pad}{call.formula.name}"]
     else:
-        out = [f"{pad}{call.formula.name} = {_text(call.output, call.formula.unit)}"]
-        out.append(f"{pad}    = {call.formula.equation}   [{call.formula.source}]")
+        given, fixed = [], []
         for name, value in call.inputs.items():
-            text = f"{pad}    {name}: {_text(value, '')}"
             if isinstance(value, Sourced):
-                text += (
-                    f" {value.unit} ({value.kind}: {value.source})" if value.unit != "1" else f" ({value.kind}: {value.source})"
-                )
-            out.append(text)
+                fixed.append(name)
+            else:
+                given.append(f"{name} {_text(value, '')}")
+        out = [f"{pad}{call.formula.name} = {_text(call.output, call.formula.unit)}   ({', '.join(given)})"]
+        if call.formula.name not in seen:
+            seen.add(call.formula.name)
+            out.append(f"{pad}    = {call.formula.equation}")
+            out.append(f"{pad}    source: {call.formula.source}")
+            if fixed:
+                out.append(f"{pad}    with the machine's {', '.join(fixed)}")
     for inner in call.calls:
-        out += lines(inner, depth + 1)
+        out += lines(inner, depth + 1, seen)
+    return out
+
+
+def machine_lines(numbers: list[dict[str, Any]]) -> list[str]:
+    """The numbers an estimate rests on, one per line: value, kind and source."""
+    out = ["numbers of the machine"]
+    for n in numbers:
+        unit = "" if n["unit"] == "1" else f" {n['unit']}"
+        dated = f", {n['date']}" if n["date"] else ""
+        out.append(
+            f"  {n['name']} = {n['value']:.6g}{unit}   ({n['kind']}: {n['source']}{dated}; step time elasticity {n['elasticity']:+.2f})"
+        )
     return out

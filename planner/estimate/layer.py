@@ -34,7 +34,9 @@ _SCORES = (9.0, 11.0)
 _EAGER_NORM = (30.0, 40.0)
 _PERMUTE = (8.0, 10.0)  # per routed token and hidden element: gather to experts, weighted scatter back
 _EMBEDDING = 20.0
-_MOE_OPERATORS = 15.0
+_MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping
+_EXPERT_OPERATORS = 1.5  # more for every local expert: grouped products are a loop over experts in the stacks validated
+_EXPERT_OPERATORS_FP8 = 5.0  # and each expert's operands are cast and scaled
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
     calls = sum((np.where(c.placed.ranks > 1, c.forward, 0.0) for c in found), start=np.zeros(1))
     calls_back = sum((np.where(c.placed.ranks > 1, c.backward, 0.0) for c in found), start=np.zeros(1))
     per_collective = plan.stack.launch.operators_per_collective
-    extra = _MOE_OPERATORS * work.moe_share
+    each = _EXPERT_OPERATORS_FP8 if work.fp8 else _EXPERT_OPERATORS
+    extra = work.moe_share * (_MOE_OPERATORS + each * work.local_experts())
     busy_forward = total(forward) + sum(c.forward * c.seconds for c in found)
     busy_backward = total(backward) + sum(c.backward * c.seconds for c in found)
     operators = plan.stack.launch.operators_forward + extra + per_collective * calls
@@ -127,6 +130,11 @@ class _Layer:
         self.core_flop = flops.attention_forward_flop(full, model.heads / self.tp, float(qk), float(v))
         self.flop = self.core_flop * 0.0 + self.core_flop
 
+    def local_experts(self) -> Array:
+        """Routed experts on one rank."""
+        moe = self.plan.model.moe
+        return np.maximum(moe.experts / self.ep, 1.0) if moe is not None else 0.0 * self.ep
+
     # ------------------------------------------------------------------------------------------------ operators
 
     def products(self) -> list[tuple[str, Array, Array, Array, Array, float, bool]]:
@@ -157,7 +165,7 @@ class _Layer:
             ops.append(("mlp_out", T, h, f, 1.0, dense, True))
         if model.moe is not None and self.moe_share > 0:
             moe, share = model.moe, self.moe_share
-            local = np.maximum(moe.experts / self.ep, 1.0)
+            local = self.local_experts()
             rows = np.maximum(T * moe.experts_per_token / local, 1.0)
             f = moe.ffn_hidden / t
             ops.append(("expert_in", rows, self.gates * f, h, local, share, True))

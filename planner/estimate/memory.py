@@ -187,6 +187,7 @@ def _one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, layers: Ar
     parameters = np.where(away_params & (c["zero"] >= 3), 0.0, parameters)
 
     kept, working, whole, one_input = _activations(plan, c, stage, layers)
+    left = np.maximum(whole - working, one_input)  # of the first layer, when all gradients are there
     tokens = c["micro_batch"] * training.seq_len / c["cp"]
     fused_loss = training.fused_cross_entropy
     per_logit = 2.0 if fused_loss else stack.activations.logits
@@ -210,7 +211,7 @@ def _one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, layers: Ar
     forward = {**base, "gradients": standing, "activations": kept, "recompute_working_set": working, "logits": logits,
                "gathered_layers": gathered, "communication_buckets": buckets, "cast_copies": cast,
                "optimizer_temporaries": 0.0 * kept}  # fmt: skip
-    backward = {**base, "gradients": gradients, "activations": np.minimum(kept, whole), "recompute_working_set": working,
+    backward = {**base, "gradients": gradients, "activations": np.minimum(kept, left), "recompute_working_set": working,
                 "logits": 0.0 * kept, "gathered_layers": gathered + reducing, "communication_buckets": buckets,
                 "cast_copies": cast, "optimizer_temporaries": 0.0 * kept}  # fmt: skip
     step = {**base, "gradients": gradients, "activations": 0.0 * kept, "recompute_working_set": 0.0 * kept,

@@ -19,7 +19,9 @@ def balanced_layers(layers: Array, stages: Array, layer_s: Array, head_s: Array)
     def slowest(k: Array) -> Array:  # with more layers per stage than needed, the last stages keep none but the head
         return np.maximum(k, np.maximum(layers - (stages - 1) * k, 0.0) + head_s / layer_s)
 
-    high, low = np.maximum(np.ceil(ideal - 1e-9), 1.0), np.maximum(np.floor(ideal), 1.0)
+    most = np.ceil(layers / np.maximum(stages - 1, 1))  # beyond it the head alone sets the pace, more layers only cost memory
+    high = np.clip(np.ceil(ideal - 1e-9), 1.0, most)
+    low = np.clip(np.floor(ideal), 1.0, most)
     return np.where(stages > 1, np.where(slowest(high) < slowest(low), high, low), layers)
 
 

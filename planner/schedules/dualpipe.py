@@ -8,8 +8,8 @@ NAME = "dualpipe"
 
 
 def bubble_frac(vpp: Array) -> Array:
-    """(p/2 - 1)(t_FB + t_B - 3 t_W) over (p-1)(t_F + t_B): about a sixth with t_B = 2 t_F, t_W = t_F (table 2)."""
-    return np.full_like(np.asarray(vpp, float), 1 / 6)
+    """(p/2 - 1)(t_FB + t_B - 3 t_W) over (p-1)(t_F + t_B): at most a third with t_B = 2 t_F, t_W = t_F (table 2)."""
+    return np.full_like(np.asarray(vpp, float), 1 / 3)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

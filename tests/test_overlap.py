@@ -1,0 +1,69 @@
+"""What communication hides, what it exposes, and what sharing the chip costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.formulas.overlap import bucketed_exposed_s, prefetched_exposed_s, straggler_factor
+
+SECONDS = st.floats(0, 1e4)
+SLOWDOWN = st.floats(0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("communication", "exposed"),
+    [
+        (0, 0.0),
+        (4, 0.8),  # hidden, but compute beside it runs 20 % slower: 0.2 * 4
+        (11, 2.0),  # longer than compute, shorter than slowed compute: 10 + 0.2 * 10 - 10
+        (15, 5.0),  # 15 - 10
+    ],
+)
+def test_prefetching(communication: float, exposed: float) -> None:
+    assert float(prefetched_exposed_s(10.0, communication, 0.2)) == pytest.approx(exposed)
+
+
+@given(compute=SECONDS, communication=SECONDS, slowdown=SLOWDOWN)
+def test_prefetching_lies_between_perfect_overlap_and_none(compute: float, communication: float, slowdown: float) -> None:
+    together = compute + float(prefetched_exposed_s(compute, communication, slowdown))
+    assert max(compute, communication) * (1 - 1e-12) <= together <= (compute + communication) * (1 + 1e-12)
+    if slowdown == 0:
+        assert together == pytest.approx(max(compute, communication))
+
+
+@pytest.mark.parametrize(
+    ("sync", "exposed"),
+    [
+        (4, 0.5 + 0.8),  # last bucket, and 20 % of the 4 s beside compute
+        (10, 2.4 + 0.5 + 1.6),  # 10 - 0.95 * 8 = 2.4 longer than the window; 20 % of its 8 s
+        (0, 0.5),
+    ],
+)
+def test_buckets(sync: float, exposed: float) -> None:
+    assert float(bucketed_exposed_s(sync, 8.0, 0.5, 0.2)) == pytest.approx(exposed)
+
+
+@given(sync=SECONDS, window=SECONDS, bucket=st.floats(0, 1), slowdown=SLOWDOWN)
+def test_a_longer_backward_pass_hides_more(sync: float, window: float, bucket: float, slowdown: float) -> None:
+    exposed = float(bucketed_exposed_s(sync, window, bucket, slowdown))
+    assert exposed >= 0
+    # step time, window included, never falls when the window grows, and no exposed second returns
+    longer = window + 1 + float(bucketed_exposed_s(sync, window + 1, bucket, slowdown))
+    assert longer >= (window + exposed) * (1 - 1e-12)
+    assert float(bucketed_exposed_s(sync, 0.0, bucket, slowdown)) == pytest.approx(sync + bucket)
+
+
+def test_stragglers() -> None:
+    # N = e^8: sqrt(2 * 8) = 4 sigma
+    assert float(straggler_factor(np.exp(8.0), 0.01)) == pytest.approx(1.04)
+    assert float(straggler_factor(1, 0.01)) == 1.0
+    assert float(straggler_factor(2048, 0.0)) == 1.0
+
+
+def test_the_slowest_of_many_agrees_with_drawing_them() -> None:
+    # sqrt(2 ln N) bounds the expected maximum of N normal variables from above, loosely
+    drawn = np.random.default_rng(1).normal(size=(400, 2048)).max(axis=1).mean()
+    assert 0.8 < drawn / (float(straggler_factor(2048, 1.0)) - 1) <= 1.0
