@@ -13,13 +13,14 @@ import numpy as np
 from pydantic import ValidationError
 
 from planner import advise, catalog, report, request
-from planner.estimate import Estimates
-from planner.estimate.table import from_rows
-from planner.formulas.rules import RULES
+from planner.estimate import Estimates, evaluate
+from planner.estimate.table import Table, from_rows, length, pick
+from planner.formulas.rules import RULES, check
 from planner.ledger import Call, recording
 from planner.report import Report
-from planner.search import Found, best, family_rows, pareto, ranked, search, smallest
+from planner.search import CHUNK, Found, best, family_rows, layouts, pareto, ranked, search, smallest
 from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout, LayoutRequest, recompute_parts
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options, flag
@@ -75,6 +76,7 @@ class Scenario:
     """A request with everything but layout and stack resolved."""
 
     options: Options
+    parts: tuple[ModelSpec, ClusterSpec, TrainingSpec]
     plans: tuple[Plan, ...]
     assumptions: tuple[str, ...]
 
@@ -94,7 +96,8 @@ def resolve(options: Options) -> Scenario:
     if cluster.gpu.rate(training.precision) is None:
         has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if cluster.gpu.rate(p) is not None]
         raise PlanError("--precision", training.precision, f"{cluster.gpu.title} does not have it; it has {', '.join(has)}")
-    return Scenario(options, _plans(options, model, cluster, training), tuple(assumptions))
+    parts = (model, cluster, training)
+    return Scenario(options, parts, _plans(options, *parts), tuple(assumptions))
 
 
 def _plans(options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec) -> tuple[Plan, ...]:
@@ -187,20 +190,24 @@ def _answer(scenario: Scenario) -> _Answer | None:
 
 def estimate(options: Options) -> Report:
     """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits` tells whether any fits."""
+    return _estimate(options)[0]
+
+
+def _estimate(options: Options) -> tuple[Report, _Answer]:
     scenario = resolve(options)
     answer = _answer(scenario)
     if answer is None:
         raise _why_none(scenario)
     out = report.report(answer.chosen, answer.row, scenario.assumptions)
     out["alternatives"] = _families(answer) + _top(answer, options.top)
-    out["advice"] = _advice(options, out)
+    out["advice"] = _advice(scenario, out)
     out["search"] = {
         "evaluated": sum(len(f.estimates.table["tp"]) for f in answer.found if f.estimates is not None),
         "feasible": sum(int(f.estimates.fits.sum()) for f in answer.found if f.estimates is not None),
         "rejected": _rejected(answer.found),
     }
     out["command"] = advise.command_line(options)
-    return out
+    return out, answer
 
 
 def _rejected(found: tuple[Found, ...]) -> dict[str, int]:
@@ -258,34 +265,67 @@ def _top(answer: _Answer, count: int) -> list[Report]:
     return [{**report.summary(e, row), "rank": i + 1} for i, (_, e, row) in enumerate(lines[:count])]
 
 
-def _advice(options: Options, out: Report) -> list[Report]:
+def _advice(scenario: Scenario, out: Report) -> list[Report]:
     """Candidate changes, each evaluated; only those that make it fit or make it at least 1 % faster."""
+    options = scenario.options
     fits, seconds, need = out["memory"]["fits"], out["step"]["seconds"], out["memory"]["device_bytes"]
+    changes = [(change.text, options.model_copy(update=change.update)) for change in advise.candidates(options, fits)]
     advice: list[Report] = []
-    for change in advise.candidates(options, fits):
-        changed = options.model_copy(update=change.update)
-        try:
-            answer = _answer(resolve(changed))
-        except PlanError:
+    for (text, changed), found in zip(changes, _fastest(scenario, [c for _, c in changes]), strict=True):
+        if found is None:
             continue
-        if answer is None or not answer.fits:
-            continue
-        step = float(answer.chosen.time.seconds[answer.row])
+        step, estimates, row = found
         if fits and step > 0.99 * seconds:
             continue
         advice.append({
-            "change": change.text,
+            "change": text,
             "command": advise.command_line(changed),
             "gpus": changed.gpus,
             "step_seconds": step,
             "step_change_frac": step / seconds - 1,
-            "bytes_saved": need - float(answer.chosen.memory.device[answer.row]),
-            "layout": report.summary(answer.chosen, answer.row)["layout"],
-            "stack": answer.chosen.plan.stack.id,
+            "bytes_saved": need - float(estimates.memory.device[row]),
+            "layout": report.summary(estimates, row)["layout"],
+            "stack": estimates.plan.stack.id,
         })  # fmt: skip
     if fits:
         return sorted(advice, key=lambda a: a["step_seconds"])[:5]
     return sorted(advice, key=lambda a: (a["gpus"], a["step_seconds"]))[:6]  # the same cluster first, then the smallest
+
+
+_Fastest = tuple[float, Estimates, int]  # step time, and the row it is
+
+
+def _fastest(scenario: Scenario, requests: Sequence[Options]) -> list[_Fastest | None]:
+    """Fastest layout that fits, for each request. Requests that differ from the scenario in layout only share one evaluation."""
+    out: list[_Fastest | None] = [None] * len(requests)
+    together: dict[str, list[tuple[int, Plan, Table]]] = {}
+    for i, options in enumerate(requests):
+        differs = {n for n in Options.model_fields if getattr(options, n) != getattr(scenario.options, n)}
+        if not differs <= set(LAYOUT_OPTIONS):
+            try:
+                answer = _answer(resolve(options))
+            except PlanError:
+                continue
+            if answer is not None and answer.fits:
+                out[i] = (float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row)
+            continue
+        for plan in _plans(options, *scenario.parts):
+            table = layouts(plan)
+            table = pick(table, np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values()))))
+            if length(table):
+                together.setdefault(plan.stack.id, []).append((i, plan, table))
+    for parts in together.values():
+        owner = np.repeat([i for i, _, _ in parts], [length(table) for _, _, table in parts])
+        joined = {name: np.concatenate([table[name] for _, _, table in parts]) for name in parts[0][2]}
+        for start in range(0, len(owner), CHUNK):
+            rows = slice(start, start + CHUNK)
+            estimates = evaluate(parts[0][1], pick(joined, rows))
+            for i in set(owner[rows].tolist()):
+                row = best(estimates, owner[rows] == i)
+                old = out[i]
+                if row is not None and (old is None or float(estimates.time.seconds[row]) < old[0]):
+                    out[i] = (float(estimates.time.seconds[row]), estimates, row)
+    return out
 
 
 def _why_none(scenario: Scenario) -> PlanError:
@@ -337,11 +377,7 @@ def _why_none(scenario: Scenario) -> PlanError:
 
 def explain(options: Options) -> tuple[Report, Call]:
     """The report and the tree of formulas that produced its chosen layout."""
-    out = estimate(options)
-    scenario = resolve(options)
-    answer = _answer(scenario)
-    if answer is None:
-        raise _why_none(scenario)
+    out, answer = _estimate(options)
     with recording("estimate of the chosen layout") as tree:
         report.evaluate_row(answer.chosen, answer.row)
     return out, tree

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner import catalog, huggingface
+from planner import catalog
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS, ClusterSpec, ClusterTemplate
@@ -27,6 +27,8 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
         path = Path(name).expanduser()
         if path.suffix == ".toml":
             return catalog.load("models", ModelSpec, name), []
+        from planner import huggingface  # only a config.json needs its readers
+
         return huggingface.read_config(path)
     return catalog.load("models", ModelSpec, name), []
 

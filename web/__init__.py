@@ -1,0 +1,1 @@
+"""The planner over HTTP: the same functions and dicts as the command line."""

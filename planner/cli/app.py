@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from planner.cli import estimate, listing, search, validate
+from planner.cli import estimate, listing, search, serve, validate
 
 app = typer.Typer(
     name="dpplan",
@@ -18,3 +18,4 @@ app.command("estimate")(estimate.command)
 app.command("search")(search.command)
 app.command("list")(listing.command)
 app.command("validate")(validate.command)
+app.command("serve")(serve.command)

@@ -36,7 +36,7 @@ def command(
         if as_json:
             print_json(report)
         else:
-            from planner.cli.render import estimate_blocks, show_blocks
+            from planner.render import estimate_blocks, show_blocks
 
             show_blocks(estimate_blocks(report), plain)
             if explain:

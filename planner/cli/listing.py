@@ -22,6 +22,6 @@ def command(
         if as_json:
             print_json(entries)
             return
-        from planner.cli.render import list_blocks, show_blocks
+        from planner.render import list_blocks, show_blocks
 
         show_blocks(list_blocks(kind, entries), plain)

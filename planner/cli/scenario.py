@@ -63,16 +63,8 @@ def clear_errors(as_json: bool) -> Iterator[None]:
         raise SystemExit(2) from None
 
 
-def finite(value: Any) -> Any:
-    """JSON has no infinity or NaN: they become null."""
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
-
-
 def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    from planner.render import finite
+
     print(json.dumps(finite(document), indent=2, default=str))

@@ -28,7 +28,7 @@ def command(
         if as_json:
             print_json(found)
         else:
-            from planner.cli.render import search_blocks, show_blocks
+            from planner.render import search_blocks, show_blocks
 
             show_blocks(search_blocks(found), plain)
         raise SystemExit(0 if found["feasible"] else 3)

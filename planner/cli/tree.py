@@ -83,7 +83,6 @@ def machine_lines(numbers: list[dict[str, Any]]) -> list[str]:
     for n in numbers:
         unit = "" if n["unit"] == "1" else f" {n['unit']}"
         dated = f", {n['date']}" if n["date"] else ""
-        out.append(
-            f"  {n['name']} = {n['value']:.6g}{unit}   ({n['kind']}: {n['source']}{dated}; step time elasticity {n['elasticity']:+.2f})"
-        )
+        rests = f"{n['kind']}: {n['source']}{dated}; step time elasticity {n['elasticity']:+.2f}"
+        out.append(f"  {n['name']} = {n['value']:.6g}{unit}   ({rests})")
     return out

@@ -29,6 +29,6 @@ def command(
         if as_json:
             print_json(out)
             return
-        from planner.cli.render import show_blocks, validate_blocks
+        from planner.render import show_blocks, validate_blocks
 
         show_blocks(validate_blocks(out), plain)

@@ -35,7 +35,7 @@ _EAGER_NORM = (30.0, 40.0)
 _PERMUTE = (8.0, 10.0)  # per routed token and hidden element: gather to experts, weighted scatter back
 _EMBEDDING = 20.0
 _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping
-_EXPERT_OPERATORS = 1.5  # more for every local expert: grouped products are a loop over experts in the stacks validated
+_EXPERT_OPERATORS = 4.0  # more for every local expert: grouped products are a loop over experts in the stacks validated
 _EXPERT_OPERATORS_FP8 = 5.0  # and each expert's operands are cast and scaled
 
 
@@ -218,13 +218,16 @@ class _Layer:
         """Scores, softmax and weighted values: forward and backward."""
         m, plan = self.m, self.plan
         if self.flash:
+            window = float(min(plan.model.attention_window or plan.training.seq_len, plan.training.seq_len))
+            shape = kernels.attention_shape_frac(window, float(flops.head_widths(plan.model)[1]))
             rate = m.wide_rate * m.sustained_clock
+            share = m.attention_version * shape
             forward = kernels.flash_attention_s(
-                self.causal_flop, 1.0, rate_flop_per_s=rate, attention_frac=m.attention_forward * m.attention_version,
+                self.causal_flop, 1.0, rate_flop_per_s=rate, attention_frac=m.attention_forward * share,
                 gap_s=m.kernel_gap,
             )  # fmt: skip
             backward = kernels.flash_attention_s(
-                2.5 * self.causal_flop, 3.0, rate_flop_per_s=rate, attention_frac=m.attention_backward * m.attention_version,
+                2.5 * self.causal_flop, 3.0, rate_flop_per_s=rate, attention_frac=m.attention_backward * share,
                 gap_s=m.kernel_gap,
             )  # fmt: skip
             return forward, backward

@@ -17,7 +17,7 @@ from planner.specs.plan import Plan
 
 # share of the FlashAttention-2 rate of the GPU profile: FA1, Dao 2023 figure 4 (about half); FA3 648 against 370 TFLOP/s
 # on H100 at head width 128, Shah et al. 2024 (arXiv 2407.08608)
-_ATTENTION_VERSION = {"flash1": 0.55, "flash2": 1.0, "flash3": 1.6, "fused_softmax": 1.0, "eager": 1.0}
+_ATTENTION_VERSION = {"flash1": 0.8, "flash2": 1.0, "flash3": 1.6, "fused_softmax": 1.0, "eager": 1.0}
 
 # share of the fp8 matrix rate that a scaling recipe leaves: rowwise scales break the epilogue, refit of torchtitan's runs
 _FP8_RECIPE = {"rowwise": 0.55}
@@ -122,7 +122,7 @@ def machine(plan: Plan) -> Machine:
         attention_forward=curve.attention_forward,
         attention_backward=curve.attention_backward,
         attention_version=_assumed(
-            _attention_version(attention, gpu.architecture), "1", "FlashAttention version over version 2, arXiv 2307.08691, 2407.08608"
+            _attention_version(attention, gpu.architecture), "1", "FlashAttention over version 2: arXiv 2307.08691, 2407.08608"
         ),
         operator_launch=stack.launch.operator,
         step_overhead=stack.launch.step_overhead,

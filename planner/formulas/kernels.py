@@ -89,6 +89,20 @@ def elementwise_s(
     return moved_bytes / (memory_bytes_per_s * elementwise_frac) + kernels * gap_s
 
 
+_ATTENTION_HALF_SEQUENCE = 500.0  # tokens at which the causal kernel reaches half of its long-sequence rate
+_ATTENTION_FULL_WIDTH = 128.0  # head width that fills the tensor cores
+
+
+@formula(
+    unit="1",
+    equation="s / (s + 500) * min(1, d / 128)^0.15",
+    source="Dao 2023 (arXiv 2307.08691) figures 4 to 6, causal, A100: 91 to 189 TFLOP/s 512 to 16k tokens; width 64 10 % less",
+)
+def attention_shape_frac(keys: Array, head_width: Array) -> Array:
+    """Share of the attention rate that short sequences and narrow heads leave. keys: tokens a query can see."""
+    return keys / (keys + _ATTENTION_HALF_SEQUENCE) * np.minimum(1.0, head_width / _ATTENTION_FULL_WIDTH) ** 0.15
+
+
 @formula(
     unit="s",
     equation="flop / (rate frac) + kernels gap",

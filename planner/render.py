@@ -65,6 +65,17 @@ def ascii_block(block: Block) -> str:
     return "\n".join(lines).encode("ascii", "backslashreplace").decode("ascii") + "\n"
 
 
+def finite(value: Any) -> Any:
+    """JSON has no infinity or NaN: they become null."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
 def layout_text(layout: Report) -> str:
     """A layout in one line: only what differs from plain data parallelism."""
     parts = [f"{k} {layout[k]}" for k in ("tp", "pp", "vpp", "cp", "ep") if layout[k] > 1]

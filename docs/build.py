@@ -1,0 +1,70 @@
+"""Write the generated pages and blocks of the documentation, or check that they are current.
+
+    python docs/build.py            write what has changed
+    python docs/build.py --check    write nothing; exit 1 and name every page that is not current
+
+Whole pages: docs/formulas.md, docs/catalogue.md, docs/against-our-sources.md, docs/accuracy.md. Blocks between
+`<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+for folder in (ROOT, ROOT / "docs"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+from pages import accuracy, blocks, catalogue, formulas, sources  # noqa: E402
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/formulas.md": formulas.page,
+    "docs/catalogue.md": catalogue.page,
+    "docs/against-our-sources.md": sources.page,
+    "docs/accuracy.md": accuracy.page,
+}
+
+
+def hand_written() -> list[str]:
+    """Pages that may hold generated blocks."""
+    found = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
+    return [name for path in found if path.exists() and (name := path.relative_to(ROOT).as_posix()) not in PAGES]
+
+
+def current(name: str) -> str:
+    """What the page should be now."""
+    if name in PAGES:
+        return PAGES[name]()
+    return blocks.fill((ROOT / name).read_text(encoding="utf-8"))
+
+
+def stale() -> dict[str, str]:
+    """Pages that are not current, with what they should be."""
+    out = {}
+    for name in (*PAGES, *hand_written()):
+        path, wanted = ROOT / name, current(name)
+        if not path.exists() or path.read_text(encoding="utf-8") != wanted:
+            out[name] = wanted
+    return out
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Write the generated documentation, or check that it is current.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is not current")
+    asked = parser.parse_args(arguments)
+    found = stale()
+    for name, text in found.items():
+        if asked.check:
+            print(f"{name} is not current; run: python docs/build.py", file=sys.stderr)
+        else:
+            (ROOT / name).write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    return 1 if asked.check and found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,110 @@
+"""Generated blocks inside hand-written pages: `<!-- begin: NAME -->` ... `<!-- end -->`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from pages import accuracy, keys
+from pages.text import ROOT, code, run
+
+_BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+
+MAIN = "dpplan estimate --model llama-70b --gpus 2048 --gpu rtx4090"
+
+
+def output(command: str, parts: Sequence[str] = (), lines: int = 0, end: int = 0) -> str:
+    """A command and what it prints: whole, or the parts whose title starts with one of `parts`, or the first `lines`."""
+    status, out, err = run(command)
+    text = (out + err).rstrip("\n")
+    blocks = text.split("\n\n")
+    if parts:
+        kept: list[str] = []
+        for i, block in enumerate(blocks):
+            if (i == 0 and parts[0] == "") or any(p and block.startswith(p) for p in parts):
+                kept.append(block)
+            elif not kept or kept[-1] != "[...]":
+                kept.append("[...]")
+        text = "\n\n".join(kept)
+    if lines and len(all_lines := text.splitlines()) > lines:
+        text = "\n".join([*all_lines[:lines], "[...]", *(all_lines[-end:] if end else [])])
+    note = f"\nExit status {status}.\n" if status else ""
+    return code(command, "sh") + "\n" + code(text) + note
+
+
+def file(path: str) -> str:
+    """A file of the repository."""
+    kind = {"toml": "toml", "py": "python", "csv": "text", "json": "json"}[path.rpartition(".")[2]]
+    return f"`{path}`:\n\n" + code((ROOT / path).read_text(encoding="utf-8"), kind)
+
+
+def script(path: str) -> str:
+    """A Python example and what it prints."""
+    done = subprocess.run([sys.executable, path], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    return file(path) + "\n" + code(f"python {path}", "sh") + "\n" + code(done.stdout)
+
+
+_HEAD = ("",)
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "estimate": lambda: output(MAIN, lines=45),
+    "fixed": lambda: output(
+        "dpplan estimate --model llama-2-7b --cluster dgx-h100 --gpus 64 --tp 2 --pp 1 --zero 1 --micro-batch 2 "
+        "--recompute selective --global-batch 1024 --tokens 2T", parts=("", "Step time", "Communication"),
+    ),
+    "config": lambda: output(
+        "dpplan estimate --model tests/configs/llama-3.1-8b.json --gpu h100 --gpus 16", parts=("", "What this rests on")
+    ),
+    "why-not": lambda: output(
+        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048", parts=("", "Best of each", "What would make")
+    ),
+    "wrong": lambda: output("dpplan estimate --model llama-70b --gpu rtx4090 --gpus 16 --tp 3"),
+    "json": lambda: output("dpplan estimate --model gpt2 --gpu a100 --gpus 8 --json", lines=12),
+    "explain": lambda: output(
+        "dpplan estimate --model gpt2 --gpu a100 --gpus 8 --tp 1 --micro-batch 8 --zero 0 --explain",
+        parts=("estimate of the chosen layout",), lines=18,
+    ),
+    "list": lambda: output("dpplan list schedules"),
+    "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
+    "status": accuracy.status,
+    "options": keys.options,
+    "flop convention": keys.convention,
+    "optimizer traffic": keys.traffic,
+    "run level": keys.run_level,
+    "schedules": keys.schedules,
+    "extend gpu": lambda: file("docs/examples/gpu.toml") + "\n" + output(
+        "dpplan estimate --model llama-2-7b --gpu docs/examples/gpu.toml --gpus 8", parts=_HEAD),
+    "extend network": lambda: file("docs/examples/network.toml") + "\n" + output(
+        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 32 --inter-node docs/examples/network.toml", parts=_HEAD),
+    "extend cluster": lambda: file("docs/examples/cluster.toml") + "\n" + output(
+        "dpplan estimate --model llama-2-7b --cluster docs/examples/cluster.toml --gpus 16 --tokens 20B", parts=_HEAD),
+    "extend model": lambda: file("docs/examples/model.toml") + "\n" + output(
+        "dpplan estimate --model docs/examples/model.toml --gpu a100 --gpus 8", parts=_HEAD),
+    "extend stack": lambda: file("docs/examples/stack.toml") + "\n" + output(
+        "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --stack docs/examples/stack.toml", parts=_HEAD),
+    "extend calibration": lambda: file("docs/examples/calibration.toml") + "\n" + output(
+        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 16 --calibration docs/examples/calibration.toml", parts=_HEAD),
+    "extend scenario": lambda: file("docs/examples/scenario.toml") + "\n" + output(
+        "dpplan estimate --scenario docs/examples/scenario.toml", parts=_HEAD),
+    "extend schedule": lambda: script("docs/examples/schedule.py"),
+    "extend formula": lambda: script("docs/examples/formula.py"),
+    "runs file": lambda: code("\n".join((ROOT / "docs/examples/runs.csv").read_text(encoding="utf-8").splitlines()[:3])),
+}  # fmt: skip
+
+
+def fill(text: str) -> str:
+    """The page with every block written anew. `keys MODULE:CLASS` is a block for any spec."""
+
+    def one(match: re.Match[str]) -> str:
+        name = match.group(1).strip()
+        if name.startswith("keys "):
+            body = keys.fields(name.removeprefix("keys "))
+        elif name in BLOCKS:
+            body = BLOCKS[name]()
+        else:
+            raise ValueError(f"unknown block {name!r}; known: {', '.join(BLOCKS)}")
+        return f"<!-- begin: {match.group(1)} -->\n\n{body.strip()}\n\n<!-- end -->"
+
+    return _BLOCK.sub(one, text)

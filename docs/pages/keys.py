@@ -1,0 +1,135 @@
+"""Blocks read from the code itself: options of the command line, keys of profile files, phases and traffic tables."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+from pages.text import table
+
+_UNITS = {
+    "Bytes": 'number, "80 GiB"', "BytesPerSecond": 'number, "100 Gbit/s"', "FlopPerSecond": 'number, "312 TFLOP/s"',
+    "Seconds": 'number, "4.5 us"', "Watts": 'number, "400 W"', "Number": "number", "Fraction": "number, 0..1",
+    "Efficiency": "number, 0..1.5", "Names": "list of text", "Id": "id", "Width": "int",
+}  # fmt: skip
+
+
+def _type(text: str) -> str:
+    if text.startswith("Annotated[Sourced, Quantity('"):
+        unit = text.split("'")[1]
+        return f"number in {unit}" if unit != "1" else "number"
+    base, *optional = text.split(" | ")
+    shown = _UNITS.get(base, base)
+    return shown + (" or none" if optional == ["None"] else "")
+
+
+def fields(where: str) -> str:
+    """Keys of a spec: `planner.specs.hardware:GpuSpec`. Name, type, default and the comment beside it in the code."""
+    module_name, _, name = where.partition(":")
+    path = inspect.getsourcefile(importlib.import_module(module_name))
+    source = Path(path or "").read_text(encoding="utf-8")
+    lines = source.splitlines()
+    body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
+    rows = []
+    for node in body.body:
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        comment = lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset or 0 :].partition("#")[2].strip()
+        rows.append([f"`{ast.unparse(node.target)}`", _type(ast.unparse(node.annotation)), _default(node.value), comment])
+    return table(["key", "type", "default", "meaning"], rows)
+
+
+def _default(value: ast.expr | None) -> str:
+    if value is None:
+        return "needed"
+    if isinstance(value, ast.Name):
+        return "needed" if value.id == "Width" else value.id
+    if isinstance(value, ast.Call):
+        for word in value.keywords:
+            if word.arg == "default":
+                return f"`{ast.unparse(word.value)}`"
+            if word.arg == "default_factory":
+                return f"`{ast.unparse(word.value).removeprefix('lambda: ').replace('dict', '{}')}`"
+        return "needed"
+    return f"`{ast.unparse(value)}`"
+
+
+def options() -> str:
+    """Every option of every command, from the command line itself."""
+    import typer
+
+    from planner.cli.app import app
+    from planner.specs.options import Options
+
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    out = []
+    shared = {p.name for p in commands["estimate"].params} & {p.name for p in commands["search"].params}
+    for title, names in (("`dpplan estimate` and `dpplan search`", ["estimate"]), *((f"`dpplan {n}`", [n]) for n in commands)):
+        rows = []
+        for parameter in commands[names[0]].params:
+            common = names[0] in ("estimate", "search") and parameter.name in shared
+            if (common and not title.startswith("`dpplan estimate` and")) or (not common and title.startswith("`dpplan estimate` and")):
+                continue
+            if parameter.param_type_name == "argument":
+                flags, text = f"`{(parameter.name or '').upper()}`", getattr(parameter, "help", "") or ""
+            else:
+                flags = ", ".join(f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts))
+                text = getattr(parameter, "help", "") or ""
+            field = Options.model_fields.get(parameter.name or "")
+            value = parameter.default if field is None or field.is_required() else field.default
+            default = "" if value is None or value is False or callable(value) else f"`{value}`"
+            kind = getattr(parameter.type, "name", "")
+            shown = "flag" if getattr(parameter, "is_flag", False) else "int" if kind.startswith("int") else "text"
+            rows.append([flags, shown, default, text])
+        if rows:
+            out.append(f"### {title}\n\n" + table(["option", "type", "default", "meaning"], rows))
+    return "\n".join(out)
+
+
+def traffic() -> str:
+    """Bytes that the optimizer step moves, and the bytes of moments it keeps, per parameter."""
+    from planner.estimate.machine import _OPTIMIZER_TRAFFIC
+    from planner.estimate.memory import MOMENT_BYTES
+
+    return table(
+        ["optimizer", ">moments kept, B", ">moved per step, B"],
+        [[f"`{name}`", f"{kept:g}", f"{_OPTIMIZER_TRAFFIC[name]:g}"] for name, kept in MOMENT_BYTES.items()],
+    )
+
+
+def run_level() -> str:
+    """Constants of the run level."""
+    from planner.formulas import run_level as r
+
+    return table(["number", ">value", "kind"], [
+        ["mean time between failures of one GPU", f"{r.MTBF_GPU_S / 3600:,.0f} h", "measured: Llama 3, arXiv 2407.21783 table 5"],
+        ["time that writing a checkpoint stops training", f"{r.CHECKPOINT_S:g} s", "assumed"],
+        ["restart after a failure", f"{r.RESTART_S:g} s", "assumed"],
+        ["board power over its limit", f"{r.POWER_FRAC:g}", "assumed"],
+        ["host, network and cooling per GPU watt", f"{r.FACILITY_FACTOR:g}", "assumed"],
+    ])  # fmt: skip
+
+
+def convention() -> str:
+    from planner.formulas.flops import CONVENTION
+
+    return f"> {CONVENTION}\n"
+
+
+def schedules() -> str:
+    """Bubble and live chunks of each schedule for one case, computed."""
+    import numpy as np
+
+    from planner.schedules import BY_NAME
+
+    pp, m = 8.0, 32.0
+    rows = []
+    for name, schedule in BY_NAME.items():
+        v = 2.0 if name == "interleaved" else 1.0
+        idle = float(np.asarray(schedule.bubble_frac(np.array([v]))).reshape(-1)[0])
+        live = [float(np.asarray(schedule.live_chunks(np.array([s]), np.array([pp]), np.array([v]), np.array([m]))).reshape(-1)[0]) / v
+                for s in (0.0, pp - 1)]  # fmt: skip
+        rows.append([f"`{name}`", f"{v:g}", f"{idle:.2f}", f"{live[0]:g}", f"{live[1]:g}"])
+    return table(["schedule", ">vpp", ">idle share of fill and drain", ">micro-batches held, first stage", ">last stage"], rows)

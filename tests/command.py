@@ -1,0 +1,68 @@
+"""The command line as tests use it: in this process for speed, or as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from planner.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    def json(self) -> Any:
+        """Stdout as one JSON document: strictly, so that NaN, Infinity or a second document fail."""
+
+        def refuse(word: str) -> None:
+            raise ValueError(f"{word} is not JSON")
+
+        return json.loads(self.stdout, parse_constant=refuse)
+
+
+def dpplan(*words: object) -> Answer:
+    """Run `dpplan WORDS...` in this process; anything but a clean exit is raised."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+def python(code: str, *arguments: object, folder: Path = ROOT, timeout: float = 60, **environment: str) -> Answer:
+    """Run code in a fresh interpreter."""
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environment}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=env, timeout=timeout, check=False)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def dpplan_process(*words: object, **environment: str) -> Answer:
+    """Run `dpplan WORDS...` as a process of its own, its output piped."""
+    return python("import sys; from planner.cli import main; sys.argv[0] = 'dpplan'; main()", *words, **environment)
+
+
+def refused(answer: Answer, *said: str) -> str:
+    """Check that the request was refused as the contract says, naming what `said` lists; returns the sentence."""
+    assert answer.status == 2, answer
+    assert "Traceback" not in answer.stderr
+    sentence = answer.stderr.strip()
+    assert sentence.startswith("error: "), answer.stderr
+    assert "\n" not in sentence
+    assert len(sentence) < 2000
+    for text in said:
+        assert text in sentence, (text, sentence)
+    return sentence

@@ -1,0 +1,486 @@
+"""The public contract: documents, exit statuses, scenario files, and what a request promises to keep."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import ROOT, Answer, dpplan, dpplan_process, refused
+
+CONFIGS = Path(__file__).parent / "configs"
+
+NUMBER = (int, float)
+OPTIONAL = (int, float, type(None))
+
+# name -> type, or a nested document; a list holds the shape of each of its entries
+LAYOUT = {
+    "tp": int, "pp": int, "vpp": int, "dp": int, "cp": int, "ep": int, "zero": int, "shard_group": int,
+    "sequence_parallel": bool, "recompute": str, "schedule": str, "micro_batch": int, "global_batch": int, "grad_accum": int,
+}  # fmt: skip
+ESTIMATE = {
+    "schema_version": int,
+    "model": {"name": str, "parameters": int, "active_parameters": int},
+    "cluster": {"gpu": str, "gpus": int, "gpus_per_node": int, "intra_node": str, "inter_node": str, "nics_per_node": int},
+    "layout": LAYOUT,
+    "memory": {
+        "peak_bytes": NUMBER, "reserved_bytes": NUMBER, "capacity_bytes": NUMBER, "fits": bool, "worst_stage": int,
+        "components": dict, "per_stage": [{"stage": int, "peak_bytes": NUMBER, "components": dict}],
+    },
+    "step": {"seconds": NUMBER, "low": NUMBER, "high": NUMBER, "components": dict, "hidden": dict, "bottleneck": str},
+    "throughput": {
+        "tokens_per_s": NUMBER, "tokens_per_s_per_gpu": NUMBER, "model_tflops_per_gpu": NUMBER, "mfu": NUMBER, "hfu": NUMBER,
+        "flop_convention": str,
+    },
+    "communication": [{
+        "operation": str, "group": str, "bytes": NUMBER, "link": str, "seconds": NUMBER, "hidden_seconds": NUMBER,
+        "count": NUMBER,
+    }],
+    "run": {"days": OPTIONAL, "gpu_hours": OPTIONAL, "cost_usd": OPTIONAL, "energy_kwh": OPTIONAL, "goodput": NUMBER},
+    "alternatives": [{"stack": str, "layout": LAYOUT, "step_seconds": NUMBER, "device_bytes": NUMBER, "fits": bool}],
+    "advice": [{"change": str, "command": str, "step_seconds": NUMBER, "bytes_saved": NUMBER}],
+    "assumptions": list,
+    "provenance": {"measured_frac": NUMBER, "vendor_frac": NUMBER, "assumed_frac": NUMBER},
+}  # fmt: skip
+SUMMARY = {
+    "time": {"n": int, "mape": OPTIONAL, "median_ape": OPTIONAL, "bias": OPTIONAL, "worst": OPTIONAL},
+    "memory": {"n": int, "mape": OPTIONAL, "median_ape": OPTIONAL, "bias": OPTIONAL, "worst": OPTIONAL},
+    "oom": {"n": int, "right": int},
+    "ranking": {"groups": int, "spearman": OPTIONAL, "pick_regret_mean": OPTIONAL, "pick_regret_max": OPTIONAL},
+}
+
+REQUESTS = {
+    "dense, searched": "--model llama-70b --gpus 2048 --gpu rtx4090 --tokens 2T",
+    "dense, fixed": "--model llama-70b --gpus 64 --gpu a100 --tp 4 --pp 8 --vpp 2 --dp 2 --zero 1 --micro-batch 1 --recompute full "
+                    "--schedule interleaved --global-batch 64 --stack megatron-core --sequence-parallel",
+    "experts": "--model mixtral-8x7b --gpus 64 --gpu h100 --tokens 300B --price 1.99",
+    "one GPU": "--model gpt2 --gpus 1 --gpu rtx4090",
+    "hybrid shard": "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8",
+    "offload": "--model llama-2-13b --gpus 8 --gpu rtx4090 --stack deepspeed --zero 3 --offload optimizer --recompute full",
+    "nothing fits": "--model llama-70b --gpus 8 --gpu rtx4090 --tp 8",
+}  # fmt: skip
+
+
+@cache
+def estimated(name: str) -> Answer:
+    return dpplan("estimate", *REQUESTS[name].split(), "--json")
+
+
+def wrong(document: Any, shape: Any, where: str = "") -> list[str]:
+    """Where a document differs from its shape; keys beyond the contract are allowed."""
+    if isinstance(shape, dict):
+        if not isinstance(document, dict):
+            return [f"{where} is no object"]
+        missing = [f"{where}.{key} is missing" for key in shape if key not in document]
+        return missing + [w for key in shape if key in document for w in wrong(document[key], shape[key], f"{where}.{key}")]
+    if isinstance(shape, list):
+        if not isinstance(document, list):
+            return [f"{where} is no list"]
+        return [w for i, one in enumerate(document) for w in wrong(one, shape[0], f"{where}[{i}]")]
+    right = isinstance(document, shape) and (isinstance(document, bool) == (shape is bool))
+    return [] if right else [f"{where} is {document!r}"]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+class TestEstimate:
+    def test_every_key_of_the_contract_is_there(self, name: str) -> None:
+        assert wrong(estimated(name).json(), ESTIMATE) == []
+
+    def test_exit_status_tells_whether_it_fits(self, name: str) -> None:
+        answer = estimated(name)
+        fits = answer.json()["memory"]["fits"]
+        assert fits == (name != "nothing fits")
+        assert answer.status == (0 if fits else 3)
+        assert answer.stderr == ""
+
+    def test_memory_adds_up_on_the_worst_rank(self, name: str) -> None:
+        memory = estimated(name).json()["memory"]
+        assert sum(memory["components"].values()) == pytest.approx(memory["peak_bytes"], rel=1e-12)
+        assert max(s["peak_bytes"] for s in memory["per_stage"]) == pytest.approx(memory["peak_bytes"], rel=1e-12)
+        assert memory["per_stage"][memory["worst_stage"]]["peak_bytes"] == pytest.approx(memory["peak_bytes"], rel=1e-12)
+        for stage in memory["per_stage"]:
+            assert sum(stage["components"].values()) == pytest.approx(stage["peak_bytes"], rel=1e-12)
+        assert memory["peak_bytes"] + sum(memory["outside"].values()) == pytest.approx(memory["device_bytes"], rel=1e-12)
+        assert memory["peak_bytes"] <= memory["reserved_bytes"] <= memory["device_bytes"]
+        assert min(memory["components"].values()) >= 0
+
+    def test_step_time_adds_up(self, name: str) -> None:
+        step = estimated(name).json()["step"]
+        assert sum(step["components"].values()) == pytest.approx(step["seconds"], rel=1e-12)
+        assert min(step["components"].values()) >= 0
+        assert 0 < step["low"] <= step["seconds"] <= step["high"]
+
+    def test_figures_agree_with_each_other(self, name: str) -> None:
+        r = estimated(name).json()
+        layout, cluster, throughput, training = r["layout"], r["cluster"], r["throughput"], r["training"]
+        assert layout["tp"] * layout["pp"] * layout["cp"] * layout["dp"] == cluster["gpus"]
+        assert layout["dp"] * layout["micro_batch"] * layout["grad_accum"] == layout["global_batch"] == training["global_batch"]
+        tokens = training["global_batch"] * training["seq_len"] / r["step"]["seconds"]
+        assert throughput["tokens_per_s"] == pytest.approx(tokens)
+        assert throughput["tokens_per_s_per_gpu"] == pytest.approx(tokens / cluster["gpus"])
+        assert 0 < throughput["mfu"] <= throughput["hfu"] < 1
+        assert r["model"]["active_parameters"] <= r["model"]["parameters"]
+        assert sum(r["provenance"].values()) == pytest.approx(1)
+        for c in r["communication"]:
+            assert 0 <= c["hidden_seconds"] <= c["seconds"] * (1 + 1e-12)
+            assert c["bytes"] > 0
+            assert c["count"] > 0
+
+    def test_text_is_ascii_when_piped(self, name: str) -> None:
+        answer = dpplan("estimate", *REQUESTS[name].split())
+        assert answer.status == estimated(name).status
+        assert answer.stdout.isascii()
+        assert "\x1b" not in answer.stdout
+
+
+def test_run_figures_follow_from_tokens_and_price() -> None:
+    r = estimated("experts").json()
+    run, cluster = r["run"], r["cluster"]
+    assert run["tokens"] == 300e9
+    assert run["days"] * 86400 * run["goodput"] == pytest.approx(300e9 / r["throughput"]["tokens_per_s"])
+    assert run["gpu_hours"] == pytest.approx(run["days"] * 24 * cluster["gpus"])
+    assert run["cost_usd"] == pytest.approx(run["gpu_hours"] * 1.99)
+
+
+def test_what_does_not_fit_comes_with_reasons_and_changes_that_work() -> None:
+    r = estimated("nothing fits").json()
+    assert r["memory"]["peak_bytes"] > r["memory"]["capacity_bytes"]
+    assert all("reason" in a for a in r["alternatives"] if "family" in a)
+    assert r["advice"], "nothing is advised"
+    words = r["advice"][0]["command"].split()
+    assert words[:2] == ["dpplan", "estimate"]
+    followed = dpplan(*words[1:], "--json")
+    assert followed.status == 0
+    assert followed.json()["step"]["seconds"] == pytest.approx(r["advice"][0]["step_seconds"])
+
+
+def test_the_command_in_the_answer_asks_the_same_again() -> None:
+    first = estimated("dense, fixed").json()
+    assert dpplan(*first["command"].split()[1:], "--json").json() == first
+
+
+# ------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("words", [
+    "estimate --model no-such-model --gpus 8 --gpu a100",
+    "estimate --model llama-70b --gpus 8 --gpu a100 --tp 3",
+    "search --model llama-70b --gpus 8 --gpu no-such-gpu",
+    "validate no-such-file.csv",
+    "list no-such-kind",
+])  # fmt: skip
+def test_an_error_is_one_json_document_and_one_sentence(words: str) -> None:
+    answer = dpplan(*words.split(), "--json")
+    refused(answer)
+    document = answer.json()
+    assert set(document) == {"schema_version", "error"}
+    assert set(document["error"]) == {"field", "value", "remedy"}
+    assert dpplan(*words.split()).stdout == ""
+
+
+@pytest.mark.parametrize("words", [
+    "estimate --model llama-70b --gpus eight --json",
+    "estimate --model llama-70b --no-such-option 3 --json",
+    "estimate --model llama-70b --gpus --json",
+    "search --model llama-70b --tp 1.5 --json",
+    "validate --json",
+    "nonsense --json",
+    "estimate stray --json",
+])  # fmt: skip
+def test_words_that_are_no_options_are_refused_in_the_same_way(words: str) -> None:
+    answer = dpplan(*words.split())
+    refused(answer)
+    assert wrong(answer.json(), {"schema_version": int, "error": {"field": str, "remedy": str}}) == []
+
+
+def test_a_process_keeps_its_streams_apart() -> None:
+    words = "--model gpt2 --gpus 8 --gpu a100 --tp 2 --pp 2 --micro-batch 1 --stack megatron-core --zero 1 --recompute none".split()
+    answer = dpplan_process("estimate", *words, "--json")
+    assert answer.status == 0
+    assert answer.stderr == ""
+    assert answer.json()["layout"]["pp"] == 2
+    broken = dpplan_process("estimate", "--model", "gpt2", "--gpus", "8", "--gpu", "a100", "--tp", "5", "--json")
+    refused(broken)
+    assert broken.json()["error"]["field"]
+
+
+# ------------------------------------------------------------------------------------------------- other verbs
+
+
+def test_search_document() -> None:
+    answer = dpplan("search", "--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--top", "3", "--json")
+    assert answer.status == 0
+    found = answer.json()
+    shape = {"evaluated": int, "feasible": int, "rejected": dict, "seconds": NUMBER, "top": [ESTIMATE], "pareto": list}
+    assert wrong(found, shape) == []
+    assert len(found["top"]) == 3
+    assert 0 < found["feasible"] <= found["evaluated"]
+    assert all(isinstance(count, int) and count > 0 for count in found["rejected"].values())
+    assert found["rejected"].get("does not fit memory", 0) == found["evaluated"] - found["feasible"]
+    seconds = [one["step"]["seconds"] for one in found["top"]]
+    assert seconds == sorted(seconds)
+    best = dpplan("estimate", "--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--json").json()
+    assert best["layout"] == found["top"][0]["layout"]
+    assert best["step"]["seconds"] == pytest.approx(seconds[0])
+
+
+def test_the_front_gets_slower_as_it_gets_smaller() -> None:
+    front = dpplan("search", "--model", "llama-3-8b", "--gpus", "16", "--gpu", "a100", "--top", "1", "--json").json()["pareto"]
+    assert len(front) > 1
+    for faster, slower in zip(front, front[1:], strict=False):
+        assert faster["step_seconds"] <= slower["step_seconds"]
+        assert faster["device_bytes"] > slower["device_bytes"]
+
+
+def test_search_without_a_fit_exits_3() -> None:
+    answer = dpplan("search", "--model", "llama-3.1-405b", "--gpus", "8", "--gpu", "rtx3090", "--json")
+    assert answer.status == 3
+    found = answer.json()
+    assert found["feasible"] == 0
+    assert found["top"] == []
+    assert found["evaluated"] > 0
+
+
+@pytest.mark.parametrize("kind", ["gpus", "models", "networks", "stacks", "schedules", "clusters"])
+def test_list_documents(kind: str) -> None:
+    entries = dpplan("list", kind, "--json").json()
+    assert len(entries) >= 5
+    assert all(isinstance(entry["id"], str) for entry in entries)
+    ids = [entry["id"] for entry in entries]
+    assert len(set(ids)) == len(ids)
+    text = dpplan("list", kind)
+    assert text.status == 0
+    assert text.stdout.isascii()
+    assert all(name in text.stdout for name in ids)
+
+
+def test_every_listed_alias_names_its_entry() -> None:
+    for kind in ("gpus", "models", "networks", "stacks", "clusters"):
+        entries = dpplan("list", kind, "--json").json()
+        names = [name for entry in entries for name in (entry["id"], *entry["aliases"])]
+        assert len(set(names)) == len(names), f"an alias of {kind} is taken twice"
+
+
+HEADER = (
+    "run_id,suite,gpu,gpus,gpus_per_node,stack,layers,hidden,heads,vocab,seq_len,precision,tp,pp,dp,zero,micro_batch,"
+    "global_batch,step_s,peak_memory_gib,memory_kind,outcome"
+)
+ROWS = [
+    "a,first,a100-sxm4-80gb,8,8,megatron-core,24,2048,16,50304,2048,bf16,8,1,1,1,4,64,2.0,20,allocated,ok",
+    "b,second,a100-sxm4-80gb,8,8,megatron-core,24,2048,16,50304,2048,bf16,1,1,8,1,4,64,1.5,,,ok",
+    "c,second,no-such-gpu,8,8,megatron-core,24,2048,16,50304,2048,bf16,1,1,8,1,4,64,1.5,,,ok",
+]
+
+
+def test_validate_document(tmp_path: Path) -> None:
+    runs = tmp_path / "runs.csv"
+    runs.write_text("\n".join([HEADER, *ROWS]), encoding="utf-8")
+    answer = dpplan("validate", runs, "--json")
+    assert answer.status == 0
+    document = answer.json()
+    row = {
+        "run_id": str, "predicted_step_s": NUMBER, "measured_step_s": OPTIONAL, "predicted_peak_gib": NUMBER,
+        "measured_peak_gib": OPTIONAL, "predicted_fits": bool, "outcome": str,
+    }  # fmt: skip
+    shape = {"rows": [row], "summary": SUMMARY, "suites": dict, "skipped": [{"run_id": str, "reason": str}]}
+    assert wrong(document, shape) == []
+    assert [r["run_id"] for r in document["rows"]] == ["a", "b"]
+    assert set(document["suites"]) == {"first", "second"}
+    assert all(wrong(suite, SUMMARY) == [] for suite in document["suites"].values())
+    assert [s["run_id"] for s in document["skipped"]] == ["c"]
+    assert dpplan("validate", runs).stdout.isascii()
+
+
+# ------------------------------------------------------------------------------------------------- scenario files
+
+ASKED: dict[str, Any] = {
+    "model": "llama-2-7b", "gpu": "a100", "gpus": 16, "tp": 2, "zero": 1, "sequence-parallel": True, "micro-batch": 2,
+    "global-batch": 128, "seq-len": 4096, "precision": "bf16", "flash-attention": False, "tokens": "1.5T", "price": 2.5,
+    "stack": "megatron-core", "recompute": "selective", "nic-bandwidth": "100 Gbit/s", "top": 3,
+}  # fmt: skip
+
+
+def flags(asked: dict[str, Any]) -> list[str]:
+    words: list[str] = []
+    for name, value in asked.items():
+        words += [f"--{name}" if value else f"--no-{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
+    return words
+
+
+@pytest.fixture(scope="module")
+def by_flags() -> Any:
+    answer = dpplan("estimate", *flags(ASKED), "--json")
+    assert answer.status == 0
+    return answer.json()
+
+
+@pytest.mark.parametrize("suffix", ["toml", "yaml", "yml", "json"])
+@pytest.mark.parametrize("dashes", [True, False])
+def test_a_scenario_file_equals_flags(suffix: str, dashes: bool, tmp_path: Path, by_flags: Any) -> None:
+    asked = ASKED if dashes else {name.replace("-", "_"): value for name, value in ASKED.items()}
+    file = tmp_path / f"scenario.{suffix}"
+    if suffix == "json":
+        file.write_text(json.dumps(asked), encoding="utf-8")
+    else:
+        sign = " = " if suffix == "toml" else ": "
+        file.write_text("".join(f"{k}{sign}{json.dumps(v)}\n" for k, v in asked.items()), encoding="utf-8")
+    answer = dpplan("estimate", "--scenario", file, "--json")
+    assert answer.status == 0
+    assert answer.json() == by_flags
+
+
+def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None:
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps({**ASKED, "tp": 16, "sequence-parallel": False, "flash-attention": True, "gpu": "rtx4090"}))
+    words = ["--tp", "2", "--sequence-parallel", "--no-flash-attention", "--gpu", "a100"]
+    assert dpplan("estimate", "--scenario", file, *words, "--json").json() == by_flags
+
+
+@pytest.mark.parametrize(("option", "values"), [
+    ("tp", [1, 4, 8]), ("pp", [1, 4]), ("vpp", [2]), ("dp", [2, 16]), ("zero", [0, 1, 2, 3]), ("micro-batch", [1, 4]),
+    ("recompute", ["none", "selective", "full", "block:2", "group:4"]), ("schedule", ["1f1b", "gpipe", "zb-1p"]),
+    ("sequence-parallel", [True, False]),
+])  # fmt: skip
+def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
+    for value in values:
+        asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, option: value}
+        if option in ("vpp", "schedule"):
+            asked["pp"] = 4
+        if option == "sequence-parallel":
+            asked["tp"] = 4
+        r = dpplan("estimate", *flags(asked), "--json").json()
+        assert "layout" in r, (asked, r)
+        assert r["layout"][option.replace("-", "_")] == value
+        for other in r["alternatives"]:
+            assert other["layout"][option.replace("-", "_")] == value
+
+
+# ------------------------------------------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize("name", ["llama-2-70b", "mixtral-8x7b", "gpt2"])
+def test_a_config_json_gives_the_answer_of_the_catalogue(name: str) -> None:
+    request = ["--gpus", "64", "--gpu", "h100", "--json"]
+    ours, theirs = (dpplan("estimate", "--model", model, *request).json() for model in (name, CONFIGS / f"{name}.json"))
+    assert any("config.json" in text for text in theirs["assumptions"]) or name == "llama-2-70b"
+    for r in (ours, theirs):
+        for key in ("name", "title", "source"):
+            r["model"].pop(key)
+        r.pop("command")
+        for advice in r["advice"]:
+            advice.pop("command")
+        r["assumptions"] = [text for text in r["assumptions"] if not text.startswith("config.json")]
+    assert theirs == ours
+
+
+# ------------------------------------------------------------------------------------------------- explain
+
+
+def calls(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    return [tree, *(inner for call in tree.get("calls", []) for inner in calls(call))]
+
+
+@pytest.fixture(scope="module")
+def explained() -> Any:
+    return dpplan("estimate", *REQUESTS["dense, fixed"].split(), "--explain", "--json").json()
+
+
+def test_explain_adds_the_tree_and_changes_nothing_else(explained: Any) -> None:
+    assert {k: v for k, v in explained.items() if k != "explain"} == estimated("dense, fixed").json()
+
+
+def test_every_explained_formula_states_equation_unit_source_and_numbers(explained: Any) -> None:
+    formulas = [call for call in calls(explained["explain"]) if "equation" in call]
+    assert len(formulas) > 50
+    for call in formulas:
+        assert all(isinstance(call[key], str) and call[key] for key in ("name", "equation", "unit", "source")), call["name"]
+        assert call["inputs"], call["name"]
+        assert all("value" in given for given in call["inputs"].values())
+        assert call["output"] is not None
+
+
+def test_explained_numbers_add_up(explained: Any) -> None:
+    """Repeat some formulas by hand from the numbers that the tree shows going in."""
+    checked = 0
+    for call in calls(explained["explain"]):
+        given = {name: what["value"] for name, what in call.get("inputs", {}).items()}
+        if any(isinstance(value, list) for value in given.values()) or isinstance(call.get("output"), list):
+            continue
+        if call["name"] == "logits_bytes":
+            product = given["tokens"] * given["vocab"] * given["bytes_per_logit"] / given.get("tp", given.get("shards", 1))
+            assert call["output"] == pytest.approx(product)
+            checked += 1
+        if call["name"] == "state_bytes":
+            share = given["parameters"] * given["bytes_per_parameter"] / given["shards"]
+            assert call["output"] == pytest.approx(share)
+            checked += 1
+    assert checked
+
+
+def test_explain_as_text_names_every_formula_with_its_source(explained: Any) -> None:
+    text = dpplan("estimate", *REQUESTS["dense, fixed"].split(), "--explain").stdout
+    assert text.isascii()
+    for call in calls(explained["explain"]):
+        assert call["name"] in text
+        if "equation" in call:
+            assert call["equation"].encode("ascii", "backslashreplace").decode() in text
+            assert call["source"].encode("ascii", "backslashreplace").decode() in text
+
+
+# ------------------------------------------------------------------------------------------------- calibration
+
+CALIBRATION = """
+schema_version = 1
+gpu = "a100-sxm4-80gb"
+date = "2026-11-01"
+source = "a node"
+
+[overlay.kernels.gemm_efficiency]
+value = {efficiency}
+kind = "measured"
+source = "calibration of a node"
+date = "2026-11-01"
+
+[links.nvlink3.all_reduce_frac]
+value = 0.5
+kind = "measured"
+source = "calibration of a node"
+date = "2026-11-01"
+"""
+CALIBRATED = ["--model", "llama-2-7b", "--gpus", "8", "--gpu", "a100", "--tp", "4", "--stack", "megatron-core", "--zero", "1",
+              "--micro-batch", "1", "--recompute", "none", "--no-sequence-parallel"]  # fmt: skip
+
+
+def calibrated(tmp_path: Path, efficiency: float) -> Any:
+    file = tmp_path / "node.toml"
+    file.write_text(CALIBRATION.format(efficiency=efficiency), encoding="utf-8")
+    answer = dpplan("estimate", *CALIBRATED, "--calibration", file, "--json")
+    assert answer.status == 0, answer.stderr
+    return answer.json()
+
+
+def test_a_calibration_moves_time_and_shows_as_measured(tmp_path: Path) -> None:
+    shipped = dpplan("estimate", *CALIBRATED, "--json").json()
+    slow, slower = calibrated(tmp_path, 0.4), calibrated(tmp_path, 0.2)
+    assert slower["step"]["components"]["matmul"] == pytest.approx(2 * slow["step"]["components"]["matmul"], rel=0.05)
+    assert slow["step"]["components"]["matmul"] > shipped["step"]["components"]["matmul"]
+    assert slow["memory"] == shipped["memory"]
+    measured = {n["name"]: n for n in slow["machine"]}["gemm_efficiency"]
+    assert (measured["value"], measured["kind"], measured["source"]) == (0.4, "measured", "calibration of a node")
+    assert slow["provenance"]["measured_frac"] > shipped["provenance"]["measured_frac"] + 0.2
+    assert sum(slow["provenance"].values()) == pytest.approx(1)
+    dearer = slow["step"]["components"]["tensor"] if "tensor" in slow["step"]["components"] else None
+    assert dearer is None or dearer > shipped["step"]["components"]["tensor"]
+
+
+def test_a_calibration_is_for_one_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(CALIBRATION.format(efficiency=0.4), encoding="utf-8")
+    answer = dpplan("estimate", "--model", "gpt2", "--gpus", "8", "--gpu", "h100", "--calibration", file)
+    refused(answer, "--calibration", "a100-sxm4-80gb", "h100-sxm5-80gb")
+
+
+def test_the_readme_folder_is_the_checkout() -> None:
+    assert (ROOT / "pyproject.toml").is_file()
