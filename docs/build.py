@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 for folder in (ROOT, ROOT / "docs"):
     if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+        sys.path.append(str(folder))
 
 from pages import accuracy, blocks, catalogue, formulas, sources  # noqa: E402
 

@@ -8,6 +8,7 @@ from typing import Any
 from planner.specs.options import LAYOUT_OPTIONS, Options, flag
 
 _MAX_GPUS = 1_000_000
+_FEW = 3  # fixed options that are freed one by one although the plan fits
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,11 @@ def fixed_layout(options: Options) -> list[str]:
 def candidates(options: Options, fits: bool) -> list[Change]:
     """Changes worth evaluating: free what was fixed; where nothing fits, also save memory or add GPUs."""
     fixed = fixed_layout(options)
-    changes = [Change(f"leave out {flag(name)} (search it)", {name: None}) for name in fixed]
+    changes = []
     if len(fixed) > 1:
         changes.append(Change("leave out all layout options (search them)", dict.fromkeys(fixed)))
+    if not fits or len(fixed) <= _FEW:  # each is a search of its own
+        changes += [Change(f"leave out {flag(name)} (search it)", {name: None}) for name in fixed]
     if fits:
         return changes
     if options.recompute not in (None, "full"):

@@ -432,12 +432,18 @@ def write_residuals(document: Report, path: Path) -> None:
     """Write measured over predicted per run; the file appears whole or not at all."""
     from planner.validate import residual_lines
 
-    partial = path.with_name(path.name + ".partial")
+    text = residual_lines(document)
     try:
-        partial.write_text(residual_lines(document), encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise PlanError("--residuals", str(path), f"cannot be written: {error.strerror or error}") from None
+        partial = path.with_name(path.name + ".partial")
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise PlanError("--residuals", str(path), f"cannot be written: {why}") from None
 
 
 # ------------------------------------------------------------------------------------------------------ catalogue

@@ -18,6 +18,7 @@ from planner.specs.base import PlanError, Spec
 
 _PACKAGE = Path(__file__).parent
 MAX_FILE_BYTES = 2_000_000
+MAX_TOML_BYTES = 500_000
 MAX_NESTING = 32
 
 S = TypeVar("S", bound=Spec)
@@ -63,8 +64,7 @@ def _near(kind: str, wanted: str) -> str:
     for path in folder(kind).glob("*.toml"):
         known += [str(x) for x in tomllib.loads(path.read_text(encoding="utf-8")).get("aliases", ())]
     close = difflib.get_close_matches(wanted, known, n=4, cutoff=0.5)
-    verb = kind if kind in ("gpus", "models", "networks", "stacks") else "gpus"
-    return (f"did you mean {', '.join(close)}? " if close else "") + f"`dpplan list {verb}` shows all, or give a path"
+    return (f"did you mean {', '.join(close)}? " if close else "") + f"`dpplan list {kind}` shows all, or give a path"
 
 
 def is_path(name: str) -> bool:
@@ -72,14 +72,24 @@ def is_path(name: str) -> bool:
     return name.endswith((".toml", ".json", ".yaml", ".yml")) or "/" in name or "\\" in name
 
 
-def read_text(path: Path, field: str) -> str:
+def user_path(name: str, field: str) -> Path:
+    """The path a user wrote, ~ expanded."""
+    try:
+        return Path(name).expanduser()
+    except (RuntimeError, ValueError) as error:
+        raise PlanError(field, name, f"is no usable path: {error}") from None
+
+
+def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
     """Text of a user's file, with clear errors for what can be wrong with a file."""
     try:
         if path.is_dir():
             raise PlanError(field, str(path), "is a folder; give the file inside it")
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise PlanError(field, str(path), f"is larger than {MAX_FILE_BYTES:,} bytes; this is not a profile")
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)  # no more: what is named may be endless
+        if len(content) > most_bytes:
+            raise PlanError(field, str(path), f"is larger than the {most_bytes:,} bytes that are read; is it the right file?")
+        return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise PlanError(field, str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except OSError as error:
@@ -92,7 +102,11 @@ def read_text(path: Path, field: str) -> str:
 
 def read_toml(path: Path, field: str) -> dict[str, Any]:
     """Parse a TOML file; a malformed one is a PlanError naming line and column."""
-    text = read_text(path, field)
+    return parse_toml(read_text(path, field, MAX_TOML_BYTES), path, field)
+
+
+def parse_toml(text: str, path: Path, field: str) -> dict[str, Any]:
+    """Parse the text of a TOML file."""
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError) as error:
@@ -142,7 +156,7 @@ def load(kind: str, spec: type[S], name: str) -> S:
     """Load a shipped profile by id or alias, or a user's TOML by path."""
     field = _FLAG[kind]
     if is_path(name):
-        path = Path(name).expanduser()
+        path = user_path(name, field)
         return build(spec, read_toml(path, field), field, str(path))
     return _shipped(kind, spec, name)
 
@@ -157,7 +171,7 @@ def _shipped(kind: str, spec: type[S], name: str) -> S:
 def load_overlaid(kind: str, spec: type[S], name: str, overlay: dict[str, Any], source: str) -> S:
     """A profile with some of its fields replaced, as a calibration does; nested tables merge key by key."""
     field = _FLAG[kind]
-    path = Path(name).expanduser() if is_path(name) else find(kind, name)
+    path = user_path(name, field) if is_path(name) else find(kind, name)
     return build(spec, _merge(read_toml(path, field), overlay), "--calibration", source)
 
 

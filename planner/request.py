@@ -21,16 +21,26 @@ BATCH_TOKENS = 4 * 2**20  # tokens per step when no batch is given: Llama 2 (arX
 
 def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
     """A model by catalogue name, path to a model TOML, or path to a Hugging Face config.json; and what was inferred."""
-    if name.startswith("hf:"):
-        raise PlanError("--model", name, "reading from the Hugging Face Hub is not built in; download config.json, give its path")
-    if catalog.is_path(name):
-        path = Path(name).expanduser()
-        if path.suffix == ".toml":
-            return catalog.load("models", ModelSpec, name), []
-        from planner import huggingface  # only a config.json needs its readers
+    from_hub = name.startswith("hf:")
+    if not from_hub and (not catalog.is_path(name) or name.endswith(".toml")):
+        return catalog.load("models", ModelSpec, name), []
+    from planner import huggingface  # only a config.json needs its readers
 
-        return huggingface.read_config(path)
-    return catalog.load("models", ModelSpec, name), []
+    return huggingface.read_config(_from_hub(name) if from_hub else catalog.user_path(name, "--model"))
+
+
+def _from_hub(name: str) -> Path:
+    """config.json of hf:org/name, through huggingface_hub and its cache (the `hub` extra)."""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        remedy = "reading from the Hugging Face Hub needs huggingface_hub: install dpplan[hub], or give the path of a config.json"
+        raise PlanError("--model", name, remedy) from None
+    try:
+        return Path(hf_hub_download(name.removeprefix("hf:"), "config.json"))
+    except Exception as error:  # network, permission, unknown repository: whatever the client raises is the user's to read
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise PlanError("--model", name, f"cannot be fetched ({reason}); download its config.json and give the path") from None
 
 
 def stack_spec(name: str) -> StackSpec:
@@ -40,7 +50,7 @@ def stack_spec(name: str) -> StackSpec:
 
 def read_calibration(name: str) -> Calibration:
     """A calibration file: `gpu` names the profile it corrects, `overlay` and `links.<id>` hold the corrected fields."""
-    path = Path(name).expanduser()
+    path = catalog.user_path(name, "--calibration")
     data = catalog.read_toml(path, "--calibration")
     known = {"schema_version", "gpu", "date", "source", "overlay", "links"}
     for key in data:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from planner import request
 from planner.catalog import read_text
@@ -37,6 +40,9 @@ REQUIRED = (
     "global_batch",
 )
 
+OUTCOMES = ("ok", "oom")
+MAX_TABLE_BYTES = 8_000_000
+
 # what a stack does where a recipe is not printed
 _SHARDED = ("composer-fsdp", "fms-fsdp", "torchtitan", "lightning-fsdp", "pytorch-fsdp")
 _DISTRIBUTED_OPTIMIZER = ("megatron-core", "nemo", "meta-llama3", "hai-llm")
@@ -52,18 +58,26 @@ _LATENT = {
 
 def read_rows(path: Path) -> list[Row]:
     """Rows of a runs table. Raises PlanError for a file that is none."""
-    text = read_text(path, "RUNS.csv")
-    reader = csv.DictReader(text.splitlines())
-    names = reader.fieldnames or []
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise PlanError("RUNS.csv", str(path), f"has no column {missing[0]!r}; the columns are in docs/validation.md")
-    rows = []
-    for number, row in enumerate(reader, start=2):
-        if None in row:
-            raise PlanError("RUNS.csv", str(path), f"line {number} has more cells than the header")
-        rows.append({k: (v or "").strip() for k, v in row.items()})
-    return rows
+    field, name = "RUNS.csv", str(path)
+    text = read_text(path, field, MAX_TABLE_BYTES).removeprefix("\ufeff")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        for needed in REQUIRED:
+            if needed not in header:
+                raise PlanError(field, name, f"has no column {needed!r}; the columns are in docs/validation.md")
+        for column in header:
+            if header.count(column) > 1:
+                raise PlanError(field, name, f"has the column {column!r} twice")
+        rows = []
+        for cells in reader:
+            if len(cells) > len(header):
+                raise PlanError(field, name, f"line {reader.line_num} has more cells than the header")
+            if cells:
+                rows.append(dict(zip(header, [c.strip() for c in cells] + [""] * (len(header) - len(cells)), strict=True)))
+        return rows
+    except csv.Error as error:
+        raise PlanError(field, name, f"is no readable CSV (line {reader.line_num}: {error})") from None
 
 
 class _Skip(ValueError):
@@ -85,11 +99,20 @@ def _number(row: Row, name: str, default: float | None = None) -> float:
     return value
 
 
-def _whole(row: Row, name: str, default: float | None = None) -> int:
+def _whole(row: Row, name: str, default: float | None = None, minimum: int = 0) -> int:
     value = _number(row, name, default)
     if value != int(value):
         raise _Skip(f"{name} is {value}, no whole number")
+    if value < minimum:
+        raise _Skip(f"{name} is {value:g}; it must be at least {minimum}")
     return int(value)
+
+
+def _measured(row: Row, name: str) -> float | None:
+    value = _number(row, name, 0.0)
+    if value == 0 and row.get(name, ""):
+        raise _Skip(f"{name} is {row[name]!r}; a measurement is positive, and what is not known is left empty")
+    return value or None
 
 
 def _options(row: Row) -> dict[str, str]:
@@ -99,9 +122,9 @@ def _options(row: Row) -> dict[str, str]:
 
 def row_model(row: Row) -> ModelSpec:
     """Transformer shape of a row."""
-    heads = _whole(row, "heads")
+    heads = _whole(row, "heads", minimum=1)
     hidden = _whole(row, "hidden")
-    head_dim = _whole(row, "head_dim", hidden // max(heads, 1))
+    head_dim = _whole(row, "head_dim", hidden // heads)
     name = row.get("model", "") or "model"
     gated = row.get("mlp", "") in ("swiglu", "geglu", "")
     layers = _whole(row, "layers")
@@ -131,7 +154,7 @@ def row_model(row: Row) -> ModelSpec:
     return ModelSpec(
         name=name, layers=layers, hidden=hidden, heads=heads, kv_heads=_whole(row, "kv_heads", heads) or heads,
         head_dim=head_dim, ffn_hidden=_whole(row, "ffn_hidden", 4 * hidden) or 4 * hidden,
-        vocab=_whole(row, "vocab", 51200), max_positions=_whole(row, "seq_len"),
+        vocab=_whole(row, "vocab", 51200), max_positions=_whole(row, "seq_len", minimum=1),
         mlp="gated" if gated else "plain", activation="silu" if gated else "gelu",
         norm=norm, norm_bias=norm == "layernorm" and not mpt,  # type: ignore[arg-type]
         positions=positions,  # type: ignore[arg-type]
@@ -160,7 +183,9 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
         nic_bandwidth=f"{_number(row, 'nic_gbps')} Gbit/s" if speed else None,
         calibration=calibration if calibration and calibration.gpu == row["gpu"] else None,
     )  # fmt: skip
-    tp, pp, cp, dp = (_whole(row, name, 1) for name in ("tp", "pp", "cp", "dp"))
+    tp, pp, cp, dp = (_whole(row, name, 1, minimum=1) for name in ("tp", "pp", "cp", "dp"))
+    if tp * pp * cp * dp != gpus:
+        raise _Skip(f"tp {tp} x pp {pp} x cp {cp} x dp {dp} = {tp * pp * cp * dp}, but gpus is {gpus}")
     vpp = _whole(row, "vpp", 1) or 1
     default_zero = 3 if stack.id in _SHARDED else 1 if stack.id in _DISTRIBUTED_OPTIMIZER else 0
     offloaded = row.get("optimizer_offload", "") == "1" or "offload" in options.get("flags", "")
@@ -206,6 +231,8 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
         overlap=False if options.get("overlap") == "none" else None,
         moment_bytes=4.0 if options.get("adam_moments") == "bf16" else None,
     )  # fmt: skip
+    if cluster.gpu.rate(training.precision) is None:
+        raise _Skip(f"precision is {training.precision}, which {cluster.gpu.title} does not have")
     uneven = model.layers % (pp * vpp) != 0
     plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=LayoutRequest(uneven_stages=uneven))
     return plan, layout
@@ -254,21 +281,23 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
     skipped: list[dict[str, str]] = []
     for row in rows:
         try:
+            outcome = row.get("outcome", "") or "ok"
+            if outcome not in OUTCOMES:
+                raise _Skip(f"outcome is {outcome!r}; it must be one of {', '.join(OUTCOMES)}")
+            measured_s, measured_gib = _measured(row, "step_s"), _measured(row, "peak_memory_gib")
             one = predict(row, calibration)
         except (PlanError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            skipped.append({"run_id": row.get("run_id", ""), "suite": row.get("suite", ""), "reason": reason})
+            skipped.append({"run_id": row.get("run_id", ""), "suite": row.get("suite", ""), "reason": _reason(error)})
             continue
-        measured_s, measured_gib = row.get("step_s", ""), row.get("peak_memory_gib", "")
         done.append({
             "run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "stack": row["stack"], "tier": row.get("tier", ""),
             "predicted_step_s": float(one.time.seconds[0]),
-            "measured_step_s": float(measured_s) if measured_s else None,
+            "measured_step_s": measured_s,
             "predicted_peak_gib": _peak_bytes(one, row.get("memory_kind", "")) / 2**30,
-            "measured_peak_gib": float(measured_gib) if measured_gib else None,
+            "measured_peak_gib": measured_gib,
             "memory_kind": row.get("memory_kind", ""),
             "predicted_fits": bool(one.fits[0]),
-            "outcome": row.get("outcome", "") or "ok",
+            "outcome": outcome,
             "group": _group(row),
             "layout": "/".join(row.get(name, "") for name in _LAYOUT) + "/" + row.get("options", ""),
         })  # fmt: skip
@@ -282,6 +311,16 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         "suites": {name: summarise(entries) for name, entries in sorted(suites.items())},
         "skipped": skipped,
     }
+
+
+def _reason(error: Exception) -> str:
+    """One sentence why a row is skipped."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        return f"{key} is {str(first['input'])[:80]!r}: {message}" if key else message
+    return " ".join(str(error).split())
 
 
 def _group(row: Row) -> str:
@@ -372,9 +411,11 @@ def _spearman(a: list[float], b: list[float]) -> float:
 
 def residual_lines(document: dict[str, Any]) -> str:
     """CSV of measured over predicted step time per run, the basis of `planner.uncertainty`."""
-    lines = ["run_id,gpu,stack,measured_over_predicted"]
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["run_id", "gpu", "stack", "measured_over_predicted"])
     for entry in document["rows"]:
         if entry["measured_step_s"] and entry["outcome"] != "oom":
             ratio = entry["measured_step_s"] / entry["predicted_step_s"]
-            lines.append(f"{entry['run_id']},{entry['gpu']},{entry['stack']},{ratio:.4f}")
-    return "\n".join(lines) + "\n"
+            lines.writerow([entry["run_id"], entry["gpu"], entry["stack"], f"{ratio:.4f}"])
+    return out.getvalue()

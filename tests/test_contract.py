@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from command import ROOT, Answer, dpplan, dpplan_process, refused
+from command import Answer, dpplan, dpplan_process, refused
+
+from planner.ledger import FORMULAS
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -53,8 +58,8 @@ SUMMARY = {
 
 REQUESTS = {
     "dense, searched": "--model llama-70b --gpus 2048 --gpu rtx4090 --tokens 2T",
-    "dense, fixed": "--model llama-70b --gpus 64 --gpu a100 --tp 4 --pp 8 --vpp 2 --dp 2 --zero 1 --micro-batch 1 --recompute full "
-                    "--schedule interleaved --global-batch 64 --stack megatron-core --sequence-parallel",
+    "dense, fixed": "--model llama-70b --gpus 64 --gpu a100 --tp 4 --pp 8 --vpp 2 --dp 2 --zero 1 --micro-batch 1 "
+                    "--recompute full --schedule interleaved --global-batch 64 --stack megatron-core --sequence-parallel",
     "experts": "--model mixtral-8x7b --gpus 64 --gpu h100 --tokens 300B --price 1.99",
     "one GPU": "--model gpt2 --gpus 1 --gpu rtx4090",
     "hybrid shard": "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8",
@@ -196,8 +201,8 @@ def test_words_that_are_no_options_are_refused_in_the_same_way(words: str) -> No
 
 
 def test_a_process_keeps_its_streams_apart() -> None:
-    words = "--model gpt2 --gpus 8 --gpu a100 --tp 2 --pp 2 --micro-batch 1 --stack megatron-core --zero 1 --recompute none".split()
-    answer = dpplan_process("estimate", *words, "--json")
+    words = "--model gpt2 --gpus 8 --gpu a100 --tp 2 --pp 2 --micro-batch 1 --stack megatron-core --zero 1"
+    answer = dpplan_process("estimate", *words.split(), "--json")
     assert answer.status == 0
     assert answer.stderr == ""
     assert answer.json()["layout"]["pp"] == 2
@@ -229,7 +234,7 @@ def test_search_document() -> None:
 def test_the_front_gets_slower_as_it_gets_smaller() -> None:
     front = dpplan("search", "--model", "llama-3-8b", "--gpus", "16", "--gpu", "a100", "--top", "1", "--json").json()["pareto"]
     assert len(front) > 1
-    for faster, slower in zip(front, front[1:], strict=False):
+    for faster, slower in pairwise(front):
         assert faster["step_seconds"] <= slower["step_seconds"]
         assert faster["device_bytes"] > slower["device_bytes"]
 
@@ -401,22 +406,19 @@ def test_every_explained_formula_states_equation_unit_source_and_numbers(explain
         assert call["output"] is not None
 
 
-def test_explained_numbers_add_up(explained: Any) -> None:
-    """Repeat some formulas by hand from the numbers that the tree shows going in."""
-    checked = 0
+def test_explained_numbers_reproduce_themselves(explained: Any) -> None:
+    """Each formula, called with the numbers that the tree shows going in, gives the number that it shows coming out."""
+    functions = {what.name: getattr(import_module(f"planner.{what.module}"), what.name) for what in FORMULAS.values()}
+    checked = set()
     for call in calls(explained["explain"]):
         given = {name: what["value"] for name, what in call.get("inputs", {}).items()}
-        if any(isinstance(value, list) for value in given.values()) or isinstance(call.get("output"), list):
+        if not given or not isinstance(call["output"], NUMBER) or not all(isinstance(v, NUMBER) for v in given.values()):
             continue
-        if call["name"] == "logits_bytes":
-            product = given["tokens"] * given["vocab"] * given["bytes_per_logit"] / given.get("tp", given.get("shards", 1))
-            assert call["output"] == pytest.approx(product)
-            checked += 1
-        if call["name"] == "state_bytes":
-            share = given["parameters"] * given["bytes_per_parameter"] / given["shards"]
-            assert call["output"] == pytest.approx(share)
-            checked += 1
-    assert checked
+        again = np.asarray(functions[call["name"]](**given)).item()
+        assert again == pytest.approx(call["output"], rel=1e-12), call["name"]
+        checked.add(call["name"])
+    assert {"gemm_s", "state_bytes"} <= checked
+    assert len(checked) > 10
 
 
 def test_explain_as_text_names_every_formula_with_its_source(explained: Any) -> None:
@@ -469,10 +471,21 @@ def test_a_calibration_moves_time_and_shows_as_measured(tmp_path: Path) -> None:
     assert slow["memory"] == shipped["memory"]
     measured = {n["name"]: n for n in slow["machine"]}["gemm_efficiency"]
     assert (measured["value"], measured["kind"], measured["source"]) == (0.4, "measured", "calibration of a node")
-    assert slow["provenance"]["measured_frac"] > shipped["provenance"]["measured_frac"] + 0.2
+    assert slow["provenance"]["measured_frac"] > shipped["provenance"]["measured_frac"]
     assert sum(slow["provenance"].values()) == pytest.approx(1)
-    dearer = slow["step"]["components"]["tensor"] if "tensor" in slow["step"]["components"] else None
-    assert dearer is None or dearer > shipped["step"]["components"]["tensor"]
+
+
+def test_a_calibration_of_a_link_moves_its_collectives_only(tmp_path: Path) -> None:
+    shipped = dpplan("estimate", *CALIBRATED, "--json").json()
+    file = tmp_path / "node.toml"
+    text = CALIBRATION.format(efficiency=0.4)
+    file.write_text(text[: text.index("[overlay")] + text[text.index("[links") :], encoding="utf-8")
+    slow = dpplan("estimate", *CALIBRATED, "--calibration", file, "--json").json()
+    moved = {c["operation"] for c, d in zip(slow["communication"], shipped["communication"], strict=True)
+             if c["seconds"] > d["seconds"] * 1.01}  # fmt: skip
+    assert moved == {"all_reduce"}
+    assert slow["step"]["components"]["matmul"] == shipped["step"]["components"]["matmul"]
+    assert slow["step"]["seconds"] > shipped["step"]["seconds"]
 
 
 def test_a_calibration_is_for_one_gpu(tmp_path: Path) -> None:
@@ -480,7 +493,3 @@ def test_a_calibration_is_for_one_gpu(tmp_path: Path) -> None:
     file.write_text(CALIBRATION.format(efficiency=0.4), encoding="utf-8")
     answer = dpplan("estimate", "--model", "gpt2", "--gpus", "8", "--gpu", "h100", "--calibration", file)
     refused(answer, "--calibration", "a100-sxm4-80gb", "h100-sxm5-80gb")
-
-
-def test_the_readme_folder_is_the_checkout() -> None:
-    assert (ROOT / "pyproject.toml").is_file()

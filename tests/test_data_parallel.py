@@ -15,9 +15,7 @@ MIXED_ADAM = {"parameters": (3.0, 2.0), "gradients": (2.0, 2.0), "optimizer": (1
 
 def states(parameters: float, zero: float, ranks: float) -> float:
     """Bytes per rank of 2 B parameters, 2 B gradients and 12 B of Adam."""
-    return sum(
-        float(state_bytes(parameters, size, shard_count(zero, level, ranks))) for level, size in MIXED_ADAM.values()
-    )
+    return sum(float(state_bytes(parameters, size, shard_count(zero, level, ranks))) for level, size in MIXED_ADAM.values())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.estimate.machine import machine
-from planner.formulas.kernels import alignment_frac, elementwise_s, flash_attention_s, gemm_s, launch_bound_s
+from planner.formulas.kernels import (
+    alignment_frac,
+    attention_shape_frac,
+    elementwise_s,
+    flash_attention_s,
+    gemm_s,
+    launch_bound_s,
+)
 
 # a chip of 100 units that together do 100 TFLOP/s, with endless memory bandwidth and no fixed costs
 IDEAL: dict[str, Any] = {
@@ -56,7 +63,9 @@ def test_a_thin_product_is_bound_by_memory() -> None:
 
 
 @given(m=WIDTHS, n=WIDTHS, k=WIDTHS, soft=st.floats(0, 1), gamma=st.floats(0, 0.5), efficiency=st.floats(0.1, 1))
-def test_never_faster_than_the_rate_or_the_memory(m: float, n: float, k: float, soft: float, gamma: float, efficiency: float) -> None:
+def test_never_faster_than_the_rate_or_the_memory(
+    m: float, n: float, k: float, soft: float, gamma: float, efficiency: float
+) -> None:
     chip = IDEAL | {"wave_softness": soft, "tile_exponent": gamma, "efficiency": efficiency, "memory_bytes_per_s": 1e12}
     time = float(gemm_s(m, n, k, **chip))
     assert time >= 2 * m * n * k / (100e12 * efficiency) * (1 - 1e-12)
@@ -110,6 +119,16 @@ def test_elementwise() -> None:
 def test_flash_attention() -> None:
     # 1.56 TFLOP at half of 312 TFLOP/s = 10 ms, one kernel of 5 us
     assert flash_attention_s(1.56e12, 1.0, rate_flop_per_s=312e12, attention_frac=0.5, gap_s=5e-6) == pytest.approx(10.005e-3)
+
+
+def test_attention_of_short_sequences_and_narrow_heads() -> None:
+    # 500 tokens reach half of the rate; endless sequences of heads of 128 or wider all of it; 64 is 0.5^0.15 = 0.901
+    assert float(attention_shape_frac(500.0, 128.0)) == 0.5
+    assert float(attention_shape_frac(1e9, 256.0)) == pytest.approx(1.0)
+    assert float(attention_shape_frac(1e9, 64.0)) == pytest.approx(0.901, abs=1e-3)
+    # Dao 2023 (arXiv 2307.08691), figure 4, causal, on A100: 91 TFLOP/s at 512 tokens, 189 at 16k
+    ratio = float(attention_shape_frac(512.0, 128.0) / attention_shape_frac(16384.0, 128.0))
+    assert ratio == pytest.approx(91 / 189, rel=0.1)
 
 
 def test_launch_bound() -> None:

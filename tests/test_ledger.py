@@ -77,7 +77,9 @@ def test_a_sourced_number_computes_like_a_float() -> None:
     assert (np.array([1.0, 2.0]) * rate).dtype == np.float64
 
 
-@pytest.mark.parametrize("again", [lambda x: pickle.loads(pickle.dumps(x)), copy.copy, copy.deepcopy], ids=["pickle", "copy", "deep"])
+@pytest.mark.parametrize(
+    "again", [lambda x: pickle.loads(pickle.dumps(x)), copy.copy, copy.deepcopy], ids=["pickle", "copy", "deep"]
+)
 def test_a_copy_keeps_its_source(again: Any) -> None:
     one = again(Sourced(1.5, "s", "measured", "a table", "2026-02"))
     assert (float(one), one.unit, one.kind, one.source, one.date) == (1.5, "s", "measured", "a table", "2026-02")
@@ -181,7 +183,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "bandwidth_bytes_per_s": 3e11, "frac": [0.8, 0.7, 0.8], "ramp": 1e-8,
     },
     "formulas.collectives.node_bandwidth_bytes_per_s": {
-        "ranks_per_node": [1.0, 4.0, 8.0], "nic_bytes_per_gpu_per_s": 25e9, "nic_frac": [0.8, 0.9, 1.0], "intra_bytes_per_s": 1e11,
+        "ranks_per_node": [1.0, 4.0, 8.0], "nic_bytes_per_gpu_per_s": 25e9, "nic_frac": [0.8, 0.9, 1.0],
+        "intra_bytes_per_s": 1e11,
     },
     "formulas.collectives.ring_inter_s": {
         "tensor_bytes": [1e3, 1e6, 1e9], "ranks": [1.0, 16.0, 512.0], "passes": [1.0, 2.0, 2.0], "hop_s": 4.5e-6,
@@ -220,6 +223,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "m": [1.0, 4096.0, 2048.0], "n": [64.0, 4096.0, 11008.0], "k": [64.0, 4096.0, 4096.0], "batch": [1.0, 1.0, 8.0],
         "extra_bytes": [0.0, 1e6, 0.0], "input_bytes": [2.0, 1.0, 2.0], "alignment": [1.0, 1.0, 0.75], **_KERNEL,
     },
+    "formulas.kernels.attention_shape_frac": {"keys": [512.0, 4096.0, 16384.0], "head_width": [64.0, 128.0, 256.0]},
     "formulas.kernels.elementwise_s": {
         "moved_bytes": [0.0, 1e6, 1e9], "kernels": [1.0, 2.0, 3.0], "memory_bytes_per_s": 2e12, "elementwise_frac": 0.4,
         "gap_s": 4e-6,
@@ -229,7 +233,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "formulas.kernels.launch_bound_s": {"gpu_s": [0.0, 1e-3, 1e-2], "operators": [0.0, 30.0, 30.0], "operator_launch_s": 3e-5},
     "formulas.memory.state_bytes": {"parameters": [7e9, 7e10], "bytes_per_parameter": [16.0, 2.0], "shards": [1.0, 64.0]},
-    "formulas.memory.norm_kept_bytes": {"local_tokens": [2048.0, 4096.0], "hidden": 4096.0, "norms": 2.0, "bytes_per_element": 2.0},
+    "formulas.memory.norm_kept_bytes": {
+        "local_tokens": [2048.0, 4096.0], "hidden": 4096.0, "norms": 2.0, "bytes_per_element": 2.0,
+    },
     "formulas.memory.product_input_bytes": {"local_tokens": [2048.0, 4096.0], "width": 4096.0, "element_bytes": 2.0},
     "formulas.memory.projected_bytes": {"tokens": [2048.0, 4096.0], "width": 4096.0, "element_bytes": 2.0, "tp": [1.0, 8.0]},
     "formulas.memory.attention_core_bytes": {
@@ -257,7 +263,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slowest_s": [1.0, 2.0], "all_stages_s": [1.0, 7.0], "microbatches": [4.0, 16.0], "bubble": [1.0, 0.5],
     },
     "formulas.run_level.tokens_per_s": {"global_batch": [64.0, 1024.0], "seq_tokens": 4096.0, "step_s": [0.5, 10.0]},
-    "formulas.run_level.utilisation": {"flop": [1e15, 1e18], "gpus": [8.0, 2048.0], "rate_flop_per_s": 312e12, "step_s": [1.0, 5.0]},
+    "formulas.run_level.utilisation": {
+        "flop": [1e15, 1e18], "gpus": [8.0, 2048.0], "rate_flop_per_s": 312e12, "step_s": [1.0, 5.0],
+    },
     "formulas.run_level.checkpoint_interval_s": {"checkpoint_s": [10.0, 60.0], "mtbf_s": [1e4, 1e6]},
     "formulas.run_level.goodput": {"gpus": [8.0, 16384.0, 1e6], "mtbf_gpu_s": 1.8e8, "checkpoint_s": 60.0, "restart_s": 600.0},
     "formulas.run_level.run_s": {"tokens": 1e12, "rate_tokens_per_s": [1e5, 1e6], "goodput_frac": [1.0, 0.9]},

@@ -33,8 +33,8 @@ SEQUENCE = 2048
 
 def gpt(heads: int, hidden: int) -> ModelSpec:
     return plans.model(
-        hidden=hidden, heads=heads, kv_heads=heads, head_dim=hidden // heads, ffn_hidden=4 * hidden, mlp="plain", activation="gelu",
-        norm="layernorm", norm_bias=True, positions="learned", dropout=True, vocab=51200,
+        hidden=hidden, heads=heads, kv_heads=heads, head_dim=hidden // heads, ffn_hidden=4 * hidden, mlp="plain",
+        activation="gelu", norm="layernorm", norm_bias=True, positions="learned", dropout=True, vocab=51200,
     )  # fmt: skip
 
 
@@ -123,7 +123,9 @@ def test_flash_attention_keeps_only_its_statistics() -> None:
 
 @given(tokens=st.integers(1, 10**6), heads=st.integers(1, 128), tp=st.integers(1, 16))
 def test_flash_attention_grows_linearly_and_scores_quadratically(tokens: int, heads: int, tp: int) -> None:
-    one, two = (attention_core_bytes(float(n * tokens), heads, float(n * tokens), np.array([0.0, 5.0]), float(tp)) for n in (1, 2))
+    one, two = (
+        attention_core_bytes(float(n * tokens), heads, float(n * tokens), np.array([0.0, 5.0]), float(tp)) for n in (1, 2)
+    )
     assert (two / one).tolist() == pytest.approx([2.0, 4.0])
 
 

@@ -71,7 +71,9 @@ def test_malformed_or_not_finite(text: object) -> None:
         parse(text, "B")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 10**400, -(10**5000)], ids=["nan", "inf", "-inf", "big", "huge"])
+@pytest.mark.parametrize(
+    "number", [math.nan, math.inf, -math.inf, 10**400, -(10**5000)], ids=["nan", "inf", "-inf", "big", "huge"]
+)
 def test_numbers_that_are_not_finite(number: float) -> None:
     with pytest.raises(UnitError):
         parse(number, "B")
@@ -86,8 +88,8 @@ def test_an_unknown_unit_is_answered_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("15T", 1.5e13), ("300B", 3e11), ("4M", 4e6), ("2 k", 2000), ("2K", 2000), ("2e12", 2e12), ("1.4T", 1.4e12), ("12,000", 12000),
-     (7, 7), (2.5e9, 2.5e9)],
+    [("15T", 1.5e13), ("300B", 3e11), ("4M", 4e6), ("2 k", 2000), ("2K", 2000), ("2e12", 2e12), ("1.4T", 1.4e12),
+     ("12,000", 12000), (7, 7), (2.5e9, 2.5e9)],
 )  # fmt: skip
 def test_counts(text: str | float, value: float) -> None:
     assert parse_count(text) == pytest.approx(value, rel=1e-15)

@@ -73,34 +73,38 @@ _HEADER = [">runs", ">MAPE", ">median", ">bias", ">worst"]
 
 _MEANING = """## What the words mean
 
-Error of a run is predicted over measured step time, minus one: a negative error means the prediction is too fast.
-MAPE is the mean of absolute errors, `median` their median, `bias` the median of the signed errors, `worst` the largest.
+Error of a run is predicted over measured step time, minus one: a negative error means the prediction is too fast. MAPE is
+the mean of absolute errors, `median` their median, `bias` the median of the signed errors, `worst` the largest.
 
 **These residuals are of runs that the defaults were chosen while looking at.** Efficiencies of GPUs and links come from
-microbenchmark tables where such tables exist, but the choices of the stacks (share of bandwidth of elementwise kernels, launch cost, clock under load,
-what overlaps) were made with these runs in view. They describe how well one set of defaults holds over many machines and
-programs; they are no blind test, and a new machine can be further off than this page says. `dpplan validate RUNS.csv` on runs of
-your own is the blind test.
+microbenchmark tables where such tables exist, but the choices of the stacks (share of bandwidth of elementwise kernels,
+launch cost, clock under load, what overlaps) were made with these runs in view. They describe how well one set of defaults
+holds over many machines and programs; they are no blind test, and a new machine can be further off than this page says.
+`dpplan validate RUNS.csv` on runs of your own is the blind test.
 
-What the runs are: published step times, read from papers, repositories and benchmark tables. Repeats of one run differ by about
-5 % in such tables, so errors of that size are noise. Where a source does not print a part of its recipe, the row leaves it empty
-and the planner takes the default of the stack.
+Defaults are one value per GPU, GPU architecture or stack. Where a stack occurs in one suite only, that amounts to one value
+per suite, and the error of that suite says little about others.
+
+What the runs are: published step times, read from papers, repositories and benchmark tables. Repeats of one run differ by
+about 5 % in such tables, so errors of that size are noise. Where a source does not print a part of its recipe, the row
+leaves it empty and the planner takes the default of the stack.
 
 ## Bands
 
-The band beside every step time comes from this table of residuals: the 10 % and 90 % quantiles of measured over predicted, so
-that four of five runs alike lie inside. Alike means, in this order, the same GPU with the same stack; the same GPU with other
-software (the band is widened, its bounds raised to the power 1.25); the same stack on other GPUs (to the power 1.5). Fewer than
-six runs do not count. Where nothing alike was ever measured the band is plus or minus 30 %, an assumption, and the answer says so.
-The band always contains the expected value. It is not centred on it: where predictions are too fast as a rule, the upper bound is
-further away.
+The band beside every step time comes from this table of residuals: the 10 % and 90 % quantiles of measured over predicted,
+so that four of five runs alike lie inside. Alike means, in this order, the same GPU with the same stack; the same GPU with
+other software (the band is widened, its bounds raised to the power 1.25); the same stack on other GPUs (to the power 1.5).
+Fewer than six runs do not count. Where nothing alike was ever measured the band is plus or minus 30 %, an assumption, and
+the answer says so. The band always contains the expected value. It is not centred on it: where predictions are too fast as a
+rule, the upper bound is further away.
 """
 
 _MECHANISMS = """## What single mechanisms are worth
 
-Sources in the code refer to this table. Each line is the mean absolute error on the runs named, before and after the mechanism was
-added, with the free parameters of the suite fitted again each time. They were recorded when the equations were first tried, with
-fitted parameters, and are not errors of this version, which fits nothing per suite.
+Sources in the code refer to this table. Each line is the mean absolute error on the runs named, before and after the
+mechanism was added, with the free parameters of the suite fitted again each time. They were recorded when the equations were
+first tried, with fitted
+parameters, and are not errors of this version.
 
 | mechanism | runs | before | after |
 | --- | --- | ---: | ---: |
@@ -133,12 +137,13 @@ def page() -> str:
     head += (
         f"Measured against predicted step time over {e['n']:,} published runs in {len(suites)} suites, recorded in "
         f"`planner/data/residuals.csv`: mean absolute error {percent(e['mape'])}, median {percent(e['median_ape'])}, bias "
-        f"{percent(e['bias'])}, worst {percent(e['worst'])}. Nothing is fitted per run, suite or machine.\n"
+        f"{percent(e['bias'])}, worst {percent(e['worst'])}.\n"
     )
     parts = [
         head, _MEANING, "## By suite\n", table(["suite", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in suites.items()]),
         "## By GPU\n", table(["gpu", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["gpu"]).items()]),
-        "## By stack\n", table(["stack", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["stack"]).items()]),
+        "## By stack\n",
+        table(["stack", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["stack"]).items()]),
         "## By GPU and stack, with the band it gives\n",
         "The band is measured over predicted: the factor on a predicted step time.\n",
         table(["gpu", "stack", *_HEADER, ">band"], [
@@ -164,7 +169,8 @@ def status() -> str:
     return (
         f"Step time was compared with {e['n']:,} published runs on {len(_by(found, lambda r: r['gpu']))} GPUs and "
         f"{len(_by(found, lambda r: r['stack']))} software stacks: mean absolute error {percent(e['mape'])}, median "
-        f"{percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}; {within / len(found):.0%} of them within "
-        "20 %. The defaults were chosen while looking at these runs, so this is not a blind test. "
+        f"{percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}; "
+        f"{within / len(found):.0%} of them within 20 %. "
+        "The defaults were chosen while looking at these runs, so this is not a blind test. "
         "[docs/accuracy.md](docs/accuracy.md) has the tables.\n"
     )

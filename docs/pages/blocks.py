@@ -15,8 +15,9 @@ _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
 MAIN = "dpplan estimate --model llama-70b --gpus 2048 --gpu rtx4090"
 
 
-def output(command: str, parts: Sequence[str] = (), lines: int = 0, end: int = 0) -> str:
-    """A command and what it prints: whole, or the parts whose title starts with one of `parts`, or the first `lines`."""
+def output(command: str, parts: Sequence[str] = (), lines: int = 0, each: int = 0) -> str:
+    """A command and what it prints: whole, or the parts whose title starts with one of `parts`
+    (the first `each` lines of them), or the first `lines`."""
     status, out, err = run(command)
     text = (out + err).rstrip("\n")
     blocks = text.split("\n\n")
@@ -24,12 +25,13 @@ def output(command: str, parts: Sequence[str] = (), lines: int = 0, end: int = 0
         kept: list[str] = []
         for i, block in enumerate(blocks):
             if (i == 0 and parts[0] == "") or any(p and block.startswith(p) for p in parts):
-                kept.append(block)
-            elif not kept or kept[-1] != "[...]":
+                own = block.splitlines()
+                kept.append("\n".join([*own[:each], "[...]"]) if each and len(own) > each else block)
+            elif not kept or not kept[-1].endswith("[...]"):
                 kept.append("[...]")
         text = "\n\n".join(kept)
     if lines and len(all_lines := text.splitlines()) > lines:
-        text = "\n".join([*all_lines[:lines], "[...]", *(all_lines[-end:] if end else [])])
+        text = "\n".join([*all_lines[:lines], "[...]"])
     note = f"\nExit status {status}.\n" if status else ""
     return code(command, "sh") + "\n" + code(text) + note
 
@@ -64,7 +66,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "json": lambda: output("dpplan estimate --model gpt2 --gpu a100 --gpus 8 --json", lines=12),
     "explain": lambda: output(
         "dpplan estimate --model gpt2 --gpu a100 --gpus 8 --tp 1 --micro-batch 8 --zero 0 --explain",
-        parts=("estimate of the chosen layout",), lines=18,
+        parts=("numbers of the machine", "estimate of the chosen layout"), each=14,
     ),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),

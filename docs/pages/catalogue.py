@@ -99,11 +99,11 @@ def _networks() -> str:
         ]
         for n in links
     ]  # fmt: skip
-    header = ["id", "title", "where", ">one way", ">latency", ">all-reduce", ">all-gather", ">reduce-scatter", ">send", "peer to peer",
-              "sources"]  # fmt: skip
+    header = ["id", "title", "where", ">one way", ">latency", ">all-reduce", ">all-gather", ">reduce-scatter", ">send",
+              "peer to peer", "sources"]  # fmt: skip
     return (
-        f"## Networks\n\n{len(links)} links. Bandwidth is one way: per GPU inside a node, per card between nodes. The four shares "
-        "are what a collective reaches of it.\n\n" + table(header, rows)
+        f"## Networks\n\n{len(links)} links. Bandwidth is one way: per GPU inside a node, per card between nodes. The four "
+        "shares are what a collective reaches of it.\n\n" + table(header, rows)
     )
 
 
@@ -117,7 +117,8 @@ def _clusters() -> str:
         ]
         for c in kinds
     ]  # fmt: skip
-    header = ["id", "title", "aliases", "gpu", ">GPUs", "inside", "between, one way", ">NVLink domain", ">USD per GPU-hour", "source"]
+    header = ["id", "title", "aliases", "gpu", ">GPUs", "inside", "between, one way", ">NVLink domain", ">USD per GPU-hour",
+              "source"]  # fmt: skip
     return f"## Clusters\n\n{len(kinds)} kinds of node, for `--cluster`.\n\n" + table(header, rows)
 
 
@@ -140,8 +141,10 @@ def _models() -> str:
         ]
         for m in models
     ]  # fmt: skip
-    header = ["name", "title", "aliases", ">parameters", ">active", ">layers", ">hidden", ">heads/kv", ">vocabulary", ">context", "source"]
-    return f"## Models\n\n{len(models)} shapes. Parameter counts are exact; `active` is what one token uses.\n\n" + table(header, rows)
+    header = ["name", "title", "aliases", ">parameters", ">active", ">layers", ">hidden", ">heads/kv", ">vocabulary", ">context",
+              "source"]  # fmt: skip
+    head = f"## Models\n\n{len(models)} shapes. Parameter counts are exact; `active` is what one token uses.\n\n"
+    return head + table(header, rows)
 
 
 def _stacks() -> str:
@@ -191,8 +194,8 @@ def _stacks() -> str:
 
 def page() -> str:
     head = (
-        NOTICE + "# Catalogue\n\nWhat ships with the planner. The letter after a number tells what it rests on: v a vendor's figure, "
-        "m measured, a assumed. `dpplan list gpus` and its siblings print the same entries. To add your own, see "
+        NOTICE + "# Catalogue\n\nWhat ships with the planner. The letter after a number tells what it rests on: v a vendor's "
+        "figure, m measured, a assumed. `dpplan list gpus` and its siblings print the same entries. To add your own, see "
         "[extending](extending.md).\n"
     )
     return "\n".join([head, _gpus(), _networks(), _clusters(), _prices(), _models(), _stacks()])

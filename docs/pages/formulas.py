@@ -10,7 +10,8 @@ from types import ModuleType
 from pages.text import NOTICE, table
 
 _SUFFIXES = (
-    ("_flop_per_s", "FLOP/s"), ("_bytes_per_s", "B/s"), ("_per_gpu_per_s", "B/s"), ("_tokens_per_s", "tokens/s"), ("_parameters_per_s", "1/s"),
+    ("_flop_per_s", "FLOP/s"), ("_bytes_per_s", "B/s"), ("_per_gpu_per_s", "B/s"),
+    ("_tokens_per_s", "tokens/s"), ("_parameters_per_s", "1/s"),
     ("_bytes", "B"), ("_tokens", "tokens"), ("_flop", "FLOP"), ("_frac", "share"), ("_s", "s"), ("_w", "W"),
 )  # fmt: skip
 

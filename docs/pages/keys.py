@@ -5,30 +5,41 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Literal, get_args, get_origin
 
 from pages.text import table
 
 _UNITS = {
     "Bytes": 'number, "80 GiB"', "BytesPerSecond": 'number, "100 Gbit/s"', "FlopPerSecond": 'number, "312 TFLOP/s"',
     "Seconds": 'number, "4.5 us"', "Watts": 'number, "400 W"', "Number": "number", "Fraction": "number, 0..1",
-    "Efficiency": "number, 0..1.5", "Names": "list of text", "Id": "id", "Width": "int",
+    "Efficiency": "number, 0..1.5", "Names": "list of text", "Id": "id", "str": "text",
+    "dict[str, BytesPerSecond]": "table of numbers by link id",
 }  # fmt: skip
 
 
-def _type(text: str) -> str:
+def _type(text: str, module: ModuleType) -> str:
     if text.startswith("Annotated[Sourced, Quantity('"):
         unit = text.split("'")[1]
         return f"number in {unit}" if unit != "1" else "number"
     base, *optional = text.split(" | ")
-    shown = _UNITS.get(base, base)
+    choice = getattr(module, base, None)
+    if get_origin(choice) is Literal:
+        base = ", ".join(map(str, get_args(choice)))
+    base = re.sub(r"Literal\[([^\]]*)\]", lambda m: m.group(1).replace("'", ""), base)
+    shown = _UNITS.get(base, base if base[:1].islower() or base[:1].isdigit() else f"table, `{base}`")
     return shown + (" or none" if optional == ["None"] else "")
 
 
 def fields(where: str) -> str:
     """Keys of a spec: `planner.specs.hardware:GpuSpec`. Name, type, default and the comment beside it in the code."""
     module_name, _, name = where.partition(":")
-    path = inspect.getsourcefile(importlib.import_module(module_name))
+    module = importlib.import_module(module_name)
+    path = inspect.getsourcefile(module)
+    said = dict(_said(inspect.getdoc(getattr(module, name)) or ""))
     source = Path(path or "").read_text(encoding="utf-8")
     lines = source.splitlines()
     body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
@@ -37,8 +48,16 @@ def fields(where: str) -> str:
         if not isinstance(node, ast.AnnAssign):
             continue
         comment = lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset or 0 :].partition("#")[2].strip()
-        rows.append([f"`{ast.unparse(node.target)}`", _type(ast.unparse(node.annotation)), _default(node.value), comment])
+        rows.append([f"`{ast.unparse(node.target)}`", _type(ast.unparse(node.annotation), module), _default(node.value),
+                     comment or said.get(ast.unparse(node.target), "").rstrip(".")])  # fmt: skip
     return table(["key", "type", "default", "meaning"], rows)
+
+
+def _said(doc: str) -> Iterator[tuple[str, str]]:
+    """Meanings given in a docstring, as `name, other: text`."""
+    for names, text in re.findall(r"^(\w+(?:, \w+)*): (.*)$", doc, re.MULTILINE):
+        for one in names.split(", "):
+            yield one, text
 
 
 def _default(value: ast.expr | None) -> str:
@@ -70,7 +89,7 @@ def options() -> str:
         rows = []
         for parameter in commands[names[0]].params:
             common = names[0] in ("estimate", "search") and parameter.name in shared
-            if (common and not title.startswith("`dpplan estimate` and")) or (not common and title.startswith("`dpplan estimate` and")):
+            if common != title.startswith("`dpplan estimate` and"):
                 continue
             if parameter.param_type_name == "argument":
                 flags, text = f"`{(parameter.name or '').upper()}`", getattr(parameter, "help", "") or ""
@@ -129,7 +148,7 @@ def schedules() -> str:
     for name, schedule in BY_NAME.items():
         v = 2.0 if name == "interleaved" else 1.0
         idle = float(np.asarray(schedule.bubble_frac(np.array([v]))).reshape(-1)[0])
-        live = [float(np.asarray(schedule.live_chunks(np.array([s]), np.array([pp]), np.array([v]), np.array([m]))).reshape(-1)[0]) / v
-                for s in (0.0, pp - 1)]  # fmt: skip
+        ends = schedule.live_chunks(np.array([0.0, pp - 1]), np.full(2, pp), np.full(2, v), np.full(2, m))
+        live = [float(x) / v for x in ends]
         rows.append([f"`{name}`", f"{v:g}", f"{idle:.2f}", f"{live[0]:g}", f"{live[1]:g}"])
     return table(["schedule", ">vpp", ">idle share of fill and drain", ">micro-batches held, first stage", ">last stage"], rows)

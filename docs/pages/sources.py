@@ -49,9 +49,7 @@ def _memory() -> str:
         ])  # fmt: skip
     command = "dpplan search --model llama-70b --gpu a100 --gpus 8 --json"
     families = json.loads(run(command)[1])["families"]
-    whole = [
-        [f["family"], f"`{f['stack']}`", show(f["device_bytes"], "B"), "yes" if f["fits"] else "no"] for f in families
-    ]
+    whole = [[f["family"], f"`{f['stack']}`", show(f["device_bytes"], "B"), "yes" if f["fits"] else "no"] for f in families]
     gib = _states_gb(twelve, 0) * 1e9
     return (
         "## A 70B model on 8 GPUs: bytes of model states\n\n"
@@ -75,7 +73,7 @@ def _memory() -> str:
 
 
 def _traffic() -> str:
-    said = {"DDP": "2D", "ZeRO-1": "2D + D", "ZeRO-2": "D + D", "ZeRO-3": "\"3x\""}
+    said = {"DDP": "2D", "ZeRO-1": "2D + D", "ZeRO-2": "D + D", "ZeRO-3": '"3x"'}
     passes = {z: float(ring_volume_bytes(1.0, z, 1e15, 1.0)) for z in range(4)}
     rows = []
     for z, stage in enumerate(_STAGES):
@@ -86,7 +84,7 @@ def _traffic() -> str:
         ])  # fmt: skip
     slow = [f"`{s.id}`" for s in catalog.load_all("stacks", StackSpec) if s.overlap.sharded_all_reduce]
     exception = (
-        f"The sources' 2D + D is right for a stack that reduces with a full all-reduce and then gathers; here: {', '.join(slow)}.\n"
+        f"The sources' 2D + D is right for a stack that reduces with an all-reduce and then gathers; here: {', '.join(slow)}.\n"
         if slow else "No shipped stack does it the other way, a full all-reduce and then a gather (2D + D).\n"
     )  # fmt: skip
     return (
@@ -123,13 +121,13 @@ def _rates() -> str:
             row("RTX 4090, fp16 or bf16 with fp32 accumulation", "", rtx.dense.bf16),
             row("A100 SXM 80 GB, fp16 or bf16 with fp32 accumulation", "312", a100.dense.bf16),
         ])
-        + f"\nThe 330 of the RTX 4090 is the rate with fp16 accumulation. Training accumulates in fp32, and there the card runs at "
-        f"half: {float(rtx.dense.bf16) / 1e12:g} TFLOP/s, {float(rtx.dense.bf16) / float(a100.dense.bf16):.0%} of an A100, which "
-        "has one rate for both. The planner uses rates with fp32 accumulation only; the other is kept in the profile under its "
-        "own name so that the two are not confused.\n\n"
+        + f"\nThe 330 of the RTX 4090 is the rate with fp16 accumulation. Training accumulates in fp32, and there the card runs "
+        f"at half: {float(rtx.dense.bf16) / 1e12:g} TFLOP/s, {float(rtx.dense.bf16) / float(a100.dense.bf16):.0%} of an A100, "
+        "which has one rate for both. The planner uses rates with fp32 accumulation only; the other is kept in the profile under "
+        "its own name so that the two are not confused.\n\n"
         f"Two more differences decide: memory bandwidth ({show(float(rtx.memory_bandwidth), 'B/s')} against "
-        f"{show(float(a100.memory_bandwidth), 'B/s')}) and links. The RTX 4090 has no NVLink and its driver disables peer-to-peer "
-        f"copies; its usual node is {rtx.node.gpus_per_node} cards on `{rtx.node.intra_node}` with "
+        f"{show(float(a100.memory_bandwidth), 'B/s')}) and links. The RTX 4090 has no NVLink and its driver disables "
+        f"peer-to-peer copies; its usual node is {rtx.node.gpus_per_node} cards on `{rtx.node.intra_node}` with "
         f"{rtx.node.nics_per_node} x {float(rtx.node.nic_bandwidth) * 8 / 1e9:g} Gbit/s, an A100 node has "
         f"`{a100.node.intra_node}` with {a100.node.nics_per_node} x {float(a100.node.nic_bandwidth) * 8 / 1e9:g} Gbit/s.\n"
     )  # fmt: skip
@@ -137,13 +135,11 @@ def _rates() -> str:
 
 def _adam() -> str:
     master = request.stack_spec("megatron-core").state.master
-    rows = [
-        [f"`{name}`", f"{master:g}", f"{moments:g}", f"{master + moments:g}"] for name, moments in MOMENT_BYTES.items()
-    ]
+    rows = [[f"`{name}`", f"{master:g}", f"{moments:g}", f"{master + moments:g}"] for name, moments in MOMENT_BYTES.items()]
     return (
-        "## Optimizer state\n\n\"Adam needs 8 bytes per parameter\" counts the two fp32 moments. In 16-bit training the optimizer "
-        "also owns the fp32 master copy. `--optimizer` and the bytes it keeps per parameter, for a stack that keeps the "
-        "master copy in the optimizer (`megatron-core`):\n\n"
+        "## Optimizer state\n\n\"Adam needs 8 bytes per parameter\" counts the two fp32 moments. In 16-bit training the "
+        "optimizer also owns the fp32 master copy. `--optimizer` and the bytes it keeps per parameter, for a stack that keeps "
+        "the master copy in the optimizer (`megatron-core`):\n\n"
         + table(["optimizer", ">master copy", ">moments", ">sum"], rows)
         + "\nStacks of the FSDP kind hold the parameters themselves in fp32 and need no further copy: the 4 B appear under "
         "parameters, not under the optimizer. The [catalogue](catalogue.md) has the ledger of every stack.\n"
@@ -156,10 +152,11 @@ def _limits(r: dict[str, Any]) -> str:
     largest = ", ".join(f"{name.replace('_', ' ')} {percent(value / step['seconds'])}" for name, value in parts)
     waiting = sum(step["components"].get(f"{name}_parallel", 0.0) for name in ("tensor", "data", "context", "expert"))
     waiting += step["components"].get("pipeline_transfer", 0.0)
+    bubble, hidden = step["components"].get("bubble", 0.0), sum(step["hidden"].values())
     return (
-        f"limited by {step['bottleneck']}. Largest parts: {largest}. Exposed communication is {percent(waiting / step['seconds'])} "
-        f"of the step and the pipeline bubble {percent(step['components'].get('bubble', 0.0) / step['seconds'])}; "
-        f"{show(sum(step['hidden'].values()), 's')} of communication per step are hidden beside compute."
+        f"limited by {step['bottleneck']}. Largest parts: {largest}. Exposed communication is "
+        f"{percent(waiting / step['seconds'])} of the step and the pipeline bubble {percent(bubble / step['seconds'])}; "
+        f"{show(hidden, 's')} of communication per step are hidden beside compute."
     )
 
 
@@ -182,9 +179,9 @@ def _clusters() -> str:
     rows = [
         line("fits", lambda r: "yes" if r["memory"]["fits"] else "no"),
         line("layout", lambda r: f"{layout_text(r['layout'])} [{r['stack']['title']}]"),
-        line("memory per GPU", lambda r: f"{show(r['memory']['device_bytes'], 'B')} of {show(r['memory']['capacity_bytes'], 'B')}"),
-        line("step", lambda r: f"{show(r['step']['seconds'], 's')} ({show(r['step']['low'], 's')} .. {show(r['step']['high'], 's')}; "
-                               f"{r['step']['confidence']})"),
+        line("memory per GPU", lambda r: " of ".join(show(r["memory"][k], "B") for k in ("device_bytes", "capacity_bytes"))),
+        line("step", lambda r: show(r["step"]["seconds"], "s")),
+        line("band", lambda r: " .. ".join(show(r["step"][k], "s") for k in ("low", "high")) + f" ({r['step']['confidence']})"),
         line("tokens/s", lambda r: f"{r['throughput']['tokens_per_s']:,.0f}"),
         line("tokens/s per GPU", lambda r: f"{r['throughput']['tokens_per_s_per_gpu']:,.0f}"),
         line("model TFLOP/s per GPU", lambda r: f"{r['throughput']['model_tflops_per_gpu']:.1f}"),
@@ -208,15 +205,16 @@ def _clusters() -> str:
     same = small["cluster"]["gpus"] / ratio
     price = ""
     if small["run"]["cost_usd"] and large["run"]["cost_usd"]:
-        price = f" At the list prices above, the run on A100s costs {large['run']['cost_usd'] / small['run']['cost_usd']:.2f} times as much."
+        times = large["run"]["cost_usd"] / small["run"]["cost_usd"]
+        price = f" At the list prices above, the run on A100s costs {times:.2f} times as much."
     return (
         "## 2,048 RTX 4090s for LLaMA 70B\n\nCan it be done, and what would the same number of A100s do? Nothing but the model, "
         "the cards and the tokens is given; layout and software are searched, the rest are stated defaults.\n\n"
         + code("\n".join(asked.values()), "sh") + "\n" + table(["", *got], rows)
         + "".join(f"\n- {name}: {_limits(r)}" for name, r in got.items())
         + f"\n- Throughput: the A100 cluster is {ratio:.2f} times as fast. By its rate per GPU, about {same:,.0f} A100s do what "
-        f"2,048 RTX 4090s do.{price} The cost is that of GPU-hours at the list price; whether anyone rents 2,048 RTX 4090s in one "
-        "place, on such a network, is another question.\n\n"
+        f"2,048 RTX 4090s do.{price} The cost is that of GPU-hours at the list price; whether anyone rents 2,048 RTX 4090s in "
+        "one place, on such a network, is another question.\n\n"
         "What each family of layouts can do, as step time. With 24 GB a card, only what shards parameters fits:\n\n"
         + table(["family", *got], [[name, *(cells.get(g, "-") for g in got)] for name, cells in families.items()])
     )  # fmt: skip
@@ -224,8 +222,8 @@ def _clusters() -> str:
 
 def page() -> str:
     head = (
-        NOTICE + "# Against our sources\n\nThe project began from tables that circulate about training large models. This page sets "
-        "each beside what the planner's own functions say, and explains where they differ. Every number under `dpplan` is computed "
-        "when this page is built.\n"
+        NOTICE + "# Against our sources\n\nThe project began from tables that circulate about training large models. This page "
+        "sets each beside what the planner's own functions say, and explains where they differ. Every number under `dpplan` is "
+        "computed when this page is built.\n"
     )
     return "\n".join([head, _memory(), _traffic(), _rates(), _adam(), _clusters()])

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_SHOWN = 1000  # characters of a wrong value that are quoted
+_MAX_BYTES = 100_000  # of a scenario file: every option at once takes less than a thousand
+
 
 def merge(given: dict[str, Any]) -> dict[str, Any]:
     """Options of the command line over those of the --scenario file."""
@@ -16,35 +19,69 @@ def merge(given: dict[str, Any]) -> dict[str, Any]:
     flags = {key: value for key, value in given.items() if value is not None}
     if name is None:
         return flags
-    return {**_read(Path(name).expanduser()), **flags}
+    from planner import catalog
+
+    return {**_read(catalog.user_path(name, "--scenario")), **flags}
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Options of a scenario file: one table of plain values. Raises PlanError for anything else."""
     from planner import catalog
     from planner.specs.base import PlanError
 
-    if path.suffix == ".toml":
-        data: Any = catalog.read_toml(path, "--scenario")
-    else:
-        text = catalog.read_text(path, "--scenario")
-        try:
-            if path.suffix == ".json":
-                data = json.loads(text)
-            elif path.suffix in (".yaml", ".yml"):
-                import yaml
+    field, name = "--scenario", str(path)
+    text = catalog.read_text(path, field, _MAX_BYTES)
+    try:
+        if path.suffix == ".toml":
+            pairs = list(catalog.parse_toml(text, path, field).items())
+        elif path.suffix == ".json":
+            data = json.loads(text, object_pairs_hook=_Pairs)
+            if not isinstance(data, _Pairs):
+                raise PlanError(field, name, "must be a JSON object of options")
+            pairs = list(data)
+        elif path.suffix in (".yaml", ".yml"):
+            pairs = _yaml_pairs(text)
+        else:
+            raise PlanError(field, name, "must end in .toml, .yaml or .json")
+    except RecursionError:
+        raise PlanError(field, name, "is nested too deeply; it holds options, one value each") from None
+    except PlanError:
+        raise
+    except ValueError as error:  # what json raises for malformed text, and _yaml_pairs
+        raise PlanError(field, name, f"cannot be read: {' '.join(str(error).split())[:200]}") from None
+    out: dict[str, Any] = {}
+    for given, value in pairs:
+        key = str(given).replace("-", "_")
+        if key in out:
+            raise PlanError(f"{field} {name}", key, "is given twice; keep one")
+        if isinstance(value, list | tuple | dict):
+            raise PlanError(f"{field} {name}", key, "must be one value, neither a list nor a table")
+        out[key] = value
+    return out
 
-                data = yaml.safe_load(text)
-            else:
-                raise PlanError("--scenario", str(path), "must end in .toml, .yaml or .json")
-        except RecursionError:
-            raise PlanError("--scenario", str(path), "is nested too deeply") from None
-        except PlanError:
-            raise
-        except Exception as error:  # what json and yaml raise for malformed text, all of it the user's file
-            raise PlanError("--scenario", str(path), f"cannot be read: {str(error).splitlines()[0]}") from None
-    if not isinstance(data, dict):
-        raise PlanError("--scenario", str(path), "must be a table of options")
-    return {str(key).replace("-", "_"): value for key, value in data.items()}
+
+class _Pairs(tuple[tuple[str, Any], ...]):
+    """A JSON object with its keys as written, repeated ones included."""
+
+    __slots__ = ()
+
+
+def _yaml_pairs(text: str) -> list[tuple[Any, Any]]:
+    """Keys and plain values of a YAML mapping; what is nested becomes an empty list, and is never expanded."""
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("must be a mapping of options")
+        return [
+            (loader.construct_object(key) if isinstance(key, yaml.ScalarNode) else "?",
+             loader.construct_object(value) if isinstance(value, yaml.ScalarNode) else [])
+            for key, value in root.value
+        ]  # fmt: skip
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
 
 
 @contextmanager
@@ -55,12 +92,18 @@ def clear_errors(as_json: bool) -> Iterator[None]:
     try:
         yield
     except PlanError as error:
-        if as_json:
-            document = {"field": error.field, "value": error.value, "remedy": str(error).split(" - ", 1)[-1]}
-            print(json.dumps({"schema_version": 1, "error": document}, default=str))
-        message = str(error).encode(sys.stderr.encoding or "utf-8", "backslashreplace").decode(sys.stderr.encoding or "utf-8")
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        refuse(error.field, error.value, error.remedy, as_json, str(error))
         raise SystemExit(2) from None
+
+
+def refuse(field: str, value: object, remedy: str, as_json: bool, sentence: str) -> None:
+    """Say what is wrong with a request: a sentence on stderr, and under --json a document on stdout."""
+    if as_json:
+        shown = value if value is None or isinstance(value, bool | float) else str(value)[:_SHOWN]
+        print_json({"schema_version": 1, "error": {"field": field, "value": shown, "remedy": remedy}})
+    encoding = sys.stderr.encoding or "utf-8"
+    message = f"error: {' '.join(sentence.split())}"
+    print(message.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
 
 
 def print_json(document: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,11 +20,11 @@ def command(
     from planner.cli.scenario import clear_errors, print_json
 
     with clear_errors(as_json):
-        from planner import api
+        from planner import api, catalog
 
-        out = api.validate([Path(name).expanduser() for name in runs], calibration)
-        if residuals:
-            api.write_residuals(out, Path(residuals).expanduser())
+        out = api.validate([catalog.user_path(name, "RUNS.csv") for name in runs], calibration)
+        if residuals is not None:
+            api.write_residuals(out, catalog.user_path(residuals, "--residuals"))
         if as_json:
             print_json(out)
             return

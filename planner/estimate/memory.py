@@ -184,6 +184,9 @@ def _one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, layers: Ar
     parameters, gradients, optimizer = state("parameters", 3.0) * dual, state("gradients", 2.0), state("optimizer", 1.0)
     host = np.where(away_optimizer, optimizer + gradients, 0.0) + np.where(away_params, parameters, 0.0)
     optimizer = np.where(away_optimizer, 0.0, optimizer)
+    if stack.offload_update == "cpu":  # the CPU updates: sharded gradients leave for host memory layer by layer
+        in_flight = 2 * p.per_layer() * ledger["gradients"] / shard_count(c["zero"], 2.0, shard)
+        gradients = np.where(away_optimizer & (c["zero"] >= 2), np.minimum(in_flight, gradients), gradients)
     parameters = np.where(away_params & (c["zero"] >= 3), 0.0, parameters)
 
     kept, working, whole, one_input = _activations(plan, c, stage, layers)
@@ -206,6 +209,7 @@ def _one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, layers: Ar
     several_passes = training.global_batch / (c["dp"] * c["micro_batch"]) > 1
     standing = np.where(stack.state.persistent_gradients | several_passes, gradients, 0.0)
     temporary = stack.state.optimizer_temporary * (shared + experts) / shard_count(c["zero"], 1.0, shard)
+    temporary = np.where(away_optimizer & (stack.offload_update == "cpu"), 0.0, temporary)
 
     base: Ledger = {"parameters": parameters, "optimizer": optimizer}
     forward = {**base, "gradients": standing, "activations": kept, "recompute_working_set": working, "logits": logits,

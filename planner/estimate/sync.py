@@ -11,8 +11,9 @@ from planner.estimate.communicate import Group, Traffic, place
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
 from planner.estimate.table import Table
-from planner.formulas import overlap
+from planner.formulas import data_parallel, overlap
 from planner.ledger import Array
+from planner.specs.layout import OFFLOADS
 from planner.specs.plan import Plan
 
 _BUCKET_BYTES = 25e6  # torch DDP's default bucket_cap_mb
@@ -73,6 +74,11 @@ def sharded_layer(plan: Plan, m: Machine, c: Table, parameters: RankParameters, 
     per_layer = parameters.per_layer()
     weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
+    if np.any(away := c["offload"] == OFFLOADS.index("params")):  # each rank first brings its shard from host memory
+        shard = data_parallel.streamed_state_s(
+            per_layer / who.shards.ranks, host_bytes_per_s=m.host_bandwidth, bytes_per_parameter=compute_bytes(plan)
+        )
+        gather = gather + np.where(away, shard, 0.0)
     scatter = communicate.reduce_scatter_s(m, gradients, who.shards, m.network_frac)
     if np.any(who.mirrors.ranks > 1):
         scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)

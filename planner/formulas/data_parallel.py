@@ -42,11 +42,11 @@ def optimizer_step_s(
 
 @formula(
     unit="s",
-    equation="16 B parameters / link",
+    equation="bytes parameters / link; 16 B for an offloaded optimizer",
     source="ZeRO-Offload, Ren et al. 2021 (arXiv 2101.06840): gradients out, parameters or states back over the host link",
 )
 def streamed_state_s(parameters: Array, *, host_bytes_per_s: Array, bytes_per_parameter: float = 16.0) -> Array:
-    """Time to move what an offloaded optimizer needs between GPU and host memory, both ways together."""
+    """Time to move what is offloaded between GPU and host memory, both ways together."""
     return bytes_per_parameter * parameters / host_bytes_per_s
 
 

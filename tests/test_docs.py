@@ -1,0 +1,319 @@
+"""The documentation is current, complete and true: generated pages, options, report keys, links, commands, examples."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from planner import catalog, uncertainty, validate
+from planner.cli.app import app
+from planner.ledger import FORMULAS
+from planner.specs.model import ModelSpec
+from planner.specs.training import TrainingSpec
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_SPEC = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+build = importlib.util.module_from_spec(_SPEC)
+sys.modules["docs_build"] = build
+_SPEC.loader.exec_module(build)
+
+from pages import formulas  # noqa: E402
+from pages.text import run  # noqa: E402
+
+PAGES = [*build.PAGES, *build.hand_written()]
+
+
+@cache
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------ generated pages
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_current(name: str) -> None:
+    assert text(name) == build.current(name), f"{name} is not current; run: python docs/build.py"
+
+
+def test_check_names_the_page_that_is_not_current(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(build, "hand_written", list)
+    monkeypatch.setattr(build, "PAGES", {"docs/formulas.md": lambda: "something else\n"})
+    assert build.main(["--check"]) == 1
+    assert "docs/formulas.md" in capsys.readouterr().err
+    monkeypatch.setattr(build, "PAGES", {"docs/formulas.md": formulas.page})
+    assert build.main(["--check"]) == 0
+
+
+def test_every_formula_is_documented() -> None:
+    formulas.modules()
+    page = text("docs/formulas.md")
+    for one in FORMULAS.values():
+        if one.module.startswith("formulas."):
+            assert f"### {one.name}\n" in page
+            assert one.equation in page
+            assert f"source: {one.source}" in page
+
+
+def test_constants_of_the_band_are_those_of_the_code() -> None:
+    page, source = " ".join(text("docs/accuracy.md").split()), inspect.getsource(uncertainty)
+    for shown, written in (
+        ("power 1.25", ", 1.25)"),
+        ("power 1.5", ", 1.5)"),
+        ("six runs", "_ENOUGH = 6"),
+        ("30 %", "_UNKNOWN = 0.30"),
+    ):
+        assert shown in page
+        assert written in source
+
+
+def test_every_profile_is_in_the_catalogue() -> None:
+    page = text("docs/catalogue.md")
+    for kind in ("gpus", "networks", "clusters", "models", "stacks"):
+        missing = [name for name in catalog.ids(kind) if f"| `{name}` |" not in page]
+        assert not missing, f"{kind}: {missing}"
+
+
+# ------------------------------------------------------------------------------------------------ options, columns
+
+
+def test_every_option_is_documented() -> None:
+    page = text("docs/contract.md")
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        assert f"dpplan {name}" in page
+        for parameter in command.params:
+            for flag in (*parameter.opts, *parameter.secondary_opts):
+                if flag.startswith("--"):
+                    assert f"`{flag}`" in page, f"dpplan {name} {flag}"
+
+
+def test_every_column_of_a_runs_table_is_documented() -> None:
+    source = inspect.getsource(validate)
+    read = set(re.findall(r'row(?:\.get\(|\[)"(\w+)"', source)) | set(
+        re.findall(r'_(?:whole|number|measured)\(row, "(\w+)"', source)
+    )
+    page = text("docs/validation.md")
+    missing = sorted(name for name in read | set(validate.REQUIRED) if f"`{name}`" not in page)
+    assert read
+    assert not missing
+
+
+# ------------------------------------------------------------------------------------------------ report keys
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,), "number": (int, float), "text": (str,), "bool": (bool,), "list": (list,), "object": (dict,),
+}  # fmt: skip
+
+# keys whose inner keys are documented elsewhere, or are names of things
+_SAME_AS = {
+    "memory.per_stage[].components": "memory.components", "alternatives[].layout": "layout", "advice[].layout": "layout",
+    "summary.memory": "summary.time",
+}  # fmt: skip
+_OPEN = {"model.shape", "training", "step.hidden", "step.operators", "search.rejected", "rejected", "explain", "suites", "top[]",
+         "pareto[]", "families[]"}  # fmt: skip
+
+
+@cache
+def documented() -> dict[str, dict[str, str]]:
+    """Documented keys with their types, by document: report, search, validate, error."""
+    page = re.sub(r"<!-- begin: .*?<!-- end -->", "", text("docs/contract.md"), flags=re.DOTALL)
+    starts = {
+        "report": "## Report of",
+        "search": "`search --json`:",
+        "validate": "`validate --json`;",
+        "error": "A wrong request (exit",
+    }
+    at = {name: page.index(start) for name, start in starts.items()}
+    ends = {"report": at["search"], "search": at["validate"], "validate": page.index("`list KIND --json`"), "error": len(page)}
+    return {
+        name: dict(re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", page[at[name] : ends[name]], re.MULTILINE)) for name in starts
+    }
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Paths and values of a document, list items as [] and known names kept whole."""
+    if path in _OPEN or path in _SAME_AS or not isinstance(value, dict | list):
+        return [(path, value)]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in leaves(item, f"{path}[]")]
+    return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}.{key}" if path else key)]
+
+
+def check(document: Any, kind: str) -> set[str]:
+    """Every key of the document is documented with the type it has; returns the keys seen."""
+    seen = set()
+    for path, value in leaves(document):
+        declared = documented()[kind].get(path)
+        if declared is None and path in ("explain",):
+            continue
+        assert declared is not None, f"docs/contract.md does not document `{path}` of the {kind}"
+        seen.add(path)
+        kinds = [t for word in declared.split(" or ") if word not in ("null", "any") for t in _TYPES[word]]
+        if declared == "any" or (value is None and "null" in declared):
+            continue
+        assert isinstance(value, tuple(kinds)), f"`{path}` is {value!r}, documented as {declared}"
+        assert isinstance(value, bool) <= (bool in kinds), f"`{path}` is {value!r}, documented as {declared}"
+    return seen
+
+
+def answer(command: str) -> Any:
+    _, out, _ = run(command + " --json")
+    return json.loads(out)
+
+
+REPORTS = (
+    "dpplan estimate --model mixtral-8x7b --gpu h100 --gpus 64 --seq-len 8192 --ep 8 --tokens 1T",
+    "dpplan estimate --model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1",
+    "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1",
+    "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
+    "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
+)
+
+
+def test_every_report_key_is_documented_and_every_documented_key_exists() -> None:
+    seen: set[str] = set()
+    shapes, trainings = text("docs/extending.md"), text("docs/contract.md")
+    for command in REPORTS:
+        report = answer(command)
+        seen |= check(report, "report")
+        for entry in (*report["alternatives"], *report["advice"]):
+            for name in entry["layout"]:
+                assert f"layout.{name}" in documented()["report"]
+        for stage in report["memory"]["per_stage"]:
+            for name in stage["components"]:
+                assert f"memory.components.{name}" in documented()["report"]
+        assert {f"step.components.{name}" for name in report["step"]["hidden"]} <= set(documented()["report"])
+        assert set(report["model"]["shape"]) <= set(ModelSpec.model_fields)
+        assert set(report["training"]) <= set(TrainingSpec.model_fields)
+        for name in report["model"]["shape"]:
+            assert f"| `{name}` |" in shapes
+        for name in report["training"]:
+            assert f"| `{name}` |" in trainings
+    promised = {path for path in documented()["report"] if not path.startswith("explain")}
+    assert promised - seen == set(), "documented, but in no report"
+
+
+def test_explain_keys_are_documented() -> None:
+    report = answer("dpplan estimate --model gpt2 --gpu a100 --gpus 1 --micro-batch 8 --explain")
+    known = {path.removeprefix("explain.").removesuffix("[]") for path in documented()["report"] if path.startswith("explain.")}
+    page = text("docs/contract.md")
+    todo, found = [report["explain"]], set()
+    while todo:
+        call = todo.pop()
+        found |= set(call)
+        todo += call.get("calls", [])
+        for given in call.get("inputs", {}).values():
+            assert all(f"`{name}`" in page for name in given)
+    assert found == known
+
+
+def test_search_keys_are_documented() -> None:
+    found = answer("dpplan search --model llama-2-7b --gpu a100 --gpus 8 --top 1")
+    seen = check({k: v for k, v in found.items() if k not in ("top", "pareto", "families")}, "search")
+    check(found["top"][0], "report")
+    for entry in (*found["pareto"], *found["families"]):
+        check({"alternatives": [entry]}, "report")
+    assert seen | {"top[]", "pareto[]", "families[]"} == set(documented()["search"])
+
+
+def test_validate_keys_are_documented(tmp_path: Path) -> None:
+    lines = text("docs/examples/runs.csv").splitlines()
+    bad = lines[1].replace("a100-sxm4-80gb", "no-such-gpu")
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join([*lines, bad]) + "\n", encoding="utf-8")
+    document = answer(f"dpplan validate {path}")
+    seen = check(document, "validate")
+    for summary in document["suites"].values():
+        check({"summary": summary}, "validate")
+    assert set(document["summary"]["memory"]) == set(document["summary"]["time"])
+    assert seen == set(documented()["validate"])
+
+
+def test_error_keys_are_documented() -> None:
+    assert check(answer("dpplan estimate --model no-such-model"), "error") == set(documented()["error"])
+
+
+@pytest.mark.parametrize("kind", ["gpus", "models", "networks", "stacks", "clusters", "schedules"])
+def test_list_keys_are_documented(kind: str) -> None:
+    row = next(line for line in text("docs/contract.md").splitlines() if line.startswith(f"| {kind} |"))
+    assert {name for entry in answer(f"dpplan list {kind}") for name in entry} == set(re.findall(r"`(\w+)`", row))
+
+
+# ------------------------------------------------------------------------------------------------ links, commands
+
+_SHOWN = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+
+
+def _anchors(name: str) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", text(name), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("name", _SHOWN)
+def test_relative_links_resolve(name: str) -> None:
+    prose = re.sub(r"```.*?```", "", text(name), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / name).parent / path if path else ROOT / name
+        assert file.exists(), f"{name} links to {target}"
+        if anchor:
+            assert anchor in _anchors(file.resolve().relative_to(ROOT).as_posix()), f"{name} links to {target}"
+
+
+def _commands() -> list[tuple[str, int | None]]:
+    """Commands in code blocks, with the exit status that the page states for them."""
+    found: dict[str, int | None] = {}
+    for name in _SHOWN:
+        for block in re.finditer(r"```sh\n(.*?)```", text(name), re.DOTALL):
+            after = text(name)[block.end() : text(name).find("<!-- end -->", block.end())]
+            stated = re.search(r"^Exit status (\d)\.$", after, re.MULTILINE)
+            for line in block.group(1).splitlines():
+                if line.startswith("dpplan "):
+                    one = "\n".join(block.group(1).splitlines()) == line and stated
+                    found[line] = int(stated.group(1)) if one and stated else None
+    return list(found.items())
+
+
+def test_readme_shows_commands() -> None:
+    assert sum(command in text("README.md") for command, _ in _commands()) >= 8
+
+
+@pytest.mark.parametrize(("command", "stated"), _commands())
+def test_commands_run(command: str, stated: int | None) -> None:
+    status, out, err = run(command)
+    assert status in ((0, 3) if stated is None else (stated,)), err
+    assert out or status == 2
+
+
+def test_readme_tree_is_true() -> None:
+    block = re.search(r"```text\n(planner/ .*?)```", text("README.md"), re.DOTALL)
+    assert block is not None
+    above, shown = "", set()
+    for line in block.group(1).splitlines():
+        name = line.split()[0]
+        above = name if not line.startswith(" ") else above
+        path = name if name == above else above + name
+        shown.add(path)
+        assert (ROOT / path).is_dir(), path
+    have = {f"planner/{p.parent.name}/" for p in (ROOT / "planner").glob("*/*.*") if p.suffix in (".py", ".toml")}
+    assert have <= shown
+
+
+@pytest.mark.parametrize("name", _SHOWN)
+def test_pages_speak_of_the_project_alone(name: str) -> None:
+    for word in ("/work/", "/tmp/", "/root/", "/home/", "pypi.org", "registry.npmjs"):
+        assert word not in text(name)

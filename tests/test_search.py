@@ -1,0 +1,282 @@
+"""The search against an enumeration written independently of it, and the choices made from what it finds."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import plans
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.estimate import evaluate
+from planner.estimate.table import COLUMNS, Table, length, to_layout, to_table
+from planner.formulas.rules import check
+from planner.search import FAMILIES, best, divisors, family_rows, layouts, pareto, ranked, search, smallest
+from planner.specs.layout import Layout, LayoutRequest
+from planner.specs.plan import Plan
+
+# ------------------------------------------------------------------------------------------ every layout, the slow way
+
+
+Row = namedtuple("Row", Layout.model_fields)  # type: ignore[misc]  # as a layout, but cheap enough to make a million of
+
+
+def allowed(p: Plan, x: Row) -> bool:
+    """Whether the layout is possible, from the definitions: everything that is shared out comes out even."""
+    model, can, batch, seq = p.model, p.stack.supports, p.training.global_batch, p.training.seq_len
+    used = {"tensor": x.tp, "pipeline": x.pp, "context": x.cp, "expert": x.ep}
+    if any(degree > 1 and not getattr(can, what) for what, degree in used.items()):
+        return False
+    if x.sequence_parallel and (x.tp == 1 or not can.sequence_parallel or seq % x.tp):
+        return False
+    if model.heads % x.tp or model.hidden % x.tp or (model.kv_heads % x.tp and x.tp % model.kv_heads):
+        return False
+    if any(
+        width % x.tp for width in [model.ffn_hidden] * bool(model.dense_layers) + ([model.moe.ffn_hidden] if model.moe else [])
+    ):
+        return False
+    if x.cp > 1 and seq % (2 * x.cp * (x.tp if x.sequence_parallel else 1)):
+        return False
+    if x.ep > 1 and (model.moe is None or model.moe.experts % x.ep or (x.dp * x.cp) % x.ep):
+        return False
+    if model.layers % (x.pp * x.vpp) or batch % (x.dp * x.micro_batch):
+        return False
+    if (x.schedule == "interleaved") != (x.vpp > 1):
+        return False
+    if x.schedule == "interleaved" and (x.pp == 1 or batch // (x.dp * x.micro_batch) % x.pp):
+        return False
+    if x.pp > 1 and (x.schedule not in can.schedules or x.zero not in can.zero_with_pipeline):
+        return False
+    whole = x.shard_group == x.dp * x.cp
+    hybrid = x.zero == 3 and can.hybrid_shard and x.shard_group > 1
+    if x.zero not in can.zero or not (whole or hybrid):
+        return False
+    kind, _, size = x.recompute.partition(":")
+    return kind in can.recompute and x.offload in can.offload and int(size or 0) <= -(-model.layers // x.pp)
+
+
+def worth_trying(p: Plan, x: Row) -> bool:
+    """What the search leaves out unless it is asked for."""
+    r, node = p.request, p.cluster.nvlink_domain
+    ranks = x.dp * x.cp
+    groups = {ranks} | {n * min(node, ranks) for n in (1, 2, 4, 8)}
+    return all(
+        (
+            r.tp is not None or x.tp <= 16,
+            r.cp is not None or x.cp == 1 or x.cp * 8192 <= p.training.seq_len,
+            r.micro_batch is not None or x.micro_batch <= 64,
+            r.sequence_parallel is not None or x.sequence_parallel == (x.tp > 1 and p.stack.supports.sequence_parallel),
+            r.schedule is not None or (x.schedule != "gpipe" and (x.pp > 1 or x.schedule == "1f1b")),
+            r.recompute is not None or x.recompute in ("none", "selective", "full", "group:2", "group:4", "group:8"),
+            r.shard_group is not None or x.shard_group in groups,
+            r.offload is not None or x.offload == "none",
+        )
+    )
+
+
+def brute_force(p: Plan) -> set[Layout]:
+    """All tuples of factors, filtered one by one."""
+    r, gpus = p.request, p.cluster.gpus
+    numbers = range(1, gpus + 1)
+
+    def tried(name: str, values: Any) -> Any:
+        fixed = getattr(r, name)
+        return list(values) if fixed is None else [fixed]
+
+    found = set()
+    for tp, pp, cp in itertools.product(tried("tp", numbers), tried("pp", numbers), tried("cp", numbers)):
+        for dp in tried("dp", numbers):
+            if tp * pp * cp * dp != gpus:
+                continue
+            for vpp, ep, group, zero, sequence, schedule, recompute, micro, offload in itertools.product(
+                tried("vpp", [v for v in range(1, p.model.layers + 1) if p.model.layers % (v * pp) == 0]),
+                tried("ep", [e for e in numbers if e == 1 or (p.model.moe and p.model.moe.experts % e == 0)]),
+                tried("shard_group", [n for n in range(1, dp * cp + 1) if (dp * cp) % n == 0]),
+                tried("zero", range(4)),
+                tried("sequence_parallel", [False, True]),
+                tried("schedule", ["1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe"]),
+                tried("recompute", ["none", "selective", "full", "group:2", "group:4", "group:8"]),
+                tried("micro_batch", range(1, p.training.global_batch // dp + 1)),
+                tried("offload", ["none"]),
+            ):
+                uneven = (dp * cp) % group or p.training.global_batch % (dp * micro)
+                if uneven or (schedule == "interleaved") != (vpp > 1):
+                    continue  # allowed() says so too, this only saves time
+                x = Row(
+                    tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=ep, zero=zero, shard_group=group, sequence_parallel=sequence,
+                    recompute=recompute, schedule=schedule, micro_batch=micro, offload=offload,
+                )  # fmt: skip
+                if allowed(p, x) and worth_trying(p, x):
+                    found.add(Layout(**x._asdict()))
+    return found
+
+
+def table_layouts(table: Table) -> list[Layout]:
+    return [to_layout(table, row) for row in range(length(table))]
+
+
+FIXABLE: dict[str, list[Any]] = {
+    "tp": [1, 2, 4], "pp": [1, 2, 3], "dp": [1, 2, 4], "cp": [1, 2], "ep": [1, 2], "zero": [0, 1, 2, 3], "micro_batch": [1, 2, 3],
+    "vpp": [1, 2], "sequence_parallel": [True, False], "recompute": ["none", "full", "block:2", "group:3"],
+    "shard_group": [1, 2, 4], "schedule": ["1f1b", "gpipe", "interleaved", "zb-1p"], "offload": ["none", "optimizer", "params"],
+}  # fmt: skip
+
+
+def random_plan(seed: int) -> Plan:
+    """A small space: 4 to 8 GPUs, 2 to 12 layers, sometimes experts, sometimes a few values fixed."""
+    draw = random.Random(seed)
+    gpus = draw.choice([4, 6, 8])
+    heads = draw.choice([2, 4, 6, 8, 12])
+    shape = draw.choice([plans.model, plans.expert_model])(
+        layers=draw.choice([2, 3, 4, 6, 8, 12]),
+        heads=heads,
+        kv_heads=draw.choice([k for k in (1, 2, 3, heads) if heads % k == 0]),
+        hidden=draw.choice([192, 384, 500]), ffn_hidden=draw.choice([600, 768]),
+    )  # fmt: skip
+    fixed = {name: draw.choice(FIXABLE[name]) for name in draw.sample(sorted(FIXABLE), draw.choice([0, 0, 1, 2]))}
+    return plans.plan(
+        shape, gpus=gpus, gpus_per_node=draw.choice([n for n in (2, 4, gpus) if gpus % n == 0]),
+        software=draw.choice(["megatron-core", "torchtitan", "pytorch-fsdp", "deepspeed", "megatron-deepspeed", "hai-llm"]),
+        seq_len=draw.choice([96, 512, 16384, 32768]), global_batch=draw.choice([4, 6, 8, 12]), request=LayoutRequest(**fixed),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_search_equals_brute_force(seed: int) -> None:
+    p = random_plan(seed)
+    expected, found = brute_force(p), search(p)
+    if found.estimates is None:
+        assert not expected
+        return
+    got = table_layouts(found.estimates.table)
+    assert len(set(got)) == len(got), "no layout is evaluated twice"
+    assert set(got) == expected
+    assert found.enumerated == len(got) + sum(found.rejected.values())
+    # and the best of both is the same
+    other = evaluate(p, to_table(sorted(expected, key=repr)))
+    fitting = [seconds for seconds, fits in zip(other.time.seconds, other.fits, strict=True) if fits]
+    row = best(found.estimates)
+    assert (row is None) == (not fitting)
+    if row is not None:
+        assert found.estimates.time.seconds[row] == pytest.approx(min(fitting), rel=1e-12)
+
+
+def test_the_random_plans_are_not_all_alike() -> None:
+    sizes = [search(random_plan(seed)).estimates for seed in range(30)]
+    assert sum(found is None for found in sizes) < 15
+    assert sum(found is not None and length(found.table) > 200 for found in sizes) > 5
+
+
+@pytest.mark.parametrize("seed", range(30, 70))
+def test_every_layout_found_obeys_every_rule_and_the_request(seed: int) -> None:
+    p = random_plan(seed)
+    found = search(p)
+    if found.estimates is None:
+        return
+    for name, holds in check(p, found.estimates.table).items():
+        assert np.all(holds), name
+    fixed = p.request.model_dump(exclude_none=True, exclude={"uneven_stages"})
+    for x in table_layouts(found.estimates.table):
+        assert {name: getattr(x, name) for name in fixed} == fixed
+
+
+def test_a_value_the_search_would_not_try_is_kept_when_asked_for() -> None:
+    request = LayoutRequest(tp=2, schedule="gpipe", recompute="block:3", sequence_parallel=False)
+    found = search(plans.plan(request=request))
+    assert found.estimates is not None
+    assert {(x.tp, x.schedule, x.recompute, x.sequence_parallel) for x in table_layouts(found.estimates.table)} == {
+        (2, "gpipe", "block:3", False)
+    }
+
+
+def test_an_impossible_request_finds_nothing_and_says_why() -> None:
+    # three stages of eight layers
+    found = search(plans.plan(gpus=6, global_batch=60, request=LayoutRequest(pp=3)))
+    assert found.estimates is None
+    assert set(found.rejected) == {"layers divide by pp x vpp"}
+    assert found.enumerated == sum(found.rejected.values()) > 0
+    assert search(plans.plan(request=LayoutRequest(tp=3))).estimates is None  # no third of eight GPUs
+
+
+def test_uneven_stages_are_searched_when_asked_for() -> None:
+    request = LayoutRequest(pp=3, tp=1, recompute="none", uneven_stages=True)
+    found = search(plans.plan(gpus=6, global_batch=60, request=request))
+    assert found.estimates is not None
+    assert set(found.estimates.table["pp"]) == {3.0}
+
+
+# ------------------------------------------------------------------------------------------------- choosing among them
+
+
+@given(st.integers(1, 100_000))
+def test_divisors(number: int) -> None:
+    assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40))
+def test_pareto_front_by_definition(points: list[tuple[int, int]]) -> None:
+    seconds, peak = (np.array([p[i] for p in points], dtype=float) for i in (0, 1))
+    front = [points[row] for row in pareto(seconds, peak)]
+    beaten = {
+        a for a, b in itertools.product(points, points) if b != a and b[0] <= a[0] and b[1] <= a[1]
+    }  # another is at least as good in both, better in one
+    assert front == sorted(set(points) - beaten)  # fastest first, equals once
+
+
+def test_best_ranked_and_smallest() -> None:
+    # a model of about 10e9 parameters: some layouts fit eight GPUs, some do not
+    p = plans.plan(plans.model(layers=32, hidden=5120, heads=40, kv_heads=40, head_dim=128, ffn_hidden=13824), seq_len=4096)
+    found = search(p).estimates
+    assert found is not None
+    seconds, needed, usable = found.time.seconds, found.memory.device, float(p.cluster.gpu.usable_memory)
+    assert found.fits.tolist() == (needed <= usable).tolist()
+    assert 0 < found.fits.sum() < length(found.table)
+    order = sorted((float(s), row) for row, s in enumerate(seconds) if found.fits[row])
+    assert best(found) == order[0][1]
+    assert ranked(found, 10).tolist() == [row for _, row in order[:10]]
+    assert len(ranked(found, 10**9)) == len(order)
+    assert needed[smallest(found)] == needed.min()
+    piped = found.table["pp"] > 1
+    row = best(found, piped)
+    assert row is not None
+    assert seconds[row] == min(s for s, marked, fits in zip(seconds, piped, found.fits, strict=True) if marked and fits)
+    assert best(found, np.zeros(length(found.table), dtype=bool)) is None
+    assert needed[smallest(found, piped)] == needed[piped].min()
+
+
+# ------------------------------------------------------------------------------------------------------------ families
+
+
+@pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "pytorch-fsdp"])
+def test_families_are_disjoint(software: str) -> None:
+    table = layouts(plans.plan(plans.expert_model(), gpus=16, software=software, seq_len=32768))
+    families = family_rows(table)
+    assert tuple(families) == FAMILIES
+    assert sum(column.astype(int) for column in families.values()).max() == 1
+    alone = (table["tp"] * table["pp"] * table["cp"] * table["ep"]) == 1
+    covered = np.any(list(families.values()), axis=0)
+    assert covered[alone].all()  # whatever is only data parallel has a family
+    assert set(COLUMNS) == set(table)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "family"),
+    [
+        ({}, "DDP"),
+        ({"zero": 1}, "ZeRO-1"),
+        ({"zero": 2}, "ZeRO-2"),
+        ({"zero": 3}, "ZeRO-3 / FSDP"),
+        ({"zero": 3, "shard_group": 4}, "hybrid shard"),
+        ({"tp": 2, "zero": 1}, "TP x PP x DP, ZeRO-1"),
+        ({"pp": 2}, "TP x PP x DP, ZeRO-1"),
+        ({"tp": 2, "zero": 3}, None),
+    ],
+)
+def test_family_of_a_layout(chosen: dict[str, Any], family: str | None) -> None:
+    families = family_rows(plans.rows(8, chosen))
+    assert [name for name, rows in families.items() if rows[0]] == ([family] if family else [])
