@@ -37,8 +37,9 @@ def candidates(options: Options, fits: bool) -> list[Change]:
     if options.recompute not in (None, "full"):
         changes.append(Change("recompute full", {"recompute": "full"}))
     if options.offload is None:
-        changes.append(Change("offload the optimizer to host memory", {"offload": "optimizer", "zero": 3}))
-        changes.append(Change("offload optimizer and parameters to host memory", {"offload": "params", "zero": 3}))
+        alone = {**dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")), "zero": 3}
+        changes.append(Change("ZeRO-3, optimizer offloaded to host memory", {**alone, "offload": "optimizer"}))
+        changes.append(Change("ZeRO-3, optimizer and parameters offloaded to host memory", {**alone, "offload": "params"}))
     changes += [
         Change(f"{factor}x the GPUs ({options.gpus * factor:,})", {"gpus": options.gpus * factor, "global_batch": None})
         for factor in (2, 4, 8, 16, 64)

@@ -41,20 +41,17 @@ __all__ = [
     "write_residuals",
 ]
 
-# when no stack is named, each family of layouts runs on the software that usually runs it: (stack, ZeRO stage, alone)
-_USUAL: tuple[tuple[str, int, bool], ...] = (
-    ("pytorch-ddp", 0, True),
-    ("deepspeed", 1, True),
-    ("deepspeed", 2, True),
-    ("pytorch-fsdp", 3, True),
-    ("megatron-core", 1, False),
-    ("megatron-core", 0, False),
-    ("torchtitan", 2, False),
-    ("torchtitan", 3, False),
+# when no stack is named, each family of layouts runs on the software that usually runs it: (stack, ZeRO stage)
+_USUAL = (
+    ("pytorch-ddp", 0),
+    ("deepspeed", 1),
+    ("deepspeed", 2),
+    ("pytorch-fsdp", 3),
+    ("megatron-core", 1),
 )
-
-# combinations that are searched only when their ZeRO stage is asked for
-_ONLY_WHEN_ASKED = (("megatron-core", 0), ("torchtitan", 2), ("torchtitan", 3))
+# and these where the request asks for what only they run: a ZeRO stage beside tensor or pipeline parallelism, offloading
+_WHEN_STAGE_ASKED = (("megatron-core", 0), ("torchtitan", 2), ("torchtitan", 3))
+_WHEN_OFFLOADED = (("deepspeed", 1), ("deepspeed", 2), ("deepspeed", 3), ("pytorch-fsdp", 3))
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -103,11 +100,14 @@ def resolve(options: Options) -> Scenario:
 def _plans(options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec) -> tuple[Plan, ...]:
     """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
     fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
-    usual = [
-        (stack, zero)
-        for stack, zero, _ in _USUAL
-        if options.zero == zero or (options.zero is None and (stack, zero) not in _ONLY_WHEN_ASKED)
-    ]
+    usual: tuple[tuple[str, int], ...] = _USUAL
+    if options.offload not in (None, "none"):
+        usual = _WHEN_OFFLOADED
+    elif options.zero is not None:
+        usual = (*_USUAL, *_WHEN_STAGE_ASKED)
+    elif options.gpus == 1:
+        usual = _USUAL[:1]
+    usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
     plans = []
     for name, zero in [(options.stack, options.zero)] if options.stack else usual:
         stack = request.stack_spec(name)
@@ -238,9 +238,14 @@ def _families(answer: _Answer) -> list[Report]:
             if row is None:
                 entry["reason"] = _shortfall(estimates, smallest(estimates, among))
             old = out.get(name)
-            if old is None or (entry["fits"], -entry["step_seconds"]) > (old["fits"], -old["step_seconds"]):
+            if old is None or _better(entry) > _better(old):
                 out[name] = entry
     return list(out.values())
+
+
+def _better(entry: Report) -> tuple[bool, float]:
+    """What fits is better; then what is faster, or among what does not fit what needs less memory."""
+    return entry["fits"], -entry["step_seconds"] if entry["fits"] else -entry["device_bytes"]
 
 
 def _shortfall(estimates: Estimates, row: int) -> str:

@@ -152,9 +152,11 @@ def cluster_spec(
 def _nic_speed(asked: str | float | None, link: LinkSpec, node: TypicalNode | ClusterTemplate, other_link: bool) -> Sourced:
     if asked is not None:
         try:
-            value = parse(asked, "Gbit/s" if not isinstance(asked, str) else "B/s")
+            value = parse(asked, "B/s")
         except UnitError as error:
             raise PlanError("--nic-bandwidth", asked, f"{error}; write for example '200 Gbit/s'") from None
+        if not isinstance(asked, str) or not any(letter.isalpha() for letter in asked.lower().replace("e", "")):
+            raise PlanError("--nic-bandwidth", asked, "needs its unit: write for example '200 Gbit/s' or '25 GB/s'")
         if value <= 0:
             raise PlanError("--nic-bandwidth", asked, "must be positive")
         return Sourced(value, "B/s", "assumed", "stated in the request")

@@ -79,7 +79,7 @@ def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
     work = _Layer(plan, m, u)
     with section("one layer, one micro-batch"):
         forward, backward, core, kept = work.compute()
-        found = work.collectives(core)
+        found = work.collectives(core, total(forward), total(backward))
     with section("language-model head"):
         head = work.head()
     launch = m.operator_launch
@@ -307,8 +307,8 @@ class _Layer:
 
     # ------------------------------------------------------------------------------------------- communication
 
-    def collectives(self, core_forward: Array) -> list[Collective]:
-        """Tensor, context and expert parallel communication of one layer."""
+    def collectives(self, core_forward: Array, forward_s: Array, backward_s: Array) -> list[Collective]:
+        """Tensor, context and expert parallel communication of one layer, given the compute it can hide behind."""
         m, model, T, t = self.m, self.plan.model, self.tokens, self.tp
         found: list[Collective] = []
         zero = np.zeros_like(T)
@@ -347,14 +347,16 @@ class _Layer:
             ring = place(self.ep, t, self.domain)
             remote = collectives.remote_copies_frac(ring.nodes, float(moe.experts_per_token), float(moe.group_limit or 1e9))
             each = communicate.all_to_all_s(m, routed, ring, remote)
-            exposed = self.moe_share * np.where(self.ep > 1, 2 * _EXPERT_EXPOSED, 0.0)
-            hidden = self.moe_share * np.where(self.ep > 1, 4 * (1 - _EXPERT_EXPOSED), 0.0)
-            found.append(Collective("all_to_all", "expert", "routed tokens", "expert_parallel", routed, each, exposed, exposed,
-                                    hidden, ring))  # fmt: skip
+            calls = np.where(self.ep > 1, 2 * self.moe_share, 0.0)  # dispatch and combine, each way
+            some = calls * each + 1e-30
+            forward = calls * np.maximum(_EXPERT_EXPOSED, 1 - forward_s / some)  # no more hides than there is compute
+            backward = calls * np.maximum(_EXPERT_EXPOSED, 1 - backward_s / some)
+            found.append(Collective("all_to_all", "expert", "routed tokens", "expert_parallel", routed, each, forward, backward,
+                                    2 * calls - forward - backward, ring))  # fmt: skip
         return found
 
 
-_EXPERT_EXPOSED = 0.15  # share of dispatch and combine that nothing hides; MoE runs 20.4 -> 11.6 % (docs/accuracy)
+_EXPERT_EXPOSED = 0.15  # least share of dispatch and combine that nothing hides; MoE runs 20.4 -> 11.6 % (docs/accuracy)
 
 
 def padded_vocab(plan: Plan, tp: Array) -> Array:

@@ -153,7 +153,7 @@ def machine(plan: Plan) -> Machine:
 
 
 # bytes that one optimizer step moves per parameter on the GPU (own count, mixed precision; see docs/models.md)
-_OPTIMIZER_TRAFFIC = {"adam": 46.0, "adam8bit": 34.0, "adafactor": 32.0, "sgd": 26.0, "sgd-momentum": 34.0}
+_OPTIMIZER_TRAFFIC = {"adam": 46.0, "adam8bit": 34.0, "adafactor": 32.0, "sgd": 30.0, "sgd-momentum": 38.0}
 
 
 def _attention_version(attention: str, architecture: str) -> float:

@@ -215,7 +215,7 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
     add("overhead", (slower - 1) * total(components) + m.step_overhead)
 
     found = [_traffic(x, passes, one.repeated) for x in unit.collectives]
-    found += sync.traffic(c, passes, who, sharded, extra, end)
+    found += sync.traffic(plan, c, passes, who, sharded, extra, end)
     found.append(sends)
     hidden: Ledger = {}
     for kind in found:

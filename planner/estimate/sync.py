@@ -83,12 +83,11 @@ def sharded_layer(plan: Plan, m: Machine, c: Table, parameters: RankParameters, 
     if np.any(who.mirrors.ranks > 1):
         scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
     zero3 = c["zero"] >= 3
-    zero2 = (c["zero"] == 2) & (c["pp"] == 1)
     return ShardedLayer(
         gather,
         scatter,
         np.where(zero3, gather, 0.0),
-        np.where(zero3, gather + scatter, np.where(zero2, scatter, 0.0)),
+        np.where(zero3, gather + scatter, np.where(sharded_per_layer(c), scatter, 0.0)),
         weights,
         gradients,
     )
@@ -100,7 +99,9 @@ class EndOfStep:
 
     exposed: Array
     total: Array  # hidden and exposed together
-    tensor_bytes: Array  # of the gradients reduced
+    reduced: Array  # time of the gradients' all-reduce, or of the reduce-scatter of ZeRO-1
+    gathered: Array  # time of ZeRO-1's parameter all-gather
+    elements: Array  # parameters of the stage
 
 
 def end_of_step(
@@ -113,18 +114,22 @@ def end_of_step(
     """
     stack, training = plan.stack, plan.training
     wire, narrow = wire_bytes(plan), compute_bytes(plan)
-    zero = c["zero"]
+    zero1 = c["zero"] >= 1
 
     def reduce(elements: Array, group: Group) -> Array:
         whole = communicate.all_reduce_s(m, wire * elements, group)
-        halves = communicate.reduce_scatter_s(m, wire * elements, group)
-        gathered = communicate.all_gather_s(m, narrow * elements, group)
-        first = whole if stack.overlap.sharded_all_reduce else halves
-        return np.where(zero >= 1, first + gathered, whole)
+        if stack.overlap.sharded_all_reduce:
+            return whole
+        return np.where(zero1, communicate.reduce_scatter_s(m, wire * elements, group), whole)
 
-    sync = reduce(shared, who.group) + reduce(experts, who.experts)
+    def gather(elements: Array, group: Group) -> Array:
+        return np.where(zero1, communicate.all_gather_s(m, narrow * elements, group), 0.0)
+
+    reduced = reduce(shared, who.group) + reduce(experts, who.experts)
+    gathered = gather(shared, who.group) + gather(experts, who.experts)
+    sync = reduced + gathered
     bucket = communicate.all_reduce_s(m, np.minimum(_BUCKET_BYTES, wire * shared), who.group)
-    may_overlap = np.where(zero >= 1, stack.overlap.sharded_sync, stack.overlap.gradient_sync) > 0
+    may_overlap = np.where(zero1, stack.overlap.sharded_sync, stack.overlap.gradient_sync) > 0
     if training.overlap is False:
         may_overlap = may_overlap & False
     hidden = overlap.bucketed_exposed_s(sync, backward_window_s, bucket, m.slowdown)
@@ -133,32 +138,51 @@ def end_of_step(
     # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has half of the root group
     ends = sharded.gather + sharded.scatter
     root_s = communicate.all_gather_s(m, 2 * narrow * root, who.shards)
-    per_layer = (zero >= 3) | ((zero == 2) & (c["pp"] == 1))
+    per_layer = sharded_per_layer(c)
     exposed = np.where(per_layer, ends + 0.5 * root_s, exposed)
     total = np.where(per_layer, ends + root_s, sync)
-    return EndOfStep(np.where(who.several, exposed, 0.0), np.where(who.several, total, 0.0), wire * (shared + experts))
+    once = who.several & ~per_layer
+    return EndOfStep(
+        np.where(who.several, exposed, 0.0), np.where(who.several, total, 0.0), np.where(once, reduced, 0.0),
+        np.where(once, gathered, 0.0), shared + experts,
+    )  # fmt: skip
+
+
+def sharded_per_layer(c: Table) -> Array:
+    """Whether gradients (ZeRO-2 without a pipeline) or parameters too (ZeRO-3) are exchanged layer by layer."""
+    return (c["zero"] >= 3) | ((c["zero"] == 2) & (c["pp"] == 1))
 
 
 def traffic(
-    c: Table, layer_passes: Array, who: Replicas, sharded: ShardedLayer, extra_s: Array, end: EndOfStep
-) -> list[Traffic]:  # fmt: skip
+    plan: Plan, c: Table, layer_passes: Array, who: Replicas, sharded: ShardedLayer, extra_s: Array, end: EndOfStep
+) -> list[Traffic]:
     """The data-parallel rows of the communication table. layer_passes: layers x micro-batches of the slowest stage."""
     zero3 = c["zero"] >= 3
-    per_layer = zero3 | ((c["zero"] == 2) & (c["pp"] == 1))
+    per_layer = sharded_per_layer(c)
     across_shards, across_all = (who.shards.nodes > 1) * 1.0, (who.group.nodes > 1) * 1.0
     gathers = np.where(zero3 & who.several, 2 * layer_passes, 0.0)
     scatters = np.where(per_layer & who.several, layer_passes, 0.0)
     whole = gathers * sharded.gather + scatters * sharded.scatter
     gather_share = np.where(whole > 0, gathers * sharded.gather / np.maximum(whole, 1e-30), 0.0)
     exposed = layer_passes * extra_s
-    reductions = np.where(who.several & ~per_layer, 1.0, 0.0)
+
+    # once per step: the exposed part is shared between reduction and gather as their times are
+    shown = np.clip(end.exposed / np.maximum(end.reduced + end.gathered, 1e-30), 0.0, 1.0)
+    wire, narrow = wire_bytes(plan) * end.elements, compute_bytes(plan) * end.elements
+    halves = (c["zero"] >= 1) & (not plan.stack.overlap.sharded_all_reduce)
+
+    def once(operation: str, what: str, tensor_bytes: Array, seconds: Array, where: Array) -> Traffic:
+        seconds = np.where(where, seconds, 0.0)
+        return Traffic(operation, "data", what, "data_parallel", tensor_bytes, (seconds > 0) * 1.0, seconds, seconds * shown,
+                       across_all)  # fmt: skip
+
     return [
         Traffic("all_gather", "data", "parameters of a layer", "data_parallel", sharded.weight_bytes, gathers,
                 gathers * sharded.gather, np.minimum(exposed * gather_share, gathers * sharded.gather), across_shards),
         Traffic("reduce_scatter", "data", "gradients of a layer", "data_parallel", sharded.gradient_bytes, scatters,
                 scatters * sharded.scatter, np.minimum(exposed * (1 - gather_share), scatters * sharded.scatter),
                 across_shards),
-        Traffic("all_reduce", "data", "gradients of the stage (zero 1: reduce-scatter, then all-gather of parameters)",
-                "data_parallel", end.tensor_bytes, reductions, reductions * end.total,
-                np.minimum(reductions * end.exposed, reductions * end.total), across_all),
+        once("all_reduce", "gradients of the stage", wire, end.reduced, ~halves),
+        once("reduce_scatter", "gradients of the stage", wire, end.reduced, halves),
+        once("all_gather", "parameters of the stage", narrow, end.gathered, end.gathered > 0),
     ]  # fmt: skip
