@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,7 @@ from planner.specs.plan import Plan
 RESIDUALS = Path(__file__).parent / "data" / "residuals.csv"
 
 _ENOUGH = 6  # runs; fewer say little about a spread
+_PER_DOUBLING = 0.125  # the band widens by this share of itself for every doubling beyond the largest validated cluster
 _UNKNOWN = 0.30  # half width of the band where nothing alike was ever validated
 
 
@@ -25,12 +28,23 @@ class Band:
     runs: int
 
 
+@dataclass(frozen=True)
+class _Run:
+    gpu: str
+    stack: str
+    gpus: int
+    ratio: float  # measured over predicted step time
+
+
 @cache
-def _residuals() -> tuple[tuple[str, str, float], ...]:
+def _residuals() -> tuple[_Run, ...]:
     if not RESIDUALS.exists():
         return ()
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
-        return tuple((row["gpu"], row["stack"], float(row["measured_over_predicted"])) for row in csv.DictReader(file))
+        return tuple(
+            _Run(row["gpu"], row["stack"], int(row["gpus"]), float(row["measured_over_predicted"]))
+            for row in csv.DictReader(file)
+        )
 
 
 def _quantile(values: list[float], q: float) -> float:
@@ -42,18 +56,25 @@ def _quantile(values: list[float], q: float) -> float:
 
 
 def band(plan: Plan) -> Band:
-    """Band of this plan's step time: runs on the same GPU with the same stack, else the same GPU, else the same stack."""
-    gpu, stack = plan.cluster.gpu.id, plan.stack.id
-    choices = (
-        (f"on {gpu} with {stack}", lambda g, s: g == gpu and s == stack, 1.0),
-        (f"on {gpu}, other software", lambda g, s: g == gpu, 1.25),
-        (f"with {stack}, other GPUs", lambda g, s: s == stack, 1.5),
+    """Band of this plan's step time: runs on the same GPU with the same stack, else the same GPU, else the same stack.
+
+    It widens with each step away from those runs, and with each doubling beyond the largest cluster among them.
+    """
+    gpu, stack, gpus = plan.cluster.gpu.id, plan.stack.id, plan.cluster.gpus
+    choices: tuple[tuple[str, Callable[[_Run], bool], float], ...] = (
+        (f"on {gpu} with {stack}", lambda r: r.gpu == gpu and r.stack == stack, 1.0),
+        (f"on {gpu}, other software", lambda r: r.gpu == gpu, 1.25),
+        (f"with {stack}, other GPUs", lambda r: r.stack == stack, 1.5),
     )
     for text, alike, widen in choices:
-        ratios = [ratio for g, s, ratio in _residuals() if alike(g, s)]
-        if len(ratios) >= _ENOUGH:
+        runs = [run for run in _residuals() if alike(run)]
+        if len(runs) >= _ENOUGH:
+            ratios = [run.ratio for run in runs]
+            largest = max(run.gpus for run in runs)
+            beyond = math.log2(gpus / largest) if gpus > largest else 0.0
             error = _quantile([abs(1 / r - 1) for r in ratios], 0.5)
-            low, high = _quantile(ratios, 0.1), _quantile(ratios, 0.9)
-            low, high = min(1.0, low) ** widen, max(1.0, high) ** widen
-            return Band(low, high, f"{len(ratios)} validated runs {text}, median error {error:.1%}", len(ratios))
+            power = widen * (1 + _PER_DOUBLING * beyond)
+            low, high = min(1.0, _quantile(ratios, 0.1)) ** power, max(1.0, _quantile(ratios, 0.9)) ** power
+            scale = f", none on more than {largest} GPUs" if beyond else ""
+            return Band(low, high, f"{len(runs)} validated runs {text}, median error {error:.1%}{scale}", len(runs))
     return Band(1 - _UNKNOWN, 1 + _UNKNOWN, f"no validated run on {gpu} or with {stack}: +-{_UNKNOWN:.0%}", 0)

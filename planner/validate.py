@@ -290,7 +290,8 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
             skipped.append({"run_id": row.get("run_id", ""), "suite": row.get("suite", ""), "reason": _reason(error)})
             continue
         done.append({
-            "run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "stack": row["stack"], "tier": row.get("tier", ""),
+            "run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "gpus": one.plan.cluster.gpus,
+            "stack": row["stack"], "tier": row.get("tier", ""),
             "predicted_step_s": float(one.time.seconds[0]),
             "measured_step_s": measured_s,
             "predicted_peak_gib": _peak_bytes(one, row.get("memory_kind", "")) / 2**30,
@@ -413,9 +414,9 @@ def residual_lines(document: dict[str, Any]) -> str:
     """CSV of measured over predicted step time per run, the basis of `planner.uncertainty`."""
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["run_id", "gpu", "stack", "measured_over_predicted"])
+    lines.writerow(["run_id", "gpu", "stack", "gpus", "measured_over_predicted"])
     for entry in document["rows"]:
         if entry["measured_step_s"] and entry["outcome"] != "oom":
             ratio = entry["measured_step_s"] / entry["predicted_step_s"]
-            lines.writerow([entry["run_id"], entry["gpu"], entry["stack"], f"{ratio:.4f}"])
+            lines.writerow([entry["run_id"], entry["gpu"], entry["stack"], entry["gpus"], f"{ratio:.4f}"])
     return out.getvalue()
