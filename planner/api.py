@@ -297,28 +297,25 @@ def _advice(scenario: Scenario, out: Report) -> list[Report]:
     return sorted(advice, key=lambda a: (a["gpus"], a["step_seconds"]))[:6]  # the same cluster first, then the smallest
 
 
-_Fastest = tuple[float, Estimates, int]  # step time, and the row it is
-
-
-def _fastest(scenario: Scenario, requests: Sequence[Options]) -> list[_Fastest | None]:
-    """Fastest layout that fits, for each request. Requests that differ from the scenario in layout only share one evaluation."""
-    out: list[_Fastest | None] = [None] * len(requests)
+def _fastest(scenario: Scenario, requests: Sequence[Options]) -> list[tuple[float, Estimates, int] | None]:
+    """Step time and row of the fastest layout that fits each request. What differs in layout only is evaluated together."""
+    out: list[tuple[float, Estimates, int] | None] = [None] * len(requests)
     together: dict[str, list[tuple[int, Plan, Table]]] = {}
     for i, options in enumerate(requests):
         differs = {n for n in Options.model_fields if getattr(options, n) != getattr(scenario.options, n)}
-        if not differs <= set(LAYOUT_OPTIONS):
-            try:
+        try:
+            if not differs <= set(LAYOUT_OPTIONS):
                 answer = _answer(resolve(options))
-            except PlanError:
+                if answer is not None and answer.fits:
+                    out[i] = (float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row)
                 continue
-            if answer is not None and answer.fits:
-                out[i] = (float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row)
+            for plan in _plans(options, *scenario.parts):
+                table = layouts(plan)
+                table = pick(table, np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values()))))
+                if length(table):
+                    together.setdefault(plan.stack.id, []).append((i, plan, table))
+        except PlanError:  # not possible, or too much to search
             continue
-        for plan in _plans(options, *scenario.parts):
-            table = layouts(plan)
-            table = pick(table, np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values()))))
-            if length(table):
-                together.setdefault(plan.stack.id, []).append((i, plan, table))
     for parts in together.values():
         owner = np.repeat([i for i, _, _ in parts], [length(table) for _, _, table in parts])
         joined = {name: np.concatenate([table[name] for _, _, table in parts]) for name in parts[0][2]}

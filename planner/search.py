@@ -12,10 +12,12 @@ from planner.estimate import Estimates, evaluate
 from planner.estimate.table import COLUMNS, Table, from_rows, length, pick
 from planner.formulas.rules import check
 from planner.ledger import Array
+from planner.specs.base import PlanError
 from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
 CHUNK = 16384
+MOST_LAYOUTS = 1_000_000  # of one stack; the cluster and model of such a request have unusually many divisors
 _MAX_TP = 16  # searched; larger degrees only when asked for, collectives would leave any node
 _MAX_MICRO_BATCH = 64
 # context parallelism is searched only where each rank keeps this many tokens: no validated run cuts shorter sequences
@@ -31,7 +33,10 @@ def divisors(number: int) -> list[int]:
 
 def layouts(plan: Plan) -> Table:
     """Table of all layouts that satisfy what the request fixed; rules are applied by the caller."""
-    rows = list(_rows(plan))
+    rows = list(itertools.islice(_rows(plan), MOST_LAYOUTS + 1))
+    if len(rows) > MOST_LAYOUTS:
+        asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
+        raise PlanError("layout", asked, f"more than {MOST_LAYOUTS:,} layouts are possible; fix some, such as --tp, --pp or --ep")
     return from_rows(np.array(rows, dtype=float).reshape(len(rows), len(COLUMNS)))
 
 

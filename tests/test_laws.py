@@ -16,6 +16,7 @@ from planner.estimate.layer import padded_vocab
 from planner.estimate.machine import Machine
 from planner.estimate.memory import state_ledger
 from planner.estimate.table import Table, length, pick, to_layout, to_table
+from planner.formulas.params import parameter_count
 from planner.ledger import Call, recording
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
@@ -299,6 +300,37 @@ def test_shards_never_raise_the_bytes_of_a_state(software: str, gpus: int, shape
     )
     for name in ("parameters", "gradients", "optimizer"):
         assert (np.diff(hybrid.memory.components[name]) <= 0).all(), name
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+@pytest.mark.parametrize("degrees", [{}, {"ep": 2}, {"ep": 8}, {"ep": 4, "cp": 2}])
+def test_all_ranks_together_hold_one_copy(degrees: dict[str, int], zero: int) -> None:
+    # experts have fewer replicas than the rest of the model, and each is sharded over its own
+    memory = one(plan("deepspeed", "experts"), zero=zero, **degrees).memory
+    elements = parameter_count(SHAPES["experts"])
+    for name, level, size in (("optimizer", 1, 12), ("gradients", 2, 2), ("parameters", 3, 2)):
+        if zero >= level:
+            assert GPUS * memory.components[name][0] == pytest.approx(size * elements), name
+
+
+@pytest.mark.parametrize("software", ["deepspeed", "torchtitan", "llmq"])
+def test_what_is_offloaded_is_in_host_memory(software: str) -> None:
+    of = plan(software, "gpt")
+    rows = plans.rows(GPUS, *({"zero": 3, "offload": where} for where in ("none", "optimizer", "params")))
+    none, optimizer, params = (evaluate(of, pick(rows, np.array([row]))).memory for row in range(3))
+    assert none.host[0] == 0
+    assert optimizer.host[0] >= none.components["optimizer"][0]
+    assert optimizer.components["optimizer"][0] == params.components["optimizer"][0] == params.components["parameters"][0] == 0
+    assert params.host[0] - optimizer.host[0] == pytest.approx(none.components["parameters"][0])
+    assert params.peak[0] < optimizer.peak[0] < none.peak[0]
+
+
+def test_host_memory_is_that_of_the_fullest_stage() -> None:
+    of = plan("nemo", "gpt")
+    rows = plans.rows(GPUS, {"pp": 2, "zero": 1, "offload": "optimizer"})
+    every, first, last = (evaluate(of, rows, stages=np.array(s)[:, None]).memory.host[0] for s in ([0.0, 1.0], [0.0], [1.0]))
+    assert first > last  # embedding and positions outweigh the head
+    assert every == first
 
 
 @pytest.mark.parametrize(("software", "shape"), PLANS)

@@ -65,13 +65,15 @@ def layer_activations(plan: Plan, c: Table) -> Ledger:
     eager_norm = not _fused_norm(plan)
     norm = 2.0 if not eager_norm else max(stack.activations.norm, 6.0)
     out: Ledger = {"norm": memory.norm_kept_bytes(local, h, float(model.norms_per_layer), norm * wide)}
-    inputs = tokens if stack.activations.gathered_inputs else local
+    gathered = stack.activations.gathered_inputs
+    whole = gathered == "always" or ((gathered == "without pipeline") & (c["pp"] == 1))
+    inputs = np.where(whole, tokens, local)
     out["attention/input"] = memory.product_input_bytes(inputs, h, e)
     if model.latent is None:
         width = float(model.heads * model.head_dim)
-        out["attention/qkv"] = memory.projected_bytes(tokens, width, e, tp) + memory.projected_bytes(
-            tokens, 2.0 * np.maximum(model.kv_heads, tp) * model.head_dim, e, tp
-        )
+        copies = e + stack.activations.qkv_copies * wide
+        pairs = 2.0 * np.maximum(model.kv_heads, tp) * model.head_dim
+        out["attention/qkv"] = memory.projected_bytes(tokens, width + pairs, copies, tp)
     else:
         mla = model.latent
         width = float(model.heads * mla.value_head_dim)

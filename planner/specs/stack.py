@@ -52,7 +52,8 @@ class Activations(Spec):
     norm: float = Field(ge=0, le=16)  # per hidden element of each norm: 2 fused (its input), 6 eager
     mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
     mlp_plain: float = Field(ge=0, le=32)  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
-    gathered_inputs: bool = False  # sequence parallelism: weight products keep their gathered input, not its shard
+    qkv_copies: float = Field(default=0.0, ge=0, le=8)  # more per query, key and value element: rotated or reordered copies
+    gathered_inputs: Literal["never", "without pipeline", "always"] = "never"  # sequence parallelism: products keep whole inputs
     logits: float = Field(ge=0, le=32)  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
 
 
