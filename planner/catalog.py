@@ -7,6 +7,7 @@ is parsed: a cold start parses only the files it needs.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ _PACKAGE = Path(__file__).parent
 MAX_FILE_BYTES = 2_000_000
 MAX_TOML_BYTES = 500_000
 MAX_NESTING = 32
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""")
 
 S = TypeVar("S", bound=Spec)
 
@@ -53,13 +55,14 @@ def find(kind: str, name: str) -> Path:
         text = path.read_text(encoding="utf-8")
         if needle in text.lower() and wanted in (str(x).lower() for x in tomllib.loads(text).get("aliases", ())):
             return path
-    raise PlanError(_FLAG[kind], name, f"unknown; {_near(kind, wanted)}")
+    raise PlanError(_FLAG[kind], name, f"unknown; {near(kind, wanted)}")
 
 
 _FLAG = {"models": "--model", "stacks": "--stack", "gpus": "--gpu", "networks": "link", "clusters": "--cluster"}
 
 
-def _near(kind: str, wanted: str) -> str:
+def near(kind: str, wanted: str) -> str:
+    """What to say of an unknown name: the known ones most like it, and where all are listed."""
     known = list(ids(kind))
     for path in folder(kind).glob("*.toml"):
         known += [str(x) for x in tomllib.loads(path.read_text(encoding="utf-8")).get("aliases", ())]
@@ -107,6 +110,8 @@ def read_toml(path: Path, field: str) -> dict[str, Any]:
 
 def parse_toml(text: str, path: Path, field: str) -> dict[str, Any]:
     """Parse the text of a TOML file."""
+    if _LONG_KEY.search(text):  # the parser's memory grows with the square of a key's parts
+        raise PlanError(field, str(path), f"is nested deeper than {MAX_NESTING} levels")
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError) as error:

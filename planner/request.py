@@ -56,11 +56,16 @@ def read_calibration(name: str) -> Calibration:
     for key in data:
         if key not in known:
             raise PlanError("--calibration", str(path), f"unknown key {key!r}; known keys: {', '.join(sorted(known))}")
-    if data.get("schema_version") != 1:
+    if type(data.get("schema_version")) is not int or data["schema_version"] != 1:
         raise PlanError("--calibration", str(path), f"schema_version is {data.get('schema_version')!r}; this version reads 1")
     gpu, overlay, links = data.get("gpu"), data.get("overlay", {}), data.get("links", {})
     if not isinstance(gpu, str) or not isinstance(overlay, dict) or not isinstance(links, dict):
         raise PlanError("--calibration", str(path), 'needs gpu = "<id>" and tables [overlay] and [links.<id>]')
+    for link, fields in links.items():
+        if link not in catalog.ids("networks"):
+            raise PlanError("--calibration", str(path), f"[links.{link}]: {catalog.near('networks', link)}")
+        if not isinstance(fields, dict):
+            raise PlanError("--calibration", str(path), f"links.{link} must be a table of fields")
     return Calibration(str(path), gpu, overlay, links)
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 
 from planner.estimate.machine import Machine, machine
 from planner.estimate.table import Table, to_table
@@ -17,6 +18,9 @@ from planner.specs.model import Experts, ModelSpec
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
+
+settings.register_profile("plans", deadline=None)  # the first estimate of a session imports and reads profiles
+settings.load_profile("plans")
 
 
 def model(**changes: Any) -> ModelSpec:

@@ -90,6 +90,13 @@ def test_activations_of_a_llama_layer(shape: str, software: str, training: dict[
     assert rest + core == pytest.approx(saved, abs=0.003)
 
 
+def test_fewer_key_heads_than_ranks_are_copied() -> None:
+    # eight ranks, eight heads of 64 and two key heads: each rank keeps one query, one key and one value head
+    plan = plans.plan(plans.model(kv_heads=2))
+    kept = layer_activations(plan, plans.rows(8, {"tp": 8}, {"tp": 2}))
+    assert kept["attention/qkv"].tolist() == [1024 * 3 * 64 * 2, 1024 * (4 + 2) * 64 * 2]
+
+
 def test_experts_keep_what_their_tokens_need() -> None:
     # two of the experts per token: input 2 h, twice 2 * 2 h routed copies, twice 6 bytes of 704 elements
     plan = plans.plan(plans.expert_model())

@@ -58,7 +58,6 @@ def test_llama_3_goodput_with_a_writer_that_hardly_stops_training() -> None:
     assert 0.9 < float(goodput(LLAMA_3, run_level.MTBF_GPU_S, 6.3, run_level.RESTART_S)) < 0.95
 
 
-@pytest.mark.xfail(strict=True, reason="the assumed 60 s per checkpoint give 84 %; at most 11 s agree with the published 90 %")
 def test_llama_3_goodput_with_the_assumed_constants() -> None:
     constants = run_level.MTBF_GPU_S, run_level.CHECKPOINT_S, run_level.RESTART_S
     assert float(goodput(LLAMA_3, *constants)) > 0.9

@@ -52,6 +52,7 @@ class Collective:
     forward: Array  # exposed calls (or shares of one) in forward
     backward: Array
     hidden_backward: Array  # calls in backward that overlap with compute
+    issued: Array  # calls the CPU issues in one direction, hidden or not
     placed: Group
 
 
@@ -79,19 +80,18 @@ def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
     work = _Layer(plan, m, u)
     with section("one layer, one micro-batch"):
         forward, backward, core, kept = work.compute()
-        found = work.collectives(core, total(forward), total(backward))
+        found = work.collectives((core, backward["attention/core"]), total(forward), total(backward))
     with section("language-model head"):
         head = work.head()
     launch = m.operator_launch
-    calls = sum((np.where(c.placed.ranks > 1, c.forward, 0.0) for c in found), start=np.zeros(1))
-    calls_back = sum((np.where(c.placed.ranks > 1, c.backward, 0.0) for c in found), start=np.zeros(1))
+    calls = sum((np.where(c.placed.ranks > 1, c.issued, 0.0) for c in found), start=np.zeros(1))
     per_collective = plan.stack.launch.operators_per_collective
     each = _EXPERT_OPERATORS_FP8 if work.fp8 else _EXPERT_OPERATORS
     extra = work.moe_share * (_MOE_OPERATORS + each * work.local_experts())
     busy_forward = total(forward) + sum(c.forward * c.seconds for c in found)
     busy_backward = total(backward) + sum(c.backward * c.seconds for c in found)
     operators = plan.stack.launch.operators_forward + extra + per_collective * calls
-    operators_back = plan.stack.launch.operators_backward + 1.3 * extra + per_collective * calls_back
+    operators_back = plan.stack.launch.operators_backward + 1.3 * extra + per_collective * calls
     return LayerCost(
         forward=forward,
         backward=backward,
@@ -214,12 +214,21 @@ class _Layer:
             elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap,
         )  # fmt: skip
 
+    def attention_shape(self) -> Array:
+        """Share of the attention rate that sequence, window and head width leave: the mean over layers, weighted by time."""
+        model, s = self.plan.model, float(self.plan.training.seq_len)
+        width = float(flops.head_widths(model)[1])
+        share, window = flops.windowed_share(model), min(float(model.attention_window or s), s)
+        short = share * flops.causal_pairs(s, window)
+        long = (1 - share) * flops.causal_pairs(s, s)
+        slow = short / kernels.attention_shape_frac(window, width) + long / kernels.attention_shape_frac(s, width)
+        return (short + long) / slow
+
     def core(self) -> tuple[Array, Array]:
         """Scores, softmax and weighted values: forward and backward."""
         m, plan = self.m, self.plan
         if self.flash:
-            window = float(min(plan.model.attention_window or plan.training.seq_len, plan.training.seq_len))
-            shape = kernels.attention_shape_frac(window, float(flops.head_widths(plan.model)[1]))
+            shape = self.attention_shape()
             rate = m.wide_rate * m.sustained_clock
             share = m.attention_version * shape
             forward = kernels.flash_attention_s(
@@ -307,8 +316,11 @@ class _Layer:
 
     # ------------------------------------------------------------------------------------------- communication
 
-    def collectives(self, core_forward: Array, forward_s: Array, backward_s: Array) -> list[Collective]:
-        """Tensor, context and expert parallel communication of one layer, given the compute it can hide behind."""
+    def collectives(self, core: tuple[Array, Array], forward_s: Array, backward_s: Array) -> list[Collective]:
+        """Tensor, context and expert parallel communication of one layer, given the compute it can hide behind.
+
+        core: attention forward and backward; forward_s, backward_s: all compute of the layer.
+        """
         m, model, T, t = self.m, self.plan.model, self.tokens, self.tp
         found: list[Collective] = []
         zero = np.zeros_like(T)
@@ -316,18 +328,19 @@ class _Layer:
         group = place(t, 1.0, self.domain)
         sequence = self.u["sequence_parallel"] > 0
         async_share = 0.35 if self.plan.training.async_tensor_parallel else 0.0  # hidden by torchtitan's async TP
-        calls = np.where(t > 1, 1.0 - async_share, 0.0)
-        whole = communicate.all_reduce_s(m, activation, group)
-        gather = communicate.all_gather_s(m, activation, group)
-        scatter = communicate.reduce_scatter_s(m, activation, group)
-        plain, halves = np.where(sequence, 0.0, 2 * calls), np.where(sequence, 2 * calls, 0.0)
-        found.append(Collective("all_reduce", "tensor", "activations", "tensor_parallel", activation, whole, plain, plain, zero,
-                                group))  # fmt: skip
+        several = np.where(t > 1, 1.0, 0.0)
+        calls = several * (1.0 - async_share)
+        plain, halves = np.where(sequence, 0.0, 2.0), np.where(sequence, 2.0, 0.0)  # calls each way
         again = np.where(sequence & (t > 1), 2.0, 0.0)  # inputs gathered again for weight gradients, beside compute
-        found.append(Collective("all_gather", "tensor", "activations", "tensor_parallel", activation, gather, halves, halves,
-                                again, group))  # fmt: skip
-        found.append(Collective("reduce_scatter", "tensor", "activations", "tensor_parallel", activation, scatter, halves,
-                                halves, zero, group))  # fmt: skip
+
+        def tensor(operation: str, seconds: Array, count: Array, hidden: Array) -> Collective:
+            exposed, issued = count * calls, count * several
+            return Collective(operation, "tensor", "activations", "tensor_parallel", activation, seconds, exposed, exposed,
+                              hidden, issued, group)  # fmt: skip
+
+        found.append(tensor("all_reduce", communicate.all_reduce_s(m, activation, group), plain, zero))
+        found.append(tensor("all_gather", communicate.all_gather_s(m, activation, group), halves, again))
+        found.append(tensor("reduce_scatter", communicate.reduce_scatter_s(m, activation, group), halves, zero))
 
         if np.any(self.cp > 1):
             mla = model.latent
@@ -335,11 +348,16 @@ class _Layer:
             keys = self.width * T * per_token * self.cp
             ring = place(self.cp, t, self.domain)
             each = communicate.all_gather_s(m, keys, ring)
-            exposed = np.maximum(each - 0.7 * core_forward, 0.0) + m.slowdown * np.minimum(each, core_forward)
-            share = np.where(self.cp > 1, exposed / np.maximum(each, 1e-30), 0.0)
-            hidden = np.where(self.cp > 1, 3 - 3 * share, 0.0)
+            once = np.where(self.cp > 1, 1.0, 0.0)
+
+            def exposed(beside_s: Array) -> Array:  # share of one pass that attention on the part at hand does not hide
+                rest = np.maximum(each - _RING_HIDDEN * beside_s, 0.0) + m.slowdown * np.minimum(each, beside_s)
+                return once * rest / np.maximum(each, 1e-30)
+
+            share, share_back = exposed(core[0]), 2 * exposed(core[1] / 2)  # gradients travel with keys and values
+            hidden = np.maximum(3 * once - share - share_back, 0.0)
             found.append(Collective("all_gather", "context", "keys and values", "context_parallel", keys, each, share,
-                                    2 * share, hidden, ring))  # fmt: skip
+                                    share_back, hidden, once, ring))  # fmt: skip
 
         if model.moe is not None and self.moe_share > 0 and np.any(self.ep > 1):
             moe = model.moe
@@ -352,10 +370,11 @@ class _Layer:
             forward = calls * np.maximum(_EXPERT_EXPOSED, 1 - forward_s / some)  # no more hides than there is compute
             backward = calls * np.maximum(_EXPERT_EXPOSED, 1 - backward_s / some)
             found.append(Collective("all_to_all", "expert", "routed tokens", "expert_parallel", routed, each, forward, backward,
-                                    2 * calls - forward - backward, ring))  # fmt: skip
+                                    2 * calls - forward - backward, calls, ring))  # fmt: skip
         return found
 
 
+_RING_HIDDEN = 0.7  # share of attention that can hide the next keys and values; assumed
 _EXPERT_EXPOSED = 0.15  # least share of dispatch and combine that nothing hides; MoE runs 20.4 -> 11.6 % (docs/accuracy)
 
 

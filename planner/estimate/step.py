@@ -71,7 +71,8 @@ def _spread_all(unit: LayerCost, back: Array | None, rows: int) -> LayerCost:
     def call(x: Collective) -> Collective:
         return replace(
             x, tensor_bytes=one(x.tensor_bytes), seconds=one(x.seconds), forward=one(x.forward), backward=one(x.backward),
-            hidden_backward=one(x.hidden_backward), placed=Group(one(x.placed.ranks), one(x.placed.ranks_per_node)),
+            hidden_backward=one(x.hidden_backward), issued=one(x.issued),
+            placed=Group(one(x.placed.ranks), one(x.placed.ranks_per_node)),
         )  # fmt: skip
 
     return LayerCost(

@@ -1,0 +1,86 @@
+"""The built wheel, installed in a clean environment, finds its data and answers as the checkout does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from command import ROOT, dpplan
+
+from planner import api
+
+REQUEST = ["estimate", "--model", "llama-70b", "--gpus", "8", "--gpu", "a100", "--json"]
+
+
+def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command elsewhere, without a way back to the checkout."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, cwd=folder, env=env, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    if find_spec("hatchling") and find_spec("build"):
+        words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
+    else:
+        words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, ROOT]
+    done = run(*words, folder=out)
+    assert done.returncode == 0, done.stderr
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_all_that_is_needed_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"planner", "web"}
+    shipped = {path for path in (ROOT / "planner").rglob("*") if path.suffix in (".py", ".toml", ".csv") and path.is_file()}
+    shipped |= set((ROOT / "hardware_profiles").rglob("*.toml"))
+    expected = {str(path.relative_to(ROOT)).replace("hardware_profiles/", "planner/hardware_profiles/") for path in shipped}
+    assert expected - names == set()
+    web = [path for path in (ROOT / "web").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {str(path.relative_to(ROOT)) for path in web} - names == set()
+    assert "planner/data/residuals.csv" in names
+    assert not [name for name in names if "test" in name or "__pycache__" in name or "benchmark" in name]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`dpplan` of a new environment that holds the wheel; what it depends on is borrowed from this environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    made = run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder)
+    assert made.returncode == 0, made.stderr
+    scripts = folder / ("Scripts" if os.name == "nt" else "bin")
+    python = scripts / "python"
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
+    done = run(sys.executable, "-m", "pip", "--python", python, *install, folder=folder)
+    assert done.returncode == 0, done.stderr
+    site = next(folder.rglob("site-packages"))
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return scripts / "dpplan"
+
+
+def test_the_installed_command_answers_from_its_own_files(installed: Path, tmp_path: Path) -> None:
+    where = run(installed.parent / "python", "-c", "import planner; print(planner.__file__)", folder=tmp_path).stdout
+    assert Path(where.strip()).is_relative_to(installed.parent.parent)
+    answer = run(installed, *REQUEST, folder=tmp_path)
+    assert answer.stderr == ""
+    ours = dpplan(*REQUEST)
+    assert answer.returncode == ours.status
+    assert json.loads(answer.stdout) == ours.json()
+
+
+def test_the_installed_catalogue_is_complete(installed: Path, tmp_path: Path) -> None:
+    kinds = ("gpus", "models", "networks", "stacks", "clusters", "schedules")
+    code = f"import json; from planner import api; print(json.dumps({{k: api.list_catalog(k) for k in {kinds}}}))"
+    answer = run(installed.parent / "python", "-c", code, folder=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout) == {kind: api.list_catalog(kind) for kind in kinds}
