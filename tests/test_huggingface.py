@@ -264,9 +264,7 @@ def test_what_is_not_understood_is_refused(tmp_path: Path, changes: dict[str, An
         ({**LLAMA, "model_type": "qwen3"}, {}, "head_dim"),
     ],
 )
-def test_what_a_family_does_not_express(
-    tmp_path: Path, config: dict[str, Any], changes: dict[str, Any], word: str
-) -> None:
+def test_what_a_family_does_not_express(tmp_path: Path, config: dict[str, Any], changes: dict[str, Any], word: str) -> None:
     assert word in refusal(tmp_path, config, **changes)
 
 

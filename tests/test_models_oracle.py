@@ -147,9 +147,7 @@ def test_config_as_transformers_writes_it(name: str, tmp_path: Path) -> None:
     first.write_text(json.dumps({"model_type": family, **fields}), "utf-8")
     transformers.AutoConfig.for_model(family, **fields).save_pretrained(second)
     same = {"name", "title", "source"}
-    assert read_config(second / "config.json")[0].model_dump(exclude=same) == read_config(first)[0].model_dump(
-        exclude=same
-    )
+    assert read_config(second / "config.json")[0].model_dump(exclude=same) == read_config(first)[0].model_dump(exclude=same)
 
 
 @pytest.mark.parametrize(
