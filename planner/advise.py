@@ -42,7 +42,7 @@ def candidates(options: Options, fits: bool) -> list[Change]:
         changes.append(Change("ZeRO-3, optimizer and parameters offloaded to host memory", {**alone, "offload": "params"}))
     changes += [
         Change(f"{factor}x the GPUs ({options.gpus * factor:,})", {"gpus": options.gpus * factor, "global_batch": None})
-        for factor in (2, 4, 8, 16, 64)
+        for factor in (2, 4, 8, 16, 64, 256)
         if options.gpus * factor <= _MAX_GPUS
     ]
     return changes

@@ -190,12 +190,13 @@ def usual_price(gpu: str) -> Sourced | None:
     """The dated list price of this exact GPU that most people would pay, None when none is known. In US dollars per second."""
     found = []
     for entry in catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml").get("price", []):
-        price = catalog.build(PriceSpec, entry, "prices.toml", str(entry.get("gpu")))
-        if price.gpu == gpu:
-            rank = _MARKETS.index(price.market) if price.market in _MARKETS else len(_MARKETS)
-            number = price.usd_per_gpu_hour
-            text = f"{price.source} ({price.market})"
-            found.append((rank, float(number), Sourced(number, "USD/h", number.kind, text, price.date)))
+        if entry.get("gpu") != gpu:
+            continue
+        price = catalog.build(PriceSpec, entry, "prices.toml", gpu)
+        rank = _MARKETS.index(price.market) if price.market in _MARKETS else len(_MARKETS)
+        number = price.usd_per_gpu_hour
+        text = f"{price.source} ({price.market})"
+        found.append((rank, float(number), Sourced(number, "USD/h", number.kind, text, price.date)))
     return min(found, key=lambda x: x[:2])[2] if found else None
 
 

@@ -41,10 +41,10 @@ def _residuals() -> tuple[_Run, ...]:
     if not RESIDUALS.exists():
         return ()
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            _Run(row["gpu"], row["stack"], int(row["gpus"]), float(row["measured_over_predicted"]))
-            for row in csv.DictReader(file)
-        )
+        rows = csv.reader(file)
+        names = next(rows)
+        at = [names.index(name) for name in ("gpu", "stack", "gpus", "measured_over_predicted")]
+        return tuple(_Run(row[at[0]], row[at[1]], int(row[at[2]]), float(row[at[3]])) for row in rows)
 
 
 def _quantile(values: list[float], q: float) -> float:

@@ -260,6 +260,11 @@ _SAME = (
 )  # fmt: skip
 _LAYOUT_OPTIONS = ("selective",)  # the part of `options` that is layout
 _SMALLEST_GROUP = 5
+# words of the `options` cell that change an estimate, or that name a release and change none
+_KNOWN_OPTIONS = {
+    "attention", "norm", "grad_reduce", "compile", "async_tp", "fp8_recipe", "selective", "fused_cross_entropy", "overlap",
+    "adam_moments", "flags", "release", "transformer_engine",
+}  # fmt: skip
 
 
 def predict(row: Row, calibration: request.Calibration | None = None) -> Estimates:
@@ -297,6 +302,7 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
             "predicted_peak_gib": _peak_bytes(one, row.get("memory_kind", "")) / 2**30,
             "measured_peak_gib": measured_gib,
             "memory_kind": row.get("memory_kind", ""),
+            "not_expressed": ";".join(sorted(set(_options(row)) - _KNOWN_OPTIONS)),
             "predicted_fits": bool(one.fits[0]),
             "outcome": outcome,
             "group": _group(row),

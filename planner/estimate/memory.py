@@ -230,31 +230,38 @@ def peak_memory(plan: Plan, c: Table, stage_layers: Array, last_layers: Array, s
     """Peak per GPU of every layout over the given stages (by default those that can be the worst)."""
     rows = len(c["tp"])
     stages = representative_stages(c["pp"]) if stages is None else stages
-    parameters = rank_parameters(plan, c)
-    peak = np.full(rows, -1.0)
-    components: Ledger = {}
-    worst_stage, worst_phase, host = np.zeros(rows), np.zeros(rows), np.zeros(rows)
-    whole = one_input = np.zeros(rows)
-    stage_peaks, stage_components = [], []
-    for stage in stages:
-        layers = np.where(stage == c["pp"] - 1, last_layers, stage_layers)
-        phases, stage_host, whole, one_input = _one_stage(plan, c, parameters, stage, layers)
-        sums = np.stack([total(phase) for phase in phases])
-        phase_index = sums.argmax(axis=0)
-        top = sums.max(axis=0)
-        picked = {name: np.choose(phase_index, [np.broadcast_to(phase[name], (rows,)) for phase in phases]) for name in phases[0]}
-        worse = top > peak * (1 + 1e-12)
-        components = {name: np.where(worse, leaf, components.get(name, 0.0)) for name, leaf in picked.items()}
-        peak = np.where(worse, top, peak)
-        worst_stage, worst_phase = np.where(worse, stage, worst_stage), np.where(worse, phase_index, worst_phase)
-        host = np.maximum(host, stage_host)
-        stage_peaks.append(top)
-        stage_components.append(picked)
+    count = len(stages)
+    many = {name: np.tile(column, count) for name, column in c.items()}  # one row per layout and stage
+    stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
+    layers = np.where(stage == many["pp"] - 1, np.tile(last_layers, count), np.tile(stage_layers, count))
+    phases, host, whole, one_input = _one_stage(plan, many, rank_parameters(plan, many), stage, layers)
+    sums = np.stack([total(phase) for phase in phases])
+    phase = sums.argmax(axis=0)
+    tops = sums.max(axis=0).reshape(count, rows)
+    leaves = {
+        name: np.choose(phase, [np.broadcast_to(one[name], phase.shape) for one in phases]).reshape(count, rows)
+        for name in phases[0]
+    }
+    worst = (tops >= tops.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
+    at = (worst, np.arange(rows))
+    peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
     reserved = memory.reserved_bytes(peak, float(plan.stack.fragmentation_frac))
     context = np.full(rows, float(plan.cluster.gpu.context_memory))
     groups = sum((c[name] > 1) * 1.0 for name in ("tp", "pp", "dp", "cp", "ep"))
     communicators = groups * _COMMUNICATOR_BYTES
     return Memory(
-        peak, components, reserved, reserved + context + communicators, context, communicators, worst_stage, worst_phase,
-        stages, np.stack(stage_peaks), stage_components, host, whole, one_input,
-    )  # fmt: skip
+        peak=peak,
+        components=components,
+        reserved=reserved,
+        device=reserved + context + communicators,
+        context=context,
+        communicators=communicators,
+        worst_stage=stage.reshape(count, rows)[at],
+        worst_phase=phase.reshape(count, rows)[at],
+        stages=stages,
+        stage_peaks=tops,
+        stage_components=[{name: leaf[i] for name, leaf in leaves.items()} for i in range(count)],
+        host=host.reshape(count, rows).max(axis=0),
+        layer_bytes=whole[-rows:],
+        input_bytes=one_input[-rows:],
+    )

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from planner.specs.base import Names, Number, Seconds, Spec
+from planner.specs.base import Fraction, Names, Number, Seconds, Spec
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.layout import OffloadName, ScheduleName
 from planner.specs.training import Attention
@@ -76,7 +76,7 @@ class Overlap(Spec):
     interleaved_window: bool = False  # with virtual stages the window spans several micro-batches
     pipeline_send: bool  # interleaved schedules overlap sends
     scatter_gather: bool  # tensor-parallel ranks split pipeline sends
-    slowdown: Efficiency  # extra compute time while sharing the chip with a collective
+    slowdown: Fraction  # extra compute time while sharing the chip with a collective
 
 
 class Launch(Spec):
@@ -105,6 +105,6 @@ class StackSpec(Spec):
     vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
     balance_head: bool = False  # layers per stage are chosen with the LM head in mind
     network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
-    fragmentation_frac: Efficiency  # reserved over allocated, minus one
+    fragmentation_frac: Fraction  # reserved over allocated, minus one
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_adam: Number  # parameters per second and node that the CPU optimizer updates under offload
