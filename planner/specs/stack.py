@@ -5,14 +5,17 @@ A stack is choices and sourced numbers, never arithmetic: one TOML per stack in 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.specs.base import Fraction, Names, Number, Seconds, Spec
+from planner.ledger import Sourced
+from planner.specs.base import Fraction, Names, Number, Quantity, Seconds, Spec
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.layout import OffloadName, ScheduleName
 from planner.specs.training import Attention
+
+Rate = Annotated[Sourced, Quantity("1")]
 
 
 class Supports(Spec):
@@ -107,4 +110,4 @@ class StackSpec(Spec):
     network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     fragmentation_frac: Fraction  # reserved over allocated, minus one
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
-    cpu_adam: Number  # parameters per second and node that the CPU optimizer updates under offload
+    cpu_adam: Rate  # parameters per second and node that the CPU optimizer updates under offload
