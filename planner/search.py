@@ -13,7 +13,7 @@ from planner.estimate.table import COLUMNS, Table, from_rows, length, pick
 from planner.formulas.rules import check
 from planner.ledger import Array
 from planner.specs.base import PlanError
-from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, recompute_parts
+from planner.specs.layout import OFFLOADS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
 CHUNK = 16384
@@ -171,8 +171,6 @@ def pareto(seconds: Array, peak_bytes: Array) -> Array:
 
 # ------------------------------------------------------------------------------------------------ families
 
-FAMILIES = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3 / FSDP", "hybrid shard", "TP x PP x DP, ZeRO-1")
-
 
 def family_rows(table: Table) -> dict[str, Array]:
     """Boolean column per family of layouts."""
@@ -187,6 +185,3 @@ def family_rows(table: Table) -> dict[str, Array]:
         "hybrid shard": alone & (zero == 3) & ~whole,
         "TP x PP x DP, ZeRO-1": ~alone & (zero <= 1),
     }
-
-
-RECOMPUTE_NONE = RECOMPUTE_KINDS.index("none")

@@ -71,9 +71,6 @@ class LayerCost:
     forward_flop: Array  # per layer and micro-batch, full score matrix
     core_flop: Array
 
-    def communication(self, direction: str) -> Array:
-        return sum((getattr(c, direction) * c.seconds for c in self.collectives), start=np.zeros(1))
-
 
 def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
     """Evaluate one layer on a table of distinct combinations."""

@@ -40,7 +40,7 @@ def checkpoint_interval_s(checkpoint_s: Array, mtbf_s: Array) -> Array:
 def goodput(gpus: Array, mtbf_gpu_s: Array, checkpoint_s: Array, restart_s: Array) -> Array:
     """Share of wall time that advances training, with checkpoints at the best interval."""
     mtbf = mtbf_gpu_s / gpus
-    tau = np.sqrt(2 * checkpoint_s * mtbf)
+    tau = checkpoint_interval_s(checkpoint_s, mtbf)
     return np.clip(1 - checkpoint_s / tau - (tau / 2 + restart_s) / mtbf, 0.01, 1.0)
 
 

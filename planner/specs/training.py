@@ -10,7 +10,6 @@ from planner.specs.base import Spec
 from planner.specs.hardware import Precision
 
 OptimizerName = Literal["adam", "adam8bit", "adafactor", "sgd", "sgd-momentum"]
-OPTIMIZERS: tuple[OptimizerName, ...] = ("adam", "adam8bit", "adafactor", "sgd", "sgd-momentum")
 Attention = Literal["flash3", "flash2", "flash1", "fused_softmax", "eager"]
 Fp8Recipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 
