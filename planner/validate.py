@@ -189,7 +189,7 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
     vpp = _whole(row, "vpp", 1) or 1
     default_zero = 3 if stack.id in _SHARDED else 1 if stack.id in _DISTRIBUTED_OPTIMIZER else 0
     offloaded = row.get("optimizer_offload", "") == "1" or "offload" in options.get("flags", "")
-    zero = _whole(row, "zero", 3 if offloaded and "zero" in row.get("source_ref", "").lower() else default_zero)
+    zero = _whole(row, "zero", 3 if offloaded and 3 in stack.supports.zero else default_zero)  # offloading is a ZeRO feature
     micro_batch = _whole(row, "micro_batch", 1) or 1
     global_batch = _whole(row, "global_batch")
     if global_batch % (dp * micro_batch):

@@ -17,6 +17,7 @@ from planner.estimate.machine import Machine
 from planner.estimate.memory import state_ledger
 from planner.estimate.table import Table, length, pick, to_layout, to_table
 from planner.formulas.params import parameter_count
+from planner.formulas.rules import check
 from planner.ledger import Call, recording
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
@@ -494,3 +495,18 @@ def test_every_stack_keeps_sixteen_bytes_or_more_with_adam(software: str) -> Non
     assert 14 <= sum(ledger.values()) <= 20
     assert sum(state_ledger(plans.plan(software=software, precision="fp32")).values()) == 16
     assert state_ledger(plans.plan(software=software, optimizer="sgd"))["optimizer"] == ledger["optimizer"] - 8
+
+
+def test_a_parallel_block_exchanges_once_where_two_blocks_exchange_twice() -> None:
+    def spent(parallel: bool) -> float:
+        of = plans.plan(plans.model(parallel_block=parallel))
+        time = evaluate(of, plans.rows(8, {"tp": 4})).time
+        return sum(float(t.seconds[0]) for t in time.traffic if t.group == "tensor")
+
+    assert spent(True) == pytest.approx(spent(False) / 2, rel=1e-12)
+
+
+def test_parameters_are_offloaded_only_where_they_are_sharded() -> None:
+    of = plans.plan(software="deepspeed")
+    rows = plans.rows(8, {"zero": 1, "offload": "params"}, {"zero": 3, "offload": "params"}, {"zero": 1, "offload": "optimizer"})
+    assert check(of, rows)["offloaded parameters need ZeRO-3"].tolist() == [False, True, True]

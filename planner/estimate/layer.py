@@ -327,8 +327,9 @@ class _Layer:
         async_share = 0.35 if self.plan.training.async_tensor_parallel else 0.0  # hidden by torchtitan's async TP
         several = np.where(t > 1, 1.0, 0.0)
         calls = several * (1.0 - async_share)
-        plain, halves = np.where(sequence, 0.0, 2.0), np.where(sequence, 2.0, 0.0)  # calls each way
-        again = np.where(sequence & (t > 1), 2.0, 0.0)  # inputs gathered again for weight gradients, beside compute
+        blocks = 1.0 if model.parallel_block else 2.0  # attention and MLP in parallel share one exchange
+        plain, halves = np.where(sequence, 0.0, blocks), np.where(sequence, blocks, 0.0)  # calls each way
+        again = np.where(sequence & (t > 1), blocks, 0.0)  # inputs gathered again for weight gradients, beside compute
 
         def tensor(operation: str, seconds: Array, count: Array, hidden: Array) -> Collective:
             exposed, issued = count * calls, count * several

@@ -113,6 +113,10 @@ def _stack(plan: Plan, c: Columns) -> Array:
     return ok & np.isin(c["recompute"], kinds) & np.isin(c["offload"], offloads)
 
 
+def _offload(plan: Plan, c: Columns) -> Array:
+    return (c["offload"] != OFFLOADS.index("params")) | (c["zero"] >= 3)
+
+
 def _sequence_parallel(plan: Plan, c: Columns) -> Array:
     return (c["sequence_parallel"] == 0) | (c["tp"] > 1)
 
@@ -184,6 +188,11 @@ RULES: tuple[Rule, ...] = (
         lambda p, x: f"{p.stack.title} cannot run this layout (tensor {p.stack.supports.tensor}, pipeline "
         f"{p.stack.supports.pipeline}, context {p.stack.supports.context}, expert {p.stack.supports.expert}, recompute "
         f"{'/'.join(p.stack.supports.recompute)}, offload {'/'.join(p.stack.supports.offload)})",
+    ),
+    Rule(
+        "offloaded parameters need ZeRO-3", "--offload", _offload,
+        lambda p, x: f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}; take --zero 3, or "
+        "--offload optimizer",
     ),
     Rule(
         "sequence parallelism needs tp", "--sequence-parallel", _sequence_parallel,

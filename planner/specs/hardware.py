@@ -133,7 +133,7 @@ class LinkSpec(Spec):
     switch_all_reduce_frac: Efficiency | None = None  # in-switch reduction (NVLS), over the wire rate
     switch_minimum_ranks: int | None = Field(default=None, ge=2)
     peer_to_peer: bool = True  # False: copies pass through host memory
-    shared_host: bool = False  # PCIe: all ranks share the host's bridges
+    shared_host: bool = False  # PCIe: all ranks share the host's bridges; stated for readers, the fractions above hold its effect
 
 
 class PriceSpec(Spec):
