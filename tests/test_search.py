@@ -56,6 +56,8 @@ def allowed(p: Plan, x: Row) -> bool:
     hybrid = x.zero == 3 and can.hybrid_shard and x.shard_group > 1
     if x.zero not in can.zero or not (whole or hybrid):
         return False
+    if x.offload == "params" and x.zero < 3:  # only sharded parameters can live in host memory
+        return False
     kind, _, size = x.recompute.partition(":")
     return kind in can.recompute and x.offload in can.offload and int(size or 0) <= -(-model.layers // x.pp)
 
