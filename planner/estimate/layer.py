@@ -20,20 +20,18 @@ from planner.specs.plan import Plan
 
 KEY = ("tp", "cp", "ep", "micro_batch", "sequence_parallel")
 
-# bytes moved per hidden element of a norm and of the residual add (with bias and dropout where the recipe has them),
-# per MLP element of an activation, per rotated element, per score element without flash attention: counted from the tensors
-# each kernel reads and writes in 16 bit; fused Megatron kernels, Korthikanti et al. 2022 section 4
-_NORM = (4.0, 6.0)
-_ADD = (4.0, 8.0)
+# bytes moved per hidden element of the residual add (with bias and dropout where the recipe has them), per MLP element of an
+# activation, per score element without flash attention: counted from the tensors each kernel reads and writes in 16 bit;
+# fused Megatron kernels, Korthikanti et al. 2022 section 4. Norm, rotation and gate depend on the software: see machine
+_ADD = (6.0, 6.0)  # two inputs and a sum; the two branches' gradients are added on the way back
 _BIAS_DROPOUT_ADD = (7.0, 11.0)
 _GELU = (4.0, 6.0)
-_GATED = (6.0, 10.0)
-_ROTARY = (4.0, 4.0)
-_QKV_GRADIENT = 2.0
+_QKV_COPIES = (4.0, 4.0)  # queries, keys and values laid out for the attention kernel, their gradients gathered again
+_BIAS_GRADIENT = 2.0  # the output's gradient is read once more and summed over tokens
 _SCORES = (9.0, 11.0)
-_EAGER_NORM = (30.0, 40.0)
 _PERMUTE = (8.0, 10.0)  # per routed token and hidden element: gather to experts, weighted scatter back
 _EMBEDDING = 20.0
+_FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0  # per logit: two reads and a write in 16 bit, or torch operators on an fp32 copy
 _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping
 _EXPERT_OPERATORS = 4.0  # more for every local expert: grouped products are a loop over experts in the stacks validated
 _EXPERT_OPERATORS_FP8 = 5.0  # and each expert's operands are cast and scaled
@@ -82,19 +80,19 @@ def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
         head = work.head()
     launch = m.operator_launch
     calls = sum((np.where(c.placed.ranks > 1, c.issued, 0.0) for c in found), start=np.zeros(1))
-    per_collective = plan.stack.launch.operators_per_collective
+    per_collective = m.operators_per_collective
     each = _EXPERT_OPERATORS_FP8 if work.fp8 else _EXPERT_OPERATORS
     extra = work.moe_share * (_MOE_OPERATORS + each * work.local_experts())
-    busy_forward = total(forward) + sum(c.forward * c.seconds for c in found)
+    busy_forward = total(forward) + sum(c.forward * c.seconds for c in found) + m.layer_idle
     busy_backward = total(backward) + sum(c.backward * c.seconds for c in found)
-    operators = plan.stack.launch.operators_forward + extra + per_collective * calls
-    operators_back = plan.stack.launch.operators_backward + 1.3 * extra + per_collective * calls
+    operators = m.operators_forward + extra + per_collective * calls
+    operators_back = m.operators_backward + 1.3 * extra + per_collective * calls
     return LayerCost(
         forward=forward,
         backward=backward,
         attention_core=core,
         kept_products=kept,
-        launch_forward=kernels.launch_bound_s(busy_forward, operators, launch) - busy_forward,
+        launch_forward=kernels.launch_bound_s(busy_forward, operators, launch) - busy_forward + m.layer_idle,
         launch_backward=kernels.launch_bound_s(busy_backward, operators_back, launch) - busy_backward,
         collectives=tuple(found),
         head=head,
@@ -135,12 +133,17 @@ class _Layer:
     # ------------------------------------------------------------------------------------------------ operators
 
     def products(self) -> list[tuple[str, Array, Array, Array, Array, float, bool]]:
-        """(name, rows, columns, inner width, batch, share of layers, fp8) of each weight product, forward."""
+        """(name, rows, columns, inner width, batch, times per layer, fp8) of each weight product, forward."""
         model, t, T = self.plan.model, self.tp, self.tokens
         h, d = float(model.hidden), float(model.head_dim)
         ops: list[tuple[str, Array, Array, Array, Array, float, bool]] = []
         if model.latent is None:
-            ops.append(("qkv", T, (model.heads + 2 * np.maximum(model.kv_heads, t)) * d / t, h, 1.0, 1.0, True))
+            kv = np.maximum(model.kv_heads, t) * d / t
+            if self.plan.stack.fusion.joint_qkv:
+                ops.append(("qkv", T, model.heads * d / t + 2 * kv, h, 1.0, 1.0, True))
+            else:
+                ops.append(("q", T, model.heads * d / t, h, 1.0, 1.0, True))
+                ops.append(("kv", T, kv, h, 1.0, 2.0, True))
             ops.append(("attention_out", T, h, model.heads * d / t, 1.0, 1.0, True))
         else:
             mla = model.latent
@@ -158,7 +161,8 @@ class _Layer:
         dense = 1 - self.moe_share
         if dense > 0:
             f = model.ffn_hidden / t
-            ops.append(("mlp_in", T, self.gates * f, h, 1.0, dense, True))
+            apart = self.gates if not self.plan.stack.fusion.joint_gate else 1.0  # products that share the input
+            ops.append(("mlp_in", T, self.gates / apart * f, h, 1.0, apart * dense, True))
             ops.append(("mlp_out", T, h, f, 1.0, dense, True))
         if model.moe is not None and self.moe_share > 0:
             moe, share = model.moe, self.moe_share
@@ -251,17 +255,16 @@ class _Layer:
         model, T, local, t = self.plan.model, self.tokens, self.local_tokens, self.tp
         h = float(model.hidden)
         norms = float(model.norms_per_layer)
-        eager = self.m.eager_norm_extra
         add = _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD
         forward: Ledger = {
-            "norm": self.stream(local * h * norms * (_NORM[0] + eager * _EAGER_NORM[0]), norms),
+            "norm": self.stream(local * h * norms * self.m.norm_forward, norms),
             "residual": self.stream(local * h * 2 * add[0], 2.0),
         }
         backward: Ledger = {
-            "norm": self.stream(local * h * norms * (_NORM[1] + eager * _EAGER_NORM[1]), 2 * norms),
+            "norm": self.stream(local * h * norms * self.m.norm_backward, 2 * norms),
             "residual": self.stream(local * h * 2 * add[1], 2.0),
         }
-        act = _GATED if model.mlp == "gated" else _GELU
+        act = (self.m.gate_forward, self.m.gate_backward) if model.mlp == "gated" else _GELU
         dense, share = 1 - self.moe_share, self.moe_share
         if dense > 0:
             f = T * model.ffn_hidden / t
@@ -275,9 +278,22 @@ class _Layer:
         qk, v = flops.head_widths(model)
         width = T * (model.heads * qk + model.kv_heads * (qk + v)) / t
         rotate = 1.0 if model.positions == "rotary" else 0.0
-        forward["rotary"] = self.stream(width * _ROTARY[0] * rotate, rotate)
-        backward["rotary"] = self.stream(width * (_ROTARY[1] * rotate + _QKV_GRADIENT), 2.0)
+        forward["rotary"] = self.stream(width * (self.m.rotary_forward * rotate + _QKV_COPIES[0]), 1.0 + rotate)
+        backward["rotary"] = self.stream(width * (self.m.rotary_backward * rotate + _QKV_COPIES[1]), 1.0 + rotate)
+        biased = model.bias_qkv * width + T * (
+            model.bias_attention_out * h + model.bias_mlp * (self.gates * model.ffn_hidden / t + h)
+        )
+        if np.any(biased > 0):
+            backward["bias"] = self.stream(_BIAS_GRADIENT * biased, 2.0 * (model.bias_qkv + model.bias_mlp))
         return forward, backward
+
+    def weight_traffic(self) -> Array:
+        """What the software moves per weight and micro-batch outside of products: accumulation, casts, communication buffers."""
+        held = sum(share * columns * inner * batch for _, _, columns, inner, batch, share, _ in self.products())
+        return kernels.elementwise_s(
+            held * self.m.weight_bytes_moved, 0.0, memory_bytes_per_s=self.m.memory_bandwidth,
+            elementwise_frac=self.m.stream_frac, gap_s=self.m.kernel_gap,
+        )  # fmt: skip
 
     def compute(self) -> tuple[Ledger, Ledger, Array, Array]:
         """Ledgers of GPU time forward and backward, forward time of the attention core and of re-run products."""
@@ -295,15 +311,23 @@ class _Layer:
         light, light_back = self.bandwidth_bound()
         forward.update({f"memory_bound/{k}": v for k, v in light.items()})
         backward.update({f"memory_bound/{k}": v for k, v in light_back.items()})
+        backward["memory_bound/weights"] = self.weight_traffic()
         # torchtitan keeps attention and every second product, and repeats everything else
         kept = 0.5 * kept + sum(light.values())
         return forward, backward, core, kept
+
+    def own_reductions(self) -> float:
+        """More all-reduces of input gradients per layer where products that share an input do not share its reduction."""
+        stack = self.plan.stack
+        if not stack.overlap.reduce_each_product:
+            return 0.0
+        return 2.0 * (not stack.fusion.joint_qkv) + (self.gates - 1.0) * (not stack.fusion.joint_gate)
 
     def head(self) -> Ledger:
         """Embedding, final norm, logits and loss of one micro-batch, forward and backward together."""
         h, T, columns = float(self.plan.model.hidden), self.tokens, self.vocab / self.tp
         fused = self.plan.training.fused_cross_entropy
-        per_logit = self.plan.stack.fusion.cross_entropy_bytes if fused is None else (8.0 if fused else 20.0)
+        per_logit = self.m.cross_entropy_bytes if fused is None else (_FUSED_LOSS if fused else _PLAIN_LOSS)
         products = self.gemm(T, columns, h) + self.gemm(T, h, columns) + self.gemm(h, columns, T)
         return {
             "matmul/logits": products,
@@ -329,14 +353,16 @@ class _Layer:
         calls = several * (1.0 - async_share)
         blocks = 1.0 if model.parallel_block else 2.0  # attention and MLP in parallel share one exchange
         plain, halves = np.where(sequence, 0.0, blocks), np.where(sequence, blocks, 0.0)  # calls each way
+        plain_back = np.where(sequence, 0.0, blocks + self.own_reductions())
         again = np.where(sequence & (t > 1), blocks, 0.0)  # inputs gathered again for weight gradients, beside compute
 
-        def tensor(operation: str, seconds: Array, count: Array, hidden: Array) -> Collective:
+        def tensor(operation: str, seconds: Array, count: Array, hidden: Array, back: Array | None = None) -> Collective:
             exposed, issued = count * calls, count * several
-            return Collective(operation, "tensor", "activations", "tensor_parallel", activation, seconds, exposed, exposed,
+            behind = exposed if back is None else back * calls
+            return Collective(operation, "tensor", "activations", "tensor_parallel", activation, seconds, exposed, behind,
                               hidden, issued, group)  # fmt: skip
 
-        found.append(tensor("all_reduce", communicate.all_reduce_s(m, activation, group), plain, zero))
+        found.append(tensor("all_reduce", communicate.all_reduce_s(m, activation, group), plain, zero, plain_back))
         found.append(tensor("all_gather", communicate.all_gather_s(m, activation, group), halves, again))
         found.append(tensor("reduce_scatter", communicate.reduce_scatter_s(m, activation, group), halves, zero))
 

@@ -46,12 +46,24 @@ class Machine:
     kernel_gap: Array
     memory_bandwidth: Array
     elementwise_frac: Array
-    eager_norm_extra: Array
+    stream_frac: Array
+    norm_forward: Array  # bytes moved per hidden element and norm
+    norm_backward: Array
+    rotary_forward: Array  # per rotated element
+    rotary_backward: Array
+    gate_forward: Array  # per element of a gated MLP's inner width
+    gate_backward: Array
     attention_forward: Array
     attention_backward: Array
     attention_version: Array
+    cross_entropy_bytes: Array
+    weight_bytes_moved: Array
     operator_launch: Array
+    operators_forward: Array
+    operators_backward: Array
+    operators_per_collective: Array
     step_overhead: Array
+    layer_idle: Array
     # links
     intra_bandwidth: Array
     intra_latency: Array
@@ -97,6 +109,8 @@ def machine(plan: Plan) -> Machine:
         nic * cluster.nics_per_node / min(cluster.gpus_per_node, cluster.gpus), "B/s", nic.kind, nic.source, nic.date
     )
     bandwidth = gpu.links.get(intra.id, intra.bandwidth)
+    norm = _norm_kernel(plan)
+    rotary, gate = (training.compile or flag for flag in (stack.fusion.fused_rotary, stack.fusion.fused_gate))
     return Machine(
         dense_rate=rate,
         wide_rate=wide,
@@ -116,16 +130,26 @@ def machine(plan: Plan) -> Machine:
         kernel_gap=curve.kernel_gap,
         memory_bandwidth=gpu.memory_bandwidth,
         elementwise_frac=stack.fusion.elementwise_frac,
-        eager_norm_extra=_assumed(
-            0.0 if _fused_norm(plan) else 1.0, "1", "whether the norm is several kernels (measured 17/5 % of HBM on A100)"
-        ),
+        stream_frac=_STREAM,
+        norm_forward=_assumed(_NORM[norm][0], "B", _COUNTED[norm]),
+        norm_backward=_assumed(_NORM[norm][1], "B", _COUNTED[norm]),
+        rotary_forward=_assumed(_ROTARY[rotary][0], "B", _COUNTED["rotary"]),
+        rotary_backward=_assumed(_ROTARY[rotary][1], "B", _COUNTED["rotary"]),
+        gate_forward=_assumed(_GATE[gate][0], "B", _COUNTED["gate"]),
+        gate_backward=_assumed(_GATE[gate][1], "B", _COUNTED["gate"]),
         attention_forward=curve.attention_forward,
         attention_backward=curve.attention_backward,
         attention_version=_assumed(
             _attention_version(attention, gpu.architecture), "1", "FlashAttention over version 2: arXiv 2307.08691, 2407.08608"
         ),
+        cross_entropy_bytes=stack.fusion.cross_entropy_bytes,
+        weight_bytes_moved=stack.fusion.weight_bytes_moved,
         operator_launch=stack.launch.operator,
+        operators_forward=stack.launch.operators_forward,
+        operators_backward=stack.launch.operators_backward,
+        operators_per_collective=stack.launch.operators_per_collective,
         step_overhead=stack.launch.step_overhead,
+        layer_idle=stack.launch.layer_idle,
         intra_bandwidth=bandwidth,
         intra_latency=intra.latency,
         intra_ramp=intra.ramp,
@@ -152,6 +176,15 @@ def machine(plan: Plan) -> Machine:
     )  # fmt: skip
 
 
+# long copies and sums over whole weight tensors: 1.78 of 2.04 TB/s on A100, 3.08 of 3.35 on H100, 4.29 of 4.8 on H200, 6.86 of 8 on B200
+_STREAM = Sourced(
+    0.88,
+    "1",
+    "measured",
+    "achieved over vendor memory bandwidth, mean of A100, H100, H200 and B200 (.87, .92, .89, .86)",
+    "2026-11",
+)
+
 # bytes that one optimizer step moves per parameter on the GPU (own count, mixed precision; see docs/models.md)
 _OPTIMIZER_TRAFFIC = {"adam": 46.0, "adam8bit": 34.0, "adafactor": 32.0, "sgd": 30.0, "sgd-momentum": 38.0}
 
@@ -159,6 +192,29 @@ _OPTIMIZER_TRAFFIC = {"adam": 46.0, "adam8bit": 34.0, "adafactor": 32.0, "sgd": 
 def _attention_version(attention: str, architecture: str) -> float:
     """FlashAttention-3 and cuDNN's equal need Hopper; elsewhere the profile's own rate is what the newest kernels reach."""
     return _ATTENTION_VERSION[attention] if attention != "flash3" or architecture == "hopper" else 1.0
+
+
+# bytes moved per element, forward and backward, in 16 bit: counted from what the kernels read and write. Torch's LayerNorm moves
+# the fused kernel's bytes at 55 % forward and 26 % backward of the A100's bandwidth (measured), here as the bytes that take as
+# long at the usual share; an RMSNorm of torch operators is a chain of fp32 kernels (measured 17 and 5 %: 18 and 92 bytes).
+_NORM = {"fused": (4.0, 8.0), "torch LayerNorm": (6.0, 18.0), "torch RMSNorm": (34.0, 80.0)}
+_ROTARY = {True: (4.0, 4.0), False: (20.0, 24.0)}
+_GATE = {True: (6.0, 10.0), False: (10.0, 22.0)}
+_COUNTED = {
+    "fused": "one kernel each way, gradients of scale and shift reduced apart; own count",
+    "torch LayerNorm": "kernel of torch.nn.LayerNorm: 55 % and 26 % of the A100's bandwidth, measured",
+    "torch RMSNorm": "cast, square, mean, scale, cast and product as operators of their own; own count, 17 % and 5 % measured on A100",
+    "rotary": "one kernel each way, or products, sign, concatenation and sum as torch operators; own count",
+    "gate": "one kernel each way, or activation, product and joining of gradients as torch operators; own count",
+}
+
+
+def _norm_kernel(plan: Plan) -> str:
+    if plan.model.norm != "layernorm":
+        return "fused" if _fused_norm(plan) else "torch RMSNorm"
+    chosen = plan.training.fused_norm
+    fused = plan.stack.fusion.fused_layernorm if chosen is None else chosen
+    return "fused" if fused or plan.training.compile else "torch LayerNorm"
 
 
 def _fused_norm(plan: Plan) -> bool:

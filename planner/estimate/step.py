@@ -142,7 +142,7 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
     """On the GPU, or with offload on the CPU of the node."""
     owned = parameters / data_parallel.shard_count(c["zero"], 1.0, shard_ranks)
     on_gpu = data_parallel.optimizer_step_s(
-        owned, m.optimizer_bytes, memory_bytes_per_s=m.memory_bandwidth, elementwise_frac=m.elementwise_frac
+        owned, m.optimizer_bytes, memory_bytes_per_s=m.memory_bandwidth, elementwise_frac=m.stream_frac
     )
     away = c["offload"] != OFFLOADS.index("none")
     if not np.any(away):

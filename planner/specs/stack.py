@@ -65,8 +65,14 @@ class Fusion(Spec):
 
     attention: Attention
     fused_norm: bool  # False: an RMSNorm is several elementwise kernels (a LayerNorm is one everywhere)
+    fused_layernorm: bool  # False: torch's own LayerNorm kernel, which reaches less of the bandwidth, backward most of all
+    fused_rotary: bool  # False: the rotation is several torch operators
+    fused_gate: bool  # False: activation and product of a gated MLP are operators of their own
+    joint_qkv: bool  # queries, keys and values are one product
+    joint_gate: bool  # gate and up projection are one product
     elementwise_frac: Efficiency  # share of memory bandwidth that elementwise kernels reach
     cross_entropy_bytes: Number  # moved per logit, forward and backward together
+    weight_bytes_moved: Number  # per weight and micro-batch outside of products: accumulation, casts, communication buffers
     gradient_accumulation_fp32: bool  # weight gradients are added into an fp32 buffer by the GEMM
 
 
@@ -79,6 +85,7 @@ class Overlap(Spec):
     interleaved_window: bool = False  # with virtual stages the window spans several micro-batches
     pipeline_send: bool  # interleaved schedules overlap sends
     scatter_gather: bool  # tensor-parallel ranks split pipeline sends
+    reduce_each_product: bool = False  # without sequence parallelism every product reduces its own input gradient
     slowdown: Fraction  # extra compute time while sharing the chip with a collective
 
 
@@ -90,6 +97,7 @@ class Launch(Spec):
     operators_backward: Number
     operators_per_collective: Number
     step_overhead: Seconds
+    layer_idle: Seconds  # GPU time lost per layer and forward pass because the CPU waits for a result before it goes on
 
 
 class StackSpec(Spec):
