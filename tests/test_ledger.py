@@ -174,7 +174,7 @@ def test_threads_record_only_themselves(double: Any) -> None:
 # ------------------------------------------------------------------------------------------- registered formulas
 
 _KERNEL = {"rate_flop_per_s": 312e12, "compute_units": 108.0, "efficiency": 0.9, "tile_exponent": 0.04, "tile_overhead_s": 4e-6,
-           "wave_softness": 0.3, "launch_s": 1e-6, "gap_s": 4e-6, "memory_bytes_per_s": 2e12, "memory_frac": 0.7}  # fmt: skip
+           "wave_softness": 0.3, "launch_s": 1e-6, "memory_bytes_per_s": 2e12, "memory_frac": 0.7}  # fmt: skip
 
 # inputs of every registered formula: lists are columns of one value per layout, numbers are the same for all
 EXAMPLES: dict[str, dict[str, Any]] = {

@@ -191,7 +191,7 @@ class _Layer:
             rows, columns, inner, batch, extra, 1.0 if low else self.width, align,
             rate_flop_per_s=rate * m.sustained_clock, compute_units=m.compute_units, efficiency=m.gemm_efficiency,
             tile_exponent=m.gemm_tile_exponent, tile_overhead_s=m.gemm_tile_overhead, wave_softness=m.gemm_wave_softness,
-            launch_s=m.gemm_launch, gap_s=m.kernel_gap, memory_bytes_per_s=m.memory_bandwidth, memory_frac=m.gemm_memory_frac,
+            launch_s=m.gemm_launch, memory_bytes_per_s=m.memory_bandwidth, memory_frac=m.gemm_memory_frac,
         )  # fmt: skip
 
     def weight_product(self, rows: Array, columns: Array, inner: Array, batch: Array, fp8: bool) -> tuple[Array, Array]:
