@@ -16,22 +16,23 @@ _SPLITS = (1.0, 4.0, 16.0)
 _LARGEST_TILE = 256.0 * 128.0
 _K_STEP = 32.0  # inner dimension is processed in steps of this many elements
 _PARTIAL_BYTES = 4.0  # partial sums are kept in fp32
-_TILE_ALIGNMENT, _VECTOR_ALIGNMENT = 64.0, 8.0  # elements; below the second, tensor cores cannot load whole vectors
+_LOAD_BYTES = 16.0  # widest load of one thread; rows that do not start on it cannot feed tensor cores at full speed
 
 
 @formula(
     unit="1",
-    equation="1, x 0.75 where n or k is no multiple of 64, x 0.12 more where none of 8",
-    source="BigScience A100 sweep (head widths 108, 150; vocabulary 50257): refit of 67 runs, docs/accuracy",
+    equation="unaligned where 16 B do not divide n or k elements, else 1",
+    source="16-byte rule: NVIDIA matrix multiplication background guide, tensor core requirements; its finer rule for A100 (128 B) shows "
+    "in no GEMM table (n, k = 32) and no run (head widths 104 to 224), docs/models.md",
 )
-def alignment_frac(n: Array, k: Array, tile_frac: float = 0.75, vector_frac: float = 0.12) -> Array:
-    """Share of the matrix rate left when an inner width does not fill tensor-core vectors or tiles.
+def alignment_frac(n: Array, k: Array, element_bytes: float, unaligned_frac: Array) -> Array:
+    """Share of the matrix rate that the widths of a product leave.
 
-    n, k: columns and inner width of the product, elements. Dimensionless result.
+    n, k: the two widths that are contiguous in memory, elements (the weight's, in all three products of a weight).
+    unaligned_frac: share left by rows that do not start on 16 B. Dimensionless result.
     """
-    tile = (np.mod(n, _TILE_ALIGNMENT) != 0) | (np.mod(k, _TILE_ALIGNMENT) != 0)
-    vector = (np.mod(n, _VECTOR_ALIGNMENT) != 0) | (np.mod(k, _VECTOR_ALIGNMENT) != 0)
-    return np.where(tile, tile_frac, 1.0) * np.where(vector, vector_frac, 1.0)
+    odd = (np.mod(np.asarray(n) * element_bytes, _LOAD_BYTES) != 0) | (np.mod(np.asarray(k) * element_bytes, _LOAD_BYTES) != 0)
+    return np.where(odd, unaligned_frac, 1.0)
 
 
 @formula(
