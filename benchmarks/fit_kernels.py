@@ -1,11 +1,18 @@
 """Fit the GEMM curve of a GPU (`[kernels]` of its profile) on tables of measured GEMM times, and say how well it does.
 
-    python benchmarks/fit_kernels.py FOLDER [--seed 0]
+    python benchmarks/fit_kernels.py FOLDER [--seed 0] [--toml]
 
-FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU, library) is one
-table: half of its rows, drawn at random, is fitted; errors are those of the other half. memory_frac is the median share
-of the memory bandwidth that large GEMMs bound by memory reach; the rest is a least-squares fit of the log error on the
-shapes that training runs (m >= 512 tokens, n and k >= 128). Prints one line per table; writes nothing.
+FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU, library) is one table:
+half of its rows, drawn at random, is fitted; errors are those of the other half. The formula is the product's own,
+`planner.formulas.kernels.gemm_s`; a least-squares fit of the log error, in which shapes that no training runs count half.
+
+A GEMM table has a clock of its own. aiconfigurator times a graph of up to six products, replayed nine times (three of them
+to warm up), so a short product is over before the power limit acts and a long one is not: above about a millisecond the rate
+of large products drops by 5 to 20 % within a factor of two of duration. `power_clock` is the clock left; the duration at which
+half of the drop has come belongs to the way the tables were measured and is one constant for all (fitted alone: 0.9 to 1.4 ms).
+gemm_efficiency is therefore the rate of short products. Training is a steady stream: it gets power_clock, and less.
+
+Prints one line per table, a parameter on a bound marked with *; with --toml the lines of [kernels] as well. Writes nothing.
 """
 
 from __future__ import annotations
@@ -15,24 +22,31 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from planner import catalog
+from planner.formulas.kernels import gemm_s
 from planner.specs.hardware import GpuSpec
 
-TILES = np.array([(256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)], float)
-LARGEST_TILE = 256 * 128
-K_STEP = 32  # a tile advances in steps of 32 along k
-BYTES_PER_ELEMENT = 2.0
 SMALLEST_TRAINED = (512, 128, 128)  # m, n, k
-LARGE_BYTES = 1e8  # traffic that drowns a launch
+OTHER_WEIGHT = 0.5  # of shapes that no training runs
+POWER_AFTER_S = 1.2e-3  # duration of a product in a table at which half of the drop of the clock has come
+POWER_STEEPNESS = 4.0  # of that drop over duration
 
-NAMES = ("efficiency", "exponent", "overhead_us", "softness", "launch_us")
-START = (0.85, 0.04, 2.0, 0.5, 2.0)
-LOW = (0.30, 0.00, 0.0, 0.0, 0.0)
-HIGH = (1.20, 0.40, 12.0, 1.0, 8.0)
+# name, unit, lower bound, start, upper bound
+PARAMETERS = (
+    ("gemm_efficiency", "1", 0.30, 0.85, 1.20),
+    ("gemm_tile_exponent", "1", 0.00, 0.04, 0.40),
+    ("gemm_tile_overhead", "us", 0.0, 2.0, 12.0),
+    ("gemm_wave_softness", "1", 0.0, 0.5, 1.0),
+    ("gemm_launch", "us", 0.0, 2.0, 8.0),
+    ("memory_frac", "1", 0.40, 0.80, 1.00),
+    ("power_clock", "1", 0.50, 0.90, 1.00),
+)
+LOW, START, HIGH = (np.array([row[column] for row in PARAMETERS], float) for column in (2, 3, 4))
+OVERHEAD, SOFTNESS = 2, 3  # the minimum over tiles makes small valleys: several starts along these
 
 
 class Table(NamedTuple):
@@ -45,11 +59,22 @@ class Table(NamedTuple):
     k: np.ndarray
     time_s: np.ndarray
 
+    def part(self, rows: np.ndarray) -> Table:
+        return Table(self.gpu, self.library, self.m[rows], self.n[rows], self.k[rows], self.time_s[rows])
 
-def tables(folder: Path) -> Iterator[Table]:
-    """Read every CSV of the folder, one table per (GPU, library)."""
+    def trained(self) -> np.ndarray:
+        """Rows whose shape a training run could have."""
+        m, n, k = SMALLEST_TRAINED
+        return (self.m >= m) & (self.n >= n) & (self.k >= k)
+
+    def large(self) -> np.ndarray:
+        return np.minimum(np.minimum(self.m, self.n), self.k) >= 1024
+
+
+def tables(paths: list[Path]) -> Iterator[Table]:
+    """Read CSV files, one table per (GPU, library)."""
     rows: dict[tuple[str, str], list[tuple[float, float, float, float]]] = defaultdict(list)
-    for path in sorted(folder.glob("*.csv")):
+    for path in paths:
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 m, n, k = float(row["m"]), float(row["n"]), float(row["k"])
@@ -59,52 +84,52 @@ def tables(folder: Path) -> Iterator[Table]:
         yield Table(gpu, library, m, n, k, time_s)
 
 
-def traffic_bytes(table: Table) -> np.ndarray:
-    """Bytes of both inputs and the output, each moved once."""
-    return BYTES_PER_ELEMENT * (table.m * table.k + table.n * table.k + table.m * table.n)
+def predicted_s(table: Table, hardware: dict[str, float], values: np.ndarray) -> np.ndarray:
+    """Seconds of each GEMM as its table would show it: gemm_s at the clock that a product of this duration gets."""
+    efficiency, exponent, overhead_us, softness, launch_us, memory, clock = values
+    rate = hardware["rate_flop_per_s"]
+    curve: dict[str, Any] = {
+        "compute_units": hardware["compute_units"], "efficiency": efficiency, "tile_exponent": exponent,
+        "tile_overhead_s": overhead_us * 1e-6, "wave_softness": softness, "launch_s": launch_us * 1e-6,
+        "memory_bytes_per_s": hardware["memory_bytes_per_s"], "memory_frac": memory,
+    }  # fmt: skip
+    short = gemm_s(table.m, table.n, table.k, rate_flop_per_s=rate, **curve)
+    limited = 1 / (1 + (POWER_AFTER_S / short) ** POWER_STEEPNESS)
+    return np.asarray(gemm_s(table.m, table.n, table.k, rate_flop_per_s=rate * (1 - (1 - clock) * limited), **curve))
 
 
-def memory_frac(table: Table, rows: np.ndarray, rate: float, hbm: float) -> float:
-    """Median share of the memory bandwidth reached by large GEMMs whose traffic takes 1.5 times their arithmetic."""
-    traffic = traffic_bytes(table)
-    bound = rows & (traffic > LARGE_BYTES) & (traffic / hbm > 1.5 * 2.0 * table.m * table.n * table.k / rate)
-    return float(np.median(traffic[bound] / table.time_s[bound] / hbm))
+def hardware_of(gpu: GpuSpec) -> dict[str, float]:
+    """Vendor numbers of a GPU that the formula needs."""
+    rate = gpu.rate("bf16")
+    assert rate is not None, f"{gpu.id} has no bf16"
+    return {
+        "rate_flop_per_s": float(rate), "compute_units": float(gpu.compute_units),
+        "memory_bytes_per_s": float(gpu.memory_bandwidth),
+    }  # fmt: skip
 
 
-def gemm_s(values: np.ndarray, table: Table, units: float, rate: float, memory: float) -> np.ndarray:
-    """Seconds of each GEMM: the fastest tile shape in waves over the units, or the memory traffic, plus a launch."""
-    efficiency, exponent, overhead_us, softness, launch_us = values
-    bm, bn = TILES.T
-    m, n, k = table.m[:, None], table.n[:, None], table.k[:, None]
-    tiles = np.ceil(m / bm) * np.ceil(n / bn)
-    waves = softness * np.maximum(tiles / units, 1.0) + (1.0 - softness) * np.ceil(tiles / units)
-    tile_flop = 2.0 * bm * bn * np.ceil(k / K_STEP) * K_STEP
-    tile_rate = rate / units * efficiency * (bm * bn / LARGEST_TILE) ** exponent
-    math_s = (waves * (tile_flop / tile_rate + overhead_us * 1e-6)).min(axis=1)
-    return np.maximum(math_s, traffic_bytes(table) / memory) + launch_us * 1e-6
-
-
-def fit(table: Table, rows: np.ndarray, units: float, rate: float, memory: float) -> np.ndarray:
-    """Least squares of the log error over the given rows; soft-L1 so that outliers of a table do not decide."""
+def fit(table: Table, hardware: dict[str, float]) -> np.ndarray:
+    """Least squares of the log error; soft-L1 so that outliers of a table do not decide."""
     from scipy.optimize import least_squares
 
-    part = Table(table.gpu, table.library, table.m[rows], table.n[rows], table.k[rows], table.time_s[rows])
+    weight = np.where(table.trained(), 1.0, OTHER_WEIGHT)
 
     def residual(values: np.ndarray) -> np.ndarray:
-        return np.log(gemm_s(values, part, units, rate, memory) / part.time_s)
+        return np.asarray(weight * np.log(predicted_s(table, hardware, values) / table.time_s))
 
     best = None
-    for overhead_us in (START[2], 0.5, 6.0):  # the minimum over tiles makes small valleys
-        start = np.array(START)
-        start[2] = overhead_us
-        found = least_squares(residual, start, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.1, x_scale=np.array(HIGH))
-        if best is None or found.cost < best.cost:
-            best = found
+    for overhead_us in (2.0, 0.5, 5.0):
+        for softness in (0.2, 0.9):
+            start = START.copy()
+            start[OVERHEAD], start[SOFTNESS] = overhead_us, softness
+            found = least_squares(residual, start, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.1, x_scale=HIGH)
+            if best is None or found.cost < best.cost:
+                best = found
     assert best is not None
     return np.asarray(best.x)
 
 
-def errors(predicted: np.ndarray, measured: np.ndarray) -> str:
+def error_text(predicted: np.ndarray, measured: np.ndarray) -> str:
     """Mean and median absolute percentage error and the bias, of n rows."""
     if not len(measured):
         return "no rows"
@@ -113,28 +138,41 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> str:
     return f"{100 * size.mean():5.1f} {100 * np.median(size):5.1f} {100 * relative.mean():+5.1f} ({len(measured)})"
 
 
+def shown(values: np.ndarray) -> str:
+    """Fitted values, a star on those within a hundredth of a bound's range."""
+    at_bound = np.minimum(values - LOW, HIGH - values) < 0.01 * (HIGH - LOW)
+    return ", ".join(f"{value:.3g}{'*' if bound else ''}" for value, bound in zip(values, at_bound, strict=True))
+
+
+def toml(table: Table, values: np.ndarray, error: float) -> str:
+    """Lines of [kernels]."""
+    source = f"fitted on half of the {table.library} GEMM table; held-out error {100 * error:.1f} % where m, n, k >= 1024"
+    lines = []
+    for (name, unit, *_), value in zip(PARAMETERS, values, strict=True):
+        number = f'"{value:.3g} us"' if unit == "us" else f"{value:.3g}"
+        lines.append(f'{name} = {{ value = {number}, kind = "measured", source = "{source}", date = "2026-11" }}')
+    return "\n".join(lines)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--toml", action="store_true")
     options = arguments.parse_args()
-    print("table | " + ", ".join((*NAMES, "memory_frac")) + " | held-out MAPE, median, bias % (rows): ", end="")
+    print("table | " + ", ".join(name for name, *_ in PARAMETERS) + " | held-out MAPE, median, bias % (rows): ", end="")
     print("all; as trained; m, n, k >= 1024")
-    for table in tables(options.folder):
-        gpu = catalog.load("gpus", GpuSpec, table.gpu)
-        rate = gpu.rate("bf16")
-        assert rate is not None, f"{gpu.id} has no bf16"
+    for table in tables(sorted(options.folder.glob("*.csv"))):
+        hardware = hardware_of(catalog.load("gpus", GpuSpec, table.gpu))
         first = np.random.default_rng(options.seed).random(len(table.m)) < 0.5
-        smallest = np.minimum(np.minimum(table.m, table.n), table.k)
-        trained = (table.m >= SMALLEST_TRAINED[0]) & (table.n >= SMALLEST_TRAINED[1]) & (table.k >= SMALLEST_TRAINED[2])
-        share = memory_frac(table, first, float(rate), float(gpu.memory_bandwidth))
-        hardware = (float(gpu.compute_units), float(rate), share * float(gpu.memory_bandwidth))
-        values = fit(table, first & trained, *hardware)
-        predicted = gemm_s(values, table, *hardware)
-        shown = ", ".join(f"{value:.3g}" for value in (*values, share))
-        groups = (~first, ~first & trained, ~first & (smallest >= 1024))
-        report = "; ".join(errors(predicted[group], table.time_s[group]) for group in groups)
-        print(f"{table.gpu} {table.library} | {shown} | {report}")
+        values = fit(table.part(first), hardware)
+        predicted = predicted_s(table, hardware, values)
+        groups = (~first, ~first & table.trained(), ~first & table.large())
+        report = "; ".join(error_text(predicted[group], table.time_s[group]) for group in groups)
+        print(f"{table.gpu} {table.library} | {shown(values)} | {report}")
+        if options.toml:
+            large = groups[-1]
+            print(toml(table, values, float(np.abs(predicted[large] / table.time_s[large] - 1).mean())))
 
 
 if __name__ == "__main__":

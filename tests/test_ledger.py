@@ -174,7 +174,7 @@ def test_threads_record_only_themselves(double: Any) -> None:
 # ------------------------------------------------------------------------------------------- registered formulas
 
 _KERNEL = {"rate_flop_per_s": 312e12, "compute_units": 108.0, "efficiency": 0.9, "tile_exponent": 0.04, "tile_overhead_s": 4e-6,
-           "wave_softness": 0.3, "launch_s": 1e-6, "gap_s": 4e-6, "memory_bytes_per_s": 2e12, "memory_frac": 0.7}  # fmt: skip
+           "wave_softness": 0.3, "launch_s": 1e-6, "memory_bytes_per_s": 2e12, "memory_frac": 0.7}  # fmt: skip
 
 # inputs of every registered formula: lists are columns of one value per layout, numbers are the same for all
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -218,7 +218,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "formulas.flops.model_flop": {
         "matmul_weight_count": [1e9, 7e9], "attention_weight": [1e5, 3e5], "tokens": [1e6, 4e6], "seq_tokens": [2048.0, 4096.0],
     },
-    "formulas.kernels.alignment_frac": {"n": [64.0, 72.0, 100.0], "k": [128.0, 128.0, 63.0]},
+    "formulas.kernels.alignment_frac": {
+        "n": [64.0, 72.0, 100.0], "k": [128.0, 128.0, 63.0], "element_bytes": 2.0, "unaligned_frac": [0.5, 0.5, 0.0625],
+    },
     "formulas.kernels.gemm_s": {
         "m": [1.0, 4096.0, 2048.0], "n": [64.0, 4096.0, 11008.0], "k": [64.0, 4096.0, 4096.0], "batch": [1.0, 1.0, 8.0],
         "extra_bytes": [0.0, 1e6, 0.0], "input_bytes": [2.0, 1.0, 2.0], "alignment": [1.0, 1.0, 0.75], **_KERNEL,

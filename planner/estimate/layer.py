@@ -34,6 +34,10 @@ _EMBEDDING = 20.0
 _FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0  # per logit: two reads and a write in 16 bit, or torch operators on an fp32 copy
 _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping
 _EXPERT_OPERATORS = 4.0  # more for every local expert: grouped products are a loop over experts in the stacks validated
+# share of the matrix rate that a weight's products keep when a width is no multiple of 16 B: a vocabulary of 50257 in place of 50304
+# costs nanoGPT's 124M model about a quarter more time (Karpathy, 2023-02-03), of which the head is a quarter when aligned;
+# on an RTX 3090 4 % (RobertRiachi/nanoPALM#6)
+_UNALIGNED_WEIGHT = 0.5
 _EXPERT_OPERATORS_FP8 = 5.0  # and each expert's operands are cast and scaled
 
 
@@ -179,12 +183,11 @@ class _Layer:
         return ops
 
     def gemm(self, rows: Array, columns: Array, inner: Array, batch: Array = 1.0, *, fp8: bool = False, extra: Array = 0.0,
-             weights: bool = True) -> Array:  # fmt: skip
-        """One product on this machine."""
+             align: Array = 1.0) -> Array:  # fmt: skip
+        """One product on this machine. align: share of the rate that its widths leave."""
         m = self.m
         low = fp8 and self.fp8
         rate = m.dense_rate * m.fp8_frac if low else m.wide_rate
-        align = kernels.alignment_frac(columns, inner) if weights else kernels.alignment_frac(columns, inner, tile_frac=1.0)
         cast = 0.0
         if low:  # half of the operands are cast from 16 to 8 bit just before: 4 B moved per element
             cast = kernels.elementwise_s(
@@ -195,16 +198,18 @@ class _Layer:
             rows, columns, inner, batch, extra, 1.0 if low else self.width, align,
             rate_flop_per_s=rate * m.sustained_clock, compute_units=m.compute_units, efficiency=m.gemm_efficiency,
             tile_exponent=m.gemm_tile_exponent, tile_overhead_s=m.gemm_tile_overhead, wave_softness=m.gemm_wave_softness,
-            launch_s=m.gemm_launch, gap_s=m.kernel_gap, memory_bytes_per_s=m.memory_bandwidth, memory_frac=m.gemm_memory_frac,
+            launch_s=m.gemm_launch, memory_bytes_per_s=m.memory_bandwidth, memory_frac=m.gemm_memory_frac,
         )  # fmt: skip
 
     def weight_product(self, rows: Array, columns: Array, inner: Array, batch: Array, fp8: bool) -> tuple[Array, Array]:
         """Forward and backward (input and weight gradient) of one weight product."""
         fused = self.plan.stack.fusion.gradient_accumulation_fp32
         accumulate = (8.0 if fused else 0.0) * columns * inner * batch  # read and write the fp32 buffer
-        forward = self.gemm(rows, columns, inner, batch, fp8=fp8)
-        backward = self.gemm(rows, inner, columns, batch, fp8=fp8)
-        backward = backward + self.gemm(inner, columns, rows, batch, fp8=fp8, extra=accumulate)
+        width = 1.0 if fp8 and self.fp8 else self.width
+        align = kernels.alignment_frac(columns, inner, width, _UNALIGNED_WEIGHT)
+        forward = self.gemm(rows, columns, inner, batch, fp8=fp8, align=align)
+        backward = self.gemm(rows, inner, columns, batch, fp8=fp8, align=align)
+        backward = backward + self.gemm(inner, columns, rows, batch, fp8=fp8, extra=accumulate, align=align)
         return forward, backward
 
     def stream(self, moved: Array, launches: float) -> Array:
@@ -245,7 +250,8 @@ class _Layer:
         batch = self.u["micro_batch"] * plan.model.heads / self.tp
         scores = batch * s * s / self.cp
         rows = s / self.cp
-        product = self.gemm(rows, s, qk, batch, weights=False) + self.gemm(rows, qk, s, batch, weights=False)
+        align = kernels.alignment_frac(s, qk, self.width, m.vector_rate / m.wide_rate)
+        product = self.gemm(rows, s, qk, batch, align=align) + self.gemm(rows, qk, s, batch, align=align)
         slower = 1.0 if self.attention == "fused_softmax" else 2.0  # eager: scale, mask and softmax are kernels of their own
         forward = product + self.stream(_SCORES[0] * slower * scores, 2.0 * slower)
         return forward, 2 * product + self.stream(_SCORES[1] * slower * scores, 2.0 * slower)
@@ -328,7 +334,12 @@ class _Layer:
         h, T, columns = float(self.plan.model.hidden), self.tokens, self.vocab / self.tp
         fused = self.plan.training.fused_cross_entropy
         per_logit = self.m.cross_entropy_bytes if fused is None else (_FUSED_LOSS if fused else _PLAIN_LOSS)
-        products = self.gemm(T, columns, h) + self.gemm(T, h, columns) + self.gemm(h, columns, T)
+        align = kernels.alignment_frac(columns, h, self.width, _UNALIGNED_WEIGHT)
+        products = (
+            self.gemm(T, columns, h, align=align)
+            + self.gemm(T, h, columns, align=align)
+            + self.gemm(h, columns, T, align=align)
+        )
         return {
             "matmul/logits": products,
             "memory_bound/loss": self.stream(T * columns * per_logit, 6.0),

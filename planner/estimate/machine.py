@@ -34,6 +34,7 @@ class Machine:
     # kernels
     dense_rate: Array  # FLOP/s of matrix products in the training precision
     wide_rate: Array  # FLOP/s of what stays in 16 (or 32) bit beside fp8 products
+    vector_rate: Array  # FLOP/s of fp32 arithmetic outside the tensor cores
     sustained_clock: Array
     fp8_frac: Array
     compute_units: Array
@@ -114,6 +115,7 @@ def machine(plan: Plan) -> Machine:
     return Machine(
         dense_rate=rate,
         wide_rate=wide,
+        vector_rate=gpu.dense.fp32,
         sustained_clock=curve.sustained_clock,
         fp8_frac=_assumed(
             _FP8_RECIPE.get(training.fp8_recipe or "", 1.0) if precision == "fp8" else 1.0,

@@ -9,33 +9,39 @@ import numpy as np
 
 from planner.ledger import Array, formula
 
-# thread-block tiles (rows, columns) that vendor GEMM libraries choose from
-_TILES = np.array([(256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)], dtype=float)
+# what a vendor GEMM library chooses from: thread-block tiles (rows, columns), and into how many parts it splits the inner width.
+# Other shapes (256 x 64) and splits (2, 8) lie between these and change no held-out error by more than 0.4 points.
+_TILES = np.array([(256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)], dtype=float)
+_SPLITS = (1.0, 4.0, 16.0)
 _LARGEST_TILE = 256.0 * 128.0
 _K_STEP = 32.0  # inner dimension is processed in steps of this many elements
-_TILE_ALIGNMENT, _VECTOR_ALIGNMENT = 64.0, 8.0  # elements; below the second, tensor cores cannot load whole vectors
+_PARTIAL_BYTES = 4.0  # partial sums are kept in fp32
+_LOAD_BYTES = 16.0  # widest load of one thread; rows that do not start on it cannot feed tensor cores at full speed
 
 
 @formula(
     unit="1",
-    equation="1, x 0.75 where n or k is no multiple of 64, x 0.12 more where none of 8",
-    source="BigScience A100 sweep (head widths 108, 150; vocabulary 50257): refit of 67 runs, docs/accuracy",
+    equation="unaligned where 16 B do not divide n or k elements, else 1",
+    source="16-byte rule: NVIDIA matrix multiplication background guide, tensor core requirements; its finer rule for A100 (128 B) shows "
+    "in no GEMM table (n, k = 32) and no run (head widths 104 to 224), docs/models.md",
 )
-def alignment_frac(n: Array, k: Array, tile_frac: float = 0.75, vector_frac: float = 0.12) -> Array:
-    """Share of the matrix rate left when an inner width does not fill tensor-core vectors or tiles.
+def alignment_frac(n: Array, k: Array, element_bytes: float, unaligned_frac: Array) -> Array:
+    """Share of the matrix rate that the widths of a product leave.
 
-    n, k: columns and inner width of the product, elements. Dimensionless result.
+    n, k: the two widths that are contiguous in memory, elements (the weight's, in all three products of a weight).
+    unaligned_frac: share left by rows that do not start on 16 B. Dimensionless result.
     """
-    tile = (np.mod(n, _TILE_ALIGNMENT) != 0) | (np.mod(k, _TILE_ALIGNMENT) != 0)
-    vector = (np.mod(n, _VECTOR_ALIGNMENT) != 0) | (np.mod(k, _VECTOR_ALIGNMENT) != 0)
-    return np.where(tile, tile_frac, 1.0) * np.where(vector, vector_frac, 1.0)
+    odd = (np.mod(np.asarray(n) * element_bytes, _LOAD_BYTES) != 0) | (np.mod(np.asarray(k) * element_bytes, _LOAD_BYTES) != 0)
+    return np.where(odd, unaligned_frac, 1.0)
 
 
 @formula(
     unit="s",
-    equation="max( min over tiles of W (2 bm bn k / (rate/units eta (bm bn/32768)^gamma) + tau), bytes/(frac HBM) ) + t0 + gap; "
-    "W = soft max(N/units, 1) + (1-soft) ceil(N/units), N = ceil(m/bm) ceil(n/bn) batch",
-    source="wave quantisation: NVIDIA matrix multiplication background guide; fitted per GPU on aiconfigurator GEMM tables",
+    equation="( (min over tiles, q of W (2 bm bn k/q / (rate/units eta (bm bn/32768)^gamma) + tau) + R)^4 + (bytes/(frac HBM))^4 )^(1/4) "
+    "+ t0; W = soft max(N/units, 1) + (1-soft) ceil(N/units), N = ceil(m/bm) ceil(n/bn) q batch; "
+    "R = (4 q + 4) m n batch/(frac HBM) where q > 1",
+    source="wave quantisation: NVIDIA matrix multiplication background guide; split k: Osama et al. 2023 (Stream-K, arXiv 2301.03598) "
+    "section 3; fitted per GPU on aiconfigurator GEMM tables",
 )
 def gemm_s(
     m: Array,
@@ -53,28 +59,37 @@ def gemm_s(
     tile_overhead_s: Array,
     wave_softness: Array,
     launch_s: Array,
-    gap_s: Array,
     memory_bytes_per_s: Array,
     memory_frac: Array,
 ) -> Array:
-    """Time of `batch` independent products (m x k) (k x n), with a 16-bit result.
+    """Time of `batch` independent products (m x k) (k x n), with a 16-bit result, one of a stream of kernels.
 
     extra_bytes: traffic beyond operands and result (an fp32 accumulation buffer); input_bytes: per operand element;
-    alignment: share of the rate left by odd widths. Assumes the library picks the fastest tile shape.
+    alignment: share of the rate left by odd widths. The library picks the fastest tile shape, and splits the inner width into q
+    parts where the result has too few tiles for all units (weight gradients of small layers); the parts' sums are written in
+    fp32 and added up. Arithmetic and memory traffic overlap except near their balance (smooth maximum, +19 % where equal).
+    launch_s holds the gap to the next kernel of a stream: the tables time several products back to back.
     """
     m, n, k, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in (m, n, k, batch)))
     rows, columns = _TILES.T
     area = rows * columns
     units = np.asarray(compute_units, float)[..., None]
-    tiles = batch[..., None] * np.ceil(m[..., None] / rows) * np.ceil(n[..., None] / columns)
+    bandwidth = np.asarray(memory_bytes_per_s * memory_frac, float)
     soft = np.asarray(wave_softness, float)[..., None]
-    waves = soft * np.maximum(tiles / units, 1.0) + (1 - soft) * np.ceil(tiles / units)
     unit_rate = np.asarray(rate_flop_per_s * efficiency * alignment, float)[..., None] / units
-    tile_flop = 2 * area * np.ceil(k / _K_STEP)[..., None] * _K_STEP
-    tile_rate = unit_rate * (area / _LARGEST_TILE) ** np.asarray(tile_exponent, float)[..., None]
-    compute = (waves * (tile_flop / tile_rate + np.asarray(tile_overhead_s, float)[..., None])).min(axis=-1)
-    moved = batch * (input_bytes * (m * k + n * k) + 2.0 * m * n) + extra_bytes
-    return np.maximum(compute, moved / (memory_bytes_per_s * memory_frac)) + launch_s + gap_s
+    flop_s = 2 * area / (unit_rate * (area / _LARGEST_TILE) ** np.asarray(tile_exponent, float)[..., None])  # per inner element
+    overhead = np.asarray(tile_overhead_s, float)[..., None]
+    tiles = batch[..., None] * np.ceil(m[..., None] / rows) * np.ceil(n[..., None] / columns)
+    result_s = batch * m * n / bandwidth
+    compute = np.asarray(np.inf)
+    for parts in _SPLITS:
+        full = tiles * parts / units  # whole tiles are divided last: exact where they fill the units
+        waves = soft * np.maximum(full, 1.0) + (1 - soft) * np.ceil(full)
+        inner = np.ceil(k / (parts * _K_STEP))[..., None] * _K_STEP
+        partial = _PARTIAL_BYTES * (parts + 1) * result_s if parts > 1 else 0.0
+        compute = np.minimum(compute, (waves * (inner * flop_s + overhead)).min(axis=-1) + partial)
+    memory = (batch * (input_bytes * (m * k + n * k) + 2.0 * m * n) + extra_bytes) / bandwidth
+    return np.sqrt(np.sqrt(np.square(np.square(compute)) + np.square(np.square(memory)))) + launch_s
 
 
 @formula(

@@ -47,15 +47,17 @@ class Fp16AccumulateRates(Spec):
 class KernelCurve(Spec):
     """How fast kernels really run on this GPU; the parameters of formulas.kernels.
 
-    gemm_efficiency: share of the dense rate inside a full wave of the largest tile.
+    gemm_efficiency: share of the dense rate inside a full wave of the largest tile, in a burst too short for the power limit.
     gemm_tile_exponent: loss of smaller tiles, rate ~ (tile area / 32768) ** exponent.
     gemm_tile_overhead: prologue and epilogue of one tile.
     gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap perfectly.
-    gemm_launch: fixed time of one GEMM kernel on the GPU.
-    kernel_gap: idle time between dependent kernels.
+    gemm_launch: fixed time of one GEMM kernel of a stream, with the gap to the next one.
+    kernel_gap: idle time between dependent kernels other than GEMMs.
     memory_frac: share of memory bandwidth that a GEMM bound by memory reaches.
     attention_forward, attention_backward: share of the dense rate reached by flash attention on causal FLOP.
     sustained_clock: tensor clock under a training load over the clock of the kernel tables (power limit).
+    power_clock: tensor clock of a stream of large GEMMs on random data over that of a short burst, where a table shows it; the
+      measured part of sustained_clock, which no estimate reads.
     """
 
     gemm_efficiency: Efficiency
@@ -68,6 +70,7 @@ class KernelCurve(Spec):
     attention_forward: Efficiency
     attention_backward: Efficiency
     sustained_clock: Efficiency
+    power_clock: Efficiency | None = None
 
 
 class TypicalNode(Spec):
