@@ -1,12 +1,12 @@
 """Fit the numbers of a link profile (latencies, ramp, shares of the bandwidth) on measured tables of collectives.
 
-    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink4] [--smallest 1] [--seed 0]
+    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink4] [--gpu b200-sxm-180gb] [--ranks 4,8] [--hold mesh,ramp] [--seed 0]
 
 TABLE.csv has the columns gpu, nodes, gpus_per_node, ranks, intra_node, inter_node, nics_per_node, nic_gbps, collective,
 bytes (whole tensor), time_us, note. All rows of one link are one fit of the planner's own functions
-(planner/estimate/communicate.py): least squares of log(predicted / measured) on a random half of the rows. Printed are the
-values, with a word on those that reached a bound, and the errors of the other half, beside those of the shipped profile.
-Writes nothing.
+(planner/estimate/communicate.py): least squares of log(predicted / measured). Printed are the values fitted on all rows, with
+a word on those that reached a bound; the errors where each random half of the rows is predicted by the fit on the other half;
+and the errors of the shipped profile. Writes nothing.
 """
 
 from __future__ import annotations
@@ -201,6 +201,15 @@ def errors(of: Calls, changed: dict[str, float] | None = None) -> np.ndarray:
     return np.asarray(predicted_s(of, changed) / of.measured_s - 1.0)
 
 
+def held_out(of: Calls, parameters: list[Parameter], seed: int) -> np.ndarray:
+    """Errors of two halves, each predicted by the fit on the other."""
+    first = np.random.default_rng(seed).random(len(of.measured_s)) < 0.5
+    out = np.empty_like(of.measured_s)
+    for rows in (first, ~first):
+        out[rows] = errors(of.pick(rows), fit(of.pick(~rows), parameters))
+    return out
+
+
 def _report(title: str, error: np.ndarray, of: Calls) -> None:
     groups = {name: of.collective == index for index, name in enumerate(COLLECTIVES)}
     groups |= {">= 1 MB": of.tensor_bytes >= 1e6, "all": of.tensor_bytes > 0}
@@ -218,30 +227,35 @@ def main() -> None:
     arguments.add_argument("table", type=Path)
     arguments.add_argument("--link", help="only this link")
     arguments.add_argument("--gpu", help="only rows of this GPU")
+    arguments.add_argument("--ranks", help="only groups of these sizes, as 4,8")
+    arguments.add_argument("--hold", default="", help="keys of the profile that are not fitted, as base_latency,mesh")
     arguments.add_argument("--smallest", type=float, default=1.0, help="bytes below which rows are left out")
     arguments.add_argument("--seed", type=int, default=0)
     options = arguments.parse_args()
-    table = [r for r in rows_of(options.table) if usable(r, options.smallest) and options.gpu in (None, r["gpu"])]
+    sizes = options.ranks.split(",") if options.ranks else None
+    table = [
+        row
+        for row in rows_of(options.table)
+        if usable(row, options.smallest) and options.gpu in (None, row["gpu"]) and (sizes is None or row["ranks"] in sizes)
+    ]
     for link in catalog.load_all("networks", LinkSpec):
         rows = [row for row in table if link_of(row) == link.id]
         if not rows or options.link not in (None, link.id):
             continue
         every = calls(rows)
-        first = np.random.default_rng(options.seed).random(len(rows)) < 0.5
         print(f"{link.id}: {len(rows)} rows")
         _report("shipped profile, all rows", errors(every), every)
         if len(rows) < 10:
             continue
-        parameters = told(every, link)
-        values = fit(every.pick(first), parameters)
-        print("  fitted on half of the rows:")
+        parameters = [p for p in told(every, link) if p.key not in options.hold.split(",")]
+        values = fit(every, parameters)
+        print("  fitted on all rows:")
         for p in parameters:
             value = values[p.field]
             edge = " ON ITS LOWER BOUND" if value < p.low + 1e-3 * (p.high - p.low) else ""
             edge = " ON ITS UPPER BOUND" if value > p.high - 1e-3 * (p.high - p.low) else edge
             print(f"    {p.key:24s} {value:.3g}{edge}")
-        rest = every.pick(~first)
-        _report("that fit on the other half", errors(rest, values), rest)
+        _report("held out: each half by the fit on the other", held_out(every, parameters, options.seed), every)
 
 
 if __name__ == "__main__":

@@ -94,12 +94,12 @@ def reduce_scatter_s(m: Machine, tensor_bytes: Array, group: Group, network: Arr
 
 
 def all_to_all_s(m: Machine, tensor_bytes: Array, group: Group, remote_frac: Array) -> Array:
-    """Every rank to every rank of the group: all links of a mesh are busy at once."""
+    """Every rank to every rank of the group: cards are as busy with many peers as in an all-gather."""
     inside = np.minimum(group.ranks, group.ranks_per_node)
     return collectives.all_to_all_s(
         tensor_bytes, group.ranks, group.ranks_per_node, remote_frac, base_s=m.intra_base, latency_s=m.intra_latency,
         hop_s=m.inter_hop, intra_bytes_per_s=_intra_bandwidth(m, inside, m.intra_send), nic_bytes_per_gpu_per_s=m.nic_per_gpu,
-        nic_frac=m.inter_send,
+        nic_frac=m.inter_all_gather,
     )  # fmt: skip
 
 
