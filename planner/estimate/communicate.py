@@ -44,22 +44,35 @@ def place(ranks: Array, stride: Array, domain: int) -> Group:
     return Group(np.asarray(ranks, float), inside)
 
 
+def _intra_bandwidth(m: Machine, ranks: Array, frac: Array) -> Array:
+    return collectives.group_bandwidth_bytes_per_s(
+        ranks, bandwidth_bytes_per_s=m.intra_bandwidth, frac=frac, two_rank_frac=m.intra_two_rank, peers=m.intra_peers,
+        mesh=m.intra_mesh, host_bytes_per_s=m.intra_host,
+    )  # fmt: skip
+
+
 def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_frac: Array, inter_frac: Array,
           network: Array = 1.0) -> Array:  # fmt: skip
-    frac = intra_frac * np.where(group.ranks == 2, m.intra_two_rank, 1.0)
+    inside = np.minimum(group.ranks, group.ranks_per_node)
+    bandwidth = _intra_bandwidth(m, inside, intra_frac)
     intra = collectives.ring_intra_s(
-        tensor_bytes, np.minimum(group.ranks, group.ranks_per_node), passes,
-        latency_s=m.intra_latency, bandwidth_bytes_per_s=m.intra_bandwidth, frac=frac, ramp=m.intra_ramp,
-    )  # fmt: skip
+        tensor_bytes, inside, passes, base_s=m.intra_base, latency_s=m.intra_latency, bytes_per_s=bandwidth, ramp=m.intra_ramp
+    )
     across = group.nodes > 1
     if not np.any(across):
         return intra
-    node = collectives.node_bandwidth_bytes_per_s(
-        group.ranks_per_node, m.nic_per_gpu, inter_frac * network, m.intra_bandwidth * frac
-    )
-    ring = collectives.ring_inter_s(tensor_bytes, group.ranks, passes, hop_s=m.inter_hop, node_bytes_per_s=node)
+    # where a node holds one rank of the group, its own links carry nothing
+    within = np.where(inside > 1, bandwidth, np.inf)
+    node = collectives.node_bandwidth_bytes_per_s(inside, m.nic_per_gpu, inter_frac * network, within)
+    ring = collectives.ring_inter_s(
+        tensor_bytes, group.ranks, group.nodes, passes, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop,
+        node_bytes_per_s=node,
+    )  # fmt: skip
     if passes == 2:
-        tree = collectives.tree_inter_s(tensor_bytes, group.nodes, hop_s=m.inter_hop, node_bytes_per_s=node)
+        tree = collectives.tree_inter_s(
+            tensor_bytes, group.nodes, inside, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop,
+            node_bytes_per_s=node,
+        )  # fmt: skip
         ring = np.minimum(ring, tree)
     return np.where(across, np.maximum(ring, intra), intra)
 
@@ -81,14 +94,20 @@ def reduce_scatter_s(m: Machine, tensor_bytes: Array, group: Group, network: Arr
 
 
 def all_to_all_s(m: Machine, tensor_bytes: Array, group: Group, remote_frac: Array) -> Array:
+    """Every rank to every rank of the group: cards are as busy with many peers as in an all-gather."""
+    inside = np.minimum(group.ranks, group.ranks_per_node)
     return collectives.all_to_all_s(
-        tensor_bytes, group.ranks, group.ranks_per_node, remote_frac, latency_s=20e-6,
-        intra_bytes_per_s=m.intra_bandwidth * m.intra_send, nic_bytes_per_gpu_per_s=m.nic_per_gpu, nic_frac=m.inter_send,
+        tensor_bytes, group.ranks, group.ranks_per_node, remote_frac, base_s=m.intra_base, latency_s=m.intra_latency,
+        hop_s=m.inter_hop, intra_bytes_per_s=_intra_bandwidth(m, inside, m.intra_send), nic_bytes_per_gpu_per_s=m.nic_per_gpu,
+        nic_frac=m.inter_all_gather,
     )  # fmt: skip
 
 
 def send_s(m: Machine, message_bytes: Array, across: Array) -> Array:
     """One message to a neighbouring pipeline stage, over the node's link or one GPU's share of the network."""
-    inside = collectives.send_recv_s(message_bytes, latency_s=m.intra_latency, bytes_per_s=m.intra_bandwidth * m.intra_send)
-    outside = collectives.send_recv_s(message_bytes, latency_s=3 * m.inter_hop, bytes_per_s=m.nic_per_gpu * m.inter_send)
+    pair = _intra_bandwidth(m, np.full_like(np.asarray(message_bytes, float), 2.0), m.intra_send)
+    inside = collectives.send_recv_s(message_bytes, latency_s=m.intra_base, bytes_per_s=pair)
+    outside = collectives.send_recv_s(
+        message_bytes, latency_s=m.intra_base + m.inter_hop, bytes_per_s=m.nic_per_gpu * m.inter_send
+    )
     return np.where(across > 0, outside, inside)

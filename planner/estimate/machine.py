@@ -67,8 +67,12 @@ class Machine:
     layer_idle: Array
     # links
     intra_bandwidth: Array
+    intra_base: Array  # s per collective call
     intra_latency: Array
     intra_ramp: Array
+    intra_mesh: Array  # 0 behind a switch, 1 where every pair of GPUs has a link of its own
+    intra_peers: Array  # other GPUs of the node
+    intra_host: Array  # B/s of the host's bridges per GPU; infinite where copies do not share them
     intra_all_reduce: Array
     intra_all_gather: Array
     intra_reduce_scatter: Array
@@ -153,8 +157,12 @@ def machine(plan: Plan) -> Machine:
         step_overhead=stack.launch.step_overhead,
         layer_idle=stack.launch.layer_idle,
         intra_bandwidth=bandwidth,
+        intra_base=intra.base_latency or _assumed(0.0, "s", "no table; the latency of the steps holds it"),
         intra_latency=intra.latency,
         intra_ramp=intra.ramp,
+        intra_mesh=intra.mesh or _assumed(0.0, "1", "a switch or a bus: every group has the whole link"),
+        intra_peers=float(max(min(cluster.gpus_per_node, cluster.gpus) - 1, 1)),
+        intra_host=_bridge_bandwidth(plan),
         intra_all_reduce=intra.all_reduce_frac,
         intra_all_gather=intra.all_gather_frac,
         intra_reduce_scatter=intra.reduce_scatter_frac,
@@ -227,14 +235,26 @@ def _fused_norm(plan: Plan) -> bool:
     return plan.stack.fusion.fused_norm if chosen is None else chosen
 
 
+def _bridge_bandwidth(plan: Plan) -> Array:
+    """A GPU's share of the bridges of its host: groups run at the same time, so all GPUs of the host share them."""
+    whole = plan.cluster.intra_node.host_bandwidth
+    if whole is None:
+        return np.inf
+    return Sourced(whole / min(plan.cluster.gpus_per_node, plan.cluster.gpus), "B/s", whole.kind, whole.source, whole.date)
+
+
 def _host_bandwidth(plan: Plan) -> Sourced:
     link = plan.cluster.host_link
     return Sourced(link.bandwidth * link.send_recv_frac, "B/s", link.bandwidth.kind, link.bandwidth.source, link.bandwidth.date)
 
 
+# numbers of parts, which nobody mismeasures
+_COUNTS = ("compute_units", "intra_switch_ranks", "intra_peers")
+
+
 def moved_one_by_one(base: Machine, step: float) -> tuple[Machine, list[str]]:
     """A machine of n + 1 rows: row 0 unchanged, row i with the i-th number raised by `step` (zeros are left out)."""
-    names = [n for n in base.names() if n not in ("compute_units", "intra_switch_ranks") and float(getattr(base, n)) != 0.0]
+    names = [n for n in base.names() if n not in _COUNTS and float(getattr(base, n)) != 0.0]
     columns = {}
     for name in base.names():
         column = np.full(len(names) + 1, float(getattr(base, name)))

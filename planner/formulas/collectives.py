@@ -11,22 +11,43 @@ import numpy as np
 
 from planner.ledger import Array, formula
 
-_TREE_HOPS = 5.0  # hops per level of a double binary tree, in units of a ring hop
-_TREE_VOLUME = 1.1  # a tree moves a little more than the ring's bytes per NIC
+_TREE_CHUNK_BYTES = 2.0**20  # per rank of a node: two NCCL channels of 512 KiB, an eighth of their 4 MiB buffers
+
+
+@formula(
+    unit="B/s",
+    equation="min(B frac two ((k-1)/(N-1))^mesh, host / ranks on it)",
+    source="own derivation: links to the k-1 peers of the group over links to all N-1; exponent 1 where every pair has its own",
+)
+def group_bandwidth_bytes_per_s(
+    ranks: Array, *, bandwidth_bytes_per_s: Array, frac: Array, two_rank_frac: Array, peers: Array, mesh: Array,
+    host_bytes_per_s: Array,
+) -> Array:  # fmt: skip
+    """Bandwidth per GPU and direction that a group reaches inside its node.
+
+    peers: other GPUs of the node; mesh: 0 behind a switch, which gives every group the whole link; host_bytes_per_s: a GPU's
+    share of the host's bridges while all GPUs of the host communicate, in their own groups or in one.
+    """
+    near = np.clip((np.maximum(ranks, 2.0) - 1) / np.maximum(peers, 1.0), 0.0, 1.0)
+    paths = near**mesh * np.where(ranks == 2, two_rank_frac, 1.0)
+    return np.minimum(bandwidth_bytes_per_s * frac * paths, host_bytes_per_s)
 
 
 @formula(
     unit="s",
-    equation="(passes/2) latency n + passes (n-1)/n S / (B frac) + ramp sqrt(S)",
-    source="ring cost: Thakur et al. 2005, Patarasuk & Yuan 2009; sqrt term fitted on NCCL tables (7-21 % error without it)",
+    equation="base + passes (n-1) latency/2 + passes (n-1)/n S / B + ramp sqrt(S)",
+    source="ring cost: Thakur et al. 2005, Patarasuk & Yuan 2009; base and sqrt term fitted on NCCL tables (docs/models.md)",
 )
 def ring_intra_s(
-    tensor_bytes: Array, ranks: Array, passes: Array, *, latency_s: Array, bandwidth_bytes_per_s: Array, frac: Array,
-    ramp: Array,
-) -> Array:  # fmt: skip
-    """Time of a ring inside one node; zero for one rank. B is one-way per GPU."""
-    share = passes * (ranks - 1) / np.maximum(ranks, 1)
-    time = passes / 2 * latency_s * ranks + share * tensor_bytes / (bandwidth_bytes_per_s * frac) + ramp * np.sqrt(tensor_bytes)
+    tensor_bytes: Array, ranks: Array, passes: Array, *, base_s: Array, latency_s: Array, bytes_per_s: Array, ramp: Array
+) -> Array:
+    """Time of a ring inside one node; zero for one rank. B is one-way per GPU, latency that of a step and its way back."""
+    time = (
+        base_s
+        + passes * (ranks - 1) * latency_s / 2
+        + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / bytes_per_s
+        + ramp * np.sqrt(tensor_bytes)
+    )
     return np.where(ranks > 1, time, 0.0)
 
 
@@ -44,40 +65,60 @@ def node_bandwidth_bytes_per_s(
 
 @formula(
     unit="s",
-    equation="passes (n-1) hop + passes (n-1)/n S / B_node",
-    source="ring over all ranks of the group; 4.5 us per rank and pass fitted, 8..64 to 512 GPUs error 4.2 -> 2.1 %",
+    equation="base + passes (n-1) (hop/g + (1-1/g) latency/2) + passes (n-1)/n S / B_node, g = n/nodes",
+    source="own derivation; steps that leave a node and steps that stay are apart in NVIDIA/nccl src/graph/tuning.cc too",
 )
-def ring_inter_s(tensor_bytes: Array, ranks: Array, passes: Array, *, hop_s: Array, node_bytes_per_s: Array) -> Array:
-    """Time of a ring that crosses nodes."""
-    return passes * (ranks - 1) * hop_s + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / node_bytes_per_s
+def ring_inter_s(
+    tensor_bytes: Array, ranks: Array, nodes: Array, passes: Array, *, base_s: Array, latency_s: Array, hop_s: Array,
+    node_bytes_per_s: Array,
+) -> Array:  # fmt: skip
+    """Time of a ring that crosses nodes; zero for one rank. One of g steps leaves a node."""
+    leaving = nodes / np.maximum(ranks, 1)
+    step_s = leaving * hop_s + (1 - leaving) * latency_s / 2
+    time = (
+        base_s
+        + passes * (ranks - 1) * step_s
+        + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / node_bytes_per_s
+    )
+    return np.where(ranks > 1, time, 0.0)
 
 
 @formula(
     unit="s",
-    equation="2 log2(nodes+1) 5 hop + 2.2 S / B_node",
-    source="double binary trees, Sanders et al. 2009, as in NCCL 2.4; hop count and 10 % volume assumed",
+    equation="base + 2 log2(nodes+1) (hop + c/B_node) + (g-1) latency + 2 S/B_node, c = S g 1 MiB / (S + g 1 MiB)",
+    source="double binary trees, Sanders et al. 2009, as in NCCL 2.4; each level waits for its first chunk (own derivation)",
 )
-def tree_inter_s(tensor_bytes: Array, nodes: Array, *, hop_s: Array, node_bytes_per_s: Array) -> Array:
-    """Time of a tree all-reduce across nodes."""
-    return 2 * np.log2(nodes + 1) * _TREE_HOPS * hop_s + _TREE_VOLUME * 2 * tensor_bytes / node_bytes_per_s
+def tree_inter_s(
+    tensor_bytes: Array, nodes: Array, ranks_per_node: Array, *, base_s: Array, latency_s: Array, hop_s: Array,
+    node_bytes_per_s: Array,
+) -> Array:  # fmt: skip
+    """Time of a tree all-reduce across nodes: up and down, a chain inside each node, chunks following one another."""
+    most = ranks_per_node * _TREE_CHUNK_BYTES
+    chunk = tensor_bytes * most / (tensor_bytes + most)
+    levels_s = 2 * np.log2(nodes + 1) * (hop_s + chunk / node_bytes_per_s)
+    return base_s + levels_s + (ranks_per_node - 1) * latency_s + 2 * tensor_bytes / node_bytes_per_s
 
 
 @formula(
     unit="s",
-    equation="S/B_intra (n-1)/n + S copies/ (k B_nic) outside + latency",
+    equation="base + (g-1) latency/2 + hop where it leaves + S/B_intra (n-1)/n + S copies/(k B_nic) outside",
     source="own derivation: each token's copies leave the node once per remote expert group (DeepSeek-V3 report, section 3.2)",
 )
 def all_to_all_s(
-    tensor_bytes: Array, ranks: Array, ranks_per_node: Array, remote_frac: Array, *, latency_s: Array,
-    intra_bytes_per_s: Array, nic_bytes_per_gpu_per_s: Array, nic_frac: Array,
+    tensor_bytes: Array, ranks: Array, ranks_per_node: Array, remote_frac: Array, *, base_s: Array, latency_s: Array,
+    hop_s: Array, intra_bytes_per_s: Array, nic_bytes_per_gpu_per_s: Array, nic_frac: Array,
 ) -> Array:  # fmt: skip
     """Time for each rank to scatter `tensor_bytes` evenly over the group.
 
-    remote_frac scales what crosses nodes when copies for one node are sent once (group-limited routing).
+    remote_frac scales what crosses nodes when copies for one node are sent once (group-limited routing). Messages to all remote
+    ranks are under way together, so that one hop is paid.
     """
-    outside = 1 - ranks_per_node / np.maximum(ranks, 1)
+    inside = np.minimum(ranks, ranks_per_node)
+    outside = 1 - inside / np.maximum(ranks, 1)
     time = (
-        latency_s
+        base_s
+        + (inside - 1) * latency_s / 2
+        + np.where(outside > 0, hop_s, 0.0)
         + tensor_bytes * (1 - 1 / np.maximum(ranks, 1)) / intra_bytes_per_s
         + tensor_bytes * remote_frac * outside / (nic_bytes_per_gpu_per_s * nic_frac)
     )

@@ -117,8 +117,8 @@ class GpuSpec(Spec):
 class LinkSpec(Spec):
     """A link between GPUs of one node, or a fabric between nodes.
 
-    Inside a node the time of a collective is  latency * ranks + volume / (bandwidth * frac) + ramp * sqrt(bytes);
-    between nodes a ring takes  (ranks - 1) * latency  per pass and moves volume / (nics * bandwidth * frac).
+    Inside a node a collective takes  base + passes (n-1) latency/2 + volume / (bandwidth * frac) + ramp * sqrt(bytes);
+    between nodes each step of a ring and each level of a tree takes the fabric's latency (planner/formulas/collectives.py).
     """
 
     id: Id
@@ -126,17 +126,20 @@ class LinkSpec(Spec):
     aliases: Names = ()
     scope: Literal["intra_node", "inter_node"]
     bandwidth: BytesPerSecond  # one direction; per GPU inside a node, per NIC between nodes
-    latency: Seconds
+    latency: Seconds  # inside a node two steps of a ring (there and back); between nodes one step from node to node
+    base_latency: Seconds | None = None  # once per call, inside a node
     ramp: Annotated[Sourced, Quantity("1", exclusive=False)]  # s per sqrt(B), protocol changes at middle sizes
     all_reduce_frac: Efficiency
     all_gather_frac: Efficiency
     reduce_scatter_frac: Efficiency
     send_recv_frac: Efficiency
     two_rank_frac: Efficiency | None = None  # share of the above that two ranks reach (fewer paths)
+    mesh: Fraction | None = None  # without a switch k of N GPUs use ((k-1)/(N-1))^mesh of it; 1 = every pair has its own link
     switch_all_reduce_frac: Efficiency | None = None  # in-switch reduction (NVLS), over the wire rate
     switch_minimum_ranks: int | None = Field(default=None, ge=2)
     peer_to_peer: bool = True  # False: copies pass through host memory
-    shared_host: bool = False  # PCIe: all ranks share the host's bridges; stated for readers, the fractions above hold its effect
+    shared_host: bool = False  # PCIe: all GPUs share the host's bridges
+    host_bandwidth: BytesPerSecond | None = None  # what those bridges carry for all GPUs of the host together, one direction
 
 
 class PriceSpec(Spec):
