@@ -36,8 +36,8 @@ _PERMUTE = (8.0, 10.0)  # per routed token and hidden element: gather to experts
 _EMBEDDING = 20.0
 _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping
 _EXPERT_OPERATORS = 4.0  # more for every local expert: grouped products are a loop over experts in the stacks validated
-# share of the matrix rate that a weight's products keep when a width is no multiple of 16 B: a vocabulary of 50257 in place of 50304
-# costs nanoGPT's 124M model about a quarter more time (Karpathy, 2023-02-03), of which the head is a quarter when aligned;
+# share of the matrix rate that a weight's products keep when a width is no multiple of 16 B: a vocabulary of 50257 in place of
+# 50304 costs nanoGPT's 124M model about a quarter more time (Karpathy, 2023-02-03), of which the head is a quarter when aligned;
 # on an RTX 3090 4 % (RobertRiachi/nanoPALM#6)
 _UNALIGNED_WEIGHT = 0.5
 _EXPERT_OPERATORS_FP8 = 5.0  # and each expert's operands are cast and scaled
@@ -312,9 +312,7 @@ class _Layer:
         per_logit = self.plan.stack.fusion.cross_entropy_bytes if fused is None else (8.0 if fused else 20.0)
         align = kernels.alignment_frac(columns, h, self.width, _UNALIGNED_WEIGHT)
         products = (
-            self.gemm(T, columns, h, align=align)
-            + self.gemm(T, h, columns, align=align)
-            + self.gemm(h, columns, T, align=align)
+            self.gemm(T, columns, h, align=align) + self.gemm(T, h, columns, align=align) + self.gemm(h, columns, T, align=align)
         )
         return {
             "matmul/logits": products,
