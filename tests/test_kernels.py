@@ -64,7 +64,7 @@ def test_few_tiles_are_split_along_the_inner_width() -> None:
     # 640 x 640: 25 tiles of 128 x 128 on 100 units; in four parts each does k / 4: 2 * 128 * 128 * 4096 / 1e12 = 134.218 us
     # (100 tiles of 64 x 64 in one part each take as long), and 16 parts of 640 x 640 make 4 waves of the same
     assert float(gemm_s(640, 640, 16384, **IDEAL)) == pytest.approx(134.217728e-6, rel=1e-12)
-    # 384 x 384: 9 tiles of 128 x 128 in 16 parts are 144, two waves of 33.6 us; 36 tiles of 64 x 64 in 4 parts are the same; in 16
+    # 384 x 384: 9 tiles of 128 x 128 in 16 parts are 144, two waves of 33.6 us; 36 of 64 x 64 in 4 parts are the same; in 16
     # parts they are 576, six waves of 2 * 64 * 64 * 1024 / 1e12 = 8.389 us, the best
     assert float(gemm_s(384, 384, 16384, **IDEAL)) == pytest.approx(50.331648e-6, rel=1e-12)
 
