@@ -56,8 +56,7 @@ class KernelCurve(Spec):
     memory_frac: share of memory bandwidth that a GEMM bound by memory reaches.
     attention_forward, attention_backward: share of the dense rate reached by flash attention on causal FLOP.
     sustained_clock: tensor clock under a training load over the clock of the kernel tables (power limit).
-    power_clock: tensor clock of a stream of large GEMMs on random data over that of a short burst, where a table shows it; the
-      measured part of sustained_clock, which no estimate reads.
+    power_clock: tensor clock of long GEMMs over short ones in the GEMM table, the measured part of sustained_clock; no estimate reads it.
     """
 
     gemm_efficiency: Efficiency
