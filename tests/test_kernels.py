@@ -183,6 +183,13 @@ def test_shipped_curves_on_shapes_the_fit_never_saw(gpu: str, fit_kernels: Modul
 
 
 @pytest.mark.parametrize("gpu", HELD_OUT)
+def test_no_kernel_is_shorter_than_the_gap(gpu: str, fit_kernels: ModuleType) -> None:
+    (table,) = (t for t in fit_kernels.tables([ROOT / "tests" / "data" / "gemm.csv"]) if t.gpu == gpu)
+    floor = float(catalog.load("gpus", GpuSpec, gpu).kernels.kernel_gap)
+    assert 0.9 * floor < float(table.time_s.min()) < 1.3 * floor
+
+
+@pytest.mark.parametrize("gpu", HELD_OUT)
 def test_long_products_run_at_the_power_clock(gpu: str, fit_kernels: ModuleType) -> None:
     # without it every long product is predicted too fast, by about as much as the profile says the clock drops
     (table,) = (t for t in fit_kernels.tables([ROOT / "tests" / "data" / "gemm.csv"]) if t.gpu == gpu)
