@@ -34,9 +34,9 @@ _EMBEDDING = 20.0
 _FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0  # per logit: two reads and a write in 16 bit, or torch operators on an fp32 copy
 _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping
 _EXPERT_OPERATORS = 4.0  # more for every local expert: grouped products are a loop over experts in the stacks validated
-# share of the matrix rate that a weight's products keep when a width is no multiple of 16 B: a vocabulary of 50257 in place of 50304
-# costs nanoGPT's 124M model about a quarter more time (Karpathy, 2023-02-03), of which the head is a quarter when aligned;
-# on an RTX 3090 4 % (RobertRiachi/nanoPALM#6)
+# share of the matrix rate that a weight's products keep when a width is no multiple of 16 B: a vocabulary of 50257 in place of
+# 50304 costs nanoGPT's 124M model about a quarter more time (Karpathy, 2023-02-03, recalled), the aligned head being
+# a quarter of it; an RTX 3090 loses 4 % (RobertRiachi/nanoPALM#6)
 _UNALIGNED_WEIGHT = 0.5
 _EXPERT_OPERATORS_FP8 = 5.0  # and each expert's operands are cast and scaled
 
@@ -336,9 +336,7 @@ class _Layer:
         per_logit = self.m.cross_entropy_bytes if fused is None else (_FUSED_LOSS if fused else _PLAIN_LOSS)
         align = kernels.alignment_frac(columns, h, self.width, _UNALIGNED_WEIGHT)
         products = (
-            self.gemm(T, columns, h, align=align)
-            + self.gemm(T, h, columns, align=align)
-            + self.gemm(h, columns, T, align=align)
+            self.gemm(T, columns, h, align=align) + self.gemm(T, h, columns, align=align) + self.gemm(h, columns, T, align=align)
         )
         return {
             "matmul/logits": products,

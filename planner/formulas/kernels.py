@@ -10,7 +10,7 @@ import numpy as np
 from planner.ledger import Array, formula
 
 # what a vendor GEMM library chooses from: thread-block tiles (rows, columns), and into how many parts it splits the inner width.
-# Other shapes (256 x 64) and splits (2, 8) lie between these and change no held-out error by more than 0.4 points.
+# Other shapes (256 x 64) and splits (2, 8) lie between these and change no held-out error by more than half a point.
 _TILES = np.array([(256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)], dtype=float)
 _SPLITS = (1.0, 4.0, 16.0)
 _LARGEST_TILE = 256.0 * 128.0
@@ -22,8 +22,8 @@ _LOAD_BYTES = 16.0  # widest load of one thread; rows that do not start on it ca
 @formula(
     unit="1",
     equation="unaligned where 16 B do not divide n or k elements, else 1",
-    source="16-byte rule: NVIDIA matrix multiplication background guide, tensor core requirements; its finer rule for A100 (128 B) shows "
-    "in no GEMM table (n, k = 32) and no run (head widths 104 to 224), docs/models.md",
+    source="16-byte rule: NVIDIA/cutlass#75 and NVIDIA matrix multiplication background guide 2.2; the guide's finer rule for "
+    "A100 (128 B, recalled) shows in no GEMM table (n, k = 32) and no run (head widths 104 to 224), docs/models.md",
 )
 def alignment_frac(n: Array, k: Array, element_bytes: float, unaligned_frac: Array) -> Array:
     """Share of the matrix rate that the widths of a product leave.
@@ -37,11 +37,11 @@ def alignment_frac(n: Array, k: Array, element_bytes: float, unaligned_frac: Arr
 
 @formula(
     unit="s",
-    equation="( (min over tiles, q of W (2 bm bn k/q / (rate/units eta (bm bn/32768)^gamma) + tau) + R)^4 + (bytes/(frac HBM))^4 )^(1/4) "
-    "+ t0; W = soft max(N/units, 1) + (1-soft) ceil(N/units), N = ceil(m/bm) ceil(n/bn) q batch; "
+    equation="( (min over tiles, q of W (2 bm bn k/q / (rate/units eta (bm bn/32768)^gamma) + tau) + R)^4 "
+    "+ (bytes/(frac HBM))^4 )^(1/4) + t0; W = soft max(N/units, 1) + (1-soft) ceil(N/units), N = ceil(m/bm) ceil(n/bn) q batch; "
     "R = (4 q + 4) m n batch/(frac HBM) where q > 1",
-    source="wave quantisation: NVIDIA matrix multiplication background guide; split k: Osama et al. 2023 (Stream-K, arXiv 2301.03598) "
-    "section 3; fitted per GPU on aiconfigurator GEMM tables",
+    source="wave quantisation: NVIDIA matrix multiplication background guide; split k: Osama et al. 2023 (Stream-K, "
+    "arXiv 2301.03598); fitted per GPU on aiconfigurator GEMM tables",
 )
 def gemm_s(
     m: Array,

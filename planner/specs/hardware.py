@@ -52,12 +52,11 @@ class KernelCurve(Spec):
     gemm_tile_overhead: prologue and epilogue of one tile.
     gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap perfectly.
     gemm_launch: fixed time of one GEMM kernel of a stream, with the gap to the next one.
-    kernel_gap: idle time between dependent kernels other than GEMMs.
+    kernel_gap: fixed time of any other kernel of a stream: start, drain and the gap to the next one.
     memory_frac: share of memory bandwidth that a GEMM bound by memory reaches.
     attention_forward, attention_backward: share of the dense rate reached by flash attention on causal FLOP.
     sustained_clock: tensor clock under a training load over the clock of the kernel tables (power limit).
-    power_clock: tensor clock of a stream of large GEMMs on random data over that of a short burst, where a table shows it; the
-      measured part of sustained_clock, which no estimate reads.
+    power_clock: tensor clock of long GEMMs over short ones in a table: what of sustained_clock is measured; no estimate reads it.
     """
 
     gemm_efficiency: Efficiency
