@@ -1,6 +1,6 @@
 """Fit the numbers of a link profile (latencies, ramp, shares of the bandwidth) on measured tables of collectives.
 
-    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink4] [--gpu b200-sxm-180gb] [--ranks 4,8] [--hold mesh,ramp] [--seed 0]
+    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink2] [--gpu v100-sxm2-32gb] [--ranks 4,8] [--hold base_latency,ramp]
 
 TABLE.csv has the columns gpu, nodes, gpus_per_node, ranks, intra_node, inter_node, nics_per_node, nic_gbps, collective,
 bytes (whole tensor), time_us, note. All rows of one link are one fit of the planner's own functions
@@ -127,7 +127,8 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
     numbers: dict[str, list[float]] = {f.name: [] for f in fields(Machine)}
     for row in rows:
         key = tuple(
-            row[name] for name in ("gpu", "nodes", "gpus_per_node", "ranks", "intra_node", "inter_node", "nics_per_node", "nic_gbps")
+            row[name]
+            for name in ("gpu", "nodes", "gpus_per_node", "ranks", "intra_node", "inter_node", "nics_per_node", "nic_gbps")
         )
         if key not in known:
             known[key] = _numbers(row)

@@ -75,11 +75,7 @@ def ring_inter_s(
     """Time of a ring that crosses nodes; zero for one rank. One of g steps leaves a node."""
     leaving = nodes / np.maximum(ranks, 1)
     step_s = leaving * hop_s + (1 - leaving) * latency_s / 2
-    time = (
-        base_s
-        + passes * (ranks - 1) * step_s
-        + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / node_bytes_per_s
-    )
+    time = base_s + passes * (ranks - 1) * step_s + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / node_bytes_per_s
     return np.where(ranks > 1, time, 0.0)
 
 
