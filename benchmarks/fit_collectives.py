@@ -1,6 +1,6 @@
 """Fit the numbers of a link profile (latencies, ramp, shares of the bandwidth) on measured tables of collectives.
 
-    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink2] [--gpu v100-sxm2-32gb] [--ranks 4,8] [--hold base_latency,ramp]
+    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink2] [--gpu v100-sxm2-32gb] [--ranks 4,8] [--hold mesh,ramp]
 
 TABLE.csv has the columns gpu, nodes, gpus_per_node, ranks, intra_node, inter_node, nics_per_node, nic_gbps, collective,
 bytes (whole tensor), time_us, note. All rows of one link are one fit of the planner's own functions
@@ -142,7 +142,8 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
         sharing.append(inside[-1])
         for name, column in numbers.items():
             column.append(float(getattr(m, name)))
-        numbers["intra_host"][-1] = float(link.host_bandwidth or np.inf) / inside[-1]  # a test runs alone on its host
+        if link.host_bandwidth is not None:
+            numbers["intra_host"][-1] = float(link.host_bandwidth) / inside[-1]  # a test runs alone on its host
         if "NVLS off" in row["note"]:
             numbers["intra_switch_ranks"][-1] = np.inf
     columns = Machine(**{name: np.array(column) for name, column in numbers.items()})

@@ -44,9 +44,9 @@ def place(ranks: Array, stride: Array, domain: int) -> Group:
     return Group(np.asarray(ranks, float), inside)
 
 
-def _intra_bandwidth(m: Machine, ranks: Array, frac: Array) -> Array:
+def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
     return collectives.group_bandwidth_bytes_per_s(
-        ranks, bandwidth_bytes_per_s=m.intra_bandwidth, frac=frac, two_rank_frac=m.intra_two_rank, peers=m.intra_peers,
+        ranks, bandwidth_bytes_per_s=m.intra_bandwidth, frac=frac, two_rank_frac=two_rank, peers=m.intra_peers,
         mesh=m.intra_mesh, host_bytes_per_s=m.intra_host,
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ def _intra_bandwidth(m: Machine, ranks: Array, frac: Array) -> Array:
 def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_frac: Array, inter_frac: Array,
           network: Array = 1.0) -> Array:  # fmt: skip
     inside = np.minimum(group.ranks, group.ranks_per_node)
-    bandwidth = _intra_bandwidth(m, inside, intra_frac)
+    bandwidth = _intra_bandwidth(m, inside, intra_frac, m.intra_two_rank)
     intra = collectives.ring_intra_s(
         tensor_bytes, inside, passes, base_s=m.intra_base, latency_s=m.intra_latency, bytes_per_s=bandwidth, ramp=m.intra_ramp
     )

@@ -59,7 +59,7 @@ class Machine:
     intra_ramp: Array
     intra_mesh: Array  # 0 behind a switch, 1 where every pair of GPUs has a link of its own
     intra_peers: Array  # other GPUs of the node
-    intra_host: Array  # B/s of the host's bridges per GPU; infinite where copies do not share them
+    intra_host: Array  # B/s of the host's bridges per GPU; no limit where copies do not share them
     intra_all_reduce: Array
     intra_all_gather: Array
     intra_reduce_scatter: Array
@@ -177,11 +177,14 @@ def _fused_norm(plan: Plan) -> bool:
     return plan.stack.fusion.fused_norm if chosen is None else chosen
 
 
-def _bridge_bandwidth(plan: Plan) -> Array:
+_UNSHARED = 1e15  # more than any link carries, and a number that a report can print
+
+
+def _bridge_bandwidth(plan: Plan) -> Sourced:
     """A GPU's share of the bridges of its host: groups run at the same time, so all GPUs of the host share them."""
     whole = plan.cluster.intra_node.host_bandwidth
     if whole is None:
-        return np.inf
+        return _assumed(_UNSHARED, "B/s", "copies between GPUs do not pass the bridges of the host")
     return Sourced(whole / min(plan.cluster.gpus_per_node, plan.cluster.gpus), "B/s", whole.kind, whole.source, whole.date)
 
 
