@@ -55,6 +55,7 @@ INTRA = (
     Parameter("intra_reduce_scatter", "reduce_scatter_frac", *_FRAC),
     Parameter("intra_two_rank", "two_rank_frac", 0.2, 1.5, 0.9),
     Parameter("intra_switch", "switch_all_reduce_frac", 0.1, 1.5, 0.95),
+    Parameter("intra_switch_setup", "switch_latency", 0.0, 300e-6, 60e-6),
     Parameter("intra_mesh", "mesh", 0.0, 1.0, 0.5),
     Parameter("host_bandwidth", "host_bandwidth", 5e9, 1e12, 1e11),
 )
@@ -172,7 +173,7 @@ def predicted_s(of: Calls, changed: dict[str, float] | None = None) -> np.ndarra
 def told(of: Calls, link: LinkSpec) -> list[Parameter]:
     """The parameters that these calls can tell: of links that have them, and of collectives that were called."""
     seen = {COLLECTIVES[index] + "_frac" for index in np.unique(of.collective)}
-    optional = {"two_rank_frac", "switch_all_reduce_frac", "mesh", "host_bandwidth"}
+    optional = {"two_rank_frac", "switch_all_reduce_frac", "switch_latency", "mesh", "host_bandwidth"}
     chosen = []
     for parameter in INTRA if link.scope == "intra_node" else INTER:
         if parameter.key in optional:

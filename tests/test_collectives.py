@@ -25,6 +25,7 @@ from planner.formulas.collectives import (
     ring_inter_s,
     ring_intra_s,
     send_recv_s,
+    switch_all_reduce_s,
     tree_inter_s,
 )
 from planner.specs.hardware import LinkSpec
@@ -84,6 +85,11 @@ def test_tree_across_nodes() -> None:
 def test_trees_win_small_messages_on_many_nodes_and_rings_large_ones() -> None:
     assert tree_inter_s(1e4, 128, 8, **LINK) < 0.1 * ring_inter_s(1e4, 1024, 128, 2, **LINK)
     assert tree_inter_s(1e10, 2, 8, **LINK) > ring_inter_s(1e10, 16, 2, 2, **LINK)
+
+
+def test_reduction_in_the_switch() -> None:
+    # 8 ranks, 1 GB: 1.75 GB / 500 GB/s = 3.5 ms, base 5 us, setup 60 us
+    assert float(switch_all_reduce_s(1e9, 8, base_s=5e-6, setup_s=60e-6, bytes_per_s=500e9)) == pytest.approx(3.565e-3)
 
 
 def test_bandwidth_of_a_group_inside_a_node() -> None:
@@ -202,6 +208,25 @@ def test_a_pair_of_a_mesh_sends_over_its_own_link() -> None:
     assert 4e9 / float(communicate.send_s(m, np.array([4e9]), np.zeros(1))[0]) == pytest.approx(48e9, rel=0.02)  # 0.75 of 64
 
 
+def test_the_switch_reduces_large_messages_of_large_groups() -> None:
+    # eight H200: 482 GB/s of bus bandwidth in the switch, 366 in rings, 17 GB and 8 GB (stas00/ml-engineering network/README.md)
+    m = plans.numbers(plans.plan(gpus=8, gpu="h200-sxm-141gb"))
+    rings = plans.numbers(plans.plan(gpus=8, gpu="h200-sxm-141gb"), intra_switch_ranks=1e9)
+
+    def times(ranks: float, size: float) -> tuple[float, float]:
+        group = place(np.array([ranks]), np.ones(1), 8)
+        one, other = (float(communicate.all_reduce_s(x, np.array([size]), group)[0]) for x in (m, rings))
+        return one, other
+
+    switched, ring = times(8, 16e9)
+    assert 1.75 * 16e9 / switched == pytest.approx(482e9, rel=0.08)
+    assert 1.75 * 16e9 / ring == pytest.approx(366e9, rel=0.02)
+    small, small_ring = times(8, 1e6)
+    assert small == small_ring  # a megabyte is not worth setting the switch up
+    four, four_ring = times(4, 16e9)
+    assert four == four_ring  # nor do four ranks use it
+
+
 def test_groups_of_one_host_share_its_bridges() -> None:
     # a pair on a server of eight, with three other pairs at work, has a quarter of the bridges; alone on a server of two, all
     pair = place(np.array([2.0]), np.ones(1), 2)
@@ -284,7 +309,7 @@ def test_a_fit_finds_the_numbers_that_made_a_table() -> None:
     f = fitting()
     rows = [r for r in f.rows_of(TABLE) if f.usable(r) and f.link_of(r) == "nvlink4"]
     made = {"intra_base": 9e-6, "intra_latency": 3e-6, "intra_ramp": 8e-9, "intra_all_reduce": 0.6, "intra_all_gather": 0.7,
-            "intra_reduce_scatter": 0.65, "intra_two_rank": 0.7, "intra_switch": 0.9}  # fmt: skip
+            "intra_reduce_scatter": 0.65, "intra_two_rank": 0.7, "intra_switch": 0.9, "intra_switch_setup": 70e-6}  # fmt: skip
     times = f.predicted_s(f.calls(rows), made)
     calls = f.calls([row | {"time_us": str(1e6 * time)} for row, time in zip(rows, times, strict=True)])
     parameters = f.told(calls, catalog.load("networks", LinkSpec, "nvlink4"))

@@ -186,6 +186,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "tensor_bytes": [0.0, 1e6, 1e9], "ranks": [1.0, 2.0, 8.0], "passes": [2.0, 1.0, 2.0], "base_s": 5e-6, "latency_s": 4e-6,
         "bytes_per_s": [2.4e11, 2.1e11, 2.4e11], "ramp": 1e-8,
     },
+    "formulas.collectives.switch_all_reduce_s": {
+        "tensor_bytes": [0.0, 1e6, 1e9], "ranks": [1.0, 5.0, 8.0], "base_s": 5e-6, "setup_s": 5e-5, "bytes_per_s": 4.5e11,
+    },
     "formulas.collectives.node_bandwidth_bytes_per_s": {
         "ranks_per_node": [1.0, 4.0, 8.0], "nic_bytes_per_gpu_per_s": 25e9, "nic_frac": [0.8, 0.9, 1.0],
         "intra_bytes_per_s": 1e11,

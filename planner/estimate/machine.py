@@ -66,6 +66,7 @@ class Machine:
     intra_send: Array
     intra_two_rank: Array
     intra_switch: Array  # in-switch all-reduce, share of the wire rate
+    intra_switch_setup: Array  # s more per call in the switch
     intra_switch_ranks: Array  # from so many ranks on; infinite where the link has no switch reduction
     nic_per_gpu: Array
     inter_hop: Array
@@ -143,6 +144,7 @@ def machine(plan: Plan) -> Machine:
         intra_send=intra.send_recv_frac,
         intra_two_rank=intra.two_rank_frac or _assumed(1.0, "1", "two ranks use all paths"),
         intra_switch=intra.switch_all_reduce_frac or intra.all_reduce_frac,
+        intra_switch_setup=intra.switch_latency or _assumed(0.0, "s", "no reduction in a switch, or no table of one"),
         intra_switch_ranks=float(intra.switch_minimum_ranks or 1e9),
         nic_per_gpu=per_gpu,
         inter_hop=inter.latency,

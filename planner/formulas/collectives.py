@@ -52,6 +52,16 @@ def ring_intra_s(
 
 
 @formula(
+    unit="s",
+    equation="base + setup + 2 (n-1)/n S / B",
+    source="in-switch reduction (NVLink SHARP); own form, fitted on NCCL tables (docs/models.md); B as in nccl-tests",
+)
+def switch_all_reduce_s(tensor_bytes: Array, ranks: Array, *, base_s: Array, setup_s: Array, bytes_per_s: Array) -> Array:
+    """Time of an all-reduce inside the switch of a node; B, its bus bandwidth, may exceed the wire rate."""
+    return base_s + setup_s + 2 * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / bytes_per_s
+
+
+@formula(
     unit="B/s",
     equation="min(g NIC frac, B intra)",
     source="NCCL channels leave a node over all cards its ranks own; one card per GPU unless shared",
