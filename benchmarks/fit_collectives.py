@@ -1,6 +1,6 @@
 """Fit the numbers of a link profile (latencies, ramp, shares of the bandwidth) on measured tables of collectives.
 
-    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink4] [--gpu b200-sxm-180gb] [--ranks 4,8] [--hold mesh,ramp] [--seed 0]
+    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink2] [--gpu v100-sxm2-32gb] [--ranks 4,8] [--hold mesh,ramp]
 
 TABLE.csv has the columns gpu, nodes, gpus_per_node, ranks, intra_node, inter_node, nics_per_node, nic_gbps, collective,
 bytes (whole tensor), time_us, note. All rows of one link are one fit of the planner's own functions
@@ -55,6 +55,7 @@ INTRA = (
     Parameter("intra_reduce_scatter", "reduce_scatter_frac", *_FRAC),
     Parameter("intra_two_rank", "two_rank_frac", 0.2, 1.5, 0.9),
     Parameter("intra_switch", "switch_all_reduce_frac", 0.1, 1.5, 0.95),
+    Parameter("intra_switch_setup", "switch_latency", 0.0, 300e-6, 60e-6),
     Parameter("intra_mesh", "mesh", 0.0, 1.0, 0.5),
     Parameter("host_bandwidth", "host_bandwidth", 5e9, 1e12, 1e11),
 )
@@ -127,7 +128,8 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
     numbers: dict[str, list[float]] = {f.name: [] for f in fields(Machine)}
     for row in rows:
         key = tuple(
-            row[name] for name in ("gpu", "nodes", "gpus_per_node", "ranks", "intra_node", "inter_node", "nics_per_node", "nic_gbps")
+            row[name]
+            for name in ("gpu", "nodes", "gpus_per_node", "ranks", "intra_node", "inter_node", "nics_per_node", "nic_gbps")
         )
         if key not in known:
             known[key] = _numbers(row)
@@ -141,7 +143,8 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
         sharing.append(inside[-1])
         for name, column in numbers.items():
             column.append(float(getattr(m, name)))
-        numbers["intra_host"][-1] = float(link.host_bandwidth or np.inf) / inside[-1]  # a test runs alone on its host
+        if link.host_bandwidth is not None:
+            numbers["intra_host"][-1] = float(link.host_bandwidth) / inside[-1]  # a test runs alone on its host
         if "NVLS off" in row["note"]:
             numbers["intra_switch_ranks"][-1] = np.inf
     columns = Machine(**{name: np.array(column) for name, column in numbers.items()})
@@ -170,7 +173,7 @@ def predicted_s(of: Calls, changed: dict[str, float] | None = None) -> np.ndarra
 def told(of: Calls, link: LinkSpec) -> list[Parameter]:
     """The parameters that these calls can tell: of links that have them, and of collectives that were called."""
     seen = {COLLECTIVES[index] + "_frac" for index in np.unique(of.collective)}
-    optional = {"two_rank_frac", "switch_all_reduce_frac", "mesh", "host_bandwidth"}
+    optional = {"two_rank_frac", "switch_all_reduce_frac", "switch_latency", "mesh", "host_bandwidth"}
     chosen = []
     for parameter in INTRA if link.scope == "intra_node" else INTER:
         if parameter.key in optional:

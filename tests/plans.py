@@ -89,5 +89,11 @@ def numbers(of: Plan, **changed: float) -> Machine:
 
 
 # what moves data between GPUs or to the host, at no cost but latency
-FREE_LINKS: dict[str, float] = {"intra_bandwidth": np.inf, "intra_ramp": 0.0, "nic_per_gpu": np.inf, "host_bandwidth": np.inf}
-NO_LATENCY: dict[str, float] = {"intra_latency": 0.0, "inter_hop": 0.0}
+FREE_LINKS: dict[str, float] = {
+    "intra_bandwidth": np.inf,
+    "intra_host": np.inf,
+    "intra_ramp": 0.0,
+    "nic_per_gpu": np.inf,
+    "host_bandwidth": np.inf,
+}
+NO_LATENCY: dict[str, float] = {"intra_base": 0.0, "intra_latency": 0.0, "intra_switch_setup": 0.0, "inter_hop": 0.0}

@@ -178,25 +178,33 @@ _KERNEL = {"rate_flop_per_s": 312e12, "compute_units": 108.0, "efficiency": 0.9,
 
 # inputs of every registered formula: lists are columns of one value per layout, numbers are the same for all
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "formulas.collectives.group_bandwidth_bytes_per_s": {
+        "ranks": [1.0, 2.0, 4.0, 8.0], "bandwidth_bytes_per_s": 448e9, "frac": [0.8, 0.7, 0.8, 0.7], "two_rank_frac": 0.9,
+        "peers": 7.0, "mesh": [0.0, 0.5, 1.0, 1.0], "host_bytes_per_s": [1e12, 1e12, 1e12, 2e10],
+    },
     "formulas.collectives.ring_intra_s": {
-        "tensor_bytes": [0.0, 1e6, 1e9], "ranks": [1.0, 2.0, 8.0], "passes": [2.0, 1.0, 2.0], "latency_s": 4e-6,
-        "bandwidth_bytes_per_s": 3e11, "frac": [0.8, 0.7, 0.8], "ramp": 1e-8,
+        "tensor_bytes": [0.0, 1e6, 1e9], "ranks": [1.0, 2.0, 8.0], "passes": [2.0, 1.0, 2.0], "base_s": 5e-6, "latency_s": 4e-6,
+        "bytes_per_s": [2.4e11, 2.1e11, 2.4e11], "ramp": 1e-8,
+    },
+    "formulas.collectives.switch_all_reduce_s": {
+        "tensor_bytes": [0.0, 1e6, 1e9], "ranks": [1.0, 5.0, 8.0], "base_s": 5e-6, "setup_s": 5e-5, "bytes_per_s": 4.5e11,
     },
     "formulas.collectives.node_bandwidth_bytes_per_s": {
         "ranks_per_node": [1.0, 4.0, 8.0], "nic_bytes_per_gpu_per_s": 25e9, "nic_frac": [0.8, 0.9, 1.0],
         "intra_bytes_per_s": 1e11,
     },
     "formulas.collectives.ring_inter_s": {
-        "tensor_bytes": [1e3, 1e6, 1e9], "ranks": [1.0, 16.0, 512.0], "passes": [1.0, 2.0, 2.0], "hop_s": 4.5e-6,
-        "node_bytes_per_s": [1e11, 1e11, 5e10],
+        "tensor_bytes": [1e3, 1e6, 1e9], "ranks": [1.0, 16.0, 512.0], "nodes": [1.0, 2.0, 64.0], "passes": [1.0, 2.0, 2.0],
+        "base_s": 5e-6, "latency_s": 2e-6, "hop_s": 2e-5, "node_bytes_per_s": [1e11, 1e11, 5e10],
     },
     "formulas.collectives.tree_inter_s": {
-        "tensor_bytes": [1e3, 1e6, 1e9], "nodes": [2.0, 16.0, 512.0], "hop_s": 4.5e-6, "node_bytes_per_s": 1e11,
+        "tensor_bytes": [1e3, 1e6, 1e9], "nodes": [2.0, 16.0, 512.0], "ranks_per_node": [1.0, 8.0, 8.0], "base_s": 5e-6,
+        "latency_s": 2e-6, "hop_s": 2e-5, "node_bytes_per_s": 1e11,
     },
     "formulas.collectives.all_to_all_s": {
         "tensor_bytes": [1e6, 1e7, 1e8], "ranks": [1.0, 8.0, 64.0], "ranks_per_node": [1.0, 8.0, 8.0],
-        "remote_frac": [1.0, 0.5, 0.5], "latency_s": 2e-5, "intra_bytes_per_s": 3e11, "nic_bytes_per_gpu_per_s": 25e9,
-        "nic_frac": 0.9,
+        "remote_frac": [1.0, 0.5, 0.5], "base_s": 5e-6, "latency_s": 2e-6, "hop_s": 2e-5, "intra_bytes_per_s": 3e11,
+        "nic_bytes_per_gpu_per_s": 25e9, "nic_frac": 0.9,
     },
     "formulas.collectives.send_recv_s": {"message_bytes": [0.0, 1e6, 1e9], "latency_s": 4e-6, "bytes_per_s": 1e11},
     "formulas.collectives.remote_copies_frac": {

@@ -93,17 +93,20 @@ def _networks() -> str:
     rows = [
         [
             f"`{n.id}`", n.title, "inside a node" if n.scope == "intra_node" else "between nodes", _number(n.bandwidth, "B/s"),
-            _number(n.latency, "s"), _number(n.all_reduce_frac, "1"), _number(n.all_gather_frac, "1"),
+            _number(n.base_latency, "s") if n.base_latency is not None else "", _number(n.latency, "s"),
+            _number(n.host_bandwidth, "B/s") if n.host_bandwidth is not None else "",
+            _number(n.all_reduce_frac, "1"), _number(n.all_gather_frac, "1"),
             _number(n.reduce_scatter_frac, "1"), _number(n.send_recv_frac, "1"), "yes" if n.peer_to_peer else "no",
             "; ".join(sources(n)),
         ]
         for n in links
     ]  # fmt: skip
-    header = ["id", "title", "where", ">one way", ">latency", ">all-reduce", ">all-gather", ">reduce-scatter", ">send",
-              "peer to peer", "sources"]  # fmt: skip
+    header = ["id", "title", "where", ">one way", ">per call", ">latency", ">host in all", ">all-reduce", ">all-gather",
+              ">reduce-scatter", ">send", "peer to peer", "sources"]  # fmt: skip
     return (
-        f"## Networks\n\n{len(links)} links. Bandwidth is one way: per GPU inside a node, per card between nodes. The four "
-        "shares are what a collective reaches of it.\n\n" + table(header, rows)
+        f"## Networks\n\n{len(links)} links. Bandwidth is one way: per GPU inside a node, per card between nodes. Latency is "
+        "two steps of a ring inside a node, one step from node to node between them. The four shares are what a collective "
+        "reaches of the bandwidth; on PCIe all GPUs of a host share what its bridges carry in all.\n\n" + table(header, rows)
     )
 
 

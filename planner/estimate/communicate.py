@@ -44,20 +44,28 @@ def place(ranks: Array, stride: Array, domain: int) -> Group:
     return Group(np.asarray(ranks, float), inside)
 
 
-def _intra_bandwidth(m: Machine, ranks: Array, frac: Array) -> Array:
+def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
     return collectives.group_bandwidth_bytes_per_s(
-        ranks, bandwidth_bytes_per_s=m.intra_bandwidth, frac=frac, two_rank_frac=m.intra_two_rank, peers=m.intra_peers,
+        ranks, bandwidth_bytes_per_s=m.intra_bandwidth, frac=frac, two_rank_frac=two_rank, peers=m.intra_peers,
         mesh=m.intra_mesh, host_bytes_per_s=m.intra_host,
     )  # fmt: skip
 
 
 def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_frac: Array, inter_frac: Array,
-          network: Array = 1.0) -> Array:  # fmt: skip
+          network: Array = 1.0, *, switch: bool = False) -> Array:  # fmt: skip
     inside = np.minimum(group.ranks, group.ranks_per_node)
-    bandwidth = _intra_bandwidth(m, inside, intra_frac)
+    bandwidth = _intra_bandwidth(m, inside, intra_frac, m.intra_two_rank)
     intra = collectives.ring_intra_s(
         tensor_bytes, inside, passes, base_s=m.intra_base, latency_s=m.intra_latency, bytes_per_s=bandwidth, ramp=m.intra_ramp
     )
+    if switch:  # NCCL takes whichever it expects to be faster: rings for small messages, the switch for large ones
+        in_switch = inside >= m.intra_switch_ranks
+        reduced = m.intra_bandwidth * m.intra_switch
+        within_switch = collectives.switch_all_reduce_s(
+            tensor_bytes, inside, base_s=m.intra_base, setup_s=m.intra_switch_setup, bytes_per_s=reduced
+        )
+        intra = np.where(in_switch, np.minimum(intra, within_switch), intra)
+        bandwidth = np.where(in_switch, np.maximum(bandwidth, reduced), bandwidth)
     across = group.nodes > 1
     if not np.any(across):
         return intra
@@ -78,9 +86,8 @@ def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_fr
 
 
 def all_reduce_s(m: Machine, tensor_bytes: Array, group: Group) -> Array:
-    """Fastest of ring and tree over the group's placement."""
-    in_switch = np.minimum(group.ranks, group.ranks_per_node) >= m.intra_switch_ranks
-    return _pass(m, tensor_bytes, group, 2.0, np.where(in_switch, m.intra_switch, m.intra_all_reduce), m.inter_all_reduce)
+    """Fastest of ring, tree and reduction in the switch over the group's placement."""
+    return _pass(m, tensor_bytes, group, 2.0, m.intra_all_reduce, m.inter_all_reduce, switch=True)
 
 
 def all_gather_s(m: Machine, tensor_bytes: Array, group: Group, network: Array = 1.0) -> Array:

@@ -72,13 +72,14 @@ class Machine:
     intra_ramp: Array
     intra_mesh: Array  # 0 behind a switch, 1 where every pair of GPUs has a link of its own
     intra_peers: Array  # other GPUs of the node
-    intra_host: Array  # B/s of the host's bridges per GPU; infinite where copies do not share them
+    intra_host: Array  # B/s of the host's bridges per GPU; no limit where copies do not share them
     intra_all_reduce: Array
     intra_all_gather: Array
     intra_reduce_scatter: Array
     intra_send: Array
     intra_two_rank: Array
     intra_switch: Array  # in-switch all-reduce, share of the wire rate
+    intra_switch_setup: Array  # s more per call in the switch
     intra_switch_ranks: Array  # from so many ranks on; infinite where the link has no switch reduction
     nic_per_gpu: Array
     inter_hop: Array
@@ -169,6 +170,7 @@ def machine(plan: Plan) -> Machine:
         intra_send=intra.send_recv_frac,
         intra_two_rank=intra.two_rank_frac or _assumed(1.0, "1", "two ranks use all paths"),
         intra_switch=intra.switch_all_reduce_frac or intra.all_reduce_frac,
+        intra_switch_setup=intra.switch_latency or _assumed(0.0, "s", "no reduction in a switch, or no table of one"),
         intra_switch_ranks=float(intra.switch_minimum_ranks or 1e9),
         nic_per_gpu=per_gpu,
         inter_hop=inter.latency,
@@ -235,11 +237,14 @@ def _fused_norm(plan: Plan) -> bool:
     return plan.stack.fusion.fused_norm if chosen is None else chosen
 
 
-def _bridge_bandwidth(plan: Plan) -> Array:
+_UNSHARED = 1e15  # more than any link carries, and a number that a report can print
+
+
+def _bridge_bandwidth(plan: Plan) -> Sourced:
     """A GPU's share of the bridges of its host: groups run at the same time, so all GPUs of the host share them."""
     whole = plan.cluster.intra_node.host_bandwidth
     if whole is None:
-        return np.inf
+        return _assumed(_UNSHARED, "B/s", "copies between GPUs do not pass the bridges of the host")
     return Sourced(whole / min(plan.cluster.gpus_per_node, plan.cluster.gpus), "B/s", whole.kind, whole.source, whole.date)
 
 

@@ -52,6 +52,16 @@ def ring_intra_s(
 
 
 @formula(
+    unit="s",
+    equation="base + setup + 2 (n-1)/n S / B",
+    source="in-switch reduction (NVLink SHARP); own form, fitted on NCCL tables (docs/models.md); B as in nccl-tests",
+)
+def switch_all_reduce_s(tensor_bytes: Array, ranks: Array, *, base_s: Array, setup_s: Array, bytes_per_s: Array) -> Array:
+    """Time of an all-reduce inside the switch of a node; B, its bus bandwidth, may exceed the wire rate."""
+    return base_s + setup_s + 2 * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / bytes_per_s
+
+
+@formula(
     unit="B/s",
     equation="min(g NIC frac, B intra)",
     source="NCCL channels leave a node over all cards its ranks own; one card per GPU unless shared",
@@ -75,11 +85,7 @@ def ring_inter_s(
     """Time of a ring that crosses nodes; zero for one rank. One of g steps leaves a node."""
     leaving = nodes / np.maximum(ranks, 1)
     step_s = leaving * hop_s + (1 - leaving) * latency_s / 2
-    time = (
-        base_s
-        + passes * (ranks - 1) * step_s
-        + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / node_bytes_per_s
-    )
+    time = base_s + passes * (ranks - 1) * step_s + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / node_bytes_per_s
     return np.where(ranks > 1, time, 0.0)
 
 
