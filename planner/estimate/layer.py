@@ -189,9 +189,9 @@ class _Layer:
         low = fp8 and self.fp8
         rate = m.dense_rate * m.fp8_frac if low else m.wide_rate
         cast = 0.0
-        if low:  # half of the operands are cast from 16 to 8 bit just before: 4 B moved per element
+        if low:
             cast = kernels.elementwise_s(
-                4.0 * batch * rows * inner / 2, 0.0, memory_bytes_per_s=m.memory_bandwidth,
+                m.cast_bytes * batch * rows * inner, 0.0, memory_bytes_per_s=m.memory_bandwidth,
                 elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap,
             )  # fmt: skip
         return cast + kernels.gemm_s(

@@ -19,6 +19,8 @@ from planner.specs.plan import Plan
 # on H100 at head width 128, Shah et al. 2024 (arXiv 2407.08608)
 _ATTENTION_VERSION = {"flash1": 0.8, "flash2": 1.0, "flash3": 1.6, "fused_softmax": 1.0, "eager": 1.0}
 
+_CAST = 2.0  # bytes per operand element of an fp8 product, mean over its three products
+
 # share of the fp8 matrix rate that a scaling recipe leaves: rowwise scales break the epilogue, refit of torchtitan's runs
 _FP8_RECIPE = {"rowwise": 0.55}
 
@@ -37,6 +39,7 @@ class Machine:
     vector_rate: Array  # FLOP/s of fp32 arithmetic outside the tensor cores
     sustained_clock: Array
     fp8_frac: Array
+    cast_bytes: Array  # moved per operand element to make its 8-bit copies
     compute_units: Array
     gemm_efficiency: Array
     gemm_tile_exponent: Array
@@ -126,6 +129,11 @@ def machine(plan: Plan) -> Machine:
             _FP8_RECIPE.get(training.fp8_recipe or "", 1.0) if precision == "fp8" else 1.0,
             "1",
             "share of the fp8 rate that the scaling recipe leaves; casts are counted apart",
+        ),
+        cast_bytes=_assumed(
+            _CAST if precision == "fp8" else 0.0,
+            "B",
+            "casts are fused with the kernel before where there is one, and copied transposed for the weight gradient; own count",
         ),
         compute_units=float(gpu.compute_units),
         gemm_efficiency=curve.gemm_efficiency,
