@@ -74,6 +74,7 @@ class Machine:
     inter_all_gather: Array
     inter_reduce_scatter: Array
     inter_send: Array
+    inter_socket: Array  # B/s of one GPU's socket threads; no limit where cards read GPU memory themselves
     network_frac: Array
     host_bandwidth: Array
     # behaviour
@@ -152,6 +153,7 @@ def machine(plan: Plan) -> Machine:
         inter_all_gather=inter.all_gather_frac,
         inter_reduce_scatter=inter.reduce_scatter_frac,
         inter_send=inter.send_recv_frac,
+        inter_socket=inter.socket_bandwidth or _assumed(_NO_LIMIT, "B/s", "cards reach GPU memory themselves, without sockets"),
         network_frac=stack.network_frac,
         host_bandwidth=_host_bandwidth(plan),
         slowdown=stack.overlap.slowdown if training.overlap is not False else _assumed(0.0, "1", "nothing overlaps"),
@@ -179,14 +181,14 @@ def _fused_norm(plan: Plan) -> bool:
     return plan.stack.fusion.fused_norm if chosen is None else chosen
 
 
-_UNSHARED = 1e15  # more than any link carries, and a number that a report can print
+_NO_LIMIT = 1e15  # more than any link carries, and a number that a report can print
 
 
 def _bridge_bandwidth(plan: Plan) -> Sourced:
     """A GPU's share of the bridges of its host: groups run at the same time, so all GPUs of the host share them."""
     whole = plan.cluster.intra_node.host_bandwidth
     if whole is None:
-        return _assumed(_UNSHARED, "B/s", "copies between GPUs do not pass the bridges of the host")
+        return _assumed(_NO_LIMIT, "B/s", "copies between GPUs do not pass the bridges of the host")
     return Sourced(whole / min(plan.cluster.gpus_per_node, plan.cluster.gpus), "B/s", whole.kind, whole.source, whole.date)
 
 
