@@ -207,6 +207,9 @@ def test_a_pair_of_a_mesh_sends_over_its_own_link() -> None:
         group = place(np.array([ranks]), np.ones(1), 8)
         bus = 2 * (ranks - 1) / ranks * 4e9 / float(communicate.all_reduce_s(m, np.array([4e9]), group)[0])
         assert bus == pytest.approx(measured, rel=0.1)
+    # two GPUs rented of the eight have that one link as well
+    rented = plans.numbers(plans.plan(gpus=2, gpu="mi300x-192gb"))
+    assert 4e9 / float(communicate.all_reduce_s(rented, np.array([4e9]), place(np.array([2.0]), np.ones(1), 2))[0]) < 50e9
     assert 4e9 / float(communicate.send_s(m, np.array([4e9]), np.zeros(1))[0]) == pytest.approx(48e9, rel=0.02)  # 0.75 of 64
 
 

@@ -137,7 +137,7 @@ def machine(plan: Plan) -> Machine:
         intra_latency=intra.latency,
         intra_ramp=intra.ramp,
         intra_mesh=intra.mesh or _assumed(0.0, "1", "a switch or a bus: every group has the whole link"),
-        intra_peers=float(max(min(cluster.gpus_per_node, cluster.gpus) - 1, 1)),
+        intra_peers=_peers(plan),
         intra_host=_bridge_bandwidth(plan),
         intra_all_reduce=intra.all_reduce_frac,
         intra_all_gather=intra.all_gather_frac,
@@ -182,6 +182,13 @@ def _fused_norm(plan: Plan) -> bool:
 
 
 _NO_LIMIT = 1e15  # more than any link carries, and a number that a report can print
+
+
+def _peers(plan: Plan) -> float:
+    """Other GPUs that the links of a GPU lead to. A part of a server gets that part's links, not all of them."""
+    here = plan.cluster.gpus_per_node
+    joined = plan.cluster.intra_node.mesh_ranks or here
+    return float(max(here if plan.cluster.nodes > 1 else joined, 2) - 1)
 
 
 def _bridge_bandwidth(plan: Plan) -> Sourced:
