@@ -30,8 +30,8 @@ from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
-# words of a note that rule a row out: the size convention, or the fabric, is not known
-DOUBTFUL = ("may be per rank", "wrong-setup")
+# words of a note that rule a row out: the size convention is not known
+DOUBTFUL = ("may be per rank",)
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ INTER = (
     Parameter("inter_all_gather", "all_gather_frac", *_FRAC),
     Parameter("inter_reduce_scatter", "reduce_scatter_frac", *_FRAC),
     Parameter("inter_send", "send_recv_frac", *_FRAC),
+    Parameter("inter_socket", "socket_bandwidth", 1e8, 2e10, 2e9),
 )
 
 
@@ -173,7 +174,7 @@ def predicted_s(of: Calls, changed: dict[str, float] | None = None) -> np.ndarra
 def told(of: Calls, link: LinkSpec) -> list[Parameter]:
     """The parameters that these calls can tell: of links that have them, and of collectives that were called."""
     seen = {COLLECTIVES[index] + "_frac" for index in np.unique(of.collective)}
-    optional = {"two_rank_frac", "switch_all_reduce_frac", "switch_latency", "mesh", "host_bandwidth"}
+    optional = {"two_rank_frac", "switch_all_reduce_frac", "switch_latency", "mesh", "host_bandwidth", "socket_bandwidth"}
     chosen = []
     for parameter in INTRA if link.scope == "intra_node" else INTER:
         if parameter.key in optional:

@@ -158,6 +158,7 @@ def test_link_is_plausible(name: str) -> None:
         assert 0.02 < frac <= 1.0
     assert spec.latency < (20e-6 if spec.scope == "intra_node" else 1e-3)
     assert (spec.switch_all_reduce_frac is None) == (spec.switch_minimum_ranks is None) == (spec.switch_latency is None)
+    assert (spec.mesh is None) == (spec.mesh_ranks is None)
     assert spec.peer_to_peer == (not name.endswith("no-p2p"))
     assert spec.shared_host == name.startswith("pcie")
     if name.endswith("-no-p2p"):

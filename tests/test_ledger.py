@@ -189,9 +189,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "formulas.collectives.switch_all_reduce_s": {
         "tensor_bytes": [0.0, 1e6, 1e9], "ranks": [1.0, 5.0, 8.0], "base_s": 5e-6, "setup_s": 5e-5, "bytes_per_s": 4.5e11,
     },
+    "formulas.collectives.card_bandwidth_bytes_per_s": {
+        "nic_bytes_per_gpu_per_s": 25e9, "nic_frac": [0.8, 0.9, 1.0], "socket_bytes_per_s": [1e15, 1e15, 1.2e9],
+    },
     "formulas.collectives.node_bandwidth_bytes_per_s": {
-        "ranks_per_node": [1.0, 4.0, 8.0], "nic_bytes_per_gpu_per_s": 25e9, "nic_frac": [0.8, 0.9, 1.0],
-        "intra_bytes_per_s": 1e11,
+        "ranks_per_node": [1.0, 4.0, 8.0], "card_bytes_per_s": [2e10, 2.2e10, 2.5e10], "intra_bytes_per_s": 1e11,
     },
     "formulas.collectives.ring_inter_s": {
         "tensor_bytes": [1e3, 1e6, 1e9], "ranks": [1.0, 16.0, 512.0], "nodes": [1.0, 2.0, 64.0], "passes": [1.0, 2.0, 2.0],
@@ -204,7 +206,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "formulas.collectives.all_to_all_s": {
         "tensor_bytes": [1e6, 1e7, 1e8], "ranks": [1.0, 8.0, 64.0], "ranks_per_node": [1.0, 8.0, 8.0],
         "remote_frac": [1.0, 0.5, 0.5], "base_s": 5e-6, "latency_s": 2e-6, "hop_s": 2e-5, "intra_bytes_per_s": 3e11,
-        "nic_bytes_per_gpu_per_s": 25e9, "nic_frac": 0.9,
+        "card_bytes_per_s": 22.5e9,
     },
     "formulas.collectives.send_recv_s": {"message_bytes": [0.0, 1e6, 1e9], "latency_s": 4e-6, "bytes_per_s": 1e11},
     "formulas.collectives.remote_copies_frac": {

@@ -51,6 +51,10 @@ def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.
     )  # fmt: skip
 
 
+def _card_bandwidth(m: Machine, frac: Array) -> Array:
+    return collectives.card_bandwidth_bytes_per_s(m.nic_per_gpu, frac, m.inter_socket)
+
+
 def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_frac: Array, inter_frac: Array,
           network: Array = 1.0, *, switch: bool = False) -> Array:  # fmt: skip
     inside = np.minimum(group.ranks, group.ranks_per_node)
@@ -71,7 +75,7 @@ def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_fr
         return intra
     # where a node holds one rank of the group, its own links carry nothing
     within = np.where(inside > 1, bandwidth, np.inf)
-    node = collectives.node_bandwidth_bytes_per_s(inside, m.nic_per_gpu, inter_frac * network, within)
+    node = collectives.node_bandwidth_bytes_per_s(inside, _card_bandwidth(m, inter_frac * network), within)
     ring = collectives.ring_inter_s(
         tensor_bytes, group.ranks, group.nodes, passes, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop,
         node_bytes_per_s=node,
@@ -105,8 +109,8 @@ def all_to_all_s(m: Machine, tensor_bytes: Array, group: Group, remote_frac: Arr
     inside = np.minimum(group.ranks, group.ranks_per_node)
     return collectives.all_to_all_s(
         tensor_bytes, group.ranks, group.ranks_per_node, remote_frac, base_s=m.intra_base, latency_s=m.intra_latency,
-        hop_s=m.inter_hop, intra_bytes_per_s=_intra_bandwidth(m, inside, m.intra_send), nic_bytes_per_gpu_per_s=m.nic_per_gpu,
-        nic_frac=m.inter_all_gather,
+        hop_s=m.inter_hop, intra_bytes_per_s=_intra_bandwidth(m, inside, m.intra_send),
+        card_bytes_per_s=_card_bandwidth(m, m.inter_all_gather),
     )  # fmt: skip
 
 
@@ -115,6 +119,6 @@ def send_s(m: Machine, message_bytes: Array, across: Array) -> Array:
     pair = _intra_bandwidth(m, np.full_like(np.asarray(message_bytes, float), 2.0), m.intra_send)
     inside = collectives.send_recv_s(message_bytes, latency_s=m.intra_base, bytes_per_s=pair)
     outside = collectives.send_recv_s(
-        message_bytes, latency_s=m.intra_base + m.inter_hop, bytes_per_s=m.nic_per_gpu * m.inter_send
+        message_bytes, latency_s=m.intra_base + m.inter_hop, bytes_per_s=_card_bandwidth(m, m.inter_send)
     )
     return np.where(across > 0, outside, inside)

@@ -90,6 +90,7 @@ class Machine:
     inter_all_gather: Array
     inter_reduce_scatter: Array
     inter_send: Array
+    inter_socket: Array  # B/s of one GPU's socket threads; no limit where cards read GPU memory themselves
     network_frac: Array
     host_bandwidth: Array
     # behaviour
@@ -170,7 +171,7 @@ def machine(plan: Plan) -> Machine:
         intra_latency=intra.latency,
         intra_ramp=intra.ramp,
         intra_mesh=intra.mesh or _assumed(0.0, "1", "a switch or a bus: every group has the whole link"),
-        intra_peers=float(max(min(cluster.gpus_per_node, cluster.gpus) - 1, 1)),
+        intra_peers=_peers(plan),
         intra_host=_bridge_bandwidth(plan),
         intra_all_reduce=intra.all_reduce_frac,
         intra_all_gather=intra.all_gather_frac,
@@ -186,6 +187,7 @@ def machine(plan: Plan) -> Machine:
         inter_all_gather=inter.all_gather_frac,
         inter_reduce_scatter=inter.reduce_scatter_frac,
         inter_send=inter.send_recv_frac,
+        inter_socket=inter.socket_bandwidth or _assumed(_NO_LIMIT, "B/s", "cards reach GPU memory themselves, without sockets"),
         network_frac=stack.network_frac,
         host_bandwidth=_host_bandwidth(plan),
         slowdown=stack.overlap.slowdown if training.overlap is not False else _assumed(0.0, "1", "nothing overlaps"),
@@ -245,14 +247,21 @@ def _fused_norm(plan: Plan) -> bool:
     return plan.stack.fusion.fused_norm if chosen is None else chosen
 
 
-_UNSHARED = 1e15  # more than any link carries, and a number that a report can print
+_NO_LIMIT = 1e15  # more than any link carries, and a number that a report can print
+
+
+def _peers(plan: Plan) -> float:
+    """Other GPUs that the links of a GPU lead to. A part of a server gets that part's links, not all of them."""
+    here = plan.cluster.gpus_per_node
+    joined = plan.cluster.intra_node.mesh_ranks or here
+    return float(max(here if plan.cluster.nodes > 1 else joined, 2) - 1)
 
 
 def _bridge_bandwidth(plan: Plan) -> Sourced:
     """A GPU's share of the bridges of its host: groups run at the same time, so all GPUs of the host share them."""
     whole = plan.cluster.intra_node.host_bandwidth
     if whole is None:
-        return _assumed(_UNSHARED, "B/s", "copies between GPUs do not pass the bridges of the host")
+        return _assumed(_NO_LIMIT, "B/s", "copies between GPUs do not pass the bridges of the host")
     return Sourced(whole / min(plan.cluster.gpus_per_node, plan.cluster.gpus), "B/s", whole.kind, whole.source, whole.date)
 
 

@@ -63,14 +63,22 @@ def switch_all_reduce_s(tensor_bytes: Array, ranks: Array, *, base_s: Array, set
 
 @formula(
     unit="B/s",
-    equation="min(g NIC frac, B intra)",
-    source="NCCL channels leave a node over all cards its ranks own; one card per GPU unless shared",
+    equation="min(NIC frac, sockets)",
+    source="one card per GPU unless shared; over TCP each rank copies through host memory and its own socket threads",
 )
-def node_bandwidth_bytes_per_s(
-    ranks_per_node: Array, nic_bytes_per_gpu_per_s: Array, nic_frac: Array, intra_bytes_per_s: Array
-) -> Array:
+def card_bandwidth_bytes_per_s(nic_bytes_per_gpu_per_s: Array, nic_frac: Array, socket_bytes_per_s: Array) -> Array:
+    """Bandwidth at which one GPU leaves its node, one way, while all other GPUs do the same."""
+    return np.minimum(nic_bytes_per_gpu_per_s * nic_frac, socket_bytes_per_s)
+
+
+@formula(
+    unit="B/s",
+    equation="min(g B_card, B intra)",
+    source="NCCL channels leave a node over all cards its ranks own",
+)
+def node_bandwidth_bytes_per_s(ranks_per_node: Array, card_bytes_per_s: Array, intra_bytes_per_s: Array) -> Array:
     """Bandwidth at which the g ranks of one group leave their node, one way, while all other groups do the same."""
-    return np.minimum(ranks_per_node * nic_bytes_per_gpu_per_s * nic_frac, intra_bytes_per_s)
+    return np.minimum(ranks_per_node * card_bytes_per_s, intra_bytes_per_s)
 
 
 @formula(
@@ -107,12 +115,12 @@ def tree_inter_s(
 
 @formula(
     unit="s",
-    equation="base + (g-1) latency/2 + hop where it leaves + S/B_intra (n-1)/n + S copies/(k B_nic) outside",
+    equation="base + (g-1) latency/2 + hop where it leaves + S/B_intra (n-1)/n + S copies/(k B_card) outside",
     source="own derivation: each token's copies leave the node once per remote expert group (DeepSeek-V3 report, section 3.2)",
 )
 def all_to_all_s(
     tensor_bytes: Array, ranks: Array, ranks_per_node: Array, remote_frac: Array, *, base_s: Array, latency_s: Array,
-    hop_s: Array, intra_bytes_per_s: Array, nic_bytes_per_gpu_per_s: Array, nic_frac: Array,
+    hop_s: Array, intra_bytes_per_s: Array, card_bytes_per_s: Array,
 ) -> Array:  # fmt: skip
     """Time for each rank to scatter `tensor_bytes` evenly over the group.
 
@@ -126,7 +134,7 @@ def all_to_all_s(
         + (inside - 1) * latency_s / 2
         + np.where(outside > 0, hop_s, 0.0)
         + tensor_bytes * (1 - 1 / np.maximum(ranks, 1)) / intra_bytes_per_s
-        + tensor_bytes * remote_frac * outside / (nic_bytes_per_gpu_per_s * nic_frac)
+        + tensor_bytes * remote_frac * outside / card_bytes_per_s
     )
     return np.where(ranks > 1, time, 0.0)
 

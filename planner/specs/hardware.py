@@ -134,9 +134,11 @@ class LinkSpec(Spec):
     send_recv_frac: Efficiency
     two_rank_frac: Efficiency | None = None  # share of the above that two ranks reach (fewer paths)
     mesh: Fraction | None = None  # without a switch k of N GPUs use ((k-1)/(N-1))^mesh of it; 1 = every pair has its own link
+    mesh_ranks: int | None = Field(default=None, ge=2)  # GPUs that such links join in the usual server
     switch_all_reduce_frac: Efficiency | None = None  # in-switch reduction (NVLS), over the wire rate
     switch_latency: Seconds | None = None  # what a call in the switch takes on top of base_latency
     switch_minimum_ranks: int | None = Field(default=None, ge=2)
+    socket_bandwidth: BytesPerSecond | None = None  # TCP: what the socket threads of one GPU move, one direction
     peer_to_peer: bool = True  # False: copies pass through host memory
     shared_host: bool = False  # PCIe: all GPUs share the host's bridges
     host_bandwidth: BytesPerSecond | None = None  # what those bridges carry for all GPUs of the host together, one direction
