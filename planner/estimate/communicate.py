@@ -58,7 +58,7 @@ def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_fr
         group.ranks_per_node, m.nic_per_gpu, inter_frac * network, m.intra_bandwidth * frac
     )
     ring = collectives.ring_inter_s(tensor_bytes, group.ranks, passes, hop_s=m.inter_hop, node_bytes_per_s=node)
-    if passes == 2:
+    if passes == 2 and "tree" not in m.without:
         tree = collectives.tree_inter_s(tensor_bytes, group.nodes, hop_s=m.inter_hop, node_bytes_per_s=node)
         ring = np.minimum(ring, tree)
     return np.where(across, np.maximum(ring, intra), intra)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -76,9 +77,16 @@ class Machine:
     straggler_sigma: Array
     optimizer_bytes: Array
     cpu_adam: Array
+    # mechanisms that no number can switch off, by name (SWITCHES): only ablations name any
+    without: frozenset[str] = frozenset()
 
     def names(self) -> list[str]:
-        return [field.name for field in dataclasses.fields(self)]
+        """The numbers: every field but the switches."""
+        return [field.name for field in dataclasses.fields(self) if field.name != "without"]
+
+
+# what `Machine.without` may name
+SWITCHES = ("alignment", "attention_shape", "fp8_casts", "tree", "expert_operators", "shared_copies")
 
 
 def machine(plan: Plan) -> Machine:
@@ -177,7 +185,7 @@ def _host_bandwidth(plan: Plan) -> Sourced:
 def moved_one_by_one(base: Machine, step: float) -> tuple[Machine, list[str]]:
     """A machine of n + 1 rows: row 0 unchanged, row i with the i-th number raised by `step` (zeros are left out)."""
     names = [n for n in base.names() if n not in ("compute_units", "intra_switch_ranks") and float(getattr(base, n)) != 0.0]
-    columns = {}
+    columns: dict[str, Any] = {}
     for name in base.names():
         column = np.full(len(names) + 1, float(getattr(base, name)))
         if name in names:
