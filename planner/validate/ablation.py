@@ -12,9 +12,10 @@ import numpy as np
 from planner import request
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import step_time
-from planner.estimate.table import pick, to_table
+from planner.estimate.table import Table, length, pick, to_table
 from planner.ledger import Array
 from planner.specs.base import PlanError
+from planner.specs.layout import Layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.validate.errors import errors
@@ -33,6 +34,19 @@ class Mechanism:
     title: str
     off: Callable[[Machine], Machine] | None = None
     stack_off: Callable[[StackSpec], StackSpec] | None = None
+    acts_on: Callable[[Plan], bool] = lambda plan: True  # plans on which it can act at all
+
+
+def _fp8(plan: Plan) -> bool:
+    return plan.training.precision == "fp8"
+
+
+def _experts(plan: Plan) -> bool:
+    return plan.model.moe is not None
+
+
+def _several_nodes(plan: Plan) -> bool:
+    return plan.cluster.gpus > plan.cluster.gpus_per_node
 
 
 def _set(**values: Any) -> Callable[[Machine], Machine]:
@@ -60,12 +74,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism("alignment", "odd matrix widths cost nothing", _without("alignment")),
     Mechanism("kernel gaps", "kernels follow each other without a gap", _set(kernel_gap=0.0, gemm_launch=0.0)),
     Mechanism("launch floor", "the CPU issues operators in no time", _set(operator_launch=0.0)),
-    Mechanism("expert operators", "experts cost the CPU no operators", _without("expert_operators")),
+    Mechanism("expert operators", "experts cost the CPU no operators", _without("expert_operators"), acts_on=_experts),
     Mechanism("bandwidth of elementwise kernels", "they reach all of the memory bandwidth", _set(elementwise_frac=1.0)),
     Mechanism("eager norm", "every norm is one kernel", _set(eager_norm_extra=0.0)),
     Mechanism("attention shape", "attention runs at its best rate at any length and head width", _without("attention_shape")),
     Mechanism("attention version", "every FlashAttention is version 2", _set(attention_version=1.0)),
-    Mechanism("fp8 casts", "operands are cast to 8 bit in no time", _without("fp8_casts")),
+    Mechanism("fp8 casts", "operands are cast to 8 bit in no time", _without("fp8_casts"), acts_on=_fp8),
     Mechanism("fp8 recipe", "every scaling recipe reaches the fp8 rate", _set(fp8_frac=1.0)),
     Mechanism("contention", "overlapped collectives do not slow compute down", _set(slowdown=0.0)),
     Mechanism("gradient overlap", "gradients are reduced after the backward pass",
@@ -82,9 +96,9 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism("in-switch reduction", "switches do not add", _set(intra_switch_ranks=1e9)),
     Mechanism("share of the fabric", "collectives between nodes reach the full rate", _set(**_FULL_INTER)),
     Mechanism("network hop", "a message crosses nodes in no time", _set(inter_hop=0.0)),
-    Mechanism("trees", "all-reduces are rings", _without("tree")),
+    Mechanism("trees", "all-reduces are rings", _without("tree"), acts_on=_several_nodes),
     Mechanism("software's share of the fabric", "every ZeRO-3 reaches what the fabric can do", _set(network_frac=1.0)),
-    Mechanism("copies sent once", "a token's copies for one node are sent one by one", _without("shared_copies")),
+    Mechanism("copies sent once", "a token's copies for one node go one by one", _without("shared_copies"), acts_on=_experts),
     Mechanism("stragglers", "all GPUs are equally fast", _set(straggler_sigma=0.0)),
     Mechanism("step overhead", "nothing happens between steps", _set(step_overhead=0.0)),
 )  # fmt: skip
@@ -94,42 +108,52 @@ def ablations(rows: list[Row], calibration: request.Calibration | None = None) -
     """Errors of step time with each mechanism off, over all runs with a time, over those it acts on, and in the suite in which
     it changes the sum of absolute errors most. Rows that cannot be expressed are left out, as in validation.
     """
-    suites: list[str] = []
-    ratios: list[Array] = []
+    found: dict[str, tuple[Plan, list[Layout], list[str], list[float]]] = {}  # runs that differ in layout only are one table
     for row in rows:
         try:
             seconds = measured(row, "step_s")
             if seconds is None or row.get("outcome", "") == "oom":
                 continue
             plan, layout = row_plan(row, calibration)
-            predicted = with_each_off(plan, to_table([layout]))
+            machine(plan)
         except (PlanError, ValueError):
             continue
+        _, layouts, suites, times = found.setdefault(plan.model_dump_json(), (plan, [], [], []))
+        layouts.append(layout)
         suites.append(row["suite"])
-        ratios.append(predicted / seconds)
-    if not ratios:
+        times.append(seconds)
+    if not found:
         return []
-    errs = np.array(ratios) - 1  # runs x (1 + mechanisms)
-    lines = [_line(m, suites, errs[:, 0], errs[:, i + 1]) for i, m in enumerate(MECHANISMS)]
+    errs = np.concatenate([
+        with_each_off(plan, to_table(layouts)) / np.array(times) - 1 for plan, layouts, _, times in found.values()
+    ], axis=1)  # fmt: skip
+    names = [suite for _, _, suites, _ in found.values() for suite in suites]
+    lines = [_line(m, names, errs[0], errs[i + 1]) for i, m in enumerate(MECHANISMS)]
     return sorted(lines, key=lambda line: -(line["mape_after"] - line["mape_before"]))
 
 
-def with_each_off(plan: Plan, table: dict[str, Array]) -> Array:
-    """Step time as it is, then with each mechanism off. What is a number of the machine is evaluated together, one row each."""
-    base = machine(plan)
-    changed = [m.off(base) if m.off else base for m in MECHANISMS]
-    out = np.zeros(1 + len(MECHANISMS))
+def with_each_off(plan: Plan, table: Table) -> Array:
+    """Step times of these layouts as they are, then with each mechanism off, shape (1 + mechanisms, layouts).
+
+    What is a number of the machine is evaluated together, one block of rows each.
+    """
+    base, rows = machine(plan), length(table)
+    changed = [m.off(base) if m.off and m.acts_on(plan) else base for m in MECHANISMS]
     together = [0, *(i + 1 for i, c in enumerate(changed) if c is not base and not c.without)]
     each = [base if i == 0 else changed[i - 1] for i in together]
-    columns: dict[str, Any] = {name: np.array([float(getattr(one, name)) for one in each]) for name in base.names()}
-    out[together] = step_time(plan, pick(table, np.zeros(len(each), dtype=int)), Machine(**columns)).seconds
+    columns: dict[str, Any] = {
+        name: np.repeat([float(getattr(one, name)) for one in each], rows) for name in base.names()
+    }  # fmt: skip
+    blocks = step_time(plan, pick(table, np.tile(np.arange(rows), len(each))), Machine(**columns)).seconds
+    out = np.zeros((1 + len(MECHANISMS), rows))
+    out[together] = blocks.reshape(len(each), rows)
     for i, mechanism in enumerate(MECHANISMS):
         stack = mechanism.stack_off(plan.stack) if mechanism.stack_off else plan.stack
         if changed[i].without:
-            out[i + 1] = step_time(plan, table, changed[i]).seconds[0]
+            out[i + 1] = step_time(plan, table, changed[i]).seconds
         elif stack != plan.stack:
-            out[i + 1] = step_time(plan.model_copy(update={"stack": stack}), table).seconds[0]
-        elif mechanism.stack_off:
+            out[i + 1] = step_time(plan.model_copy(update={"stack": stack}), table).seconds
+        elif changed[i] is base:
             out[i + 1] = out[0]
     return out
 
