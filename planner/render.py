@@ -340,7 +340,7 @@ def validate_blocks(out: Report) -> list[Block]:
             f"pick-regret {_error(ranked['pick_regret_mean'])} on average and {_error(ranked['pick_regret_max'])} at worst; "
             f"{ranked['ties']} picks tie with others within the noise floor"
         )
-    blocks = [block, *([memory] if memory.rows else []), *_regret_blocks(out["groups"])]
+    blocks = [block, _kinds_block(out["kinds"]), *([memory] if memory.rows else []), *_regret_blocks(out["groups"])]
     blocks += _coverage_blocks(out["coverage"]) if "coverage" in out else []
     blocks += [_ablation_block(out["ablations"])] if "ablations" in out else []
     if out["skipped"]:
@@ -350,6 +350,15 @@ def validate_blocks(out: Report) -> list[Block]:
             skipped.text.append(f"the first {len(skipped.rows)} of them; --json and --csv list all")
         blocks.append(skipped)
     return blocks
+
+
+def _kinds_block(kinds: Report) -> Block:
+    block = Block("Step time by kind of run", header=[
+        "kind", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">worst",
+    ])  # fmt: skip
+    keys = ("mape", "mape_of_suites", "median_ape", "bias", "worst")
+    block.rows = [[name, str(e["n"]), str(e["suites"]), *(_error(e[key]) for key in keys)] for name, e in kinds.items() if e["n"]]
+    return block
 
 
 def _regret_blocks(groups: list[Report]) -> list[Block]:

@@ -131,7 +131,7 @@ _SAME_AS = {
 }  # fmt: skip
 _OPEN = {
     "model.shape", "training", "step.hidden", "step.operators", "search.rejected", "rejected", "explain", "suites", "top[]",
-    "pareto[]", "families[]", "rows[].components", "coverage.suites", "coverage.evidence",
+    "pareto[]", "families[]", "rows[].components", "kinds", "coverage.suites", "coverage.evidence",
 }  # fmt: skip
 
 
@@ -251,6 +251,8 @@ def test_validate_keys_are_documented(tmp_path: Path) -> None:
     }
     for line in (*document["coverage"]["suites"].values(), *document["coverage"]["evidence"].values()):
         assert set(line) == set(document["coverage"]["all"])
+    for errors in document["kinds"].values():
+        assert set(errors) == {*document["summary"]["time"], "suites", "mape_of_suites"}
     for group in document["groups"]:
         assert set(group["best"]) == set(group["pick"])
     for summary in document["suites"].values():

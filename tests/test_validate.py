@@ -30,6 +30,7 @@ from planner.validate import (
     validate_rows,
 )
 from planner.validate.ablation import MECHANISMS, with_each_off
+from planner.validate.errors import kinds
 from planner.validate.files import SHIPPED
 from planner.validate.plot import figure
 from planner.validate.ranking import groups_of
@@ -670,3 +671,24 @@ def test_bands_hold_what_they_promise_on_suites_they_never_saw() -> None:
     pooled = 2 * float(np.quantile(np.abs(runs.log_ratio), 0.8))
     missed = np.maximum(np.abs(runs.log_ratio) - pooled / 2, 0)
     assert found["all"]["score"] < float((pooled + 10 * missed).mean()), "one band for all would do better"
+
+
+# ------------------------------------------------------------------------------------------------- kinds of runs
+
+
+def test_kinds_by_hand() -> None:
+    """Suite x errs by 10 and 30 %, suite y by 40 %: mean over runs 80/3 %, mean over suites 30 %."""
+    base = {"tier": "A", "experts": 0, "precision": "bf16", "architecture": "ampere", "micro_batch_tokens": 4096, "gpus": 8}
+    entries = [{**base, "suite": s, "time_error": e} for s, e in (("x", 0.1), ("x", -0.3), ("y", 0.4), ("y", None))]
+    entries[2] |= {"tier": "B", "experts": 8, "precision": "fp8", "micro_batch_tokens": 1024, "gpus": 129}
+    found = kinds(entries)
+    assert (found["all"]["n"], found["all"]["suites"]) == (3, 2)
+    assert found["all"]["mape"] == pytest.approx(0.8 / 3)
+    assert found["all"]["mape_of_suites"] == pytest.approx(0.3)
+    assert (found["tier A"]["n"], found["tier A"]["mape_of_suites"]) == (2, pytest.approx(0.2))
+    for name in ("tier B", "mixture of experts", "fp8", "up to 1024 tokens per micro-batch", "more than 128 GPUs"):
+        assert (found[name]["n"], found[name]["mape"]) == (1, pytest.approx(0.4)), name
+    assert found["Volta"] == {
+        "n": 0, "mape": None, "median_ape": None, "bias": None, "worst": None, "suites": 0, "mape_of_suites": None,
+    }  # fmt: skip
+    assert kinds([{**entries[0], "architecture": "volta"}])["Volta"]["n"] == 1

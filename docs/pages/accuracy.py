@@ -202,7 +202,11 @@ def _errors() -> list[str]:
     return [
         "## By suite\n",
         table(["suite", *_HEADER], [*([f"`{k}`", *_cells(v)] for k, v in by_suite.items()), ["all", *_cells(found)]]),
-        "## By tier\n", table(["tier", *_HEADER], [[k or "-", *_cells(v)] for k, v in _by(found, lambda r: r["tier"]).items()]),
+        "## By kind of run\n",
+        table(["kind", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">worst"], [
+            [k, e["n"], e["suites"], *(percent(e[key]) for key in ("mape", "mape_of_suites", "median_ape", "bias", "worst"))]
+            for k, e in validated()["kinds"].items()
+        ]),
         "## By GPU\n", table(["gpu", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["gpu"]).items()]),
         "## By stack\n",
         table(["stack", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["stack"]).items()]),

@@ -18,7 +18,7 @@ from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.validate.ablation import ablations
 from planner.validate.coverage import coverage
-from planner.validate.errors import recipe_of, repeat_deviations, summarise
+from planner.validate.errors import kinds, recipe_of, repeat_deviations, summarise
 from planner.validate.files import read_all, residual_lines, run_lines, write
 from planner.validate.plans import row_model, row_plan
 from planner.validate.plot import page
@@ -84,6 +84,9 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
             "run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "gpus": one.plan.cluster.gpus,
             "stack": row["stack"], "model": one.plan.model.name, "parameters": parameter_count(one.plan.model),
             "tier": row.get("tier", ""),
+            "architecture": one.plan.cluster.gpu.architecture, "precision": one.plan.training.precision,
+            "experts": one.plan.model.moe.experts if one.plan.model.moe else 0,
+            "micro_batch_tokens": float(one.table["micro_batch"][0] * one.plan.training.seq_len / one.table["cp"][0]),
             "predicted_step_s": predicted_s,
             "measured_step_s": measured_s,
             "time_error": predicted_s / measured_s - 1 if measured_s and ran else None,
@@ -114,6 +117,7 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         "rows": done,
         "summary": summary,
         "suites": {name: summarise(entries, noise) for name, entries in sorted(suites.items())},
+        "kinds": kinds(done),
         "groups": groups_of(done, noise),
         "skipped": skipped,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from planner.validate.ranking import groups_of, ranking
@@ -31,6 +32,38 @@ def summarise(entries: list[dict[str, Any]], noise: float | None = None) -> dict
         "ranking": ranking(groups),
         "noise": floor,
     }
+
+
+_SHORT = 1024  # tokens per micro-batch and rank up to which launches and small kernels weigh most
+
+# kinds of runs whose errors are reported apart
+KINDS: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
+    ("all", lambda e: True),
+    ("tier A", lambda e: bool(e["tier"] == "A")),
+    ("tier B", lambda e: bool(e["tier"] == "B")),
+    ("mixture of experts", lambda e: bool(e["experts"] > 0)),
+    ("fp8", lambda e: bool(e["precision"] == "fp8")),
+    ("Volta", lambda e: bool(e["architecture"] == "volta")),
+    (f"up to {_SHORT} tokens per micro-batch", lambda e: bool(e["micro_batch_tokens"] <= _SHORT)),
+    ("more than 128 GPUs", lambda e: bool(e["gpus"] > 128)),
+)
+
+
+def kinds(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Errors of step time of each kind of run, over its runs and as mean over its suites."""
+    out = {}
+    for name, belongs in KINDS:
+        suites: dict[str, list[float]] = defaultdict(list)
+        for entry in entries:
+            if entry["time_error"] is not None and belongs(entry):
+                suites[entry["suite"]].append(entry["time_error"])
+        each = [float(errors(found)["mape"]) for found in suites.values()]
+        out[name] = {
+            **errors([x for found in suites.values() for x in found]),
+            "suites": len(each),
+            "mape_of_suites": sum(each) / len(each) if each else None,
+        }
+    return out
 
 
 def errors(relative: list[float]) -> dict[str, Any]:
