@@ -514,7 +514,6 @@ def test_the_figure_holds_every_run_with_a_time() -> None:
 
 
 def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
-    pytest.importorskip("plotly", reason="a dependency of dpplan: pip install -e .")
     table, wanted = write(tmp_path / "runs.csv", row(step_s=2, run_id="<script>alert(1)</script>")), tmp_path / "out.html"
     answer = dpplan("validate", table, "--plot", wanted)
     assert answer.status == 0, answer.stderr
@@ -525,6 +524,19 @@ def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
     assert '"showSendToCloud": false' in text
     assert "<script>alert" not in text
     assert sorted(os.listdir(tmp_path)) == ["out.html", "runs.csv"]
+
+
+def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
+    """No run with a time, no second suite, no group: every output says so and none fails."""
+    table = write(tmp_path / "runs.csv", row())
+    answer = dpplan(
+        "validate", table, "--coverage", "--ablations", "--csv", tmp_path / "out.csv", "--plot", tmp_path / "out.html"
+    )
+    assert answer.status == 0, answer.stderr
+    assert "needs runs of at least two suites" in answer.stdout
+    out = dpplan("validate", table, "--coverage", "--ablations", "--json").json()
+    assert (out["ablations"], out["coverage"]["suites"], out["groups"]) == ([], {}, [])
+    assert not [trace for trace in figure(out)["data"] if trace["mode"] == "markers"]
 
 
 def test_a_plot_without_plotly_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -666,7 +678,7 @@ def test_bands_hold_what_they_promise_on_suites_they_never_saw() -> None:
         for i in range(len(runs))
     ]  # fmt: skip
     found = coverage(entries)
-    assert 0.75 <= found["all"]["inside_frac"] <= 0.88
+    assert 0.72 <= found["all"]["inside_frac"] <= 0.88
     assert 0.72 <= found["mean_of_suites"] <= 0.90
     pooled = 2 * float(np.quantile(np.abs(runs.log_ratio), 0.8))
     missed = np.maximum(np.abs(runs.log_ratio) - pooled / 2, 0)
