@@ -31,6 +31,7 @@ COVERAGE = 0.80  # share of unseen runs that a band should hold
 _RHO = 0.3  # correlation of errors within a suite: between-suite over total variance, 0.28 over the shipped runs
 _OTHER_GPU = 0.1  # weight of a run on another GPU
 _OTHER_STACK = 0.5  # weight of a run with other software
+_OTHER_KIND = 0.2  # weight of a dense run for a mixture of experts, and the other way round
 _HALVING = 3.0  # doublings of GPUs, or of parameters, over which the weight of a run halves
 _FLOOR = 0.01  # weight of the least alike run
 _FEW = 0.15  # the band widens by this share of itself over the evidence, counted in independent runs alike
@@ -56,6 +57,7 @@ class Case:
     stack: str
     gpus: int
     parameters: float  # of the model; 0 where not known
+    experts: bool = False  # a mixture of experts
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Residuals:
     stack: Array
     gpus: Array
     parameters: Array  # 0 where not known
+    experts: Array  # bool: a mixture of experts
     log_ratio: Array  # ln(measured over predicted step time)
 
     def __len__(self) -> int:
@@ -78,7 +81,7 @@ class Residuals:
 
 
 def residuals(rows: Iterable[dict[str, Any]]) -> Residuals:
-    """Columns of rows with `suite`, `gpu`, `stack`, `gpus`, `parameters` and `measured_over_predicted`.
+    """Columns of rows with `suite`, `gpu`, `stack`, `gpus`, `parameters`, `experts` and `measured_over_predicted`.
 
     A row without a suite gets it from its run_id, SUITE-NUMBER.
     """
@@ -89,6 +92,7 @@ def residuals(rows: Iterable[dict[str, Any]]) -> Residuals:
         stack=np.array([r["stack"] for r in kept], dtype=str),
         gpus=np.array([float(r["gpus"]) for r in kept]),
         parameters=np.array([float(r.get("parameters") or 0) for r in kept]),
+        experts=np.array([float(r.get("experts") or 0) > 0 for r in kept], dtype=bool),
         log_ratio=np.log(np.array([float(r["measured_over_predicted"]) for r in kept])),
     )
 
@@ -104,7 +108,8 @@ def recorded() -> Residuals:
 
 def band(plan: Plan) -> Band:
     """Band of this plan's step time from the shipped residuals."""
-    case = Case(plan.cluster.gpu.id, plan.stack.id, plan.cluster.gpus, float(parameter_count(plan.model)))
+    model = plan.model
+    case = Case(plan.cluster.gpu.id, plan.stack.id, plan.cluster.gpus, float(parameter_count(model)), model.moe is not None)
     return band_of(recorded(), case)
 
 
@@ -153,7 +158,8 @@ def _weights(runs: Residuals, case: Case, same_gpu: Array, same_stack: Array) ->
     size = np.where(known, runs.parameters, 1.0) / np.where(known, case.parameters, 1.0)
     doublings = doublings + np.abs(np.log2(size))
     _, suite, members = np.unique(runs.suite, return_inverse=True, return_counts=True)
-    return (likeness * 2.0 ** (-doublings / _HALVING) + _FLOOR) / (1 + (members[suite] - 1) * _RHO)
+    kind = np.where(runs.experts == case.experts, 1.0, _OTHER_KIND)
+    return kind * (likeness * 2.0 ** (-doublings / _HALVING) + _FLOOR) / (1 + (members[suite] - 1) * _RHO)
 
 
 def _quantile(values: Array, weight: Array, q: float) -> float:

@@ -627,6 +627,14 @@ def test_runs_more_alike_weigh_more() -> None:
     assert small.high < large.high
 
 
+def test_dense_runs_say_little_about_mixtures_of_experts() -> None:
+    dense = [r for s in "abcdefgh" for r in runs_like(*SPREAD, suite=s)]
+    sparse = [r for s in "ijkl" for r in runs_like(0.6, 0.8, 1.2, 1.5, suite=s, experts=8)]
+    one, other = band_of(residuals(dense + sparse), CASE), band_of(residuals(dense + sparse), Case("g", "k", 8, 1e9, True))
+    assert other.low < one.low
+    assert other.high > one.high
+
+
 def test_a_large_suite_does_not_drown_the_others() -> None:
     """300 runs of one suite that are 20 % slow, and 8 suites of 8 that are right: the band follows the suites."""
     right = [r for s in "abcdefgh" for r in runs_like(*SPREAD, suite=s)]
@@ -673,8 +681,8 @@ def test_bands_hold_what_they_promise_on_suites_they_never_saw() -> None:
     runs = recorded()
     entries = [
         {"suite": str(runs.suite[i]), "gpu": str(runs.gpu[i]), "stack": str(runs.stack[i]), "gpus": int(runs.gpus[i]),
-         "parameters": runs.parameters[i], "outcome": "ok", "measured_step_s": float(np.exp(runs.log_ratio[i])),
-         "predicted_step_s": 1.0, "run_id": "r-1"}
+         "parameters": runs.parameters[i], "experts": runs.experts[i], "outcome": "ok", "predicted_step_s": 1.0,
+         "measured_step_s": float(np.exp(runs.log_ratio[i])), "run_id": "r-1"}
         for i in range(len(runs))
     ]  # fmt: skip
     found = coverage(entries)

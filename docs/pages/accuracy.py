@@ -92,8 +92,8 @@ and a way of measuring and err together, so the spread between suites is what an
 quantile of measured over predicted over all validated runs, each weighted by
 
 - likeness: x {uncertainty._OTHER_GPU:g} on another GPU, x {uncertainty._OTHER_STACK:g} with other software, and half for every
-  {uncertainty._HALVING:g} doublings between the numbers of GPUs, and between the sizes of the models; never less than
-  {uncertainty._FLOOR:g};
+  {uncertainty._HALVING:g} doublings between the numbers of GPUs, and between the sizes of the models, plus
+  {uncertainty._FLOOR:g}; all that x {uncertainty._OTHER_KIND:g} between dense models and mixtures of experts;
 - divided by 1 + (n - 1) {uncertainty._RHO:g} for a suite of n runs, the design effect of errors that correlate by
   {uncertainty._RHO:g} within a suite.
 

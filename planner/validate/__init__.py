@@ -17,7 +17,7 @@ from planner.formulas.params import parameter_count
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.validate.ablation import ablations
-from planner.validate.coverage import coverage
+from planner.validate.bands import coverage
 from planner.validate.errors import kinds, recipe_of, repeat_deviations, summarise
 from planner.validate.files import read_all, residual_lines, run_lines, write
 from planner.validate.plans import row_model, row_plan

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from planner.specs.base import PlanError
-from planner.validate.coverage import residual_rows
+from planner.validate.bands import residual_rows
 from planner.validate.rows import Row, read_rows
 
 SHIPPED = Path(__file__).parent.parent / "data" / "runs"
 
-RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "stack", "gpus", "parameters")
+RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "stack", "gpus", "parameters", "experts")
 
 _RUN_COLUMNS = (
     "run_id", "suite", "gpu", "gpus", "stack", "model", "parameters", "tier", "group", "layout", "outcome", "predicted_step_s",

@@ -35,7 +35,9 @@ def coverage(entries: list[dict[str, Any]]) -> dict[str, Any]:
         if not len(others):
             continue
         for i in np.flatnonzero(own):
-            case = Case(str(runs.gpu[i]), str(runs.stack[i]), int(runs.gpus[i]), float(runs.parameters[i]))
+            case = Case(
+                str(runs.gpu[i]), str(runs.stack[i]), int(runs.gpus[i]), float(runs.parameters[i]), bool(runs.experts[i])
+            )  # fmt: skip
             found = band_of(others, case)
             low[i], high[i], near[i] = math.log(found.low), math.log(found.high), _evidence(others, case)
         lines[suite] = _line(runs.log_ratio[own], low[own], high[own])
