@@ -3,8 +3,9 @@
     python docs/build.py            write what has changed
     python docs/build.py --check    write nothing; exit 1 and name every page that is not current
 
-Whole pages: docs/formulas.md, docs/catalogue.md, docs/against-our-sources.md, docs/accuracy.md. Blocks between
-`<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
+Written first, because every band comes from it: planner/data/residuals.csv. Whole pages: docs/formulas.md, docs/catalogue.md,
+docs/against-our-sources.md, docs/accuracy.md. Blocks between `<!-- begin: NAME -->` and `<!-- end -->`: README.md and the
+hand-written pages of docs/.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ for folder in (ROOT, ROOT / "docs"):
 
 from pages import accuracy, blocks, catalogue, formulas, sources  # noqa: E402
 
+from planner import uncertainty  # noqa: E402
+
+RESIDUALS = uncertainty.RESIDUALS.relative_to(ROOT).as_posix()
+
 PAGES: dict[str, Callable[[], str]] = {
+    RESIDUALS: accuracy.recorded,
     "docs/formulas.md": formulas.page,
     "docs/catalogue.md": catalogue.page,
     "docs/against-our-sources.md": sources.page,
@@ -56,6 +62,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write the generated documentation, or check that it is current.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is not current")
     asked = parser.parse_args(arguments)
+    if not asked.check and RESIDUALS in PAGES and (wanted := current(RESIDUALS)) != (ROOT / RESIDUALS).read_text("utf-8"):
+        (ROOT / RESIDUALS).write_text(wanted, encoding="utf-8")
+        uncertainty.recorded.cache_clear()
+        print(f"wrote {RESIDUALS}")
     found = stale()
     for name, text in found.items():
         if asked.check:

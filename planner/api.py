@@ -30,16 +30,9 @@ from planner.specs.training import TrainingSpec
 from planner.units import UnitError, parse_count, show
 
 __all__ = [
-    "Options",
-    "PlanError",
-    "estimate",
-    "explain",
-    "list_catalog",
-    "read_options",
-    "search_layouts",
-    "validate",
-    "write_residuals",
-]
+    "Options", "PlanError", "estimate", "explain", "list_catalog", "read_options", "search_layouts", "validate", "write_plot",
+    "write_residuals", "write_runs",
+]  # fmt: skip
 
 # when no stack is named, each family of layouts runs on the software that usually runs it: (stack, ZeRO stage)
 _USUAL = (
@@ -419,33 +412,38 @@ def search_layouts(options: Options) -> Report:
 # ------------------------------------------------------------------------------------------------------ validation
 
 
-def validate(paths: Sequence[Path], calibration: str | None = None) -> Report:
-    """Predicted against measured for the rows of these CSV files, or of all CSV files of these folders."""
-    from planner.validate import read_rows, validate_rows
+def validate(
+    paths: Sequence[Path] = (), calibration: str | None = None, suites: Sequence[str] = (), *, coverage: bool = False,
+    ablations: bool = False,
+) -> Report:  # fmt: skip
+    """Predicted against measured for these CSV files, all CSV files of these folders, or by default the shipped runs.
 
-    files = [file for path in paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
-    if not files:
-        raise PlanError("RUNS.csv", str(paths[0]) if paths else None, "holds no CSV file")
-    rows = [row for file in files for row in read_rows(file)]
-    return validate_rows(rows, request.read_calibration(calibration) if calibration else None)
+    suites: only these; coverage: also how much the bands hold; ablations: also errors with each mechanism switched off.
+    """
+    from planner import validate as validation
+
+    return validation.validate(paths, calibration, suites, with_coverage=coverage, with_ablations=ablations)
 
 
 def write_residuals(document: Report, path: Path) -> None:
     """Write measured over predicted per run; the file appears whole or not at all."""
-    from planner.validate import residual_lines
+    from planner import validate as validation
 
-    text = residual_lines(document)
-    try:
-        partial = path.with_name(path.name + ".partial")
-        try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or error
-        raise PlanError("--residuals", str(path), f"cannot be written: {why}") from None
+    validation.write(validation.residual_lines(document), path, "--residuals")
+
+
+def write_runs(document: Report, path: Path) -> None:
+    """Write one CSV line per row: predicted, measured, errors, components; the file appears whole or not at all."""
+    from planner import validate as validation
+
+    validation.write(validation.run_lines(document), path, "--csv")
+
+
+def write_plot(document: Report, path: Path) -> None:
+    """Write predicted against measured as one HTML page that needs no network; the file appears whole or not at all."""
+    from planner import validate as validation
+
+    validation.write(validation.page(document), path, "--plot")
 
 
 # ------------------------------------------------------------------------------------------------------ catalogue

@@ -305,26 +305,104 @@ def list_blocks(kind: str, entries: list[Report]) -> list[Block]:
     return [block]
 
 
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
 def validate_blocks(out: Report) -> list[Block]:
-    """Errors per suite and in all, ranking, and what was skipped."""
-    block = Block("Predicted against measured", header=[
-        "suite", ">runs", ">MAPE", ">median", ">bias", ">worst", ">memory runs", ">MAPE", ">oom right", ">groups", ">regret",
-        ">rank corr.",
+    """Errors per suite and in all beside the noise floor, ranking and its worst groups, what else was asked, what was skipped."""
+    noise, ranked = out["summary"]["noise"], out["summary"]["ranking"]
+    block = Block("Predicted against measured step time", header=[
+        "suite", ">runs", ">MAPE", ">median", ">bias", ">worst", ">repeats", ">noise", ">groups", ">rank corr.", ">regret",
+        ">worst",
     ])  # fmt: skip
-
-    def cell(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.1f} %"
-
+    memory = Block("Predicted against measured memory", header=[
+        "suite", ">runs", ">MAPE", ">median", ">bias", ">worst", ">oom right", ">ran right",
+    ])  # fmt: skip
+    errors = ("mape", "median_ape", "bias", "worst")
     for name, s in [*out["suites"].items(), ("all", out["summary"])]:
-        t, m, o, g = s["time"], s["memory"], s["oom"], s["ranking"]
-        block.rows.append([
-            name, str(t["n"]), cell(t["mape"]), cell(t["median_ape"]), cell(t["bias"]), cell(t["worst"]), str(m["n"]),
-            cell(m["mape"]), f"{o['right']}/{o['n']}", str(g["groups"]), cell(g["pick_regret_mean"]),
-            "-" if g["spearman"] is None else f"{g['spearman']:.2f}",
-        ])  # fmt: skip
-    blocks = [block]
+        t, m, g, n = s["time"], s["memory"], s["ranking"], s["noise"]
+        if t["n"] or name == "all":
+            block.rows.append([
+                name, str(t["n"]), *(_error(t[e]) for e in errors), str(n["n"]), _error(n["mean"]), str(g["groups"]),
+                "-" if g["spearman"] is None else f"{g['spearman']:.2f}", _error(g["pick_regret_mean"]),
+                _error(g["pick_regret_max"]),
+            ])  # fmt: skip
+        if m["n"] or s["oom"]["n"]:
+            right = [f"{s[kind]['right']}/{s[kind]['n']}" for kind in ("oom", "ran")]
+            memory.rows.append([name, str(m["n"]), *(_error(m[e]) for e in errors), *right])
+    if noise["n"]:
+        block.text.append(f"noise floor: {noise['n']} runs that repeat another lie {_error(noise['mean'])} from their median "
+                          f"on average, half of them within {_error(noise['median'])}")  # fmt: skip
+    if ranked["groups"]:
+        block.text.append(
+            f"ranking: {ranked['groups']} groups that differ only in layout, mean rank correlation {ranked['spearman']:.2f}, "
+            f"pick-regret {_error(ranked['pick_regret_mean'])} on average and {_error(ranked['pick_regret_max'])} at worst; "
+            f"{ranked['ties']} picks tie with others within the noise floor"
+        )
+    blocks = [block, _kinds_block(out["kinds"]), *([memory] if memory.rows else []), *_regret_blocks(out["groups"])]
+    blocks += _coverage_blocks(out["coverage"]) if "coverage" in out else []
+    blocks += [_ablation_block(out["ablations"])] if "ablations" in out else []
     if out["skipped"]:
         skipped = Block(f"Skipped: {len(out['skipped'])}", header=["run", "reason"])
         skipped.rows = [[s["run_id"], s["reason"]] for s in out["skipped"][:20]]
+        if len(out["skipped"]) > len(skipped.rows):
+            skipped.text.append(f"the first {len(skipped.rows)} of them; --json and --csv list all")
         blocks.append(skipped)
     return blocks
+
+
+def _kinds_block(kinds: Report) -> Block:
+    block = Block("Step time by kind of run", header=[
+        "kind", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">worst",
+    ])  # fmt: skip
+    keys = ("mape", "mape_of_suites", "median_ape", "bias", "worst")
+    block.rows = [[name, str(e["n"]), str(e["suites"]), *(_error(e[key]) for key in keys)] for name, e in kinds.items() if e["n"]]
+    return block
+
+
+def _regret_blocks(groups: list[Report]) -> list[Block]:
+    regret = [g for g in groups if g["pick_regret"] > 0]
+    if not regret:
+        return []
+    block = Block(f"Groups in which the layout predicted fastest was not: {len(regret)} of {len(groups)}", header=[
+        "suite", ">GPUs", ">layouts", ">rank corr.", ">regret", ">ties", "pick", "best",
+    ])  # fmt: skip
+    for g in regret[:5]:
+        block.rows.append([
+            g["suite"], str(g["gpus"]), str(g["layouts"]), f"{g['spearman']:.2f}", _error(g["pick_regret"]),
+            str(g["ties"]), g["pick"]["run_id"], g["best"]["run_id"],
+        ])  # fmt: skip
+    if len(regret) > len(block.rows):
+        block.text.append(f"the {len(block.rows)} worst; --json lists all")
+    return [block]
+
+
+def _coverage_blocks(found: Report) -> list[Block]:
+    block = Block("Bands of each suite, made from all other suites", header=[
+        "suite", ">runs", ">inside", ">low", ">high", ">width",
+    ])  # fmt: skip
+    if found["mean_of_suites"] is None:
+        block.text.append("needs runs of at least two suites")
+        return [block]
+    block.text.append(f"promised {found['promised']:.0%}; held {_error(found['all']['inside_frac'])} of runs, "
+                      f"{_error(found['mean_of_suites'])} on average over suites")  # fmt: skip
+    known = {f"all, {kind} elsewhere": line for kind, line in found["evidence"].items()}
+    for name, line in {**found["suites"], "all": found["all"], **known}.items():
+        ends = [f"{line[key]:.2f}" for key in ("low", "high", "width")]
+        block.rows.append([name, str(line["n"]), _error(line["inside_frac"]), *ends])
+    return [block]
+
+
+def _ablation_block(found: list[Report]) -> Block:
+    block = Block("Each mechanism off, nothing fitted again", header=[
+        "mechanism", ">MAPE", ">off", ">runs it acts on", ">MAPE", ">off", "most in", ">runs", ">MAPE", ">off",
+    ])  # fmt: skip
+    for line in found:
+        acts, most = line["acts"], line["most"]
+        block.rows.append([
+            line["mechanism"], _error(line["mape_before"]), _error(line["mape_after"]), str(acts["n"]),
+            _error(acts["before"]), _error(acts["after"]), most["suite"] or "-", str(most["n"]), _error(most["before"]),
+            _error(most["after"]),
+        ])  # fmt: skip
+    return block

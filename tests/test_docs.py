@@ -29,7 +29,7 @@ build = importlib.util.module_from_spec(_SPEC)
 sys.modules["docs_build"] = build
 _SPEC.loader.exec_module(build)
 
-from pages import formulas  # noqa: E402
+from pages import accuracy, formulas  # noqa: E402
 from pages.text import run  # noqa: E402
 
 PAGES = [*build.PAGES, *build.hand_written()]
@@ -68,12 +68,16 @@ def test_every_formula_is_documented() -> None:
 
 
 def test_constants_of_the_band_are_those_of_the_code() -> None:
-    page, source = " ".join(text("docs/accuracy.md").split()), inspect.getsource(uncertainty)
+    page, source = " ".join(accuracy.page().split()), inspect.getsource(uncertainty)
     for shown, written in (
-        ("power 1.25", ", 1.25)"),
-        ("power 1.5", ", 1.5)"),
-        ("six runs", "_ENOUGH = 6"),
-        ("30 %", "_UNKNOWN = 0.30"),
+        ("x 0.1 on another GPU", "_OTHER_GPU = 0.1 "),
+        ("x 0.5 with other software", "_OTHER_STACK = 0.5 "),
+        ("x 0.2 between dense", "_OTHER_KIND = 0.2 "),
+        ("every 3 doublings", "_HALVING = 3.0 "),
+        ("models, plus 0.01", "_FLOOR = 0.01 "),
+        ("correlate by 0.3", "_RHO = 0.3 "),
+        ("hold 80% of unseen", "COVERAGE = 0.80 "),
+        ("plus or minus 30%", "_UNKNOWN = 0.30 "),
     ):
         assert shown in page
         assert written in source
@@ -99,8 +103,13 @@ def test_every_option_is_documented() -> None:
                     assert f"`{flag}`" in page, f"dpplan {name} {flag}"
 
 
+READERS = ("__init__", "ablation", "plans", "rows")  # modules that read cells of a runs table
+
+
 def test_every_column_of_a_runs_table_is_documented() -> None:
-    source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "planner/validate").glob("*.py")))
+    source = "".join(
+        path.read_text(encoding="utf-8") for path in ((ROOT / "planner/validate" / f"{name}.py") for name in READERS)
+    )
     read = set(re.findall(r'row(?:\.get\(|\[)"(\w+)"', source)) | set(
         re.findall(r'\b(?:whole|number|measured)\(row, "(\w+)"', source)
     )
@@ -119,10 +128,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
 # keys whose inner keys are documented elsewhere, or are names of things
 _SAME_AS = {
     "memory.per_stage[].components": "memory.components", "alternatives[].layout": "layout", "advice[].layout": "layout",
-    "summary.memory": "summary.time",
+    "summary.memory": "summary.time", "groups[].best": "groups[].pick",
 }  # fmt: skip
-_OPEN = {"model.shape", "training", "step.hidden", "step.operators", "search.rejected", "rejected", "explain", "suites", "top[]",
-         "pareto[]", "families[]"}  # fmt: skip
+_OPEN = {
+    "model.shape", "training", "step.hidden", "step.operators", "search.rejected", "rejected", "explain", "suites", "top[]",
+    "pareto[]", "families[]", "rows[].components", "kinds", "coverage.suites", "coverage.evidence",
+}  # fmt: skip
 
 
 @cache
@@ -233,8 +244,18 @@ def test_validate_keys_are_documented(tmp_path: Path) -> None:
     bad = lines[1].replace("a100-sxm4-80gb", "no-such-gpu")
     path = tmp_path / "runs.csv"
     path.write_text("\n".join([*lines, bad]) + "\n", encoding="utf-8")
-    document = answer(f"dpplan validate {path}")
+    shipped = " ".join(f"planner/data/runs/{suite}.csv" for suite in ("deepspeed-a800-gist", "zero-bubble"))
+    document = answer(f"dpplan validate {path} {shipped} --coverage --ablations")
     seen = check(document, "validate")
+    assert {name for entry in document["rows"] for name in entry["components"]} <= {
+        key.rpartition(".")[2] for key in documented()["report"] if key.startswith("step.components.")
+    }
+    for line in (*document["coverage"]["suites"].values(), *document["coverage"]["evidence"].values()):
+        assert set(line) == set(document["coverage"]["all"])
+    for errors in document["kinds"].values():
+        assert set(errors) == {*document["summary"]["time"], "suites", "mape_of_suites"}
+    for group in document["groups"]:
+        assert set(group["best"]) == set(group["pick"])
     for summary in document["suites"].values():
         check({"summary": summary}, "validate")
     assert set(document["summary"]["memory"]) == set(document["summary"]["time"])

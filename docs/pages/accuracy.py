@@ -1,52 +1,45 @@
-"""docs/accuracy.md: errors over the recorded residuals, and what the bands mean."""
+"""docs/accuracy.md: what `dpplan validate` says over the shipped runs, what the bands mean, and what mechanisms are worth."""
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from pages.text import NOTICE, percent, table
-from planner import request, uncertainty
+from planner import api, request, uncertainty
 from planner.specs.base import PlanError
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
-from planner.validate import summarise
+from planner.validate import residual_lines
+from planner.validate.errors import errors, noise_floor
 
 Run = dict[str, Any]
 
 _WORST = 15
 
 
+@cache
+def validated() -> dict[str, Any]:
+    """The document of `dpplan validate --coverage --ablations` over the shipped runs."""
+    return api.validate(coverage=True, ablations=True)
+
+
+def recorded() -> str:
+    """planner/data/residuals.csv: the residuals that the bands of every answer come from."""
+    return residual_lines(validated())
+
+
 def runs() -> list[Run]:
-    """Rows of the shipped residuals; empty when none are recorded."""
-    if not uncertainty.RESIDUALS.exists():
-        return []
-    with uncertainty.RESIDUALS.open(encoding="utf-8", newline="") as file:
-        return [
-            {**row, "suite": row["run_id"].rpartition("-")[0], "ratio": float(row["measured_over_predicted"])}
-            for row in csv.DictReader(file)
-        ]
-
-
-def errors(found: list[Run]) -> dict[str, Any]:
-    """n, MAPE, median, bias and worst, by the same function as `dpplan validate`."""
-    entries = [
-        {
-            "outcome": "ok", "predicted_step_s": 1.0, "measured_step_s": one["ratio"], "predicted_peak_gib": None,
-            "measured_peak_gib": None, "predicted_fits": True, "group": one["run_id"], "layout": "",
-        }
-        for one in found
-    ]  # fmt: skip
-    time: dict[str, Any] = summarise(entries)["time"]
-    return time
+    """Shipped runs with a time."""
+    return [row for row in validated()["rows"] if row["time_error"] is not None]
 
 
 def _cells(found: list[Run]) -> list[str]:
-    e = errors(found)
-    return [str(e["n"]), *(percent(e[name]) for name in ("mape", "median_ape", "bias", "worst"))]
+    e, noise = errors([r["time_error"] for r in found]), noise_floor(found)
+    return [str(e["n"]), *(percent(e[name]) for name in ("mape", "median_ape", "bias", "worst")), percent(noise["mean"])]
 
 
 def _by(found: list[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
@@ -60,8 +53,8 @@ def _band(gpu: str, stack: str) -> str:
     try:
         cluster, _ = request.cluster_spec(gpu=gpu, gpus=1)
         plan = Plan(
-            model=request.model_spec("gpt2")[0], cluster=cluster, stack=request.stack_spec(stack),
-            training=TrainingSpec(seq_len=1024, global_batch=1),
+            model=request.model_spec("llama-2-7b")[0], cluster=cluster.model_copy(update={"gpus": cluster.gpus_per_node}),
+            stack=request.stack_spec(stack), training=TrainingSpec(seq_len=1024, global_batch=1),
         )  # fmt: skip
     except PlanError:
         return "no profile"
@@ -69,14 +62,17 @@ def _band(gpu: str, stack: str) -> str:
     return f"{band.low:.2f} .. {band.high:.2f}"
 
 
-_HEADER = [">runs", ">MAPE", ">median", ">bias", ">worst"]
+_HEADER = [">runs", ">MAPE", ">median", ">bias", ">worst", ">noise"]
 
-_MEANING = """## What the words mean
+_MEANING = f"""## What the words mean
 
 Error of a run is predicted over measured step time, minus one: a negative error means the prediction is too fast. MAPE is
-the mean of absolute errors, `median` their median, `bias` the median of the signed errors, `worst` the largest.
+the mean of absolute errors, `median` their median, `bias` the median of the signed errors, `worst` the largest. `noise` is the
+noise floor: how far runs that repeat one recipe (equal in everything but origin and result) lie from their median on average; `-`
+where nothing was repeated. Where a recipe was measured twice, each run lies half of the difference from the median: the error of
+a perfect prediction of an unseen run would be larger than this floor.
 
-**These residuals are of runs that the defaults were chosen while looking at.** Efficiencies of GPUs and links come from
+**These runs are those that the defaults were chosen while looking at.** Efficiencies of GPUs and links come from
 microbenchmark tables where such tables exist, but the choices of the stacks (share of bandwidth of elementwise kernels,
 launch cost, clock under load, what overlaps) were made with these runs in view. They describe how well one set of defaults
 holds over many machines and programs; they are no blind test, and a new machine can be further off than this page says.
@@ -85,26 +81,33 @@ holds over many machines and programs; they are no blind test, and a new machine
 Defaults are one value per GPU, GPU architecture or stack. Where a stack occurs in one suite only, that amounts to one value
 per suite, and the error of that suite says little about others.
 
-What the runs are: published step times, read from papers, repositories and benchmark tables. Repeats of one run differ by
-about 5 % in such tables, so errors of that size are noise. Where a source does not print a part of its recipe, the row
-leaves it empty and the planner takes the default of the stack.
+What the runs are: published step times, read from papers, repositories and benchmark tables, shipped in `planner/data/runs` with
+their sources. Where a source does not print a part of its recipe, the row leaves it empty and the planner takes the default of
+the stack. Tier A rows print model, layout, batch and result; tier B rows rest on an assumption or two.
 
 ## Bands
 
-The band beside every step time comes from this table of residuals: the 10 % and 90 % quantiles of measured over predicted,
-so that four of five runs alike lie inside. Alike means, in this order, the same GPU with the same stack; the same GPU with
-other software (the band is widened, its bounds raised to the power 1.25); the same stack on other GPUs (to the power 1.5).
-Fewer than six runs do not count. Where nothing alike was ever measured the band is plus or minus 30 %, an assumption, and
-the answer says so. The band always contains the expected value. It is not centred on it: where predictions are too fast as a
-rule, the upper bound is further away.
+The band beside every step time should hold {uncertainty.COVERAGE:.0%} of unseen runs. Runs of one suite share a machine, a team
+and a way of measuring and err together, so the spread between suites is what an unseen cluster meets. A band is the 10 % and 90 %
+quantile of measured over predicted over all validated runs, each weighted by
+
+- likeness: x {uncertainty._OTHER_GPU:g} on another GPU, x {uncertainty._OTHER_STACK:g} with other software, and half for every
+  {uncertainty._HALVING:g} doublings between the numbers of GPUs, and between the sizes of the models, plus
+  {uncertainty._FLOOR:g}; all that x {uncertainty._OTHER_KIND:g} between dense models and mixtures of experts;
+- divided by 1 + (n - 1) {uncertainty._RHO:g} for a suite of n runs, the design effect of errors that correlate by
+  {uncertainty._RHO:g} within a suite.
+
+It widens by {uncertainty._FEW:.0%} over the sum of these weights, so with little alike it is wider, and by
+{uncertainty._PER_DOUBLING:.1%} for every doubling beyond the largest validated cluster (an assumption). It always contains the
+expected value and is not centred on it: where predictions are too fast as a rule, the upper bound is further away. Without any
+residuals it is plus or minus {uncertainty._UNKNOWN:.0%}, an assumption.
 """
 
-_MECHANISMS = """## What single mechanisms are worth
+_MECHANISMS = """## What mechanisms were worth when they were added
 
 Sources in the code refer to this table. Each line is the mean absolute error on the runs named, before and after the
 mechanism was added, with the free parameters of the suite fitted again each time. They were recorded when the equations were
-first tried, with fitted
-parameters, and are not errors of this version.
+first tried, with fitted parameters, and are not errors of this version.
 
 | mechanism | runs | before | after |
 | --- | --- | ---: | ---: |
@@ -123,54 +126,139 @@ parameters, and are not errors of this version.
 """
 
 
-def page() -> str:
+def _coverage() -> list[str]:
+    found = validated()["coverage"]
+    kinds = {f"{kind} in another suite": line for kind, line in found["evidence"].items()}
+    lines = {**{f"`{name}`": line for name, line in found["suites"].items()}, "all": found["all"], **kinds}
+    return [
+        "## Do the bands hold\n",
+        f"Bands of each suite made from all other suites, as `dpplan validate --coverage` does. They hold "
+        f"{percent(found['all']['inside_frac'])} of the runs and {percent(found['mean_of_suites'])} on average over suites; "
+        f"promised are {found['promised']:.0%}. Low, high and width are means of measured over predicted; the score is "
+        "the mean interval score on its logarithm, smaller is better. A suite is left out of the bands here, not out of the "
+        "choice of defaults: what nobody looked at can err more.\n",
+        table(["suite", ">runs", ">inside", ">low", ">high", ">width", ">score"], [
+            [name, line["n"], percent(line["inside_frac"]), *(f"{line[key]:.2f}" for key in ("low", "high", "width", "score"))]
+            for name, line in lines.items()
+        ]),
+    ]  # fmt: skip
+
+
+def _ranking() -> list[str]:
+    groups, summary = validated()["groups"], validated()["summary"]["ranking"]
+    noise = validated()["summary"]["noise"]["mean"]
+    return [
+        "## Order of layouts\n",
+        f"{summary['groups']} groups of five or more layouts that differ in nothing else. Mean rank correlation "
+        f"{summary['spearman']:.2f}; pick-regret, the time of the layout predicted fastest over the best measured one, "
+        f"{percent(summary['pick_regret_mean'])} on average and {percent(summary['pick_regret_max'])} at worst. In "
+        f"{summary['ties']} groups other predictions lie within the noise floor of {percent(noise)} of the pick: ties. Equal "
+        "predictions are decided by the time the GPU is busy, then by the number of collectives.\n",
+        table(["suite", ">GPUs", "model", ">layouts", ">rank corr.", ">regret", ">ties", ">worst tie", "pick", "best"], [
+            [f"`{g['suite']}`", g["gpus"], g["model"], g["layouts"], f"{g['spearman']:.2f}", percent(g["pick_regret"]),
+             g["ties"], percent(g["worst_tie_regret"]), f"`{g['pick']['run_id']}`", f"`{g['best']['run_id']}`"]
+            for g in groups[:_WORST]
+        ]),
+    ]  # fmt: skip
+
+
+def _memory() -> list[str]:
+    def line(name: str, s: dict[str, Any]) -> list[object]:
+        m = s["memory"]
+        right = [f"{s[kind]['right']}/{s[kind]['n']}" if s[kind]["n"] else "-" for kind in ("oom", "ran")]
+        return [name, m["n"], *(percent(m[key]) for key in ("mape", "median_ape", "bias", "worst")), *right]
+
+    document = validated()
+    some = {k: s for k, s in document["suites"].items() if s["memory"]["n"] or s["oom"]["n"]}
+    return [
+        "## Memory\n",
+        "Predicted over measured peak, the statistic the source gives. `oom right`: runs that ran out of memory and were "
+        "predicted to; `ran right`: runs that ran and were predicted to fit.\n",
+        table(["suite", *_HEADER[:-1], ">oom right", ">ran right"],
+              [*(line(f"`{k}`", s) for k, s in some.items()), line("all", document["summary"])]),
+    ]  # fmt: skip
+
+
+def _ablations() -> list[str]:
+    return [
+        "## What single mechanisms are worth\n",
+        "`dpplan validate --ablations`: mean absolute error with each mechanism off, nothing fitted again. Defaults were chosen "
+        "with all mechanisms on, so a change says what the model leans on, not what a model without it could reach. Where the "
+        "error falls with a mechanism off, something else is wrong in the other direction, or the mechanism is. The last columns "
+        "are the suite whose errors change most in sum.\n",
+        table(["mechanism off", "that is", ">MAPE", ">off", ">runs it acts on", ">MAPE", ">off", "suite", ">runs", ">MAPE",
+               ">off"], [
+            [x["mechanism"], x["off"], percent(x["mape_before"]), percent(x["mape_after"]),
+             *(cell for part in ("acts", "most") for cell in (
+                 *([f"`{x[part]['suite']}`" if x[part]["suite"] else "-"] if part == "most" else []),
+                 x[part]["n"], percent(x[part]["before"]), percent(x[part]["after"])))]
+            for x in validated()["ablations"]
+        ]),
+    ]  # fmt: skip
+
+
+def _errors() -> list[str]:
     found = runs()
-    head = NOTICE + "# Accuracy\n\n"
-    if not found:
-        body = (
-            "No measured runs are recorded in this version: `planner/data/residuals.csv` does not exist, and every band is the "
-            "assumed plus or minus 30 %. `dpplan validate FOLDER --residuals planner/data/residuals.csv` records them.\n"
-        )
-        return "\n".join([head + body, _MEANING, _MECHANISMS])
-    e = errors(found)
-    suites = _by(found, lambda r: r["suite"])
-    head += (
-        f"Measured against predicted step time over {e['n']:,} published runs in {len(suites)} suites, recorded in "
-        f"`planner/data/residuals.csv`: mean absolute error {percent(e['mape'])}, median {percent(e['median_ape'])}, bias "
-        f"{percent(e['bias'])}, worst {percent(e['worst'])}.\n"
-    )
-    parts = [
-        head, _MEANING, "## By suite\n", table(["suite", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in suites.items()]),
+    by_suite = _by(found, lambda r: r["suite"])
+    return [
+        "## By suite\n",
+        table(["suite", *_HEADER], [*([f"`{k}`", *_cells(v)] for k, v in by_suite.items()), ["all", *_cells(found)]]),
+        "## By kind of run\n",
+        table(["kind", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">worst"], [
+            [k, e["n"], e["suites"], *(percent(e[key]) for key in ("mape", "mape_of_suites", "median_ape", "bias", "worst"))]
+            for k, e in validated()["kinds"].items()
+        ]),
         "## By GPU\n", table(["gpu", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["gpu"]).items()]),
         "## By stack\n",
         table(["stack", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["stack"]).items()]),
         "## By GPU and stack, with the band it gives\n",
-        "The band is measured over predicted: the factor on a predicted step time.\n",
+        "The band is measured over predicted: the factor on a predicted step time, here of a 7 B model on one node.\n",
         table(["gpu", "stack", *_HEADER, ">band"], [
             [f"`{v[0]['gpu']}`", f"`{v[0]['stack']}`", *_cells(v), _band(v[0]["gpu"], v[0]["stack"])]
             for v in _by(found, lambda r: f"{r['gpu']}\t{r['stack']}").values()
         ]),
+    ]  # fmt: skip
+
+
+def _worst() -> list[str]:
+    return [
         f"## The {_WORST} worst runs\n",
         table(["run", "gpu", "stack", ">error"], [
-            [f"`{r['run_id']}`", f"`{r['gpu']}`", f"`{r['stack']}`", percent(1 / r["ratio"] - 1)]
-            for r in sorted(found, key=lambda r: (-abs(math.log(r["ratio"])), r["run_id"]))[:_WORST]
+            [f"`{r['run_id']}`", f"`{r['gpu']}`", f"`{r['stack']}`", percent(r["time_error"])]
+            for r in sorted(runs(), key=lambda r: (-abs(math.log1p(r["time_error"])), r["run_id"]))[:_WORST]
         ]),
-        _MECHANISMS,
     ]  # fmt: skip
-    return "\n".join(parts)
+
+
+# the sections in their order; each gives Markdown parts
+SECTIONS: tuple[Callable[[], list[str]], ...] = (_errors, _coverage, _ranking, _memory, _ablations, _worst)
+
+
+def page() -> str:
+    e, noise = errors([r["time_error"] for r in runs()]), validated()["summary"]["noise"]
+    suites = len(_by(runs(), lambda r: r["suite"]))
+    head = (
+        f"{NOTICE}# Accuracy\n\n"
+        f"Predicted against measured step time over {e['n']:,} published runs in {suites} suites: mean absolute error "
+        f"{percent(e['mape'])}, median {percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}. Noise "
+        f"floor of the data: {noise['n']} runs that repeat another lie {percent(noise['mean'])} from their median on average. "
+        "`dpplan validate` prints these numbers.\n"
+    )
+    return "\n".join([head, _MEANING, *(part for section in SECTIONS for part in section()), _MECHANISMS])
 
 
 def status() -> str:
     """One paragraph for the README."""
     found = runs()
-    if not found:
-        return "No measured runs are recorded yet: step times carry the assumed band of plus or minus 30 %.\n"
-    e, within = errors(found), sum(abs(1 / r["ratio"] - 1) <= 0.2 for r in found)
+    e, noise = errors([r["time_error"] for r in found]), validated()["summary"]["noise"]
+    held = validated()["coverage"]["all"]["inside_frac"]
+    within = sum(abs(r["time_error"]) <= 0.2 for r in found)
     return (
         f"Step time was compared with {e['n']:,} published runs on {len(_by(found, lambda r: r['gpu']))} GPUs and "
         f"{len(_by(found, lambda r: r['stack']))} software stacks: mean absolute error {percent(e['mape'])}, median "
         f"{percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}; "
-        f"{within / len(found):.0%} of them within 20 %. "
+        f"{within / len(found):.0%} of them within 20 %. Repeats of one run lie {percent(noise['mean'])} from their median. "
+        f"Bands made without a suite hold {held:.0%} of its runs. "
         "The defaults were chosen while looking at these runs, so this is not a blind test. "
-        "[docs/accuracy.md](docs/accuracy.md) has the tables.\n"
+        "[docs/accuracy.md](docs/accuracy.md) has the tables; `dpplan validate` computes them.\n"
     )

@@ -80,7 +80,7 @@ def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_fr
         tensor_bytes, group.ranks, group.nodes, passes, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop,
         node_bytes_per_s=node,
     )  # fmt: skip
-    if passes == 2:
+    if passes == 2 and "tree" not in m.without:
         tree = collectives.tree_inter_s(
             tensor_bytes, group.nodes, inside, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop,
             node_bytes_per_s=node,

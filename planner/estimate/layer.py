@@ -87,6 +87,8 @@ def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
     per_collective = m.operators_per_collective
     each = _EXPERT_OPERATORS_FP8 if work.fp8 else _EXPERT_OPERATORS
     extra = work.moe_share * (_MOE_OPERATORS + each * work.local_experts())
+    if "expert_operators" in m.without:
+        extra = 0.0 * extra
     busy_forward = total(forward) + sum(c.forward * c.seconds for c in found) + m.layer_idle
     busy_backward = total(backward) + sum(c.backward * c.seconds for c in found)
     operators = m.operators_forward + extra + per_collective * calls
@@ -188,6 +190,8 @@ class _Layer:
         m = self.m
         low = fp8 and self.fp8
         rate = m.dense_rate * m.fp8_frac if low else m.wide_rate
+        if "alignment" in m.without:
+            align = 1.0
         cast = 0.0
         if low:
             cast = kernels.elementwise_s(
@@ -234,7 +238,7 @@ class _Layer:
         """Scores, softmax and weighted values: forward and backward."""
         m, plan = self.m, self.plan
         if self.flash:
-            shape = self.attention_shape()
+            shape = 1.0 if "attention_shape" in m.without else self.attention_shape()
             rate = m.wide_rate * m.sustained_clock
             share = m.attention_version * shape
             forward = kernels.flash_attention_s(
@@ -397,6 +401,8 @@ class _Layer:
             routed = self.width * T * moe.experts_per_token * model.hidden
             ring = place(self.ep, t, self.domain)
             remote = collectives.remote_copies_frac(ring.nodes, float(moe.experts_per_token), float(moe.group_limit or 1e9))
+            if "shared_copies" in m.without:
+                remote = np.ones_like(remote)
             each = communicate.all_to_all_s(m, routed, ring, remote)
             calls = np.where(self.ep > 1, 2 * self.moe_share, 0.0)  # dispatch and combine, each way
             some = calls * each + 1e-30

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -98,9 +99,16 @@ class Machine:
     straggler_sigma: Array
     optimizer_bytes: Array
     cpu_adam: Array
+    # mechanisms that no number can switch off, by name (SWITCHES): only ablations name any
+    without: frozenset[str] = frozenset()
 
     def names(self) -> list[str]:
-        return [field.name for field in dataclasses.fields(self)]
+        """The numbers: every field but the switches."""
+        return [field.name for field in dataclasses.fields(self) if field.name != "without"]
+
+
+# what `Machine.without` may name
+SWITCHES = ("alignment", "attention_shape", "tree", "expert_operators", "shared_copies")
 
 
 def machine(plan: Plan) -> Machine:
@@ -277,7 +285,7 @@ _COUNTS = ("compute_units", "intra_switch_ranks", "intra_peers")
 def moved_one_by_one(base: Machine, step: float) -> tuple[Machine, list[str]]:
     """A machine of n + 1 rows: row 0 unchanged, row i with the i-th number raised by `step` (zeros are left out)."""
     names = [n for n in base.names() if n not in _COUNTS and float(getattr(base, n)) != 0.0]
-    columns = {}
+    columns: dict[str, Any] = {}
     for name in base.names():
         column = np.full(len(names) + 1, float(getattr(base, name)))
         if name in names:

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from planner import request
 from planner.estimate import Estimates, evaluate
 from planner.estimate.table import to_table
+from planner.formulas.params import parameter_count
 from planner.ledger import Array
 from planner.specs.base import PlanError
-from planner.validate.errors import summarise
+from planner.validate.ablation import ablations
+from planner.validate.bands import coverage
+from planner.validate.errors import kinds, recipe_of, repeat_deviations, summarise
+from planner.validate.files import read_all, residual_lines, run_lines, write
 from planner.validate.plans import row_model, row_plan
-from planner.validate.ranking import LAYOUT, group_of
+from planner.validate.plot import page
+from planner.validate.ranking import group_of, groups_of, layout_of
 from planner.validate.rows import KNOWN_OPTIONS, OUTCOMES, REQUIRED, Row, Skip, measured, options_of, read_rows
 
 __all__ = [
     "REQUIRED",
     "Row",
+    "ablations",
+    "coverage",
+    "page",
     "predict",
+    "read_all",
     "read_rows",
     "residual_lines",
     "row_model",
     "row_plan",
+    "run_lines",
     "summarise",
+    "validate",
     "validate_rows",
+    "write",
 ]
+
+# step components in which the GPU computes; the others wait for communication, the CPU or other stages
+_BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")
 
 
 def predict(row: Row, calibration: request.Calibration | None = None) -> Estimates:
@@ -48,6 +64,7 @@ def _peak_bytes(one: Estimates, kind: str) -> float:
 def validate_rows(rows: list[Row], calibration: request.Calibration | None = None) -> dict[str, Any]:
     """Predicted against measured for every row: the document of `dpplan validate --json`."""
     done: list[dict[str, Any]] = []
+    recipes: list[str] = []
     skipped: list[dict[str, str]] = []
     for row in rows:
         try:
@@ -59,30 +76,66 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         except (PlanError, ValueError) as error:
             skipped.append({"run_id": row.get("run_id", ""), "suite": row.get("suite", ""), "reason": _reason(error)})
             continue
+        ran = outcome != "oom"
+        predicted_s, predicted_gib = float(one.time.seconds[0]), _peak_bytes(one, row.get("memory_kind", "")) / 2**30
+        components = {name: float(np.asarray(leaf).reshape(-1)[0]) for name, leaf in one.time.components.items()}
+        recipes.append(recipe_of(row))
         done.append({
             "run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "gpus": one.plan.cluster.gpus,
-            "stack": row["stack"], "tier": row.get("tier", ""),
-            "predicted_step_s": float(one.time.seconds[0]),
+            "stack": row["stack"], "model": one.plan.model.name, "parameters": parameter_count(one.plan.model),
+            "tier": row.get("tier", ""),
+            "architecture": one.plan.cluster.gpu.architecture, "precision": one.plan.training.precision,
+            "experts": one.plan.model.moe.experts if one.plan.model.moe else 0,
+            "micro_batch_tokens": float(one.table["micro_batch"][0] * one.plan.training.seq_len / one.table["cp"][0]),
+            "predicted_step_s": predicted_s,
             "measured_step_s": measured_s,
-            "predicted_peak_gib": _peak_bytes(one, row.get("memory_kind", "")) / 2**30,
+            "time_error": predicted_s / measured_s - 1 if measured_s and ran else None,
+            "repeat_deviation": None,
+            "components": components,
+            "gpu_busy_s": sum(components.get(name, 0.0) for name in _BUSY),
+            "collectives": sum(float(kind.count[0]) for kind in one.time.traffic),
+            "predicted_peak_gib": predicted_gib,
             "measured_peak_gib": measured_gib,
+            "memory_error": predicted_gib / measured_gib - 1 if measured_gib and ran else None,
             "memory_kind": row.get("memory_kind", ""),
             "not_expressed": ";".join(sorted(set(options_of(row)) - KNOWN_OPTIONS)),
             "predicted_fits": bool(one.fits[0]),
             "outcome": outcome,
             "group": group_of(row),
-            "layout": "/".join(row.get(name, "") for name in LAYOUT) + "/" + row.get("options", ""),
+            "layout": layout_of(row),
         })  # fmt: skip
+    times = [entry["measured_step_s"] if entry["outcome"] != "oom" else None for entry in done]
+    for entry, deviation in zip(done, repeat_deviations(recipes, times), strict=True):
+        entry["repeat_deviation"] = deviation
     suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in done:
         suites[entry["suite"]].append(entry)
+    summary = summarise(done)
+    noise = summary["noise"]["mean"] or 0.0
     return {
         "schema_version": 1,
         "rows": done,
-        "summary": summarise(done),
-        "suites": {name: summarise(entries) for name, entries in sorted(suites.items())},
+        "summary": summary,
+        "suites": {name: summarise(entries, noise) for name, entries in sorted(suites.items())},
+        "kinds": kinds(done),
+        "groups": groups_of(done, noise),
         "skipped": skipped,
     }
+
+
+def validate(
+    paths: Sequence[Path] = (), calibration: str | None = None, suites: Sequence[str] = (), *, with_coverage: bool = False,
+    with_ablations: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """The document for these files (the shipped runs where none is named), and what else was asked for."""
+    rows = read_all(paths, suites)
+    measured_node = request.read_calibration(calibration) if calibration else None
+    document = validate_rows(rows, measured_node)
+    if with_coverage:
+        document["coverage"] = coverage(document["rows"])
+    if with_ablations:
+        document["ablations"] = ablations(rows, measured_node)
+    return document
 
 
 def _reason(error: Exception) -> str:
@@ -93,15 +146,3 @@ def _reason(error: Exception) -> str:
         message = first["msg"].removeprefix("Value error, ")
         return f"{key} is {str(first['input'])[:80]!r}: {message}" if key else message
     return " ".join(str(error).split())
-
-
-def residual_lines(document: dict[str, Any]) -> str:
-    """CSV of measured over predicted step time per run, the basis of `planner.uncertainty`."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["run_id", "gpu", "stack", "gpus", "measured_over_predicted"])
-    for entry in document["rows"]:
-        if entry["measured_step_s"] and entry["outcome"] != "oom":
-            ratio = entry["measured_step_s"] / entry["predicted_step_s"]
-            lines.writerow([entry["run_id"], entry["gpu"], entry["stack"], entry["gpus"], f"{ratio:.4f}"])
-    return out.getvalue()

@@ -9,52 +9,94 @@ from typing import Any
 from planner.validate.rows import Row
 
 LAYOUT = (
-    "tp",
-    "pp",
-    "vpp",
-    "cp",
-    "ep",
-    "dp",
-    "zero",
-    "shard_group",
-    "sequence_parallel",
-    "recompute",
-    "schedule",
-    "micro_batch",
-)
+    "tp", "pp", "vpp", "cp", "ep", "dp", "zero", "shard_group", "sequence_parallel", "recompute", "schedule", "micro_batch",
+    "optimizer_offload",
+)  # fmt: skip
 _SAME = (
-    "suite", "stack", "gpu", "gpus", "layers", "hidden", "ffn_hidden", "heads", "kv_heads", "head_dim", "vocab", "mlp", "experts",
-    "experts_per_token", "moe_ffn_hidden", "seq_len", "precision", "global_batch",
+    "suite", "stack", "gpu", "gpus", "gpus_per_node", "intra_node", "inter_node", "nics_per_node", "nic_gbps", "layers", "hidden",
+    "ffn_hidden", "heads", "kv_heads", "head_dim", "vocab", "mlp", "norm", "positions", "tied_embeddings", "experts",
+    "experts_per_token", "moe_ffn_hidden", "shared_experts", "dense_layers", "seq_len", "precision", "global_batch",
+    "flash_attention",
 )  # fmt: skip
 _LAYOUT_OPTIONS = ("selective",)  # the part of `options` that is layout
 _SMALLEST_GROUP = 5
+_EQUAL = 1e-9  # relative: predictions this close are one number
 
 
 def group_of(row: Row) -> str:
+    """What rows of one group share: everything that is no layout, software release and kernels included."""
     rest = sorted(part for part in row.get("options", "").split(";") if part.partition("=")[0] not in _LAYOUT_OPTIONS)
     return "|".join([*(row.get(name, "") for name in _SAME), ";".join(rest)])
 
 
-def ranking(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Spearman correlation and pick-regret, means over groups of rows that differ only in layout."""
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+def layout_of(row: Row) -> str:
+    """The layout of a row in the words of its cells, as `tp=2 pp=4 ...`; what is empty is left out."""
+    words = [f"{name}={row[name]}" for name in LAYOUT if row.get(name, "")]
+    words += [part for part in row.get("options", "").split(";") if part.partition("=")[0] in _LAYOUT_OPTIONS]
+    return " ".join(words)
+
+
+def groups_of(entries: list[dict[str, Any]], noise: float = 0.0) -> list[dict[str, Any]]:
+    """Every group of five or more layouts that ran, the one with the largest regret first.
+
+    noise: relative spread of repeated measurements; predictions within it of the pick are ties.
+    """
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in entries:
-        if entry["measured_step_s"]:
-            groups[entry["group"]].append(entry)
-    correlations, regrets = [], []
-    for members in groups.values():
-        if len({e["layout"] for e in members}) < _SMALLEST_GROUP:
-            continue
-        predicted, measured = [e["predicted_step_s"] for e in members], [e["measured_step_s"] for e in members]
-        correlations.append(_spearman(predicted, measured))
-        regrets.append(measured[predicted.index(min(predicted))] / min(measured) - 1)
-    if not regrets:
-        return {"groups": 0, "spearman": None, "pick_regret_mean": None, "pick_regret_max": None}
+        if entry["measured_step_s"] and entry["outcome"] != "oom":
+            found[entry["group"]].append(entry)
+    large = [members for members in found.values() if len({e["layout"] for e in members}) >= _SMALLEST_GROUP]
+    return sorted((_detail(members, noise) for members in large), key=lambda g: (-g["pick_regret"], g["spearman"], g["group"]))
+
+
+def _detail(members: list[dict[str, Any]], noise: float) -> dict[str, Any]:
+    pick, best = _pick(members), min(members, key=lambda e: float(e["measured_step_s"]))
+    limit = pick["predicted_step_s"] * (1 + max(noise, _EQUAL))
+    ties = [e for e in members if e is not pick and e["predicted_step_s"] <= limit]
+    fastest = best["measured_step_s"]
     return {
-        "groups": len(regrets),
-        "spearman": sum(correlations) / len(correlations),
-        "pick_regret_mean": sum(regrets) / len(regrets),
+        "group": pick["group"],
+        "suite": pick["suite"],
+        "gpu": pick.get("gpu", ""),
+        "gpus": pick.get("gpus"),
+        "stack": pick.get("stack", ""),
+        "model": pick.get("model", ""),
+        "runs": len(members),
+        "layouts": len({e["layout"] for e in members}),
+        "spearman": _spearman([e["predicted_step_s"] for e in members], [e["measured_step_s"] for e in members]),
+        "pick_regret": pick["measured_step_s"] / fastest - 1,
+        "ties": len(ties),
+        "worst_tie_regret": max(e["measured_step_s"] / fastest - 1 for e in [pick, *ties]),
+        "pick": _named(pick),
+        "best": _named(best),
+    }
+
+
+def _named(entry: dict[str, Any]) -> dict[str, Any]:
+    names = ("run_id", "layout", "predicted_step_s", "measured_step_s")
+    return {name: entry[name] for name in names}
+
+
+def _pick(members: list[dict[str, Any]]) -> dict[str, Any]:
+    """The layout predicted fastest. Of equal predictions the one that keeps the GPU busy for less time, then the one with
+    fewer collectives: what is hidden or waited for is what a real run most often adds to."""
+    limit = min(e["predicted_step_s"] for e in members) * (1 + _EQUAL)
+    return min(
+        (e for e in members if e["predicted_step_s"] <= limit), key=lambda e: (e.get("gpu_busy_s", 0), e.get("collectives", 0))
+    )
+
+
+def ranking(groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over groups: rank correlation and pick-regret; and in how many groups the pick is a tie."""
+    if not groups:
+        return {"groups": 0, "spearman": None, "pick_regret_mean": None, "pick_regret_max": None, "ties": 0}
+    regrets = [g["pick_regret"] for g in groups]
+    return {
+        "groups": len(groups),
+        "spearman": sum(g["spearman"] for g in groups) / len(groups),
+        "pick_regret_mean": sum(regrets) / len(groups),
         "pick_regret_max": max(regrets),
+        "ties": sum(g["ties"] > 0 for g in groups),
     }
 
 
