@@ -81,7 +81,7 @@ class Calls:
     numbers: Machine
 
     def pick(self, rows: np.ndarray) -> Calls:
-        numbers = Machine(**{f.name: getattr(self.numbers, f.name)[rows] for f in fields(Machine)})
+        numbers = Machine(**{f.name: getattr(self.numbers, f.name)[rows] for f in fields(Machine) if f.name != "without"})
         group = Group(self.group.ranks[rows], self.group.ranks_per_node[rows])
         return Calls(self.collective[rows], group, self.tensor_bytes[rows], self.measured_s[rows], self.sharing[rows], numbers)
 
@@ -126,7 +126,7 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
     """Rows of a table as columns. The group fills its nodes, one rank after the other."""
     known: dict[tuple[str, ...], tuple[Machine, int, LinkSpec]] = {}
     collective, ranks, inside, size, time, sharing = [], [], [], [], [], []
-    numbers: dict[str, list[float]] = {f.name: [] for f in fields(Machine)}
+    numbers: dict[str, list[float]] = {f.name: [] for f in fields(Machine) if f.name != "without"}
     for row in rows:
         key = tuple(
             row[name]

@@ -65,6 +65,7 @@ class LayerCost:
     forward: Ledger
     backward: Ledger
     attention_core: Array  # forward of scores, softmax and weighted values
+    not_repeated: Array  # forward after the last tensor that backward needs: the MLP's second product and the residual add
     kept_products: Array  # forward of the products that torchtitan's per-operator rule recomputes
     launch_forward: Array  # excess of the CPU over the GPU
     launch_backward: Array
@@ -97,6 +98,7 @@ def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
         forward=forward,
         backward=backward,
         attention_core=core,
+        not_repeated=work.tail(forward, found),
         kept_products=kept,
         launch_forward=kernels.launch_bound_s(busy_forward, operators, launch) - busy_forward + m.layer_idle,
         launch_backward=kernels.launch_bound_s(busy_backward, operators_back, launch) - busy_backward,
@@ -118,6 +120,7 @@ class _Layer:
         self.tokens = u["micro_batch"] * training.seq_len / self.cp
         self.local_tokens = self.tokens / np.where(u["sequence_parallel"] > 0, self.tp, 1.0)
         self.fp8 = training.precision == "fp8"
+        self.blocks = 1.0 if model.parallel_block else 2.0  # attention and MLP in parallel share one exchange
         self.width = 4.0 if training.precision in ("fp32", "tf32") else 2.0  # bytes of an activation element
         self.gates = 2.0 if model.mlp == "gated" else 1.0
         self.moe_share = model.moe_layers / model.layers
@@ -333,6 +336,12 @@ class _Layer:
             return 0.0
         return 2.0 * (not stack.fusion.joint_qkv) + (self.gates - 1.0) * (not stack.fusion.joint_gate)
 
+    def tail(self, forward: Ledger, found: list[Collective]) -> Array:
+        """Forward time behind the last saved tensor, its exchange between tensor-parallel ranks included."""
+        last = sum((forward.get(f"matmul/{name}", 0.0) for name in ("mlp_out", "expert_out", "shared_out")), start=np.zeros(1))
+        exchange = sum(c.forward * c.seconds for c in found if c.component == "tensor_parallel" and c.operation != "all_gather")
+        return last + forward["memory_bound/residual"] / 2 + exchange / self.blocks
+
     def head(self) -> Ledger:
         """Embedding, final norm, logits and loss of one micro-batch, forward and backward together."""
         h, T, columns = float(self.plan.model.hidden), self.tokens, self.vocab / self.tp
@@ -361,10 +370,10 @@ class _Layer:
         activation = self.width * T * model.hidden
         group = place(t, 1.0, self.domain)
         sequence = self.u["sequence_parallel"] > 0
-        async_share = 0.35 if self.plan.training.async_tensor_parallel else 0.0  # hidden by torchtitan's async TP
         several = np.where(t > 1, 1.0, 0.0)
-        calls = several * (1.0 - async_share)
-        blocks = 1.0 if model.parallel_block else 2.0  # attention and MLP in parallel share one exchange
+        hidden_share = m.tensor_hidden * sequence
+        calls = several * (1.0 - hidden_share)
+        blocks = self.blocks
         plain, halves = np.where(sequence, 0.0, blocks), np.where(sequence, blocks, 0.0)  # calls each way
         plain_back = np.where(sequence, 0.0, blocks + self.own_reductions())
         again = np.where(sequence & (t > 1), blocks, 0.0)  # inputs gathered again for weight gradients, beside compute

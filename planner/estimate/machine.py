@@ -20,7 +20,7 @@ from planner.specs.plan import Plan
 # on H100 at head width 128, Shah et al. 2024 (arXiv 2407.08608)
 _ATTENTION_VERSION = {"flash1": 0.8, "flash2": 1.0, "flash3": 1.6, "fused_softmax": 1.0, "eager": 1.0}
 
-_CAST = 2.0  # bytes per operand element of an fp8 product, mean over its three products
+_CAST = 3.0  # bytes per operand element of an fp8 product, mean over its three products
 
 # share of the fp8 matrix rate that a scaling recipe leaves: rowwise scales break the epilogue, refit of torchtitan's runs
 _FP8_RECIPE = {"rowwise": 0.55}
@@ -96,6 +96,7 @@ class Machine:
     host_bandwidth: Array
     # behaviour
     slowdown: Array
+    tensor_hidden: Array  # share of tensor-parallel exchanges under sequence parallelism that products hide
     straggler_sigma: Array
     optimizer_bytes: Array
     cpu_adam: Array
@@ -199,6 +200,9 @@ def machine(plan: Plan) -> Machine:
         network_frac=stack.network_frac,
         host_bandwidth=_host_bandwidth(plan),
         slowdown=stack.overlap.slowdown if training.overlap is not False else _assumed(0.0, "1", "nothing overlaps"),
+        tensor_hidden=_assumed(
+            0.35, "1", "asynchronous tensor parallelism of torch: products and exchanges in pieces; refit of torchtitan's runs"
+        ) if training.async_tensor_parallel else _tensor_hidden(plan),
         straggler_sigma=_assumed(0.004, "1", "relative jitter of one GPU's step; not identifiable from the runs"),
         optimizer_bytes=_assumed(_OPTIMIZER_TRAFFIC[training.optimizer], "1", "own count: read and write of gradient, "
                                  "master, moments and parameter, with unscaling, norm and zeroing"),
@@ -237,6 +241,13 @@ _COUNTED = {
     "rotary": "one kernel each way, or products, sign, concatenation and sum as torch operators; own count",
     "gate": "one kernel each way, or activation, product and joining of gradients as torch operators; own count",
 }
+
+
+def _tensor_hidden(plan: Plan) -> Sourced:
+    """Recipes switch the overlap of tensor-parallel exchanges on from Hopper on."""
+    if plan.cluster.gpu.architecture in ("volta", "ampere"):
+        return _assumed(0.0, "1", "recipes for this architecture leave the overlap off")
+    return plan.stack.overlap.tensor_hidden
 
 
 def _norm_kernel(plan: Plan) -> str:

@@ -86,6 +86,7 @@ class Overlap(Spec):
     pipeline_send: bool  # interleaved schedules overlap sends
     scatter_gather: bool  # tensor-parallel ranks split pipeline sends
     reduce_each_product: bool = False  # without sequence parallelism every product reduces its own input gradient
+    tensor_hidden: Fraction  # share of tensor-parallel exchanges under sequence parallelism that run beside the products
     slowdown: Fraction  # extra compute time while sharing the chip with a collective
 
 
@@ -114,6 +115,7 @@ class StackSpec(Spec):
     overlap: Overlap
     launch: Launch
     vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
+    recompute_stops_early: bool = False  # a layer is repeated only up to the last tensor that its backward needs
     balance_head: bool = False  # layers per stage are chosen with the LM head in mind
     network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     fragmentation_frac: Fraction  # reserved over allocated, minus one
