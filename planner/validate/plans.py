@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner import request
+from planner.estimate import evaluate
+from planner.estimate.table import to_table
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import Experts, LatentAttention, ModelSpec
 from planner.specs.plan import Plan
@@ -137,4 +141,15 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
         raise Skip(f"precision is {training.precision}, which {cluster.gpu.title} does not have")
     uneven = model.layers % (pp * vpp) != 0
     plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=LayoutRequest(uneven_stages=uneven))
-    return plan, layout
+    return plan, layout if row.get("zero", "") else _sharded_enough(plan, layout)
+
+
+def _sharded_enough(plan: Plan, layout: Layout) -> Layout:
+    """A layout whose ZeRO stage is not printed: it ran, so it is the first stage from the default on whose memory fits."""
+    supports = plan.stack.supports
+    stages = [z for z in supports.zero if z >= layout.zero and (layout.pp == 1 or z in supports.zero_with_pipeline)]
+    layouts = [layout.model_copy(update={"zero": z}) for z in stages]
+    if layout.dp * layout.cp == 1 or len(layouts) < 2:
+        return layout
+    fits = evaluate(plan, to_table(layouts)).fits
+    return layouts[int(np.argmax(fits))] if fits.any() else layouts[-1]
