@@ -227,6 +227,12 @@ class _Layer:
             elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap,
         )  # fmt: skip
 
+    def copy(self, moved: Array) -> Array:
+        """Kernels over whole weights or logits: tensors long enough for the bandwidth that a copy reaches."""
+        return kernels.elementwise_s(
+            moved, 0.0, memory_bytes_per_s=self.m.memory_bandwidth, elementwise_frac=self.m.stream_frac, gap_s=self.m.kernel_gap
+        )
+
     def attention_shape(self) -> Array:
         """Share of the attention rate that sequence, window and head width leave: the mean over layers, weighted by time."""
         model, s = self.plan.model, float(self.plan.training.seq_len)
@@ -303,10 +309,7 @@ class _Layer:
     def weight_traffic(self) -> Array:
         """What the software moves per weight and micro-batch outside of products: accumulation, casts, communication buffers."""
         held = sum(share * columns * inner * batch for _, _, columns, inner, batch, share, _ in self.products())
-        return kernels.elementwise_s(
-            held * self.m.weight_bytes_moved, 0.0, memory_bytes_per_s=self.m.memory_bandwidth,
-            elementwise_frac=self.m.stream_frac, gap_s=self.m.kernel_gap,
-        )  # fmt: skip
+        return self.copy(held * self.m.weight_bytes_moved)
 
     def compute(self) -> tuple[Ledger, Ledger, Array, Array]:
         """Ledgers of GPU time forward and backward, forward time of the attention core and of re-run products."""
@@ -353,7 +356,7 @@ class _Layer:
         )
         return {
             "matmul/logits": products,
-            "memory_bound/loss": self.stream(T * columns * per_logit, 6.0),
+            "memory_bound/loss": self.copy(T * columns * per_logit),
             "memory_bound/embedding": self.stream(self.local_tokens * h * _EMBEDDING, 0.0),
         }
 
