@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from planner import request
@@ -277,7 +278,8 @@ def _peak_bytes(one: Estimates, kind: str) -> float:
     """The statistic the source measured: torch's counters, or what nvidia-smi shows."""
     m = one.memory
     chosen: Array = {"reserved": m.reserved, "nvidia-smi": m.device}.get(kind, m.peak)
-    return float(chosen[0])
+    printed = m.peak_of_stage(0) / m.peak if one.plan.stack.peak_of == "first stage" else np.ones_like(m.peak)
+    return float(chosen[0] * printed[0])
 
 
 def validate_rows(rows: list[Row], calibration: request.Calibration | None = None) -> dict[str, Any]:
