@@ -92,7 +92,8 @@ def stage_split(plan: Plan, c: Table, stage: Array) -> StageSplit:
 
     Layers that divide by pp vpp are split evenly. Otherwise `layer_split` of the stack decides: "even", the first stages take
     one more; "ends count", embedding and head count as a layer each where that makes the split even (Megatron-LM's
-    account_for_embedding_in_pipeline_split, DeepSpeed's type:transformer|embedding); "cost", a stage takes blocks until their
+    account_for_embedding_in_pipeline_split, DeepSpeed's type:transformer|embedding); "blocks", embedding, layers, final norm and
+    head are dealt out as equals, the first stages taking one more (pipe_partition_uniform of Aleph Alpha scaling); "cost", a stage takes blocks until their
     cumulated products pass its share, the head among them (nanotron, models/base.py), even where layers divide.
     """
     layers, pp, vpp = float(plan.model.layers), c["pp"], c["vpp"]
@@ -105,6 +106,10 @@ def stage_split(plan: Plan, c: Table, stage: Array) -> StageSplit:
         one = (layers + 2) / pp
         count = np.where(ends, one - (stage == 0) - (stage == pp - 1), count)
         before = np.where(ends, np.maximum(stage * one - 1, 0.0), before)
+    elif plan.stack.layer_split == "blocks":
+        least, more = np.floor((layers + 3) / pp), np.mod(layers + 3, pp)
+        upto, since = (np.clip(s * least + np.minimum(s, more) - 1, 0.0, layers) for s in (stage + 1, stage))
+        count, before = np.where(pp > 1, upto - since, count), np.where(pp > 1, since, before)
     elif plan.stack.layer_split == "cost":
         share = (layers + _head_in_layers(plan.model)) / pp
         to, start = (np.where(s > 0, np.minimum(np.floor(s * share * (1 + 1e-12)) + 1, layers), 0.0) for s in (stage + 1, stage))

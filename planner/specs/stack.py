@@ -50,6 +50,7 @@ class StateBytes(Spec):
     persistent_gradients: bool = False  # gradient buffers live through the whole step
     fixed_buckets: float = Field(default=0.0, ge=0)  # bytes of communication buckets of fixed size
     optimizer_temporary: float = Field(default=0.0, ge=0, le=16)  # per owned parameter during the optimizer step
+    flat_temporaries: bool = False  # these are a few flat buffers, which find no room in what activations freed
 
 
 class Activations(Spec):
@@ -61,6 +62,7 @@ class Activations(Spec):
     qkv_copies: float = Field(default=0.0, ge=0, le=8)  # more per query, key and value element: rotated or reordered copies
     gathered_inputs: Literal["never", "without pipeline", "always"] = "never"  # sequence parallelism: products keep whole inputs
     logits: float = Field(ge=0, le=32)  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
+    gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
     fp8_inputs: bool = False  # in fp8, products keep their inputs in fp8 (Transformer Engine)
     stage_outputs: float = Field(default=0.0, ge=0, le=8)  # copies of a stage's output kept per micro-batch in flight
 
@@ -113,7 +115,7 @@ class StackSpec(Spec):
     launch: Launch
     vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
     balance_head: bool = False  # layers per stage are chosen with the LM head in mind
-    layer_split: Literal["even", "ends count", "cost"] = "even"  # what a stage gets; see estimate.states.stage_split
+    layer_split: Literal["even", "ends count", "blocks", "cost"] = "even"  # what a stage gets; see estimate.states.stage_split
     peak_of: Literal["any rank", "first stage"] = "any rank"  # whose memory the stack's log prints
     network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     fragmentation_frac: Fraction  # reserved over allocated, minus one

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate.memory.activations import layer_activations
-from planner.estimate.memory.timeline import MOMENT_BYTES, PHASES, StageMemory, one_stage, state_ledger
+from planner.estimate.memory.timeline import LASTING, MOMENT_BYTES, PHASES, StageMemory, one_stage, state_ledger
 from planner.estimate.states import rank_parameters, stage_split
 from planner.estimate.table import Table
 from planner.formulas import memory
@@ -17,6 +17,7 @@ from planner.specs.plan import Plan
 __all__ = ["MOMENT_BYTES", "PHASES", "Memory", "layer_activations", "peak_memory", "representative_stages", "state_ledger"]
 
 _COMMUNICATOR_BYTES = 0.15 * 2**30  # NCCL channels and buffers of one communicator, assumed (16 channels x 4 MiB and proxies)
+_PASSES = ("forward", "loss", "backward")
 _SLACK_BAND = 2.0  # reserved over allocated lies between none and so many times the stack's fragmentation_frac
 
 
@@ -36,6 +37,7 @@ class Memory:
     stages: Array  # stage numbers evaluated
     stage_layers: Array
     stage_peaks: Array
+    stage_reserved: Array
     stage_phases: Array  # worst phase of each stage, index into PHASES
     stage_components: list[Ledger]  # of the worst phase, one ledger of rows per stage
     timeline: list[list[Ledger]]  # one ledger of rows per stage and phase
@@ -44,10 +46,6 @@ class Memory:
     layer_bytes: Array  # activations of one layer and micro-batch without recompute
     input_bytes: Array  # the input of one layer
 
-    def peak_of_stage(self, stage: int) -> Array:
-        """Peak of the first evaluated stage with this number, shape (rows,)."""
-        found = int(np.argmax(np.all(self.stages == stage, axis=-1)))
-        return self.stage_peaks[found]
 
 
 def representative_stages(pp: Array) -> Array:
@@ -69,11 +67,12 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
     tops = sums.max(axis=0).reshape(count, rows)
     wide = [{name: np.broadcast_to(leaf, phase.shape) for name, leaf in one.items()} for one in found.phases]
     leaves = {name: np.choose(phase, [one[name] for one in wide]).reshape(count, rows) for name in wide[0]}
-    worst = (tops >= tops.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
+    slack = float(plan.stack.fragmentation_frac)
+    held, high = (_reserved(wide, found.segments, times * slack).reshape(count, rows) for times in (1.0, _SLACK_BAND))
+    worst = (held >= held.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
     at = (worst, np.arange(rows))
     peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
-    slack = float(plan.stack.fragmentation_frac)
-    reserved = memory.reserved_bytes(peak, slack)
+    reserved = held[at]
     context = np.full(rows, float(plan.cluster.gpu.context_memory))
     groups = sum((c[name] > 1) * 1.0 for name in ("tp", "pp", "dp", "cp", "ep"))
     communicators = groups * _COMMUNICATOR_BYTES
@@ -81,7 +80,7 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
         peak=peak,
         components=components,
         reserved=reserved,
-        reserved_high=memory.reserved_bytes(peak, _SLACK_BAND * slack),
+        reserved_high=high[at],
         device=reserved + context + communicators,
         context=context,
         communicators=communicators,
@@ -90,6 +89,7 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
         stages=np.broadcast_to(stages, (count, rows)),
         stage_layers=split.layers.reshape(count, rows),
         stage_peaks=tops,
+        stage_reserved=held,
         stage_phases=phase.reshape(count, rows),
         stage_components=[{name: leaf[i] for name, leaf in leaves.items()} for i in range(count)],
         timeline=[[{k: v.reshape(count, rows)[i] for k, v in one.items()} for one in wide] for i in range(count)],
@@ -98,3 +98,13 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
         layer_bytes=found.layer[-rows:],
         input_bytes=found.input[-rows:],
     )
+
+
+def _reserved(phases: list[Ledger], segments: Array, slack: float) -> Array:
+    """What the allocator holds after all phases: segments of flat buffers of the step stay beside those of the passes."""
+    held = []
+    for name, phase in zip(PHASES, phases, strict=True):
+        lasting = np.sum([phase[leaf] for leaf in LASTING], axis=0)
+        besides = segments if name in _PASSES else 0.0
+        held.append(memory.reserved_bytes(lasting, total(phase) - lasting, slack) + besides)
+    return np.max(held, axis=0)

@@ -230,7 +230,8 @@ def logits(plan: Plan, c: Table) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
     tokens = tokens_of(plan, c)[0]
     each = 2.0 if plan.training.fused_cross_entropy else plan.stack.activations.logits
-    return memory.logits_bytes(tokens, padded_vocab(plan, c["tp"]), each, c["tp"])
+    share = np.ones_like(c["tp"]) if plan.stack.activations.gathered_logits else c["tp"]
+    return memory.logits_bytes(tokens, padded_vocab(plan, c["tp"]), each, share)
 
 
 def head_activations(plan: Plan, c: Table) -> Array:

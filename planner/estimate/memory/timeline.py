@@ -24,6 +24,8 @@ PHASES = ("load", "forward", "loss", "backward", "gradient synchronisation", "op
 # statistics (Dettmers 2021, arXiv 2110.02861); Adafactor's row and column means are negligible beside a matrix
 MOMENT_BYTES = {"adam": 8.0, "adam8bit": 2.03, "adafactor": 0.01, "sgd": 0.0, "sgd-momentum": 4.0}
 
+LASTING = ("parameters", "optimizer", "gradients", "communication_buckets")  # allocated once, or in a few large blocks
+
 _PREFETCH_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
 
 
@@ -32,6 +34,7 @@ class StageMemory:
     """Ledgers of the phases of PHASES and bytes in host memory, one value per row."""
 
     phases: list[Ledger]
+    segments: Array  # flat buffers, for which what activations freed makes no room: reserved beside forward and backward
     host: Array
     host_saving: Array
     layer: Array  # activations of a mean layer without recompute
@@ -125,7 +128,7 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     temporary = state.optimizer_temporary * own.owned
     away = c["offload"] != OFFLOADS.index("none")
     temporary = np.where(away & (stack.offload_update == "cpu"), 0.0, temporary)
-    placeholders, embedding, head = _gradient_copies(plan, c, p, first, last)
+    placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
     copies = state.gradient_copy * own.elements / c["vpp"] + placeholders + embedding
 
     nothing = 0.0 * own.parameters
@@ -155,15 +158,18 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
          "gradient_copies": copies},
         {**idle, "gradients": own.gradients, "gradient_copies": placeholders, "optimizer_temporaries": temporary},
     ]  # fmt: skip
-    return StageMemory(phases, own.host, own.saving, kept.whole, kept.input)
+    # the caching allocator keeps what the passes freed; flat buffers larger than any of it need segments of their own
+    flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
+    return StageMemory(phases, flat, own.host, own.saving, kept.whole, kept.input)
 
 
-def _gradient_copies(plan: Plan, c: Table, p: RankParameters, first: Array, last: Array) -> tuple[Array, Array, Array]:
+def _gradient_copies(
+    plan: Plan, c: Table, p: RankParameters, first: Array, last: Array, microbatches: Array
+) -> tuple[Array, Array, Array]:
     """(placeholders of a layer's weights and of the head, gradient of the embedding, gradient of the head).
 
-    Where gradients accumulate in buffers of their own, autograd still hands over a gradient of each weight: an empty one per
-    shape where the product adds to the buffer itself (Transformer Engine, get_dummy_wgrad), and a real one for the embedding
-    at the end of backward.
+    Where gradients accumulate, autograd still hands over a gradient of each weight: an empty one per shape where the product
+    adds to the buffer itself (Transformer Engine, get_dummy_wgrad), and a real one for the embedding at the end of backward.
     """
     state = state_of(plan)
     each = state.layer_gradient_copy
@@ -171,5 +177,5 @@ def _gradient_copies(plan: Plan, c: Table, p: RankParameters, first: Array, last
     shapes = np.maximum(p.dense_layer, p.expert_layer) if plan.model.dense_layers else p.expert_layer
     placeholders = each * (shapes + p.layer_experts / local) + 0.0 * first
     words = p.first["embedding/word"]
-    separate = 2.0 if state.persistent_gradients and state.gradient > state.compute else 0.0
-    return placeholders, separate * words * first, each * words * last
+    adds = (microbatches > 1) | (state.persistent_gradients and state.gradient > state.compute)
+    return placeholders, np.where(adds, sync.compute_bytes(plan), 0.0) * words * first, each * words * last
