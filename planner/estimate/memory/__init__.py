@@ -17,6 +17,8 @@ from planner.specs.plan import Plan
 __all__ = ["MOMENT_BYTES", "PHASES", "Memory", "layer_activations", "peak_memory", "representative_stages", "state_ledger"]
 
 _COMMUNICATOR_BYTES = 0.15 * 2**30  # NCCL channels and buffers of one communicator, assumed (16 channels x 4 MiB and proxies)
+# communicators of a rank beside the one of all ranks; a pipeline stage has one with each neighbour
+_COMMUNICATORS = {"tp": 1, "pp": 2, "dp": 1, "cp": 1, "ep": 1}
 _PASSES = ("forward", "loss", "backward")
 _SLACK_BAND = 2.0  # reserved over allocated lies between none and so many times the stack's fragmentation_frac
 
@@ -74,7 +76,8 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
     peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
     reserved = held[at]
     context = np.full(rows, float(plan.cluster.gpu.context_memory))
-    groups = sum((c[name] > 1) * 1.0 for name in ("tp", "pp", "dp", "cp", "ep"))
+    several = c["tp"] * c["pp"] * c["dp"] * c["cp"] > 1
+    groups = several + sum((c[name] > 1) * float(times) for name, times in _COMMUNICATORS.items())
     communicators = groups * _COMMUNICATOR_BYTES
     return Memory(
         peak=peak,

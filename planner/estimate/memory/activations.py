@@ -20,6 +20,8 @@ from planner.specs.plan import Plan
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep its 16-bit output (and with
 # dropout a mask and the dropped output, arXiv 2205.05198 eq. 1); eager attention an fp32 softmax and its 16-bit copy
 SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 9.0)}
+# per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient before and after softmax
+_SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
 _ROUTER_BYTES = 8.0  # per token and expert: fp32 logits and their softmax
 _EXPERT_INPUT, _EXPERT_OUTPUT = 1.0, 1.0  # copies of h per routed token: gathered for the experts, to be weighted
 
@@ -161,10 +163,10 @@ def _selective_saving(plan: Plan, c: Table, kept: Ledger) -> Array:
     """Bytes per layer that selective recompute no longer keeps."""
     if plan.training.selective == "attention":
         return kept["attention/core"]
-    # torchtitan's rule keeps the layer input, attention output and every second product (q, v, gate, down)
+    # torchtitan's rule keeps the layer's input, the attention's output and the output of every second product: q, v, gate, down
     e, model = 2.0, plan.model
     tokens = c["micro_batch"] * plan.training.seq_len / c["cp"]
-    widths = 3 * model.hidden + model.heads * model.head_dim / c["tp"] * 2 + model.kv_heads * model.head_dim / c["tp"]
+    widths = 2 * model.hidden + model.heads * model.head_dim / c["tp"] * 2 + model.kv_heads * model.head_dim / c["tp"]
     widths = widths + model.ffn_hidden / c["tp"]
     return np.maximum(total(kept) - e * tokens * widths - kept["attention/core"], 0.0)
 
@@ -175,6 +177,7 @@ class Kept:
 
     stage: Array  # kept by all layers of the stage for one micro-batch
     unit: Array  # kept by the unit that backward works on: a layer, or a recompute group
+    unit_layers: Array
     working: Array  # of a repeated layer or group, beyond what was kept
     whole: Array  # one mean layer without recompute
     input: Array
@@ -209,7 +212,8 @@ def kept(plan: Plan, c: Table, split: StageSplit) -> Kept:
         working = np.where(here, np.maximum(working, again), working)
     share = plan.model.moe_layers / plan.model.layers
     mean = (1 - share) * wholes[0] + share * wholes[1]
-    return Kept(stage, np.minimum(unit, stage), working, mean, entering, _transient(plan, c))
+    grouped = np.where(kind == code("group"), np.minimum(size, np.maximum(layers, 1.0)), 1.0)
+    return Kept(stage, np.minimum(unit, stage), grouped, working, mean, entering, _transient(plan, c))
 
 
 def _transient(plan: Plan, c: Table) -> Array:
@@ -221,7 +225,7 @@ def _transient(plan: Plan, c: Table) -> Array:
         width = max(width, float(model.moe.ffn_hidden * model.moe.experts_per_token + model.moe.shared_ffn_hidden))
     hidden = memory.mlp_kept_bytes(tokens, width, (2.0 if model.mlp == "gated" else 1.0) * e, c["tp"])
     attention = plan.training.attention or plan.stack.fusion.attention
-    scores = 0.0 if attention.startswith("flash") else e
+    scores = 0.0 if attention.startswith("flash") else _SCORE_GRADIENT[attention] * e / 2
     core = tokens * model.heads / c["tp"] * plan.training.seq_len * scores
     return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
 

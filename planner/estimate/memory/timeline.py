@@ -18,7 +18,7 @@ from planner.specs.layout import OFFLOADS, SCHEDULES
 from planner.specs.plan import Plan
 from planner.specs.stack import StateBytes
 
-PHASES = ("load", "forward", "loss", "backward", "gradient synchronisation", "optimizer step")
+PHASES = ("load", "forward", "loss", "backward", "end of backward", "gradient synchronisation", "optimizer step")
 
 # bytes per parameter of what an optimizer keeps besides the fp32 master copy: two fp32 moments; 8-bit moments with block
 # statistics (Dettmers 2021, arXiv 2110.02861); Adafactor's row and column means are negligible beside a matrix
@@ -129,7 +129,10 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     away = c["offload"] != OFFLOADS.index("none")
     temporary = np.where(away & (stack.offload_update == "cpu"), 0.0, temporary)
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
-    copies = state.gradient_copy * own.elements / c["vpp"] + placeholders + embedding
+    copied = state.gradient_copy * own.elements / c["vpp"] + placeholders
+    # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
+    ahead = np.minimum(kept.unit_layers * layer + first * p.first["embedding/word"], own.elements)
+    reached = np.maximum(standing, own.gradients * (1 - ahead / np.maximum(own.elements, 1.0)))
 
     nothing = 0.0 * own.parameters
     idle: Ledger = {
@@ -147,20 +150,30 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
         "optimizer_temporaries": nothing,
     }
     running = {**idle, "activations": alive, "gathered_layers": gathered, "cast_copies": cast, "gradient_copies": placeholders}
-    again = {"recompute_working_set": kept.working, "backward_temporaries": kept.transient}
+    weight = narrow * _last_product(plan, c, p) * (state.layer_gradient_copy == 0)
+    again = {"recompute_working_set": kept.working, "backward_temporaries": kept.transient + weight}
     loss = activations.logits(plan, c) * last
     phases = [
         {**idle, "gradients": np.where(state.persistent_gradients, own.gradients, 0.0)},
         running,
         {**running, "logits": loss, "gradient_copies": placeholders + np.where(last > 0, head, 0.0)},
         {**running, **again},
-        {**running, **again, "activations": waiting, "gradients": own.gradients, "gathered_layers": gathered + reducing,
-         "gradient_copies": copies},
+        {**running, **again, "activations": waiting, "gradients": reached, "gathered_layers": gathered + reducing,
+         "gradient_copies": copied},
+        {**running, "activations": waiting, "gradients": own.gradients, "gathered_layers": gathered + reducing,
+         "gradient_copies": copied + embedding},
         {**idle, "gradients": own.gradients, "gradient_copies": placeholders, "optimizer_temporaries": temporary},
     ]  # fmt: skip
     # the caching allocator keeps what the passes freed; flat buffers larger than any of it need segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
     return StageMemory(phases, flat, own.host, own.saving, kept.whole, kept.input)
+
+
+def _last_product(plan: Plan, c: Table, p: RankParameters) -> Array:
+    """Elements of the MLP's last weight (of all experts of a layer, which are one tensor): its gradient comes while its input and
+    the gradient of that are alive."""
+    dense = plan.model.ffn_hidden * plan.model.hidden / c["tp"] if plan.model.dense_layers else 0.0 * c["tp"]
+    return np.maximum(dense, p.layer_experts / (3 if plan.model.mlp == "gated" else 2))
 
 
 def _gradient_copies(
