@@ -90,11 +90,14 @@ class StageSplit:
 def stage_split(plan: Plan, c: Table, stage: Array) -> StageSplit:
     """Layers with a dense MLP and with experts on the given stage of every row.
 
-    Layers that divide by pp vpp are split evenly. Otherwise `layer_split` of the stack decides: "even", the first stages take
-    one more; "ends count", embedding and head count as a layer each where that makes the split even (Megatron-LM's
-    account_for_embedding_in_pipeline_split, DeepSpeed's type:transformer|embedding); "blocks", embedding, layers, final norm and
-    head are dealt out as equals, the first stages taking one more (pipe_partition_uniform of Aleph Alpha scaling); "cost", a stage takes blocks until their
-    cumulated products pass its share, the head among them (nanotron, models/base.py), even where layers divide.
+    Layers that divide by pp vpp are split evenly. Otherwise `layer_split` of the stack decides:
+    "even": the first stages take one more;
+    "ends count": embedding and head count as a layer each where that makes the split even (Megatron-LM's
+    account_for_embedding_in_pipeline_split, DeepSpeed's type:transformer|embedding);
+    "blocks": embedding, layers, final norm and head are dealt out as equals, the first stages taking one more
+    (pipe_partition_uniform of Aleph Alpha scaling), even where layers divide;
+    "cost": a stage takes blocks until their cumulated products pass its share, the head among them (nanotron, models/base.py),
+    even where layers divide.
     """
     layers, pp, vpp = float(plan.model.layers), c["pp"], c["vpp"]
     even = np.mod(layers, pp * vpp) == 0

@@ -49,7 +49,6 @@ class Memory:
     input_bytes: Array  # the input of one layer
 
 
-
 def representative_stages(pp: Array) -> Array:
     """First, second and last stage: on uniform stages one of them is the worst. Shape (3, rows)."""
     return np.stack([np.zeros_like(pp), np.minimum(1.0, pp - 1), pp - 1])

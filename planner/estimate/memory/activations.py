@@ -223,7 +223,9 @@ def _transient(plan: Plan, c: Table) -> Array:
     width = float(model.ffn_hidden) if model.dense_layers else 0.0
     if model.moe is not None and model.moe_layers:
         width = max(width, float(model.moe.ffn_hidden * model.moe.experts_per_token + model.moe.shared_ffn_hidden))
-    hidden = memory.mlp_kept_bytes(tokens, width, (2.0 if model.mlp == "gated" else 1.0) * e, c["tp"])
+    # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP has two such gradients
+    gradients = 1.0 if model.mlp == "plain" and model.activation == "gelu" else 2.0
+    hidden = memory.mlp_kept_bytes(tokens, width, gradients * e, c["tp"])
     attention = plan.training.attention or plan.stack.fusion.attention
     scores = 0.0 if attention.startswith("flash") else _SCORE_GRADIENT[attention] * e / 2
     core = tokens * model.heads / c["tp"] * plan.training.seq_len * scores
