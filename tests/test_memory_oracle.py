@@ -21,7 +21,7 @@ SHAPES = [(1, 64), (2, 96), (3, 160)]  # sequences, tokens
 
 def predicted_kept(name: str, layers: int, mode: str, batch: int, sequence: int) -> float:
     of = torch_models.plan(name, layers, batch, sequence, mode)
-    memory = evaluate(of, plans.rows(1, {"micro_batch": batch, "recompute": MODES[mode]})).memory
+    memory = evaluate(of, plans.rows(1, {"micro_batch": batch, "recompute": MODES.get(mode, "selective")})).memory
     return float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
 
 
@@ -34,6 +34,13 @@ def test_bytes_kept_by_a_layer(name: str, mode: str, batch: int, sequence: int) 
     said = (predicted_kept(name, n, mode, batch, sequence) for n in (few, many))
     measured, predicted = -np.subtract(*saw), -np.subtract(*said)
     assert predicted == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama, grouped queries", "mistral", "qwen3"])
+def test_bytes_kept_by_the_rule_of_every_second_product(name: str) -> None:
+    saw = (torch_models.kept_bytes(name, n, "per_op", 2, 96) for n in (2, 4))
+    said = (predicted_kept(name, n, "per_op", 2, 96) for n in (2, 4))
+    assert -np.subtract(*said) == pytest.approx(-np.subtract(*saw), rel=0.01)
 
 
 @pytest.mark.parametrize("micro", [1, 2])

@@ -14,7 +14,7 @@ import torch
 import transformers
 from live_bytes import LiveBytes
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts, noop_context_fn
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from planner.huggingface import read_config
@@ -65,12 +65,28 @@ def spec(name: str, layers: int) -> ModelSpec:
         return read_config(path)[0]
 
 
+def every_second_product() -> Any:
+    """torchtitan's rule (distributed/activation_checkpoint.py): attention and every second product are kept."""
+    seen = {False: 0, True: 0}
+
+    def policy(context: Any, function: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        if function == torch.ops.aten.mm.default:
+            seen[context.is_recompute] += 1
+            keep = seen[context.is_recompute] % 2 == 1
+        else:
+            keep = function == torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
 class Group(nn.Module):
     """Layers that are repeated together; what else a model asks of a layer, the first answers."""
 
-    def __init__(self, layers: list[nn.Module]) -> None:
+    def __init__(self, layers: list[nn.Module], context: Any = noop_context_fn) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
+        self.context = context
 
     def run(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         for layer in self.layers:
@@ -79,7 +95,7 @@ class Group(nn.Module):
         return hidden
 
     def forward(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return checkpoint(self.run, hidden, *args, use_reentrant=False, **kwargs)
+        return checkpoint(self.run, hidden, *args, use_reentrant=False, context_fn=self.context, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -111,12 +127,13 @@ def build(name: str, layers: int, mode: str = "none", attention: str = "sdpa", *
     kind = "repeated" if mode == "selective" else attention
     made = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=kind, dtype=torch.bfloat16, **more)
     made.train()
-    if mode in ("full", "group"):
+    if mode in ("full", "group", "per_op"):
         inner = made.transformer if hasattr(made, "transformer") else made.model
         inner = inner.decoder if hasattr(inner, "decoder") else inner
         where = "h" if hasattr(inner, "h") else "layers"
-        every, size = list(getattr(inner, where)), 1 if mode == "full" else GROUP
-        setattr(inner, where, nn.ModuleList(Group(every[i : i + size]) for i in range(0, len(every), size)))
+        every, size = list(getattr(inner, where)), GROUP if mode == "group" else 1
+        context = every_second_product if mode == "per_op" else noop_context_fn
+        setattr(inner, where, nn.ModuleList(Group(every[i : i + size], context) for i in range(0, len(every), size)))
     return made
 
 
@@ -128,8 +145,9 @@ def plan(name: str, layers: int, batch: int, sequence: int, mode: str = "none", 
     """One GPU that runs transformers' modules; gradients are there from a micro-batch's backward to the step, as torch has it."""
     attention = "eager" if mode == "selective" else None
     of = plans.plan(
-        spec(name, layers), software="hf-deepspeed", gpus=1, seq_len=sequence, global_batch=batch * micro, attention=attention
-    )
+        spec(name, layers), software="hf-deepspeed", gpus=1, seq_len=sequence, global_batch=batch * micro, attention=attention,
+        selective="per_op" if mode == "per_op" else "attention",
+    )  # fmt: skip
     state = of.stack.state.model_copy(update={"persistent_gradients": False})
     return of.model_copy(update={"stack": of.stack.model_copy(update={"state": state})})
 

@@ -163,10 +163,12 @@ def _selective_saving(plan: Plan, c: Table, kept: Ledger) -> Array:
     """Bytes per layer that selective recompute no longer keeps."""
     if plan.training.selective == "attention":
         return kept["attention/core"]
-    # torchtitan's rule keeps the layer's input, the attention's output and the output of every second product: q, v, gate, down
+    # torchtitan's rule keeps the layer's input, the attention's output and the output of every second product: q, v, gate, down;
+    # compiled, the last of these is not kept, since backward does not read it
     e, model = 2.0, plan.model
     tokens = c["micro_batch"] * plan.training.seq_len / c["cp"]
-    widths = 2 * model.hidden + model.heads * model.head_dim / c["tp"] * 2 + model.kv_heads * model.head_dim / c["tp"]
+    whole = 1.0 if plan.training.compile else 2.0
+    widths = whole * model.hidden + (2 * model.heads + model.kv_heads) * model.head_dim / c["tp"]
     widths = widths + model.ffn_hidden / c["tp"]
     return np.maximum(total(kept) - e * tokens * widths - kept["attention/core"], 0.0)
 
