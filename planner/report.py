@@ -11,7 +11,7 @@ from planner import uncertainty
 from planner.estimate import Estimates, evaluate
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import machine, moved_one_by_one
-from planner.estimate.memory import PHASES, state_ledger
+from planner.estimate.memory import PHASES, layer_activations, state_ledger
 from planner.estimate.step import repeated_share, step_time
 from planner.estimate.table import Table, pick, to_layout
 from planner.formulas import flops, memory, run_level
@@ -129,17 +129,24 @@ def _memory(plan: Plan, one: Estimates) -> Report:
     stages = [
         {
             "stage": int(m.stages[i][0]),
-            "layers": float(one.time.last_layers[0] if i == len(m.stages) - 1 else one.time.stage_layers[0]),
+            "layers": float(m.stage_layers[i][0]),
             "peak_bytes": float(m.stage_peaks[i][0]),
+            "reserved_bytes": float(m.stage_reserved[i][0]),
+            "worst_phase": PHASES[int(m.stage_phases[i][0])],
             "components": _numbers(m.stage_components[i]),
+            "phases": [
+                {"name": name, "bytes": float(total(ledger)[0]), "components": _numbers(ledger)}
+                for name, ledger in zip(PHASES, m.timeline[i], strict=True)
+            ],
         }
         for i in range(len(m.stages))
     ]
-    layers = float(one.time.stage_layers[0])
+    layers = float(m.stage_layers[0][0])
     group = float(memory.best_group_layers(layers, m.input_bytes[0], m.layer_bytes[0]))
     return {
         "peak_bytes": float(m.peak[0]),
         "reserved_bytes": float(m.reserved[0]),
+        "reserved_high_bytes": float(m.reserved_high[0]),
         "device_bytes": float(m.device[0]),
         "capacity_bytes": usable,
         "nominal_bytes": float(plan.cluster.gpu.memory),
@@ -154,8 +161,12 @@ def _memory(plan: Plan, one: Estimates) -> Report:
             "communicators": float(m.communicators[0]),
         },
         "host_bytes": float(m.host[0]),
+        "host_saving_bytes": float(m.host_saving[0]),
         "host_fits": bool(one.host_fits[0]),
         "best_recompute_group": max(1, min(round(group), round(layers))),
+        "layer_activations": [
+            {"name": name, "bytes": value} for name, value in _numbers(layer_activations(plan, one.table)).items()
+        ],
         "per_stage": stages,
     }
 

@@ -445,6 +445,25 @@ def test_explain_as_text_names_every_formula_with_its_source(explained: Any) -> 
             assert call["source"].encode("ascii", "backslashreplace").decode() in text
 
 
+def test_explain_memory_prints_every_stage_and_phase() -> None:
+    given = (*REQUESTS["dense, fixed"].split(), "--explain", "memory")
+    report, text = dpplan("estimate", *given, "--json").json(), dpplan("estimate", *given).stdout
+    assert [call["name"] for call in report["explain"]["calls"]] == ["memory"]
+    for stage in report["memory"]["per_stage"]:
+        assert f"stage {stage['stage']}, {stage['layers']:g} layers: peak " in text
+        assert max(phase["bytes"] for phase in stage["phases"]) == stage["peak_bytes"]
+        for phase in stage["phases"]:
+            assert sum(phase["components"].values()) == pytest.approx(phase["bytes"], rel=1e-12)
+            assert f"    {phase['name']}: " in text
+    assert "elasticity" not in text
+    assert "elasticity" in dpplan("estimate", *given[:-1], "time").stdout
+
+
+def test_explain_knows_two_parts() -> None:
+    for words in (("--explain", "disk"), ("memory",)):
+        refused(dpplan("estimate", *REQUESTS["dense, fixed"].split(), *words), "--explain", words[-1])
+
+
 # ------------------------------------------------------------------------------------------------- calibration
 
 CALIBRATION = """

@@ -127,7 +127,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 # keys whose inner keys are documented elsewhere, or are names of things
 _SAME_AS = {
-    "memory.per_stage[].components": "memory.components", "alternatives[].layout": "layout", "advice[].layout": "layout",
+    "memory.per_stage[].components": "memory.components", "memory.per_stage[].phases[].components": "memory.components",
+    "alternatives[].layout": "layout", "advice[].layout": "layout",
     "summary.memory": "summary.time", "groups[].best": "groups[].pick",
 }  # fmt: skip
 _OPEN = {
@@ -203,7 +204,7 @@ def test_every_report_key_is_documented_and_every_documented_key_exists() -> Non
             for name in entry["layout"]:
                 assert f"layout.{name}" in documented()["report"]
         for stage in report["memory"]["per_stage"]:
-            for name in stage["components"]:
+            for name in (*stage["components"], *(n for phase in stage["phases"] for n in phase["components"])):
                 assert f"memory.components.{name}" in documented()["report"]
         assert {f"step.components.{name}" for name in report["step"]["hidden"]} <= set(documented()["report"])
         assert set(report["model"]["shape"]) <= set(ModelSpec.model_fields)

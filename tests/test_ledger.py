@@ -259,7 +259,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "formulas.memory.logits_bytes": {"tokens": [2048.0, 4096.0], "vocab": 32000.0, "bytes_per_logit": 6.0, "tp": [1.0, 4.0]},
     "formulas.memory.best_group_layers": {"layers": [32.0, 80.0], "input_bytes": [1e6, 2e6], "layer_bytes": [0.0, 3e7]},
-    "formulas.memory.reserved_bytes": {"peak_bytes": [1e9, 8e10], "fragmentation_frac": 0.05},
+    "formulas.memory.reserved_bytes": {
+        "lasting_bytes": [1e9, 8e10], "passing_bytes": [2e9, 1e10], "fragmentation_frac": 0.2,
+    },
     "formulas.overlap.prefetched_exposed_s": {
         "compute_s": [1.0, 1.0, 0.0], "communication_s": [0.5, 2.0, 1.0], "slowdown": [0.2, 0.2, 0.0],
     },

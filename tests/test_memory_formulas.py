@@ -45,6 +45,7 @@ def per_token_and_width(shape: ModelSpec, software: str, training: dict[str, Any
     kept = layer_activations(plan, table)
     unit = SEQUENCE * 2 * shape.hidden
     core = float(kept.pop("attention/core")[0])
+    kept.pop("norm/statistics")  # 4 or 8 B per token and norm, which the paper neglects
     return float(np.asarray(total(kept))[0]) / unit, core / unit
 
 
@@ -118,7 +119,7 @@ def test_cases_by_hand() -> None:
     assert float(dropout_mask_bytes(1000.0, 512.0, 2.0)) == 1_024_000
     assert float(mlp_kept_bytes(1000.0, 2048.0, 6.0, 2.0)) == 6_144_000
     assert float(logits_bytes(1000.0, 32000.0, 6.0, 2.0)) == 96_000_000
-    assert float(reserved_bytes(100.0, 0.05)) == pytest.approx(105)
+    assert float(reserved_bytes(60.0, 40.0, 0.2)) == pytest.approx(108)  # states leave no gaps, 40 that come and go leave 8
 
 
 def test_flash_attention_keeps_only_its_statistics() -> None:

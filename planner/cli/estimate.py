@@ -8,10 +8,15 @@ import typer
 
 from planner.cli.options import with_request_options
 
+PARTS = ("memory", "time")
+
 
 @with_request_options
 def command(
     given: dict[str, Any],
+    part: Annotated[
+        str | None, typer.Argument(metavar="[memory|time]", help="After --explain: only this part, memory by stage and phase")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print the tree of formulas with numbers and sources")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
@@ -24,12 +29,18 @@ def command(
 
     with clear_errors(as_json):
         from planner import api
+        from planner.specs.base import PlanError
 
+        if part is not None and (part not in PARTS or not explain):
+            raise PlanError(
+                "--explain", part, f"explains {' or '.join(PARTS)}, as in --explain memory; without a word, everything"
+            )
         options = api.read_options(merge(given))
         if explain:
-            from planner.cli.tree import nested
+            from planner.cli.tree import nested, part_of
 
             report, tree = api.explain(options)
+            tree = part_of(tree, part)
             report["explain"] = nested(tree)
         else:
             report = api.estimate(options)
@@ -40,8 +51,10 @@ def command(
 
             show_blocks(estimate_blocks(report), plain)
             if explain:
-                from planner.cli.tree import lines, machine_lines
+                from planner.cli.tree import lines, machine_lines, memory_lines
 
-                text = "\n".join([*machine_lines(report["machine"]), "", *lines(tree)])
+                first = [] if part == "memory" else [*machine_lines(report["machine"]), ""]
+                second = [] if part == "time" else [*memory_lines(report), ""]
+                text = "\n".join([*first, *second, *lines(tree)])
                 print(text.encode("ascii", "backslashreplace").decode("ascii"))
         raise SystemExit(0 if report["memory"]["fits"] else 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,39 @@ def nested(call: Call) -> dict[str, Any]:
         )  # fmt: skip
     if call.calls:
         out["calls"] = [nested(inner) for inner in call.calls]
+    return out
+
+
+def part_of(call: Call, part: str | None) -> Call:
+    """The tree with the sections of one part alone: memory, or everything else for time."""
+    if part is None:
+        return call
+    kept = [inner for inner in call.calls if (inner.formula.name == "memory") == (part == "memory")]
+    return dataclasses.replace(call, calls=kept)
+
+
+def memory_lines(report: dict[str, Any]) -> list[str]:
+    """Bytes per GPU of every stage and phase, leaf by leaf, and what one layer keeps by operator."""
+    memory = report["memory"]
+    out = ["memory, by stage and phase (bytes per GPU; leaves of a phase are alive together)"]
+    for stage in memory["per_stage"]:
+        out.append(f"  stage {stage['stage']}, {stage['layers']:g} layers: peak {show(stage['peak_bytes'], 'B')} in "
+                   f"{stage['worst_phase']}, reserved {show(stage['reserved_bytes'], 'B')}")  # fmt: skip
+        for phase in stage["phases"]:
+            out.append(f"    {phase['name']}: {show(phase['bytes'], 'B')}")
+            out += [f"      {name} {show(value, 'B')}" for name, value in phase["components"].items() if value > 0]
+    kept = memory["layer_activations"]
+    out.append(f"  one mean layer and micro-batch keeps {show(sum(leaf['bytes'] for leaf in kept), 'B')} without recompute")
+    out += [f"      {leaf['name']} {show(leaf['bytes'], 'B')}" for leaf in kept if leaf["bytes"] > 0]
+    peak, reserved, high = (show(memory[key], "B") for key in ("peak_bytes", "reserved_bytes", "reserved_high_bytes"))
+    out.append(f"  reserved {peak} without gaps, {reserved} with those of measured runs, {high} with twice those")
+    context, channels = (show(memory["outside"][key], "B") for key in ("context", "communicators"))
+    out.append(f"  outside the allocator: context {context}, communicators {channels}")
+    offloaded, saving = (show(memory[key], "B") for key in ("host_bytes", "host_saving_bytes"))
+    out.append(f"  host memory per GPU: offloaded {offloaded}, to save a checkpoint from a host copy {saving}")
+    each = report["stack"]["bytes_per_parameter"]
+    out.append("  bytes per parameter before sharding: " + " + ".join(f"{v:g} {k}" for k, v in each.items())
+               + f" = {sum(each.values()):g}")  # fmt: skip
     return out
 
 

@@ -37,7 +37,7 @@ def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Mac
     with section("step time"):
         time = step_time(plan, table, numbers)
     with section("memory"):
-        memory = peak_memory(plan, table, time.stage_layers, time.last_layers, stages)
+        memory = peak_memory(plan, table, stages)
     usable = float(plan.cluster.gpu.usable_memory)
     host = plan.cluster.host_memory
     per_gpu = float(host) / min(plan.cluster.gpus_per_node, plan.cluster.gpus) if host is not None else np.inf

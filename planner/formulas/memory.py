@@ -101,7 +101,11 @@ def best_group_layers(layers: Array, input_bytes: Array, layer_bytes: Array) -> 
     return np.sqrt(layers * input_bytes / np.maximum(layer_bytes, 1.0))
 
 
-@formula(unit="B", equation="peak (1 + frac)", source="torch.cuda.memory_reserved over memory_allocated; share per stack")
-def reserved_bytes(peak_bytes: Array, fragmentation_frac: Array) -> Array:
-    """What the caching allocator holds, with rounding and fragmentation."""
-    return peak_bytes * (1 + fragmentation_frac)
+@formula(
+    unit="B",
+    equation="lasting + passing (1 + frac)",
+    source="torch.cuda.memory_reserved over memory_allocated: states are allocated once, what comes and goes leaves gaps",
+)
+def reserved_bytes(lasting_bytes: Array, passing_bytes: Array, fragmentation_frac: Array) -> Array:
+    """What the caching allocator holds: blocks that come and go within a step leave some of their segments unused."""
+    return lasting_bytes + passing_bytes * (1 + fragmentation_frac)

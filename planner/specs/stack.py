@@ -43,10 +43,14 @@ class StateBytes(Spec):
     gradient_wire: float = Field(gt=0, le=8)  # type in which gradients are reduced across replicas
     master: float = Field(ge=0, le=8)  # fp32 copy in the optimizer, 0 where the parameter itself is fp32
     cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
-    bucket_copy: bool = False  # gradients are copied into communication buckets that stay allocated
+    bucket: float = Field(default=0.0, ge=0, le=8)  # buckets that gradients are copied into, per parameter; they stay allocated
+    gradient_copy: float = Field(default=0.0, ge=0, le=8)  # gradients of one micro-batch, kept beside those that accumulate
+    layer_gradient_copy: float = Field(default=0.0, ge=0, le=8)  # the same for one layer and the head: placeholders by shape
+    zero2_gathers: bool = False  # ZeRO-2 as FSDP has it: shards at rest, gathered from forward to the end of backward
     persistent_gradients: bool = False  # gradient buffers live through the whole step
     fixed_buckets: float = Field(default=0.0, ge=0)  # bytes of communication buckets of fixed size
     optimizer_temporary: float = Field(default=0.0, ge=0, le=16)  # per owned parameter during the optimizer step
+    flat_temporaries: bool = False  # these are a few flat buffers, which find no room in what activations freed
 
 
 class Activations(Spec):
@@ -58,6 +62,9 @@ class Activations(Spec):
     qkv_copies: float = Field(default=0.0, ge=0, le=8)  # more per query, key and value element: rotated or reordered copies
     gathered_inputs: Literal["never", "without pipeline", "always"] = "never"  # sequence parallelism: products keep whole inputs
     logits: float = Field(ge=0, le=32)  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
+    gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
+    fp8_inputs: bool = False  # in fp8, products keep their inputs in fp8 (Transformer Engine)
+    stage_outputs: float = Field(default=0.0, ge=0, le=8)  # copies of a stage's output kept per micro-batch in flight
 
 
 class Fusion(Spec):
@@ -110,6 +117,7 @@ class StackSpec(Spec):
     source: str
     supports: Supports
     state: StateBytes
+    state_fp16: StateBytes | None = None  # where fp16, with its loss scaling, is run by another optimizer
     activations: Activations
     fusion: Fusion
     overlap: Overlap
@@ -117,6 +125,8 @@ class StackSpec(Spec):
     vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
     recompute_stops_early: bool = False  # a layer is repeated only up to the last tensor that its backward needs
     balance_head: bool = False  # layers per stage are chosen with the LM head in mind
+    layer_split: Literal["even", "ends count", "blocks", "cost"] = "even"  # what a stage gets; see estimate.states.stage_split
+    peak_of: Literal["any rank", "first stage"] = "any rank"  # whose memory the stack's log prints
     network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     fragmentation_frac: Fraction  # reserved over allocated, minus one
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes

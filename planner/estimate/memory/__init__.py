@@ -1,0 +1,112 @@
+"""Peak memory of every layout, stage by stage and phase by phase: the answer is the worst of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate.memory.activations import layer_activations
+from planner.estimate.memory.timeline import LASTING, MOMENT_BYTES, PHASES, StageMemory, one_stage, state_ledger
+from planner.estimate.states import rank_parameters, stage_split
+from planner.estimate.table import Table
+from planner.formulas import memory
+from planner.ledger import Array, Ledger, total
+from planner.specs.plan import Plan
+
+__all__ = ["MOMENT_BYTES", "PHASES", "Memory", "layer_activations", "peak_memory", "representative_stages", "state_ledger"]
+
+_COMMUNICATOR_BYTES = 0.15 * 2**30  # NCCL channels and buffers of one communicator, assumed (16 channels x 4 MiB and proxies)
+# communicators of a rank beside the one of all ranks; a pipeline stage has one with each neighbour
+_COMMUNICATORS = {"tp": 1, "pp": 2, "dp": 1, "cp": 1, "ep": 1}
+_PASSES = ("forward", "loss", "backward")
+_SLACK_BAND = 2.0  # reserved over allocated lies between none and so many times the stack's fragmentation_frac
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes per GPU. Arrays are (rows,) for the worst stage; `stages` keeps the per-stage peaks, (stages, rows)."""
+
+    peak: Array
+    components: Ledger
+    reserved: Array
+    reserved_high: Array  # with twice the stack's usual fragmentation; without any it is the peak
+    device: Array  # what nvidia-smi shows: reserved, context and communicators
+    context: Array
+    communicators: Array
+    worst_stage: Array
+    worst_phase: Array
+    stages: Array  # stage numbers evaluated
+    stage_layers: Array
+    stage_peaks: Array
+    stage_reserved: Array
+    stage_phases: Array  # worst phase of each stage, index into PHASES
+    stage_components: list[Ledger]  # of the worst phase, one ledger of rows per stage
+    timeline: list[list[Ledger]]  # one ledger of rows per stage and phase
+    host: Array  # bytes in host memory per GPU, offloaded states
+    host_saving: Array  # bytes of host memory per GPU that saving a checkpoint from a host copy takes
+    layer_bytes: Array  # activations of one layer and micro-batch without recompute
+    input_bytes: Array  # the input of one layer
+
+
+def representative_stages(pp: Array) -> Array:
+    """First, second and last stage: on uniform stages one of them is the worst. Shape (3, rows)."""
+    return np.stack([np.zeros_like(pp), np.minimum(1.0, pp - 1), pp - 1])
+
+
+def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
+    """Peak per GPU of every layout over the given stages (by default those that can be the worst)."""
+    rows = len(c["tp"])
+    stages = representative_stages(c["pp"]) if stages is None else stages
+    count = len(stages)
+    many = {name: np.tile(column, count) for name, column in c.items()}  # one row per layout and stage
+    stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
+    split = stage_split(plan, many, stage)
+    found: StageMemory = one_stage(plan, many, rank_parameters(plan, many), stage, split)
+    sums = np.stack([total(phase) for phase in found.phases])
+    phase = sums.argmax(axis=0)
+    tops = sums.max(axis=0).reshape(count, rows)
+    wide = [{name: np.broadcast_to(leaf, phase.shape) for name, leaf in one.items()} for one in found.phases]
+    leaves = {name: np.choose(phase, [one[name] for one in wide]).reshape(count, rows) for name in wide[0]}
+    slack = float(plan.stack.fragmentation_frac)
+    held, high = (_reserved(wide, found.segments, times * slack).reshape(count, rows) for times in (1.0, _SLACK_BAND))
+    worst = (held >= held.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
+    at = (worst, np.arange(rows))
+    peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
+    reserved = held[at]
+    context = np.full(rows, float(plan.cluster.gpu.context_memory))
+    several = c["tp"] * c["pp"] * c["dp"] * c["cp"] > 1
+    groups = several + sum((c[name] > 1) * float(times) for name, times in _COMMUNICATORS.items())
+    communicators = groups * _COMMUNICATOR_BYTES
+    return Memory(
+        peak=peak,
+        components=components,
+        reserved=reserved,
+        reserved_high=high[at],
+        device=reserved + context + communicators,
+        context=context,
+        communicators=communicators,
+        worst_stage=stage.reshape(count, rows)[at],
+        worst_phase=phase.reshape(count, rows)[at],
+        stages=np.broadcast_to(stages, (count, rows)),
+        stage_layers=split.layers.reshape(count, rows),
+        stage_peaks=tops,
+        stage_reserved=held,
+        stage_phases=phase.reshape(count, rows),
+        stage_components=[{name: leaf[i] for name, leaf in leaves.items()} for i in range(count)],
+        timeline=[[{k: v.reshape(count, rows)[i] for k, v in one.items()} for one in wide] for i in range(count)],
+        host=found.host.reshape(count, rows).max(axis=0),
+        host_saving=found.host_saving.reshape(count, rows).max(axis=0),
+        layer_bytes=found.layer[-rows:],
+        input_bytes=found.input[-rows:],
+    )
+
+
+def _reserved(phases: list[Ledger], segments: Array, slack: float) -> Array:
+    """What the allocator holds after all phases: segments of flat buffers of the step stay beside those of the passes."""
+    held = []
+    for name, phase in zip(PHASES, phases, strict=True):
+        lasting = np.sum([phase[leaf] for leaf in LASTING], axis=0)
+        besides = segments if name in _PASSES else 0.0
+        held.append(memory.reserved_bytes(lasting, total(phase) - lasting, slack) + besides)
+    return np.max(held, axis=0)

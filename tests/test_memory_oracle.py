@@ -1,0 +1,74 @@
+"""Bytes that torch keeps and FLOP that it counts on transformers' models, against the formulas: without a GPU, to the byte."""
+
+from __future__ import annotations
+
+import numpy as np
+import plans
+import pytest
+import torch_models
+from torch.utils.flop_counter import FlopCounterMode
+from torch_models import DENSE, GROUP, MODELS, MODES
+
+from planner.estimate import evaluate
+from planner.estimate.memory import PHASES
+from planner.formulas.flops import head_widths, matmul_weights, model_flop
+from planner.ledger import total
+
+pytestmark = pytest.mark.oracle
+
+SHAPES = [(1, 64), (2, 96), (3, 160)]  # sequences, tokens
+
+
+def predicted_kept(name: str, layers: int, mode: str, batch: int, sequence: int) -> float:
+    of = torch_models.plan(name, layers, batch, sequence, mode)
+    memory = evaluate(of, plans.rows(1, {"micro_batch": batch, "recompute": MODES.get(mode, "selective")})).memory
+    return float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
+
+
+@pytest.mark.parametrize(("batch", "sequence"), SHAPES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", MODELS)
+def test_bytes_kept_by_a_layer(name: str, mode: str, batch: int, sequence: int) -> None:
+    few, many = GROUP, 2 * GROUP
+    saw = (torch_models.kept_bytes(name, n, mode, batch, sequence) for n in (few, many))
+    said = (predicted_kept(name, n, mode, batch, sequence) for n in (few, many))
+    measured, predicted = -np.subtract(*saw), -np.subtract(*said)
+    assert predicted == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama, grouped queries", "mistral", "qwen3"])
+def test_bytes_kept_by_the_rule_of_every_second_product(name: str) -> None:
+    saw = (torch_models.kept_bytes(name, n, "per_op", 2, 96) for n in (2, 4))
+    said = (predicted_kept(name, n, "per_op", 2, 96) for n in (2, 4))
+    assert -np.subtract(*said) == pytest.approx(-np.subtract(*saw), rel=0.01)
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_whole_step(name: str, mode: str, micro: int) -> None:
+    layers, batch, sequence = 4, 2, 96
+    seen = torch_models.whole_step(name, layers, mode, batch, sequence, micro)
+    of = torch_models.plan(name, layers, batch, sequence, mode, micro)
+    memory = evaluate(of, plans.rows(1, {"micro_batch": batch, "recompute": MODES[mode]})).memory
+    step = memory.timeline[0][PHASES.index("optimizer step")]
+    assert step["parameters"][0] == seen.parameters
+    assert step["gradients"][0] == seen.gradients
+    assert step["optimizer"][0] == seen.optimizer
+    assert float(memory.peak[0]) == pytest.approx(seen.peak, rel=0.03)
+
+
+@pytest.mark.parametrize(("batch", "sequence"), SHAPES)
+@pytest.mark.parametrize("name", DENSE)
+def test_flop_of_a_step(name: str, batch: int, sequence: int) -> None:
+    """Exact, but for the table of rotations: one product of half a head's frequencies and all positions per batch."""
+    layers = 3
+    model, words = torch_models.build(name, layers, attention="eager"), torch_models.tokens(batch, sequence)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        model(input_ids=words, labels=words, use_cache=False).loss.backward()
+    spec = torch_models.spec(name, layers)
+    weight = spec.layers * spec.heads * sum(head_widths(spec))
+    expected = float(model_flop(total(matmul_weights(spec)), weight, batch * sequence, sequence))
+    rotations = 2 * (spec.head_dim // 2) * sequence if spec.positions == "rotary" else 0
+    assert counter.get_total_flops() - expected in (0, rotations, batch * rotations)
