@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from planner import advise, catalog, report, request
+from planner import advise, catalog, report, request, schedules
 from planner.estimate import Estimates, evaluate
 from planner.estimate.table import Table, from_rows, length, pick
 from planner.formulas.rules import RULES, check
@@ -346,7 +346,7 @@ def _why_none(scenario: Scenario) -> PlanError:
                          "the number of GPUs, take divisors of it")  # fmt: skip
     dp = fixed["dp"] or max(1, options.gpus // (tp * pp * cp))
     kind, size = recompute_parts(fixed["recompute"] or "none")
-    vpp = fixed["vpp"] or 1
+    vpp = fixed["vpp"] or (schedules.default_chunks(fixed["schedule"]) if fixed["schedule"] and pp > 1 else 1)
     schedule: Any = fixed["schedule"] or ("interleaved" if vpp > 1 else "1f1b")
     zero = plan.request.zero if plan.request.zero is not None else plan.stack.supports.zero[0]
     row = [
