@@ -109,7 +109,7 @@ def _one_layer(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> _Layer:
 def _layer_work(unit: LayerCost, one: _Layer, extras: tuple[Array, Array]) -> Work:
     """Forward, input and weight gradient of a layer; what communication adds to backward is waited for."""
     products = total({name: leaf for name, leaf in unit.backward.items() if name.startswith("matmul/")})
-    weight = pipeline.weight_gradient_s(products)
+    weight = pipeline.weight_gradient_s(products + unit.launch_backward)  # the CPU issues one gradient as often as the other
     return Work(one.forward + extras[0], one.backward + extras[1] - weight, weight)
 
 
