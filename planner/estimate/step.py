@@ -16,7 +16,7 @@ from planner.estimate.table import Table, unique_rows
 from planner.formulas import data_parallel, overlap, pipeline
 from planner.ledger import Array, Ledger, section, total
 from planner.schedules.base import Work, total_s
-from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS
+from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES
 from planner.specs.plan import Plan
 
 
@@ -121,7 +121,11 @@ def _head_work(head: Ledger) -> Work:
 
 
 def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Array) -> Traffic:
-    """Activations and their gradients between neighbouring stages; overlapped sends hide behind the work of one chunk."""
+    """Activations and their gradients between neighbouring stages; overlapped sends hide behind the work of one chunk.
+
+    Exposed are 2 (v p - 1) of them in the fill and the drain, and in the steady state what is longer than a chunk's work: what
+    the timed schedules show (tests/test_schedules.py).
+    """
     training, stack = plan.training, plan.stack
     width = 4.0 if training.precision in ("fp32", "tf32") else 2.0
     activation = width * c["micro_batch"] * training.seq_len / c["cp"] * plan.model.hidden
@@ -137,7 +141,9 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
     steady_s = np.where(overlaps, np.maximum(each - chunk_s, 0.0), each)
     several = c["pp"] > 1
     steady = np.where(several, 2 * c["vpp"] * microbatches, 0.0)
-    filling = np.where(several, 2 * (c["pp"] - 1), 0.0)
+    # with chunks, one micro-batch crosses every boundary in turn before the steady state and after it: nothing hides those
+    boundaries = np.where(overlaps & (c["schedule"] != SCHEDULES.index("breadth-first")), c["vpp"] * c["pp"], c["pp"]) - 1
+    filling = np.where(several, 2 * boundaries, 0.0)
     return Traffic("send_recv", "pipeline", "activations", "pipeline_transfer", message, steady + filling,
                    (steady + filling) * each, steady * steady_s + filling * each, crossing)  # fmt: skip
 
