@@ -93,6 +93,15 @@ def actions(name: str, p: int, m: int, v: int | None = None) -> Actions:
     return out
 
 
+def fitted_actions(name: str, p: int, m: int, v: int, f: Array, i: Array, w: Array, send: float) -> Actions:
+    """As `actions`; automatic schedules are made for these seconds, one per rank."""
+    if not hasattr(module_of(name), "actions_for") or len(f) != p:
+        return actions(name, p, m, v)
+    actions("1f1b", p, m)  # refuses sizes out of range
+    fitted: Actions = BY_NAME[name].actions_for(p, m, tuple(f.tolist()), tuple(i.tolist()), tuple(w.tolist()), send)
+    return fitted
+
+
 @functools.lru_cache(maxsize=128)
 def program(name: str, p: int, m: int, v: int) -> Program:
     """The compiled schedule, remembered."""

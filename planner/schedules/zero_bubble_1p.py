@@ -4,6 +4,7 @@ import numpy as np
 
 from planner.ledger import Array
 from planner.schedules import automatic, zb_h1
+from planner.schedules.automatic import Seconds
 from planner.schedules.base import Actions, Work
 
 NAME = "zb-1p"
@@ -20,7 +21,12 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 def actions(p: int, m: int, v: int = 1) -> Actions:
     """The shortest found for forward, input and weight gradient of one second each."""
     one = (1.0,) * p
-    return automatic.cached(p, m, p, one, one, one, 0.0)
+    return actions_for(p, m, one, one, one, 0.0)
+
+
+def actions_for(p: int, m: int, f: Seconds, i: Seconds, w: Seconds, send: float) -> Actions:
+    """The shortest found for these seconds of every stage."""
+    return automatic.cached(p, m, p, f, i, w, send)
 
 
 def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
