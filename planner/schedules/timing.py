@@ -68,7 +68,7 @@ class Timing:
     start: Array  # of the first action of each rank
     end: Array  # of the last one, with what follows it
     busy: Array
-    ends: Array | None  # (nodes, rows), when kept
+    ends: Array | None  # (nodes, rows) of the computing, without the send that may follow, when kept
     takes: Array | None
 
     @property
@@ -210,15 +210,18 @@ def timed(program: Program, d: Durations, keep: bool = False) -> Timing:
     block = rows if keep else _BLOCK
     shape = (program.ranks, rows)
     start, end, busy = np.empty(shape), np.empty(shape), np.empty(shape)
-    ends = takes = None
+    ends = takes = lags = None
     for at in range(0, rows, block):
         part = slice(at, min(at + block, rows))
-        ends, takes = _block(program, d, part, part.stop - at)
+        ends, takes, lags = _block(program, d, part, part.stop - at)
         start[:, part] = ends[program.first] - takes[program.takes[program.first]]
+        if d.blocking:
+            start[:, part] -= lags[program.sends[:, program.first]].sum(axis=0)
         start[:, part] = np.where((program.first == 0)[:, None], 0.0, start[:, part])
         end[:, part] = ends[program.last] + _spread(d.tail, program.ranks, part)
         busy[:, part] = _busy(program, takes, part.stop - at)
-    if keep and ends is not None and takes is not None:
+    if keep and ends is not None and takes is not None and lags is not None:
+        ends = ends - lags[program.sends].sum(axis=0) if d.blocking else ends
         return Timing(end.max(axis=0) - start.min(axis=0), start, end, busy, ends, takes[program.takes])
     return Timing(end.max(axis=0) - start.min(axis=0), start, end, busy, None, None)
 
@@ -266,8 +269,8 @@ def _tables(program: Program, d: Durations, part: slice) -> tuple[Array, Array]:
     return takes, lags
 
 
-def _block(program: Program, d: Durations, part: slice, rows: int) -> tuple[Array, Array]:
-    """(ends of all nodes, table of durations) for a part of the rows."""
+def _block(program: Program, d: Durations, part: slice, rows: int) -> tuple[Array, Array, Array]:
+    """(ends of all nodes, blocking sends included, table of durations, table of delays) for a part of the rows."""
     takes, lags = _tables(program, d, part)
     ends = np.zeros((len(program.before), rows))
     delayed = bool(program.crossings) and bool(np.any(lags))
@@ -287,7 +290,7 @@ def _block(program: Program, d: Durations, part: slice, rows: int) -> tuple[Arra
         if hold:
             now += lags.take(program.sends[0, a:b], axis=0) + lags.take(program.sends[1, a:b], axis=0)
         ends[a:b] = now
-    return ends, takes
+    return ends, takes, lags
 
 
 def _busy(program: Program, takes: Array, rows: int) -> Array:
