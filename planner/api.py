@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from planner import advise, catalog, report, request
+from planner import advise, catalog, report, request, schedules
 from planner.estimate import Estimates, evaluate
 from planner.estimate.table import Table, from_rows, length, pick
 from planner.formulas.rules import RULES, check
@@ -152,7 +152,7 @@ def _training(options: Options, model: ModelSpec, has_bf16: bool, assumptions: l
 
 
 @dataclass(frozen=True)
-class _Answer:
+class Answer:
     """Searches of all plans of a scenario, and the chosen one."""
 
     found: tuple[Found, ...]
@@ -161,7 +161,7 @@ class _Answer:
     fits: bool
 
 
-def _answer(scenario: Scenario) -> _Answer | None:
+def answer_of(scenario: Scenario) -> Answer | None:
     """Fastest layout that fits over all plans; where none fits, the one that needs the least memory. None: none allowed."""
     found = tuple(search(plan) for plan in scenario.plans)
     fitting: list[tuple[float, int, Estimates]] = []
@@ -178,7 +178,7 @@ def _answer(scenario: Scenario) -> _Answer | None:
     if not fitting and not short:
         return None
     _, row, estimates = min(fitting or short, key=lambda x: x[0])
-    return _Answer(found, estimates, row, bool(fitting))
+    return Answer(found, estimates, row, bool(fitting))
 
 
 def estimate(options: Options) -> Report:
@@ -186,11 +186,11 @@ def estimate(options: Options) -> Report:
     return _estimate(options)[0]
 
 
-def _estimate(options: Options) -> tuple[Report, _Answer]:
+def _estimate(options: Options) -> tuple[Report, Answer]:
     scenario = resolve(options)
-    answer = _answer(scenario)
+    answer = answer_of(scenario)
     if answer is None:
-        raise _why_none(scenario)
+        raise why_none(scenario)
     out = report.report(answer.chosen, answer.row, scenario.assumptions)
     out["alternatives"] = _families(answer) + _top(answer, options.top)
     out["advice"] = _advice(scenario, out)
@@ -215,7 +215,7 @@ def _rejected(found: tuple[Found, ...]) -> dict[str, int]:
     return counts
 
 
-def _families(answer: _Answer) -> list[Report]:
+def _families(answer: Answer) -> list[Report]:
     """The best layout of each family, or the nearest to fitting with the reason in bytes."""
     out: dict[str, Report] = {}
     for one in answer.found:
@@ -251,7 +251,7 @@ def _shortfall(estimates: Estimates, row: int) -> str:
     return f"needs {show(need, 'B')} of {show(usable, 'B')}, {show(need - usable, 'B')} too much: {largest}"
 
 
-def _top(answer: _Answer, count: int) -> list[Report]:
+def _top(answer: Answer, count: int) -> list[Report]:
     """The fastest layouts that fit, over all plans."""
     lines = [
         (float(f.estimates.time.seconds[row]), f.estimates, int(row))
@@ -298,7 +298,7 @@ def _fastest(scenario: Scenario, requests: Sequence[Options]) -> list[tuple[floa
         differs = {n for n in Options.model_fields if getattr(options, n) != getattr(scenario.options, n)}
         try:
             if not differs <= set(LAYOUT_OPTIONS):
-                answer = _answer(resolve(options))
+                answer = answer_of(resolve(options))
                 if answer is not None and answer.fits:
                     out[i] = (float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row)
                 continue
@@ -323,7 +323,7 @@ def _fastest(scenario: Scenario, requests: Sequence[Options]) -> list[tuple[floa
     return out
 
 
-def _why_none(scenario: Scenario) -> PlanError:
+def why_none(scenario: Scenario) -> PlanError:
     """No layout satisfies the request: find the first rule that what was fixed already breaks."""
     options = scenario.options
     fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
@@ -339,7 +339,7 @@ def _why_none(scenario: Scenario) -> PlanError:
                          "the number of GPUs, take divisors of it")  # fmt: skip
     dp = fixed["dp"] or max(1, options.gpus // (tp * pp * cp))
     kind, size = recompute_parts(fixed["recompute"] or "none")
-    vpp = fixed["vpp"] or 1
+    vpp = fixed["vpp"] or (schedules.default_chunks(fixed["schedule"]) if fixed["schedule"] and pp > 1 else 1)
     schedule: Any = fixed["schedule"] or ("interleaved" if vpp > 1 else "1f1b")
     zero = plan.request.zero if plan.request.zero is not None else plan.stack.supports.zero[0]
     row = [
@@ -382,9 +382,9 @@ def search_layouts(options: Options) -> Report:
     """Every valid layout: counts, reasons of rejection, the fastest that fit and the front of time against memory."""
     started = time.perf_counter()
     scenario = resolve(options)
-    answer = _answer(scenario)
+    answer = answer_of(scenario)
     if answer is None:
-        raise _why_none(scenario)
+        raise why_none(scenario)
     spent = time.perf_counter() - started
     evaluated = [f.estimates for f in answer.found if f.estimates is not None]
     rows: list[tuple[float, float, Estimates, int]] = []

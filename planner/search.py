@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner import schedules
 from planner.estimate import Estimates, evaluate
 from planner.estimate.table import COLUMNS, Table, from_rows, length, pick
 from planner.formulas.rules import check
@@ -92,14 +93,14 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
     request, layers = plan.request, plan.model.layers
     if request.schedule is not None and request.vpp is not None:
         return [(request.vpp, SCHEDULES.index(request.schedule))]
-    names = [request.schedule] if request.schedule else [s for s in plan.stack.supports.schedules if s != "gpipe"]
+    names = [request.schedule] if request.schedule else [s for s in plan.stack.supports.schedules if s not in schedules.DOMINATED]
     out = []
     for name in names:
         code = SCHEDULES.index(name)
-        if name == "interleaved":
-            if pp > 1 and microbatches and microbatches % pp == 0 and layers % pp == 0:
-                found = [v for v in divisors(layers // pp) if v > 1] if request.vpp is None else [request.vpp]
-                out += [(v, code) for v in found]
+        if schedules.BY_NAME[name].CHUNKS != "one":
+            if pp > 1 and microbatches and schedules.BY_NAME[name].allows(pp, microbatches, 2) and layers % pp == 0:
+                found = divisors(layers // pp) if request.vpp is None else [request.vpp]
+                out += [(v, code) for v in found if schedules.chunks_fit(name, v)]
         elif request.vpp in (None, 1) and (pp > 1 or name == "1f1b" or request.schedule):
             out.append((1, code))
     if request.vpp not in (None, 1) and not out:

@@ -274,8 +274,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "head_s": [3.0, 3.0, 0.0, 8.0],
     },
     "formulas.pipeline.pipeline_s": {
-        "slowest_s": [1.0, 2.0], "all_stages_s": [1.0, 7.0], "microbatches": [4.0, 16.0], "bubble": [1.0, 0.5],
+        "slowest_s": [1.0, 2.0], "microbatches": [4.0, 16.0], "idle_s": [0.0, 2.5],
     },
+    "formulas.pipeline.weight_gradient_s": {"products_backward_s": [0.0, 3.0]},
     "formulas.run_level.tokens_per_s": {"global_batch": [64.0, 1024.0], "seq_tokens": 4096.0, "step_s": [0.5, 10.0]},
     "formulas.run_level.utilisation": {
         "flop": [1e15, 1e18], "gpus": [8.0, 2048.0], "rate_flop_per_s": 312e12, "step_s": [1.0, 5.0],

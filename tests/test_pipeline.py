@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import schedules
-from planner.formulas.pipeline import balanced_layers, pipeline_s
+from planner.formulas.pipeline import balanced_layers, pipeline_s, weight_gradient_s
+from planner.schedules.base import Work
 from planner.specs.layout import SCHEDULES
 
 Action = tuple[str, int, int]  # direction, chunk on this rank, micro-batch
@@ -82,8 +83,9 @@ SHAPES += [("interleaved", p, v, p * k) for p in (2, 3, 4) for v in (2, 3) for k
 @pytest.mark.parametrize(("name", "p", "v", "m"), SHAPES)
 def test_time_equals_the_schedule_played(name: str, p: int, v: int, m: int) -> None:
     makespan, _ = play(name, p, v, m)
-    bubble = schedules.bubble_frac(SCHEDULES, np.array([float(SCHEDULES.index(name))]), np.array([float(v)]))
-    assert pipeline_s(3.0, 3.0 * p, m, bubble).tolist() == pytest.approx([makespan])
+    fill = Work(p - 1.0, p - 1.0, p - 1.0)
+    idle = schedules.idle_s(SCHEDULES, np.array([float(SCHEDULES.index(name))]), fill, float(p), float(m), float(v))
+    assert pipeline_s(3.0, m, idle).tolist() == pytest.approx([makespan])
 
 
 @pytest.mark.parametrize(("name", "p", "v", "m"), SHAPES)
@@ -102,8 +104,8 @@ def test_bubble_over_ideal_time(p: int, m: int, v: int) -> None:
     # (p - 1) / m for GPipe and 1F1B, divided by v when interleaved: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2
     names = np.array([SCHEDULES.index(name) for name in ("gpipe", "1f1b", "interleaved")], dtype=float)
     vpp = np.array([1.0, 1.0, float(v)])
-    ideal = m * 1.0
-    bubble = pipeline_s(1.0, float(p), float(m), schedules.bubble_frac(SCHEDULES, names, vpp)) - ideal
+    ideal, third = m * 1.0, (p - 1) / 3
+    bubble = schedules.idle_s(SCHEDULES, names, Work(third, third, third), float(p), float(m), vpp)
     assert (bubble / ideal).tolist() == pytest.approx([(p - 1) / m, (p - 1) / m, (p - 1) / m / v], abs=1e-12)
 
 
@@ -127,27 +129,34 @@ def test_live_microbatches_of_eight_stages(name: str, stage: int, live: int) -> 
 def test_zero_bubble() -> None:
     # with forward, input and weight gradient of one second each (arXiv 2401.10241, table 1): 1F1B idles (p-1) * 3,
     # ZB-H1 (p-1)(1 + 1 - 1), ZB-H2 (p-1)(1 + 1 - 2)
-    idle = [float(pipeline_s(3.0, 3.0 * 8, 16.0, schedules.BY_NAME[n].bubble_frac(1.0))) - 48 for n in ("1f1b", "zb-1p", "zb-2p")]
-    assert idle == pytest.approx([21, 7, 0])
+    fill = Work(7.0, 7.0, 7.0)
+    names = ("1f1b", "zb-h1", "zb-1p", "zb-h2", "zb-2p")
+    assert [float(schedules.BY_NAME[n].idle_s(fill, 8.0, 16.0, 1.0)) for n in names] == pytest.approx([21, 7, 7, 0, 0])
 
 
-def test_dualpipe_idles_at_most_a_third_of_1f1b() -> None:
-    # arXiv 2412.19437, table 2: (p/2 - 1)(F&B + B - 3W) against (p-1)(F + B), with B = 2F, W = F and F&B = F + B
-    for p in (4, 8, 16, 64):
-        exact = (p / 2 - 1) * (3 + 2 - 3) / ((p - 1) * (1 + 2))
-        assert exact < float(schedules.dualpipe.bubble_frac(1.0)) < 1.6 * exact
+def test_weight_gradients_are_half_of_the_products() -> None:
+    # forward 1, backward 2 of a product: one second of each gradient, as in table 1 of arXiv 2401.10241
+    assert float(weight_gradient_s(2.0)) == 1.0
+
+
+def test_dualpipe() -> None:
+    # arXiv 2412.19437, table 2: (p/2 - 1)(F&B + B - 3W), with B = I + W and F&B = F + B
+    for p in (2, 4, 8, 16, 64):
+        fill = Work(p - 1.0, p - 1.0, 0.7 * (p - 1))
+        assert float(schedules.dualpipe.idle_s(fill, float(p), 4.0 * p, 1.0)) == pytest.approx((p / 2 - 1) * (2.7 + 1.7 - 2.1))
 
 
 def test_every_schedule_has_both_closed_forms() -> None:
     assert set(schedules.BY_NAME) == set(SCHEDULES)
     codes = np.arange(len(SCHEDULES), dtype=float)
-    vpp = np.where(codes == SCHEDULES.index("interleaved"), 2.0, 1.0)
-    bubbles = schedules.bubble_frac(SCHEDULES, codes, vpp)
-    assert ((bubbles >= 0) & (bubbles <= 1)).all()
+    vpp = np.array([float(schedules.default_chunks(name)) for name in SCHEDULES])
+    fill = Work(1.0, 1.2, 0.7)
+    bubbles = schedules.idle_s(SCHEDULES, codes, fill, 4.0, 8.0, vpp)
+    assert ((bubbles >= 0) & (bubbles <= 8 * 2.9001)).all()
     live = schedules.live_chunks(SCHEDULES, codes, codes * 0, codes * 0 + 4, vpp, codes * 0 + 8)
     # a table of all schedules gives each row what it has alone
     for row, name in enumerate(SCHEDULES):
-        assert bubbles[row] == schedules.BY_NAME[name].bubble_frac(vpp[row])
+        assert bubbles[row] == schedules.BY_NAME[name].idle_s(fill, 4.0, 8.0, vpp[row])
         assert live[row] == schedules.BY_NAME[name].live_chunks(0.0, 4.0, vpp[row], 8.0)
 
 
@@ -156,7 +165,7 @@ def test_every_schedule_has_both_closed_forms() -> None:
 
 def test_a_slow_stage_sets_the_pace() -> None:
     # stages of 2, 2, 3 s and 10 micro-batches: 10 * 3 + (7 - 3) = 34 s
-    assert float(pipeline_s(3.0, 7.0, 10.0, 1.0)) == 34.0
+    assert float(pipeline_s(3.0, 10.0, 4.0)) == 34.0
 
 
 def test_balance_with_a_head() -> None:

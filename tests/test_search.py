@@ -17,7 +17,7 @@ from planner.estimate import evaluate
 from planner.estimate.table import COLUMNS, Table, length, to_layout, to_table
 from planner.formulas.rules import check
 from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
-from planner.specs.layout import Layout, LayoutRequest
+from planner.specs.layout import SCHEDULES, Layout, LayoutRequest
 from planner.specs.plan import Plan
 
 # ------------------------------------------------------------------------------------------ every layout, the slow way
@@ -46,9 +46,15 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if model.layers % (x.pp * x.vpp) or batch % (x.dp * x.micro_batch):
         return False
-    if (x.schedule == "interleaved") != (x.vpp > 1):
+    chunks = {"interleaved": x.vpp > 1, "breadth-first": x.vpp > 1, "zb-v": x.vpp == 2, "dualpipev": x.vpp == 2}
+    if not chunks.get(x.schedule, x.vpp == 1) or (x.vpp > 1 and x.pp == 1):
         return False
-    if x.schedule == "interleaved" and (x.pp == 1 or batch // (x.dp * x.micro_batch) % x.pp):
+    m = batch // (x.dp * x.micro_batch)
+    suits = {
+        "interleaved": m % x.pp == 0, "breadth-first": m >= x.pp, "zb-h2": m >= 2 * x.pp - 1, "dualpipev": m >= 2 * x.pp,
+        "dualpipe": x.pp % 2 == 0 and m % 2 == 0 and m >= 2 * x.pp,
+    }  # fmt: skip
+    if x.pp > 1 and not suits.get(x.schedule, True):
         return False
     if x.pp > 1 and (x.schedule not in can.schedules or x.zero not in can.zero_with_pipeline):
         return False
@@ -72,7 +78,8 @@ def worth_trying(p: Plan, x: Row) -> bool:
             r.cp is not None or x.cp == 1 or x.cp * 8192 <= p.training.seq_len,
             r.micro_batch is not None or x.micro_batch <= 64,
             r.sequence_parallel is not None or x.sequence_parallel == (x.tp > 1 and p.stack.supports.sequence_parallel),
-            r.schedule is not None or (x.schedule != "gpipe" and (x.pp > 1 or x.schedule == "1f1b")),
+            r.schedule is not None
+            or (x.schedule not in ("gpipe", "sequential", "breadth-first") and (x.pp > 1 or x.schedule == "1f1b")),
             r.recompute is not None or x.recompute in ("none", "selective", "full", "group:2", "group:4", "group:8"),
             r.shard_group is not None or x.shard_group == ranks or x.shard_group % min(node, ranks) == 0,
             r.offload is not None or x.offload == "none",
@@ -100,13 +107,13 @@ def brute_force(p: Plan) -> set[Layout]:
                 tried("shard_group", [n for n in range(1, dp * cp + 1) if (dp * cp) % n == 0]),
                 tried("zero", range(4)),
                 tried("sequence_parallel", [False, True]),
-                tried("schedule", ["1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe"]),
+                tried("schedule", SCHEDULES),
                 tried("recompute", ["none", "selective", "full", "group:2", "group:4", "group:8"]),
                 tried("micro_batch", range(1, p.training.global_batch // dp + 1)),
                 tried("offload", ["none"]),
             ):
                 uneven = (dp * cp) % group or p.training.global_batch % (dp * micro)
-                if uneven or (schedule == "interleaved") != (vpp > 1):
+                if uneven or vpp > (1 if schedule in ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe") else p.model.layers):
                     continue  # allowed() says so too, this only saves time
                 x = Row(
                     tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=ep, zero=zero, shard_group=group, sequence_parallel=sequence,

@@ -5,15 +5,32 @@ Run from the repository root: python docs/examples/schedule.py
 
 import numpy as np
 
+from planner import schedules
 from planner.ledger import Array
-from planner.schedules import one_f_one_b
+from planner.schedules import checks, timing
+from planner.schedules.base import Actions, Work, backward, forward, total_s, warm_then_alternate
 
 NAME = "1f1b-eager"
+CHUNKS = "one"
+NEEDS = "one micro-batch or more"
 
 
-def bubble_frac(vpp: Array) -> Array:
+def allows(p: Array, m: Array, v: Array) -> Array:
+    """Any number of ranks and micro-batches."""
+    return np.asarray(m) >= 1
+
+
+def actions(p: int, m: int, v: int = 1) -> Actions:
+    """Rank i runs 2 (p - i - 1) forwards, then one forward and one backward in turn."""
+    return [
+        warm_then_alternate(min(m, 2 * (p - r - 1)), [forward(r, i) for i in range(m)], [backward(r, i) for i in range(m)])
+        for r in range(p)
+    ]
+
+
+def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
     """As 1F1B: the fill and the drain stay idle."""
-    return np.ones_like(np.asarray(vpp, float))
+    return total_s(fill)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:
@@ -22,6 +39,7 @@ def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Arr
 
 
 if __name__ == "__main__":
-    stage, pp, vpp, m = np.arange(4.0), np.full(4, 4.0), np.ones(4), np.full(4, 16.0)
-    for name, schedule in ((one_f_one_b.NAME, one_f_one_b.live_chunks), (NAME, live_chunks)):
-        print(f"{name:12} live micro-batches per stage {schedule(stage, pp, vpp, m).astype(int).tolist()}")
+    slow_sends = timing.Durations(send=0.3)
+    for name, lists in (("1f1b", schedules.actions("1f1b", 4, 16)), (NAME, actions(4, 16))):
+        seconds = timing.timed(checks.checked(lists), slow_sends).makespan[0]
+        print(f"{name:12} {seconds:.1f} s, live micro-batches per stage {checks.peak_live(lists)}")

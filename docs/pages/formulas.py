@@ -75,11 +75,12 @@ def page() -> str:
     rows = []
     for name, schedule in BY_NAME.items():
         rows.append([
-            f"`{name}`", (schedule.__doc__ or "").strip().splitlines()[0], inspect.getdoc(schedule.bubble_frac),
+            f"`{name}`", (schedule.__doc__ or "").strip().splitlines()[0], inspect.getdoc(schedule.idle_s),
             inspect.getdoc(schedule.live_chunks),
         ])  # fmt: skip
     out.append(
-        "## Schedules\n\nEach schedule gives the share of the fill-and-drain time that stays idle, and the forward chunks whose "
-        "activations a stage holds at its peak.\n\n" + table(["schedule", "what", "idle share", "held"], rows)
+        "## Schedules\n\nEach schedule gives the seconds of a step that stay idle on p uniform stages, F, I and W the forward, "
+        "input and weight gradient of one micro-batch, and the forward chunks whose activations a stage holds at its peak.\n\n"
+        + table(["schedule", "what", "idle", "held"], rows)
     )
     return "\n".join(out)

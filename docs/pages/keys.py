@@ -141,13 +141,14 @@ def schedules() -> str:
     """Bubble and live chunks of each schedule for one case, computed."""
     import numpy as np
 
-    from planner.schedules import BY_NAME
+    from planner.schedules import BY_NAME, default_chunks
+    from planner.schedules.base import Work
 
     pp, m = 8.0, 32.0
     rows = []
     for name, schedule in BY_NAME.items():
-        v = 2.0 if name == "interleaved" else 1.0
-        idle = float(np.asarray(schedule.bubble_frac(np.array([v]))).reshape(-1)[0])
+        v = float(default_chunks(name))
+        idle = float(schedule.idle_s(Work(1 / 3, 1 / 3, 1 / 3), pp, m, v))
         ends = schedule.live_chunks(np.array([0.0, pp - 1]), np.full(2, pp), np.full(2, v), np.full(2, m))
         live = [float(x) / v for x in ends]
         rows.append([f"`{name}`", f"{v:g}", f"{idle:.2f}", f"{live[0]:g}", f"{live[1]:g}"])

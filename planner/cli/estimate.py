@@ -19,6 +19,9 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print the tree of formulas with numbers and sources")] = False,
+    trace: Annotated[
+        str | None, typer.Option("--trace", help="Write the timeline of the step for ui.perfetto.dev to this file")
+    ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
 ) -> None:
     """Estimate memory, step time and cost; what is left out of the layout is searched.
@@ -44,6 +47,11 @@ def command(
             report["explain"] = nested(tree)
         else:
             report = api.estimate(options)
+        if trace is not None:
+            from planner import pipelines
+            from planner.cli.scenario import write_text
+
+            write_text(trace, "--trace", pipelines.step_trace_text(options))
         if as_json:
             print_json(report)
         else:

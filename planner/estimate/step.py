@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner import schedules
 from planner.estimate import communicate, sync
+from planner.estimate import pipeline as pipelines
 from planner.estimate.communicate import Group, Traffic, place
 from planner.estimate.layer import KEY, Collective, LayerCost, layer_cost
 from planner.estimate.machine import Machine, machine
@@ -15,6 +15,7 @@ from planner.estimate.states import RankParameters, rank_parameters
 from planner.estimate.table import Table, unique_rows
 from planner.formulas import data_parallel, overlap, pipeline
 from planner.ledger import Array, Ledger, section, total
+from planner.schedules.base import Work, total_s
 from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES
 from planner.specs.plan import Plan
 
@@ -27,6 +28,7 @@ class StepTime:
     components: Ledger
     hidden: Ledger
     traffic: tuple[Traffic, ...]
+    ranks: pipelines.Stages  # layers and seconds per micro-batch of the first, the middle and the last rank
     stage_layers: Array  # layers of every stage but the last
     last_layers: Array
     repeated_flop: Array  # recomputed FLOP per GPU and step, full score matrix
@@ -105,20 +107,26 @@ def _one_layer(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> _Layer:
     return _Layer(forward, backward + recompute, recompute, contention, repeated, selective)
 
 
-def _stage_layers(plan: Plan, c: Table, layer_s: Array, head_s: Array) -> tuple[Array, Array]:
-    """Layers of all stages but the last, and of the last."""
-    layers, pp = float(plan.model.layers), c["pp"]
-    even = layers / pp
-    whole = np.mod(layers, pp * c["vpp"]) == 0
-    if plan.stack.balance_head:
-        whole = whole & (pp <= 1)
-    balanced = pipeline.balanced_layers(layers, pp, layer_s, head_s)
-    most = np.where(whole, even, balanced)
-    return most, np.where(whole, even, np.maximum(layers - (pp - 1) * most, 0.0))
+def _layer_work(unit: LayerCost, one: _Layer, extras: tuple[Array, Array]) -> Work:
+    """Forward, input and weight gradient of a layer; what communication adds to backward is waited for."""
+    products = total({name: leaf for name, leaf in unit.backward.items() if name.startswith("matmul/")})
+    weight = pipeline.weight_gradient_s(products + unit.launch_backward)  # the CPU issues one gradient as often as the other
+    return Work(one.forward + extras[0], one.backward + extras[1] - weight, weight)
+
+
+def _head_work(head: Ledger) -> Work:
+    """The same of embedding, head and loss: a third of the product each, half of what is bound by memory forward and backward."""
+    product = head["matmul/logits"] / 3
+    rest = (total(head) - head["matmul/logits"]) / 2
+    return Work(product + rest, product + rest, product)
 
 
 def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Array) -> Traffic:
-    """Activations and their gradients between neighbouring stages; overlapped sends hide behind the work of one chunk."""
+    """Activations and their gradients between neighbouring stages; overlapped sends hide behind the work of one chunk.
+
+    Exposed are 2 (v p - 1) of them in the fill and the drain, and in the steady state what is longer than a chunk's work: what
+    the timed schedules show (tests/test_schedules.py).
+    """
     training, stack = plan.training, plan.stack
     width = 4.0 if training.precision in ("fp32", "tf32") else 2.0
     activation = width * c["micro_batch"] * training.seq_len / c["cp"] * plan.model.hidden
@@ -134,7 +142,9 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
     steady_s = np.where(overlaps, np.maximum(each - chunk_s, 0.0), each)
     several = c["pp"] > 1
     steady = np.where(several, 2 * c["vpp"] * microbatches, 0.0)
-    filling = np.where(several, 2 * (c["pp"] - 1), 0.0)
+    # with chunks, one micro-batch crosses every boundary in turn before the steady state and after it: nothing hides those
+    boundaries = np.where(overlaps & (c["schedule"] != SCHEDULES.index("breadth-first")), c["vpp"] * c["pp"], c["pp"]) - 1
+    filling = np.where(several, 2 * boundaries, 0.0)
     return Traffic("send_recv", "pipeline", "activations", "pipeline_transfer", message, steady + filling,
                    (steady + filling) * each, steady * steady_s + filling * each, crossing)  # fmt: skip
 
@@ -168,21 +178,22 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
         who = sync.replicas(plan, c)
         sharded = sync.sharded_layer(plan, m, c, parameters, who)
         if plan.training.overlap is False:
-            extra = sharded.forward + sharded.backward
+            extras = sharded.forward, sharded.backward
         else:
-            extra = overlap.prefetched_exposed_s(one.forward, sharded.forward, m.slowdown)
-            extra = extra + overlap.prefetched_exposed_s(one.backward, sharded.backward, m.slowdown)
+            extras = (
+                overlap.prefetched_exposed_s(one.forward, sharded.forward, m.slowdown),
+                overlap.prefetched_exposed_s(one.backward, sharded.backward, m.slowdown),
+            )
+        extra = extras[0] + extras[1]
 
     with section("pipeline"):
-        layer_s, head_s = one.forward + one.backward + extra, total(unit.head)
-        stage_layers, last_layers = _stage_layers(plan, c, layer_s, head_s)
-        stage_s, last_s = stage_layers * layer_s, last_layers * layer_s + head_s
-        last_is_slowest = (pp == 1) | (last_s >= stage_s)
+        ranks = pipelines.stages(plan, c, _layer_work(unit, one, extras), _head_work(unit.head))
+        _, stage_layers, last_layers = ranks.layers
+        slowest = ranks.slowest_s()
+        last_is_slowest = (pp == 1) | (total_s(ranks.work[2]) >= slowest)
         slow_layers = np.where(last_is_slowest, last_layers, stage_layers)
         slow_head = np.where(last_is_slowest, 1.0, 0.0)
-        slowest = np.where(last_is_slowest, last_s, stage_s)
-        bubble = schedules.bubble_frac(SCHEDULES, c["schedule"], vpp)
-        pipe = pipeline.pipeline_s(slowest, model.layers * layer_s + head_s, microbatches, bubble)
+        pipe = pipeline.pipeline_s(slowest, microbatches, pipelines.idle_s(c, ranks, microbatches))
         sends = _sends(plan, m, c, microbatches, slowest)
     passes = microbatches * slow_layers
 
@@ -230,6 +241,7 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
         components=components,
         hidden=hidden,
         traffic=tuple(found),
+        ranks=ranks,
         stage_layers=stage_layers,
         last_layers=last_layers,
         repeated_flop=microbatches * model.layers / pp * (one.repeated * unit.forward_flop + core),

@@ -1,4 +1,4 @@
-"""Layers per stage, and the time of a pipeline of uniform stages whose last one carries the LM head."""
+"""Layers per stage, the time of a pipeline whose last stage carries the LM head, and what can wait in a backward pass."""
 
 from __future__ import annotations
 
@@ -27,9 +27,19 @@ def balanced_layers(layers: Array, stages: Array, layer_s: Array, head_s: Array)
 
 @formula(
     unit="s",
-    equation="m slowest + (sum of stages - slowest) bubble",
-    source="Narayanan et al. 2021, arXiv 2104.04473 section 2; bubble share by schedule",
+    equation="m slowest + idle",
+    source="Narayanan et al. 2021, arXiv 2104.04473 section 2; idle time by schedule, planner/schedules",
 )
-def pipeline_s(slowest_s: Array, all_stages_s: Array, microbatches: Array, bubble: Array) -> Array:
-    """Time of m micro-batches: the slowest stage is always busy, the others fill and drain around it."""
-    return microbatches * slowest_s + np.maximum(all_stages_s - slowest_s, 0.0) * bubble
+def pipeline_s(slowest_s: Array, microbatches: Array, idle_s: Array) -> Array:
+    """Time of m micro-batches: the slowest stage is busy but for what the schedule leaves idle around it."""
+    return microbatches * slowest_s + idle_s
+
+
+@formula(
+    unit="s",
+    equation="1/2 of the backward time of the products",
+    source="input and weight gradient of a product have the same FLOP; Qi et al. 2023 (arXiv 2401.10241) table 1 and section 3",
+)
+def weight_gradient_s(products_backward_s: Array) -> Array:
+    """The part of backward that no other stage waits for; attention, norms and activations have no weights to speak of."""
+    return 0.5 * products_backward_s

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner import schedules
 from planner.ledger import Array
 from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout
 from planner.specs.plan import Plan
@@ -75,13 +76,14 @@ def _experts(plan: Plan, c: Columns) -> Array:
 
 def _microbatches(plan: Plan, c: Columns) -> Array:
     m = plan.training.global_batch / (c["dp"] * c["micro_batch"])
-    interleaved = c["schedule"] == SCHEDULES.index("interleaved")
-    return np.where(interleaved, np.mod(m, c["pp"]) == 0, True)
+    return schedules.allowed(SCHEDULES, c["schedule"], c["pp"], m, c["vpp"]) | (c["pp"] == 1)
 
 
 def _schedule(plan: Plan, c: Columns) -> Array:
-    interleaved = c["schedule"] == SCHEDULES.index("interleaved")
-    ok = (interleaved == (c["vpp"] > 1)) & np.where(c["vpp"] > 1, c["pp"] > 1, True)
+    ok = _ones(c)
+    for code, name in enumerate(SCHEDULES):
+        ok = np.where(c["schedule"] == code, schedules.chunks_fit(name, c["vpp"]), ok)
+    ok = ok & np.where(c["vpp"] > 1, c["pp"] > 1, True)
     allowed = [SCHEDULES.index(name) for name in plan.stack.supports.schedules]
     return ok & (np.isin(c["schedule"], allowed) | (c["pp"] == 1))
 
@@ -165,13 +167,14 @@ RULES: tuple[Rule, ...] = (
         else f"ep {x.ep} must divide {p.model.moe.experts} experts and dp x cp = {x.dp * x.cp}",
     ),
     Rule(
-        "interleaving needs m divisible by pp", "--micro-batch", _microbatches,
-        lambda p, x: f"the interleaved schedule needs micro-batches per step ({_microbatches_of(p, x)}) divisible by pp {x.pp}",
+        "schedule fits pp and micro-batches", "--micro-batch", _microbatches,
+        lambda p, x: f"the {x.schedule} schedule needs {schedules.BY_NAME[x.schedule].NEEDS}; micro-batches per step are "
+        f"{_microbatches_of(p, x)}, pp is {x.pp}",
     ),
     Rule(
         "schedule fits vpp and stack", "--schedule", _schedule,
         lambda p, x: f"schedule {x.schedule} with vpp {x.vpp} and pp {x.pp} is not possible with {p.stack.title} (it runs "
-        f"{', '.join(p.stack.supports.schedules)}; vpp > 1 means interleaved and needs pp > 1)",
+        f"{', '.join(p.stack.supports.schedules)}; vpp > 1 means interleaved, breadth-first, or with 2 a V, and needs pp > 1)",
     ),
     Rule(
         "shard group", "--shard-group", _shards,

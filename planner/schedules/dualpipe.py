@@ -3,13 +3,41 @@
 import numpy as np
 
 from planner.ledger import Array
+from planner.schedules.base import Actions, Work
+from planner.schedules.dual import Stream, steps
 
 NAME = "dualpipe"
+CHUNKS = "one"
+NEEDS = "an even pp and an even number of micro-batches, 2 pp or more"
+SIMULATED = True
 
 
-def bubble_frac(vpp: Array) -> Array:
-    """(p/2 - 1)(t_FB + t_B - 3 t_W) over (p-1)(t_F + t_B): at most a third with t_B = 2 t_F, t_W = t_F (table 2)."""
-    return np.full_like(np.asarray(vpp, float), 1 / 3)
+def allows(p: Array, m: Array, v: Array) -> Array:
+    """The two directions mirror each other, and each fills its half of the ranks."""
+    return (np.mod(p, 2) == 0) & (np.mod(m, 2) == 0) & (m >= 2 * np.asarray(p))
+
+
+def actions(p: int, m: int, v: int = 1) -> Actions:
+    """Half of the micro-batches enter at rank 0, half at rank p - 1; rank r holds stages r and p - 1 - r."""
+    half = m // 2
+    out = []
+    for r in range(p):
+
+        def down(n: int, r: int = r) -> tuple[int, int]:
+            return r, n
+
+        def up(n: int, r: int = r) -> tuple[int, int]:
+            return p - 1 - r, half + n
+
+        streams: tuple[Stream, Stream] = (down, up) if r < p // 2 else (up, down)
+        out.append(steps(p // 2, min(r, p - 1 - r), half, streams))
+    return out
+
+
+def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+    """(p/2 - 1)(F&B + B - 3W) with B = I + W and F&B = F + B (table 2); exact for W <= F = I, and used for nothing else."""
+    share = np.maximum(np.asarray(p, float) / 2 - 1, 0.0) / np.maximum(np.asarray(p, float) - 1, 1.0)
+    return share * np.maximum(fill.forward + 2 * fill.input_gradient - fill.weight_gradient, fill.forward)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

@@ -3,13 +3,26 @@
 import numpy as np
 
 from planner.ledger import Array
+from planner.schedules.base import Actions, Work, backward, forward, total_s
 
 NAME = "gpipe"
+CHUNKS = "one"
+NEEDS = "one micro-batch or more"
 
 
-def bubble_frac(vpp: Array) -> Array:
-    """Same bubble as 1F1B; only the memory differs."""
-    return np.ones_like(np.asarray(vpp, float))
+def allows(p: Array, m: Array, v: Array) -> Array:
+    """Any number of ranks and micro-batches."""
+    return np.asarray(m) >= 1
+
+
+def actions(p: int, m: int, v: int = 1) -> Actions:
+    """All forwards of a rank, then all its backwards, in the same order."""
+    return [[forward(r, i) for i in range(m)] + [backward(r, i) for i in range(m)] for r in range(p)]
+
+
+def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+    """As 1F1B; only the memory differs."""
+    return total_s(fill)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

@@ -3,13 +3,32 @@
 import numpy as np
 
 from planner.ledger import Array
+from planner.schedules.base import Actions, Work, backward, forward, total_s, warm_then_alternate
 
 NAME = "interleaved"
+CHUNKS = "several"
+NEEDS = "micro-batches that divide by pp"
 
 
-def bubble_frac(vpp: Array) -> Array:
-    """Fill and drain run in chunks, 1/v of the time."""
-    return 1.0 / np.asarray(vpp, float)
+def allows(p: Array, m: Array, v: Array) -> Array:
+    """Micro-batches go in groups of p through all chunks of a rank."""
+    return np.mod(m, p) == 0
+
+
+def actions(p: int, m: int, v: int) -> Actions:
+    """Groups of p micro-batches, each group through all chunks of a rank (figure 4); warm-up as in Megatron-LM."""
+    out = []
+    for r in range(p):
+        order = [(k // p % v, k // (p * v) * p + k % p) for k in range(m * v)]  # chunk of the rank, micro-batch
+        forwards = [forward(chunk * p + r, i) for chunk, i in order]
+        backwards = [backward((v - 1 - chunk) * p + r, i) for chunk, i in order]
+        out.append(warm_then_alternate(min(m * v, 2 * (p - r - 1) + (v - 1) * p), forwards, backwards))
+    return out
+
+
+def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+    """Fill and drain run in chunks, 1/v of the time: (p-1)(F + I + W) / v."""
+    return total_s(fill) / v
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

@@ -3,13 +3,29 @@
 import numpy as np
 
 from planner.ledger import Array
+from planner.schedules.base import Actions, Work, backward, forward, total_s, warm_then_alternate
 
 NAME = "1f1b"
+CHUNKS = "one"
+NEEDS = "one micro-batch or more"
 
 
-def bubble_frac(vpp: Array) -> Array:
-    """The whole fill and drain, (p-1)(t_f + t_b) on uniform stages, stays idle."""
-    return np.ones_like(np.asarray(vpp, float))
+def allows(p: Array, m: Array, v: Array) -> Array:
+    """Any number of ranks and micro-batches."""
+    return np.asarray(m) >= 1
+
+
+def actions(p: int, m: int, v: int = 1) -> Actions:
+    """Rank i runs p - i - 1 forwards, then one forward and one backward in turn."""
+    return [
+        warm_then_alternate(min(m, p - r - 1), [forward(r, i) for i in range(m)], [backward(r, i) for i in range(m)])
+        for r in range(p)
+    ]
+
+
+def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+    """The whole fill and drain, (p-1)(F + I + W) on uniform stages, stays idle."""
+    return total_s(fill)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

@@ -1,15 +1,37 @@
-"""ZB-1p: zero bubble within the activation memory of 1F1B. Qi et al. 2023 (arXiv 2401.10241)."""
+"""ZB-1p: the automatic zero-bubble schedule within 1F1B's memory. Qi et al. 2023 (arXiv 2401.10241) section 3."""
 
 import numpy as np
 
 from planner.ledger import Array
+from planner.schedules import automatic, zb_h1
+from planner.schedules.automatic import Seconds
+from planner.schedules.base import Actions, Work
 
 NAME = "zb-1p"
+CHUNKS = "one"
+NEEDS = "one micro-batch or more"
+FREE_RUNNING = True
 
 
-def bubble_frac(vpp: Array) -> Array:
-    """About a third of 1F1B's bubble, (p-1)(t_F + t_B - t_W) with equal parts (table 1)."""
-    return np.full_like(np.asarray(vpp, float), 1 / 3)
+def allows(p: Array, m: Array, v: Array) -> Array:
+    """Any number of ranks and micro-batches."""
+    return np.asarray(m) >= 1
+
+
+def actions(p: int, m: int, v: int = 1) -> Actions:
+    """The shortest found for forward, input and weight gradient of one second each."""
+    one = (1.0,) * p
+    return actions_for(p, m, one, one, one, 0.0)
+
+
+def actions_for(p: int, m: int, f: Seconds, i: Seconds, w: Seconds, send: float) -> Actions:
+    """The shortest found for these seconds of every stage."""
+    return automatic.cached(p, m, p, f, i, w, send)
+
+
+def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+    """As ZB-H1: (p-1)(F + I - W); the paper's own search finds no shorter one in this memory (table 5)."""
+    return zb_h1.idle_s(fill, p, m, v)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

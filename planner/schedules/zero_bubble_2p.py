@@ -1,15 +1,39 @@
-"""ZB-2p: no bubble for twice the activation memory of 1F1B. Qi et al. 2023 (arXiv 2401.10241)."""
+"""ZB-2p: the automatic zero-bubble schedule within twice 1F1B's memory. Qi et al. 2023 (arXiv 2401.10241) section 3."""
 
 import numpy as np
 
 from planner.ledger import Array
+from planner.schedules import automatic, zb_h1
+from planner.schedules.automatic import Seconds
+from planner.schedules.base import Actions, Work
 
 NAME = "zb-2p"
+CHUNKS = "one"
+NEEDS = "one micro-batch or more"
+FREE_RUNNING = True
 
 
-def bubble_frac(vpp: Array) -> Array:
-    """None left on uniform stages (table 1)."""
-    return np.zeros_like(np.asarray(vpp, float))
+def allows(p: Array, m: Array, v: Array) -> Array:
+    """Any number of ranks and micro-batches."""
+    return np.asarray(m) >= 1
+
+
+def actions(p: int, m: int, v: int = 1) -> Actions:
+    """The shortest found for forward, input and weight gradient of one second each."""
+    one = (1.0,) * p
+    return actions_for(p, m, one, one, one, 0.0)
+
+
+def actions_for(p: int, m: int, f: Seconds, i: Seconds, w: Seconds, send: float) -> Actions:
+    """The shortest found for these seconds of every stage."""
+    return automatic.cached(p, m, 2 * p, f, i, w, send)
+
+
+def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+    """None where I is no longer than F (section 3.2: below 1 % in most settings), else (p-1)(I - F): 2p forwards are over before
+    the first I arrives. With fewer than 2p - 1 micro-batches as ZB-H1."""
+    full = np.maximum(fill.input_gradient - fill.forward, 0.0)
+    return np.where(np.asarray(m) >= 2 * np.asarray(p) - 1, full, zb_h1.idle_s(fill, p, m, v))
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

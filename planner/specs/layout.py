@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -11,9 +11,12 @@ from planner.specs.base import Spec
 
 RECOMPUTE_KINDS = ("none", "selective", "full", "block", "group")
 
-ScheduleName = Literal["1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe"]
+ScheduleName = Literal[
+    "1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe", "zb-h1", "zb-h2", "zb-v", "dualpipev", "breadth-first",
+    "sequential",
+]  # fmt: skip
 OffloadName = Literal["none", "optimizer", "params"]
-SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe")
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOADS: tuple[OffloadName, ...] = ("none", "optimizer", "params")
 
 _RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")

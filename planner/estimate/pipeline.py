@@ -1,0 +1,108 @@
+"""What the stages of a pipeline do per micro-batch, and what its schedule leaves idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import schedules
+from planner.estimate.table import Table
+from planner.formulas import pipeline
+from planner.ledger import Array
+from planner.schedules import timing
+from planner.schedules.base import Work, total_s
+from planner.specs.layout import SCHEDULES
+from planner.specs.plan import Plan
+
+_SETTLED = 3  # micro-batches per rank after which one more only adds the slowest stage's time to a simulated schedule
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Layers and seconds of one micro-batch on the first, the middle and the last rank, one value per row.
+
+    With one rank only the last exists, with two no middle one.
+    """
+
+    layers: tuple[Array, Array, Array]
+    work: tuple[Work, Work, Work]
+
+    def slowest_s(self) -> Array:
+        """Seconds of the rank that sets the pace."""
+        return np.max([total_s(one) for one in self.work], axis=0)
+
+
+def stage_layers(plan: Plan, c: Table, layer_s: Array, head_s: Array) -> tuple[Array, Array, Array]:
+    """Layers of the first, a middle and the last rank.
+
+    Layers that divide by pp vpp are spread evenly. Where they do not, but two more would, embedding and head count as a layer
+    each (Megatron-LM's account_for_embedding_in_pipeline_split); stacks with `balance_head` place all layers by their cost.
+    """
+    layers, pp = float(plan.model.layers), c["pp"]
+    even = layers / pp
+    whole = np.mod(layers, pp * c["vpp"]) == 0
+    ends = ~whole & (np.mod(layers + 2, pp * c["vpp"]) == 0) & (pp > 1)
+    if plan.stack.balance_head:
+        whole, ends = whole & (pp <= 1), ends & False
+    balanced = pipeline.balanced_layers(layers, pp, layer_s, head_s)
+    middle = np.where(whole, even, np.where(ends, (layers + 2) / pp, balanced))
+    first = middle - np.where(ends, 1.0, 0.0)
+    last = np.where(whole, even, np.where(ends, first, np.maximum(layers - (pp - 1) * middle, 0.0)))
+    return np.where(pp > 1, first, last), np.where(pp > 1, middle, last), last
+
+
+def stages(plan: Plan, c: Table, layer: Work, head: Work) -> Stages:
+    """Layers and work of the ranks, given the seconds of one layer and of what the last rank computes besides layers."""
+    count = stage_layers(plan, c, total_s(layer), total_s(head))
+    first, middle, last = (Work(*(n * part for part in layer)) for n in count)
+    return Stages(count, (first, middle, Work(*(a + b for a, b in zip(last, head, strict=True)))))
+
+
+def idle_s(c: Table, ranks: Stages, microbatches: Array) -> Array:
+    """Seconds per step in which the slowest rank waits: in closed form, or simulated where that holds for some durations only."""
+    pp, vpp = c["pp"], c["vpp"]
+    first, middle, last = ranks.work
+    all_stages = [a * (pp > 1) + np.maximum(pp - 2, 0.0) * b + z for a, b, z in zip(first, middle, last, strict=True)]
+    seconds = np.stack([total_s(one) for one in ranks.work])
+    at = np.where(seconds[2] >= seconds.max(axis=0), 2, seconds.argmax(axis=0))
+    slowest = [np.choose(at, parts) for parts in zip(first, middle, last, strict=True)]
+    fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(all_stages, slowest, strict=True)))
+    out = schedules.idle_s(SCHEDULES, c["schedule"], fill, np.maximum(pp, 1.0), microbatches, vpp)
+    for code, name in enumerate(SCHEDULES):
+        if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(rows := (c["schedule"] == code) & (pp > 1)):
+            out = out + 0.0
+            out[rows] = _simulated(name, c, ranks, microbatches, rows)
+    return np.where(pp > 1, out, 0.0)
+
+
+def _simulated(name: str, c: Table, ranks: Stages, microbatches: Array, rows: Array) -> Array:
+    """Idle seconds of some rows of one schedule: one pass for all rows that share ranks, chunks and micro-batches."""
+    pp, vpp, m = c["pp"][rows], c["vpp"][rows], microbatches[rows]
+    settled = _SETTLED * pp + np.mod(m - _SETTLED * pp, 2)
+    m = np.where(m > settled, settled, m)
+    works = [Work(*((part + np.zeros(len(rows)))[rows] for part in one)) for one in ranks.work]
+    slowest = np.max([total_s(one) for one in works], axis=0)
+    out = np.zeros(len(pp))
+    for p, v, count in {(int(a), int(b), int(n)) for a, b, n in zip(pp, vpp, m, strict=True)}:
+        same = (pp == p) & (vpp == v) & (m == count)
+        if not schedules.chunks_fit(name, v) or not schedules.BY_NAME[name].allows(p, count, v):
+            continue  # a rule refuses the row
+        durations = timing.Durations(*chunk_seconds([Work(*(x[same] for x in one)) for one in works], p, v))
+        timed = timing.timed(schedules.program(name, p, count, v), durations)
+        taken = timed.span if schedules.free_running(name) else timed.makespan
+        out[same] = np.maximum(taken - count * slowest[same], 0.0)
+    return out
+
+
+def chunk_seconds(work: list[Work], p: int, v: int) -> tuple[Array, Array, Array]:
+    """Forward, input and weight gradient of every chunk, shape (p v, rows): ranks hold v equal chunks, what the first and the
+    last rank have less or more is in the first and the last chunk."""
+    first, middle, last = work
+    out = []
+    for a, b, z in zip(first, middle, last, strict=True):
+        chunks = np.repeat((b / v)[None, :], p * v, axis=0)
+        chunks[0] = np.maximum(chunks[0] + a - b, 0.0)
+        chunks[-1] = np.maximum(chunks[-1] + z - b, 0.0)
+        out.append(chunks)
+    return out[0], out[1], out[2]
