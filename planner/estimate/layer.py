@@ -199,7 +199,7 @@ class _Layer:
         if low:
             cast = kernels.elementwise_s(
                 m.cast_bytes * batch * rows * inner, 0.0, memory_bytes_per_s=m.memory_bandwidth,
-                elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap,
+                elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap, limit_bytes_per_s=m.elementwise_limit,
             )  # fmt: skip
         return cast + kernels.gemm_s(
             rows, columns, inner, batch, extra, 1.0 if low else self.width, align,
@@ -224,7 +224,7 @@ class _Layer:
         m = self.m
         return kernels.elementwise_s(
             moved * self.width / 2, launches, memory_bytes_per_s=m.memory_bandwidth,
-            elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap,
+            elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap, limit_bytes_per_s=m.elementwise_limit,
         )  # fmt: skip
 
     def copy(self, moved: Array) -> Array:

@@ -24,7 +24,7 @@ _ATTENTION_VERSION = {"flash1": 0.8, "flash2": 1.0, "flash3": 1.6, "fused_softma
 # registers and data paths with its width; the clocks of validated fp8 and 16-bit runs on H100 and B200 differ by 1.12 to 1.17
 _FP8_ENERGY = 0.35
 
-_CAST = 4.0  # bytes per operand element of an fp8 product, mean over its three products
+_CAST = 3.0  # bytes per operand element of an fp8 product, mean over its three products
 
 # share of the fp8 matrix rate that a scaling recipe leaves: rowwise scales break the epilogue, refit of torchtitan's runs
 _FP8_RECIPE = {"rowwise": 0.55}
@@ -55,6 +55,7 @@ class Machine:
     kernel_gap: Array
     memory_bandwidth: Array
     elementwise_frac: Array
+    elementwise_limit: Array
     stream_frac: Array
     norm_forward: Array  # bytes moved per hidden element and norm
     norm_backward: Array
@@ -155,6 +156,7 @@ def machine(plan: Plan) -> Machine:
         kernel_gap=curve.kernel_gap,
         memory_bandwidth=gpu.memory_bandwidth,
         elementwise_frac=stack.fusion.elementwise_frac,
+        elementwise_limit=stack.fusion.elementwise_limit,
         stream_frac=_STREAM,
         norm_forward=_assumed(_NORM[norm][0], "B", _COUNTED[norm]),
         norm_backward=_assumed(_NORM[norm][1], "B", _COUNTED[norm]),

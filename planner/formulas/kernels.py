@@ -94,14 +94,19 @@ def gemm_s(
 
 @formula(
     unit="s",
-    equation="bytes / (HBM frac) + kernels gap",
-    source="roofline for operators without matrix products, Williams et al. 2009",
+    equation="bytes (1 / (HBM frac) + 1 / limit) + kernels gap",
+    source="roofline for operators without matrix products, Williams et al. 2009; limit: Little's law, bytes in flight over latency",
 )
 def elementwise_s(
-    moved_bytes: Array, kernels: Array, *, memory_bytes_per_s: Array, elementwise_frac: Array, gap_s: Array
-) -> Array:
-    """Time of bandwidth-bound kernels that move `moved_bytes` in all, in `kernels` launches."""
-    return moved_bytes / (memory_bytes_per_s * elementwise_frac) + kernels * gap_s
+    moved_bytes: Array, kernels: Array, *, memory_bytes_per_s: Array, elementwise_frac: Array, gap_s: Array,
+    limit_bytes_per_s: Array = np.inf,
+) -> Array:  # fmt: skip
+    """Time of bandwidth-bound kernels that move `moved_bytes` in all, in `kernels` launches.
+
+    limit_bytes_per_s: rate at which the kernels would run on a memory of unlimited bandwidth; the faster the memory, the less of
+    it kernels reach that keep few bytes in flight.
+    """
+    return moved_bytes * (1 / (memory_bytes_per_s * elementwise_frac) + 1 / limit_bytes_per_s) + kernels * gap_s
 
 
 _ATTENTION_HALF_SEQUENCE = 500.0  # tokens at which the causal kernel reaches half of its long-sequence rate

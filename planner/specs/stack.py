@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.ledger import Sourced
-from planner.specs.base import Fraction, Names, Number, Quantity, Seconds, Spec
+from planner.specs.base import BytesPerSecond, Fraction, Names, Number, Quantity, Seconds, Spec
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.layout import OffloadName, ScheduleName
 from planner.specs.training import Attention
@@ -77,7 +77,8 @@ class Fusion(Spec):
     fused_gate: bool  # False: activation and product of a gated MLP are operators of their own
     joint_qkv: bool  # queries, keys and values are one product
     joint_gate: bool  # gate and up projection are one product
-    elementwise_frac: Efficiency  # share of memory bandwidth that elementwise kernels reach
+    elementwise_frac: Efficiency  # share of memory bandwidth that elementwise kernels reach where the memory is slow
+    elementwise_limit: BytesPerSecond  # what they would move on a memory of unlimited bandwidth: bytes in flight over latency
     cross_entropy_bytes: Number  # moved per logit, forward and backward together
     weight_bytes_moved: Number  # per weight and micro-batch outside of products: accumulation, casts, communication buffers
     gradient_accumulation_fp32: bool  # weight gradients are added into an fp32 buffer by the GEMM

@@ -43,7 +43,7 @@ class Parameter:
 # what a cluster and its software may shift against the defaults: the numbers that a calibration measures
 PLATFORM = (
     Parameter("clock", ("sustained_clock",), "tensor clock under load", 0.12, 0.7, 1.3),
-    Parameter("elementwise", ("elementwise_frac",), "share of memory bandwidth of elementwise kernels", 0.25, 0.5, 1.6),
+    Parameter("elementwise", ("elementwise_limit",), "rate of elementwise kernels on unlimited memory", 0.3, 0.5, 1.6),
     Parameter("launch", ("operator_launch",), "CPU time to issue an operator", 0.25, 0.5, 2.0),
     Parameter("attention", ("attention_forward", "attention_backward"), "share of the rate of attention kernels", 0.25, 0.5, 1.8),
     Parameter("contention", ("slowdown",), "slow-down of compute beside a collective", 0.5, 0.25, 2.5),
@@ -61,7 +61,7 @@ def _compiled(plan: Plan) -> str:
 SHARED = (
     Parameter("clock", ("sustained_clock",), "tensor clock under load, pulled towards the power law", 0.06, 0.7, 1.3,
               lambda plan: plan.cluster.gpu.id.rpartition("-")[0] or plan.cluster.gpu.id),
-    Parameter("elementwise", ("elementwise_frac",), "share of memory bandwidth of elementwise kernels", 0.25, 0.5, 1.6, _compiled),
+    Parameter("elementwise", ("elementwise_limit",), "rate of elementwise kernels on unlimited memory", 0.3, 0.5, 1.6, _compiled),
     Parameter("attention", ("attention_forward", "attention_backward"), "share of the rate of attention kernels", 0.25, 0.5, 1.8,
               lambda plan: plan.cluster.gpu.architecture),
     Parameter("launch", ("operator_launch",), "CPU time to issue an operator", 0.3, 0.5, 2.0, _compiled),
