@@ -11,6 +11,7 @@ import numpy as np
 from planner import schedules
 from planner.estimate import Estimates, evaluate
 from planner.estimate.table import COLUMNS, Table, from_rows, length, pick
+from planner.estimate.ties import fastest
 from planner.formulas.rules import check
 from planner.ledger import Array
 from planner.specs.base import PlanError
@@ -143,11 +144,11 @@ def search(plan: Plan) -> Found:
 
 
 def best(estimates: Estimates, among: Array | None = None) -> int | None:
-    """Row of the fastest layout that fits (among the rows marked), None if none fits."""
+    """Row of the fastest layout that fits (among the rows marked), None if none fits. Ties: estimate.ties."""
     usable = estimates.fits if among is None else estimates.fits & among
     if not usable.any():
         return None
-    return int(np.where(usable, estimates.time.seconds, np.inf).argmin())
+    return fastest(np.where(usable, estimates.time.seconds, np.inf), estimates.time.components["recompute"])
 
 
 def smallest(estimates: Estimates, among: Array | None = None) -> int:

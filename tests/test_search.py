@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from planner.estimate import evaluate
 from planner.estimate.table import COLUMNS, Table, length, to_layout, to_table
+from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
 from planner.specs.layout import SCHEDULES, Layout, LayoutRequest
@@ -249,14 +250,18 @@ def test_best_ranked_and_smallest() -> None:
     assert found.fits.tolist() == (needed <= usable).tolist()
     assert 0 < found.fits.sum() < length(found.table)
     order = sorted((float(s), row) for row, s in enumerate(seconds) if found.fits[row])
-    assert best(found) == order[0][1]
+    repeated = found.time.components["recompute"]
+    tied = [(float(repeated[row]), s, row) for s, row in order if s <= order[0][0] * (1 + TIE)]
+    assert best(found) == min(tied)[2]
     assert ranked(found, 10).tolist() == [row for _, row in order[:10]]
     assert len(ranked(found, 10**9)) == len(order)
     assert needed[smallest(found)] == needed.min()
     piped = found.table["pp"] > 1
     row = best(found, piped)
     assert row is not None
-    assert seconds[row] == min(s for s, marked, fits in zip(seconds, piped, found.fits, strict=True) if marked and fits)
+    assert seconds[row] <= (1 + TIE) * min(
+        s for s, marked, fits in zip(seconds, piped, found.fits, strict=True) if marked and fits
+    )
     assert best(found, np.zeros(length(found.table), dtype=bool)) is None
     assert needed[smallest(found, piped)] == needed[piped].min()
 

@@ -32,6 +32,7 @@ _SCORES = (9.0, 11.0)
 _PERMUTE = (8.0, 10.0)  # per routed token and hidden element: gather to experts, weighted scatter back
 _EMBEDDING = 20.0
 _FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0  # per logit: two reads and a write in 16 bit, or torch operators on an fp32 copy
+_TAIL_OPERATORS = 2.0  # of forward behind the last saved tensor
 _MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping
 _EXPERT_OPERATORS = 4.0  # more for every local expert: grouped products are a loop over experts in the stacks validated
 # share of the matrix rate that a weight's products keep when a width is no multiple of 16 B: a vocabulary of 50257 in place of
@@ -65,7 +66,7 @@ class LayerCost:
     forward: Ledger
     backward: Ledger
     attention_core: Array  # forward of scores, softmax and weighted values
-    not_repeated: Array  # forward after the last tensor that backward needs: the MLP's second product and the residual add
+    repeat: Array  # forward up to the last tensor that backward needs: without the MLP's second product and the residual add
     kept_products: Array  # forward of the products that torchtitan's per-operator rule recomputes
     launch_forward: Array  # excess of the CPU over the GPU
     launch_backward: Array
@@ -98,7 +99,7 @@ def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
         forward=forward,
         backward=backward,
         attention_core=core,
-        not_repeated=work.tail(forward, found),
+        repeat=kernels.launch_bound_s(busy_forward - work.tail(forward, found), operators - _TAIL_OPERATORS, launch),
         kept_products=kept,
         launch_forward=kernels.launch_bound_s(busy_forward, operators, launch) - busy_forward + m.layer_idle,
         launch_backward=kernels.launch_bound_s(busy_backward, operators_back, launch) - busy_backward,

@@ -212,7 +212,8 @@ def machine(plan: Plan) -> Machine:
     )  # fmt: skip
 
 
-# long copies and sums over whole weight tensors: 1.78 of 2.04 TB/s on A100, 3.08 of 3.35 on H100, 4.29 of 4.8 on H200, 6.86 of 8 on B200
+# long copies and sums over whole weight tensors: 1.78 of 2.04 TB/s on A100, 3.08 of 3.35 on H100, 4.29 of 4.8 on H200,
+# 6.86 of 8 on B200
 _STREAM = Sourced(
     0.88,
     "1",
@@ -239,7 +240,8 @@ _GATE = {True: (6.0, 10.0), False: (10.0, 22.0)}
 _COUNTED = {
     "fused": "one kernel each way, gradients of scale and shift reduced apart; own count",
     "torch LayerNorm": "kernel of torch.nn.LayerNorm: 55 % and 26 % of the A100's bandwidth, measured",
-    "torch RMSNorm": "cast, square, mean, scale, cast and product as operators of their own; own count, 17 % and 5 % measured on A100",
+    "torch RMSNorm": "cast, square, mean, scale, cast and product as operators of their own; own count (17 % and 5 % of HBM, "
+    "measured on A100)",
     "rotary": "one kernel each way, or products, sign, concatenation and sum as torch operators; own count",
     "gate": "one kernel each way, or activation, product and joining of gradients as torch operators; own count",
 }
@@ -250,8 +252,8 @@ def _fp8_frac(plan: Plan) -> Sourced:
     clock = float(plan.cluster.gpu.kernels.sustained_clock)
     faster = min((0.5 / _FP8_ENERGY) ** (1 / 3), max(1.0 / clock, 1.0))
     recipe = _FP8_RECIPE.get(plan.training.fp8_recipe or "", 1.0)
-    return _assumed(recipe * faster, "1", "cubic law of power and clock: an fp8 operation takes a third of the energy of a 16-bit one, "
-                    "twice as many run at a time; casts are counted apart")  # fmt: skip
+    return _assumed(recipe * faster, "1", "cubic law of power and clock: an fp8 operation takes a third of the energy of a 16-bit "
+                    "one, twice as many run at a time; casts are counted apart")  # fmt: skip
 
 
 def _tensor_hidden(plan: Plan) -> Sourced:

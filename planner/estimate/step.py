@@ -79,7 +79,7 @@ def _spread_all(unit: LayerCost, back: Array | None, rows: int) -> LayerCost:
 
     return LayerCost(
         forward=many(unit.forward), backward=many(unit.backward), attention_core=one(unit.attention_core),
-        not_repeated=one(unit.not_repeated), kept_products=one(unit.kept_products), launch_forward=one(unit.launch_forward),
+        repeat=one(unit.repeat), kept_products=one(unit.kept_products), launch_forward=one(unit.launch_forward),
         launch_backward=one(unit.launch_backward), collectives=tuple(call(x) for x in unit.collectives),
         head=many(unit.head), forward_flop=one(unit.forward_flop), core_flop=one(unit.core_flop),
     )  # fmt: skip
@@ -102,7 +102,7 @@ def _one_layer(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> _Layer:
     repeated = repeated_share(c, plan.model.layers)
     selective = c["recompute"] == RECOMPUTE_KINDS.index("selective")
     selected = unit.kept_products if plan.training.selective == "per_op" else unit.attention_core
-    again = forward - unit.not_repeated if plan.stack.recompute_stops_early else forward
+    again = unit.repeat if plan.stack.recompute_stops_early else forward
     recompute = repeated * again + np.where(selective, selected, 0.0)
     return _Layer(forward, backward + recompute, recompute, contention, repeated, selective)
 

@@ -95,7 +95,7 @@ def gemm_s(
 @formula(
     unit="s",
     equation="bytes (1 / (HBM frac) + 1 / limit) + kernels gap",
-    source="roofline for operators without matrix products, Williams et al. 2009; limit: Little's law, bytes in flight over latency",
+    source="roofline for operators without matrix products, Williams et al. 2009; limit: Little's law, bytes in flight / latency",
 )
 def elementwise_s(
     moved_bytes: Array, kernels: Array, *, memory_bytes_per_s: Array, elementwise_frac: Array, gap_s: Array,

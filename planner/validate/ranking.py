@@ -6,6 +6,9 @@ import math
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
+
+from planner.estimate.ties import fastest
 from planner.validate.rows import Row
 
 LAYOUT = (
@@ -78,12 +81,14 @@ def _named(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pick(members: list[dict[str, Any]]) -> dict[str, Any]:
-    """The layout predicted fastest. Of equal predictions the one that keeps the GPU busy for less time, then the one with
-    fewer collectives: what is hidden or waited for is what a real run most often adds to."""
-    limit = min(e["predicted_step_s"] for e in members) * (1 + _EQUAL)
-    return min(
-        (e for e in members if e["predicted_step_s"] <= limit), key=lambda e: (e.get("gpu_busy_s", 0), e.get("collectives", 0))
-    )
+    """The layout that the planner takes, see estimate.ties.
+
+    Where it is equal in that, too: the one that keeps the GPU busy for less time, then the one with fewer collectives, as what is
+    hidden or waited for is what a real run most often adds to.
+    """
+    ordered = sorted(members, key=lambda e: (e.get("gpu_busy_s", 0), e.get("collectives", 0)))
+    seconds = np.array([e["predicted_step_s"] for e in ordered])
+    return ordered[fastest(seconds, np.array([e.get("components", {}).get("recompute", 0.0) for e in ordered]))]
 
 
 def ranking(groups: list[dict[str, Any]]) -> dict[str, Any]:
