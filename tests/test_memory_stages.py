@@ -87,6 +87,18 @@ def test_a_stage_of_dense_layers_is_smaller_than_one_of_experts() -> None:
     assert first + last == parameter_count(shape)
 
 
+@given(
+    software=st.sampled_from(["deepspeed", "megatron-core", "nanotron", "scaling-want"]), count=st.integers(4, 64),
+    pp=st.sampled_from([2, 4, 8, 16]), dense=st.integers(1, 6), seq=st.sampled_from([512, 4096]),
+)  # fmt: skip
+def test_the_stages_that_are_looked_at_have_the_worst(software: str, count: int, pp: int, dense: int, seq: int) -> None:
+    experts = Experts(experts=8, experts_per_token=2, ffn_hidden=704, dense_layers=min(dense, count))
+    of = plans.plan(plans.model(layers=count, moe=experts), software=software, gpus=8 * pp, seq_len=seq, global_batch=256)
+    rows = plans.rows(8 * pp, {"pp": pp})
+    every = evaluate(of, rows, stages=np.arange(float(pp))[:, None]).memory.peak[0]
+    assert evaluate(of, rows).memory.peak[0] == pytest.approx(every, rel=1e-12)
+
+
 # ---------------------------------------------------------------------------------------------- what stacks keep
 
 
