@@ -15,6 +15,7 @@ from planner.estimate.states import stage_split
 from planner.formulas.params import parameter_count
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.stack import StackSpec
+from planner.validate import predict, validate_rows
 
 
 def split(software: str, shape: ModelSpec, pp: int, vpp: int = 1) -> list[tuple[float, float]]:
@@ -170,6 +171,17 @@ def test_reserved_memory_adds_gaps_to_what_comes_and_goes() -> None:
     assert flat.memory.reserved[0] - gaps.memory.reserved[0] == 6 * parameter_count(plans.model()) + 2 * 4096 * 512
 
 
-def test_a_rank_that_logs_is_the_one_that_is_compared() -> None:
-    assert plans.stack("nanotron").peak_of == "first stage"
-    assert plans.stack("megatron-core").peak_of == "any rank"
+def test_the_rank_whose_log_is_printed_is_compared() -> None:
+    # a head of 131072 words makes the last of two stages the fullest; nanotron's log is that of rank 0
+    row = {
+        "run_id": "r", "suite": "small", "gpu": "h100-sxm5-80gb", "gpus": "8", "gpus_per_node": "8", "stack": "nanotron",
+        "layers": "8", "hidden": "1024", "heads": "8", "vocab": "131072", "seq_len": "4096", "precision": "bf16", "tp": "1",
+        "pp": "2", "dp": "4", "zero": "1", "micro_batch": "4", "global_batch": "64", "recompute": "none", "outcome": "ok",
+        "memory_kind": "reserved", "peak_memory_gib": "20",
+    }  # fmt: skip
+    for stack, stage in (("nanotron", 0), ("deepspeed", -1)):
+        memory = predict(row | {"stack": stack}).memory
+        assert memory.stage_reserved[-1, 0] > 1.4 * memory.stage_reserved[0, 0]
+        assert memory.worst_stage[0] == 1
+        found = validate_rows([row | {"stack": stack}])["rows"][0]["predicted_peak_gib"]
+        assert found == pytest.approx(memory.stage_reserved[stage, 0] / 2**30)
