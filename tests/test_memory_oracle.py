@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 import plans
 import pytest
-import torch
-import torch_models
-from torch.utils.flop_counter import FlopCounterMode
-from torch_models import DENSE, GROUP, MODELS, MODES
 
-from planner.estimate import evaluate
-from planner.estimate.memory import PHASES
-from planner.formulas.flops import head_widths, matmul_weights, model_flop
-from planner.ledger import total
+for needed in ("torch", "transformers"):
+    pytest.importorskip(needed, reason=f"the oracle is {needed}, of the dev extra")
+
+import torch  # noqa: E402
+import torch_models  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+from torch_models import DENSE, GROUP, MODELS, MODES  # noqa: E402
+
+from planner.estimate import evaluate  # noqa: E402
+from planner.estimate.memory import PHASES  # noqa: E402
+from planner.formulas.flops import head_widths, matmul_weights, model_flop  # noqa: E402
+from planner.ledger import total  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
