@@ -122,6 +122,14 @@ def test_logits_that_are_gathered_do_not_shrink_with_tensor_parallelism() -> Non
     assert leaf(run("megatron-core", tp=4), "loss", "logits") == 1024 * 4096 * 6 / 4
 
 
+def test_sequence_parallelism_holds_whole_tensors_of_one_product() -> None:
+    # 1024 tokens of 512 in 2 B: a gathered input and an output before the scatter; inputs that are kept gathered need no buffer
+    whole = 1024 * 512 * 2
+    assert leaf(run("megatron-core", tp=2, sequence_parallel=True), "forward", "sequence_buffers") == 2 * whole
+    assert leaf(run("megatron-core", tp=2), "forward", "sequence_buffers") == 0
+    assert leaf(run("scaling-want", tp=2, sequence_parallel=True), "forward", "sequence_buffers") == whole
+
+
 def test_fp8_products_keep_one_byte() -> None:
     # of h = 512 and f = 1408: inputs of two products and of the third lose a byte, the output of attention is kept once more
     wide, narrow = (layer_activations(plans.plan(gpu="h100-sxm5-80gb", precision=p), plans.rows(8, {})) for p in ("bf16", "fp8"))

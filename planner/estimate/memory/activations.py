@@ -234,6 +234,15 @@ def _transient(plan: Plan, c: Table) -> Array:
     return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
 
 
+def sequence_buffers(plan: Plan, c: Table) -> Array:
+    """Whole tensors of one product under sequence parallelism: its gathered input, where that is not kept (Megatron-LM's "mpu"
+    buffer, nanotron's MemoryBuffer), and an output that is yet to be scattered."""
+    tokens, local = tokens_of(plan, c)
+    h, e = float(plan.model.hidden), element_bytes(plan)
+    gathered = np.where(_inputs(plan, c) < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
+    return np.where(local < tokens, gathered + memory.product_input_bytes(tokens, h, e), 0.0)
+
+
 def logits(plan: Plan, c: Table) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
     tokens = tokens_of(plan, c)[0]
