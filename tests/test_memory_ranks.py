@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import plans
 import pytest
-import ranks
-from ranks import FFN, HEADS, HIDDEN, LAYERS, TOKENS, VOCAB
 
-from planner.estimate import evaluate
-from planner.estimate.memory import PHASES
-from planner.ledger import Ledger
+for needed in ("torch", "transformers"):
+    pytest.importorskip(needed, reason=f"the oracle is {needed}, of the dev extra")
+
+import ranks  # noqa: E402
+from ranks import FFN, HEADS, HIDDEN, LAYERS, TOKENS, VOCAB  # noqa: E402
+
+from planner.estimate import evaluate  # noqa: E402
+from planner.estimate.memory import PHASES  # noqa: E402
+from planner.ledger import Ledger  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 

@@ -119,13 +119,13 @@ def _repeated_attention(module: Any, query: Any, key: Any, value: Any, mask: Any
 transformers.AttentionInterface.register("repeated", _repeated_attention)
 
 
-def build(name: str, layers: int, mode: str = "none", attention: str = "sdpa", **more: Any) -> nn.Module:
-    """The model in bf16 with a recompute mode of MODES."""
+def build(name: str, layers: int, mode: str = "none", attention: str = "sdpa", dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+    """The model with a recompute mode of MODES."""
     torch.manual_seed(0)
     fields = fields_of(name, layers)
     config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
     kind = "repeated" if mode == "selective" else attention
-    made = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=kind, dtype=torch.bfloat16, **more)
+    made = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=kind, dtype=dtype)
     made.train()
     if mode in ("full", "group", "per_op"):
         inner = made.transformer if hasattr(made, "transformer") else made.model
@@ -141,20 +141,20 @@ def tokens(batch: int, sequence: int) -> torch.Tensor:
     return torch.randint(3, 500, (batch, sequence), generator=torch.Generator().manual_seed(1))
 
 
-def plan(name: str, layers: int, batch: int, sequence: int, mode: str = "none", micro: int = 1) -> Plan:
+def plan(name: str, layers: int, batch: int, sequence: int, mode: str = "none", micro: int = 1, precision: str = "bf16") -> Plan:
     """One GPU that runs transformers' modules; gradients are there from a micro-batch's backward to the step, as torch has it."""
     attention = "eager" if mode == "selective" else None
     of = plans.plan(
         spec(name, layers), software="hf-deepspeed", gpus=1, seq_len=sequence, global_batch=batch * micro, attention=attention,
-        selective="per_op" if mode == "per_op" else "attention",
+        selective="per_op" if mode == "per_op" else "attention", precision=precision,
     )  # fmt: skip
     state = of.stack.state.model_copy(update={"persistent_gradients": False})
     return of.model_copy(update={"stack": of.stack.model_copy(update={"state": state})})
 
 
-def kept_bytes(name: str, layers: int, mode: str, batch: int, sequence: int) -> int:
+def kept_bytes(name: str, layers: int, mode: str, batch: int, sequence: int, dtype: torch.dtype = torch.bfloat16) -> int:
     """Bytes alive after forward beside parameters, tokens and logits."""
-    model, words, live = build(name, layers, mode), tokens(batch, sequence), LiveBytes()
+    model, words, live = build(name, layers, mode, dtype=dtype), tokens(batch, sequence), LiveBytes()
     for tensor in (*model.parameters(), *model.buffers(), words):
         live.add(tensor.data)
     before = live.now

@@ -49,15 +49,24 @@ class Memory:
     input_bytes: Array  # the input of one layer
 
 
-def representative_stages(pp: Array) -> Array:
-    """First, second and last stage: on uniform stages one of them is the worst. Shape (3, rows)."""
-    return np.stack([np.zeros_like(pp), np.minimum(1.0, pp - 1), pp - 1])
+def representative_stages(plan: Plan, c: Table) -> Array:
+    """First, second and last stage, of which one is the worst on uniform stages; where the first layers have a dense MLP also the
+    first stage with experts and the first with most of them. Shape (3 or 5, rows)."""
+    pp = c["pp"]
+    stages = [np.zeros_like(pp), np.minimum(1.0, pp - 1), pp - 1]
+    if plan.model.moe is not None and 0 < plan.model.dense_layers < plan.model.layers:
+        kinds, which = np.unique(np.stack([pp, c["vpp"]]), axis=1, return_inverse=True)
+        of: Table = {"pp": kinds[0], "vpp": kinds[1]}
+        numbers = np.arange(np.max(pp))
+        moe = np.stack([np.where(n < of["pp"], stage_split(plan, of, np.full_like(of["pp"], n)).moe, 0.0) for n in numbers])
+        stages[2:2] = [numbers[found.argmax(axis=0)][which.reshape(-1)] for found in (moe > 0, moe)]
+    return np.stack(stages)
 
 
 def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
     """Peak per GPU of every layout over the given stages (by default those that can be the worst)."""
     rows = len(c["tp"])
-    stages = representative_stages(c["pp"]) if stages is None else stages
+    stages = representative_stages(plan, c) if stages is None else stages
     count = len(stages)
     many = {name: np.tile(column, count) for name, column in c.items()}  # one row per layout and stage
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)

@@ -61,9 +61,9 @@ def _fused_norm(plan: Plan) -> bool:
 
 
 def norm_bytes(plan: Plan) -> float:
-    """Bytes that a norm keeps per element: its input, and fp32 copies where it is several operators."""
-    eager = 2.0 if _fused_norm(plan) else max(plan.stack.activations.norm, 6.0)
-    return eager * element_bytes(plan) / 2
+    """Bytes that a norm keeps per element: its input, or where it is several operators an fp32 copy and the normed element."""
+    e = element_bytes(plan)
+    return e if _fused_norm(plan) else max(plan.stack.activations.norm, 6.0) - 2.0 + e
 
 
 def _input_bytes(plan: Plan) -> float:
@@ -234,10 +234,22 @@ def _transient(plan: Plan, c: Table) -> Array:
     return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
 
 
+def sequence_buffers(plan: Plan, c: Table) -> Array:
+    """Whole tensors of one product under sequence parallelism: its gathered input, where that is not kept (Megatron-LM's "mpu"
+    buffer, nanotron's MemoryBuffer), and an output that is yet to be scattered."""
+    tokens, local = tokens_of(plan, c)
+    h, e = float(plan.model.hidden), element_bytes(plan)
+    gathered = np.where(_inputs(plan, c) < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
+    return np.where(local < tokens, gathered + memory.product_input_bytes(tokens, h, e), 0.0)
+
+
 def logits(plan: Plan, c: Table) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
     tokens = tokens_of(plan, c)[0]
-    each = 2.0 if plan.training.fused_cross_entropy else plan.stack.activations.logits
+    e = element_bytes(plan)
+    each = e if plan.training.fused_cross_entropy else plan.stack.activations.logits
+    if e == 4 and each % 4 == 2:  # what is no multiple of 4 has 16-bit logits in it, which are fp32 then
+        each += 2
     share = np.ones_like(c["tp"]) if plan.stack.activations.gathered_logits else c["tp"]
     return memory.logits_bytes(tokens, padded_vocab(plan, c["tp"]), each, share)
 

@@ -144,12 +144,16 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
         "backward_temporaries": nothing,
         "logits": nothing,
         "gathered_layers": nothing,
+        "sequence_buffers": nothing,
         "communication_buckets": buckets,
         "gradient_copies": nothing,
         "cast_copies": nothing,
         "optimizer_temporaries": nothing,
     }
-    running = {**idle, "activations": alive, "gathered_layers": gathered, "cast_copies": cast, "gradient_copies": placeholders}
+    running = {
+        **idle, "activations": alive, "gathered_layers": gathered, "sequence_buffers": activations.sequence_buffers(plan, c),
+        "cast_copies": cast, "gradient_copies": placeholders,
+    }  # fmt: skip
     weight = narrow * _last_product(plan, c, p) * (state.layer_gradient_copy == 0)
     again = {"recompute_working_set": kept.working, "backward_temporaries": kept.transient + weight}
     loss = activations.logits(plan, c) * last
