@@ -148,7 +148,7 @@ def schedules() -> str:
     rows = []
     for name, schedule in BY_NAME.items():
         v = float(default_chunks(name))
-        idle = float(schedule.idle_s(Work(1 / 3, 1 / 3, 1 / 3), pp, m, v))
+        idle = float(schedule.idle_s(Work(*[(pp - 1) / 3] * 3), Work(*[1 / 3] * 3), pp, m, v)) / (pp - 1)
         ends = schedule.live_chunks(np.array([0.0, pp - 1]), np.full(2, pp), np.full(2, v), np.full(2, m))
         live = [float(x) / v for x in ends]
         rows.append([f"`{name}`", f"{v:g}", f"{idle:.2f}", f"{live[0]:g}", f"{live[1]:g}"])
