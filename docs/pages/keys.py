@@ -85,10 +85,13 @@ def options() -> str:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     out = []
     shared = {p.name for p in commands["estimate"].params} & {p.name for p in commands["search"].params}
-    for title, names in (("`dpplan estimate` and `dpplan search`", ["estimate"]), *((f"`dpplan {n}`", [n]) for n in commands)):
+    for title, names in (
+        ("`dpplan estimate` and `dpplan search`, and `dpplan schedule` with a model", ["estimate"]),
+        *((f"`dpplan {n}`", [n]) for n in commands),
+    ):
         rows = []
         for parameter in commands[names[0]].params:
-            common = names[0] in ("estimate", "search") and parameter.name in shared
+            common = names[0] in ("estimate", "search", "schedule") and parameter.name in shared
             if common != title.startswith("`dpplan estimate` and"):
                 continue
             if parameter.param_type_name == "argument":
