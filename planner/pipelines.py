@@ -25,6 +25,7 @@ from planner.units import UnitError, parse
 
 _MOST_FILE_BYTES = 100_000_000
 _MOST_COMPARED = 300_000  # actions of a schedule in the table of all: larger ones would take seconds each
+_MOST_MADE = 8192  # forward passes up to which automatic schedules are made for the table
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ def _comparison(case: _Case, chosen: str | None) -> list[Report]:
         try:
             if own.p * own.m * v * 3 > _MOST_COMPARED:
                 raise PlanError("--microbatches", own.m, f"more than {_MOST_COMPARED:,} actions; not simulated in the table")
+            if name != chosen and own.p * own.m > _MOST_MADE and hasattr(schedules.BY_NAME[name], "actions_for"):
+                raise PlanError("--microbatches", own.m, f"takes seconds to make at this size; ask for it with --schedule {name}")
             lists = _lists(name, _with_chunks(own, v))
             program = timing.compiled(lists)
             timed = timing.timed(program, _durations(own, program))
