@@ -17,7 +17,7 @@ from planner.estimate.table import to_layout
 from planner.ledger import Array
 from planner.report import SCHEMA_VERSION, Report, evaluate_row
 from planner.schedules import checks, timing
-from planner.schedules.base import Actions, parse_actions
+from planner.schedules.base import Actions, parse_actions, with_sends
 from planner.specs.base import PlanError
 from planner.specs.layout import Layout
 from planner.step_trace import of_estimate
@@ -45,6 +45,7 @@ class Request:
     blocking_sends: bool = False
     activation_bytes: str | None = None
     file: str | None = None
+    sends: bool = False  # list messages among the actions
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def draw(request: Request, given: Mapping[str, Any]) -> Drawn:
         "microbatches": program.microbatches,
         **_figures(lists, program, timed, case, free),
         "durations": _shown(case),
-        "actions": [[str(action) for action in row] for row in lists],
+        "actions": [[str(action) for action in row] for row in (with_sends(lists) if request.sends else lists)],
         "comparison": _comparison(case, name if request.file is None else None),
     }
     if request.file is not None:
