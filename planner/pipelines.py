@@ -17,7 +17,7 @@ from planner.estimate.table import to_layout
 from planner.ledger import Array
 from planner.report import SCHEMA_VERSION, Report, evaluate_row
 from planner.schedules import checks, timing
-from planner.schedules.base import Actions, parse_actions
+from planner.schedules.base import Actions, parse_actions, with_sends
 from planner.specs.base import PlanError
 from planner.specs.layout import Layout
 from planner.step_trace import of_estimate
@@ -25,6 +25,7 @@ from planner.units import UnitError, parse
 
 _MOST_FILE_BYTES = 100_000_000
 _MOST_COMPARED = 300_000  # actions of a schedule in the table of all: larger ones would take seconds each
+_MOST_MADE = 8192  # forward passes up to which automatic schedules are made for the table
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Request:
     blocking_sends: bool = False
     activation_bytes: str | None = None
     file: str | None = None
+    sends: bool = False  # list messages among the actions
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def draw(request: Request, given: Mapping[str, Any]) -> Drawn:
         "microbatches": program.microbatches,
         **_figures(lists, program, timed, case, free),
         "durations": _shown(case),
-        "actions": [[str(action) for action in row] for row in lists],
+        "actions": [[str(action) for action in row] for row in (with_sends(lists) if request.sends else lists)],
         "comparison": _comparison(case, name if request.file is None else None),
     }
     if request.file is not None:
@@ -160,6 +162,8 @@ def _comparison(case: _Case, chosen: str | None) -> list[Report]:
         try:
             if own.p * own.m * v * 3 > _MOST_COMPARED:
                 raise PlanError("--microbatches", own.m, f"more than {_MOST_COMPARED:,} actions; not simulated in the table")
+            if name != chosen and own.p * own.m > _MOST_MADE and hasattr(schedules.BY_NAME[name], "actions_for"):
+                raise PlanError("--microbatches", own.m, f"takes seconds to make at this size; ask for it with --schedule {name}")
             lists = _lists(name, _with_chunks(own, v))
             program = timing.compiled(lists)
             timed = timing.timed(program, _durations(own, program))

@@ -37,7 +37,7 @@ def schedule_blocks(r: Report, program: Program, timing: Timing, width: int) -> 
 
 def _range(values: list[float]) -> str:
     low, high = min(values), max(values)
-    return f"{high:g}" if low == high else f"{low:g} to {high:g}"
+    return f"{high:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
 def _bytes(r: Report) -> str:
@@ -51,7 +51,7 @@ def _rank_block(r: Report) -> Block:
     for i in shown:
         size = "-" if r["peak_live_bytes"] is None else show(r["peak_live_bytes"][i], "B")
         busy, live = r["busy_s"][i], r["peak_live_microbatches"][i]
-        block.rows.append([str(i), show(busy, "s"), show(max(r["step_s"] - busy, 0.0), "s"), f"{live:g}", size])
+        block.rows.append([str(i), show(busy, "s"), show(max(r["step_s"] - busy, 0.0), "s"), f"{live:.4g}", size])
     if len(shown) < ranks:
         block.text.append(f"{len(shown)} of {ranks} ranks (--json lists all)")
     return block
@@ -68,6 +68,6 @@ def _comparison_block(r: Report) -> Block:
         size = "-" if row["peak_live_bytes"] is None else show(max(row["peak_live_bytes"]), "B")
         block.rows.append([
             row["schedule"], str(row["vpp"]), show(row["step_s"], "s"), f"{100 * row['bubble_frac']:.1f} %",
-            f"{max(row['peak_live_microbatches']):g}", size, "",
+            f"{max(row['peak_live_microbatches']):.4g}", size, "",
         ])  # fmt: skip
     return block

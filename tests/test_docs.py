@@ -144,11 +144,18 @@ def documented() -> dict[str, dict[str, str]]:
     starts = {
         "report": "## Report of",
         "search": "`search --json`:",
+        "schedule": "`schedule --json`;",
         "validate": "`validate --json`;",
         "error": "A wrong request (exit",
     }
     at = {name: page.index(start) for name, start in starts.items()}
-    ends = {"report": at["search"], "search": at["validate"], "validate": page.index("`list KIND --json`"), "error": len(page)}
+    ends = {
+        "report": at["search"],
+        "search": at["schedule"],
+        "schedule": at["validate"],
+        "validate": page.index("`list KIND --json`"),
+        "error": len(page),
+    }
     return {
         name: dict(re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", page[at[name] : ends[name]], re.MULTILINE)) for name in starts
     }
@@ -238,6 +245,24 @@ def test_search_keys_are_documented() -> None:
     for entry in (*found["pareto"], *found["families"]):
         check({"alternatives": [entry]}, "report")
     assert seen | {"top[]", "pareto[]", "families[]"} == set(documented()["search"])
+
+
+def test_schedule_keys_are_documented() -> None:
+    seen: set[str] = set()
+    for command in (
+        "dpplan schedule --schedule 1f1b --pp 4 --microbatches 6 --activation-bytes 1GiB",
+        "dpplan schedule --schedule interleaved --pp 2 --vpp 2 --microbatches 4 --p2p-s 0.1",
+    ):
+        found = answer(command)
+        for row in found["comparison"]:
+            for name in ("busy_s", "peak_live_microbatches", "peak_live_bytes"):
+                row[name] = row[name] and []
+        found["peak_live_bytes"] = found["peak_live_bytes"] and []
+        seen |= {path for path, _ in leaves({k: v for k, v in found.items() if k != "comparison"})}
+        seen |= {f"comparison[].{path}" for row in found["comparison"] for path, _ in leaves(row) if not path.endswith("[]")}
+        check({k: v for k, v in found.items() if k not in ("comparison", "peak_live_bytes")}, "schedule")
+    seen |= {f"comparison[].{name}" for name in ("busy_s", "peak_live_microbatches", "peak_live_bytes")} | {"peak_live_bytes"}
+    assert seen == set(documented()["schedule"])
 
 
 def test_validate_keys_are_documented(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def imported(*words: str) -> set[str]:
 @pytest.mark.parametrize("words", [
     ["estimate", *REQUEST], ["estimate", *REQUEST, "--json"], ["estimate", *REQUEST, "--explain"],
     ["search", *REQUEST, "--top", "1"], ["list", "gpus"], ["validate", "--suite", "small-runs"],
+    ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
 ], ids=" ".join)  # fmt: skip
 def test_a_command_imports_nothing_heavy(words: list[str]) -> None:
     found = imported(*words)

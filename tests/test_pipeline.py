@@ -84,7 +84,8 @@ SHAPES += [("interleaved", p, v, p * k) for p in (2, 3, 4) for v in (2, 3) for k
 def test_time_equals_the_schedule_played(name: str, p: int, v: int, m: int) -> None:
     makespan, _ = play(name, p, v, m)
     fill = Work(p - 1.0, p - 1.0, p - 1.0)
-    idle = schedules.idle_s(SCHEDULES, np.array([float(SCHEDULES.index(name))]), fill, float(p), float(m), float(v))
+    code = np.array([float(SCHEDULES.index(name))])
+    idle = schedules.idle_s(SCHEDULES, code, fill, Work(1.0, 1.0, 1.0), float(p), float(m), float(v))
     assert pipeline_s(3.0, m, idle).tolist() == pytest.approx([makespan])
 
 
@@ -105,7 +106,7 @@ def test_bubble_over_ideal_time(p: int, m: int, v: int) -> None:
     names = np.array([SCHEDULES.index(name) for name in ("gpipe", "1f1b", "interleaved")], dtype=float)
     vpp = np.array([1.0, 1.0, float(v)])
     ideal, third = m * 1.0, (p - 1) / 3
-    bubble = schedules.idle_s(SCHEDULES, names, Work(third, third, third), float(p), float(m), vpp)
+    bubble = schedules.idle_s(SCHEDULES, names, Work(third, third, third), Work(1 / 3, 1 / 3, 1 / 3), float(p), float(m), vpp)
     assert (bubble / ideal).tolist() == pytest.approx([(p - 1) / m, (p - 1) / m, (p - 1) / m / v], abs=1e-12)
 
 
@@ -131,7 +132,9 @@ def test_zero_bubble() -> None:
     # ZB-H1 (p-1)(1 + 1 - 1), ZB-H2 (p-1)(1 + 1 - 2)
     fill = Work(7.0, 7.0, 7.0)
     names = ("1f1b", "zb-h1", "zb-1p", "zb-h2", "zb-2p")
-    assert [float(schedules.BY_NAME[n].idle_s(fill, 8.0, 16.0, 1.0)) for n in names] == pytest.approx([21, 7, 7, 0, 0])
+    assert [float(schedules.BY_NAME[n].idle_s(fill, Work(1.0, 1.0, 1.0), 8.0, 16.0, 1.0)) for n in names] == pytest.approx(
+        [21, 7, 7, 0, 0]
+    )
 
 
 def test_weight_gradients_are_half_of_the_products() -> None:
@@ -143,20 +146,22 @@ def test_dualpipe() -> None:
     # arXiv 2412.19437, table 2: (p/2 - 1)(F&B + B - 3W), with B = I + W and F&B = F + B
     for p in (2, 4, 8, 16, 64):
         fill = Work(p - 1.0, p - 1.0, 0.7 * (p - 1))
-        assert float(schedules.dualpipe.idle_s(fill, float(p), 4.0 * p, 1.0)) == pytest.approx((p / 2 - 1) * (2.7 + 1.7 - 2.1))
+        assert float(schedules.dualpipe.idle_s(fill, Work(1.0, 1.0, 0.7), float(p), 4.0 * p, 1.0)) == pytest.approx(
+            (p / 2 - 1) * (2.7 + 1.7 - 2.1)
+        )
 
 
 def test_every_schedule_has_both_closed_forms() -> None:
     assert set(schedules.BY_NAME) == set(SCHEDULES)
     codes = np.arange(len(SCHEDULES), dtype=float)
     vpp = np.array([float(schedules.default_chunks(name)) for name in SCHEDULES])
-    fill = Work(1.0, 1.2, 0.7)
-    bubbles = schedules.idle_s(SCHEDULES, codes, fill, 4.0, 8.0, vpp)
+    fill, slow = Work(1.0, 1.2, 0.7), Work(0.4, 0.4, 0.3)
+    bubbles = schedules.idle_s(SCHEDULES, codes, fill, slow, 4.0, 8.0, vpp)
     assert ((bubbles >= 0) & (bubbles <= 8 * 2.9001)).all()
     live = schedules.live_chunks(SCHEDULES, codes, codes * 0, codes * 0 + 4, vpp, codes * 0 + 8)
     # a table of all schedules gives each row what it has alone
     for row, name in enumerate(SCHEDULES):
-        assert bubbles[row] == schedules.BY_NAME[name].idle_s(fill, 4.0, 8.0, vpp[row])
+        assert bubbles[row] == schedules.BY_NAME[name].idle_s(fill, slow, 4.0, 8.0, vpp[row])
         assert live[row] == schedules.BY_NAME[name].live_chunks(0.0, 4.0, vpp[row], 8.0)
 
 

@@ -66,6 +66,11 @@ def test_chunks_share_the_seconds_of_their_rank() -> None:
     assert each["makespan_s"] == pytest.approx(8 * 4.5 + 3 * 4.5 / 3)
 
 
+def test_sends_among_the_actions() -> None:
+    r = document("--schedule", "1f1b", "--pp", "2", "--microbatches", "1", "--sends")
+    assert r["actions"] == [["0F0", "0SEND_F0", "0RECV_B0", "0B0"], ["1RECV_F0", "1F0", "1B0", "1SEND_B0"]]
+
+
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(base.format_actions(schedules.actions("interleaved", 4, 8, 2)), encoding="utf-8")

@@ -44,7 +44,7 @@ def timed(name: str, p: int, m: int, v: int, work: Work = UNIT, **other: Any) ->
 def idle(name: str, p: int, m: int, v: int, work: Work = UNIT) -> float:
     """Seconds that the closed form leaves idle on uniform stages."""
     fill = Work(*((p - 1) * x for x in work))
-    return float(np.asarray(schedules.BY_NAME[name].idle_s(fill, float(p), float(m), float(v))))
+    return float(np.asarray(schedules.BY_NAME[name].idle_s(fill, work, float(p), float(m), float(v))))
 
 
 # ------------------------------------------------------------------------------------------------ lists and checks
@@ -169,6 +169,32 @@ def test_closed_form_equals_the_simulation(name: str) -> None:
             one = timed(name, p, m, v, work)
             taken = (one.span if schedules.free_running(name) else one.makespan)[0]
             assert taken == pytest.approx(m * sum(work) + idle(name, p, m, v, work)), (p, m, v, work)
+
+
+@pytest.mark.parametrize(("name", "p", "m", "v", "most"), [
+    ("1f1b", 8, 24, 1, 0.015), ("1f1b", 4, 8, 1, 0.045), ("gpipe", 8, 24, 1, 0.001), ("interleaved", 8, 24, 3, 0.025),
+    ("zb-h1", 8, 24, 1, 0.015), ("zb-h1", 4, 8, 1, 0.035), ("zb-h1", 16, 32, 1, 0.015), ("zb-h2", 8, 24, 1, 0.03),
+])  # fmt: skip
+def test_closed_form_is_near_on_uneven_stages(name: str, p: int, m: int, v: int, most: float) -> None:
+    """Stages as the estimator has them: equal, but for a first one with less and a last one with other layers and the head."""
+    rng = np.random.default_rng(3)
+    rows, count = 400, p * v
+    f, i, w = 1 / v, rng.uniform(1, 1.3, rows) / v, rng.uniform(0.5, 1, rows) / v
+    less = 1 / rng.integers(2, 6, rows)
+    first, last = np.where(rng.random(rows) < 0.5, 1 - less, 1.0), np.where(rng.random(rows) < 0.5, 1 - less, 1.0)
+    head = rng.uniform(0, 2, rows) * less
+    layers = np.ones((count, rows))
+    layers[0], layers[-1] = first, last + head
+    parts = [x * layers for x in (f + 0 * i, i, w)]
+    ranks = np.arange(count) % p
+    each = [np.stack([part[ranks == r].sum(axis=0) for r in range(p)]) for part in parts]
+    at = sum(each).argmax(axis=0)
+    slow = Work(*(np.take_along_axis(x, at[None], 0)[0] for x in each))
+    fill = Work(*(x.sum(axis=0) - y for x, y in zip(each, slow, strict=True)))
+    said = m * sum(slow) + schedules.BY_NAME[name].idle_s(fill, slow, float(p), float(m), float(v))
+    one = timing.timed(schedules.program(name, p, m, v), timing.Durations(*parts))
+    taken = one.span if schedules.free_running(name) else one.makespan
+    assert np.abs(said / taken - 1).max() < most
 
 
 @pytest.mark.parametrize(("name", "works"), [

@@ -28,7 +28,7 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
     ]
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """As 1F1B: the fill and the drain stay idle."""
     return total_s(fill)
 

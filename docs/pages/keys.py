@@ -85,10 +85,13 @@ def options() -> str:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     out = []
     shared = {p.name for p in commands["estimate"].params} & {p.name for p in commands["search"].params}
-    for title, names in (("`dpplan estimate` and `dpplan search`", ["estimate"]), *((f"`dpplan {n}`", [n]) for n in commands)):
+    for title, names in (
+        ("`dpplan estimate` and `dpplan search`, and `dpplan schedule` with a model", ["estimate"]),
+        *((f"`dpplan {n}`", [n]) for n in commands),
+    ):
         rows = []
         for parameter in commands[names[0]].params:
-            common = names[0] in ("estimate", "search") and parameter.name in shared
+            common = names[0] in ("estimate", "search", "schedule") and parameter.name in shared
             if common != title.startswith("`dpplan estimate` and"):
                 continue
             if parameter.param_type_name == "argument":
@@ -148,7 +151,7 @@ def schedules() -> str:
     rows = []
     for name, schedule in BY_NAME.items():
         v = float(default_chunks(name))
-        idle = float(schedule.idle_s(Work(1 / 3, 1 / 3, 1 / 3), pp, m, v))
+        idle = float(schedule.idle_s(Work(*[(pp - 1) / 3] * 3), Work(*[1 / 3] * 3), pp, m, v)) / (pp - 1)
         ends = schedule.live_chunks(np.array([0.0, pp - 1]), np.full(2, pp), np.full(2, v), np.full(2, m))
         live = [float(x) / v for x in ends]
         rows.append([f"`{name}`", f"{v:g}", f"{idle:.2f}", f"{live[0]:g}", f"{live[1]:g}"])

@@ -51,6 +51,9 @@ def command(
     file: Annotated[
         str | None, typer.Option("--file", help="A schedule of your own: one row of 0F0,0F1,0B0 per rank", rich_help_panel=_OWN)
     ] = None,
+    sends: Annotated[
+        bool, typer.Option("--sends", help="List sends and receives among the actions of --json", rich_help_panel="Output")
+    ] = False,
     trace: Annotated[
         str | None, typer.Option("--trace", help="Write trace events for ui.perfetto.dev to this file", rich_help_panel="Output")
     ] = None,
@@ -76,7 +79,7 @@ def command(
             pipelines.Request(
                 **chosen, microbatches=microbatches, forward_s=forward_s, backward_s=backward_s, weight_s=weight_s, p2p_s=p2p_s,
                 optimizer_s=optimizer_s, straggler=straggler, blocking_sends=blocking_sends, activation_bytes=activation_bytes,
-                file=file,
+                file=file, sends=sends,
             ),
             merged,
         )  # fmt: skip

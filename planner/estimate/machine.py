@@ -252,8 +252,8 @@ def _fp8_frac(plan: Plan) -> Sourced:
     clock = float(plan.cluster.gpu.kernels.sustained_clock)
     faster = min((0.5 / _FP8_ENERGY) ** (1 / 3), max(1.0 / clock, 1.0))
     recipe = _FP8_RECIPE.get(plan.training.fp8_recipe or "", 1.0)
-    return _assumed(recipe * faster, "1", "cubic law of power and clock: an fp8 operation takes a third of the energy of a 16-bit "
-                    "one, twice as many run at a time; casts are counted apart")  # fmt: skip
+    return _assumed(recipe * faster, "1", "cubic law of power and clock: an fp8 operation takes a third of the energy "
+                    "of a 16-bit one, twice as many run at a time; casts are counted apart")  # fmt: skip
 
 
 def _tensor_hidden(plan: Plan) -> Sourced:

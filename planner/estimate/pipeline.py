@@ -68,7 +68,7 @@ def idle_s(c: Table, ranks: Stages, microbatches: Array) -> Array:
     at = np.where(seconds[2] >= seconds.max(axis=0), 2, seconds.argmax(axis=0))
     slowest = [np.choose(at, parts) for parts in zip(first, middle, last, strict=True)]
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(all_stages, slowest, strict=True)))
-    out = schedules.idle_s(SCHEDULES, c["schedule"], fill, np.maximum(pp, 1.0), microbatches, vpp)
+    out = schedules.idle_s(SCHEDULES, c["schedule"], fill, Work(*slowest), np.maximum(pp, 1.0), microbatches, vpp)
     for code, name in enumerate(SCHEDULES):
         if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(rows := (c["schedule"] == code) & (pp > 1)):
             out = out + 0.0

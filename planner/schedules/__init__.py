@@ -1,10 +1,11 @@
 """Pipeline schedules as data: one file per schedule, and passes over the lists of actions that each yields.
 
 A module offers NAME; CHUNKS, how many chunks of layers a rank holds ("one", "two" in a V, "several"); `allows(p, m, v)`, a
-column of booleans with NEEDS as its sentence; `actions(p, m, v)`, what each rank runs in order; `idle_s(fill, p, m, v)`, seconds
-that stay idle given the seconds that all stages but the slowest spend on one micro-batch; `live_chunks(stage, pp, vpp, m)`,
-forward chunks (layers / (pp v) each) whose activations a stage holds at its peak. FREE_RUNNING: no rank waits for the others
-between steps. SIMULATED: the closed form holds for some durations only, and the estimator simulates.
+column of booleans with NEEDS as its sentence; `actions(p, m, v)`, what each rank runs in order; `idle_s(fill, slow, p, m, v)`,
+seconds that stay idle given the seconds that all ranks but the slowest, and the slowest, spend on one micro-batch;
+`live_chunks(stage, pp, vpp, m)`, forward chunks (layers / (pp v) each) whose activations a stage holds at its peak.
+FREE_RUNNING: no rank waits for the others between steps. SIMULATED: the closed form holds for some durations only, and the
+estimator simulates.
 
 `timing` times the lists, `checks` checks them and counts what is alive, `drawing` draws them.
 """
@@ -126,9 +127,9 @@ def allowed(names: Sequence[str], code: Array, p: Array, m: Array, v: Array) -> 
     return _by_row(names, code, np.ones_like(code, dtype=bool), found)
 
 
-def idle_s(names: Sequence[str], code: Array, fill: Work, p: Array, m: Array, v: Array) -> Array:
-    """Seconds per step that stay idle, in closed form. fill: seconds of one micro-batch on all stages but the slowest."""
-    found = {name: BY_NAME[name].idle_s(fill, p, m, v) for name in _present(names, code)}
+def idle_s(names: Sequence[str], code: Array, fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
+    """Seconds per step that stay idle, in closed form. fill: one micro-batch on all ranks but the slowest; slow: on that one."""
+    found = {name: BY_NAME[name].idle_s(fill, slow, p, m, v) for name in _present(names, code)}
     return _by_row(names, code, fill.forward + np.zeros_like(code), found)
 
 

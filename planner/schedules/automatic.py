@@ -17,12 +17,14 @@ from planner.schedules.split import split_rank
 from planner.schedules.timing import Durations, compiled, timed
 
 _PATIENCE = (0.0, 0.5, 1.0)  # share of a weight gradient that a rank would rather wait than start one
+_MOST_TRIED = 4096  # forward passes of a schedule beyond which one choice is tried: each takes about 20 us per pass
 Seconds = tuple[float, ...]  # per stage
 
 
 def automatic(p: int, m: int, limit: int, f: Seconds, i: Seconds, w: Seconds, send: float) -> Actions:
     """The shortest schedule found for these durations in which no rank holds more than `limit` micro-batches."""
-    tried = [_greedy(p, m, limit, f, i, w, send, patience) for patience in _PATIENCE]
+    choices = _PATIENCE if p * m <= _MOST_TRIED else _PATIENCE[1:2]
+    tried = [_greedy(p, m, limit, f, i, w, send, patience) for patience in choices]
     tried.append([split_rank(r, m, warm=p - r - 1, behind=r) for r in range(p)])
     if limit >= 2 * p - 1 and m >= 2 * p - 1:
         tried.append([split_rank(r, m, warm=2 * (p - r - 1), behind=2 * r) for r in range(p)])

@@ -24,7 +24,7 @@ def actions(p: int, m: int, v: int) -> Actions:
     ]
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """As interleaved: (p-1)(F + I + W) / v."""
     return total_s(fill) / v
 

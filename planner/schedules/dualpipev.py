@@ -22,7 +22,7 @@ def actions(p: int, m: int, v: int = 2) -> Actions:
     return [steps(p, r, m, (lambda n, r=r: (r, n), lambda n, r=r: (2 * p - 1 - r, n))) for r in range(p)]  # type: ignore[misc]
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """(p - 1)(F&B + B - 3W) of chunks, half of a rank's work each; exact for W <= F = I, and used for nothing else."""
     return 0.5 * np.maximum(fill.forward + 2 * fill.input_gradient - fill.weight_gradient, fill.forward)
 

@@ -20,7 +20,7 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
     return [[forward(r, i) for i in range(m)] + [backward(r, i) for i in range(m)] for r in range(p)]
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """As 1F1B; only the memory differs."""
     return total_s(fill)
 

@@ -26,7 +26,7 @@ def actions(p: int, m: int, v: int) -> Actions:
     return out
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """Fill and drain run in chunks, 1/v of the time: (p-1)(F + I + W) / v."""
     return total_s(fill) / v
 

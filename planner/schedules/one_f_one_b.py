@@ -23,7 +23,7 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
     ]
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """The whole fill and drain, (p-1)(F + I + W) on uniform stages, stays idle."""
     return total_s(fill)
 

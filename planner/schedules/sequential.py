@@ -20,7 +20,7 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
     return [[one for i in range(m) for one in (forward(r, i), backward(r, i))] for r in range(p)]
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """A fill and a drain for every micro-batch: m (p-1)(F + I + W) on uniform stages."""
     return m * total_s(fill)
 

@@ -49,10 +49,9 @@ class Program:
     rank: Array  # (nodes,) of each node; -1 for node 0
     before: Array  # previous node of the same rank
     waits: Array  # (2, nodes): nodes of other stages whose result is needed; the second only for overlapped pairs
-    lag: Array  # (2, nodes): row of the table of delays, 0 for none
+    lag: Array  # (2, nodes): row of the table of delays: 0 for none, i + 1 for the boundary after stage i
     takes: Array  # row of the table of durations
     kinds: tuple[tuple[str, int, int, int], ...]  # rows of the table of durations: (kind, stage, stage of the pair, rank)
-    crossings: tuple[int, ...]  # rows of the table of delays after the first: the lower stage of the boundary crossed
     sends: Array  # (2, nodes): row of the table of delays of what the node sends
     levels: tuple[int, ...]  # nodes levels[i] .. levels[i + 1] wait only for earlier ones
     pairs: bool
@@ -80,114 +79,134 @@ class Timing:
 def compiled(actions: Actions) -> Program:
     """Resolve dependencies and sort into levels. Raises PlanError where a list lacks what another needs, Deadlock."""
     nodes: list[Action] = [action for row in actions for action in row]
-    where = {}
-    node = 0
-    for row in actions:
-        for action in row:
-            node += 1
-            for a in action.parts or (action,):
-                key = (a.kind if a.kind != INPUT else BACKWARD, a.stage, a.microbatch)
-                if key in where:
-                    raise PlanError("schedule", str(a), f"{a} runs twice")
-                where[key] = node
     if not nodes:
-        raise PlanError("schedule", actions, "holds no action")
-    stages = 1 + max(stage for _, stage, _ in where)
-    microbatches = 1 + max(i for _, _, i in where)
-    ranks = np.repeat(np.arange(len(actions)), [len(row) for row in actions])
-    rank_of, before, waits, lag, takes, sends = [-1, *ranks.tolist()], [0], ([0], [0]), ([0], [0]), [0], ([0], [0])
-    kinds: dict[tuple[str, int, int, int], int] = {}
-    crossings: dict[int, int] = {}
-    node = 0
-    for rank, row in enumerate(actions):
-        previous = _NOTHING
-        for action in row:
-            node += 1
-            before.append(previous)
-            previous = node
-            parts = action.parts or (action,)
-            for slot in (0, 1):
-                needs, behind, out = _NOTHING, 0, 0
-                if slot < len(parts):
-                    needs, behind, out = _needs(parts[slot], where, rank_of, rank, stages, crossings)
-                waits[slot].append(needs)
-                lag[slot].append(behind)
-                sends[slot].append(out)
-            kind = (action.kind, parts[0].stage, parts[-1].stage, rank)
-            takes.append(kinds.setdefault(kind, len(kinds)))
-    order, levels = _levels(before, waits)
-    back = np.empty(node + 1, dtype=np.intp)
-    back[order] = np.arange(node + 1)
+        raise PlanError("schedule", "", "holds no action")
+    ranks = len(actions)
+    count = len(nodes) + 1
+    rank = np.concatenate([[-1], np.repeat(np.arange(ranks), [len(row) for row in actions])])
+    leaf = _leaves(nodes)
+    stages, microbatches = int(leaf.stage.max()) + 1, int(leaf.microbatch.max()) + 1
+    if stages * microbatches > len(leaf.node):
+        raise PlanError("schedule", str(nodes[0]), f"{len(leaf.node)} actions are too few for {stages} stages and {microbatches} "
+                        "micro-batches")  # fmt: skip
+    size = stages * microbatches
+    place = leaf.stage * microbatches + leaf.microbatch
+    key = _WORD[leaf.kind] * size + place
+    if (np.bincount(key) > 1).any():
+        again = nodes[int(leaf.node[np.flatnonzero(np.bincount(key)[key] > 1)[-1]]) - 1]
+        raise PlanError("schedule", str(again), f"{again} runs twice")
+    where = np.zeros(3 * size, dtype=np.intp)
+    where[key] = leaf.node
 
-    def sorted_nodes(numbers: list[int]) -> Array:
-        return back[np.array(numbers, dtype=np.intp)[order]]
+    forward, weight = leaf.kind == _F, leaf.kind == _W
+    at_end = ~forward & ~weight & (leaf.stage == stages - 1)
+    needs_any = ~(forward & (leaf.stage == 0))
+    needed = np.where(forward, place - microbatches, np.where(weight, size + place, size + place + microbatches))
+    needed = np.where(at_end, place, needed)
+    needs = np.where(needs_any, where[np.where(needs_any, needed, 0)], _NOTHING)
+    if (lacking := needs_any & (needs == _NOTHING)).any():
+        first = int(np.flatnonzero(lacking)[0])
+        word = "FB"[int(needed[first]) // size]
+        stage, i = divmod(int(needed[first]) % size, microbatches)
+        raise PlanError("schedule", str(nodes[leaf.node[first] - 1]), f"{nodes[leaf.node[first] - 1]} needs {stage}{word}{i}, "
+                        "which no rank runs")  # fmt: skip
+    boundary = np.where(forward, leaf.stage - 1, leaf.stage)  # between which stages what is needed comes from
+    behind = np.where(needs_any & ~weight & (rank[needs] != rank[leaf.node]), boundary + 1, 0)
+    onward = np.where(forward, leaf.stage < stages - 1, ~weight & (leaf.stage > 0))
+    to = where[np.where(onward, np.where(forward, place + microbatches, size + place - microbatches), 0)]
+    out = np.where(onward & (to > 0) & (rank[to] != rank[leaf.node]), np.where(forward, leaf.stage, leaf.stage - 1) + 1, 0)
 
+    waits, lag, sends = (np.zeros((2, count), dtype=np.intp) for _ in range(3))
+    for table, values in ((waits, needs), (lag, behind), (sends, out)):
+        table[leaf.slot, leaf.node] = values
     edges = np.cumsum([0, *(len(row) for row in actions)])
+    before = np.arange(-1, count - 1)
+    before[edges[:-1][np.diff(edges) > 0] + 1] = _NOTHING
+    before[0] = _NOTHING
+
+    pairs = np.array([bool(one.parts) for one in nodes])
+    shown = np.zeros((2, count), dtype=np.intp)
+    shown[leaf.slot, leaf.node] = leaf.stage
+    kind = np.zeros(count, dtype=np.intp)
+    kind[leaf.node] = leaf.kind
+    kind[1:][pairs] = _PAIR
+    combined = ((kind * stages + shown[0]) * stages + np.where(kind == _PAIR, shown[1], shown[0])) * ranks + rank
+    distinct, takes = np.unique(combined[1:], return_inverse=True)
+    takes = np.concatenate([[0], takes])
+
+    order, levels = _levels(before, waits, edges)
+    back = np.empty(count, dtype=np.intp)
+    back[order] = np.arange(count)
+    some = np.diff(edges) > 0
     return Program(
-        ranks=len(actions), stages=stages, microbatches=microbatches,
-        actions=tuple(nodes[i - 1] for i in order[1:]), rank=np.array(rank_of)[order], before=sorted_nodes(before),
-        waits=np.stack([sorted_nodes(one) for one in waits]),
-        lag=np.stack([np.array(one, dtype=np.intp)[order] for one in lag]),
-        takes=np.array(takes, dtype=np.intp)[order], kinds=tuple(kinds), crossings=tuple(crossings),
-        sends=np.stack([np.array(one, dtype=np.intp)[order] for one in sends]), levels=tuple(levels),
-        pairs=any(one.parts for one in nodes),
-        first=back[[a + 1 if b > a else 0 for a, b in itertools.pairwise(edges)]],
-        last=back[[b if b > a else 0 for a, b in itertools.pairwise(edges)]],
+        ranks=ranks, stages=stages, microbatches=microbatches, actions=tuple(nodes[i - 1] for i in order[1:].tolist()),
+        rank=rank[order], before=back[before[order]], waits=back[waits[:, order]], lag=lag[:, order], takes=takes[order],
+        kinds=tuple(_kind(int(one), stages, ranks) for one in distinct), sends=sends[:, order], levels=tuple(levels),
+        pairs=bool(pairs.any()), first=back[np.where(some, edges[:-1] + 1, 0)], last=back[np.where(some, edges[1:], 0)],
     )  # fmt: skip
 
 
-def _needs(
-    a: Action, where: dict[tuple[str, int, int], int], rank_of: list[int], rank: int, stages: int, crossings: dict[int, int]
-) -> tuple[int, int, int]:
-    """(node whose result the action needs, row of its delay, row of the delay of what the action sends)."""
-    if a.kind == WEIGHT:
-        return _found(a, (BACKWARD, a.stage, a.microbatch), where), 0, 0
-    step = 1 if a.kind == FORWARD else -1
-    word = FORWARD if a.kind == FORWARD else BACKWARD
-    if 0 <= a.stage - step < stages:
-        needs = _found(a, (word, a.stage - step, a.microbatch), where)
-    else:
-        needs = _NOTHING if step == 1 else _found(a, (FORWARD, a.stage, a.microbatch), where)
-    behind = out = 0
-    if needs and rank_of[needs] != rank:
-        behind = crossings.setdefault(min(a.stage, a.stage - step), len(crossings)) + 1
-    to = where.get((word, a.stage + step, a.microbatch), _NOTHING)
-    if to and rank_of[to] != rank:
-        out = crossings.setdefault(min(a.stage, a.stage + step), len(crossings)) + 1
-    return needs, behind, out
+_F, _B, _I, _W, _PAIR = range(5)
+_CODE = {FORWARD: _F, BACKWARD: _B, INPUT: _I, WEIGHT: _W}
+_NAMES = (FORWARD, BACKWARD, INPUT, WEIGHT, OVERLAP)
+_WORD = np.array([0, 1, 1, 2])  # what others wait for: a forward, a whole backward or its input gradient; a weight gradient
 
 
-def _found(a: Action, key: tuple[str, int, int], where: dict[tuple[str, int, int], int]) -> int:
-    node = where.get(key)
-    if node is None:
-        raise PlanError("schedule", str(a), f"{a} needs {Action(key[1], key[0], key[2])}, which no rank runs")
-    return node
+@dataclass(frozen=True)
+class _Leaves:
+    """Actions with pairs taken apart, one value each."""
+
+    node: Array
+    stage: Array
+    kind: Array
+    microbatch: Array
+    slot: Array  # 1 for the second of a pair
 
 
-def _levels(before: list[int], waits: tuple[list[int], list[int]]) -> tuple[Array, list[int]]:
-    """(nodes sorted by level, where each level starts). Raises PlanError where the lists wait for each other."""
+def _leaves(nodes: list[Action]) -> _Leaves:
+    single = [(n, a.stage, _CODE[a.kind], a.microbatch, 0) for n, a in enumerate(nodes, 1) if not a.parts]
+    double = [
+        (n, part.stage, _CODE[part.kind], part.microbatch, slot)
+        for n, a in enumerate(nodes, 1) if a.parts for slot, part in enumerate(a.parts)
+    ]  # fmt: skip
+    return _Leaves(*np.array(single + double, dtype=np.intp).T)
+
+
+def _kind(combined: int, stages: int, ranks: int) -> tuple[str, int, int, int]:
+    """(kind, stage, stage of the pair, rank) of a row of the table of durations."""
+    rest, rank = divmod(combined, ranks)
+    rest, other = divmod(rest, stages)
+    kind, stage = divmod(rest, stages)
+    return _NAMES[kind], stage, other, rank
+
+
+def _levels(before: Array, waits: Array, edges: Array) -> tuple[Array, list[int]]:
+    """(nodes sorted by level, where each level starts): each level runs the next action of every rank that waits for nothing."""
     count = len(before)
-    after: list[list[int]] = [[] for _ in range(count)]
-    missing = [0] * count
-    for node in range(1, count):
-        for needed in {before[node], waits[0][node], waits[1][node]} - {_NOTHING}:
-            after[needed].append(node)
-            missing[node] += 1
-    ready = [node for node in range(1, count) if not missing[node]]
-    order, starts = [_NOTHING], [1]
-    while ready:
-        order += ready
-        starts.append(len(order))
-        following = []
-        for node in ready:
-            for other in after[node]:
-                missing[other] -= 1
-                if not missing[other]:
-                    following.append(other)
-        ready = following
-    if len(order) < count:
-        raise Deadlock([node for node in range(1, count) if missing[node]])
-    return np.array(order, dtype=np.intp), starts
+    done = np.zeros(count, dtype=bool)
+    done[_NOTHING] = True
+    at, end = edges[:-1] + 1, edges[1:] + 1
+    order, starts = [np.zeros(1, dtype=np.intp)], [1]
+    left = count - 1
+    first, second, several = waits[0], waits[1], bool(waits[1].any())
+    busy = at < end
+    at, end = at[busy], end[busy]
+    while left:
+        ready = done[first[at]]
+        if several:
+            ready &= done[second[at]]
+        now = at[ready]
+        if not len(now):
+            raise Deadlock([int(node) for node in np.flatnonzero(~done)])
+        done[now] = True
+        order.append(now)
+        left -= len(now)
+        starts.append(count - left)
+        at = at + ready
+        if (at[ready] == end[ready]).any():
+            busy = at < end
+            at, end = at[busy], end[busy]
+    return np.concatenate(order), starts
 
 
 class Deadlock(Exception):
@@ -253,7 +272,7 @@ def _spread(value: Array, count: int, part: slice) -> Array:
 
 
 def _tables(program: Program, d: Durations, part: slice) -> tuple[Array, Array]:
-    """(durations by row of `kinds`, delays by row of `crossings` after a row of zeros)."""
+    """(durations by row of `kinds`, delays by boundary after a row of zeros)."""
     stages = program.stages
     forward, given, weight = (_spread(x, stages, part) for x in (d.forward, d.input_gradient, d.weight_gradient))
     whole = given + weight
@@ -265,7 +284,7 @@ def _tables(program: Program, d: Durations, part: slice) -> tuple[Array, Array]:
         for kind, stage, other, rank in program.kinds
     ])  # fmt: skip
     send = _spread(d.send, max(stages - 1, 1), part)
-    lags = np.stack([0.0 * slow[0], *(send[stage] for stage in program.crossings)])
+    lags = np.concatenate([np.zeros((1, send.shape[1])), send])
     return takes, lags
 
 
@@ -273,7 +292,7 @@ def _block(program: Program, d: Durations, part: slice, rows: int) -> tuple[Arra
     """(ends of all nodes, blocking sends included, table of durations, table of delays) for a part of the rows."""
     takes, lags = _tables(program, d, part)
     ends = np.zeros((len(program.before), rows))
-    delayed = bool(program.crossings) and bool(np.any(lags))
+    delayed = bool(program.lag.any()) and bool(np.any(lags))
     hold, wait = delayed and d.blocking, delayed and not d.blocking
     for a, b in itertools.pairwise(program.levels):
         arrives = ends.take(program.waits[0, a:b], axis=0)

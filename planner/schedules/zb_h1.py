@@ -22,10 +22,10 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
     return [split_rank(r, m, warm=p - r - 1, behind=r) for r in range(p)]
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """(p-1)(F + I - W) on uniform stages (table 1), (p-1) I where W is longer than F; m < p leave only m - 1 W to fill with."""
-    filled = np.minimum(np.asarray(m, float) - 1, p - 1) / np.maximum(np.asarray(p, float) - 1, 1.0)
-    return fill.forward + fill.input_gradient - filled * np.minimum(fill.weight_gradient, fill.forward)
+    filled = np.minimum(np.asarray(m, float), p) - 1  # weight gradients of the slowest rank that run during the drain
+    return np.maximum(fill.forward + fill.input_gradient - filled * np.minimum(slow.weight_gradient, slow.forward), 0.0)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

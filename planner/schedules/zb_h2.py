@@ -22,10 +22,11 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
     return [split_rank(r, m, warm=2 * (p - r - 1), behind=2 * r) for r in range(p)]
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """(p-1)(F + I - 2W) on uniform stages (table 1), at least (p-1)(I - F), never below zero."""
     ahead = fill.input_gradient - fill.forward
-    return np.maximum(np.maximum(fill.forward + fill.input_gradient - 2 * fill.weight_gradient, ahead), 0.0)
+    filled = 2 * (np.asarray(p, float) - 1) * slow.weight_gradient
+    return np.maximum(np.maximum(fill.forward + fill.input_gradient - filled, ahead), 0.0)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

@@ -61,7 +61,7 @@ def _rank(p: int, m: int, r: int) -> list[Action]:
     return out
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """None where F, I and W take equally long, (p-1)(I - W) for W <= F <= I; the simulation tells otherwise."""
     return np.maximum(fill.input_gradient - fill.weight_gradient, 0.0) + 0.0 * fill.forward
 

@@ -29,9 +29,9 @@ def actions_for(p: int, m: int, f: Seconds, i: Seconds, w: Seconds, send: float)
     return automatic.cached(p, m, p, f, i, w, send)
 
 
-def idle_s(fill: Work, p: Array, m: Array, v: Array) -> Array:
+def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """As ZB-H1: (p-1)(F + I - W); the paper's own search finds no shorter one in this memory (table 5)."""
-    return zb_h1.idle_s(fill, p, m, v)
+    return zb_h1.idle_s(fill, slow, p, m, v)
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:
