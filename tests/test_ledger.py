@@ -269,10 +269,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "sync_s": [0.5, 2.0, 0.0], "window_s": [1.0, 1.0, 1.0], "last_bucket_s": 0.01, "slowdown": 0.2,
     },
     "formulas.overlap.straggler_factor": {"gpus": [0.0, 1.0, 2048.0], "sigma": 0.004},
-    "formulas.pipeline.balanced_layers": {
-        "layers": [32.0, 32.0, 8.0, 4.0], "stages": [1.0, 4.0, 8.0, 4.0], "layer_s": [1.0, 1.0, 2.0, 1.0],
-        "head_s": [3.0, 3.0, 0.0, 8.0],
-    },
     "formulas.pipeline.pipeline_s": {
         "slowest_s": [1.0, 2.0], "microbatches": [4.0, 16.0], "idle_s": [0.0, 2.5],
     },

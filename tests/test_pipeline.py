@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import schedules
-from planner.formulas.pipeline import balanced_layers, pipeline_s, weight_gradient_s
+from planner.formulas.pipeline import pipeline_s, weight_gradient_s
 from planner.schedules.base import Work
 from planner.specs.layout import SCHEDULES
 
@@ -171,22 +171,3 @@ def test_every_schedule_has_both_closed_forms() -> None:
 def test_a_slow_stage_sets_the_pace() -> None:
     # stages of 2, 2, 3 s and 10 micro-batches: 10 * 3 + (7 - 3) = 34 s
     assert float(pipeline_s(3.0, 10.0, 4.0)) == 34.0
-
-
-def test_balance_with_a_head() -> None:
-    # 32 layers of 1 s on 4 stages and a head of 3 s: (32 + 3)/4 = 8.75; k = 9 gives max(9, 5 + 3), k = 8 gives max(8, 8 + 3)
-    assert float(balanced_layers(32.0, 4.0, 1.0, 3.0)) == 9
-    assert float(balanced_layers(32.0, 4.0, 1.0, 0.0)) == 8
-    assert float(balanced_layers(32.0, 1.0, 1.0, 3.0)) == 32
-    # the head alone, 8 s, outlasts four layers: two on each of the first stages suffice, three would only fill memory
-    assert float(balanced_layers(4.0, 4.0, 1.0, 8.0)) <= 2
-
-
-@given(layers=st.integers(1, 128), stages=st.integers(2, 16), layer=st.floats(0.1, 10), head=st.floats(0, 100))
-def test_no_other_split_is_faster(layers: int, stages: int, layer: float, head: float) -> None:
-    def slowest(k: float) -> float:
-        return max(k * layer, max(layers - (stages - 1) * k, 0) * layer + head)
-
-    chosen = float(balanced_layers(float(layers), float(stages), layer, head))
-    assert chosen == round(chosen)
-    assert slowest(chosen) <= min(slowest(k) for k in range(1, layers + 1)) * (1 + 1e-9)

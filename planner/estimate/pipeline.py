@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import schedules
+from planner.estimate.states import stage_split
 from planner.estimate.table import Table
-from planner.formulas import pipeline
 from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import Work, total_s
@@ -33,28 +33,16 @@ class Stages:
         return np.max([total_s(one) for one in self.work], axis=0)
 
 
-def stage_layers(plan: Plan, c: Table, layer_s: Array, head_s: Array) -> tuple[Array, Array, Array]:
-    """Layers of the first, a middle and the last rank.
-
-    Layers that divide by pp vpp are spread evenly. Where they do not, but two more would, embedding and head count as a layer
-    each (Megatron-LM's account_for_embedding_in_pipeline_split); stacks with `balance_head` place all layers by their cost.
-    """
-    layers, pp = float(plan.model.layers), c["pp"]
-    even = layers / pp
-    whole = np.mod(layers, pp * c["vpp"]) == 0
-    ends = ~whole & (np.mod(layers + 2, pp * c["vpp"]) == 0) & (pp > 1)
-    if plan.stack.balance_head:
-        whole, ends = whole & (pp <= 1), ends & False
-    balanced = pipeline.balanced_layers(layers, pp, layer_s, head_s)
-    middle = np.where(whole, even, np.where(ends, (layers + 2) / pp, balanced))
-    first = middle - np.where(ends, 1.0, 0.0)
-    last = np.where(whole, even, np.where(ends, first, np.maximum(layers - (pp - 1) * middle, 0.0)))
-    return np.where(pp > 1, first, last), np.where(pp > 1, middle, last), last
+def stage_layers(plan: Plan, c: Table) -> tuple[Array, Array, Array]:
+    """Layers of the first, a middle and the last rank; of the middle ones the second, which has the most (states.stage_split)."""
+    last = c["pp"] - 1
+    first, second, at_end = (stage_split(plan, c, stage).layers for stage in (0.0 * last, np.minimum(1.0, last), last))
+    return first, np.where(last > 1, second, first), at_end
 
 
 def stages(plan: Plan, c: Table, layer: Work, head: Work) -> Stages:
     """Layers and work of the ranks, given the seconds of one layer and of what the last rank computes besides layers."""
-    count = stage_layers(plan, c, total_s(layer), total_s(head))
+    count = stage_layers(plan, c)
     first, middle, last = (Work(*(n * part for part in layer)) for n in count)
     return Stages(count, (first, middle, Work(*(a + b for a, b in zip(last, head, strict=True)))))
 

@@ -188,7 +188,7 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
 
     with section("pipeline"):
         ranks = pipelines.stages(plan, c, _layer_work(unit, one, extras), _head_work(unit.head))
-        _, stage_layers, last_layers = ranks.layers
+        stage_layers, last_layers = np.maximum(ranks.layers[0], ranks.layers[1]), ranks.layers[2]
         slowest = ranks.slowest_s()
         last_is_slowest = (pp == 1) | (total_s(ranks.work[2]) >= slowest)
         slow_layers = np.where(last_is_slowest, last_layers, stage_layers)

@@ -125,7 +125,6 @@ class StackSpec(Spec):
     launch: Launch
     vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
     recompute_stops_early: bool = False  # a layer is repeated only up to the last tensor that its backward needs
-    balance_head: bool = False  # layers per stage are chosen with the LM head in mind
     layer_split: Literal["even", "ends count", "blocks", "cost"] = "even"  # what a stage gets; see estimate.states.stage_split
     peak_of: Literal["any rank", "first stage"] = "any rank"  # whose memory the stack's log prints
     network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach

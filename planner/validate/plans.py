@@ -60,7 +60,7 @@ def row_model(row: Row) -> ModelSpec:
     return ModelSpec(
         name=name, layers=layers, hidden=hidden, heads=heads, kv_heads=whole(row, "kv_heads", heads) or heads,
         head_dim=head_dim, ffn_hidden=whole(row, "ffn_hidden", 4 * hidden) or 4 * hidden,
-        vocab=whole(row, "vocab", 51200), max_positions=whole(row, "seq_len", minimum=1),
+        vocab=whole(row, "vocab", 32_000), max_positions=whole(row, "seq_len", minimum=1),
         mlp="gated" if gated else "plain", activation="silu" if gated else "gelu",
         norm=norm, norm_bias=norm == "layernorm" and not mpt,  # type: ignore[arg-type]
         positions=positions,  # type: ignore[arg-type]
