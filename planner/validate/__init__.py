@@ -55,10 +55,12 @@ def predict(row: Row, calibration: request.Calibration | None = None) -> Estimat
 
 
 def _peak_bytes(one: Estimates, kind: str) -> float:
-    """The statistic the source measured: torch's counters, or what nvidia-smi shows."""
+    """The statistic the source measured, of the rank it printed: torch's counters, or what nvidia-smi shows."""
     m = one.memory
-    chosen: Array = {"reserved": m.reserved, "nvidia-smi": m.device}.get(kind, m.peak)
-    return float(chosen[0])
+    printed = 0 if one.plan.stack.peak_of == "first stage" else int(np.argmax(m.stage_reserved[:, 0]))
+    outside = float(m.context[0] + m.communicators[0]) if kind == "nvidia-smi" else 0.0
+    statistic: Array = m.stage_reserved if kind in ("reserved", "nvidia-smi") else m.stage_peaks
+    return float(statistic[printed, 0]) + outside
 
 
 def validate_rows(rows: list[Row], calibration: request.Calibration | None = None) -> dict[str, Any]:
