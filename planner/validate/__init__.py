@@ -22,7 +22,7 @@ from planner.validate.errors import kinds, recipe_of, repeat_deviations, summari
 from planner.validate.files import read_all, residual_lines, run_lines, write
 from planner.validate.plans import row_model, row_plan
 from planner.validate.plot import page
-from planner.validate.ranking import group_of, groups_of, layout_of
+from planner.validate.ranking import busy_s, collectives, group_of, groups_of, layout_of
 from planner.validate.rows import KNOWN_OPTIONS, OUTCOMES, REQUIRED, Row, Skip, measured, options_of, read_rows
 
 __all__ = [
@@ -43,10 +43,6 @@ __all__ = [
     "validate_rows",
     "write",
 ]
-
-# step components in which the GPU computes; the others wait for communication, the CPU or other stages
-_BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")
-
 
 def predict(row: Row, calibration: request.Calibration | None = None) -> Estimates:
     """Estimate of one row from the row alone. Raises PlanError or ValueError with the reason where it cannot be expressed."""
@@ -92,8 +88,8 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
             "time_error": predicted_s / measured_s - 1 if measured_s and ran else None,
             "repeat_deviation": None,
             "components": components,
-            "gpu_busy_s": sum(components.get(name, 0.0) for name in _BUSY),
-            "collectives": sum(float(kind.count[0]) for kind in one.time.traffic),
+            "gpu_busy_s": busy_s(one.time),
+            "collectives": collectives(one.time),
             "predicted_peak_gib": predicted_gib,
             "measured_peak_gib": measured_gib,
             "memory_error": predicted_gib / measured_gib - 1 if measured_gib and ran else None,

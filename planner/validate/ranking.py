@@ -6,6 +6,9 @@ import math
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
+
+from planner.estimate.step import StepTime
 from planner.validate.rows import Row
 
 LAYOUT = (
@@ -21,6 +24,19 @@ _SAME = (
 _LAYOUT_OPTIONS = ("selective",)  # the part of `options` that is layout
 _SMALLEST_GROUP = 5
 _EQUAL = 1e-9  # relative: predictions this close are one number
+
+# step components in which the GPU computes; the others wait for communication, the CPU or other stages
+_BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")
+
+
+def busy_s(time: StepTime) -> float:
+    """Seconds of one layout's step in which the GPU computes."""
+    return sum(float(np.asarray(time.components[name]).reshape(-1)[0]) for name in _BUSY if name in time.components)
+
+
+def collectives(time: StepTime) -> float:
+    """Collectives and messages of one layout's step."""
+    return sum(float(kind.count[0]) for kind in time.traffic)
 
 
 def group_of(row: Row) -> str:
