@@ -140,9 +140,8 @@ def launch_bound_s(gpu_s: Array, operators: Array, operator_launch_s: Array) -> 
     return largest * ((gpu / largest) ** 6 + (cpu / largest) ** 6) ** (1 / 6)
 
 
-# What a FLOP of a 16-bit matrix product draws at the full tensor clock, all of the board counted; GeForce and workstation cards
-# follow their family's number with far more power per FLOP (see docs/models.md). One number per generation of tensor cores: the one
-# for which the law below gives the clocks that validated runs need.
+# What the whole board draws per FLOP of a 16-bit matrix product at the full tensor clock. One number per generation of tensor
+# cores: the one for which the law below gives the clocks that validated runs need.
 _FITTED = "one number per generation, from the clocks of validated runs on its parts by power_limited_clock_frac; docs/models.md"
 ENERGY_PER_FLOP = {
     "volta": Sourced(6.7e-12, "J", "assumed", _FITTED, "2026-11"),
@@ -150,6 +149,7 @@ ENERGY_PER_FLOP = {
     "hopper": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
     "ada": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
     "blackwell": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
+    "blackwell-geforce": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
 }
 
 
@@ -161,7 +161,7 @@ ENERGY_PER_FLOP = {
 def power_limited_clock_frac(power_w: Array, dense_rate_flop_per_s: Array, energy_j_per_flop: Array) -> Array:
     """Tensor clock that a board's power sustains, over the clock of its dense rate.
 
-    power_w: board power, W; dense_rate_flop_per_s: 16-bit, at the full clock; energy_j_per_flop: drawn by the whole board per FLOP
-    at that clock. A board with power to spare runs at its clock: the result is never above 1.
+    power_w: board power, W; dense_rate_flop_per_s: 16-bit, at the full clock; energy_j_per_flop: drawn by the whole board per
+    FLOP at that clock. A board with power to spare runs at its clock: the result is never above 1.
     """
     return np.minimum(1.0, np.cbrt(power_w / (energy_j_per_flop * dense_rate_flop_per_s)))

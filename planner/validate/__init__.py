@@ -18,8 +18,10 @@ from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.validate.ablation import ablations
 from planner.validate.bands import coverage
+from planner.validate.crossval import cross_validate, without_each_suite
 from planner.validate.errors import kinds, recipe_of, repeat_deviations, summarise
 from planner.validate.files import read_all, residual_lines, run_lines, write
+from planner.validate.fit import cases
 from planner.validate.plans import row_model, row_plan
 from planner.validate.plot import page
 from planner.validate.ranking import busy_s, collectives, group_of, groups_of, layout_of
@@ -29,7 +31,9 @@ __all__ = [
     "REQUIRED",
     "Row",
     "ablations",
+    "cases",
     "coverage",
+    "cross_validate",
     "page",
     "predict",
     "read_all",
@@ -43,6 +47,7 @@ __all__ = [
     "validate_rows",
     "write",
 ]
+
 
 def predict(row: Row, calibration: request.Calibration | None = None) -> Estimates:
     """Estimate of one row from the row alone. Raises PlanError or ValueError with the reason where it cannot be expressed."""
@@ -86,6 +91,7 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
             "predicted_step_s": predicted_s,
             "measured_step_s": measured_s,
             "time_error": predicted_s / measured_s - 1 if measured_s and ran else None,
+            "unseen_step_s": None,
             "repeat_deviation": None,
             "components": components,
             "gpu_busy_s": busy_s(one.time),
@@ -121,12 +127,26 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
 
 def validate(
     paths: Sequence[Path] = (), calibration: str | None = None, suites: Sequence[str] = (), *, with_coverage: bool = False,
-    with_ablations: bool = False,
+    with_ablations: bool = False, with_cross_validation: bool = False, with_unseen: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """The document for these files (the shipped runs where none is named), and what else was asked for."""
+    """The document for these files (the shipped runs where none is named), and what else was asked for.
+
+    with_unseen: each row also by shared numbers fitted on all other suites, which coverage and cross-validation imply.
+    """
     rows = read_all(paths, suites)
     measured_node = request.read_calibration(calibration) if calibration else None
     document = validate_rows(rows, measured_node)
+    if with_cross_validation or with_coverage or with_unseen:
+        found = cases(rows, measured_node)
+        if with_cross_validation:
+            crossed = cross_validate(found, document["summary"]["noise"]["mean"] or 0.0)
+            document["cross_validation"] = crossed
+            seconds = [row["predicted_step_s"]["suites"] for row in crossed["rows"]]
+        else:
+            seconds = without_each_suite(found)[0].tolist()
+        ran = (e for e in document["rows"] if e["measured_step_s"] and e["outcome"] != "oom")
+        for entry, unseen in zip(ran, seconds, strict=True):
+            entry["unseen_step_s"] = unseen
     if with_coverage:
         document["coverage"] = coverage(document["rows"])
     if with_ablations:

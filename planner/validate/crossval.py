@@ -1,4 +1,4 @@
-"""Cross-validation: predictions of measured runs by numbers fitted without them, leaving out whole models, GPU counts or suites."""
+"""Cross-validation: measured runs predicted by numbers fitted without them, leaving out models, GPU counts or suites."""
 
 from __future__ import annotations
 
@@ -12,11 +12,24 @@ import numpy as np
 
 from planner.ledger import Array
 from planner.validate.errors import errors, recipe_of
-from planner.validate.fit import CLOCK_ONLY, PLATFORM, SHARED, Case, Multipliers, Parameter, Value, fits, multipliers, step_times, suite_weights
+from planner.validate.fit import (
+    CLOCK_ONLY,
+    PLATFORM,
+    SHARED,
+    Case,
+    Multipliers,
+    Parameter,
+    Value,
+    fits,
+    multipliers,
+    step_times,
+    suite_weights,
+)
 from planner.validate.power import law_of
 from planner.validate.ranking import busy_s, collectives, group_of, groups_of, layout_of, ranking
 
 LARGE = 64  # GPUs: platforms are fitted up to here and judged beyond
+_FEWEST = 2  # runs a platform's number must rest on here: held-out errors judge it (1, 2, 3: 7.9, 7.9, 8.4 %, mean of suites)
 
 
 @dataclass(frozen=True)
@@ -58,9 +71,12 @@ class _Predicted:
     def empty(runs: int) -> _Predicted:
         return _Predicted(*(np.full(runs, np.nan) for _ in range(3)))
 
-    def put(self, i: int, case: Case, parameters: Sequence[Parameter], point: Multipliers) -> None:
-        time = step_times(case, parameters, [point])
-        self.seconds[i], self.busy[i], self.collectives[i] = float(time.seconds[0]), busy_s(time), collectives(time)
+
+def _predict(case: Case, parameters: Sequence[Parameter], i: int, into: Sequence[tuple[_Predicted, Multipliers]]) -> None:
+    """Fill run i of several kinds, each by its own multipliers, in one evaluation."""
+    time = step_times(case, parameters, [point for _, point in into])
+    for j, (kind, _) in enumerate(into):
+        kind.seconds[i], kind.busy[i], kind.collectives[i] = float(time.seconds[j]), busy_s(time, j), collectives(time, j)
 
 
 def cross_validate(found: Sequence[Case], noise: float = 0.0) -> dict[str, Any]:
@@ -70,7 +86,7 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> dict[str, Any]:
     """
     kinds = {"defaults": _Predicted.empty(len(found))}
     for i, case in enumerate(found):
-        kinds["defaults"].put(i, case, (), {})
+        _predict(case, (), i, [(kinds["defaults"], {})])
     kinds["suites"], values = _without_suites(found)
     kinds |= {name: _Predicted.empty(len(found)) for name in FOLDS}
     for members in _platforms(found).values():
@@ -81,7 +97,7 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> dict[str, Any]:
         inside = [found[i] for i in members]
         (fitted,) = fits(inside, CLOCK_ONLY, [np.ones(len(members))])
         for i in members:
-            kinds["clock"].put(i, found[i], CLOCK_ONLY, multipliers(fitted))
+            _predict(found[i], CLOCK_ONLY, i, [(kinds["clock"], multipliers(fitted))])
         clocks += [_clock(name, inside[0], value) for value in fitted]
     return {
         "kinds": {
@@ -113,8 +129,8 @@ def _without_suites(found: Sequence[Case]) -> tuple[_Predicted, list[Value]]:
     *each, everything = fits(found, SHARED, [*(np.where(suites == name, 0.0, weight) for name in names), weight])
     predicted = _Predicted.empty(len(found))
     for name, values in zip(names, each, strict=True):
-        for i in np.flatnonzero(suites == name):
-            predicted.put(int(i), found[i], SHARED, multipliers(values))
+        for i in np.flatnonzero(suites == name).tolist():
+            _predict(found[i], SHARED, i, [(predicted, multipliers(values))])
     return predicted, everything
 
 
@@ -139,10 +155,12 @@ def folds_of(members: Sequence[Case]) -> list[tuple[str, Array]]:
 def _hold_out(found: Sequence[Case], members: list[int], kinds: dict[str, _Predicted]) -> None:
     inside = [found[i] for i in members]
     parts = folds_of(inside)
-    fitted = fits(inside, PLATFORM, [np.where(out, 0.0, 1.0) for _, out in parts])
-    for (kind, out), values in zip(parts, fitted, strict=True):
-        for j in np.flatnonzero(out):
-            kinds[kind].put(members[j], inside[j], PLATFORM, multipliers(values))
+    fitted = fits(inside, PLATFORM, [np.where(out, 0.0, 1.0) for _, out in parts], _FEWEST)
+    points = [(kinds[kind], multipliers(values)) for (kind, _), values in zip(parts, fitted, strict=True)]
+    for j, case in enumerate(inside):
+        into = [point for (_, out), point in zip(parts, points, strict=True) if out[j]]
+        if into:
+            _predict(case, PLATFORM, members[j], into)
 
 
 def _errors_of(found: Sequence[Case], predicted: _Predicted, noise: float) -> dict[str, Any]:
@@ -150,7 +168,7 @@ def _errors_of(found: Sequence[Case], predicted: _Predicted, noise: float) -> di
     suites: dict[str, list[float]] = defaultdict(list)
     tier_a: dict[str, list[float]] = defaultdict(list)
     entries = []
-    for i in np.flatnonzero(np.isfinite(predicted.seconds)):
+    for i in np.flatnonzero(np.isfinite(predicted.seconds)).tolist():
         row, seconds, measured_s = found[i].row, float(predicted.seconds[i]), float(np.exp(found[i].log_seconds))
         suites[row["suite"]].append(seconds / measured_s - 1)
         if row.get("tier", "") == "A":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.estimate.step import StepTime
+from planner.ledger import Array
 from planner.validate.rows import Row
 
 LAYOUT = (
@@ -29,14 +30,20 @@ _EQUAL = 1e-9  # relative: predictions this close are one number
 _BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")
 
 
-def busy_s(time: StepTime) -> float:
+def busy_s(time: StepTime, row: int = 0) -> float:
     """Seconds of one layout's step in which the GPU computes."""
-    return sum(float(np.asarray(time.components[name]).reshape(-1)[0]) for name in _BUSY if name in time.components)
+    return sum(_at(time.components[name], row) for name in _BUSY if name in time.components)
 
 
-def collectives(time: StepTime) -> float:
+def collectives(time: StepTime, row: int = 0) -> float:
     """Collectives and messages of one layout's step."""
-    return sum(float(kind.count[0]) for kind in time.traffic)
+    return sum(_at(kind.count, row) for kind in time.traffic)
+
+
+def _at(column: Array, row: int) -> float:
+    """A row of a column, which is one number where it is the same in all rows."""
+    values = np.ravel(column)
+    return float(values[row if len(values) > 1 else 0])
 
 
 def group_of(row: Row) -> str:
