@@ -88,10 +88,11 @@ the stack. Tier A rows print model, layout, batch and result; tier B rows rest o
 
 ## Bands
 
-The band beside every step time should hold {uncertainty.COVERAGE:.0%} of unseen runs. It rests on predictions of runs that were not
-seen: each suite by shared numbers fitted on all other suites (`suites` below), not on the smaller errors of the defaults. Runs of one suite share a machine, a team
-and a way of measuring and err together, so the spread between suites is what an unseen cluster meets. A band is the 10 % and 90 %
-quantile of measured over predicted over all validated runs, each weighted by
+The band beside every step time should hold {uncertainty.COVERAGE:.0%} of unseen runs. It rests on predictions of runs that
+were not seen, each suite by shared numbers fitted on all other suites (`suites` [below](#cross-validation)), not on the
+smaller errors of the defaults. Runs of one suite share a machine, a team and a way of measuring and err together, so the
+spread between suites is what an unseen cluster meets. A band is the 10 % and 90 % quantile of measured over predicted over
+all validated runs, each weighted by
 
 - likeness: x {uncertainty._OTHER_GPU:g} on another GPU, x {uncertainty._OTHER_STACK:g} with other software, and half for every
   {uncertainty._HALVING:g} doublings between the numbers of GPUs, and between the sizes of the models, plus

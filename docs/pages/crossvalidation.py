@@ -9,6 +9,7 @@ from typing import Any
 from pages.text import percent, table
 from planner.validate.crossval import LARGE, ON_BOUND
 from planner.validate.errors import errors, noise_floor
+from planner.validate.fit import ACROSS, HUBER, WITHIN
 
 Run = dict[str, Any]
 
@@ -85,6 +86,31 @@ def goals(document: dict[str, Any]) -> list[list[object]]:
     return lines
 
 
+_MEANING = f"""What the model says of runs that had no part in a fit, as `dpplan validate --cross-validate` does.
+
+A **platform** is the runs of one suite on one GPU with one software. Its numbers (clock, share of bandwidth of elementwise
+kernels, launch cost, attention, contention, network, link of the node) are fitted on part of its runs and the rest is
+predicted: what a calibration on a few runs of a cluster buys. A number is the most probable one given the runs and what is
+known before, a normal prior on its logarithm centred on the shipped value; errors beyond {HUBER * WITHIN.noise:.1%} count
+linearly. Repeats of one recipe lie on the same side of a division.
+
+With **suites**, numbers shared by all platforms are fitted on all other suites: a stranger's cluster, of which no run was
+ever seen. Runs count as in the bands: errors of a suite correlate, and {ACROSS.noise:.0%} is the spread that a shared number
+leaves.
+
+The shipped values that priors pull towards, the structure of the model and the choices of each stack were made with all
+suites in view. So the errors here are a lower bound for a cluster that nobody looked at."""
+
+_VALUES = """The numbers that `suites` fits, here on all suites: each multiplies numbers of the shipped profiles (1 is the
+shipped value). They are not shipped; they say how far the defaults are from what all runs together would choose. `spread` is
+the standard deviation of the logarithm that the runs leave, `runs` those whose step time moves by more than 2 % of its own
+change. A number that rests on fewer than three runs is not fitted."""
+
+_CLOCKS = """One clock per platform, fitted on all of its runs with nothing else moved, beside the shipped one and what the
+[power law](models.md#clock-under-load) gives. A clock fitted alone takes up whatever else the platform does differently: a
+value above the law means a platform faster than the model, not a GPU that clocks higher."""
+
+
 def parts(document: dict[str, Any]) -> list[str]:
     """Markdown parts of the section."""
     crossed = document["cross_validation"]
@@ -93,14 +119,7 @@ def parts(document: dict[str, Any]) -> list[str]:
     noise_a = noise_floor([r for r in document["rows"] if r["tier"] == "A"])["mean"]
     return [
         "## Cross-validation\n",
-        "What the model says of runs that had no part in a fit, as `dpplan validate --cross-validate` does.\n\n"
-        "A **platform** is the runs of one suite on one GPU with one software. Its numbers (clock, share of bandwidth of "
-        "elementwise kernels, launch cost, attention, contention, network, link of the node) are fitted on part of its runs and the "
-        "rest is predicted: this is what a calibration on a few runs of a cluster buys. A number is the most probable one given the "
-        "runs and what is known before (a normal prior on its logarithm, centred on the shipped value); errors beyond 7.5 % count "
-        "linearly. Repeats of one recipe lie on one side of a division. With **suites**, numbers shared by all platforms "
-        "are fitted on all other suites: a stranger's cluster, of which no run was ever seen. Even so the structure of the model and "
-        "the choices of each stack were made with all suites in view.\n\n"
+        f"{_MEANING}\n\n"
         + "".join(f"- `{name}`: {kind['meaning']}.\n" for name, kind in kinds.items()),
         table(["left out", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">noise", ">rank corr.", ">regret",
                ">worst regret"], [
@@ -118,19 +137,14 @@ def parts(document: dict[str, Any]) -> list[str]:
         "What this project set out to reach, and where it stands; the tables above say by how much each suite is off.\n",
         table(["what", "statistic", ">goal", ">value", ">runs or groups", "verdict"], goals(document)),
         "### Fitted numbers\n",
-        "The numbers that `suites` fits, here on all suites: each multiplies numbers of the shipped profiles (1 is the shipped value). "
-        "They are not shipped; they say how far the defaults are from what all runs together would choose. `spread` is the standard "
-        "deviation of the logarithm that the runs leave, `runs` those whose step time moves by more than 2 % of its own change. A "
-        "number that rests on fewer than three runs is not fitted.\n",
+        _VALUES + "\n",
         table(["number", "meaning", "multiplies", ">factor", ">spread", ">runs", ">bounds", "on a bound"], [
             [v["name"], v["meaning"], ", ".join(f"`{n}`" for n in v["numbers"]), f"{v['multiplier']:.3f}", percent(v["spread"]),
              v["runs"], f"{v['low']:g} .. {v['high']:g}", ON_BOUND.get(v["name"], "not explained") if v["on_bound"] else "no"]
             for v in crossed["parameters"]
         ]),
         "### Clocks of platforms\n",
-        "One clock per platform, fitted on all of its runs with nothing else moved, beside the shipped one and what the "
-        "[power law](models.md#clock-under-load) gives. A clock fitted alone takes up whatever else the platform does differently: "
-        "values above the law mean a platform faster than the model, not a GPU that clocks higher.\n",
+        _CLOCKS + "\n",
         table(["platform", ">runs", ">fitted", ">spread", ">shipped", ">power law", "on a bound"], [
             [f"`{c['platform']}`", c["runs"], f"{c['fitted']:.2f}", percent(c["spread"]), f"{c['shipped']:.2f}",
              _two(c["power_law"]), "yes" if c["on_bound"] else "no"]
@@ -154,5 +168,7 @@ def _by_suite(document: dict[str, Any]) -> list[list[object]]:
         each = [kind["suites"].get(suite) for kind in crossed["kinds"].values()]
         if any(each):
             runs = sum(r["suite"] == suite for r in crossed["rows"])
-            lines.append([f"`{suite}`", runs, *(percent(e["mape"] if e else None) for e in each), percent(summary["noise"]["mean"])])
+            lines.append(
+                [f"`{suite}`", runs, *(percent(e["mape"] if e else None) for e in each), percent(summary["noise"]["mean"])]
+            )
     return lines
