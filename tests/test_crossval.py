@@ -217,8 +217,9 @@ def test_a_document_by_hand() -> None:
 
 def test_the_order_of_layouts_is_judged_as_in_validation() -> None:
     """By the same ties: time the GPU is busy and collectives come from the same estimate."""
-    document = api.validate((), suites=("zero-bubble",), cross_validation=True)
-    assert document["cross_validation"]["kinds"]["defaults"]["ranking"] == document["summary"]["ranking"]
+    document = api.validate((), suites=("nanotron-ultrascale",), cross_validation=True)
+    judged = document["cross_validation"]["kinds"]["defaults"]["ranking"]
+    assert judged == pytest.approx(document["summary"]["ranking"])  # sums in another order
     assert document["summary"]["ranking"]["groups"]
     errors = document["cross_validation"]["kinds"]["defaults"]["all"]
     assert {name: errors[name] for name in document["summary"]["time"]} == pytest.approx(document["summary"]["time"])
