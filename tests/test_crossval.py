@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -235,6 +237,23 @@ def test_bands_rest_on_predictions_that_never_saw_the_suite() -> None:
         assert line["measured_over_predicted"] == row["measured_step_s"] / row["unseen_step_s"]
         assert line["measured_over_default"] == row["measured_step_s"] / row["predicted_step_s"]
     assert document["coverage"] == coverage(document["rows"]) != coverage(plain["rows"])
+
+
+def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path) -> None:
+    good = read_all((), ("korthikanti-2022",))
+    bad = [{**good[0], "outcome": "slow"}, {**good[1], "peak_memory_gib": "much"}, {**good[2], "outcome": "oom"},
+           {**good[3], "step_s": ""}, {**good[4], "gpu": "no-such-gpu"}, {**good[5], "dp": "7"}]  # fmt: skip
+    table = tmp_path / "runs.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.DictWriter(file, list(good[0]))
+        lines.writeheader()
+        lines.writerows([bad[0], *good[:2], *bad[1:], *good[2:]])
+    document = api.validate((table,), cross_validation=True)
+    assert len(document["cross_validation"]["rows"]) == len(good)
+    assert [r["run_id"] for r in document["cross_validation"]["rows"]] == [r["run_id"] for r in good]
+    timed = [row for row in document["rows"] if row["unseen_step_s"] is not None]
+    assert [row["unseen_step_s"] for row in timed] == pytest.approx([row["predicted_step_s"] for row in timed])
+    assert len(timed) == len(good)
 
 
 # ------------------------------------------------------------------------------------------------- what is fitted

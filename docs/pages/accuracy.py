@@ -259,13 +259,15 @@ def status() -> str:
     found = runs()
     e, noise = errors([r["time_error"] for r in found]), validated()["summary"]["noise"]
     held = validated()["coverage"]["all"]["inside_frac"]
+    unseen = validated()["cross_validation"]["kinds"]["suites"]["all"]
     within = sum(abs(r["time_error"]) <= 0.2 for r in found)
     return (
         f"Step time was compared with {e['n']:,} published runs on {len(_by(found, lambda r: r['gpu']))} GPUs and "
         f"{len(_by(found, lambda r: r['stack']))} software stacks: mean absolute error {percent(e['mape'])}, median "
         f"{percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}; "
         f"{within / len(found):.0%} of them within 20 %. Repeats of one run lie {percent(noise['mean'])} from their median. "
-        f"Bands made without a suite hold {held:.0%} of its runs. "
+        f"Predicted by numbers fitted without its suite, a run is {percent(unseen['mape'])} off on average, half of them at "
+        f"most {percent(unseen['median_ape'])}. Bands made without a suite hold {held:.0%} of its runs. "
         "The defaults were chosen while looking at these runs, so this is not a blind test. "
         "[docs/accuracy.md](docs/accuracy.md) has the tables; `dpplan validate` computes them.\n"
     )

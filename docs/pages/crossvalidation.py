@@ -8,7 +8,7 @@ from typing import Any
 
 from pages.text import percent, table
 from planner.validate.crossval import LARGE, ON_BOUND
-from planner.validate.errors import errors, noise_floor
+from planner.validate.errors import KINDS, errors, noise_floor
 from planner.validate.fit import ACROSS, HUBER, WITHIN
 
 Run = dict[str, Any]
@@ -133,6 +133,9 @@ def parts(document: dict[str, Any]) -> list[str]:
         "MAPE; `-` where a suite's platforms have one model, one number of GPUs, or nothing beyond "
         f"{LARGE} GPUs to be held out.\n",
         table(["suite", ">runs", *(f">{name}" for name in kinds), ">noise"], _by_suite(document)),
+        "### By kind of run\n",
+        "MAPE over the runs of a kind that could be held out.\n",
+        table(["kind", ">runs", *(f">{name}" for name in kinds), ">noise"], _by_kind(document)),
         "### Goals\n",
         "What this project set out to reach, and where it stands; the tables above say by how much each suite is off.\n",
         table(["what", "statistic", ">goal", ">value", ">runs or groups", "verdict"], goals(document)),
@@ -159,6 +162,21 @@ def _cells(e: dict[str, Any]) -> list[object]:
 
 def _two(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
+
+
+def _by_kind(document: dict[str, Any]) -> list[list[object]]:
+    crossed = document["cross_validation"]
+    known = {r["run_id"]: r for r in document["rows"]}
+    lines: list[list[object]] = []
+    for title, belongs in KINDS:
+        found = [r for r in crossed["rows"] if belongs(known[r["run_id"]])]
+        pairs = [[(r["predicted_step_s"][kind], r["measured_step_s"]) for r in found] for kind in crossed["kinds"]]
+        each = [
+            errors([predicted / seconds - 1 for predicted, seconds in kind if predicted is not None])["mape"] for kind in pairs
+        ]
+        noise = noise_floor([known[r["run_id"]] for r in found])["mean"]
+        lines.append([title, len(found), *map(percent, each), percent(noise)])
+    return lines
 
 
 def _by_suite(document: dict[str, Any]) -> list[list[object]]:

@@ -64,7 +64,13 @@ def _peak_bytes(one: Estimates, kind: str) -> float:
 
 def validate_rows(rows: list[Row], calibration: request.Calibration | None = None) -> dict[str, Any]:
     """Predicted against measured for every row: the document of `dpplan validate --json`."""
+    return _validated(rows, calibration)[0]
+
+
+def _validated(rows: list[Row], calibration: request.Calibration | None) -> tuple[dict[str, Any], list[Row]]:
+    """The document, and the rows that its `rows` belong to."""
     done: list[dict[str, Any]] = []
+    kept: list[Row] = []
     recipes: list[str] = []
     skipped: list[dict[str, str]] = []
     for row in rows:
@@ -81,6 +87,7 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         predicted_s, predicted_gib = float(one.time.seconds[0]), _peak_bytes(one, row.get("memory_kind", "")) / 2**30
         components = {name: float(np.asarray(leaf).reshape(-1)[0]) for name, leaf in one.time.components.items()}
         recipes.append(recipe_of(row))
+        kept.append(row)
         done.append({
             "run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "gpus": one.plan.cluster.gpus,
             "stack": row["stack"], "model": one.plan.model.name, "parameters": parameter_count(one.plan.model),
@@ -114,7 +121,7 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         suites[entry["suite"]].append(entry)
     summary = summarise(done)
     noise = summary["noise"]["mean"] or 0.0
-    return {
+    document = {
         "schema_version": 1,
         "rows": done,
         "summary": summary,
@@ -123,6 +130,7 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         "groups": groups_of(done, noise),
         "skipped": skipped,
     }
+    return document, kept
 
 
 def validate(
@@ -135,17 +143,17 @@ def validate(
     """
     rows = read_all(paths, suites)
     measured_node = request.read_calibration(calibration) if calibration else None
-    document = validate_rows(rows, measured_node)
+    document, kept = _validated(rows, measured_node)
     if with_cross_validation or with_coverage or with_unseen:
-        found = cases(rows, measured_node)
+        ran = [e["measured_step_s"] is not None and e["outcome"] != "oom" for e in document["rows"]]
+        found = cases([row for row, one in zip(kept, ran, strict=True) if one], measured_node)
         if with_cross_validation:
             crossed = cross_validate(found, document["summary"]["noise"]["mean"] or 0.0)
             document["cross_validation"] = crossed
             seconds = [row["predicted_step_s"]["suites"] for row in crossed["rows"]]
         else:
             seconds = without_each_suite(found)[0].tolist()
-        ran = (e for e in document["rows"] if e["measured_step_s"] and e["outcome"] != "oom")
-        for entry, unseen in zip(ran, seconds, strict=True):
+        for entry, unseen in zip((e for e, one in zip(document["rows"], ran, strict=True) if one), seconds, strict=True):
             entry["unseen_step_s"] = unseen
     if with_coverage:
         document["coverage"] = coverage(document["rows"])
