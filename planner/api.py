@@ -414,19 +414,23 @@ def search_layouts(options: Options) -> Report:
 
 def validate(
     paths: Sequence[Path] = (), calibration: str | None = None, suites: Sequence[str] = (), *, coverage: bool = False,
-    ablations: bool = False,
+    ablations: bool = False, cross_validation: bool = False, unseen: bool = False,
 ) -> Report:  # fmt: skip
     """Predicted against measured for these CSV files, all CSV files of these folders, or by default the shipped runs.
 
-    suites: only these; coverage: also how much the bands hold; ablations: also errors with each mechanism switched off.
+    suites: only these; coverage: also how much the bands hold; ablations: also errors with each mechanism switched off;
+    cross_validation: also errors of held-out models, GPU counts and suites; unseen: each row also predicted without its suite.
     """
     from planner import validate as validation
 
-    return validation.validate(paths, calibration, suites, with_coverage=coverage, with_ablations=ablations)
+    return validation.validate(
+        paths, calibration, suites, with_coverage=coverage, with_ablations=ablations, with_cross_validation=cross_validation,
+        with_unseen=unseen,
+    )  # fmt: skip
 
 
 def write_residuals(document: Report, path: Path) -> None:
-    """Write measured over predicted per run; the file appears whole or not at all."""
+    """Write measured over predicted per run, by numbers fitted without its suite if the document was made with `unseen`."""
     from planner import validate as validation
 
     validation.write(validation.residual_lines(document), path, "--residuals")

@@ -342,6 +342,7 @@ def validate_blocks(out: Report) -> list[Block]:
         )
     blocks = [block, _kinds_block(out["kinds"]), *([memory] if memory.rows else []), *_regret_blocks(out["groups"])]
     blocks += _coverage_blocks(out["coverage"]) if "coverage" in out else []
+    blocks += _cross_validation_blocks(out["cross_validation"], noise["mean"]) if "cross_validation" in out else []
     blocks += [_ablation_block(out["ablations"])] if "ablations" in out else []
     if out["skipped"]:
         skipped = Block(f"Skipped: {len(out['skipped'])}", header=["run", "reason"])
@@ -406,3 +407,34 @@ def _ablation_block(found: list[Report]) -> Block:
             _error(most["after"]),
         ])  # fmt: skip
     return block
+
+
+def _cross_validation_blocks(found: Report, noise: float | None) -> list[Block]:
+    """Errors of every kind of leaving out, over runs and of tier A; per suite; and what was fitted."""
+    header = ["left out", ">runs", ">MAPE", ">of suites", ">median", ">bias"]
+    over = Block("Cross-validation: errors of step time", header=[*header, ">rank corr.", ">regret", ">worst"])
+    tier = Block("Cross-validation: tier A", header=header)
+    for name, kind in found["kinds"].items():
+        over.text.append(f"{name}: {kind['meaning']}")
+        for block, e in ((over, kind["all"]), (tier, kind["tier_a"])):
+            keys = ("mape", "mape_of_suites", "median_ape", "bias")
+            block.rows.append([name, str(e["n"]), *(_error(e[key]) for key in keys)])
+        r = kind["ranking"]
+        correlation = "-" if r["spearman"] is None else f"{r['spearman']:.2f}"
+        over.rows[-1] += [correlation, _error(r["pick_regret_mean"]), _error(r["pick_regret_max"])]
+    over.text.append(f"noise floor of the data: {_error(noise)}")
+    suites = Block("Cross-validation by suite: MAPE", header=["suite", *(f">{name}" for name in found["kinds"])])
+    for suite in sorted({row["suite"] for row in found["rows"]}):
+        each = (kind["suites"].get(suite, {"mape": None}) for kind in found["kinds"].values())
+        suites.rows.append([suite, *(_error(e["mape"]) for e in each)])
+    values = Block("Fitted on all suites", header=["number", ">factor", ">spread", ">runs", ">bounds", "on bound"])
+    values.rows = [
+        [v["name"], f"{v['multiplier']:.3f}", _error(v["spread"]), str(v["runs"]), f"{v['low']:g} .. {v['high']:g}",
+         "yes" if v["on_bound"] else ""] for v in found["parameters"]
+    ]  # fmt: skip
+    clocks = Block("Clock of each platform", header=["platform", ">runs", ">fitted", ">spread", ">shipped", ">power law"])
+    clocks.rows = [
+        [c["platform"], str(c["runs"]), f"{c['fitted']:.2f}", _error(c["spread"]), f"{c['shipped']:.2f}",
+         "-" if c["power_law"] is None else f"{c['power_law']:.2f}"] for c in found["clocks"]
+    ]  # fmt: skip
+    return [block for block in (over, tier, suites, values, clocks) if block.rows]

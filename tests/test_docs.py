@@ -133,7 +133,8 @@ _SAME_AS = {
 }  # fmt: skip
 _OPEN = {
     "model.shape", "training", "step.hidden", "step.operators", "search.rejected", "rejected", "explain", "suites", "top[]",
-    "pareto[]", "families[]", "rows[].components", "kinds", "coverage.suites", "coverage.evidence",
+    "pareto[]", "families[]", "rows[].components", "kinds", "coverage.suites", "coverage.evidence", "cross_validation.kinds",
+    "cross_validation.rows[].predicted_step_s",
 }  # fmt: skip
 
 
@@ -271,7 +272,7 @@ def test_validate_keys_are_documented(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("\n".join([*lines, bad]) + "\n", encoding="utf-8")
     shipped = " ".join(f"planner/data/runs/{suite}.csv" for suite in ("deepspeed-a800-gist", "zero-bubble"))
-    document = answer(f"dpplan validate {path} {shipped} --coverage --ablations")
+    document = answer(f"dpplan validate {path} {shipped} --coverage --ablations --cross-validate")
     seen = check(document, "validate")
     assert {name for entry in document["rows"] for name in entry["components"]} <= {
         key.rpartition(".")[2] for key in documented()["report"] if key.startswith("step.components.")
@@ -280,6 +281,13 @@ def test_validate_keys_are_documented(tmp_path: Path) -> None:
         assert set(line) == set(document["coverage"]["all"])
     for errors in document["kinds"].values():
         assert set(errors) == {*document["summary"]["time"], "suites", "mape_of_suites"}
+    for kind in document["cross_validation"]["kinds"].values():
+        assert set(kind) == {"meaning", "all", "tier_a", "suites", "ranking"}
+        assert set(kind["all"]) == set(kind["tier_a"]) == set(document["kinds"]["all"])
+        assert all(set(errors) == set(document["summary"]["time"]) for errors in kind["suites"].values())
+        assert set(kind["ranking"]) == set(document["summary"]["ranking"])
+    for row in document["cross_validation"]["rows"]:
+        assert set(row["predicted_step_s"]) == set(document["cross_validation"]["kinds"])
     for group in document["groups"]:
         assert set(group["best"]) == set(group["pick"])
     for summary in document["suites"].values():

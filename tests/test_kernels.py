@@ -16,14 +16,17 @@ from hypothesis import strategies as st
 from planner import catalog
 from planner.estimate.machine import machine
 from planner.formulas.kernels import (
+    ENERGY_PER_FLOP,
     alignment_frac,
     attention_shape_frac,
     elementwise_s,
     flash_attention_s,
     gemm_s,
     launch_bound_s,
+    power_limited_clock_frac,
 )
 from planner.specs.hardware import GpuSpec
+from planner.validate.power import law_of
 
 # a chip of 100 units that together do 100 TFLOP/s, with endless memory bandwidth and no fixed costs
 IDEAL: dict[str, Any] = {
@@ -238,3 +241,41 @@ def test_launch_bound() -> None:
 def test_a_smooth_maximum_stays_near_the_maximum(gpu: float, operators: float, launch: float) -> None:
     largest = max(gpu, operators * launch)
     assert largest * (1 - 1e-12) <= float(launch_bound_s(gpu, operators, launch)) <= 1.123 * largest + 1e-250
+
+
+# ------------------------------------------------------------------------------------------------- clock under load
+
+
+def test_a_board_short_of_power_lowers_its_clock_by_the_cube_root() -> None:
+    # 1 pJ x 1000 TFLOP/s = 1000 W wanted: 512 W are 0.8 cubed of it, 125 W a half
+    clocks = power_limited_clock_frac(np.array([512.0, 125.0]), 1e15, 1e-12)
+    assert clocks == pytest.approx([0.8, 0.5])
+    assert float(power_limited_clock_frac(8 * 64.0, 1e15, 1e-12) / power_limited_clock_frac(64.0, 1e15, 1e-12)) == pytest.approx(
+        2
+    )
+
+
+@given(st.floats(1, 1e5), st.floats(1e12, 1e17), st.floats(1e-13, 1e-10))
+def test_a_board_with_power_to_spare_runs_at_its_clock_and_never_above(power: float, rate: float, energy: float) -> None:
+    clock = float(power_limited_clock_frac(power, rate, energy))
+    assert 0 < clock <= 1
+    assert (clock == 1) == (np.cbrt(power / (energy * rate)) >= 1)
+    assert float(power_limited_clock_frac(1.1 * power, rate, energy)) >= clock
+
+
+@pytest.mark.parametrize(
+    "gpu", ["v100-sxm2-32gb", "a100-sxm4-80gb", "h100-sxm5-80gb", "h100-sxm5-96gb", "b200-sxm-180gb", "gb200-186gb"]
+)
+def test_the_power_law_gives_the_clocks_that_runs_need(gpu: str) -> None:
+    """Parts of 300 to 1200 W with one energy per FLOP for each generation."""
+    profile = plans.cluster(1, gpu).gpu
+    law = law_of(profile)
+    assert law == pytest.approx(float(profile.kernels.sustained_clock), abs=0.04)
+
+
+def test_an_energy_per_flop_is_a_sourced_number_and_falls_from_one_generation_to_the_next() -> None:
+    volta, ampere, hopper = (float(ENERGY_PER_FLOP[name]) for name in ("volta", "ampere", "hopper"))
+    assert volta > ampere > hopper
+    assert all(number.unit == "J" and number.source and number.date for number in ENERGY_PER_FLOP.values())
+    assert law_of(plans.cluster(1, "mi300x-192gb").gpu) is None, "no run and no energy: no law"
+    assert law_of(plans.cluster(1, "rtx4090").gpu) == 1, "power does not limit it"

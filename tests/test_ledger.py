@@ -240,6 +240,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "moved_bytes": [0.0, 1e6, 1e9], "kernels": [1.0, 2.0, 3.0], "memory_bytes_per_s": 2e12, "elementwise_frac": 0.4,
         "gap_s": 4e-6,
     },
+    "formulas.kernels.power_limited_clock_frac": {
+        "power_w": [700.0, 350.0, 500.0], "dense_rate_flop_per_s": [989e12, 756e12, 148e12], "energy_j_per_flop": 1.2e-12,
+    },
     "formulas.kernels.flash_attention_s": {
         "flop": [1e9, 1e12], "kernels": [1.0, 3.0], "rate_flop_per_s": 312e12, "attention_frac": [0.6, 0.5], "gap_s": 4e-6,
     },

@@ -530,11 +530,13 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
     """No run with a time, no second suite, no group: every output says so and none fails."""
     table = write(tmp_path / "runs.csv", row())
     answer = dpplan(
-        "validate", table, "--coverage", "--ablations", "--csv", tmp_path / "out.csv", "--plot", tmp_path / "out.html"
-    )
+        "validate", table, "--coverage", "--ablations", "--cross-validate", "--csv", tmp_path / "out.csv", "--plot",
+        tmp_path / "out.html",
+    )  # fmt: skip
     assert answer.status == 0, answer.stderr
     assert "needs runs of at least two suites" in answer.stdout
-    out = dpplan("validate", table, "--coverage", "--ablations", "--json").json()
+    out = dpplan("validate", table, "--coverage", "--ablations", "--cross-validate", "--json").json()
+    assert (out["cross_validation"]["rows"], out["cross_validation"]["parameters"]) == ([], [])
     assert (out["ablations"], out["coverage"]["suites"], out["groups"]) == ([], {}, [])
     assert not [trace for trace in figure(out)["data"] if trace["mode"] == "markers"]
 

@@ -21,10 +21,14 @@ def command(
     ablations: Annotated[
         bool, typer.Option("--ablations", help="Error with each mechanism switched off, nothing fitted again")
     ] = False,
+    cross_validation: Annotated[
+        bool,
+        typer.Option("--cross-validate", help="Errors where models, GPU counts or suites were left out of a fit; half a minute"),
+    ] = False,
     table: Annotated[str | None, typer.Option("--csv", help="Write one line per row to this CSV")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Write predicted against measured to this HTML page")] = None,
     residuals: Annotated[
-        str | None, typer.Option("--residuals", help="Write measured over predicted per run to this CSV")
+        str | None, typer.Option("--residuals", help="Write measured over predicted, fitted without the run's suite, to this CSV")
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
 ) -> None:
@@ -42,7 +46,10 @@ def command(
         for i, (_, path) in enumerate(files):  # a result must replace neither what it was made from nor another result
             if path.absolute() in {other.absolute() for other in (*paths, *(p for _, p in files[:i]))}:
                 raise api.PlanError("RUNS.csv", str(path), "is named twice in this command; give each result its own file")
-        out = api.validate(paths, calibration, suite or (), coverage=coverage, ablations=ablations)
+        out = api.validate(
+            paths, calibration, suite or (), coverage=coverage, ablations=ablations, cross_validation=cross_validation,
+            unseen=residuals is not None,
+        )  # fmt: skip
         for write, path in files:
             write(out, path)
         if as_json:

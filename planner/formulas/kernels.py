@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.ledger import Array, formula
+from planner.ledger import Array, Sourced, formula
 
 # what a vendor GEMM library chooses from: thread-block tiles (rows, columns), and into how many parts it splits the inner width.
 # Other shapes (256 x 64) and splits (2, 8) lie between these and change no held-out error by more than half a point.
@@ -143,3 +143,30 @@ def launch_bound_s(gpu_s: Array, operators: Array, operator_launch_s: Array) -> 
     gpu, cpu = np.asarray(gpu_s, float), np.asarray(operators * operator_launch_s, float)
     largest = np.maximum(np.maximum(gpu, cpu), 1e-300)
     return largest * ((gpu / largest) ** 6 + (cpu / largest) ** 6) ** (1 / 6)
+
+
+# What the whole board draws per FLOP of a 16-bit matrix product at the full tensor clock. One number per generation of tensor
+# cores: the one for which the law below gives the clocks that validated runs need.
+_FITTED = "one number per generation, from the clocks of validated runs on its parts by power_limited_clock_frac; docs/models.md"
+ENERGY_PER_FLOP = {
+    "volta": Sourced(6.7e-12, "J", "assumed", _FITTED, "2026-11"),
+    "ampere": Sourced(2.05e-12, "J", "assumed", _FITTED, "2026-11"),
+    "hopper": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
+    "ada": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
+    "blackwell": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
+    "blackwell-geforce": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
+}
+
+
+@formula(
+    unit="1",
+    equation="min(1, (P / (e rate))^(1/3))",
+    source="dynamic power of CMOS P ~ C V^2 f, Chandrakasan et al. 1992 (IEEE JSSC 27:473); V ~ f near the limit, so P ~ f^3",
+)
+def power_limited_clock_frac(power_w: Array, dense_rate_flop_per_s: Array, energy_j_per_flop: Array) -> Array:
+    """Tensor clock that a board's power sustains, over the clock of its dense rate.
+
+    power_w: board power, W; dense_rate_flop_per_s: 16-bit, at the full clock; energy_j_per_flop: drawn by the whole board per
+    FLOP at that clock. A board with power to spare runs at its clock: the result is never above 1.
+    """
+    return np.minimum(1.0, np.cbrt(power_w / (energy_j_per_flop * dense_rate_flop_per_s)))

@@ -18,18 +18,22 @@ from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.validate.ablation import ablations
 from planner.validate.bands import coverage
+from planner.validate.crossval import cross_validate, without_each_suite
 from planner.validate.errors import kinds, recipe_of, repeat_deviations, summarise
 from planner.validate.files import read_all, residual_lines, run_lines, write
+from planner.validate.fit import cases
 from planner.validate.plans import row_model, row_plan
 from planner.validate.plot import page
-from planner.validate.ranking import group_of, groups_of, layout_of
+from planner.validate.ranking import busy_s, collectives, group_of, groups_of, layout_of
 from planner.validate.rows import KNOWN_OPTIONS, OUTCOMES, REQUIRED, Row, Skip, measured, options_of, read_rows
 
 __all__ = [
     "REQUIRED",
     "Row",
     "ablations",
+    "cases",
     "coverage",
+    "cross_validate",
     "page",
     "predict",
     "read_all",
@@ -43,9 +47,6 @@ __all__ = [
     "validate_rows",
     "write",
 ]
-
-# step components in which the GPU computes; the others wait for communication, the CPU or other stages
-_BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")
 
 
 def predict(row: Row, calibration: request.Calibration | None = None) -> Estimates:
@@ -65,7 +66,13 @@ def _peak_bytes(one: Estimates, kind: str) -> float:
 
 def validate_rows(rows: list[Row], calibration: request.Calibration | None = None) -> dict[str, Any]:
     """Predicted against measured for every row: the document of `dpplan validate --json`."""
+    return _validated(rows, calibration)[0]
+
+
+def _validated(rows: list[Row], calibration: request.Calibration | None) -> tuple[dict[str, Any], list[Row]]:
+    """The document, and the rows that its `rows` belong to."""
     done: list[dict[str, Any]] = []
+    kept: list[Row] = []
     recipes: list[str] = []
     skipped: list[dict[str, str]] = []
     for row in rows:
@@ -82,6 +89,7 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         predicted_s, predicted_gib = float(one.time.seconds[0]), _peak_bytes(one, row.get("memory_kind", "")) / 2**30
         components = {name: float(np.asarray(leaf).reshape(-1)[0]) for name, leaf in one.time.components.items()}
         recipes.append(recipe_of(row))
+        kept.append(row)
         done.append({
             "run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "gpus": one.plan.cluster.gpus,
             "stack": row["stack"], "model": one.plan.model.name, "parameters": parameter_count(one.plan.model),
@@ -92,10 +100,11 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
             "predicted_step_s": predicted_s,
             "measured_step_s": measured_s,
             "time_error": predicted_s / measured_s - 1 if measured_s and ran else None,
+            "unseen_step_s": None,
             "repeat_deviation": None,
             "components": components,
-            "gpu_busy_s": sum(components.get(name, 0.0) for name in _BUSY),
-            "collectives": sum(float(kind.count[0]) for kind in one.time.traffic),
+            "gpu_busy_s": busy_s(one.time),
+            "collectives": collectives(one.time),
             "predicted_peak_gib": predicted_gib,
             "measured_peak_gib": measured_gib,
             "memory_error": predicted_gib / measured_gib - 1 if measured_gib and ran else None,
@@ -114,7 +123,7 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         suites[entry["suite"]].append(entry)
     summary = summarise(done)
     noise = summary["noise"]["mean"] or 0.0
-    return {
+    document = {
         "schema_version": 1,
         "rows": done,
         "summary": summary,
@@ -123,16 +132,31 @@ def validate_rows(rows: list[Row], calibration: request.Calibration | None = Non
         "groups": groups_of(done, noise),
         "skipped": skipped,
     }
+    return document, kept
 
 
 def validate(
     paths: Sequence[Path] = (), calibration: str | None = None, suites: Sequence[str] = (), *, with_coverage: bool = False,
-    with_ablations: bool = False,
+    with_ablations: bool = False, with_cross_validation: bool = False, with_unseen: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """The document for these files (the shipped runs where none is named), and what else was asked for."""
+    """The document for these files (the shipped runs where none is named), and what else was asked for.
+
+    with_unseen: each row also by shared numbers fitted on all other suites, which coverage and cross-validation imply.
+    """
     rows = read_all(paths, suites)
     measured_node = request.read_calibration(calibration) if calibration else None
-    document = validate_rows(rows, measured_node)
+    document, kept = _validated(rows, measured_node)
+    if with_cross_validation or with_coverage or with_unseen:
+        ran = [e["measured_step_s"] is not None and e["outcome"] != "oom" for e in document["rows"]]
+        found = cases([row for row, one in zip(kept, ran, strict=True) if one], measured_node)
+        if with_cross_validation:
+            crossed = cross_validate(found, document["summary"]["noise"]["mean"] or 0.0)
+            document["cross_validation"] = crossed
+            seconds = [row["predicted_step_s"]["suites"] for row in crossed["rows"]]
+        else:
+            seconds = without_each_suite(found)[0].tolist()
+        for entry, unseen in zip((e for e, one in zip(document["rows"], ran, strict=True) if one), seconds, strict=True):
+            entry["unseen_step_s"] = unseen
     if with_coverage:
         document["coverage"] = coverage(document["rows"])
     if with_ablations:

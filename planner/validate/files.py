@@ -16,11 +16,12 @@ from planner.validate.rows import Row, read_rows
 SHIPPED = Path(__file__).parent.parent / "data" / "runs"
 
 RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "stack", "gpus", "parameters", "experts")
+_RATIOS = ("measured_over_predicted", "measured_over_default")
 
 _RUN_COLUMNS = (
     "run_id", "suite", "gpu", "gpus", "stack", "model", "parameters", "tier", "group", "layout", "outcome", "predicted_step_s",
-    "measured_step_s", "time_error", "repeat_deviation", "predicted_peak_gib", "measured_peak_gib", "memory_error", "memory_kind",
-    "predicted_fits", "not_expressed",
+    "measured_step_s", "time_error", "unseen_step_s", "repeat_deviation", "predicted_peak_gib", "measured_peak_gib",
+    "memory_error", "memory_kind", "predicted_fits", "not_expressed",
 )  # fmt: skip
 
 
@@ -47,8 +48,8 @@ def residual_lines(document: dict[str, Any]) -> str:
     """CSV of measured over predicted step time per run, the basis of `planner.uncertainty`."""
     rows = residual_rows(document["rows"])
     return _table(
-        [*RESIDUAL_COLUMNS, "measured_over_predicted"],
-        [[*(row[name] for name in RESIDUAL_COLUMNS), f"{row['measured_over_predicted']:.4f}"] for row in rows],
+        [*RESIDUAL_COLUMNS, *_RATIOS],
+        [[*(row[name] for name in RESIDUAL_COLUMNS), *(f"{row[name]:.4f}" for name in _RATIOS)] for row in rows],
     )
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.estimate.step import StepTime
 from planner.estimate.ties import fastest
+from planner.ledger import Array
 from planner.validate.rows import Row
 
 LAYOUT = (
@@ -24,6 +26,25 @@ _SAME = (
 _LAYOUT_OPTIONS = ("selective",)  # the part of `options` that is layout
 _SMALLEST_GROUP = 5
 _EQUAL = 1e-9  # relative: predictions this close are one number
+
+# step components in which the GPU computes; the others wait for communication, the CPU or other stages
+_BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")
+
+
+def busy_s(time: StepTime, row: int = 0) -> float:
+    """Seconds of one layout's step in which the GPU computes."""
+    return sum(_at(time.components[name], row) for name in _BUSY if name in time.components)
+
+
+def collectives(time: StepTime, row: int = 0) -> float:
+    """Collectives and messages of one layout's step."""
+    return sum(_at(kind.count, row) for kind in time.traffic)
+
+
+def _at(column: Array, row: int) -> float:
+    """A row of a column, which is one number where it is the same in all rows."""
+    values = np.ravel(column)
+    return float(values[row if len(values) > 1 else 0])
 
 
 def group_of(row: Row) -> str:
