@@ -29,7 +29,7 @@ from planner.validate.fit import (
     suite_weights,
 )
 from planner.validate.power import law_of
-from planner.validate.ranking import busy_s, collectives, group_of, groups_of, layout_of, ranking
+from planner.validate.ranking import busy_s, collectives, group_of, groups_of, layout_of, ranking, repeated_s
 
 LARGE = 64  # GPUs: platforms are fitted up to here and judged beyond
 # two runs are enough for a number that held-out errors judge (at least 1, 2, 3 runs: 7.9, 7.9, 8.4 %, all kinds, mean of suites)
@@ -73,10 +73,11 @@ class _Predicted:
     seconds: Array
     busy: Array  # s
     collectives: Array
+    repeated: Array  # s of recompute
 
     @staticmethod
     def empty(runs: int) -> _Predicted:
-        return _Predicted(*(np.full(runs, np.nan) for _ in range(3)))
+        return _Predicted(*(np.full(runs, np.nan) for _ in range(4)))
 
 
 def _predict(case: Case, parameters: Sequence[Parameter], i: int, into: Sequence[tuple[_Predicted, Multipliers]]) -> None:
@@ -84,6 +85,7 @@ def _predict(case: Case, parameters: Sequence[Parameter], i: int, into: Sequence
     time = step_times(case, parameters, [point for _, point in into])
     for j, (kind, _) in enumerate(into):
         kind.seconds[i], kind.busy[i], kind.collectives[i] = float(time.seconds[j]), busy_s(time, j), collectives(time, j)
+        kind.repeated[i] = repeated_s(time, j)
 
 
 def cross_validate(found: Sequence[Case], noise: float = 0.0) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def _errors_of(found: Sequence[Case], predicted: _Predicted, noise: float) -> di
         entries.append({
             "run_id": row["run_id"], "suite": row["suite"], "group": group_of(row), "layout": layout_of(row), "outcome": "ok",
             "predicted_step_s": seconds, "measured_step_s": measured_s, "gpu_busy_s": float(predicted.busy[i]),
-            "collectives": float(predicted.collectives[i]),
+            "collectives": float(predicted.collectives[i]), "components": {"recompute": float(predicted.repeated[i])},
         })  # fmt: skip
     return {
         "all": _over_suites(suites),

@@ -36,6 +36,11 @@ def busy_s(time: StepTime, row: int = 0) -> float:
     return sum(_at(time.components[name], row) for name in _BUSY if name in time.components)
 
 
+def repeated_s(time: StepTime, row: int = 0) -> float:
+    """Seconds of recompute in one layout's step."""
+    return _at(time.components["recompute"], row)
+
+
 def collectives(time: StepTime, row: int = 0) -> float:
     """Collectives and messages of one layout's step."""
     return sum(_at(kind.count, row) for kind in time.traffic)
