@@ -23,7 +23,7 @@ def command(
     ] = False,
     cross_validation: Annotated[
         bool,
-        typer.Option("--cross-validate", help="Errors where models, GPU counts or suites were left out of a fit; half a minute"),
+        typer.Option("--cross-validate", help="Errors where models, GPU counts or suites were left out of a fit; under a minute"),
     ] = False,
     table: Annotated[str | None, typer.Option("--csv", help="Write one line per row to this CSV")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Write predicted against measured to this HTML page")] = None,
