@@ -79,7 +79,8 @@ def resolve(options: Options) -> Scenario:
     cluster, assumed = request.cluster_spec(
         gpu=options.gpu, gpus=options.gpus, cluster=options.cluster, gpus_per_node=options.gpus_per_node,
         intra_node=options.intra_node, inter_node=options.inter_node, nics_per_node=options.nics_per_node,
-        nic_bandwidth=options.nic_bandwidth, price=options.price, calibration=calibration,
+        nic_bandwidth=options.nic_bandwidth, price=options.price, clock=options.clock, power_limit=options.power_limit,
+        calibration=calibration,
     )  # fmt: skip
     assumptions += assumed
     training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)

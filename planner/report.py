@@ -10,7 +10,7 @@ import numpy as np
 from planner import uncertainty
 from planner.estimate import Estimates, evaluate
 from planner.estimate.communicate import Traffic
-from planner.estimate.machine import machine, moved_one_by_one
+from planner.estimate.machine import machine, moved_one_by_one, sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, state_ledger
 from planner.estimate.step import repeated_share, step_time
 from planner.estimate.table import Table, pick, to_layout
@@ -247,7 +247,9 @@ def _run(plan: Plan, one: Estimates) -> Report:
         return out
     rate = float(run_level.tokens_per_s(training.global_batch, training.seq_len, float(one.time.seconds[0])))
     wall = float(run_level.run_s(training.tokens, rate, good))
-    energy = float(run_level.energy_j(c.gpus, float(c.gpu.power), run_level.POWER_FRAC, run_level.FACILITY_FACTOR, wall))
+    energy = float(
+        run_level.energy_j(c.gpus, float(c.power_limit or c.gpu.power), run_level.POWER_FRAC, run_level.FACILITY_FACTOR, wall)
+    )
     out.update(
         days=wall / 86400, gpu_hours=wall / 3600 * c.gpus, energy_kwh=energy / 3.6e6, tokens=training.tokens,
         cost_usd=None if price is None else wall * c.gpus * float(price),
@@ -256,12 +258,12 @@ def _run(plan: Plan, one: Estimates) -> Report:
 
 
 def _assumed(plan: Plan, recompute: str, one: Estimates) -> list[str]:
-    stack, gpu = plan.stack, plan.cluster.gpu
+    stack, gpu, clock = plan.stack, plan.cluster.gpu, sustained_clock(plan)
     ledger = state_ledger(plan)
     said = [
         f"software: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items()) + ")",
-        f"clock: tensor units sustain {float(gpu.kernels.sustained_clock):.0%} of the kernel tables' rate under load",
+        f"clock: tensor units sustain {float(clock):.0%} of the clock of the dense rate under load ({clock.source})",
         f"goodput: one failure per {run_level.MTBF_GPU_S / 3600:,.0f} GPU-hours (Llama 3), checkpoint "
         f"{run_level.CHECKPOINT_S:.0f} s, restart {run_level.RESTART_S:.0f} s",
     ]  # fmt: skip

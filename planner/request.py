@@ -103,6 +103,8 @@ def cluster_spec(
     nics_per_node: int | None = None,
     nic_bandwidth: str | float | None = None,
     price: str | float | None = None,
+    clock: float | None = None,
+    power_limit: str | None = None,
     calibration: Calibration | None = None,
 ) -> tuple[ClusterSpec, list[str]]:
     """A concrete cluster and the assumptions made. Raises PlanError naming the option."""
@@ -150,6 +152,8 @@ def cluster_spec(
         gpu=card, gpus=gpus, gpus_per_node=per_node, intra_node=inside, inter_node=between, nics_per_node=nics,
         nic_bandwidth=speed, nvlink_domain=max(domain, per_node),
         host_link=_link(node.host_link, "intra_node", "host_link"), host_memory=node.host_memory, usd_per_gpu_hour=usd,
+        clock=None if clock is None else Sourced(clock, "1", "measured", "stated in the request"),
+        power_limit=_power_limit(power_limit, card),
     )  # fmt: skip
     return spec, assumed
 
@@ -166,6 +170,18 @@ def _nic_speed(asked: str | float | None, link: LinkSpec, node: TypicalNode | Cl
             raise PlanError("--nic-bandwidth", asked, "must be positive")
         return Sourced(value, "B/s", "assumed", "stated in the request")
     return link.bandwidth if other_link else node.nic_bandwidth
+
+
+def _power_limit(asked: str | None, card: GpuSpec) -> Sourced | None:
+    if asked is None:
+        return None
+    try:
+        value = parse(asked, "W")
+    except UnitError as error:
+        raise PlanError("--power-limit", asked, f"{error}; write for example '500 W'") from None
+    if not 0 < value <= float(card.power):
+        raise PlanError("--power-limit", asked, f"must be positive and at most the {float(card.power):.0f} W of {card.title}")
+    return Sourced(value, "W", "assumed", "stated in the request")
 
 
 def _price(asked: str | float | None, card: GpuSpec, template: ClusterTemplate | None) -> Sourced | None:

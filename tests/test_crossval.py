@@ -74,7 +74,7 @@ def test_multipliers_are_recovered_from_runs_on_a_moved_machine() -> None:
 def test_a_fit_stops_at_its_bounds_and_the_others_find_their_best_without_it() -> None:
     """The clock wants 0.8 but may not fall below 0.9: it stays there, and bandwidth takes what it can of the rest."""
     clock, elementwise = wide("clock", "elementwise")
-    parameters = (replace(clock, low=0.9), elementwise)
+    parameters = (replace(clock, low=0.9), replace(elementwise, low=0.05))
     runs = measured_as(suite("llm-foundry-h100"), parameters, {"clock": 0.8})
     held, free = fit(runs, parameters, trust=NARROW)
     assert held.on_bound
@@ -82,9 +82,9 @@ def test_a_fit_stops_at_its_bounds_and_the_others_find_their_best_without_it() -
     assert not free.on_bound
     (alone,) = fit(
         [replace(c, numbers=replace(c.numbers, sustained_clock=float(c.numbers.sustained_clock) * 0.9)) for c in runs],
-        (elementwise,), trust=NARROW,
+        (replace(elementwise, low=0.05),), trust=NARROW,
     )  # fmt: skip
-    assert free.multiplier == pytest.approx(alone.multiplier, rel=0.02)
+    assert free.multiplier == pytest.approx(alone.multiplier, rel=0.05)
     assert free.multiplier < 1
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.formulas import kernels
 from planner.ledger import Array, Sourced
 from planner.specs.base import PlanError
 from planner.specs.hardware import PRECISIONS
@@ -139,7 +140,7 @@ def machine(plan: Plan) -> Machine:
         dense_rate=rate,
         wide_rate=wide,
         vector_rate=gpu.dense.fp32,
-        sustained_clock=curve.sustained_clock,
+        sustained_clock=sustained_clock(plan),
         fp8_frac=_fp8_frac(plan) if precision == "fp8" else _assumed(1.0, "1", "no fp8"),
         cast_bytes=_assumed(
             _CAST if precision == "fp8" else 0.0,
@@ -247,9 +248,30 @@ _COUNTED = {
 }
 
 
+def sustained_clock(plan: Plan) -> Sourced:
+    """Tensor clock under load: the cluster's own where it is known, else the profile's, lowered by a power limit."""
+    cluster, gpu = plan.cluster, plan.cluster.gpu
+    usual = gpu.kernels.sustained_clock
+    if cluster.clock is not None:
+        return cluster.clock
+    if cluster.power_limit is None:
+        return usual
+    energy = kernels.ENERGY_PER_FLOP.get(gpu.architecture)
+    rate = gpu.dense.bf16 or gpu.dense.fp16
+    if energy is None or rate is None:
+        raise PlanError("--power-limit", float(cluster.power_limit), f"no energy per FLOP is known for {gpu.title}; measure "
+                        "the clock under this limit and give it with --clock")  # fmt: skip
+    under, board = (
+        float(kernels.power_limited_clock_frac(float(power), float(rate), float(energy)))
+        for power in (cluster.power_limit, gpu.power)
+    )
+    return Sourced(float(usual) * under / board, "1", "assumed", "cubic law of power and clock, from the profile's clock at "
+                   f"{float(gpu.power):.0f} W")  # fmt: skip
+
+
 def _fp8_frac(plan: Plan) -> Sourced:
     """Share of the fp8 rate under the 16-bit clock: what the recipe leaves, times the clock that the power saved allows."""
-    clock = float(plan.cluster.gpu.kernels.sustained_clock)
+    clock = float(sustained_clock(plan))
     faster = min((0.5 / _FP8_ENERGY) ** (1 / 3), max(1.0 / clock, 1.0))
     recipe = _FP8_RECIPE.get(plan.training.fp8_recipe or "", 1.0)
     return _assumed(recipe * faster, "1", "cubic law of power and clock: an fp8 operation takes a third of the energy "

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from planner.ledger import Sourced
-from planner.specs.base import Bytes, BytesPerSecond, Names, Quantity, Spec
+from planner.specs.base import Bytes, BytesPerSecond, Names, Quantity, Spec, Watts
 from planner.specs.hardware import GpuSpec, Id, LinkSpec
 
 MAX_GPUS = 1_000_000
@@ -47,6 +47,10 @@ class ClusterSpec(Spec):
     host_link: LinkSpec
     host_memory: Bytes | None = None
     usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
+    clock: Annotated[Sourced, Quantity("1", maximum=1.5)] | None = (
+        None  # tensor clock under load, where it is known
+    )
+    power_limit: Watts | None = None  # per GPU, where it is set below the board's
 
     @model_validator(mode="after")
     def _whole_nodes(self) -> Self:

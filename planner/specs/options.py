@@ -25,6 +25,8 @@ class Options(Spec):
     nics_per_node: int | None = Field(default=None, ge=1, le=256)
     nic_bandwidth: str | None = None
     price: float | str | None = None
+    clock: float | None = Field(default=None, gt=0, le=1.5)
+    power_limit: str | None = None
 
     tp: int | None = Degree
     pp: int | None = Degree
