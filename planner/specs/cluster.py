@@ -47,9 +47,7 @@ class ClusterSpec(Spec):
     host_link: LinkSpec
     host_memory: Bytes | None = None
     usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
-    clock: Annotated[Sourced, Quantity("1", maximum=1.5)] | None = (
-        None  # tensor clock under load, where it is known
-    )
+    clock: Annotated[Sourced, Quantity("1", maximum=1.5)] | None = None  # tensor clock under load, where it is known
     power_limit: Watts | None = None  # per GPU, where it is set below the board's
 
     @model_validator(mode="after")
