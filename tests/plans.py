@@ -97,4 +97,10 @@ FREE_LINKS: dict[str, float] = {
     "inter_socket": np.inf,
     "host_bandwidth": np.inf,
 }
-NO_LATENCY: dict[str, float] = {"intra_base": 0.0, "intra_latency": 0.0, "intra_switch_setup": 0.0, "inter_hop": 0.0}
+NO_LATENCY: dict[str, float] = {
+    "operators_per_collective": 0.0,
+    "intra_base": 0.0,
+    "intra_latency": 0.0,
+    "intra_switch_setup": 0.0,
+    "inter_hop": 0.0,
+}

@@ -139,7 +139,9 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
     each = each + np.where(split & ~sequence & (c["tp"] > 1), gathered, 0.0)
     overlaps = stack.overlap.pipeline_send & (c["vpp"] > 1) & (plan.training.overlap is not False)
     chunk_s = slowest_s / (2 * c["vpp"])  # forward or backward of one chunk, on average
-    steady_s = np.where(overlaps, np.maximum(each - chunk_s, 0.0), each)
+    issue_s = m.operators_per_collective * m.operator_launch  # the stage's queue waits while the CPU posts and joins a message
+    each = each + issue_s
+    steady_s = issue_s + np.where(overlaps, np.maximum(each - issue_s - chunk_s, 0.0), each - issue_s)
     several = c["pp"] > 1
     steady = np.where(several, 2 * c["vpp"] * microbatches, 0.0)
     # with chunks, one micro-batch crosses every boundary in turn before the steady state and after it: nothing hides those
