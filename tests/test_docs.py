@@ -354,6 +354,13 @@ def test_commands_run(command: str, stated: int | None) -> None:
     assert out or status == 2
 
 
+@pytest.mark.parametrize("command", re.findall(r"^dpplan .*$", text("docs/extending.md"), re.MULTILINE))
+def test_examples_of_extending_are_answered(command: str) -> None:
+    """An example file is there to be copied: one that the program refuses is no example, whatever the page states."""
+    status, _, err = run(command)
+    assert status == 0, err
+
+
 def test_readme_tree_is_true() -> None:
     block = re.search(r"```text\n(planner/ .*?)```", text("README.md"), re.DOTALL)
     assert block is not None
