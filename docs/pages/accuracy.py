@@ -111,8 +111,9 @@ _MECHANISMS = """## What mechanisms were worth when first tried
 
 Each line is the mean absolute error on the runs named, before and after a mechanism was added, with the free parameters of the
 suite fitted again each time. They were recorded when the equations were first tried and are not errors of this version: some
-mechanisms have since been replaced (a latency per rank by a base per call and steps from node to node; layers chosen with the head
-in mind by the split of each software), and the number shipped is often another. What each is worth now is in the section above.
+mechanisms have since been replaced (a latency per rank by a base per call and steps from node to node; layers chosen with the
+head in mind by the split of each software), and the number shipped is often another. What each is worth now is in the section
+above.
 
 | mechanism | runs | before | after |
 | --- | --- | ---: | ---: |

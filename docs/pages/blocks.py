@@ -98,7 +98,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def fill(text: str) -> str:
-    """The page with every block written anew. `keys MODULE:CLASS` is a block for any spec, `worth NAME; NAME` one for ablations."""
+    """The page with every block written anew.
+
+    `keys MODULE:CLASS` is a block for any spec, `worth NAME; NAME` one for lines of the ablations.
+    """
 
     def one(match: re.Match[str]) -> str:
         name = match.group(1).strip()

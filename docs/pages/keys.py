@@ -171,7 +171,8 @@ def clocks() -> str:
             continue
         law = power_limited_clock_frac(float(gpu.power), float(rate), float(energy))
         shipped = gpu.kernels.sustained_clock
-        origin = "law" if shipped.source.startswith("power law") else "runs" if "over all validated" in shipped.source else "assumed"
+        origin = "runs" if "over all validated" in shipped.source else "assumed"
+        origin = "law" if shipped.source.startswith("power law") else origin
         rows.append([f"`{gpu.id}`", f"{float(gpu.power):g} W", f"{float(rate) / 1e12:g} TFLOP/s", f"{float(energy) * 1e12:g} pJ",
                      f"{float(law):.2f}", f"{float(shipped):.2f}", origin])  # fmt: skip
     return table(["GPU", ">power", ">dense 16-bit rate", ">energy per FLOP", ">law", ">shipped", "from"], rows)
