@@ -68,7 +68,7 @@ def test_every_formula_is_documented() -> None:
 
 
 def test_constants_of_the_band_are_those_of_the_code() -> None:
-    page, source = " ".join(accuracy.page().split()), inspect.getsource(uncertainty)
+    page, source = " ".join(accuracy.MEANING.split()), inspect.getsource(uncertainty)
     for shown, written in (
         ("x 0.1 on another GPU", "_OTHER_GPU = 0.1 "),
         ("x 0.5 with other software", "_OTHER_STACK = 0.5 "),

@@ -66,7 +66,7 @@ def _band(gpu: str, stack: str) -> str:
 
 _HEADER = [">runs", ">MAPE", ">median", ">bias", ">worst", ">noise"]
 
-_MEANING = f"""## What the words mean
+MEANING = f"""## What the words mean
 
 Error of a run is predicted over measured step time, minus one: a negative error means the prediction is too fast. MAPE is
 the mean of absolute errors, `median` their median, `bias` the median of the signed errors, `worst` the largest. `noise` is the
@@ -264,7 +264,7 @@ def page() -> str:
         f"floor of the data: {noise['n']} runs that repeat another lie {percent(noise['mean'])} from their median on average. "
         "`dpplan validate` prints these numbers.\n"
     )
-    return "\n".join([head, _MEANING, *(part for section in SECTIONS for part in section()), _MECHANISMS])
+    return "\n".join([head, MEANING, *(part for section in SECTIONS for part in section()), _MECHANISMS])
 
 
 def status() -> str:
