@@ -19,7 +19,7 @@ from planner.formulas.rules import RULES, check
 from planner.ledger import Call, recording
 from planner.report import Report
 from planner.search import CHUNK, Found, best, family_rows, layouts, pareto, ranked, search, smallest
-from planner.specs.base import PlanError
+from planner.specs.base import PlanError, sentence
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout, LayoutRequest, recompute_parts
 from planner.specs.model import ModelSpec
@@ -58,7 +58,7 @@ def read_options(given: Mapping[str, Any]) -> Options:
             raise PlanError(name, first["input"], f"is no option; options are {', '.join(Options.model_fields)}") from None
         if first["type"] == "missing":
             raise PlanError(flag(name), None, "is needed; `dpplan list models` shows the catalogue") from None
-        raise PlanError(flag(name), first["input"], first["msg"].removeprefix("Value error, ")) from None
+        raise PlanError(flag(name), first["input"], sentence(first["msg"])) from None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from planner.specs.base import PlanError, Spec
+from planner.specs.base import PlanError, Spec, sentence
 
 _PACKAGE = Path(__file__).parent
 MAX_FILE_BYTES = 2_000_000
@@ -145,7 +145,7 @@ def build(spec: type[S], data: Any, field: str, where: str) -> S:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "document"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        message = first["msg"].removeprefix("Value error, ")
+        message = sentence(first["msg"])
         if first["type"] == "extra_forbidden":
             message = f"unknown key; known keys: {_known_keys(spec, first['loc'])}"
             raise PlanError(f"{field} {where}", key, message + more) from None

@@ -245,7 +245,7 @@ def test_groups_of_one_host_share_its_bridges() -> None:
 
 def test_links_state_what_their_model_needs() -> None:
     for link in catalog.load_all("networks", LinkSpec):
-        assert (link.host_bandwidth is not None) == link.shared_host, link.id
+        assert (link.host_bandwidth is not None) == link.id.startswith("pcie"), link.id
         if link.scope == "intra_node" and link.id != "nvlink-c2c":  # which carries no collectives
             assert link.base_latency is not None, link.id
 

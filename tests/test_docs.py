@@ -68,7 +68,7 @@ def test_every_formula_is_documented() -> None:
 
 
 def test_constants_of_the_band_are_those_of_the_code() -> None:
-    page, source = " ".join(accuracy.page().split()), inspect.getsource(uncertainty)
+    page, source = " ".join(accuracy.MEANING.split()), inspect.getsource(uncertainty)
     for shown, written in (
         ("x 0.1 on another GPU", "_OTHER_GPU = 0.1 "),
         ("x 0.5 with other software", "_OTHER_STACK = 0.5 "),
@@ -352,6 +352,13 @@ def test_commands_run(command: str, stated: int | None) -> None:
     status, out, err = run(command)
     assert status in ((0, 3) if stated is None else (stated,)), err
     assert out or status == 2
+
+
+@pytest.mark.parametrize("command", re.findall(r"^dpplan .*$", text("docs/extending.md"), re.MULTILINE))
+def test_examples_of_extending_are_answered(command: str) -> None:
+    """An example file is there to be copied: one that the program refuses is no example, whatever the page states."""
+    status, _, err = run(command)
+    assert status == 0, err
 
 
 def test_readme_tree_is_true() -> None:

@@ -161,7 +161,6 @@ def test_link_is_plausible(name: str) -> None:
     assert (spec.switch_all_reduce_frac is None) == (spec.switch_minimum_ranks is None) == (spec.switch_latency is None)
     assert (spec.mesh is None) == (spec.mesh_ranks is None)
     assert spec.peer_to_peer == (not name.endswith("no-p2p"))
-    assert spec.shared_host == name.startswith("pcie")
     if name.endswith("-no-p2p"):
         assert spec.bandwidth == link(name.removesuffix("-no-p2p")).bandwidth
 

@@ -76,6 +76,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "optimizer traffic": keys.traffic,
     "run level": keys.run_level,
     "schedules": keys.schedules,
+    "clocks": keys.clocks,
     "extend gpu": lambda: file("docs/examples/gpu.toml") + "\n" + output(
         "dpplan estimate --model llama-2-7b --gpu docs/examples/gpu.toml --gpus 8", parts=_HEAD),
     "extend network": lambda: file("docs/examples/network.toml") + "\n" + output(
@@ -97,12 +98,17 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def fill(text: str) -> str:
-    """The page with every block written anew. `keys MODULE:CLASS` is a block for any spec."""
+    """The page with every block written anew.
+
+    `keys MODULE:CLASS` is a block for any spec, `worth NAME; NAME` one for lines of the ablations.
+    """
 
     def one(match: re.Match[str]) -> str:
         name = match.group(1).strip()
         if name.startswith("keys "):
             body = keys.fields(name.removeprefix("keys "))
+        elif name.startswith("worth "):
+            body = accuracy.worth(name.removeprefix("worth "))
         elif name in BLOCKS:
             body = BLOCKS[name]()
         else:

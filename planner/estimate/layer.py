@@ -427,7 +427,7 @@ class _Layer:
 
 
 _RING_HIDDEN = 0.7  # share of attention that can hide the next keys and values; assumed
-_EXPERT_EXPOSED = 0.15  # least share of dispatch and combine that nothing hides; MoE runs 20.4 -> 11.6 % (docs/accuracy)
+_EXPERT_EXPOSED = 0.15  # least share of dispatch and combine that nothing hides; assumed, over MoE runs
 
 
 def padded_vocab(plan: Plan, tp: Array) -> Array:

@@ -17,8 +17,8 @@ from planner.specs.base import PlanError
 from planner.specs.hardware import PRECISIONS
 from planner.specs.plan import Plan
 
-# share of the FlashAttention-2 rate of the GPU profile: FA1, Dao 2023 figure 4 (about half); FA3 648 against 370 TFLOP/s
-# on H100 at head width 128, Shah et al. 2024 (arXiv 2407.08608)
+# share of the FlashAttention-2 rate of the GPU profile. FA1: over validated runs, more than the half of Dao 2023 figure 4;
+# FA3: 648 against 370 TFLOP/s (1.75) on H100 at head width 128, Shah et al. 2024 (arXiv 2407.08608), lowered over validated runs
 _ATTENTION_VERSION = {"flash1": 0.8, "flash2": 1.0, "flash3": 1.6, "fused_softmax": 1.0, "eager": 1.0}
 
 # energy of an fp8 operation over that of a 16-bit one: multipliers grow with the square of the mantissa (4 against 8 or 11 bits),
@@ -265,7 +265,7 @@ def sustained_clock(plan: Plan) -> Sourced:
         float(kernels.power_limited_clock_frac(float(power), float(rate), float(energy)))
         for power in (cluster.power_limit, gpu.power)
     )
-    return Sourced(float(usual) * under / board, "1", "assumed", "cubic law of power and clock, from the profile's clock at "
+    return Sourced(float(usual) * (under / board), "1", "assumed", "cubic law of power and clock, from the profile's clock at "
                    f"{float(gpu.power):.0f} W")  # fmt: skip
 
 

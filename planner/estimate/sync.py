@@ -16,7 +16,7 @@ from planner.ledger import Array
 from planner.specs.layout import OFFLOADS
 from planner.specs.plan import Plan
 
-_BUCKET_BYTES = 25e6  # torch DDP's default bucket_cap_mb
+BUCKET_BYTES = 25e6  # torch DDP's default bucket_cap_mb
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def end_of_step(
     reduced = reduce(shared, who.group) + reduce(experts, who.experts)
     gathered = gather(shared, who.group) + gather(experts, who.experts)
     sync = reduced + gathered
-    bucket = communicate.all_reduce_s(m, np.minimum(_BUCKET_BYTES, wire * shared), who.group)
+    bucket = communicate.all_reduce_s(m, np.minimum(BUCKET_BYTES, wire * shared), who.group)
     may_overlap = np.where(zero1, stack.overlap.sharded_sync, stack.overlap.gradient_sync) > 0
     if training.overlap is False:
         may_overlap = may_overlap & False

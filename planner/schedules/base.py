@@ -15,7 +15,6 @@ from planner.ledger import Array
 from planner.specs.base import PlanError
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
-COMPUTE = (FORWARD, BACKWARD, INPUT, WEIGHT)
 SENDS = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")
 OVERLAP = "OVERLAP_F_B"
 _SHARDING = ("UNSHARD", "RESHARD", "REDUCE_GRAD")  # of FSDP; no part of a pipeline's order

@@ -18,7 +18,13 @@ class PlanError(ValueError):
     def __init__(self, field: str, value: object, remedy: str) -> None:
         self.field, self.value, self.remedy = field, value, remedy
         shown = repr(value)
-        super().__init__(f"{field}: {shown if len(shown) <= 80 else shown[:77] + '...'} - {remedy}")
+        given = "" if value is None else f"{shown if len(shown) <= 80 else shown[:77] + '...'} - "
+        super().__init__(f"{field}: {given}{remedy}")
+
+
+def sentence(message: str) -> str:
+    """What pydantic says of a value, as the rest of an error that names field and value."""
+    return message.removeprefix("Value error, ").replace("Input should be", "must be")
 
 
 class Spec(BaseModel):

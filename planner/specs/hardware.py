@@ -140,8 +140,7 @@ class LinkSpec(Spec):
     switch_minimum_ranks: int | None = Field(default=None, ge=2)
     socket_bandwidth: BytesPerSecond | None = None  # TCP: what the socket threads of one GPU move, one direction
     peer_to_peer: bool = True  # False: copies pass through host memory
-    shared_host: bool = False  # PCIe: all GPUs share the host's bridges
-    host_bandwidth: BytesPerSecond | None = None  # what those bridges carry for all GPUs of the host together, one direction
+    host_bandwidth: BytesPerSecond | None = None  # PCIe: what the bridges carry for all GPUs of the host together, one direction
 
 
 class PriceSpec(Spec):

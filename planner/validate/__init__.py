@@ -15,7 +15,7 @@ from planner.estimate import Estimates, evaluate
 from planner.estimate.table import to_table
 from planner.formulas.params import parameter_count
 from planner.ledger import Array
-from planner.specs.base import PlanError
+from planner.specs.base import PlanError, sentence
 from planner.validate.ablation import ablations
 from planner.validate.bands import coverage
 from planner.validate.crossval import cross_validate, without_each_suite
@@ -169,6 +169,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
+        message = sentence(first["msg"])
         return f"{key} is {str(first['input'])[:80]!r}: {message}" if key else message
     return " ".join(str(error).split())

@@ -61,6 +61,7 @@ def _overlap(**values: bool) -> Callable[[StackSpec], StackSpec]:
     return lambda stack: stack.model_copy(update={"overlap": stack.overlap.model_copy(update=values)})
 
 
+_UNLIMITED = 1e18  # B/s, more than any memory moves
 _FULL_INTRA: dict[str, Any] = dict.fromkeys(
     ("intra_all_reduce", "intra_all_gather", "intra_reduce_scatter", "intra_send", "intra_two_rank", "intra_switch"), 1.0
 )
@@ -76,6 +77,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism("launch floor", "the CPU issues operators in no time", _set(operator_launch=0.0)),
     Mechanism("expert operators", "experts cost the CPU no operators", _without("expert_operators"), acts_on=_experts),
     Mechanism("bandwidth of elementwise kernels", "they reach all of the memory bandwidth", _set(elementwise_frac=1.0)),
+    Mechanism("bytes in flight", "elementwise kernels reach the same share of any memory", _set(elementwise_limit=_UNLIMITED)),
     Mechanism("norms of torch operators", "every norm is one fused kernel", _set(norm_forward=4.0, norm_backward=8.0)),
     Mechanism("unfused rotation", "every rotation is one kernel each way", _set(rotary_forward=4.0, rotary_backward=4.0)),
     Mechanism("unfused gate", "every gated activation is one kernel each way", _set(gate_forward=6.0, gate_backward=10.0)),
@@ -87,7 +89,11 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism("attention shape", "attention runs at its best rate at any length and head width", _without("attention_shape")),
     Mechanism("attention version", "every FlashAttention is version 2", _set(attention_version=1.0)),
     Mechanism("fp8 casts", "operands are cast to 8 bit in no time", _set(cast_bytes=0.0), acts_on=_fp8),
-    Mechanism("fp8 recipe", "every scaling recipe reaches the fp8 rate", _set(fp8_frac=1.0)),
+    Mechanism("fp8 recipe and clock", "every scaling recipe reaches the fp8 rate, at the clock of 16-bit products",
+              _set(fp8_frac=1.0), acts_on=_fp8),
+    Mechanism("recompute that stops early", "recompute repeats whole layers",
+              stack_off=lambda stack: stack.model_copy(update={"recompute_stops_early": False})),
+    Mechanism("hidden tensor exchanges", "tensor-parallel exchanges wait for their products", _set(tensor_hidden=0.0)),
     Mechanism("contention", "overlapped collectives do not slow compute down", _set(slowdown=0.0)),
     Mechanism("gradient overlap", "gradients are reduced after the backward pass",
               stack_off=_overlap(gradient_sync=False, sharded_sync=False)),
