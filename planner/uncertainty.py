@@ -111,7 +111,13 @@ def recorded() -> Residuals:
 def band(plan: Plan) -> Band:
     """Band of this plan's step time from the shipped residuals."""
     model = plan.model
-    case = Case(plan.cluster.gpu.id, plan.stack.id, plan.cluster.gpus, float(parameter_count(model)), model.moe is not None)
+    case = Case(
+        plan.cluster.gpu.id,
+        plan.stack.release_of or plan.stack.id,
+        plan.cluster.gpus,
+        float(parameter_count(model)),
+        model.moe is not None,
+    )
     return band_of(recorded(), case)
 
 

@@ -189,8 +189,8 @@ class _Layer:
         return ops
 
     def gemm(self, rows: Array, columns: Array, inner: Array, batch: Array = 1.0, *, fp8: bool = False, extra: Array = 0.0,
-             align: Array = 1.0) -> Array:  # fmt: skip
-        """One product on this machine. align: share of the rate that its widths leave."""
+             align: Array = 1.0, casts: Array = 1.0) -> Array:  # fmt: skip
+        """One product on this machine. align: share of the rate that its widths leave; casts: share of the casts that is left."""
         m = self.m
         low = fp8 and self.fp8
         rate = m.dense_rate * m.fp8_frac if low else m.wide_rate
@@ -199,7 +199,7 @@ class _Layer:
         cast = 0.0
         if low:
             cast = kernels.elementwise_s(
-                m.cast_bytes * batch * rows * inner, 0.0, memory_bytes_per_s=m.memory_bandwidth,
+                casts * m.cast_bytes * batch * rows * inner, 0.0, memory_bytes_per_s=m.memory_bandwidth,
                 elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap, limit_bytes_per_s=m.elementwise_limit,
             )  # fmt: skip
         return cast + kernels.gemm_s(
@@ -209,15 +209,17 @@ class _Layer:
             launch_s=m.gemm_launch, memory_bytes_per_s=m.memory_bandwidth, memory_frac=m.gemm_memory_frac,
         )  # fmt: skip
 
-    def weight_product(self, rows: Array, columns: Array, inner: Array, batch: Array, fp8: bool) -> tuple[Array, Array]:
+    def weight_product(
+        self, rows: Array, columns: Array, inner: Array, batch: Array, fp8: bool, casts: Array
+    ) -> tuple[Array, Array]:
         """Forward and backward (input and weight gradient) of one weight product."""
         fused = self.plan.stack.fusion.gradient_accumulation_fp32
         accumulate = (8.0 if fused else 0.0) * columns * inner * batch  # read and write the fp32 buffer
         width = 1.0 if fp8 and self.fp8 else self.width
         align = kernels.alignment_frac(columns, inner, width, _UNALIGNED_WEIGHT)
-        forward = self.gemm(rows, columns, inner, batch, fp8=fp8, align=align)
-        backward = self.gemm(rows, inner, columns, batch, fp8=fp8, align=align)
-        backward = backward + self.gemm(inner, columns, rows, batch, fp8=fp8, extra=accumulate, align=align)
+        forward = self.gemm(rows, columns, inner, batch, fp8=fp8, align=align, casts=casts)
+        backward = self.gemm(rows, inner, columns, batch, fp8=fp8, align=align, casts=casts)
+        backward = backward + self.gemm(inner, columns, rows, batch, fp8=fp8, extra=accumulate, align=align, casts=casts)
         return forward, backward
 
     def stream(self, moved: Array, launches: float) -> Array:
@@ -293,8 +295,9 @@ class _Layer:
         if model.moe is not None and share > 0:
             routed = T * model.moe.experts_per_token
             widths = routed * model.moe.ffn_hidden / t + T * model.moe.shared_ffn_hidden / t
-            forward["experts"] = share * self.stream(widths * act[0] + routed * h * _PERMUTE[0], 8.0)
-            backward["experts"] = share * self.stream(widths * act[1] + routed * h * _PERMUTE[1], 10.0)
+            left = self.m.expert_traffic
+            forward["experts"] = share * self.stream(left * (widths * act[0] + routed * h * _PERMUTE[0]), 8.0)
+            backward["experts"] = share * self.stream(left * (widths * act[1] + routed * h * _PERMUTE[1]), 10.0)
         qk, v = flops.head_widths(model)
         width = T * (model.heads * qk + model.kv_heads * (qk + v)) / t
         rotate = 1.0 if model.positions == "rotary" else 0.0
@@ -319,7 +322,8 @@ class _Layer:
         kept: Array = 0.0
         for name, rows, columns, inner, batch, share, fp8 in self.products():
             with section(name):
-                f, b = self.weight_product(rows, columns, inner, batch, fp8)
+                casts = self.m.expert_traffic if name.startswith("expert") else 1.0
+                f, b = self.weight_product(rows, columns, inner, batch, fp8, casts)
             forward[f"matmul/{name}"], backward[f"matmul/{name}"] = share * f, share * b
             kept = kept + share * f
             self.flop = self.flop + share * 2 * rows * columns * inner * batch

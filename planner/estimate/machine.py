@@ -70,6 +70,7 @@ class Machine:
     cross_entropy_bytes: Array
     weight_bytes_moved: Array
     operator_launch: Array
+    expert_traffic: Array  # share of the bytes that experts move outside of products
     operators_forward: Array
     operators_backward: Array
     operators_per_collective: Array
@@ -172,7 +173,11 @@ def machine(plan: Plan) -> Machine:
         ),
         cross_entropy_bytes=stack.fusion.cross_entropy_bytes,
         weight_bytes_moved=stack.fusion.weight_bytes_moved,
-        operator_launch=stack.launch.operator,
+        operator_launch=_CAPTURED_LAUNCH if fused_experts(plan) else stack.launch.operator,
+        expert_traffic=_assumed(
+            _FUSED_EXPERTS if fused_experts(plan) else 1.0, "1", "share of activation, routing and cast traffic of experts that "
+            "is left where a grouped product does its own activation and quantisation; own count"
+        ),
         operators_forward=stack.launch.operators_forward,
         operators_backward=stack.launch.operators_backward,
         operators_per_collective=stack.launch.operators_per_collective,
@@ -276,6 +281,16 @@ def _fp8_frac(plan: Plan) -> Sourced:
     recipe = _FP8_RECIPE.get(plan.training.fp8_recipe or "", 1.0)
     return _assumed(recipe * faster, "1", "cubic law of power and clock: an fp8 operation takes a third of the energy "
                     "of a 16-bit one, twice as many run at a time; casts are counted apart")  # fmt: skip
+
+
+# operators of a captured iteration are replayed by the GPU itself
+_CAPTURED_LAUNCH = Sourced(2e-6, "s", "assumed", "replay of a CUDA graph: a few microseconds per node at most", "2026-11")
+_FUSED_EXPERTS = 0.4  # of what routing moves: tokens are gathered and scattered once, activation and casts stay in registers
+
+
+def fused_experts(plan: Plan) -> bool:
+    """Whether experts run as one fused grouped product inside a captured iteration."""
+    return plan.model.moe is not None and plan.cluster.gpu.architecture in plan.stack.fusion.fused_experts
 
 
 def _tensor_hidden(plan: Plan) -> Sourced:

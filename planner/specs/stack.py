@@ -75,6 +75,9 @@ class Fusion(Spec):
     fused_layernorm: bool  # False: torch's own LayerNorm kernel, which reaches less of the bandwidth, backward most of all
     fused_rotary: bool  # False: the rotation is several torch operators
     fused_gate: bool  # False: activation and product of a gated MLP are operators of their own
+    fused_experts: list[str] = Field(
+        default_factory=list
+    )  # architectures on which experts are one fused grouped product, captured
     joint_qkv: bool  # queries, keys and values are one product
     joint_gate: bool  # gate and up projection are one product
     elementwise_frac: Efficiency  # share of memory bandwidth that elementwise kernels reach where the memory is slow
@@ -116,6 +119,8 @@ class StackSpec(Spec):
     title: str
     aliases: Names = ()
     source: str
+    release_of: Id | None = None  # the stack of which this is a later release
+    since: str | None = None  # its first release, as that stack numbers them
     supports: Supports
     state: StateBytes
     state_fp16: StateBytes | None = None  # where fp16, with its loss scaling, is run by another optimizer

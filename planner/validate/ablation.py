@@ -80,6 +80,8 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism("bytes in flight", "elementwise kernels reach the same share of any memory", _set(elementwise_limit=_UNLIMITED)),
     Mechanism("norms of torch operators", "every norm is one fused kernel", _set(norm_forward=4.0, norm_backward=8.0)),
     Mechanism("unfused rotation", "every rotation is one kernel each way", _set(rotary_forward=4.0, rotary_backward=4.0)),
+    Mechanism("fused experts", "experts move and cast what they move where they are not fused",
+              _set(expert_traffic=1.0), acts_on=_experts),
     Mechanism("unfused gate", "every gated activation is one kernel each way", _set(gate_forward=6.0, gate_backward=10.0)),
     Mechanism("loss of torch operators", "every loss is one fused kernel", _set(cross_entropy_bytes=8.0)),
     Mechanism("weight traffic", "gradients accumulate, are cast and copied in no time", _set(weight_bytes_moved=0.0)),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
-from planner import request
+from planner import catalog, request
 from planner.estimate import evaluate
 from planner.estimate.table import to_table
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import Experts, LatentAttention, ModelSpec
 from planner.specs.plan import Plan
+from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
 from planner.validate.rows import Row, Skip, number, options_of, whole
+
+_RELEASE = re.compile(r"\d\d\.\d\d")  # year and month, as NeMo numbers its containers: these order as text
 
 # what a stack does where a recipe is not printed
 _SHARDED = ("composer-fsdp", "fms-fsdp", "torchtitan", "lightning-fsdp", "pytorch-fsdp")
@@ -77,8 +82,9 @@ def _legacy_gpt(stack: str, row: Row) -> bool:
 
 def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[Plan, Layout]:
     """Plan and layout of a row; raises Skip where it cannot be expressed."""
-    stack = request.stack_spec(row["stack"])
     options = options_of(row)
+    stack = _released(request.stack_spec(row["stack"]), options.get("release", ""))
+    family = stack.release_of or stack.id
     model = row_model(row)
     gpus = whole(row, "gpus")
     nics, speed = row.get("nics_per_node", ""), row.get("nic_gbps", "")
@@ -93,14 +99,14 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
     if tp * pp * cp * dp != gpus:
         raise Skip(f"tp {tp} x pp {pp} x cp {cp} x dp {dp} = {tp * pp * cp * dp}, but gpus is {gpus}")
     vpp = whole(row, "vpp", 1) or 1
-    default_zero = 3 if stack.id in _SHARDED else 1 if stack.id in _DISTRIBUTED_OPTIMIZER else 0
+    default_zero = 3 if family in _SHARDED else 1 if family in _DISTRIBUTED_OPTIMIZER else 0
     offloaded = row.get("optimizer_offload", "") == "1" or "offload" in options.get("flags", "")
     zero = whole(row, "zero", 3 if offloaded and 3 in stack.supports.zero else default_zero)  # offloading is a ZeRO feature
     micro_batch = whole(row, "micro_batch", 1) or 1
     global_batch = whole(row, "global_batch")
     if global_batch % (dp * micro_batch):
         raise Skip(f"global_batch {global_batch} is no multiple of dp {dp} x micro_batch {micro_batch}")
-    recompute = row.get("recompute", "") or ("full" if stack.id in _ALWAYS_RECOMPUTES else "none")
+    recompute = row.get("recompute", "") or ("full" if family in _ALWAYS_RECOMPUTES else "none")
     sequence = row.get("sequence_parallel", "")
     schedule = row.get("schedule", "") or ("interleaved" if vpp > 1 else "1f1b")
     if schedule == "1f1b" and vpp > 1:
@@ -112,7 +118,7 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
     layout = Layout(
         tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=whole(row, "ep", 1) or 1, zero=zero,
         shard_group=min(shard * cp, dp * cp) if shard else dp * cp,
-        sequence_parallel=sequence == "1" or (sequence == "" and tp > 1 and stack.id in ("nemo", "megatron-core")),
+        sequence_parallel=sequence == "1" or (sequence == "" and tp > 1 and family in ("nemo", "megatron-core")),
         recompute=recompute, schedule=schedule, micro_batch=micro_batch, offload=offload,  # type: ignore[arg-type]
     )  # fmt: skip
     attention = options.get("attention")
@@ -120,7 +126,7 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
         wants = row["flash_attention"] == "1"
         has = stack.fusion.attention.startswith("flash")
         attention = None if wants == has else "flash2" if wants else "fused_softmax"
-    elif attention is None and _legacy_gpt(stack.id, row):
+    elif attention is None and _legacy_gpt(family, row):
         attention = "fused_softmax"
     recipe = options.get("fp8_recipe", "")
     training = TrainingSpec(
@@ -142,6 +148,14 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
     uneven = model.layers % (pp * vpp) != 0
     plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=LayoutRequest(uneven_stages=uneven))
     return plan, layout if row.get("zero", "") else _sharded_enough(plan, layout)
+
+
+def _released(stack: StackSpec, release: str) -> StackSpec:
+    """The profile of this release of a stack: the latest that is not newer, the stack's own where none is or none is named."""
+    if not _RELEASE.match(release):
+        return stack
+    later = [s for s in catalog.load_all("stacks", StackSpec) if s.release_of == stack.id and s.since and s.since <= release]
+    return max(later, key=lambda s: s.since or "", default=stack)
 
 
 def _sharded_enough(plan: Plan, layout: Layout) -> Layout:
