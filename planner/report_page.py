@@ -253,8 +253,9 @@ def _answer(report: Report) -> list[list[str]]:
         ["memory per GPU", f"{show(memory['device_bytes'], 'B')} of {show(memory['capacity_bytes'], 'B')}, "
          f"{show(abs(free), 'B')} {'free' if free >= 0 else 'short'}; fullest is stage {memory['worst_stage']}, "
          f"{memory['worst_phase']}: {show(memory['peak_bytes'], 'B')} allocated, {show(memory['reserved_bytes'], 'B')} reserved"],
-        ["host memory per GPU", f"{show(memory['host_bytes'], 'B')} offloaded, {show(memory['host_saving_bytes'], 'B')} to save "
-         f"a checkpoint{'' if memory['host_fits'] else '; more than the host has'}"],
+        ["host memory per GPU", f"{show(memory['host_bytes'], 'B')} offloaded"
+         f"{'' if memory['host_fits'] else ', more than there is'}; {show(memory['host_saving_bytes'], 'B')} to save "
+         f"a checkpoint, {show(memory['host_loading_bytes'], 'B')} to load one"],
         ["step time", f"{show(step['seconds'], 's')}, 80 % band {show(step['low'], 's')} to {show(step['high'], 's')} "
          f"({step['confidence']})"],
         ["bottleneck", step["bottleneck"]],

@@ -96,5 +96,6 @@ FREE_LINKS: dict[str, float] = {
     "nic_per_gpu": np.inf,
     "inter_socket": np.inf,
     "host_bandwidth": np.inf,
+    "host_copy_bandwidth": np.inf,
 }
 NO_LATENCY: dict[str, float] = {"intra_base": 0.0, "intra_latency": 0.0, "intra_switch_setup": 0.0, "inter_hop": 0.0}

@@ -40,7 +40,7 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
         _LAYOUT,
     ),
     "micro_batch": (int, "Sequences per replica and pass", _LAYOUT),
-    "offload": (str, "none, optimizer, params (to host memory)", _LAYOUT),
+    "offload": (str, "none, optimizer, params, activations (to host memory)", _LAYOUT),
     "seq_len": (int, "Tokens per sequence", _TRAINING),
     "global_batch": (int, "Sequences per optimizer step", _TRAINING),
     "precision": (str, "fp32, tf32, fp16, bf16, fp8", _TRAINING),

@@ -103,6 +103,16 @@ def best_group_layers(layers: Array, input_bytes: Array, layer_bytes: Array) -> 
 
 @formula(
     unit="B",
+    equation="min(kept, window layer)",
+    source="vDNN, Rhu et al. 2016 (arXiv 1602.08124) section 3.2: data leave after a layer's forward, return one layer ahead",
+)
+def resident_bytes(kept_bytes: Array, layer_bytes: Array, window_layers: Array) -> Array:
+    """Of activations that are offloaded, what stays on the GPU: the layers being computed and being copied."""
+    return np.minimum(kept_bytes, window_layers * layer_bytes)
+
+
+@formula(
+    unit="B",
     equation="lasting + passing (1 + frac)",
     source="torch.cuda.memory_reserved over memory_allocated: states are allocated once, what comes and goes leaves gaps",
 )
