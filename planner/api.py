@@ -141,6 +141,7 @@ def _training(options: Options, model: ModelSpec, has_bf16: bool, assumptions: l
             raise PlanError("--tokens", options.tokens, "must be between 1 and 1e18")
     return TrainingSpec(
         seq_len=seq_len, global_batch=batch, precision=precision, optimizer=options.optimizer, tokens=tokens,
+        loss_chunks=options.loss_chunks,
     )  # fmt: skip
 
 

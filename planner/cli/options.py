@@ -46,6 +46,7 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
     "precision": (str, "fp32, tf32, fp16, bf16, fp8", _TRAINING),
     "optimizer": (str, "adam, adam8bit, adafactor, sgd, sgd-momentum", _TRAINING),
     "flash_attention": (bool, "Fused attention", _TRAINING),
+    "loss_chunks": (int, "Parts of the tokens whose logits and loss come in turn (fused linear cross-entropy)", _TRAINING),
     "tokens": (str, "Tokens of the whole run, e.g. 15T: adds days, cost and energy", _TRAINING),
     "stack": (
         str,

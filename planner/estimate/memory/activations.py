@@ -254,7 +254,11 @@ def logits(plan: Plan, c: Table) -> Array:
     if e == 4 and each % 4 == 2:  # what is no multiple of 4 has 16-bit logits in it, which are fp32 then
         each += 2
     share = np.ones_like(c["tp"]) if plan.stack.activations.gathered_logits else c["tp"]
-    return memory.logits_bytes(tokens, padded_vocab(plan, c["tp"]), each, share)
+    vocab, chunks = padded_vocab(plan, c["tp"]), plan.training.loss_chunks
+    whole = memory.logits_bytes(tokens, vocab, each, share)
+    if chunks == 1:
+        return whole
+    return memory.chunked_loss_bytes(whole, float(chunks), tokens, float(plan.model.hidden), vocab, e, c["tp"])
 
 
 def head_activations(plan: Plan, c: Table) -> Array:
