@@ -35,16 +35,11 @@ __all__ = [
 ]  # fmt: skip
 
 # when no stack is named, each family of layouts runs on the software that usually runs it: (stack, ZeRO stage)
-_USUAL = (
-    ("pytorch-ddp", 0),
-    ("deepspeed", 1),
-    ("deepspeed", 2),
-    ("pytorch-fsdp", 3),
-    ("megatron-core", 1),
-)
+_USUAL = (("pytorch-ddp", 0), ("deepspeed", 1), ("deepspeed", 2), ("pytorch-fsdp", 3), ("megatron-core", 1))
 # and these where the request asks for what only they run: a ZeRO stage beside tensor or pipeline parallelism, offloading
 _WHEN_STAGE_ASKED = (("megatron-core", 0), ("torchtitan", 2), ("torchtitan", 3))
 _WHEN_OFFLOADED = (("deepspeed", 1), ("deepspeed", 2), ("deepspeed", 3), ("pytorch-fsdp", 3))
+_WHEN_ACTIVATIONS = (("pytorch-fsdp", 3), ("pytorch-ddp", 0), ("megatron-core", 1))
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -96,7 +91,7 @@ def _plans(options: Options, model: ModelSpec, cluster: ClusterSpec, training: T
     fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
     usual: tuple[tuple[str, int], ...] = _USUAL
     if options.offload not in (None, "none"):
-        usual = _WHEN_OFFLOADED
+        usual = _WHEN_ACTIVATIONS if options.offload == "activations" else _WHEN_OFFLOADED
     elif options.zero is not None:
         usual = (*_USUAL, *_WHEN_STAGE_ASKED)
     elif options.gpus == 1:
@@ -146,6 +141,7 @@ def _training(options: Options, model: ModelSpec, has_bf16: bool, assumptions: l
             raise PlanError("--tokens", options.tokens, "must be between 1 and 1e18")
     return TrainingSpec(
         seq_len=seq_len, global_batch=batch, precision=precision, optimizer=options.optimizer, tokens=tokens,
+        loss_chunks=options.loss_chunks,
     )  # fmt: skip
 
 

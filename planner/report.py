@@ -27,6 +27,7 @@ Report = dict[str, Any]
 _CLASS = {
     "matmul": "compute", "attention": "compute", "recompute": "compute", "memory_bound": "memory bandwidth",
     "optimizer": "memory bandwidth", "launch": "launch", "bubble": "pipeline bubble", "overhead": "overhead",
+    "offload": "host link",
 }  # fmt: skip
 
 
@@ -162,6 +163,7 @@ def _memory(plan: Plan, one: Estimates) -> Report:
         },
         "host_bytes": float(m.host[0]),
         "host_saving_bytes": float(m.host_saving[0]),
+        "host_loading_bytes": float(m.host_loading[0]),
         "host_fits": bool(one.host_fits[0]),
         "best_recompute_group": max(1, min(round(group), round(layers))),
         "layer_activations": [
@@ -191,7 +193,7 @@ def bottleneck(one: Estimates, communication: list[Report]) -> str:
 
 def _traffic(plan: Plan, t: Traffic) -> Report:
     across = bool(t.across_nodes[0])
-    link = plan.cluster.inter_node if across else plan.cluster.intra_node
+    link = plan.cluster.inter_node if across else plan.cluster.host_link if t.group == "host" else plan.cluster.intra_node
     seconds, exposed = float(t.seconds[0]), float(t.exposed[0])
     return {
         "operation": t.operation,

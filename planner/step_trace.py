@@ -21,7 +21,10 @@ from planner.schedules.drawing import Interval, intervals
 from planner.trace import KINDS, Trace, messages
 
 _COMPUTE, _PIPELINE, _DATA, _FIRST_GROUP = 0, 1, 2, 3  # tracks of a rank
-_GROUPS = {"tensor_parallel": "tensor parallel", "context_parallel": "context parallel", "expert_parallel": "expert parallel"}
+_GROUPS = {
+    "tensor_parallel": "tensor parallel", "context_parallel": "context parallel", "expert_parallel": "expert parallel",
+    "offload": "host copies",
+}  # fmt: skip
 _MOST_BUCKETS = 64  # drawn; more are drawn together
 _MOST_LAYER_SLICES = 150_000  # beyond it a pass is one slice of compute and one of each communication
 

@@ -96,6 +96,7 @@ FREE_LINKS: dict[str, float] = {
     "nic_per_gpu": np.inf,
     "inter_socket": np.inf,
     "host_bandwidth": np.inf,
+    "host_copy_bandwidth": np.inf,
 }
 NO_LATENCY: dict[str, float] = {
     "operators_per_collective": 0.0,

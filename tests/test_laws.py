@@ -54,6 +54,7 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
     {"tp": 8, "pp": 2, "sequence_parallel": True},
     {"zero": 3, "offload": "params"},
     {"zero": 1, "offload": "optimizer"},
+    {"zero": 1, "micro_batch": 2, "offload": "activations"},
 )
 EXPERT_LAYOUTS: tuple[dict[str, Any], ...] = ({"ep": 8, "zero": 1}, {"ep": 2, "tp": 2, "pp": 2}, {"ep": 4, "zero": 3, "cp": 2})
 

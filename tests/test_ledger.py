@@ -178,6 +178,13 @@ _KERNEL = {"rate_flop_per_s": 312e12, "compute_units": 108.0, "efficiency": 0.9,
 
 # inputs of every registered formula: lists are columns of one value per layout, numbers are the same for all
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "formulas.memory.resident_bytes": {"kept_bytes": [0.0, 1e9, 1e10], "layer_bytes": [1e8, 1e9, 1e9], "window_layers": 2.0},
+    "formulas.memory.chunked_loss_bytes": {
+        "logits_bytes": [1e9, 1e9, 1e9], "chunks": [1.0, 8.0, 4096.0], "tokens": [4096.0, 4096.0, 1024.0], "hidden": 4096.0,
+        "vocab": 32000.0, "element_bytes": 2.0, "tp": [1.0, 2.0, 4.0],
+    },
+    "formulas.overlap.host_copy_s": {"copied_bytes": [0.0, 1e9, 1e10], "host_bytes_per_s": [1e10, 2e10, 2.5e10]},
+    "formulas.overlap.offload_exposed_s": {"compute_s": [0.0, 1.0, 2.0], "copy_s": [1.0, 0.5, 3.0]},
     "formulas.collectives.group_bandwidth_bytes_per_s": {
         "ranks": [1.0, 2.0, 4.0, 8.0], "bandwidth_bytes_per_s": 448e9, "frac": [0.8, 0.7, 0.8, 0.7], "two_rank_frac": 0.9,
         "peers": 7.0, "mesh": [0.0, 0.5, 1.0, 1.0], "host_bytes_per_s": [1e12, 1e12, 1e12, 2e10],

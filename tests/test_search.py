@@ -65,6 +65,10 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if x.offload == "params" and x.zero < 3:  # only sharded parameters can live in host memory
         return False
+    if x.offload == "activations" and (
+        (x.pp > 1 and not can.offload_with_pipeline) or (x.recompute != "none" and not can.offload_with_recompute)
+    ):
+        return False
     kind, _, size = x.recompute.partition(":")
     return kind in can.recompute and x.offload in can.offload and int(size or 0) <= -(-model.layers // x.pp)
 
@@ -132,7 +136,8 @@ def table_layouts(table: Table) -> list[Layout]:
 FIXABLE: dict[str, list[Any]] = {
     "tp": [1, 2, 4], "pp": [1, 2, 3], "dp": [1, 2, 4], "cp": [1, 2], "ep": [1, 2], "zero": [0, 1, 2, 3], "micro_batch": [1, 2, 3],
     "vpp": [1, 2], "sequence_parallel": [True, False], "recompute": ["none", "full", "block:2", "group:3"],
-    "shard_group": [1, 2, 4], "schedule": ["1f1b", "gpipe", "interleaved", "zb-1p"], "offload": ["none", "optimizer", "params"],
+    "shard_group": [1, 2, 4], "schedule": ["1f1b", "gpipe", "interleaved", "zb-1p"],
+    "offload": ["none", "optimizer", "params", "activations"],
 }  # fmt: skip
 
 

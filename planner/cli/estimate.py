@@ -22,13 +22,14 @@ def command(
     trace: Annotated[
         str | None, typer.Option("--trace", help="Write the timeline of the step for ui.perfetto.dev to this file")
     ] = None,
+    html: Annotated[str | None, typer.Option("--html", help="Write the report with charts to this HTML page")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
 ) -> None:
     """Estimate memory, step time and cost; what is left out of the layout is searched.
 
     Exit status: 0 answered and fits, 3 answered and nothing fits, 2 the request is wrong.
     """
-    from planner.cli.scenario import clear_errors, merge, print_json
+    from planner.cli.scenario import check_results, clear_errors, merge, print_json, write_text
 
     with clear_errors(as_json):
         from planner import api
@@ -38,6 +39,7 @@ def command(
             raise PlanError(
                 "--explain", part, f"explains {' or '.join(PARTS)}, as in --explain memory; without a word, everything"
             )
+        check_results({"--trace": trace, "--html": html}, given)
         options = api.read_options(merge(given))
         if explain:
             from planner.cli.tree import nested, part_of
@@ -47,11 +49,17 @@ def command(
             report["explain"] = nested(tree)
         else:
             report = api.estimate(options)
+        texts = {}  # of all results, before the first is written
         if trace is not None:
             from planner import pipelines
-            from planner.cli.scenario import write_text
 
-            write_text(trace, "--trace", pipelines.step_trace_text(options))
+            texts["--trace"] = trace, pipelines.step_trace_text(options)
+        if html is not None:
+            from planner import report_page
+
+            texts["--html"] = html, report_page.page(report)
+        for option, (name, text) in texts.items():
+            write_text(name, option, text)
         if as_json:
             print_json(report)
         else:

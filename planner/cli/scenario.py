@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,6 +105,24 @@ def refuse(field: str, value: object, remedy: str, as_json: bool, sentence: str)
     encoding = sys.stderr.encoding or "utf-8"
     message = f"error: {' '.join(sentence.split())}"
     print(message.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
+
+
+def check_results(asked: dict[str, str | None], given: dict[str, Any]) -> None:
+    """Refuse a result that would replace another result of this command or a file that it reads."""
+    from planner.specs.base import PlanError
+
+    read = (_place(value) for value in given.values() if isinstance(value, str) and value)
+    taken = {path for path in read if os.path.isfile(path)}
+    for option, name in asked.items():
+        if name is None:
+            continue
+        if _place(name) in taken:
+            raise PlanError(option, name, "is named twice in this command; give each result its own file")
+        taken.add(_place(name))
+
+
+def _place(name: str) -> str:
+    return os.path.abspath(os.path.expanduser(name))
 
 
 def write_text(name: str, field: str, text: str) -> None:

@@ -68,11 +68,12 @@ def command(
     Without --model, seconds are those of the options below; with it, those of the layout that an estimate chooses.
     Exit status: 0 answered, 2 the request is wrong.
     """  # fmt: skip
-    from planner.cli.scenario import clear_errors, merge, print_json, write_text
+    from planner.cli.scenario import check_results, clear_errors, merge, print_json, write_text
 
     with clear_errors(as_json):
         from planner import pipelines
 
+        check_results({"--trace": trace, "--html": html}, {**given, "file": file})
         merged = merge(given)
         chosen = {name: merged.pop(name, None) for name in ("schedule", "pp", "vpp")}
         drawn = pipelines.draw(

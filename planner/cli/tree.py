@@ -68,8 +68,10 @@ def memory_lines(report: dict[str, Any]) -> list[str]:
     out.append(f"  reserved {peak} without gaps, {reserved} with those of measured runs, {high} with twice those")
     context, channels = (show(memory["outside"][key], "B") for key in ("context", "communicators"))
     out.append(f"  outside the allocator: context {context}, communicators {channels}")
-    offloaded, saving = (show(memory[key], "B") for key in ("host_bytes", "host_saving_bytes"))
-    out.append(f"  host memory per GPU: offloaded {offloaded}, to save a checkpoint from a host copy {saving}")
+    offloaded, saving, loading = (show(memory[key], "B") for key in ("host_bytes", "host_saving_bytes", "host_loading_bytes"))
+    out.append(
+        f"  host memory per GPU: offloaded {offloaded}, to save a checkpoint from a host copy {saving}, to load one {loading}"
+    )
     each = report["stack"]["bytes_per_parameter"]
     out.append("  bytes per parameter before sharding: " + " + ".join(f"{v:g} {k}" for k, v in each.items())
                + f" = {sum(each.values()):g}")  # fmt: skip

@@ -356,9 +356,13 @@ class _Layer:
         fused = self.plan.training.fused_cross_entropy
         per_logit = self.m.cross_entropy_bytes if fused is None else (_FUSED_LOSS if fused else _PLAIN_LOSS)
         align = kernels.alignment_frac(columns, h, self.width, _UNALIGNED_WEIGHT)
-        products = (
-            self.gemm(T, columns, h, align=align) + self.gemm(T, h, columns, align=align) + self.gemm(h, columns, T, align=align)
-        )
+        # chunks of the tokens one after the other, the weight's gradient of the next added to that of the ones before
+        chunks = np.minimum(float(self.plan.training.loss_chunks), T)
+        rows, adds = T / chunks, self.width * h * columns * (chunks > 1)
+        products = chunks * (
+            self.gemm(rows, columns, h, align=align) + self.gemm(rows, h, columns, align=align)
+            + self.gemm(h, columns, rows, extra=adds, align=align)
+        )  # fmt: skip
         return {
             "matmul/logits": products,
             "memory_bound/loss": self.copy(T * columns * per_logit),

@@ -101,6 +101,7 @@ class Machine:
     inter_socket: Array  # B/s of one GPU's socket threads; no limit where cards read GPU memory themselves
     network_frac: Array
     host_bandwidth: Array
+    host_copy_bandwidth: Array  # of one GPU, one direction, while all GPUs of its host copy
     # behaviour
     slowdown: Array
     tensor_hidden: Array  # share of tensor-parallel exchanges under sequence parallelism that products hide
@@ -207,6 +208,7 @@ def machine(plan: Plan) -> Machine:
         inter_socket=inter.socket_bandwidth or _assumed(_NO_LIMIT, "B/s", "cards reach GPU memory themselves, without sockets"),
         network_frac=stack.network_frac,
         host_bandwidth=_host_bandwidth(plan),
+        host_copy_bandwidth=_host_copy_bandwidth(plan),
         slowdown=stack.overlap.slowdown if training.overlap is not False else _assumed(0.0, "1", "nothing overlaps"),
         tensor_hidden=_assumed(
             0.35, "1", "asynchronous tensor parallelism of torch: products and exchanges in pieces; refit of torchtitan's runs"
@@ -337,6 +339,15 @@ def _bridge_bandwidth(plan: Plan) -> Sourced:
 def _host_bandwidth(plan: Plan) -> Sourced:
     link = plan.cluster.host_link
     return Sourced(link.bandwidth * link.send_recv_frac, "B/s", link.bandwidth.kind, link.bandwidth.source, link.bandwidth.date)
+
+
+def _host_copy_bandwidth(plan: Plan) -> Sourced:
+    """The link to host memory while all GPUs of the host copy: no more than a share of what its bridges carry."""
+    alone, bridges = _host_bandwidth(plan), plan.cluster.host_link.host_bandwidth
+    if bridges is None:
+        return alone
+    share = bridges / min(plan.cluster.gpus_per_node, plan.cluster.gpus)
+    return alone if alone <= share else Sourced(share, "B/s", bridges.kind, bridges.source, bridges.date)
 
 
 # numbers of parts, which nobody mismeasures

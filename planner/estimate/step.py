@@ -11,12 +11,13 @@ from planner.estimate import pipeline as pipelines
 from planner.estimate.communicate import Group, Traffic, place
 from planner.estimate.layer import KEY, Collective, LayerCost, layer_cost
 from planner.estimate.machine import Machine, machine
+from planner.estimate.memory import offload
 from planner.estimate.states import RankParameters, rank_parameters
-from planner.estimate.table import Table, unique_rows
+from planner.estimate.table import Table, offloads, unique_rows
 from planner.formulas import data_parallel, overlap, pipeline
 from planner.ledger import Array, Ledger, section, total
 from planner.schedules.base import Work, total_s
-from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES
+from planner.specs.layout import RECOMPUTE_KINDS, SCHEDULES
 from planner.specs.plan import Plan
 
 
@@ -157,7 +158,7 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
     on_gpu = data_parallel.optimizer_step_s(
         owned, m.optimizer_bytes, memory_bytes_per_s=m.memory_bandwidth, elementwise_frac=m.stream_frac
     )
-    away = c["offload"] != OFFLOADS.index("none")
+    away = offloads(c, "optimizer", "params")
     if not np.any(away):
         return on_gpu
     gpus_per_node = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
@@ -187,6 +188,12 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
                 overlap.prefetched_exposed_s(one.backward, sharded.backward, m.slowdown),
             )
         extra = extras[0] + extras[1]
+
+    copied: offload.Copies | None = None
+    if np.any(offloads(c, "activations")):
+        with section("offloaded activations, one layer"):
+            copied = offload.copies(plan, m, c, one.forward + extras[0], one.backward + extras[1])
+            extras = extras[0] + copied.forward, extras[1] + copied.backward
 
     with section("pipeline"):
         ranks = pipelines.stages(plan, c, _layer_work(unit, one, extras), _head_work(unit.head))
@@ -223,6 +230,8 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
         add(x.component, passes * (x.forward + x.backward) * x.seconds)
     add("tensor_parallel", passes * one.contention)
     add("data_parallel", passes * extra + end.exposed)
+    if copied is not None:
+        add("offload", passes * (copied.forward + copied.backward))
     add("pipeline_transfer", sends.exposed)
     add("bubble", pipe - microbatches * slowest)
     add("optimizer", optimizer)
@@ -232,6 +241,10 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
     found = [_traffic(x, passes, one.repeated) for x in unit.collectives]
     found += sync.traffic(plan, c, passes, who, sharded, extra, end)
     found.append(sends)
+    if copied is not None:
+        count, added = np.where(copied.bytes > 0, 2 * passes, 0.0), passes * (copied.forward + copied.backward)
+        found.append(Traffic("copy", "host", "activations of a layer, out or back", "offload", copied.bytes, count,
+                             count * copied.seconds, added, 0.0 * passes))  # fmt: skip
     hidden: Ledger = {}
     for kind in found:
         hidden[kind.component] = hidden.get(kind.component, 0.0) + kind.seconds - kind.exposed

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from planner.ledger import Array
-from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout, recompute_parts
+from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout, OffloadName, recompute_parts
 
 Table = dict[str, Array]
 
@@ -32,6 +32,11 @@ def to_table(layouts: Iterable[Layout]) -> Table:
 def from_rows(rows: Array) -> Table:
     """Table of a (layouts, columns) array in the order of COLUMNS."""
     return {name: np.ascontiguousarray(rows[:, i], dtype=float) for i, name in enumerate(COLUMNS)}
+
+
+def offloads(table: Table, *names: OffloadName) -> Array:
+    """Rows that offload one of these."""
+    return np.isin(table["offload"], [OFFLOADS.index(name) for name in names])
 
 
 def length(table: Table) -> int:

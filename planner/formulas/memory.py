@@ -92,6 +92,19 @@ def logits_bytes(tokens: Array, vocab: Array, bytes_per_logit: Array, tp: Array)
 
 
 @formula(
+    unit="B",
+    equation="K = 1: L; else L / min(K, T) + T h e + V h e / t",
+    source="fused linear cross-entropy, Liger Kernel (arXiv 2410.10989) section 3.2: a chunk of logits; gradients in forward",
+)
+def chunked_loss_bytes(
+    logits_bytes: Array, chunks: Array, tokens: Array, hidden: Array, vocab: Array, element_bytes: Array, tp: Array
+) -> Array:
+    """At the loss, with L bytes of logits worked on in K chunks: gradients of the head's input and weight grow meanwhile."""
+    gradients = tokens * hidden * element_bytes + vocab * hidden * element_bytes / tp
+    return np.where(chunks > 1, logits_bytes / np.minimum(chunks, tokens) + gradients, logits_bytes)
+
+
+@formula(
     unit="layers",
     equation="sqrt(L input / layer)",
     source="Chen et al. 2016 (arXiv 1604.06174): L/k inputs and k layers of activations, smallest where both are equal",
@@ -99,6 +112,16 @@ def logits_bytes(tokens: Array, vocab: Array, bytes_per_logit: Array, tp: Array)
 def best_group_layers(layers: Array, input_bytes: Array, layer_bytes: Array) -> Array:
     """Layers per recompute group that minimise kept inputs plus the working set of one group."""
     return np.sqrt(layers * input_bytes / np.maximum(layer_bytes, 1.0))
+
+
+@formula(
+    unit="B",
+    equation="min(kept, window layer)",
+    source="vDNN, Rhu et al. 2016 (arXiv 1602.08124) section 3.2: data leave after a layer's forward, return one layer ahead",
+)
+def resident_bytes(kept_bytes: Array, layer_bytes: Array, window_layers: Array) -> Array:
+    """Of activations that are offloaded, what stays on the GPU: the layers being computed and being copied."""
+    return np.minimum(kept_bytes, window_layers * layer_bytes)
 
 
 @formula(

@@ -20,6 +20,26 @@ def prefetched_exposed_s(compute_s: Array, communication_s: Array, slowdown: Arr
 
 @formula(
     unit="s",
+    equation="bytes / link",
+    source="definition; one direction of the link from GPU to host, bridges shared by all GPUs of the host",
+)
+def host_copy_s(copied_bytes: Array, host_bytes_per_s: Array) -> Array:
+    """Time of a copy to host memory, or back."""
+    return copied_bytes / host_bytes_per_s
+
+
+@formula(
+    unit="s",
+    equation="max(C, X) - C",
+    source="vDNN, Rhu et al. 2016 (arXiv 1602.08124) section 3.2: a layer takes the longer of its computation and its copy",
+)
+def offload_exposed_s(compute_s: Array, copy_s: Array) -> Array:
+    """Time that copying a layer's activations to host memory, or back, adds to the computation beside it."""
+    return np.maximum(compute_s, copy_s) - compute_s
+
+
+@formula(
+    unit="s",
     equation="max(0, AR - 0.95 T_backward) + last bucket + ov min(AR, T_backward)",
     source="PyTorch DDP, Li et al. 2020 (arXiv 2006.15704); 5 % of backward passes before the first bucket is full (assumed)",
 )

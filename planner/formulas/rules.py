@@ -119,6 +119,13 @@ def _offload(plan: Plan, c: Columns) -> Array:
     return (c["offload"] != OFFLOADS.index("params")) | (c["zero"] >= 3)
 
 
+def _offload_activations(plan: Plan, c: Columns) -> Array:
+    s = plan.stack.supports
+    piped = (c["pp"] == 1) | s.offload_with_pipeline
+    repeated = (c["recompute"] == RECOMPUTE_KINDS.index("none")) | s.offload_with_recompute
+    return (c["offload"] != OFFLOADS.index("activations")) | (piped & repeated)
+
+
 def _sequence_parallel(plan: Plan, c: Columns) -> Array:
     return (c["sequence_parallel"] == 0) | (c["tp"] > 1)
 
@@ -196,6 +203,13 @@ RULES: tuple[Rule, ...] = (
         "offloaded parameters need ZeRO-3", "--offload", _offload,
         lambda p, x: f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}; take --zero 3, or "
         "--offload optimizer",
+    ),
+    Rule(
+        "offloaded activations supported", "--offload", _offload_activations,
+        lambda p, x: f"{p.stack.title} offloads activations "
+        + ("" if p.stack.supports.offload_with_pipeline else "only without a pipeline, ")
+        + ("beside recompute" if p.stack.supports.offload_with_recompute else "only without recompute")
+        + f"; here pp is {x.pp}, recompute {x.recompute}",
     ),
     Rule(
         "sequence parallelism needs tp", "--sequence-parallel", _sequence_parallel,

@@ -15,9 +15,9 @@ ScheduleName = Literal[
     "1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe", "zb-h1", "zb-h2", "zb-v", "dualpipev", "breadth-first",
     "sequential",
 ]  # fmt: skip
-OffloadName = Literal["none", "optimizer", "params"]
+OffloadName = Literal["none", "optimizer", "params", "activations"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-OFFLOADS: tuple[OffloadName, ...] = ("none", "optimizer", "params")
+OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
 
 _RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
 

@@ -47,6 +47,7 @@ class Options(Spec):
     precision: Precision | None = None
     optimizer: OptimizerName = "adam"
     flash_attention: bool | None = None
+    loss_chunks: int = Field(default=1, ge=1, le=1_000_000)
     tokens: float | str | None = None
     stack: str | None = Field(default=None, min_length=1, max_length=4096)
     calibration: str | None = Field(default=None, min_length=1, max_length=4096)

@@ -32,6 +32,8 @@ class Supports(Spec):
     schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), strict=False)
     recompute: list[Literal["none", "selective", "full", "block", "group"]]
     offload: tuple[OffloadName, ...] = Field(default=("none",), strict=False)
+    offload_with_pipeline: bool = False  # activations can be offloaded on several stages
+    offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
 
 
 class StateBytes(Spec):
@@ -98,6 +100,7 @@ class Overlap(Spec):
     scatter_gather: bool  # tensor-parallel ranks split pipeline sends
     reduce_each_product: bool = False  # without sequence parallelism every product reduces its own input gradient
     tensor_hidden: Fraction  # share of tensor-parallel exchanges under sequence parallelism that run beside the products
+    offload_copies: bool = False  # offloaded activations are copied on streams of their own, a layer ahead
     slowdown: Fraction  # extra compute time while sharing the chip with a collective
 
 
@@ -134,5 +137,6 @@ class StackSpec(Spec):
     peak_of: Literal["any rank", "first stage"] = "any rank"  # whose memory the stack's log prints
     network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     fragmentation_frac: Fraction  # reserved over allocated, minus one
+    loading: Literal["shard", "whole"] = "shard"  # what a rank holds in host memory while it loads a checkpoint
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_adam: Rate  # parameters per second and node that the CPU optimizer updates under offload

@@ -26,6 +26,7 @@ class TrainingSpec(Spec):
     attention: Attention | None = None
     fused_norm: bool | None = None
     fused_cross_entropy: bool | None = None
+    loss_chunks: int = Field(default=1, ge=1, le=1_000_000)  # parts of the tokens whose logits, loss and gradients come in turn
     compile: bool | None = None
     async_tensor_parallel: bool = False
     fp8_recipe: Fp8Recipe | None = None

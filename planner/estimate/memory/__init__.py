@@ -43,8 +43,9 @@ class Memory:
     stage_phases: Array  # worst phase of each stage, index into PHASES
     stage_components: list[Ledger]  # of the worst phase, one ledger of rows per stage
     timeline: list[list[Ledger]]  # one ledger of rows per stage and phase
-    host: Array  # bytes in host memory per GPU, offloaded states
+    host: Array  # bytes in host memory per GPU, offloaded states and activations
     host_saving: Array  # bytes of host memory per GPU that saving a checkpoint from a host copy takes
+    host_loading: Array  # bytes of host memory per GPU that loading a checkpoint takes
     layer_bytes: Array  # activations of one layer and micro-batch without recompute
     input_bytes: Array  # the input of one layer
 
@@ -106,6 +107,7 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
         timeline=[[{k: v.reshape(count, rows)[i] for k, v in one.items()} for one in wide] for i in range(count)],
         host=found.host.reshape(count, rows).max(axis=0),
         host_saving=found.host_saving.reshape(count, rows).max(axis=0),
+        host_loading=found.host_loading.reshape(count, rows).max(axis=0),
         layer_bytes=found.layer[-rows:],
         input_bytes=found.input[-rows:],
     )

@@ -183,6 +183,7 @@ class Kept:
     working: Array  # of a repeated layer or group, beyond what was kept
     whole: Array  # one mean layer without recompute
     input: Array
+    largest: Array  # what the layer that keeps most keeps
     transient: Array  # gradients alive inside the largest operator of backward
 
 
@@ -196,7 +197,7 @@ def kept(plan: Plan, c: Table, split: StageSplit) -> Kept:
     # the input is among the activations already, unless a norm of several operators keeps fp32 copies in its place
     counted = entering if _fused_norm(plan) else 0.0 * entering
     chosen = [kind == code("selective"), kind == code("full"), kind == code("block"), kind == code("group")]
-    stage, unit, working = 0.0 * layers, 0.0 * layers, 0.0 * layers
+    stage, unit, working, largest = 0.0 * layers, 0.0 * layers, 0.0 * layers, 0.0 * layers
     wholes = []
     for count, part in ((split.dense, dense_activations(plan, c)), (split.moe, expert_activations(plan, c))):
         ledger = shared | part
@@ -210,12 +211,14 @@ def kept(plan: Plan, c: Table, split: StageSplit) -> Kept:
             chosen, [whole - saved, entering, block * entering + (1 - block) * whole, entering / size], whole
         )
         unit = np.where(here, np.maximum(unit, np.select(chosen, [whole - saved, entering, entering, entering], whole)), unit)
+        most = np.select(chosen, [whole - saved, entering, np.where(block < 1, whole, entering), entering], whole)
+        largest = np.where(here, np.maximum(largest, most), largest)
         again = np.select(chosen, [saved, repeated, repeated, group * whole - counted], 0.0 * whole)
         working = np.where(here, np.maximum(working, again), working)
     share = plan.model.moe_layers / plan.model.layers
     mean = (1 - share) * wholes[0] + share * wholes[1]
     grouped = np.where(kind == code("group"), np.minimum(size, np.maximum(layers, 1.0)), 1.0)
-    return Kept(stage, np.minimum(unit, stage), grouped, working, mean, entering, _transient(plan, c))
+    return Kept(stage, np.minimum(unit, stage), grouped, working, mean, entering, largest, _transient(plan, c))
 
 
 def _transient(plan: Plan, c: Table) -> Array:
@@ -251,7 +254,11 @@ def logits(plan: Plan, c: Table) -> Array:
     if e == 4 and each % 4 == 2:  # what is no multiple of 4 has 16-bit logits in it, which are fp32 then
         each += 2
     share = np.ones_like(c["tp"]) if plan.stack.activations.gathered_logits else c["tp"]
-    return memory.logits_bytes(tokens, padded_vocab(plan, c["tp"]), each, share)
+    vocab, chunks = padded_vocab(plan, c["tp"]), plan.training.loss_chunks
+    whole = memory.logits_bytes(tokens, vocab, each, share)
+    if chunks == 1:
+        return whole
+    return memory.chunked_loss_bytes(whole, float(chunks), tokens, float(plan.model.hidden), vocab, e, c["tp"])
 
 
 def head_activations(plan: Plan, c: Table) -> Array:

@@ -8,13 +8,13 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate import sync
-from planner.estimate.memory import activations
+from planner.estimate.memory import activations, offload
 from planner.estimate.states import RankParameters, StageSplit
-from planner.estimate.table import Table
+from planner.estimate.table import Table, offloads
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
-from planner.specs.layout import OFFLOADS, SCHEDULES
+from planner.specs.layout import SCHEDULES
 from planner.specs.plan import Plan
 from planner.specs.stack import StateBytes
 
@@ -37,6 +37,7 @@ class StageMemory:
     segments: Array  # flat buffers, for which what activations freed makes no room: reserved beside forward and backward
     host: Array
     host_saving: Array
+    host_loading: Array
     layer: Array  # activations of a mean layer without recompute
     input: Array
 
@@ -68,6 +69,7 @@ class _States:
     optimizer: Array
     host: Array
     saving: Array
+    loading: Array
     elements: Array  # all parameters of the stage on this rank, before data parallelism
     owned: Array  # of these, what this rank's optimizer updates
 
@@ -87,8 +89,11 @@ def _states(plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: A
 
     dual = np.where(c["schedule"] == SCHEDULES.index("dualpipe"), 2.0, 1.0)  # two directions, two copies of the parameters
     parameters, gradients, optimizer = cut("parameters") * dual, cut("gradients"), cut("optimizer")
-    away_optimizer, away_params = c["offload"] != OFFLOADS.index("none"), c["offload"] == OFFLOADS.index("params")
+    away_optimizer, away_params = offloads(c, "optimizer", "params"), offloads(c, "params")
     saving = parameters + optimizer
+    loading = saving
+    if plan.stack.loading == "whole":  # all that the file has for these layers
+        loading = memory.state_bytes(shared + experts, ledger["parameters"] + ledger["optimizer"], 1.0) + 0.0 * saving
     host = np.where(away_optimizer, optimizer + gradients, 0.0) + np.where(away_params, parameters, 0.0)
     optimizer = np.where(away_optimizer, 0.0, optimizer)
     if plan.stack.offload_update == "cpu":  # the CPU updates: sharded gradients leave for host memory layer by layer
@@ -96,7 +101,7 @@ def _states(plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: A
         gradients = np.where(away_optimizer & (c["zero"] >= 2), np.minimum(in_flight, gradients), gradients)
     parameters = np.where(away_params & (c["zero"] >= 3), 0.0, parameters)
     owned = (shared + experts) / shard_count(c["zero"], 1.0, shard)
-    return _States(parameters, gradients, optimizer, host, saving, shared + experts, owned)
+    return _States(parameters, gradients, optimizer, host, saving, loading, shared + experts, owned)
 
 
 def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: StageSplit) -> StageMemory:
@@ -110,9 +115,11 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     live = chunks / c["vpp"]  # micro-batches whose activations the stage holds
     ends = activations.head_activations(plan, c) * last
     passed = stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c["pp"] > 1)
-    alive = live * (kept.stage + passed) + ends
+    gone, host = offload.moved(plan, c, kept, live * kept.stage)
+    alive = live * (kept.stage + passed) + ends - gone
     # with the first gradients of a micro-batch all there, the others in flight still wait
-    waiting = np.maximum(chunks - 1, 0.0) / c["vpp"] * (kept.stage + passed) + kept.unit
+    others = np.maximum(chunks - 1, 0.0) / c["vpp"]
+    waiting = others * (kept.stage + passed) + kept.unit - offload.moved(plan, c, kept, others * kept.stage + kept.unit)[0]
 
     low = training.precision not in ("fp32", "tf32")
     narrow, wire = sync.compute_bytes(plan), sync.wire_bytes(plan)
@@ -126,7 +133,7 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     cast = np.where(state.cast_copy & low & (c["zero"] < 3), 2.0 * own.elements, 0.0)
     standing = np.where(state.persistent_gradients | (microbatches > 1), own.gradients, 0.0)
     temporary = state.optimizer_temporary * own.owned
-    away = c["offload"] != OFFLOADS.index("none")
+    away = offloads(c, "optimizer", "params")
     temporary = np.where(away & (stack.offload_update == "cpu"), 0.0, temporary)
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
     copied = state.gradient_copy * own.elements / c["vpp"] + placeholders
@@ -170,7 +177,7 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     ]  # fmt: skip
     # the caching allocator keeps what the passes freed; flat buffers larger than any of it need segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
-    return StageMemory(phases, flat, own.host, own.saving, kept.whole, kept.input)
+    return StageMemory(phases, flat, own.host + host, own.saving, own.loading, kept.whole, kept.input)
 
 
 def _last_product(plan: Plan, c: Table, p: RankParameters) -> Array:

@@ -1,0 +1,57 @@
+"""Activations that live in host memory between forward and backward: what leaves, what stays, how long the copies take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate.machine import Machine
+from planner.estimate.memory.activations import Kept, kept
+from planner.estimate.states import StageSplit
+from planner.estimate.table import Table, offloads
+from planner.formulas import memory, overlap
+from planner.ledger import Array
+from planner.specs.plan import Plan
+
+# layers on the GPU: with copies on streams of their own the one that computes and the one being copied; else a layer at most
+# while its tensors leave one after the other
+_AHEAD, _IN_TURN = 2.0, 1.0
+
+
+def moved(plan: Plan, c: Table, of: Kept, alive_bytes: Array) -> tuple[Array, Array]:
+    """(bytes that are not on the GPU, bytes in host memory) of `alive_bytes` that layers keep; zero for rows without.
+
+    Copies on streams of their own leave the last layers where they are, since backward begins with them. Hooks that copy in turn
+    (torch.autograd.graph.save_on_cpu) move every tensor, and the GPU holds those of one layer besides.
+    """
+    away = offloads(c, "activations")
+    if not np.any(away):
+        return 0.0 * alive_bytes, 0.0 * alive_bytes
+    window = _AHEAD if plan.stack.overlap.offload_copies else _IN_TURN
+    gone = alive_bytes - memory.resident_bytes(alive_bytes, of.largest, window)
+    host = gone if plan.stack.overlap.offload_copies else alive_bytes
+    return np.where(away, gone, 0.0), np.where(away, host, 0.0)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Seconds per layer and micro-batch."""
+
+    bytes: Array  # of a mean layer, one way
+    seconds: Array  # of one copy, out or back
+    forward: Array  # what copying out adds
+    backward: Array  # what copying back adds
+
+
+def copies(plan: Plan, m: Machine, c: Table, forward_s: Array, backward_s: Array) -> Copies:
+    """Copies of a mean layer beside a layer's forward and backward. Their bytes are those that `moved` finds in host memory."""
+    model, pp = plan.model, c["pp"]
+    split = StageSplit((model.layers - model.moe_layers) / pp, model.moe_layers / pp)
+    of = kept(plan, c, split)
+    leaving = moved(plan, c, of, of.stage)[1] / split.layers
+    seconds = overlap.host_copy_s(leaving, m.host_copy_bandwidth)
+    if not plan.stack.overlap.offload_copies or plan.training.overlap is False:
+        return Copies(leaving, seconds, seconds, seconds)
+    out, back = (overlap.offload_exposed_s(layer_s, seconds) for layer_s in (forward_s, backward_s))
+    return Copies(leaving, seconds, out, back)

@@ -1,0 +1,222 @@
+"""`dpplan estimate --html`: the page holds what the report says, opens without a network, and is written whole or not at all."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import sys
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dpplan, python, refused
+
+from planner import report_page
+from planner.cli import scenario
+from planner.units import show
+
+GIB = 2.0**30
+ASKED = ("--model", "llama-2-7b", "--gpu", "h100-sxm", "--gpus", "16", "--pp", "4", "--tp", "2")
+
+
+@cache
+def _answer() -> str:
+    return dpplan("estimate", *ASKED, "--json").stdout
+
+
+def report() -> dict[str, Any]:
+    out: dict[str, Any] = json.loads(_answer())
+    return out
+
+
+class Page(HTMLParser):
+    """Text of every table row, list item and heading, and what a browser would fetch."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.items: list[str] = []
+        self.title = ""
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self._in = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._in = tag
+        self.fetched += [str(value) for key, value in attrs if key in ("src", "href", "data", "action")]
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        elif tag == "li":
+            self.items.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in in ("td", "th"):
+            self.rows[-1][-1] += data
+        elif self._in == "li":
+            self.items[-1] += data
+        elif self._in == "title":
+            self.title += data
+
+
+def test_the_page_says_what_the_report_says() -> None:
+    said = report()
+    text = report_page.page(said)
+    page = Page(text)
+    cells = {row[0]: row[1:] for row in page.rows if row}
+    assert page.title == "Llama 2 7B on 16 x NVIDIA H100 SXM5 80 GB"
+    assert cells["answer"] == ["fits"]
+    assert f"{show(said['step']['low'], 's')} to {show(said['step']['high'], 's')}" in cells["step time"][0]
+    assert show(said["memory"]["device_bytes"], "B") in cells["memory per GPU"][0]
+    assert f"{said['throughput']['tokens_per_s']:,.0f} tokens/s" in cells["throughput"][0]
+    assert f"{100 * said['throughput']['mfu']:.1f} %" in cells["MFU"][0]
+    assert page.items == said["assumptions"]
+    for stage in said["memory"]["per_stage"]:
+        for phase in stage["phases"]:
+            rows = [row for row in page.rows if row[:2] == [str(stage["stage"]), phase["name"]]]
+            assert [row[-1] for row in rows] == [show(phase["bytes"], "B")]
+    for part, seconds in said["step"]["components"].items():
+        assert cells[part.replace("_", " ")][0] == show(seconds, "s")
+    for number in said["machine"]:
+        assert any(number["source"] in row for row in page.rows)
+    assert said["command"] in text
+
+
+def test_a_plan_that_does_not_fit_says_so() -> None:
+    answer = dpplan("estimate", "--model", "llama-70b", "--gpu", "rtx4090", "--gpus", "1", "--json")
+    page = Page(report_page.page(answer.json()))
+    cells = {row[0]: row[1:] for row in page.rows if row}
+    assert cells["answer"] == ["does not fit"]
+    assert "short" in cells["memory per GPU"][0]
+
+
+def test_bars_of_a_stage_add_up_to_what_lies_on_the_device() -> None:
+    said = report()
+    figure = report_page.stage_figure(said)
+    worst, outside = said["memory"]["worst_stage"], said["memory"]["outside"]
+    for i, stage in enumerate(said["memory"]["per_stage"]):
+        height = sum(trace["y"][i] for trace in figure["data"])
+        assert height * GIB == pytest.approx(stage["reserved_bytes"] + outside["context"] + outside["communicators"])
+        if stage["stage"] == worst:
+            assert height * GIB == pytest.approx(said["memory"]["device_bytes"])
+    (line,) = figure["layout"]["shapes"]
+    assert line["y0"] == line["y1"] == said["memory"]["capacity_bytes"] / GIB
+
+
+def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
+    said = report()
+    figure = report_page.phase_figure(said)
+    stages = said["memory"]["per_stage"]
+    (menu,) = figure["layout"]["updatemenus"]
+    assert [button["label"] for button in menu["buttons"]] == [f"stage {stage['stage']}" for stage in stages]
+    for stage, button in zip(stages, menu["buttons"], strict=True):
+        columns = button["args"][0]["y"]
+        assert len(columns) == len(figure["data"])
+        for i, phase in enumerate(stage["phases"]):
+            assert sum(column[i] for column in columns) * GIB == pytest.approx(phase["bytes"])
+    shown = [trace["y"] for trace in figure["data"]]
+    assert shown == menu["buttons"][menu["active"]]["args"][0]["y"]
+    assert stages[menu["active"]]["stage"] == said["memory"]["worst_stage"]
+
+
+def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
+    said = report()
+    adding, hidden, whole = report_page.time_figure(said)["data"]
+    end = 0.0
+    for start, seconds in zip(adding["base"], adding["x"], strict=True):
+        assert start == pytest.approx(end)
+        end = start + seconds
+    assert end == pytest.approx(said["step"]["seconds"])
+    assert whole["x"] == [said["step"]["seconds"]]
+    assert whole["x"][0] + whole["error_x"]["array"][0] == pytest.approx(said["step"]["high"])
+    assert whole["x"][0] - whole["error_x"]["arrayminus"][0] == pytest.approx(said["step"]["low"])
+    assert sum(hidden["x"]) == pytest.approx(sum(said["step"]["hidden"].values()))
+    assert hidden["marker"]["pattern"]["shape"] == "/"
+    assert "pattern" not in adding["marker"]
+
+
+def test_names_are_escaped() -> None:
+    said = report()
+    bad = '</script><script>alert("1")</script>'
+    said["model"]["title"] = said["command"] = said["assumptions"][0] = said["stack"]["title"] = bad
+    said["memory"]["per_stage"][0]["phases"][0]["name"] = bad
+    said["machine"][0]["source"] = bad
+    plain, text = report_page.page(report()), report_page.page(said)
+    assert "<script>alert" not in text
+    assert Page(text).tags == Page(plain).tags  # no name became markup
+    assert Page(text).items[0] == bad
+
+
+def test_one_stage_and_nothing_hidden() -> None:
+    said = copy.deepcopy(report())
+    said["memory"]["per_stage"] = said["memory"]["per_stage"][:1]
+    said["memory"]["worst_stage"], said["step"]["hidden"], said["communication"] = 0, {}, []
+    assert len(report_page.time_figure(said)["data"]) == 2
+    assert report_page.phase_figure(said)["layout"]["updatemenus"] == []
+    assert "stage 0" in report_page.page(said)
+
+
+# ------------------------------------------------------------------------------------------------- the command
+
+
+def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
+    wanted = tmp_path / "out.html"
+    answer = dpplan("estimate", *ASKED, "--html", wanted)
+    assert answer.status == 0, answer.stderr
+    assert answer.stdout == dpplan("estimate", *ASKED).stdout  # the answer is printed as ever
+    text = wanted.read_text(encoding="utf-8")
+    assert text == report_page.page(report())
+    assert Page(text).fetched == []
+    assert not re.search(r"<script[^>]+src=|<link|@import", text)
+    assert len(text) > 1_000_000  # plotly.js is inside, once
+    assert text.count("plotly.js v") == 1
+    assert text.count('"displaylogo": false') == text.count('"showSendToCloud": false') == text.count("<figure>") == 3
+    assert os.listdir(tmp_path) == ["out.html"]
+
+
+def test_bad_paths_and_clashing_names_are_refused(tmp_path: Path) -> None:
+    one = tmp_path / "one.html"
+    refused(dpplan("estimate", *ASKED, "--html", tmp_path / "no" / "x.html"), "--html", "cannot be written")
+    refused(dpplan("estimate", *ASKED, "--html", tmp_path), "--html", "cannot be written")
+    refused(dpplan("estimate", *ASKED, "--html", one, "--trace", tmp_path / "." / "one.html"), "--html", "named twice")
+    asked = tmp_path / "asked.toml"
+    asked.write_text('model = "llama-2-7b"\ngpu = "a100"\ngpus = 8\n', encoding="utf-8")
+    refused(dpplan("estimate", "--scenario", asked, "--html", asked), "--html", "named twice")
+    assert asked.read_text(encoding="utf-8").startswith("model")
+    assert os.listdir(tmp_path) == ["asked.toml"]
+
+
+def test_a_page_that_cannot_be_finished_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = tmp_path / "out.html"
+    wanted.write_text("before", encoding="utf-8")
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(scenario.Path, "replace", full)
+    refused(dpplan("estimate", *ASKED, "--html", wanted), "--html", "No space left")
+    assert wanted.read_text(encoding="utf-8") == "before"
+    assert os.listdir(tmp_path) == ["out.html"]
+
+
+def test_without_plotly_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.io", None)
+    refused(dpplan("estimate", *ASKED, "--html", tmp_path / "out.html", "--trace", tmp_path / "t.json"), "--html", "pip install")
+    assert os.listdir(tmp_path) == []
+
+
+def test_plotly_is_imported_only_for_a_page() -> None:
+    code = (
+        "import sys\nfrom planner.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\nprint('plotly' in sys.modules)"
+    )
+    assert python(code, "estimate", *ASKED).stdout.splitlines()[-1] == "False"
