@@ -430,21 +430,21 @@ def write_residuals(document: Report, path: Path) -> None:
     """Write measured over predicted per run, by numbers fitted without its suite if the document was made with `unseen`."""
     from planner import validate as validation
 
-    validation.write(validation.residual_lines(document), path, "--residuals")
+    catalog.write_text(path, "--residuals", validation.residual_lines(document))
 
 
 def write_runs(document: Report, path: Path) -> None:
     """Write one CSV line per row: predicted, measured, errors, components; the file appears whole or not at all."""
     from planner import validate as validation
 
-    validation.write(validation.run_lines(document), path, "--csv")
+    catalog.write_text(path, "--csv", validation.run_lines(document))
 
 
 def write_plot(document: Report, path: Path) -> None:
     """Write predicted against measured as one HTML page that needs no network; the file appears whole or not at all."""
     from planner import validate as validation
 
-    validation.write(validation.page(document), path, "--plot")
+    catalog.write_text(path, "--plot", validation.page(document))
 
 
 # ------------------------------------------------------------------------------------------------------ catalogue

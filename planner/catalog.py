@@ -103,6 +103,21 @@ def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
         raise PlanError(field, str(path), f"is no usable path: {error}") from None
 
 
+def write_text(path: Path, field: str, text: str) -> None:
+    """Write a file that appears whole or not at all. Raises PlanError naming the field where it cannot be written."""
+    partial = path.with_name(path.name + ".partial") if path.name else path
+    try:
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise PlanError(field, str(path), f"cannot be written: {why}") from None
+
+
 def read_toml(path: Path, field: str) -> dict[str, Any]:
     """Parse a TOML file; a malformed one is a PlanError naming line and column."""
     return parse_toml(read_text(path, field, MAX_TOML_BYTES), path, field)

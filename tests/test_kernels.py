@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import catalog
-from planner.estimate.machine import machine
+from planner.estimate.machine import law_of, machine
 from planner.formulas.kernels import (
     ENERGY_PER_FLOP,
     alignment_frac,
@@ -26,7 +26,6 @@ from planner.formulas.kernels import (
     power_limited_clock_frac,
 )
 from planner.specs.hardware import GpuSpec
-from planner.validate.power import law_of
 
 # a chip of 100 units that together do 100 TFLOP/s, with endless memory bandwidth and no fixed costs
 IDEAL: dict[str, Any] = {
@@ -271,6 +270,13 @@ def test_the_power_law_gives_the_clocks_that_runs_need(gpu: str) -> None:
     profile = plans.cluster(1, gpu).gpu
     law = law_of(profile)
     assert law == pytest.approx(float(profile.kernels.sustained_clock), abs=0.04)
+
+
+def test_a_profile_that_names_the_law_ships_it() -> None:
+    named = [g for g in catalog.load_all("gpus", GpuSpec) if g.kernels.sustained_clock.source.startswith("power law")]
+    assert named
+    for gpu in named:  # two digits, and what the energies were rounded to since
+        assert float(gpu.kernels.sustained_clock) == pytest.approx(law_of(gpu), abs=0.015), gpu.id
 
 
 def test_an_energy_per_flop_is_a_sourced_number_and_falls_from_one_generation_to_the_next() -> None:

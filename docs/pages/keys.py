@@ -161,18 +161,19 @@ def schedules() -> str:
 def clocks() -> str:
     """What the power law gives for every GPU of a known generation, and what its profile ships."""
     from planner import catalog
-    from planner.formulas.kernels import ENERGY_PER_FLOP, power_limited_clock_frac
+    from planner.estimate.machine import law_of
+    from planner.formulas.kernels import ENERGY_PER_FLOP
     from planner.specs.hardware import GpuSpec
 
     rows = []
     for gpu in catalog.load_all("gpus", GpuSpec):
-        energy, rate = ENERGY_PER_FLOP.get(gpu.architecture), gpu.dense.bf16 or gpu.dense.fp16
-        if energy is None or rate is None:
+        law, rate = law_of(gpu), gpu.dense.bf16 or gpu.dense.fp16
+        if law is None or rate is None:
             continue
-        law = power_limited_clock_frac(float(gpu.power), float(rate), float(energy))
+        energy = ENERGY_PER_FLOP[gpu.architecture]
         shipped = gpu.kernels.sustained_clock
         origin = "runs" if "over all validated" in shipped.source else "assumed"
         origin = "law" if shipped.source.startswith("power law") else origin
         rows.append([f"`{gpu.id}`", f"{float(gpu.power):g} W", f"{float(rate) / 1e12:g} TFLOP/s", f"{float(energy) * 1e12:g} pJ",
-                     f"{float(law):.2f}", f"{float(shipped):.2f}", origin])  # fmt: skip
+                     f"{law:.2f}", f"{float(shipped):.2f}", origin])  # fmt: skip
     return table(["GPU", ">power", ">dense 16-bit rate", ">energy per FLOP", ">law", ">shipped", "from"], rows)

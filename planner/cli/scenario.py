@@ -128,20 +128,8 @@ def _place(name: str) -> str:
 def write_text(name: str, field: str, text: str) -> None:
     """Write a file a user named; it appears whole or not at all."""
     from planner import catalog
-    from planner.specs.base import PlanError
 
-    path = catalog.user_path(name, field)
-    partial = path.with_name(path.name + ".partial") if path.name else path
-    try:
-        try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or error
-        raise PlanError(field, name, f"cannot be written: {why}") from None
+    catalog.write_text(catalog.user_path(name, field), field, text)
 
 
 def print_json(document: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from planner.formulas import kernels
 from planner.ledger import Array, Sourced
 from planner.specs.base import PlanError
-from planner.specs.hardware import PRECISIONS
+from planner.specs.hardware import PRECISIONS, GpuSpec
 from planner.specs.plan import Plan
 
 # share of the FlashAttention-2 rate of the GPU profile. FA1: over validated runs, more than the half of Dao 2023 figure 4;
@@ -255,6 +255,18 @@ _COUNTED = {
 }
 
 
+def law_of(gpu: GpuSpec, power_w: float | None = None) -> float | None:
+    """Tensor clock that the power law gives a GPU at this power (its board's by default), as a share of the full clock.
+
+    None for an architecture whose energy per FLOP is not known.
+    """
+    energy, rate = kernels.ENERGY_PER_FLOP.get(gpu.architecture), gpu.dense.bf16 or gpu.dense.fp16
+    if energy is None or rate is None:
+        return None
+    power = float(gpu.power) if power_w is None else power_w
+    return float(kernels.power_limited_clock_frac(power, float(rate), float(energy)))
+
+
 def sustained_clock(plan: Plan) -> Sourced:
     """Tensor clock under load: the cluster's own where it is known, else the profile's, lowered by a power limit."""
     cluster, gpu = plan.cluster, plan.cluster.gpu
@@ -263,15 +275,10 @@ def sustained_clock(plan: Plan) -> Sourced:
         return cluster.clock
     if cluster.power_limit is None:
         return usual
-    energy = kernels.ENERGY_PER_FLOP.get(gpu.architecture)
-    rate = gpu.dense.bf16 or gpu.dense.fp16
-    if energy is None or rate is None:
+    under, board = law_of(gpu, float(cluster.power_limit)), law_of(gpu)
+    if under is None or board is None:
         raise PlanError("--power-limit", float(cluster.power_limit), f"no energy per FLOP is known for {gpu.title}; measure "
                         "the clock under this limit and give it with --clock")  # fmt: skip
-    under, board = (
-        float(kernels.power_limited_clock_frac(float(power), float(rate), float(energy)))
-        for power in (cluster.power_limit, gpu.power)
-    )
     return Sourced(float(usual) * (under / board), "1", "assumed", "cubic law of power and clock, from the profile's clock at "
                    f"{float(gpu.power):.0f} W")  # fmt: skip
 

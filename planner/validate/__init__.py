@@ -20,7 +20,7 @@ from planner.validate.ablation import ablations
 from planner.validate.bands import coverage
 from planner.validate.crossval import cross_validate, without_each_suite
 from planner.validate.errors import kinds, recipe_of, repeat_deviations, summarise
-from planner.validate.files import read_all, residual_lines, run_lines, write
+from planner.validate.files import read_all, residual_lines, run_lines
 from planner.validate.fit import cases
 from planner.validate.plans import row_model, row_plan
 from planner.validate.plot import page
@@ -45,7 +45,6 @@ __all__ = [
     "summarise",
     "validate",
     "validate_rows",
-    "write",
 ]
 
 

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
+from planner.estimate.machine import law_of
 from planner.ledger import Array
 from planner.validate.errors import errors, recipe_of
 from planner.validate.fit import (
@@ -28,7 +29,6 @@ from planner.validate.fit import (
     step_times,
     suite_weights,
 )
-from planner.validate.power import law_of
 from planner.validate.ranking import busy_s, collectives, group_of, groups_of, layout_of, ranking, repeated_s
 
 LARGE = 64  # GPUs: platforms are fitted up to here and judged beyond

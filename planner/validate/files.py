@@ -75,18 +75,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     return f"{value:.6g}" if isinstance(value, float) else value
-
-
-def write(text: str, path: Path, option: str) -> None:
-    """Write a file that appears whole or not at all. Raises PlanError naming the option where it cannot be written."""
-    try:
-        partial = path.with_name(path.name + ".partial")
-        try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or error
-        raise PlanError(option, str(path), f"cannot be written: {why}") from None
