@@ -12,8 +12,8 @@ from planner.estimate import Estimates, evaluate
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import machine, moved_one_by_one, sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, state_ledger
-from planner.estimate.step import repeated_share, step_time
-from planner.estimate.table import Table, pick, to_layout
+from planner.estimate.step import step_time
+from planner.estimate.table import Table, pick, repeated_share, to_layout
 from planner.formulas import flops, memory, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.ledger import Sourced, total

@@ -199,6 +199,7 @@ REPORTS = (
     "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1",
     "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
+    "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core",
 )
 
 

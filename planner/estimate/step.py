@@ -13,7 +13,7 @@ from planner.estimate.layer import KEY, Collective, LayerCost, layer_cost
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
 from planner.estimate.states import RankParameters, rank_parameters
-from planner.estimate.table import Table, offloads, unique_rows
+from planner.estimate.table import Table, offloads, repeated_share, unique_rows
 from planner.formulas import data_parallel, overlap, pipeline
 from planner.ledger import Array, Ledger, section, total
 from planner.schedules.base import Work, total_s
@@ -84,15 +84,6 @@ def _spread_all(unit: LayerCost, back: Array | None, rows: int) -> LayerCost:
         launch_backward=one(unit.launch_backward), collectives=tuple(call(x) for x in unit.collectives),
         head=many(unit.head), forward_flop=one(unit.forward_flop), core_flop=one(unit.core_flop),
     )  # fmt: skip
-
-
-def repeated_share(c: Table, layers: int) -> Array:
-    """Share of a stage's forward pass that recompute repeats: 1 for full and grouped, N of the stage's layers for block:N."""
-    kind = c["recompute"]
-    code = RECOMPUTE_KINDS.index
-    whole = (kind == code("full")) | (kind == code("group"))
-    block = np.minimum(c["recompute_size"] * c["pp"] / layers, 1.0)
-    return np.where(whole, 1.0, np.where(kind == code("block"), block, 0.0))
 
 
 def _one_layer(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> _Layer:
@@ -192,7 +183,7 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
     copied: offload.Copies | None = None
     if np.any(offloads(c, "activations")):
         with section("offloaded activations, one layer"):
-            copied = offload.copies(plan, m, c, one.forward + extras[0], one.backward + extras[1])
+            copied = offload.copies(plan, m, c, parameters, one.forward + extras[0], one.backward + extras[1])
             extras = extras[0] + copied.forward, extras[1] + copied.backward
 
     with section("pipeline"):

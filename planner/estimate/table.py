@@ -39,6 +39,15 @@ def offloads(table: Table, *names: OffloadName) -> Array:
     return np.isin(table["offload"], [OFFLOADS.index(name) for name in names])
 
 
+def repeated_share(c: Table, layers: int) -> Array:
+    """Share of a stage's forward pass that recompute repeats: 1 for full and grouped, N of the stage's layers for block:N."""
+    kind = c["recompute"]
+    code = RECOMPUTE_KINDS.index
+    whole = (kind == code("full")) | (kind == code("group"))
+    block = np.minimum(c["recompute_size"] * c["pp"] / layers, 1.0)
+    return np.where(whole, 1.0, np.where(kind == code("block"), block, 0.0))
+
+
 def length(table: Table) -> int:
     return len(table["tp"])
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.estimate import sync
 from planner.estimate.machine import Machine
 from planner.estimate.memory.activations import Kept, kept
-from planner.estimate.states import StageSplit
-from planner.estimate.table import Table, offloads
+from planner.estimate.states import RankParameters, StageSplit
+from planner.estimate.table import Table, offloads, repeated_share
 from planner.formulas import memory, overlap
 from planner.ledger import Array
 from planner.specs.plan import Plan
@@ -19,18 +20,20 @@ from planner.specs.plan import Plan
 _AHEAD, _IN_TURN = 2.0, 1.0
 
 
-def moved(plan: Plan, c: Table, of: Kept, alive_bytes: Array) -> tuple[Array, Array]:
+def moved(plan: Plan, c: Table, of: Kept, alive_bytes: Array, weight_bytes: Array) -> tuple[Array, Array]:
     """(bytes that are not on the GPU, bytes in host memory) of `alive_bytes` that layers keep; zero for rows without.
 
     Copies on streams of their own leave the last layers where they are, since backward begins with them. Hooks that copy in turn
-    (torch.autograd.graph.save_on_cpu) move every tensor, and the GPU holds those of one layer besides.
+    (torch.autograd.graph.save_on_cpu) move every tensor that autograd saves, weights among them (`weight_bytes`) where
+    no checkpoint runs the layer again, and the GPU holds the activations of one layer besides.
     """
     away = offloads(c, "activations")
     if not np.any(away):
         return 0.0 * alive_bytes, 0.0 * alive_bytes
     window = _AHEAD if plan.stack.overlap.offload_copies else _IN_TURN
     gone = alive_bytes - memory.resident_bytes(alive_bytes, of.largest, window)
-    host = gone if plan.stack.overlap.offload_copies else alive_bytes
+    saved = alive_bytes + weight_bytes * (1 - repeated_share(c, plan.model.layers))
+    host = gone if plan.stack.overlap.offload_copies else saved
     return np.where(away, gone, 0.0), np.where(away, host, 0.0)
 
 
@@ -44,12 +47,13 @@ class Copies:
     backward: Array  # what copying back adds
 
 
-def copies(plan: Plan, m: Machine, c: Table, forward_s: Array, backward_s: Array) -> Copies:
+def copies(plan: Plan, m: Machine, c: Table, p: RankParameters, forward_s: Array, backward_s: Array) -> Copies:
     """Copies of a mean layer beside a layer's forward and backward. Their bytes are those that `moved` finds in host memory."""
     model, pp = plan.model, c["pp"]
     split = StageSplit((model.layers - model.moe_layers) / pp, model.moe_layers / pp)
     of = kept(plan, c, split)
-    leaving = moved(plan, c, of, of.stage)[1] / split.layers
+    weights = sync.compute_bytes(plan) * p.per_layer() * split.layers
+    leaving = moved(plan, c, of, of.stage, weights)[1] / split.layers
     seconds = overlap.host_copy_s(leaving, m.host_copy_bandwidth)
     if not plan.stack.overlap.offload_copies or plan.training.overlap is False:
         return Copies(leaving, seconds, seconds, seconds)

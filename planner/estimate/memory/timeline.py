@@ -115,11 +115,12 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     live = chunks / c["vpp"]  # micro-batches whose activations the stage holds
     ends = activations.head_activations(plan, c) * last
     passed = stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c["pp"] > 1)
-    gone, host = offload.moved(plan, c, kept, live * kept.stage)
+    layers = p.of_stage(split, 0.0 * first, 0.0 * last) + split.moe * p.layer_experts
+    gone, host = offload.moved(plan, c, kept, live * kept.stage, live * sync.compute_bytes(plan) * layers)
     alive = live * (kept.stage + passed) + ends - gone
     # with the first gradients of a micro-batch all there, the others in flight still wait
     others = np.maximum(chunks - 1, 0.0) / c["vpp"]
-    waiting = others * (kept.stage + passed) + kept.unit - offload.moved(plan, c, kept, others * kept.stage + kept.unit)[0]
+    waiting = others * (kept.stage + passed) + kept.unit - offload.moved(plan, c, kept, others * kept.stage + kept.unit, 0.0)[0]
 
     low = training.precision not in ("fp32", "tf32")
     narrow, wire = sync.compute_bytes(plan), sync.wire_bytes(plan)
