@@ -72,7 +72,7 @@ def test_constants_of_the_band_are_those_of_the_code() -> None:
     for shown, written in (
         ("x 0.1 on another GPU", "_OTHER_GPU = 0.1 "),
         ("x 0.8 with other software", "_OTHER_STACK = 0.8 "),
-        ("x 0.2 between dense", "_OTHER_KIND = 0.2 "),
+        ("x 0.5 between dense", "_OTHER_KIND = 0.5 "),
         ("every 12 doublings", "_HALVING = 12.0 "),
         ("models, plus 0.01", "_FLOOR = 0.01 "),
         ("correlate by 0.16", "_RHO = 0.16 "),

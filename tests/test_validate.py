@@ -679,7 +679,7 @@ def test_coverage_by_hand() -> None:
 
 
 def test_bands_hold_what_they_promise_on_suites_they_never_saw() -> None:
-    """Over the recorded residuals: about 80 % of runs and on average over suites, as sharp as one band for all within 2 %."""
+    """Over the recorded residuals: about 80 % of runs and on average over suites, and sharper than one band for all."""
     runs = recorded()
     entries = [
         {"suite": str(runs.suite[i]), "gpu": str(runs.gpu[i]), "stack": str(runs.stack[i]), "gpus": int(runs.gpus[i]),
@@ -693,7 +693,7 @@ def test_bands_hold_what_they_promise_on_suites_they_never_saw() -> None:
     size = np.abs(runs.log_ratio)
     half = np.array([np.quantile(size[runs.suite != suite], 0.8) for suite in runs.suite])  # one band, from all other suites
     pooled = 2 * half + 10 * np.maximum(size - half, 0)
-    assert found["all"]["score"] < 1.02 * float(pooled.mean()), "one band for all would do better"
+    assert found["all"]["score"] < float(pooled.mean()), "one band for all would do better"
 
 
 # ------------------------------------------------------------------------------------------------- kinds of runs

