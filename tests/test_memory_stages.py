@@ -166,6 +166,15 @@ def test_fp16_may_have_states_of_its_own() -> None:
     assert gradients("bf16") == 2 * gradients("fp16") == 4 * (parameter_count(plans.model()))
 
 
+def test_a_whole_master_copy_is_not_sharded() -> None:
+    # DeepSpeed's BF16_Optimizer of early 2022: 4 B of master copy on every rank, 8 B of moments over the replicas, which is what
+    # lets BLOOM's layout take 63 GiB where a sharded copy would take 50
+    count = parameter_count(plans.model())
+    assert leaf(run("megatron-deepspeed", zero=1), "forward", "optimizer") == count * (4 + 8 / 8)
+    assert leaf(run("megatron-deepspeed", zero=1, changes={"whole_master": False}), "forward", "optimizer") == count * 12 / 8
+    assert leaf(run("megatron-deepspeed", zero=1, training={"precision": "fp32"}), "forward", "optimizer") == count * 8 / 8
+
+
 def test_reserved_memory_adds_gaps_to_what_comes_and_goes() -> None:
     of = run("deepspeed", changes={"optimizer_temporary": 6.0, "flat_temporaries": False})
     memory, slack = of.memory, float(of.plan.stack.fragmentation_frac)

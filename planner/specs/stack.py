@@ -44,6 +44,7 @@ class StateBytes(Spec):
     gradient: float = Field(gt=0, le=8)
     gradient_wire: float = Field(gt=0, le=8)  # type in which gradients are reduced across replicas
     master: float = Field(ge=0, le=8)  # fp32 copy in the optimizer, 0 where the parameter itself is fp32
+    whole_master: bool = False  # every rank keeps the whole fp32 copy, of which it updates its part
     cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
     bucket: float = Field(default=0.0, ge=0, le=8)  # buckets that gradients are copied into, per parameter; they stay allocated
     gradient_copy: float = Field(default=0.0, ge=0, le=8)  # gradients of one micro-batch, kept beside those that accumulate

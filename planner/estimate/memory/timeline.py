@@ -26,6 +26,8 @@ MOMENT_BYTES = {"adam": 8.0, "adam8bit": 2.03, "adafactor": 0.01, "sgd": 0.0, "s
 
 LASTING = ("parameters", "optimizer", "gradients", "communication_buckets")  # allocated once, or in a few large blocks
 
+_ZERO_1, _ZERO_2, _ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
+
 _PREFETCH_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
 
 
@@ -81,14 +83,17 @@ def _states(plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: A
     shard = np.where(c["zero"] >= 1, np.minimum(c["shard_group"], replicas), 1.0)
     expert_shard = np.maximum(np.minimum(shard, replicas / c["ep"]), 1.0)
     ledger = state_ledger(plan)
-    levels = {"parameters": 2.0 if state.zero2_gathers else 3.0, "gradients": 2.0, "optimizer": 1.0}
 
-    def cut(name: str) -> Array:
-        rest = memory.state_bytes(shared, ledger[name], shard_count(c["zero"], levels[name], shard))
-        return rest + memory.state_bytes(experts, ledger[name], shard_count(c["zero"], levels[name], expert_shard))
+    def cut(each: float, level: float) -> Array:
+        rest = memory.state_bytes(shared, each, shard_count(c["zero"], level, shard))
+        return rest + memory.state_bytes(experts, each, shard_count(c["zero"], level, expert_shard))
 
     dual = np.where(c["schedule"] == SCHEDULES.index("dualpipe"), 2.0, 1.0)  # two directions, two copies of the parameters
-    parameters, gradients, optimizer = cut("parameters") * dual, cut("gradients"), cut("optimizer")
+    parameters = cut(ledger["parameters"], _ZERO_2 if state.zero2_gathers else _ZERO_3) * dual
+    gradients = cut(ledger["gradients"], _ZERO_2)
+    low = plan.training.precision not in ("fp32", "tf32")
+    master = state.master if state.whole_master and low else 0.0
+    optimizer = cut(ledger["optimizer"] - master, _ZERO_1) + cut(master, _NEVER)
     away_optimizer, away_params = offloads(c, "optimizer", "params"), offloads(c, "params")
     saving = parameters + optimizer
     loading = saving
