@@ -81,7 +81,7 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
         "run": _run(plan, one),
         "alternatives": [],
         "advice": [],
-        "assumptions": [*assumptions, *_assumed(plan, layout.recompute, one)],
+        "assumptions": [*assumptions, *_assumed(plan)],
         "provenance": provenance(numbers),
         "machine": numbers,
     }
@@ -259,8 +259,8 @@ def _run(plan: Plan, one: Estimates) -> Report:
     return out
 
 
-def _assumed(plan: Plan, recompute: str, one: Estimates) -> list[str]:
-    stack, gpu, clock = plan.stack, plan.cluster.gpu, sustained_clock(plan)
+def _assumed(plan: Plan) -> list[str]:
+    stack, clock = plan.stack, sustained_clock(plan)
     ledger = state_ledger(plan)
     said = [
         f"software: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
@@ -272,10 +272,6 @@ def _assumed(plan: Plan, recompute: str, one: Estimates) -> list[str]:
     price = plan.cluster.usd_per_gpu_hour
     if plan.training.tokens is not None and price is not None:
         said.append(f"price: {float(price) * 3600:.2f} USD per GPU-hour, {price.source} {price.date}".rstrip())
-    if float(one.memory.device[0]) > 0.875 * float(gpu.usable_memory):
-        said.append(
-            "memory above 87 % of the device: measured runs this full are 7-22 % slower (allocator retries), not modelled"
-        )
     return said
 
 
