@@ -7,60 +7,17 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from command import dpplan, refused
+from run_tables import PLAIN, entry, row, write
 
 from planner import api
-from planner.estimate.machine import SWITCHES, machine
-from planner.estimate.table import to_table
 from planner.specs.base import PlanError
-from planner.uncertainty import Case, band_of, recorded, residuals
-from planner.validate import (
-    ablations,
-    coverage,
-    predict,
-    read_all,
-    read_rows,
-    residual_lines,
-    row_plan,
-    summarise,
-    validate_rows,
-)
-from planner.validate.ablation import MECHANISMS, with_each_off
+from planner.validate import predict, read_all, read_rows, residual_lines, summarise, validate_rows
 from planner.validate.errors import kinds
 from planner.validate.files import SHIPPED
 from planner.validate.plot import figure
-from planner.validate.ranking import groups_of
-
-PLAIN = {
-    "run_id": "r", "suite": "small", "gpu": "a100-sxm4-80gb", "gpus": "8", "gpus_per_node": "8", "stack": "megatron-core",
-    "layers": "24", "hidden": "2048", "heads": "16", "vocab": "50304", "seq_len": "2048", "precision": "bf16", "tp": "1",
-    "pp": "1", "dp": "8", "zero": "1", "micro_batch": "4", "global_batch": "64", "recompute": "none", "step_s": "",
-    "peak_memory_gib": "", "memory_kind": "", "outcome": "ok", "options": "",
-}  # fmt: skip
-
-
-def row(**changes: object) -> dict[str, str]:
-    return PLAIN | {name: str(value) for name, value in changes.items()}
-
-
-def write(path: Path, *rows: dict[str, str], names: tuple[str, ...] = tuple(PLAIN)) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, names, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
-    return path
-
-
-def entry(predicted: float, measured: float | None, **changes: Any) -> dict[str, Any]:
-    return {
-        "run_id": "r", "suite": "small", "predicted_step_s": predicted, "measured_step_s": measured, "predicted_peak_gib": 1.0,
-        "measured_peak_gib": None, "predicted_fits": True, "outcome": "ok", "group": "g", "layout": str(predicted),
-    } | changes  # fmt: skip
-
 
 # ------------------------------------------------------------------------------------------------- errors
 
@@ -94,67 +51,6 @@ def test_out_of_memory_rows_count_apart() -> None:
     assert summary["oom"] == {"n": 3, "right": 2}
     assert summary["ran"] == {"n": 2, "right": 1}
     assert summary["time"]["n"] == 2
-
-
-# ------------------------------------------------------------------------------------------------- ranking
-
-
-def ranking(*pairs: tuple[float, float], **changes: Any) -> dict[str, Any]:
-    return summarise([entry(p, m, layout=f"{i}", **changes) for i, (p, m) in enumerate(pairs)])["ranking"]
-
-
-def test_perfect_and_reversed_order() -> None:
-    up = [(float(i), float(i)) for i in range(1, 6)]
-    assert ranking(*up) == {"groups": 1, "spearman": pytest.approx(1), "pick_regret_mean": 0, "pick_regret_max": 0, "ties": 0}
-    down = ranking(*[(p, 6 - m) for p, m in up])
-    assert down["spearman"] == pytest.approx(-1)
-    assert down["pick_regret_max"] == pytest.approx(4)  # takes the 5 s layout where 1 s was possible
-
-
-def test_spearman_with_ties_by_hand() -> None:
-    """Predicted 1 2 2 4 5 has ranks 1, 2.5, 2.5, 4, 5; measured 1 3 2 2 5 has 1, 4, 2.5, 2.5, 5. Covariance
-    (-2)(-2) + (-.5)(1) + (-.5)(-.5) + (1)(-.5) + (2)(2) = 7.25; both variances 9.5: 7.25 / 9.5."""
-    result = ranking((1, 1), (2, 3), (2, 2), (4, 2), (5, 5))
-    assert result["spearman"] == pytest.approx(7.25 / 9.5)
-
-
-def test_pick_regret_by_hand() -> None:
-    """The layout predicted fastest took 1.2 s, the fastest one 1.0 s."""
-    result = ranking((2, 1.0), (1, 1.2), (3, 2.0), (4, 1.5), (5, 3.0))
-    assert result["pick_regret_mean"] == pytest.approx(0.2)
-    two = [entry(p, m, layout=f"{i}", group=g)
-           for g, measured in (("g", (1.0, 1.2, 2.0, 1.5, 3.0)), ("h", (1.0, 2.0, 3.0, 4.0, 5.0)))
-           for i, (p, m) in enumerate(zip((2, 1, 3, 4, 5), measured, strict=True))]  # fmt: skip
-    both = summarise(two)["ranking"]
-    assert both["groups"] == 2
-    assert both["pick_regret_mean"] == pytest.approx((0.2 + 1.0) / 2)
-    assert both["pick_regret_max"] == pytest.approx(1.0)
-
-
-def test_no_order_at_all_correlates_with_nothing() -> None:
-    assert ranking(*[(1.0, float(m)) for m in range(1, 6)])["spearman"] == 0
-
-
-def test_a_group_needs_five_layouts() -> None:
-    none = {"groups": 0, "spearman": None, "pick_regret_mean": None, "pick_regret_max": None, "ties": 0}
-    assert ranking((1, 1), (2, 2), (3, 3), (4, 4)) == none
-    same = [entry(float(i), float(i), layout="one") for i in range(1, 9)]
-    assert summarise(same)["ranking"] == none
-
-
-def test_groups_are_rows_that_differ_only_in_layout() -> None:
-    rows = [
-        row(run_id=f"a{t}{m}", tp=t, dp=8 // t, micro_batch=m, step_s=1 + t / 10 + m / 100) for t in (1, 2, 4) for m in (1, 2)
-    ]
-    elsewhere = [dict(r, run_id=f"b{i}", seq_len="1024") for i, r in enumerate(rows)]
-    release = [dict(r, run_id=f"c{i}", options="release=2") for i, r in enumerate(rows)]
-    kernels = [dict(r, run_id=f"d{i}", options="selective=per_op") for i, r in enumerate(rows)]
-    assert validate_rows(rows)["summary"]["ranking"]["groups"] == 1
-    assert validate_rows(rows + elsewhere)["summary"]["ranking"]["groups"] == 2
-    assert validate_rows(rows + release)["summary"]["ranking"]["groups"] == 2
-    assert validate_rows(rows + kernels)["summary"]["ranking"]["groups"] == 1  # what is recomputed is layout
-    failed = [dict(r, step_s="", outcome="oom") for r in rows[:2]]
-    assert validate_rows(rows[2:] + failed)["summary"]["ranking"]["groups"] == 0
 
 
 # ------------------------------------------------------------------------------------------------- rows
@@ -368,79 +264,6 @@ def test_an_unknown_suite_answers_with_near_ones(tmp_path: Path) -> None:
     assert api.validate([table])["summary"]["time"]["n"] == 0  # a table without rows is no error
 
 
-# ------------------------------------------------------------------------------------------------- noise floor
-
-
-def test_noise_floor_by_hand() -> None:
-    """One recipe measured as 1.0, 1.1 and 1.5 s (median 1.1), another as 2 and 4 s (median 3), a third once."""
-    rows = [row(run_id=f"a{s}", source="x", step_s=s) for s in (1.0, 1.1, 1.5)]
-    rows += [row(run_id=f"b{s}", seq_len=1024, step_s=s) for s in (2, 4)]
-    rows += [row(run_id="c", seq_len=512, step_s=9), row(run_id="d", seq_len=1024, outcome="oom")]
-    out = validate_rows(rows)
-    deviations = [r["repeat_deviation"] for r in out["rows"]]
-    assert deviations[:5] == pytest.approx([1 / 1.1 - 1, 0, 1.5 / 1.1 - 1, 2 / 3 - 1, 4 / 3 - 1])
-    assert deviations[5:] == [None, None]
-    noise = out["summary"]["noise"]
-    expected = [1 - 1 / 1.1, 0, 1.5 / 1.1 - 1, 1 / 3, 1 / 3]
-    assert (noise["n"], noise["mean"]) == (5, pytest.approx(sum(expected) / 5))
-    assert (noise["median"], noise["worst"]) == (pytest.approx(1 / 3), pytest.approx(1.5 / 1.1 - 1))
-    assert out["suites"]["small"]["noise"] == noise
-
-
-@pytest.mark.parametrize("changes", [{"options": "release=2"}, {"vocab": 50257}, {"micro_batch": 2}, {"inter_node": "ib-hdr"}])
-def test_runs_of_different_recipes_are_no_repeats(changes: dict[str, Any]) -> None:
-    out = validate_rows([row(run_id="a", step_s=1, inter_node=""), row(run_id="b", step_s=2, **{"inter_node": "", **changes})])
-    assert len(out["rows"]) == 2
-    assert out["summary"]["noise"] == {"n": 0, "mean": None, "median": None, "worst": None}
-
-
-# ------------------------------------------------------------------------------------------------- groups
-
-
-def groups(*pairs: tuple[float, float], noise: float = 0.0, **changes: Any) -> list[dict[str, Any]]:
-    return groups_of([entry(p, m, layout=f"{i}", run_id=f"r{i}", **changes) for i, (p, m) in enumerate(pairs)], noise)
-
-
-def test_a_group_names_pick_best_and_ties() -> None:
-    """The pick of 1.00 s took 1.2; 1.02 and 1.03 lie within a noise floor of 3.5 % of it, and the worst of them took 2.0."""
-    (group,) = groups((2, 1.0), (1.0, 1.2), (1.02, 2.0), (1.03, 1.5), (1.04, 3.0), noise=0.035)
-    assert (group["pick"]["run_id"], group["best"]["run_id"]) == ("r1", "r0")
-    assert group["pick_regret"] == pytest.approx(0.2)
-    assert (group["ties"], group["worst_tie_regret"]) == (2, pytest.approx(1.0))
-    assert (group["runs"], group["layouts"]) == (5, 5)
-    (alone,) = groups((2, 1.0), (1.0, 1.2), (1.02, 2.0), (1.03, 1.5), (1.04, 3.0))
-    assert (alone["ties"], alone["worst_tie_regret"]) == (0, pytest.approx(0.2))
-
-
-def test_equal_predictions_are_decided_by_busy_time_and_collectives() -> None:
-    tied = [entry(1.0, 2.0, layout="a", run_id="a", gpu_busy_s=0.9, collectives=5),
-            entry(1.0, 3.0, layout="b", run_id="b", gpu_busy_s=0.8, collectives=7),
-            entry(1.0, 1.0, layout="c", run_id="c", gpu_busy_s=0.8, collectives=6),
-            entry(1.1, 4.0, layout="d", run_id="d", gpu_busy_s=0.1, collectives=1),
-            entry(1.2, 5.0, layout="e", run_id="e", gpu_busy_s=0.1, collectives=1)]  # fmt: skip
-    for order in (tied, tied[::-1]):
-        (group,) = groups_of(order)
-        assert group["pick"]["run_id"] == "c"
-        assert group["ties"] == 2
-
-
-def test_the_worst_group_comes_first() -> None:
-    good = [entry(float(i), float(i), layout=f"{i}", group="good") for i in range(1, 6)]
-    bad = [entry(float(i), 7.0 - i, layout=f"{i}", group="bad") for i in range(1, 6)]
-    assert [g["group"] for g in groups_of(good + bad)] == ["bad", "good"]
-
-
-def test_offload_is_layout_and_the_cluster_is_not() -> None:
-    rows = [row(run_id=f"a{m}", micro_batch=m, step_s=m, optimizer_offload=0) for m in (1, 2, 4, 8)]
-    one = validate_rows([*rows, row(run_id="b", step_s=3, optimizer_offload=1, stack="deepspeed", zero=2)])
-    assert one["summary"]["ranking"]["groups"] == 0  # another stack
-    same = [dict(r, stack="deepspeed", zero="2") for r in rows]
-    offloaded = row(run_id="b", step_s=3, optimizer_offload=1, stack="deepspeed", zero=2)
-    assert validate_rows([*same, offloaded])["summary"]["ranking"]["groups"] == 1
-    elsewhere = dict(offloaded, intra_node="nvlink2")
-    assert validate_rows([*(dict(r, intra_node="") for r in same), elsewhere])["summary"]["ranking"]["groups"] == 0
-
-
 # ------------------------------------------------------------------------------------------------- files written
 
 
@@ -454,11 +277,11 @@ def test_one_csv_line_per_row(tmp_path: Path) -> None:
     assert sorted(lines) == ["a", "b", "c", "d"]
     assert "tp 3" in lines["c"]["skipped"]
     assert {lines["c"][name] for name in lines["c"] if name not in ("run_id", "suite", "skipped")} == {""}
-    for entry in out["rows"]:
-        line = lines[entry["run_id"]]
-        assert float(line["predicted_step_s"]) == pytest.approx(entry["predicted_step_s"], rel=1e-5)
-        components = [float(line[f"{name}_s"]) for name in entry["components"]]
-        assert sum(components) == pytest.approx(entry["predicted_step_s"], rel=1e-4)
+    for predicted in out["rows"]:
+        line = lines[predicted["run_id"]]
+        assert float(line["predicted_step_s"]) == pytest.approx(predicted["predicted_step_s"], rel=1e-5)
+        components = [float(line[f"{name}_s"]) for name in predicted["components"]]
+        assert sum(components) == pytest.approx(predicted["predicted_step_s"], rel=1e-4)
         assert line["skipped"] == ""
     assert float(lines["a"]["time_error"]) == pytest.approx(out["rows"][0]["predicted_step_s"] / 2 - 1, rel=1e-4)
     assert (lines["b"]["time_error"], lines["d"]["time_error"]) == ("", "")
@@ -546,154 +369,6 @@ def test_a_plot_without_plotly_says_what_to_install(tmp_path: Path, monkeypatch:
     table = write(tmp_path / "runs.csv", row(step_s=2))
     refused(dpplan("validate", table, "--plot", tmp_path / "out.html"), "--plot", "pip install")
     assert os.listdir(tmp_path) == ["runs.csv"]
-
-
-# ------------------------------------------------------------------------------------------------- ablations
-
-
-def test_every_mechanism_acts_somewhere_and_the_base_is_the_prediction() -> None:
-    rows = [r for r in read_all([]) if r["step_s"]]
-    chosen = [
-        r for i, r in enumerate(rows)
-        if i % 40 == 0 or "fp8_recipe=rowwise" in r["options"] or int(r["ep"] or 1) > 8 or r["suite"] == "narayanan-2021"
-    ] + [row(gpu="h100-sxm5-80gb", tp=8, dp=1, sequence_parallel=0)]  # fmt: skip
-    seen = {m.name: 0.0 for m in MECHANISMS}
-    for r in chosen:
-        plan, layout = row_plan(r)
-        times = with_each_off(plan, to_table([layout]))[:, 0]
-        assert times[0] == pytest.approx(float(predict(r).time.seconds[0]), rel=1e-12)
-        for mechanism, off in zip(MECHANISMS, times[1:], strict=True):
-            seen[mechanism.name] = max(seen[mechanism.name], abs(off / times[0] - 1))
-    assert len(seen) == len(MECHANISMS)
-    assert [name for name, change in seen.items() if change < 1e-4] == []
-
-
-def test_switches_are_those_that_some_mechanism_uses() -> None:
-    plan, _ = row_plan(row())
-    base = machine(plan)
-    used = {switch for m in MECHANISMS if m.off for switch in m.off(base).without}
-    assert used == set(SWITCHES)
-    assert "without" not in base.names()
-
-
-def test_an_ablation_by_hand() -> None:
-    """Without the step overhead a prediction is shorter by that time; errors before and after follow."""
-    given = row(step_s=2, run_id="a")
-    seconds = float(predict(given).time.seconds[0])
-    overhead = float(machine(row_plan(given)[0]).step_overhead)
-    rows = [given, row(run_id="b", step_s=1), row(run_id="c", step_s=4), row(run_id="d"), row(run_id="e", tp=3, step_s=1)]
-    (line,) = [x for x in ablations(rows) if x["mechanism"] == "step overhead"]
-    assert line["mape_before"] == pytest.approx(sum(abs(seconds / s - 1) for s in (1, 2, 4)) / 3)
-    assert line["mape_after"] == pytest.approx(sum(abs((seconds - overhead) / s - 1) for s in (1, 2, 4)) / 3)
-    assert line["acts"]["n"] == 3
-    assert (line["most"]["suite"], line["most"]["n"]) == ("small", 3)
-    assert ablations([row()]) == []
-
-
-# ------------------------------------------------------------------------------------------------- bands
-
-
-def runs_like(*ratios: float, **changes: Any) -> list[dict[str, Any]]:
-    one = {"gpu": "g", "stack": "k", "gpus": 8, "parameters": 1e9} | changes
-    return [{"run_id": f"s-{i}", "measured_over_predicted": ratio, **one} for i, ratio in enumerate(ratios)]
-
-
-CASE = Case("g", "k", 8, 1e9)
-SPREAD = (0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1, 1.15)
-
-
-def test_a_band_holds_the_expected_time_and_widens_away_from_the_evidence() -> None:
-    ratios = np.linspace(0.8, 1.25, 46)
-    many = [r for s in "abcdefgh" for r in runs_like(*ratios, suite=s)]
-    near = band_of(residuals(many), CASE)
-    assert near.low < 1 < near.high
-    assert near.runs == 368
-    assert near.basis.startswith("368 validated runs on g with k, median error ")
-    few = band_of(residuals(runs_like(*ratios, suite="a")), CASE)
-    assert few.low < near.low
-    assert few.high > near.high
-    larger = band_of(residuals(many), Case("g", "k", 64, 1e9))
-    assert larger.low < near.low
-    assert larger.high > near.high
-    assert "none on more than 8 GPUs" in larger.basis
-
-
-def test_runs_more_alike_weigh_more() -> None:
-    wide = [r for s in "abcdefgh" for r in runs_like(0.6, 0.8, 1.2, 1.5, suite=s, gpu="other", stack="other")]
-    narrow = [r for s in "ijkl" for r in runs_like(*SPREAD, suite=s)]
-    here, there = band_of(residuals(wide + narrow), CASE), band_of(residuals(wide + narrow), Case("other", "other", 8, 1e9))
-    assert there.low < here.low
-    assert there.high > here.high
-    size = [r for s in "abcd" for r in runs_like(0.6, 0.8, 1.2, 1.5, suite=s, parameters=1e12)]
-    small, large = band_of(residuals(size + narrow), CASE), band_of(residuals(size + narrow), Case("g", "k", 8, 1e12))
-    assert small.high < large.high
-
-
-def test_dense_runs_say_little_about_mixtures_of_experts() -> None:
-    dense = [r for s in "abcdefgh" for r in runs_like(*SPREAD, suite=s)]
-    sparse = [r for s in "ijkl" for r in runs_like(0.6, 0.8, 1.2, 1.5, suite=s, experts=8)]
-    one, other = band_of(residuals(dense + sparse), CASE), band_of(residuals(dense + sparse), Case("g", "k", 8, 1e9, True))
-    assert other.low < one.low
-    assert other.high > one.high
-
-
-def test_a_large_suite_does_not_drown_the_others() -> None:
-    """300 runs of one suite that are 20 % slow, and 8 suites of 8 that are right: the band follows the suites."""
-    right = [r for s in "abcdefgh" for r in runs_like(*SPREAD, suite=s)]
-    alone = band_of(residuals(right), CASE)
-    joined = band_of(residuals(right + runs_like(*[1.2] * 300, suite="z")), CASE)
-    assert joined.low < 0.96  # a pooled 10 % quantile would be above 1
-    assert joined.high >= alone.high
-
-
-@pytest.mark.parametrize(("case", "said", "runs"), [
-    (Case("g", "k", 8, 1e9), "8 validated runs on g with k, median error", 8),
-    (Case("g", "z", 8, 1e9), "8 validated runs on g, other software, median error", 8),
-    (Case("z", "k", 8, 1e9), "no validated run on z; 8 validated runs with k on other GPUs, median error", 8),
-    (Case("z", "z", 8, 1e9), "no validated run on z or with z; 8 validated runs on other GPUs, median error", 0),
-])  # fmt: skip
-def test_a_band_says_what_it_rests_on(case: Case, said: str, runs: int) -> None:
-    found = band_of(residuals(runs_like(*SPREAD)), case)
-    assert found.basis.startswith(said)
-    assert found.runs == runs
-    nothing = band_of(residuals([]), case)
-    assert (nothing.low, nothing.high, nothing.runs) == (0.7, 1.3, 0)
-    assert nothing.basis == "no validated run: +-30%, assumed"
-
-
-def test_coverage_by_hand() -> None:
-    """Two suites alike hold each other's runs; a third that is off lies outside the bands the two give."""
-    rows = [row(run_id=f"{s}-{i}", suite=s) for s in "abc" for i in range(len(SPREAD))]
-    done = validate_rows(rows)["rows"]
-    for i, entry in enumerate(done):
-        entry["measured_step_s"] = entry["predicted_step_s"] * SPREAD[i % len(SPREAD)] * (3 if entry["suite"] == "c" else 1)
-    found = coverage(done)
-    assert found["suites"]["c"]["inside"] == 0
-    assert found["suites"]["a"] == found["suites"]["b"]
-    assert found["suites"]["a"]["inside_frac"] >= 0.6
-    assert found["all"]["n"] == 24
-    assert found["all"]["inside"] == sum(line["inside"] for line in found["suites"].values())
-    assert found["evidence"] == {"same GPU and software": found["all"]}
-    assert found["suites"]["c"]["score"] > found["suites"]["a"]["score"]
-    assert coverage([e for e in done if e["suite"] == "a"])["mean_of_suites"] is None
-
-
-def test_bands_hold_what_they_promise_on_suites_they_never_saw() -> None:
-    """Over the recorded residuals: about 80 % of runs and on average over suites, and sharper than one band for all."""
-    runs = recorded()
-    entries = [
-        {"suite": str(runs.suite[i]), "gpu": str(runs.gpu[i]), "stack": str(runs.stack[i]), "gpus": int(runs.gpus[i]),
-         "parameters": runs.parameters[i], "experts": runs.experts[i], "outcome": "ok", "predicted_step_s": 1.0,
-         "measured_step_s": float(np.exp(runs.log_ratio[i])), "run_id": "r-1"}
-        for i in range(len(runs))
-    ]  # fmt: skip
-    found = coverage(entries)
-    assert 0.72 <= found["all"]["inside_frac"] <= 0.88
-    assert 0.72 <= found["mean_of_suites"] <= 0.90
-    size = np.abs(runs.log_ratio)
-    half = np.array([np.quantile(size[runs.suite != suite], 0.8) for suite in runs.suite])  # one band, from all other suites
-    pooled = 2 * half + 10 * np.maximum(size - half, 0)
-    assert found["all"]["score"] < float(pooled.mean()), "one band for all would do better"
 
 
 # ------------------------------------------------------------------------------------------------- kinds of runs

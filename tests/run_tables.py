@@ -1,0 +1,33 @@
+"""Small tables of runs for tests of validate: rows as text, files of them, and entries as if they had been predicted."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+PLAIN = {
+    "run_id": "r", "suite": "small", "gpu": "a100-sxm4-80gb", "gpus": "8", "gpus_per_node": "8", "stack": "megatron-core",
+    "layers": "24", "hidden": "2048", "heads": "16", "vocab": "50304", "seq_len": "2048", "precision": "bf16", "tp": "1",
+    "pp": "1", "dp": "8", "zero": "1", "micro_batch": "4", "global_batch": "64", "recompute": "none", "step_s": "",
+    "peak_memory_gib": "", "memory_kind": "", "outcome": "ok", "options": "",
+}  # fmt: skip
+
+
+def row(**changes: object) -> dict[str, str]:
+    return PLAIN | {name: str(value) for name, value in changes.items()}
+
+
+def write(path: Path, *rows: dict[str, str], names: tuple[str, ...] = tuple(PLAIN)) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, names, extrasaction="ignore")
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+def entry(predicted: float, measured: float | None, **changes: Any) -> dict[str, Any]:
+    return {
+        "run_id": "r", "suite": "small", "predicted_step_s": predicted, "measured_step_s": measured, "predicted_peak_gib": 1.0,
+        "measured_peak_gib": None, "predicted_fits": True, "outcome": "ok", "group": "g", "layout": str(predicted),
+    } | changes  # fmt: skip
