@@ -13,7 +13,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from planner import api, catalog
-from planner.render import ascii_block, estimate_blocks, finite
+from planner.render import ascii_block, finite
+from planner.render_estimate import estimate_blocks
 
 MAX_GPUS = 131_072  # larger clusters are for the command line: one request must not hold the server for seconds
 _NAMES = ("model", "gpu", "cluster", "stack", "intra_node", "inter_node")
