@@ -5,6 +5,8 @@ from __future__ import annotations
 from planner.render import Block, Report, layout_text, limit_text
 from planner.units import show
 
+_NOTHING = 1e-6  # seconds or bytes that are rounding
+
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
@@ -148,6 +150,8 @@ def _family_blocks(r: Report) -> list[Block]:
 
 
 def _signed(value: float, unit: str) -> str:
+    if abs(value) < _NOTHING:
+        return f"0 {unit}"
     return f"{'+' if value > 0 else '-' if value < 0 else ''}{show(abs(value), unit)}"
 
 

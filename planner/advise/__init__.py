@@ -76,7 +76,9 @@ def _when_it_does_not(base: Base, here: Weighed, everything: bool) -> list[Weigh
     found = one_change(base, changes)
     for change in request_changes(base.plan, False, everything, _promise(here)):
         found += beside_the_layout(base, change, changes)
-    if not any(one.fits for one in found if one.changes == 1):
+    if any(one.fits and "gpus" not in one.update for one in found if one.changes == 1):
+        found = [one for one in found if one.changes == 1]
+    else:
         found += two_changes(base, changes)
     found += searched(base, [*freed(options, False), *sharded(options), *(other_stacks(options) if everything else ())])
     found += first_that_fit(base, more_gpus(options), math.inf if everything else _ENOUGH_SIZES)
@@ -113,9 +115,7 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
         order = sorted(first, key=per_token)
         order += sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
     else:
-        alone = {key for one in found if one.fits and one.changes == 1 for key in one.update.items()}
-        # of two changes, one of which suffices, the other is not needed
-        first = [one for one in found if one.fits and not (one.changes > 1 and alone & set(one.update.items()))]
+        first = [one for one in found if one.fits]
         rest = [one for one in found if not one.fits and saves(one) and one.changes == 1]
         order = sorted(first, key=lambda one: (size(one) > gpus, size(one) if size(one) > gpus else 0, per_token(one)))
         order += sorted(rest, key=lambda one: one.device_bytes) if everything else []

@@ -80,7 +80,7 @@ def _steps(base: Layout, name: str) -> list[list[Update]]:
 
 
 def completed(base: Layout, update: Update, gpus: int, has_sequence_parallel: bool) -> Layout | None:
-    """The layout with these columns changed and what follows from them; None where the degrees do not divide the GPUs."""
+    """The layout with these columns changed and what follows from them; None where degrees do not divide or nothing changes."""
     value = {**base.model_dump(), **update}
     each = value["tp"] * value["pp"] * value["cp"]
     if gpus % each:
@@ -95,7 +95,8 @@ def completed(base: Layout, update: Update, gpus: int, has_sequence_parallel: bo
         value["sequence_parallel"] = value["tp"] > 1 and (has_sequence_parallel if base.tp == 1 else base.sequence_parallel)
     if value["pp"] == 1:
         value.update(vpp=1, schedule="1f1b")
-    return Layout(**value)
+    layout = Layout(**value)
+    return None if update and layout == base else layout
 
 
 def pairs(changes: list[list[Update]]) -> Iterator[tuple[int, int, Update]]:

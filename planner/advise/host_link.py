@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner import catalog
-from planner.advise.changes import command_line, completed, pinned
+from planner.advise.changes import command_line, pinned
 from planner.advise.weigh import Base, allowed
 from planner.estimate import Estimates, evaluate
 from planner.estimate.machine import machine
@@ -58,11 +58,10 @@ def offload_or_recompute(base: Base) -> Report | None:
 
     Everything is told against the chosen layout with nothing recomputed and nothing offloaded.
     """
-    plan, gpus = base.plan, base.plan.cluster.gpus
+    plan = base.plan
     tries = [{"recompute": "none", "offload": "none"}, {"recompute": "full", "offload": "none"}]
     tries += [{"recompute": "none", "offload": what} for what in _AWAY]
-    layouts = [completed(base.layout, update, gpus, plan.stack.supports.sequence_parallel) for update in tries]
-    whole = [layout for layout in layouts if layout is not None]
+    whole = [base.layout.model_copy(update=update) for update in tries]
     table, kept = allowed(plan, whole)
     if len(kept) < 2 or kept[0] != 0:
         return None
