@@ -5,41 +5,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from planner import advise, catalog, report, request, schedules
-from planner.estimate import Estimates, evaluate
-from planner.estimate.table import Table, from_rows, length, pick
-from planner.formulas.rules import RULES, check
+from planner import advise, catalog, report, require, schedules
+from planner.answer import Answer, Scenario, answer_of, resolve
+from planner.estimate import Estimates
+from planner.estimate.table import from_rows
+from planner.formulas.rules import RULES
 from planner.ledger import Call, recording
 from planner.report import Report
-from planner.search import CHUNK, Found, best, family_rows, layouts, pareto, ranked, search, smallest
+from planner.search import Found, best, family_rows, pareto, ranked, search, smallest
 from planner.specs.base import PlanError, sentence
-from planner.specs.cluster import ClusterSpec
-from planner.specs.layout import OFFLOADS, SCHEDULES, Layout, LayoutRequest, recompute_parts
+from planner.specs.layout import OFFLOADS, SCHEDULES, Layout, recompute_parts
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options, flag
-from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
-from planner.specs.training import TrainingSpec
-from planner.units import UnitError, parse_count, show
+from planner.units import show
 
 __all__ = [
     "Options", "PlanError", "estimate", "explain", "list_catalog", "read_options", "search_layouts", "validate", "write_plot",
     "write_residuals", "write_runs",
 ]  # fmt: skip
-
-# when no stack is named, each family of layouts runs on the software that usually runs it: (stack, ZeRO stage)
-_USUAL = (("pytorch-ddp", 0), ("deepspeed", 1), ("deepspeed", 2), ("pytorch-fsdp", 3), ("megatron-core", 1))
-# and these where the request asks for what only they run: a ZeRO stage beside tensor or pipeline parallelism, offloading
-_WHEN_STAGE_ASKED = (("megatron-core", 0), ("torchtitan", 2), ("torchtitan", 3))
-_WHEN_OFFLOADED = (("deepspeed", 1), ("deepspeed", 2), ("deepspeed", 3), ("pytorch-fsdp", 3))
-_WHEN_ACTIVATIONS = (("pytorch-fsdp", 3), ("pytorch-ddp", 0), ("megatron-core", 1))
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -56,126 +46,7 @@ def read_options(given: Mapping[str, Any]) -> Options:
         raise PlanError(flag(name), first["input"], sentence(first["msg"])) from None
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """A request with everything but layout and stack resolved."""
-
-    options: Options
-    parts: tuple[ModelSpec, ClusterSpec, TrainingSpec]
-    plans: tuple[Plan, ...]
-    assumptions: tuple[str, ...]
-
-
-def resolve(options: Options) -> Scenario:
-    """Load what the request names and fill what it leaves out; plans differ in stack and ZeRO stage."""
-    model, inferred = request.model_spec(options.model)
-    assumptions = [f"config.json: {sentence}" for sentence in inferred]
-    calibration = request.read_calibration(options.calibration) if options.calibration else None
-    cluster, assumed = request.cluster_spec(
-        gpu=options.gpu, gpus=options.gpus, cluster=options.cluster, gpus_per_node=options.gpus_per_node,
-        intra_node=options.intra_node, inter_node=options.inter_node, nics_per_node=options.nics_per_node,
-        nic_bandwidth=options.nic_bandwidth, price=options.price, clock=options.clock, power_limit=options.power_limit,
-        calibration=calibration,
-    )  # fmt: skip
-    assumptions += assumed
-    training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)
-    if cluster.gpu.rate(training.precision) is None:
-        has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if cluster.gpu.rate(p) is not None]
-        raise PlanError("--precision", training.precision, f"{cluster.gpu.title} does not have it; it has {', '.join(has)}")
-    parts = (model, cluster, training)
-    return Scenario(options, parts, _plans(options, *parts), tuple(assumptions))
-
-
-def _plans(options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec) -> tuple[Plan, ...]:
-    """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
-    fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
-    usual: tuple[tuple[str, int], ...] = _USUAL
-    if options.offload not in (None, "none"):
-        usual = _WHEN_ACTIVATIONS if options.offload == "activations" else _WHEN_OFFLOADED
-    elif options.zero is not None:
-        usual = (*_USUAL, *_WHEN_STAGE_ASKED)
-    elif options.gpus == 1:
-        usual = _USUAL[:1]
-    usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
-    plans = []
-    for name, zero in [(options.stack, options.zero)] if options.stack else usual:
-        stack = request.stack_spec(name)
-        layout = LayoutRequest(**{**fixed, "zero": zero})
-        with_attention = _attention(training, options, stack)
-        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout))
-    return tuple(plans)
-
-
-def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> TrainingSpec:
-    """--flash-attention / --no-flash-attention against what the stack does by default."""
-    if options.flash_attention is None or options.flash_attention == stack.fusion.attention.startswith("flash"):
-        return training
-    return training.model_copy(update={"attention": "flash2" if options.flash_attention else "eager"})
-
-
-def _training(options: Options, model: ModelSpec, has_bf16: bool, assumptions: list[str]) -> TrainingSpec:
-    seq_len = options.seq_len
-    if seq_len is None:
-        seq_len = model.max_positions
-        assumptions.append(f"sequence length {seq_len:,}, the model's training context (set --seq-len)")
-    elif model.positions == "learned" and seq_len > (model.position_rows or model.max_positions):
-        raise PlanError("--seq-len", seq_len, f"{model.name} has learned positions for {model.max_positions} tokens")
-    batch = options.global_batch
-    if batch is None:
-        batch = request.default_batch(seq_len, options.gpus)
-        assumptions.append(
-            f"global batch {batch:,} sequences ({show(batch * seq_len, 'count')} tokens): near 4 Mi tokens, and at least one "
-            "sequence per GPU (set --global-batch)"
-        )
-    precision = options.precision
-    if precision is None:
-        precision = "bf16" if has_bf16 else "fp16"
-        assumptions.append(f"precision {precision} with an fp32 master copy (set --precision)")
-    tokens = None
-    if options.tokens is not None:
-        try:
-            tokens = parse_count(options.tokens)
-        except UnitError as error:
-            raise PlanError("--tokens", options.tokens, str(error)) from None
-        if not 1 <= tokens <= 1e18:
-            raise PlanError("--tokens", options.tokens, "must be between 1 and 1e18")
-    return TrainingSpec(
-        seq_len=seq_len, global_batch=batch, precision=precision, optimizer=options.optimizer, tokens=tokens,
-        loss_chunks=options.loss_chunks,
-    )  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------------------ estimate
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Searches of all plans of a scenario, and the chosen one."""
-
-    found: tuple[Found, ...]
-    chosen: Estimates
-    row: int
-    fits: bool
-
-
-def answer_of(scenario: Scenario) -> Answer | None:
-    """Fastest layout that fits over all plans; where none fits, the one that needs the least memory. None: none allowed."""
-    found = tuple(search(plan) for plan in scenario.plans)
-    fitting: list[tuple[float, int, Estimates]] = []
-    short: list[tuple[float, int, Estimates]] = []
-    for one in found:
-        if one.estimates is None:
-            continue
-        row = best(one.estimates)
-        if row is not None:
-            fitting.append((float(one.estimates.time.seconds[row]), row, one.estimates))
-        else:
-            least = smallest(one.estimates)
-            short.append((float(one.estimates.memory.device[least]), least, one.estimates))
-    if not fitting and not short:
-        return None
-    _, row, estimates = min(fitting or short, key=lambda x: x[0])
-    return Answer(found, estimates, row, bool(fitting))
 
 
 def estimate(options: Options) -> Report:
@@ -184,18 +55,20 @@ def estimate(options: Options) -> Report:
 
 
 def _estimate(options: Options) -> tuple[Report, Answer]:
+    required = require.read(options.require)
     scenario = resolve(options)
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
     out = report.report(answer.chosen, answer.row, scenario.assumptions)
     out["alternatives"] = _families(answer) + _top(answer, options.top)
-    out["advice"] = _advice(scenario, out)
+    out["advice"] = advise.advice(scenario, answer.chosen, answer.row)
     out["search"] = {
         "evaluated": sum(len(f.estimates.table["tp"]) for f in answer.found if f.estimates is not None),
         "feasible": sum(int(f.estimates.fits.sum()) for f in answer.found if f.estimates is not None),
         "rejected": _rejected(answer.found),
     }
+    out["requirements"] = require.judge(required, out)
     out["command"] = advise.command_line(options)
     return out, answer
 
@@ -260,66 +133,6 @@ def _top(answer: Answer, count: int) -> list[Report]:
     return [{**report.summary(e, row), "rank": i + 1} for i, (_, e, row) in enumerate(lines[:count])]
 
 
-def _advice(scenario: Scenario, out: Report) -> list[Report]:
-    """Candidate changes, each evaluated; only those that make it fit or make it at least 1 % faster."""
-    options = scenario.options
-    fits, seconds, need = out["memory"]["fits"], out["step"]["seconds"], out["memory"]["device_bytes"]
-    changes = [(change.text, options.model_copy(update=change.update)) for change in advise.candidates(options, fits)]
-    advice: list[Report] = []
-    for (text, changed), found in zip(changes, _fastest(scenario, [c for _, c in changes]), strict=True):
-        if found is None:
-            continue
-        step, estimates, row = found
-        if fits and step > 0.99 * seconds:
-            continue
-        advice.append({
-            "change": text,
-            "command": advise.command_line(changed),
-            "gpus": changed.gpus,
-            "step_seconds": step,
-            "step_change_frac": step / seconds - 1,
-            "bytes_saved": need - float(estimates.memory.device[row]),
-            "layout": report.summary(estimates, row)["layout"],
-            "stack": estimates.plan.stack.id,
-        })  # fmt: skip
-    if fits:
-        return sorted(advice, key=lambda a: a["step_seconds"])[:5]
-    return sorted(advice, key=lambda a: (a["gpus"], a["step_seconds"]))[:6]  # the same cluster first, then the smallest
-
-
-def _fastest(scenario: Scenario, requests: Sequence[Options]) -> list[tuple[float, Estimates, int] | None]:
-    """Step time and row of the fastest layout that fits each request. What differs in layout only is evaluated together."""
-    out: list[tuple[float, Estimates, int] | None] = [None] * len(requests)
-    together: dict[str, list[tuple[int, Plan, Table]]] = {}
-    for i, options in enumerate(requests):
-        differs = {n for n in Options.model_fields if getattr(options, n) != getattr(scenario.options, n)}
-        try:
-            if not differs <= set(LAYOUT_OPTIONS):
-                answer = answer_of(resolve(options))
-                if answer is not None and answer.fits:
-                    out[i] = (float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row)
-                continue
-            for plan in _plans(options, *scenario.parts):
-                table = layouts(plan)
-                table = pick(table, np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values()))))
-                if length(table):
-                    together.setdefault(plan.stack.id, []).append((i, plan, table))
-        except PlanError:  # not possible, or too much to search
-            continue
-    for parts in together.values():
-        owner = np.repeat([i for i, _, _ in parts], [length(table) for _, _, table in parts])
-        joined = {name: np.concatenate([table[name] for _, _, table in parts]) for name in parts[0][2]}
-        for start in range(0, len(owner), CHUNK):
-            rows = slice(start, start + CHUNK)
-            estimates = evaluate(parts[0][1], pick(joined, rows))
-            for i in set(owner[rows].tolist()):
-                row = best(estimates, owner[rows] == i)
-                old = out[i]
-                if row is not None and (old is None or float(estimates.time.seconds[row]) < old[0]):
-                    out[i] = (float(estimates.time.seconds[row]), estimates, row)
-    return out
-
-
 def why_none(scenario: Scenario) -> PlanError:
     """No layout satisfies the request: find the first rule that what was fixed already breaks."""
     options = scenario.options
@@ -370,6 +183,7 @@ def why_none(scenario: Scenario) -> PlanError:
 def explain(options: Options) -> tuple[Report, Call]:
     """The report and the tree of formulas that produced its chosen layout."""
     out, answer = _estimate(options)
+    out["offload"] = advise.offload_or_recompute(resolve(options), answer.chosen, answer.row)
     with recording("estimate of the chosen layout") as tree:
         report.evaluate_row(answer.chosen, answer.row)
     return out, tree
@@ -377,6 +191,8 @@ def explain(options: Options) -> tuple[Report, Call]:
 
 def search_layouts(options: Options) -> Report:
     """Every valid layout: counts, reasons of rejection, the fastest that fit and the front of time against memory."""
+    if options.require:
+        raise PlanError("--require", options.require[0], "is judged by `dpplan estimate`; leave it out here")
     started = time.perf_counter()
     scenario = resolve(options)
     answer = answer_of(scenario)

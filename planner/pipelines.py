@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner import api, catalog, schedules
+from planner.answer import answer_of, resolve
 from planner.estimate import Estimates
 from planner.estimate.pipeline import chunk_seconds
 from planner.estimate.table import to_layout
@@ -327,8 +328,8 @@ def _of_model(request: Request, given: dict[str, Any]) -> tuple[_Case, str]:
 
 def chosen(options: api.Options) -> Estimates:
     """The layout that an estimate with these options answers with, over all its stages."""
-    scenario = api.resolve(options)
-    answer = api.answer_of(scenario)
+    scenario = resolve(options)
+    answer = answer_of(scenario)
     if answer is None:
         raise api.why_none(scenario)
     return evaluate_row(answer.chosen, answer.row)

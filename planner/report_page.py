@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from planner.render import layout_text
+from planner.render import layout_text, limit_text
 from planner.specs.base import PlanError
 from planner.units import show
 
@@ -57,6 +57,7 @@ def page(report: Report) -> str:
         f"<h1>{escape(title)}</h1>",
         f"<p><code>{escape(report['command'])}</code></p>",
         _table(("", ""), _answer(report), ()),
+        *_requirements(report),
         "<h2>Memory of each pipeline stage</h2>",
         drawn("memory-stages", stage_figure(report), "The fullest phase of each stage, with what is reserved beyond it and what "
               "lies outside the allocator. Dashed: what a framework can allocate on this GPU."),
@@ -70,6 +71,7 @@ def page(report: Report) -> str:
         _folded("Seconds of each part", _time_table(report)),
         _folded("Seconds of each operator, slowest stage", _operator_table(report)),
         _folded("Communication", _communication_table(report)),
+        *_advice(report),
         "<h2>Assumptions</h2>",
         "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in report["assumptions"]) + "</ul>",
         f"<p>{escape(_rests_on(report))}</p>",
@@ -231,7 +233,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequen
 
     head = f"<thead>{line(header, 'th')}</thead>" if any(header) else ""
     text = f'<div class="wide"><table>{head}<tbody>{"".join(line(row, "td") for row in rows)}</tbody></table></div>'
-    for verdict, mark in (("fits", "yes"), ("does not fit", "no")):
+    for verdict, mark in (("fits", "yes"), ("does not fit", "no"), ("holds", "yes"), ("does not hold", "no")):
         text = text.replace(f"<td>{verdict}</td>", f'<td class="{mark}">{verdict}</td>')
     return text
 
@@ -311,6 +313,29 @@ def _communication_table(report: Report) -> str:
         for c in report["communication"]
     ]  # fmt: skip
     return _table(["operation", "group", "what", "link", "calls", "bytes each", "time", "hidden"], rows, (4, 5, 6, 7))
+
+
+def _requirements(report: Report) -> list[str]:
+    if not report["requirements"]:
+        return []
+    rows = [
+        [one["text"], limit_text(one, "value"), limit_text(one, "limit"), "holds" if one["holds"] else "does not hold"]
+        for one in report["requirements"]
+    ]
+    return ["<h2>Requirements</h2>", _table(["requirement", "value", "limit", "verdict"], rows, (1, 2))]
+
+
+def _advice(report: Report) -> list[str]:
+    if not report["advice"]:
+        return []
+    rows = [
+        [a["change"], show(a["step_seconds"], "s"), f"{100 * a['step_change_frac']:+.1f} %",
+         f"{100 * a['tokens_change_frac']:+.1f} %", f"{'-' if a['bytes_saved'] > 0 else '+'}{show(abs(a['bytes_saved']), 'B')}",
+         "fits" if a["fits"] else "does not fit", a["command"]]
+        for a in report["advice"]
+    ]  # fmt: skip
+    header = ["change", "step", "of the step", "tokens/s", "memory", "", "command"]
+    return ["<h2>Changes, each evaluated</h2>", _table(header, rows, (1, 2, 3, 4))]
 
 
 def _machine_table(report: Report) -> str:

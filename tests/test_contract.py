@@ -167,7 +167,7 @@ def test_advice_for_a_slow_layout_is_what_its_command_answers() -> None:
     assert r["memory"]["fits"]
     assert len(r["advice"]) > 1
     for advice in r["advice"]:
-        assert advice["step_seconds"] < 0.99 * r["step"]["seconds"]
+        assert advice["tokens_per_s"] > 1.01 * r["throughput"]["tokens_per_s"]
         followed = dpplan(*advice["command"].split()[1:], "--json").json()
         assert followed["step"]["seconds"] == pytest.approx(advice["step_seconds"])
         assert followed["layout"] == advice["layout"]
@@ -406,7 +406,7 @@ def explained() -> Any:
 
 
 def test_explain_adds_the_tree_and_changes_nothing_else(explained: Any) -> None:
-    assert {k: v for k, v in explained.items() if k != "explain"} == estimated("dense, fixed").json()
+    assert {k: v for k, v in explained.items() if k not in ("explain", "offload")} == estimated("dense, fixed").json()
 
 
 def test_every_explained_formula_states_equation_unit_source_and_numbers(explained: Any) -> None:

@@ -134,7 +134,7 @@ _SAME_AS = {
 _OPEN = {
     "model.shape", "training", "step.hidden", "step.operators", "search.rejected", "rejected", "explain", "suites", "top[]",
     "pareto[]", "families[]", "rows[].components", "kinds", "coverage.suites", "coverage.evidence", "cross_validation.kinds",
-    "cross_validation.rows[].predicted_step_s",
+    "cross_validation.rows[].predicted_step_s", "advice[].changes",
 }  # fmt: skip
 
 
@@ -196,7 +196,8 @@ def answer(command: str) -> Any:
 REPORTS = (
     "dpplan estimate --model mixtral-8x7b --gpu h100 --gpus 64 --seq-len 8192 --ep 8 --tokens 1T",
     "dpplan estimate --model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1",
-    "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1",
+    "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1 --require fits "
+    "--require 'step > 1 s'",
     "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core",
@@ -222,12 +223,14 @@ def test_every_report_key_is_documented_and_every_documented_key_exists() -> Non
             assert f"| `{name}` |" in shapes
         for name in report["training"]:
             assert f"| `{name}` |" in trainings
-    promised = {path for path in documented()["report"] if not path.startswith("explain")}
+    promised = {path for path in documented()["report"] if not path.startswith(("explain", "offload"))}
     assert promised - seen == set(), "documented, but in no report"
 
 
 def test_explain_keys_are_documented() -> None:
     report = answer("dpplan estimate --model gpt2 --gpu a100 --gpus 1 --micro-batch 8 --explain")
+    leaving = answer("dpplan estimate --model gpt2 --gpu a100 --gpus 2 --explain --stack megatron-core")["offload"]
+    assert check({"offload": leaving}, "report") == {path for path in documented()["report"] if path.startswith("offload.")}
     known = {path.removeprefix("explain.").removesuffix("[]") for path in documented()["report"] if path.startswith("explain.")}
     page = text("docs/contract.md")
     todo, found = [report["explain"]], set()

@@ -20,6 +20,13 @@ def test_estimate_is_the_same_document_as_the_library() -> None:
     assert answer.json()["memory"] == library["memory"]
 
 
+def test_requirements_may_be_given_more_than_once() -> None:
+    answer = client.get("/api/estimate", params={**REQUEST, "require": ["fits", "memory < 90%"], "advice": "0"}).json()
+    assert [one["text"] for one in answer["requirements"]] == ["fits", "memory < 90%"]
+    assert client.get("/api/estimate", params={**REQUEST, "require": "nothing"}).status_code == 422
+    assert client.get("/api/estimate", params={**REQUEST, "host_link": "./a.toml"}).status_code == 422
+
+
 def test_search_and_catalog() -> None:
     found = client.get("/api/search", params={**REQUEST, "top": "2"}).json()
     assert found["evaluated"] >= found["feasible"] > 0

@@ -13,10 +13,11 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from planner import api, catalog
-from planner.render import ascii_block, estimate_blocks, finite
+from planner.render import ascii_block, finite
+from planner.render_estimate import estimate_blocks
 
 MAX_GPUS = 131_072  # larger clusters are for the command line: one request must not hold the server for seconds
-_NAMES = ("model", "gpu", "cluster", "stack", "intra_node", "inter_node")
+_NAMES = ("model", "gpu", "cluster", "stack", "intra_node", "inter_node", "host_link")
 _FORM = ("model", "gpu", "gpus", "tp", "pp", "zero", "recompute", "micro_batch", "seq_len", "global_batch", "precision", "tokens")
 
 app = FastAPI(title="dpplan", docs_url="/docs", redoc_url=None)
@@ -32,6 +33,9 @@ def _options(request: Request) -> api.Options:
             raise api.PlanError(name, text, "takes a catalogue name here; files are for the command line")
         if name == "calibration":
             raise api.PlanError(name, text, "is read from a file; use the command line")
+        if name == "require":
+            given[name] = request.query_params.getlist(name)
+            continue
         lowered = text.lower()
         if text.lstrip("-").isdigit() and len(text) < 20:
             given[name] = int(text)

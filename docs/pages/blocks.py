@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, keys
+from pages import accuracy, advice, keys
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -38,7 +38,7 @@ def output(command: str, parts: Sequence[str] = (), lines: int = 0, each: int = 
 
 def file(path: str) -> str:
     """A file of the repository."""
-    kind = {"toml": "toml", "py": "python", "csv": "text", "json": "json"}[path.rpartition(".")[2]]
+    kind = {"toml": "toml", "py": "python", "csv": "text", "json": "json", "sh": "sh"}[path.rpartition(".")[2]]
     return f"`{path}`:\n\n" + code((ROOT / path).read_text(encoding="utf-8"), kind)
 
 
@@ -60,7 +60,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
         "dpplan estimate --model tests/configs/llama-3.1-8b.json --gpu h100 --gpus 16", parts=("", "What this rests on")
     ),
     "why-not": lambda: output(
-        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048", parts=("", "Best of each", "What would make")
+        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
+        parts=("", "Best of each", "What would make", "Commands of"),
     ),
     "wrong": lambda: output("dpplan estimate --model llama-70b --gpu rtx4090 --gpus 16 --tp 3"),
     "json": lambda: output("dpplan estimate --model gpt2 --gpu a100 --gpus 8 --json", lines=12),
@@ -70,6 +71,14 @@ BLOCKS: dict[str, Callable[[], str]] = {
     ),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
+    "advice": lambda: output(
+        "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 4 --recompute none "
+        "--stack megatron-core --advice 14", parts=("What would", "Commands of"), each=20,
+    ),
+    "offload or recompute": advice.offload,
+    "requirements": advice.requirements,
+    "preflight": lambda: file("docs/examples/preflight.toml") + "\n" + file("docs/examples/preflight.sh") + "\n" + output(
+        "dpplan estimate --scenario docs/examples/preflight.toml", parts=("", "Requirements")),
     "status": accuracy.status,
     "options": keys.options,
     "flop convention": keys.convention,

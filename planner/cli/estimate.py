@@ -23,11 +23,21 @@ def command(
         str | None, typer.Option("--trace", help="Write the timeline of the step for ui.perfetto.dev to this file")
     ] = None,
     html: Annotated[str | None, typer.Option("--html", help="Write the report with charts to this HTML page")] = None,
+    advice: Annotated[
+        int | None,
+        typer.Option("--advice", help="Evaluate every change of the plan and list so many; 0: none", show_default=False),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require", help="Exit with 4 unless this holds, e.g. 'memory < 90%', 'days.high < 30', 'fits'; again for more"
+        ),
+    ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
 ) -> None:
     """Estimate memory, step time and cost; what is left out of the layout is searched.
 
-    Exit status: 0 answered and fits, 3 answered and nothing fits, 2 the request is wrong.
+    Exit status: 0 answered and fits, 3 answered and nothing fits, 4 fits but a requirement does not hold, 2 the request is wrong.
     """
     from planner.cli.scenario import check_results, clear_errors, merge, print_json, write_text
 
@@ -40,7 +50,7 @@ def command(
                 "--explain", part, f"explains {' or '.join(PARTS)}, as in --explain memory; without a word, everything"
             )
         check_results({"--trace": trace, "--html": html}, given)
-        options = api.read_options(merge(given))
+        options = api.read_options(merge({**given, "advice": advice, "require": require or None}))
         if explain:
             from planner.cli.tree import nested, part_of
 
@@ -63,9 +73,10 @@ def command(
         if as_json:
             print_json(report)
         else:
-            from planner.render import estimate_blocks, show_blocks
+            from planner.render import show_blocks
+            from planner.render_estimate import estimate_blocks, offload_blocks
 
-            show_blocks(estimate_blocks(report), plain)
+            show_blocks([*estimate_blocks(report), *(offload_blocks(report) if explain else ())], plain)
             if explain:
                 from planner.cli.tree import lines, machine_lines, memory_lines
 
@@ -73,4 +84,5 @@ def command(
                 second = [] if part == "time" else [*memory_lines(report), ""]
                 text = "\n".join([*first, *second, *lines(tree)])
                 print(text.encode("ascii", "backslashreplace").decode("ascii"))
-        raise SystemExit(0 if report["memory"]["fits"] else 3)
+        holds = all(one["holds"] for one in report["requirements"])
+        raise SystemExit(3 if not report["memory"]["fits"] else 0 if holds else 4)

@@ -24,6 +24,7 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
     "price": (str, "US dollars per GPU-hour", _CLUSTER),
     "clock": (float, "Tensor clock under load, share of the clock of the dense rate, as measured on the cluster", _CLUSTER),
     "power_limit": (str, "Power limit of one GPU, e.g. '500 W': lowers the clock under load", _CLUSTER),
+    "host_link": (str, "Link between GPU and host memory, for offloading (dpplan list networks)", _CLUSTER),
     "tp": (int, "Tensor parallel", _LAYOUT),
     "pp": (int, "Pipeline parallel", _LAYOUT),
     "vpp": (int, "Chunks of layers per rank (interleaved, breadth-first; 2 in a V)", _LAYOUT),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _SHOWN = 1000  # characters of a wrong value that are quoted
+_LISTS = ("require",)  # options of a scenario file that may be lists of texts
 _MAX_BYTES = 100_000  # of a scenario file: every option at once takes less than a thousand
 
 
@@ -55,6 +56,9 @@ def _read(path: Path) -> dict[str, Any]:
         key = str(given).replace("-", "_")
         if key in out:
             raise PlanError(f"{field} {name}", key, "is given twice; keep one")
+        if key in _LISTS and isinstance(value, list | str):
+            out[key] = [value] if isinstance(value, str) else value
+            continue
         if isinstance(value, list | tuple | dict):
             raise PlanError(f"{field} {name}", key, "must be one value, neither a list nor a table")
         out[key] = value
@@ -78,11 +82,20 @@ def _yaml_pairs(text: str) -> list[tuple[Any, Any]]:
             raise ValueError("must be a mapping of options")
         return [
             (loader.construct_object(key) if isinstance(key, yaml.ScalarNode) else "?",
-             loader.construct_object(value) if isinstance(value, yaml.ScalarNode) else [])
+             loader.construct_object(value) if isinstance(value, yaml.ScalarNode) else _yaml_texts(loader, value))
             for key, value in root.value
         ]  # fmt: skip
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+
+
+def _yaml_texts(loader: Any, node: Any) -> list[Any]:
+    """Plain values of a YAML list, empty for anything else."""
+    import yaml
+
+    if not isinstance(node, yaml.SequenceNode):
+        return []
+    return [loader.construct_object(one) if isinstance(one, yaml.ScalarNode) else [] for one in node.value]
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class Options(Spec):
     price: float | str | None = None
     clock: float | None = Field(default=None, gt=0, le=1.5)
     power_limit: str | None = None
+    host_link: str | None = Field(default=None, min_length=1, max_length=4096)
 
     tp: int | None = Degree
     pp: int | None = Degree
@@ -52,6 +53,8 @@ class Options(Spec):
     stack: str | None = Field(default=None, min_length=1, max_length=4096)
     calibration: str | None = Field(default=None, min_length=1, max_length=4096)
     top: int = Field(default=5, ge=1, le=1000)
+    advice: int | None = Field(default=None, ge=0, le=1000)
+    require: tuple[str, ...] = Field(default=(), max_length=100, strict=False)
 
 
 LAYOUT_OPTIONS: tuple[str, ...] = (

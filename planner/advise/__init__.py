@@ -1,0 +1,159 @@
+"""What to change: for a plan that does not fit or is slow, changes that were evaluated, the best first.
+
+Two kinds: "keep" changes one thing (or two) of the chosen layout or of the request and leaves everything else as it is, so that
+its numbers mean this change alone; "search" leaves options open and takes the best layout of what is then possible.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from planner.advise import host_link
+from planner.advise.changes import (
+    WORTH,
+    Promise,
+    command_line,
+    fixed_layout,
+    freed,
+    layout_changes,
+    more_gpus,
+    other_stacks,
+    pinned,
+    request_changes,
+    sharded,
+)
+from planner.advise.weigh import Base, Weighed, beside_the_layout, first_that_fit, one_change, searched, two_changes
+from planner.answer import Scenario
+from planner.estimate import Estimates
+from planner.estimate.table import to_layout
+
+__all__ = ["advice", "command_line", "offload_or_recompute"]
+
+Report = dict[str, Any]
+
+_SHOWN_FAST, _SHOWN_FIT = 5, 6  # entries without --advice: for a plan that fits, for one that does not
+_ENOUGH_SIZES = 2  # numbers of GPUs that are told where more of them help
+
+
+def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Report]:
+    """Evaluated changes of the chosen plan, best first; `--advice N` evaluates every candidate and tells N.
+
+    Without --advice: where the plan fits, what makes it at least 1 % faster per token; where not, what makes it fit.
+    """
+    asked = scenario.options.advice
+    if asked == 0:
+        return []
+    base = Base(scenario, chosen.plan, to_layout(chosen.table, row))
+    here = Weighed("", "keep", base.options, {}, chosen, row)
+    found = _when_it_fits(base, here, asked is not None) if here.fits else _when_it_does_not(base, here, asked is not None)
+    ranked = _ranked(here, found, asked is not None)
+    count = asked if asked is not None else _SHOWN_FAST if here.fits else _SHOWN_FIT
+    return [_entry(base, here, one) for one in ranked[:count]]
+
+
+def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> Report | None:
+    """Recompute against offloading over this and other host links, for the chosen layout; see host_link."""
+    return host_link.offload_or_recompute(Base(scenario, chosen.plan, to_layout(chosen.table, row)))
+
+
+def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
+    options = base.options
+    found: list[Weighed] = []
+    if everything or fixed_layout(options) or options.stack:  # else the search has tried them
+        found += one_change(base, layout_changes(base.plan, base.layout))
+    for change in request_changes(base.plan, True, everything, _promise(here)):
+        found += beside_the_layout(base, change)
+    found += searched(base, freed(options, True))
+    if everything:
+        found += searched(base, [*other_stacks(options), *more_gpus(options)[:1]])
+    return found
+
+
+def _when_it_does_not(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
+    options = base.options
+    changes = layout_changes(base.plan, base.layout)
+    found = one_change(base, changes)
+    for change in request_changes(base.plan, False, everything, _promise(here)):
+        found += beside_the_layout(base, change, changes)
+    if any(one.fits and "gpus" not in one.update for one in found if one.changes == 1):
+        found = [one for one in found if one.changes == 1]
+    else:
+        found += two_changes(base, changes)
+    found += searched(base, [*freed(options, False), *sharded(options), *(other_stacks(options) if everything else ())])
+    found += first_that_fit(base, more_gpus(options), math.inf if everything else _ENOUGH_SIZES)
+    return found
+
+
+def _promise(here: Weighed) -> Promise:
+    """Twice the batch halves at most what a step pays once; a faster fabric takes away at most what is waited for."""
+    time, row = here.estimates.time, here.row
+    once = sum(float(time.components[name][row]) for name in ("bubble", "data_parallel", "optimizer", "overhead"))
+    waited = sum(float(t.exposed[row] * t.across_nodes[row]) for t in time.traffic)
+    return Promise(once / 2 / here.seconds, waited / here.seconds)
+
+
+def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weighed]:
+    """Without doubles and without what is not worth it; see `advice` for the order."""
+    gpus = here.estimates.plan.cluster.gpus
+
+    def per_token(one: Weighed) -> float:
+        return here.tokens_per_s / one.tokens_per_s
+
+    def size(one: Weighed) -> int:
+        return one.estimates.plan.cluster.gpus
+
+    def saves(one: Weighed) -> bool:
+        return one.device_bytes < (1 - WORTH) * here.device_bytes
+
+    def faster(one: Weighed) -> bool:
+        return one.fits and per_token(one) < 1 - WORTH
+
+    if here.fits:
+        first = [one for one in found if faster(one) and size(one) == gpus]
+        rest = [one for one in found if one.fits and (size(one) != gpus or (saves(one) and not faster(one)))]
+        order = sorted(first, key=per_token)
+        order += sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
+    else:
+        first = [one for one in found if one.fits]
+        rest = [one for one in found if not one.fits and saves(one) and one.changes == 1]
+        order = sorted(first, key=lambda one: (size(one) > gpus, size(one) if size(one) > gpus else 0, per_token(one)))
+        order += sorted(rest, key=lambda one: one.device_bytes) if everything else []
+    seen: set[str] = set()
+    out = []
+    for one in order:
+        exactly = command_line(pinned(one.options, one.estimates.plan, to_layout(one.estimates.table, one.row)))
+        if exactly not in seen:
+            seen.add(exactly)
+            out.append(one)
+    return out
+
+
+def _entry(base: Base, here: Weighed, one: Weighed) -> Report:
+    plan, layout = one.estimates.plan, to_layout(one.estimates.table, one.row)
+    away = layout.offload != "none"
+    link = plan.cluster.host_link
+    return {
+        "change": one.text,
+        "kind": one.kind,
+        "command": command_line(one.options),
+        "changes": one.update,
+        "fits": one.fits,
+        "gpus": plan.cluster.gpus,
+        "step_seconds": one.seconds,
+        "step_change_s": one.seconds - here.seconds,
+        "step_change_frac": one.seconds / here.seconds - 1,
+        "tokens_per_s": one.tokens_per_s,
+        "tokens_change_frac": one.tokens_per_s / here.tokens_per_s - 1,
+        "bytes_saved": here.device_bytes - one.device_bytes,
+        "device_bytes": one.device_bytes,
+        "layout": {
+            **layout.model_dump(),
+            "global_batch": plan.training.global_batch,
+            "grad_accum": round(plan.training.global_batch / (layout.dp * layout.micro_batch)),
+        },
+        "stack": plan.stack.id,
+        "link": link.id if away else None,
+        "transfer_s": host_link.waiting_s(one.estimates, one.row) if away else None,
+        "recompute_s": host_link.recompute_s(plan, layout) if away else None,
+    }

@@ -1,0 +1,285 @@
+"""Candidate changes of a plan: of its layout, of what is asked, or leaving things open. Nothing is evaluated here.
+
+A change of the layout is a set of columns with new values; what follows from them (data-parallel degree, shard group) follows.
+A change of the request is a set of options with new values.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from planner import catalog
+from planner.search import divisors
+from planner.specs.cluster import MAX_GPUS
+from planner.specs.hardware import LinkSpec
+from planner.specs.layout import OFFLOADS, SCHEDULES, Layout
+from planner.specs.options import LAYOUT_OPTIONS, Options, flag
+from planner.specs.plan import Plan
+from planner.units import show
+
+WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not told
+_FEW = 3  # fixed options that are freed one by one although the plan fits
+_LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
+_MORE_GPUS = (2, 4, 8, 16, 64, 256)  # times as many, until enough of them fit
+_MOST_MICRO_BATCH = 64
+_GROUPS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # layers per kept input that are tried
+_FABRICS = ("ib-hdr", "ib-ndr", "ib-xdr")  # 200, 400 and 800 Gbit/s per card: the next faster one is tried
+_STACKS = ("megatron-core", "pytorch-fsdp", "deepspeed", "torchtitan", "pytorch-ddp")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A request that differs from another in `update`."""
+
+    text: str
+    update: dict[str, Any]
+
+
+# ------------------------------------------------------------------------------------------------- of the layout
+
+Update = dict[str, Any]  # columns of a layout with new values
+
+
+def layout_changes(plan: Plan, base: Layout) -> list[list[Update]]:
+    """One thing changed at a time: each entry lists variants of one change, of which the best is worth telling."""
+    model, supports = plan.model, plan.stack.supports
+    replica = plan.training.global_batch // base.dp
+    stage = -(-model.layers // base.pp)
+    micro = [b for b in divisors(replica) if b <= _MOST_MICRO_BATCH]
+    out: list[list[Update]] = [
+        [{"recompute": "none"}],
+        [{"recompute": "selective"}],
+        [{"recompute": "full"}],
+        [{"recompute": f"group:{k}"} for k in _GROUPS if k <= stage],
+        [{"recompute": f"block:{n}"} for n in range(1, stage)],
+        *([{"zero": stage}] for stage in range(4)),
+        [{"shard_group": g} for g in divisors(base.dp * base.cp)],
+        *(way for name in ("tp", "pp", "cp", "ep") for way in _steps(base, name)),
+        [{"vpp": v} for v in divisors(max(1, model.layers // base.pp))],
+        [{"schedule": name} for name in SCHEDULES if name in supports.schedules],
+        [{"sequence_parallel": not base.sequence_parallel}],
+        [{"micro_batch": b} for b in micro if b < base.micro_batch],
+        [{"micro_batch": b} for b in micro if b > base.micro_batch],
+        *([{"offload": name}] for name in OFFLOADS),
+    ]
+    new = [[u for u in variants if any(getattr(base, k) != v for k, v in u.items())] for variants in out]
+    return [variants for variants in new if variants]
+
+
+def _steps(base: Layout, name: str) -> list[list[Update]]:
+    """Twice and half of a degree; pipelines with the same chunks per rank or the same layers per chunk."""
+    here = getattr(base, name)
+    sizes = [2 * here] + ([here // 2] if here % 2 == 0 else [])
+    if name != "pp" or base.vpp == 1:
+        return [[{name: size}] for size in sizes]
+    chunks = base.pp * base.vpp
+    return [[{name: size}, *([{name: size, "vpp": chunks // size}] if chunks % size == 0 else [])] for size in sizes]
+
+
+def completed(base: Layout, update: Update, gpus: int, has_sequence_parallel: bool) -> Layout | None:
+    """The layout with these columns changed and what follows from them; None where degrees do not divide or nothing changes."""
+    value = {**base.model_dump(), **update}
+    each = value["tp"] * value["pp"] * value["cp"]
+    if gpus % each:
+        return None
+    value["dp"] = gpus // each
+    ranks = value["dp"] * value["cp"]
+    if "shard_group" not in update and (value["zero"] < 3 or base.shard_group == base.dp * base.cp):
+        value["shard_group"] = ranks
+    if ranks % value["shard_group"]:
+        return None
+    if "sequence_parallel" not in update:
+        value["sequence_parallel"] = value["tp"] > 1 and (has_sequence_parallel if base.tp == 1 else base.sequence_parallel)
+    if value["pp"] == 1:
+        value.update(vpp=1, schedule="1f1b")
+    layout = Layout(**value)
+    return None if update and layout == base else layout
+
+
+def pairs(changes: list[list[Update]]) -> Iterator[tuple[int, int, Update]]:
+    """Every two changes of different columns together: (index of one, index of the other, columns)."""
+    for i, first in enumerate(changes):
+        for j in range(i + 1, len(changes)):
+            for a in first:
+                for b in changes[j]:
+                    if not a.keys() & b.keys():
+                        yield i, j, {**a, **b}
+
+
+_WORDS = {
+    "tp": "tp", "pp": "pp", "vpp": "vpp", "cp": "cp", "ep": "ep", "zero": "ZeRO", "shard_group": "shard group",
+    "schedule": "schedule", "recompute": "recompute", "micro_batch": "micro-batch", "offload": "offload",
+}  # fmt: skip
+
+
+def difference(base: Layout, other: Layout) -> str:
+    """What of a layout changed, in words: "tp 4, micro-batch 1". What only follows from it is left out."""
+    out = []
+    followed = other.shard_group == other.dp * other.cp and base.shard_group == base.dp * base.cp
+    for name, word in _WORDS.items():
+        here, there = getattr(base, name), getattr(other, name)
+        if here == there or (name == "shard_group" and followed) or (name == "schedule" and other.pp == 1 != base.pp):
+            continue
+        if name == "vpp" and other.pp == 1:
+            continue
+        out.append("nothing offloaded" if (name, there) == ("offload", "none") else f"{word} {there}")
+    if base.sequence_parallel != other.sequence_parallel and min(base.tp, other.tp) > 1:
+        out.append("sequence parallel" if other.sequence_parallel else "no sequence parallelism")
+    return ", ".join(out)
+
+
+def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
+    """The request with the whole layout and the stack fixed: it can only be answered by this layout."""
+    supports = plan.stack.supports
+    fixed: dict[str, Any] = {
+        **dict.fromkeys(LAYOUT_OPTIONS),
+        **{name: getattr(layout, name) for name in ("tp", "pp", "zero", "recompute", "micro_batch")},
+        "stack": options.stack or plan.stack.id,
+        "global_batch": plan.training.global_batch,
+    }
+    if supports.context or layout.cp > 1:
+        fixed["cp"] = layout.cp
+    if plan.model.moe is not None:
+        fixed["ep"] = layout.ep
+    if layout.pp > 1:
+        fixed.update(vpp=layout.vpp, schedule=layout.schedule)
+    if layout.tp > 1:
+        fixed["sequence_parallel"] = layout.sequence_parallel
+    if layout.zero == 3 and supports.hybrid_shard:
+        fixed["shard_group"] = layout.shard_group
+    if layout.offload != "none":
+        fixed["offload"] = layout.offload
+    return options.model_copy(update=fixed)
+
+
+# ------------------------------------------------------------------------------------------------- of the request
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Shares of the step that a larger batch and a faster fabric could take away at most."""
+
+    batch: float = 1.0
+    fabric: float = 1.0
+
+
+def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) -> list[Change]:
+    """Changes beside the layout: number formats, kernels, optimizer, batch, GPUs, links, software.
+
+    What cannot help is left out unless `everything` is wanted: memory savers where the plan fits, speed where it does not, and
+    what promises less than `WORTH`.
+    """
+    training, cluster, gpu = plan.training, plan.cluster, plan.cluster.gpu
+    attention = training.attention or plan.stack.fusion.attention
+    speed, memory = fits or everything, not fits or everything
+    out: list[Change] = []
+    if not attention.startswith("flash"):
+        out.append(Change("flash attention", {"flash_attention": True}))
+    if training.precision in ("fp32", "tf32") and gpu.dense.bf16 is not None:
+        out.append(Change("precision bf16", {"precision": "bf16"}))
+    if speed and training.precision in ("bf16", "fp16") and gpu.dense.fp8 is not None:
+        out.append(Change("precision fp8", {"precision": "fp8"}))
+    if memory and training.optimizer == "adam":
+        out.append(Change("8-bit Adam", {"optimizer": "adam8bit"}))
+    if memory and training.loss_chunks == 1:
+        out.append(Change(f"loss in {_LOSS_CHUNKS} chunks", {"loss_chunks": _LOSS_CHUNKS}))
+    if everything or (speed and promise.batch > WORTH):
+        twice = 2 * training.global_batch
+        out.append(Change(f"global batch {twice:,}", {"global_batch": twice}))
+    if cluster.nodes > 1 and (everything or (speed and promise.fabric > WORTH)):
+        out += _faster_fabric(plan)
+    if everything:
+        out += _other_gpus(plan)
+        if training.seq_len % 2 == 0:
+            out.append(Change(f"sequences of {training.seq_len // 2:,} tokens, as many tokens per step",
+                              {"seq_len": training.seq_len // 2, "global_batch": 2 * training.global_batch}))  # fmt: skip
+        out += [Change(f"stack {name}", {"stack": name}) for name in _STACKS if name != plan.stack.id]
+    return out
+
+
+def _faster_fabric(plan: Plan) -> list[Change]:
+    for name in _FABRICS:
+        link = catalog.load("networks", LinkSpec, name)
+        if float(link.bandwidth) > float(plan.cluster.nic_bandwidth) * 1.01:
+            return [Change(f"{show(float(link.bandwidth), 'B/s')} per network card ({link.title})",
+                           {"inter_node": name, "nic_bandwidth": None})]  # fmt: skip
+    return []
+
+
+def _other_gpus(plan: Plan) -> list[Change]:
+    """Twice and half of the GPUs, as replicas more or fewer, with the same batch."""
+    gpus = plan.cluster.gpus
+    sizes = [size for size in (2 * gpus, gpus // 2) if 1 <= size <= MAX_GPUS]
+    return [Change(f"{size:,} GPUs", {"gpus": size}) for size in sizes if 2 * size == gpus or size == 2 * gpus]
+
+
+# ------------------------------------------------------------------------------------------------- to search again
+
+
+def fixed_layout(options: Options) -> list[str]:
+    """Layout options that the user fixed."""
+    return [name for name in LAYOUT_OPTIONS if getattr(options, name) is not None]
+
+
+def freed(options: Options, fits: bool) -> list[Change]:
+    """Leave out what was fixed, one by one and all together."""
+    fixed = fixed_layout(options)
+    changes = []
+    if len(fixed) > 1:
+        changes.append(Change("leave out all layout options (search them)", dict.fromkeys(fixed)))
+    if not fits or len(fixed) <= _FEW:  # each is a search of its own
+        changes += [Change(f"leave out {flag(name)} (search it)", {name: None}) for name in fixed]
+    return changes
+
+
+def sharded(options: Options) -> list[Change]:
+    """ZeRO-3 alone, with states in host memory."""
+    if options.offload is not None:
+        return []
+    alone = {**dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")), "zero": 3}
+    return [
+        Change("ZeRO-3, optimizer offloaded to host memory", {**alone, "offload": "optimizer"}),
+        Change("ZeRO-3, optimizer and parameters offloaded to host memory", {**alone, "offload": "params"}),
+    ]
+
+
+def more_gpus(options: Options) -> list[Change]:
+    """More of the same GPUs, searched again, few first."""
+    return [
+        Change(f"{factor}x the GPUs ({options.gpus * factor:,})", {"gpus": options.gpus * factor, "global_batch": None})
+        for factor in _MORE_GPUS
+        if options.gpus * factor <= MAX_GPUS
+    ]
+
+
+def other_stacks(options: Options) -> list[Change]:
+    """Other software, where the user named one."""
+    if options.stack is None:
+        return []
+    others = [name for name in _STACKS if name != options.stack]
+    return [Change("leave out --stack (search it)", {"stack": None})] + [
+        Change(f"stack {name}, layout searched", {**dict.fromkeys(LAYOUT_OPTIONS), "stack": name}) for name in others
+    ]
+
+
+# ------------------------------------------------------------------------------------------------- as a command
+
+
+def command_line(options: Options) -> str:
+    """The `dpplan estimate` command that asks for these options."""
+    words = ["dpplan", "estimate"]
+    for name in type(options).model_fields:
+        value = getattr(options, name)
+        default = type(options).model_fields[name].default
+        if value is None or value == default:
+            continue
+        if isinstance(value, bool):
+            words.append(flag(name) if value else "--no-" + name.replace("_", "-"))
+        elif isinstance(value, tuple):
+            words += [word for one in value for word in (flag(name), one)]
+        else:
+            words += [flag(name), str(value)]
+    return shlex.join(words)

@@ -1,0 +1,186 @@
+"""Changes evaluated: what of them is a valid plan, what it needs and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from planner.advise.changes import Change, Update, completed, difference, pairs, pinned
+from planner.answer import Scenario, answer_of, plans_of, resolve
+from planner.estimate import Estimates, evaluate
+from planner.estimate.table import Table, length, pick, to_table
+from planner.formulas.rules import check
+from planner.ledger import Array
+from planner.search import CHUNK, best, layouts
+from planner.specs.base import PlanError
+from planner.specs.layout import Layout
+from planner.specs.options import LAYOUT_OPTIONS, Options
+from planner.specs.plan import Plan
+
+Kind = Literal["keep", "search"]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """One evaluated change: `options` ask for exactly this plan ("keep"), or for the search that found it ("search")."""
+
+    text: str
+    kind: Kind
+    options: Options
+    update: dict[str, Any]  # options that were changed; what only follows from them is left out
+    estimates: Estimates
+    row: int
+    changes: int = 1  # how many things were changed together
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.estimates.fits[self.row])
+
+    @property
+    def seconds(self) -> float:
+        return float(self.estimates.time.seconds[self.row])
+
+    @property
+    def device_bytes(self) -> float:
+        return float(self.estimates.memory.device[self.row])
+
+    @property
+    def tokens_per_s(self) -> float:
+        training = self.estimates.plan.training
+        return training.global_batch * training.seq_len / self.seconds
+
+
+@dataclass(frozen=True)
+class Base:
+    """The plan that is changed, its layout, and the request as the user made it."""
+
+    scenario: Scenario
+    plan: Plan
+    layout: Layout
+
+    @property
+    def options(self) -> Options:
+        """The user's request, without what only concerns its output."""
+        return self.scenario.options.model_copy(update={"advice": None})
+
+
+# ------------------------------------------------------------------------------------------------- the layout kept
+
+
+def allowed(plan: Plan, candidates: Sequence[Layout]) -> tuple[Table, Array]:
+    """Table of the layouts that no rule forbids, and their indices."""
+    table = to_table(candidates)
+    kept = np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values())))
+    return pick(table, kept), kept
+
+
+def one_change(base: Base, changes: list[list[Update]]) -> list[Weighed]:
+    """The best variant of each change of the layout: the fastest that fits, else the one that needs the least memory."""
+    listed = ((i, update) for i, variants in enumerate(changes) for update in variants)
+    return _best_of_each(base, base.plan, base.options, "", {}, listed)
+
+
+def two_changes(base: Base, changes: list[list[Update]]) -> list[Weighed]:
+    """The best variant of every two changes of the layout together that fits."""
+    listed = ((i * len(changes) + j, update) for i, j, update in pairs(changes))
+    return [replace(w, changes=2) for w in _best_of_each(base, base.plan, base.options, "", {}, listed) if w.fits]
+
+
+def beside_the_layout(base: Base, change: Change, changes: list[list[Update]] | None = None) -> list[Weighed]:
+    """The same layout under a changed request, first; with `changes` also each change of the layout under it."""
+    options = pinned(base.options, base.plan, base.layout).model_copy(update=change.update)
+    try:
+        plan = resolve(options).plans[0]
+    except PlanError:  # nothing of the kind is sold, or the model does not allow it
+        return []
+    listed: list[tuple[int, Update]] = [(-1, {})]
+    listed += [(i, update) for i, variants in enumerate(changes or ()) for update in variants]
+    found = _best_of_each(base, plan, base.options.model_copy(update=change.update), change.text, change.update, listed)
+    return [replace(w, changes=1 if w.update.keys() == change.update.keys() else 2) for w in found]
+
+
+def _best_of_each(
+    base: Base, plan: Plan, options: Options, text: str, asked: dict[str, Any], listed: Iterable[tuple[int, Update]]
+) -> list[Weighed]:
+    """Evaluate all variants in one table; per group the best of them."""
+    groups: list[int] = []
+    updates: list[Update] = []
+    candidates: list[Layout] = []
+    for group, update in listed:
+        layout = completed(base.layout, update, plan.cluster.gpus, plan.stack.supports.sequence_parallel)
+        if layout is not None:
+            groups.append(group)
+            updates.append(update)
+            candidates.append(layout)
+    if not candidates:
+        return []
+    table, kept = allowed(plan, candidates)
+    if not length(table):
+        return []
+    estimates = evaluate(plan, table)
+    need = np.where(estimates.fits, 0.0, estimates.memory.device)  # what fits comes first, by time
+    order = np.lexsort((estimates.time.seconds, need))
+    out: dict[int, Weighed] = {}
+    for row in order.tolist():
+        group, layout = groups[kept[row]], candidates[kept[row]]
+        if group in out:
+            continue
+        words = ", ".join(word for word in (text, difference(base.layout, layout)) if word)
+        whole = {**asked, **updates[kept[row]]}
+        out[group] = Weighed(words, "keep", pinned(options, plan, layout), whole, estimates, row)
+    return [out[group] for group in sorted(out)]
+
+
+# ------------------------------------------------------------------------------------------------- searched again
+
+
+def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:
+    """The fastest layout that fits each changed request; changes without any are left out.
+
+    What differs in the layout only is evaluated together.
+    """
+    requests = [base.options.model_copy(update=change.update) for change in changes]
+    out: dict[int, tuple[float, Estimates, int]] = {}
+    together: dict[str, list[tuple[int, Plan, Table]]] = {}
+    for i, options in enumerate(requests):
+        try:
+            if not changes[i].update.keys() <= set(LAYOUT_OPTIONS):
+                answer = answer_of(resolve(options))
+                if answer is not None and answer.fits:
+                    out[i] = (float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row)
+                continue
+            for plan in plans_of(options, *base.scenario.parts):
+                table = layouts(plan)
+                table = pick(table, np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values()))))
+                if length(table):
+                    together.setdefault(plan.stack.id, []).append((i, plan, table))
+        except PlanError:  # not possible, or too much to search
+            continue
+    for parts in together.values():
+        owner = np.repeat([i for i, _, _ in parts], [length(table) for _, _, table in parts])
+        joined = {name: np.concatenate([table[name] for _, _, table in parts]) for name in parts[0][2]}
+        for start in range(0, len(owner), CHUNK):
+            rows = slice(start, start + CHUNK)
+            estimates = evaluate(parts[0][1], pick(joined, rows))
+            for i in set(owner[rows].tolist()):
+                row = best(estimates, owner[rows] == i)
+                if row is not None and (i not in out or float(estimates.time.seconds[row]) < out[i][0]):
+                    out[i] = (float(estimates.time.seconds[row]), estimates, row)
+    return [
+        Weighed(changes[i].text, "search", requests[i], changes[i].update, estimates, row)
+        for i, (_, estimates, row) in sorted(out.items())
+    ]
+
+
+def first_that_fit(base: Base, changes: Iterable[Change], enough: float) -> Iterator[Weighed]:
+    """Searches one after the other until `enough` of them found something that fits."""
+    found = 0
+    for change in changes:
+        for one in searched(base, [change]):
+            yield one
+            found += 1
+        if found >= enough:
+            return

@@ -1,0 +1,239 @@
+"""Advice: every entry is the plan that its own command answers; a single change changes one thing; links decide on offloading."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from typing import Any
+
+import pytest
+from command import dpplan, refused
+
+from planner import api, catalog
+from planner.advise import changes
+from planner.answer import answer_of, resolve
+from planner.estimate.table import to_layout, to_table
+from planner.formulas.rules import check
+from planner.specs.hardware import LinkSpec
+from planner.specs.layout import Layout
+
+SCENARIOS = {
+    "fits, nothing fixed": "--model llama-2-7b --gpu h100 --gpus 16 --seq-len 4096",
+    "fits, all fixed": "--model llama-2-7b --gpu a100 --gpus 16 --tp 2 --pp 2 --vpp 2 --dp 4 --zero 1 --micro-batch 1 "
+                       "--recompute full --schedule interleaved --global-batch 64 --stack megatron-core",
+    "does not fit, one change does": "--model llama-2-7b --gpu rtx4090 --gpus 8 --zero 3 --micro-batch 2 --recompute none "
+                                     "--stack pytorch-fsdp",
+    "does not fit, two changes do": "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 2 "
+                                    "--recompute none --stack megatron-core",
+    "experts": "--model mixtral-8x7b --gpu h100 --gpus 64 --recompute full --ep 8 --tp 8 --pp 1",
+    "long sequences": "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1",
+    "hybrid shards": "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8",
+}  # fmt: skip
+
+
+@cache
+def estimated(words: str) -> Any:
+    return dpplan("estimate", *shlex.split(words), "--json").json()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_entry_is_what_its_command_answers(name: str) -> None:
+    r = estimated(SCENARIOS[name] + " --advice 60")
+    assert r["advice"]
+    for a in [*r["advice"][:6], *r["advice"][6::5]]:
+        words = shlex.split(a["command"])
+        assert words[:2] == ["dpplan", "estimate"]
+        followed = dpplan(*words[1:], "--json", "--advice", 0)
+        assert followed.status == (0 if a["fits"] else 3), a["command"]
+        answer = followed.json()
+        assert answer["layout"] == a["layout"], a["command"]
+        assert answer["stack"]["id"] == a["stack"]
+        assert answer["cluster"]["gpus"] == a["gpus"]
+        assert answer["step"]["seconds"] == pytest.approx(a["step_seconds"], rel=1e-9)
+        assert answer["throughput"]["tokens_per_s"] == pytest.approx(a["tokens_per_s"], rel=1e-9)
+        assert answer["memory"]["device_bytes"] == pytest.approx(a["device_bytes"], rel=1e-9)
+        assert answer["memory"]["fits"] == a["fits"]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_differences_are_against_the_plan_that_was_asked_for(name: str) -> None:
+    r = estimated(SCENARIOS[name] + " --advice 60")
+    step, tokens, need = r["step"]["seconds"], r["throughput"]["tokens_per_s"], r["memory"]["device_bytes"]
+    for a in r["advice"]:
+        assert a["step_change_s"] == pytest.approx(a["step_seconds"] - step, abs=1e-9)
+        assert a["step_change_frac"] == pytest.approx(a["step_seconds"] / step - 1, abs=1e-9)
+        assert a["tokens_change_frac"] == pytest.approx(a["tokens_per_s"] / tokens - 1, abs=1e-9)
+        assert a["bytes_saved"] == pytest.approx(need - a["device_bytes"], abs=1)
+        assert (a["link"] is None) == (a["layout"]["offload"] == "none") == (a["transfer_s"] is None)
+    commands = [a["command"] for a in r["advice"]]
+    assert len(set(commands)) == len(commands)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_is_told_without_asking_helps(name: str) -> None:
+    r = estimated(SCENARIOS[name])
+    for a in r["advice"]:
+        assert a["fits"]
+        if r["memory"]["fits"]:
+            assert a["tokens_change_frac"] > 0.01
+            assert a["gpus"] == r["cluster"]["gpus"]
+    gains = [a["tokens_per_s"] for a in r["advice"] if a["gpus"] == r["cluster"]["gpus"]]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_a_kept_plan_differs_in_what_the_entry_names_and_in_what_follows() -> None:
+    r = estimated(SCENARIOS["fits, all fixed"] + " --advice 100")
+    kept = [a for a in r["advice"] if a["kind"] == "keep"]
+    assert len(kept) > 8
+    follows = {"dp", "shard_group", "sequence_parallel", "grad_accum"}
+    for a in kept:
+        moved = {k for k, v in a["layout"].items() if v != r["layout"][k]}
+        if a["layout"]["pp"] == 1:
+            follows = follows | {"vpp", "schedule"}
+        assert moved - follows <= set(a["changes"]) | {"global_batch"}, a
+        assert {k: a["layout"][k] for k in a["changes"] if k in a["layout"]} == {
+            k: v for k, v in a["changes"].items() if k in a["layout"]
+        }
+
+
+def test_two_changes_are_told_only_where_no_single_one_suffices() -> None:
+    alone = estimated(SCENARIOS["does not fit, one change does"])
+    assert not alone["memory"]["fits"]
+    assert all(len(a["changes"]) == 1 for a in alone["advice"] if a["kind"] == "keep")
+    together = estimated(SCENARIOS["does not fit, two changes do"] + " --advice 60")
+    assert any(len(a["changes"]) == 2 for a in together["advice"] if a["kind"] == "keep" and a["fits"])
+
+
+def test_of_the_blocks_that_fit_the_smallest_is_told() -> None:
+    """--recompute block:N: one layer less does not fit."""
+    words = ("--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 4 --recompute none "
+             "--stack megatron-core --advice 60")  # fmt: skip
+    r = estimated(words)
+    assert not r["memory"]["fits"]
+    block = next(a for a in r["advice"] if str(a["changes"].get("recompute")).startswith("block:") and len(a["changes"]) == 1)
+    size = int(block["changes"]["recompute"].partition(":")[2])
+    assert block["fits"]
+    assert size > 1
+    fewer = [*shlex.split(words.replace("--recompute none", f"--recompute block:{size - 1}")), "--advice", "0"]
+    assert dpplan("estimate", *fewer).status == 3
+    full = next(a for a in r["advice"] if a["changes"] == {"recompute": "full"})
+    assert block["step_seconds"] < full["step_seconds"]
+
+
+def test_advice_0_evaluates_nothing_and_n_lists_at_most_n() -> None:
+    assert estimated(SCENARIOS["experts"] + " --advice 0")["advice"] == []
+    few, many = (estimated(SCENARIOS["experts"] + f" --advice {n}")["advice"] for n in (3, 60))
+    assert few == many[:3]
+    assert len(many) > 5
+    refused(dpplan("estimate", *SCENARIOS["experts"].split(), "--advice", "-1"), "--advice")
+
+
+# ------------------------------------------------------------------------------------------------ candidates
+
+
+def chosen(words: str) -> tuple[Any, Layout, api.Options]:
+    options = api.read_options(
+        {k.strip("-").replace("-", "_"): int(v) if v.isdigit() else v
+         for k, v in zip(words.split()[::2], words.split()[1::2], strict=True)}
+    )  # fmt: skip
+    answer = answer_of(resolve(options))
+    assert answer is not None
+    return answer.chosen.plan, to_layout(answer.chosen.table, answer.row), options
+
+
+@pytest.mark.parametrize("words", [
+    "--model llama-2-7b --gpu h100 --gpus 16 --tp 2 --pp 2",
+    "--model mixtral-8x7b --gpu h100 --gpus 64 --ep 4",
+    "--model llama-3-8b --gpu a100 --gpus 32 --zero 3 --stack pytorch-fsdp --shard-group 8",
+])  # fmt: skip
+def test_no_change_is_the_plan_itself_and_degrees_still_multiply_to_the_gpus(words: str) -> None:
+    plan, base, _ = chosen(words)
+    listed = changes.layout_changes(plan, base)
+    assert len(listed) > 10
+    for update in (u for variants in listed for u in variants):
+        layout = changes.completed(base, update, plan.cluster.gpus, True)
+        if layout is None:
+            continue
+        assert layout != base
+        assert layout.tp * layout.pp * layout.cp * layout.dp == plan.cluster.gpus
+        assert all(getattr(layout, k) == v for k, v in update.items() if layout.pp > 1 or k not in ("vpp", "schedule"))
+    assert changes.completed(base, {}, plan.cluster.gpus, True) == base
+    assert changes.difference(base, base) == ""
+
+
+def test_a_pinned_request_is_answered_by_that_layout() -> None:
+    plan, base, options = chosen("--model llama-2-7b --gpu a100 --gpus 16 --pp 2")
+    again = answer_of(resolve(changes.pinned(options, plan, base)))
+    assert again is not None
+    assert to_layout(again.chosen.table, again.row) == base
+    assert sum(len(f.estimates.table["tp"]) for f in again.found if f.estimates is not None) == 1
+
+
+def test_layouts_that_a_rule_forbids_are_not_advised() -> None:
+    for name, words in SCENARIOS.items():
+        for a in estimated(words + " --advice 60")["advice"][:5]:
+            options = api.read_options({"model": words.split()[1], "gpu": "h100", "gpus": a["gpus"], "stack": a["stack"]})
+            plan = resolve(options).plans[0].model_copy(
+                update={"training": resolve(options).plans[0].training.model_copy(
+                    update={"global_batch": a["layout"]["global_batch"], "seq_len": estimated(words)["training"]["seq_len"]})}
+            )  # fmt: skip
+            layout = Layout(**{k: v for k, v in a["layout"].items() if k in Layout.model_fields})
+            if "seq_len" not in a["changes"]:
+                assert all(bool(ok[0]) for ok in check(plan, to_table([layout])).values()), (name, a["change"])
+
+
+# ------------------------------------------------------------------------------------------------ offload or recompute
+
+OFFLOAD = "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 1 --stack megatron-core --recompute none"
+
+
+def test_a_faster_link_never_waits_longer_and_changes_no_memory() -> None:
+    found = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
+    speed = {link["id"]: link["copy_bytes_per_s"] for link in found["links"]}
+    by_link = {c["link"]: c for c in found["choices"] if c["what"] == "offload activations"}
+    assert set(by_link) == set(speed) == {"pcie3", "pcie4", "pcie5", "nvlink-c2c"}
+    order = sorted(speed, key=lambda name: speed[name])
+    waits = [by_link[name]["transfer_s"] for name in order]
+    assert waits == sorted(waits, reverse=True)
+    assert waits[0] > waits[-1] >= 0
+    assert len({c["bytes_saved"] for c in by_link.values()}) == 1
+
+
+def test_every_choice_is_what_its_command_answers() -> None:
+    found = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
+    for choice in found["choices"]:
+        answer = dpplan(*shlex.split(choice["command"])[1:], "--json", "--advice", 0).json()
+        assert answer["step"]["seconds"] == pytest.approx(choice["step_seconds"], rel=1e-9), choice["command"]
+        assert answer["memory"]["fits"] == choice["fits"]
+
+
+def test_a_layer_by_hand() -> None:
+    """Bytes over the share of the bridges that one of eight GPUs gets; PCIe 4 bridges carry 100 GB/s."""
+    found = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
+    assert found["link"] == "pcie4"
+    assert found["layer"]["transfer_s"] == pytest.approx(found["layer"]["bytes"] / (100e9 / 8))
+    # the copy is longer than running the layer again, and so offloading costs more than recompute
+    assert found["layer"]["transfer_s"] > found["layer"]["recompute_s"]
+    recompute, offload = (next(c for c in found["choices"] if c["what"] == what and c["link"] in (None, "pcie4"))
+                          for what in ("recompute full", "offload activations"))  # fmt: skip
+    assert offload["step_change_s"] > recompute["step_change_s"] > 0
+
+
+def test_an_offloaded_optimizer_waits_for_sixteen_bytes_per_parameter() -> None:
+    """ZeRO-Offload: 16 B of each parameter a rank owns pass the link once per step."""
+    words = (
+        "--model llama-2-7b --gpu a100 --gpus 8 --stack deepspeed --zero 2 --micro-batch 1 --recompute none --advice 0 --explain"
+    )
+    found = estimated(words)["offload"]
+    away = next(c for c in found["choices"] if c["what"] == "offload optimizer" and c["link"] == "pcie4")
+    link = catalog.load("networks", LinkSpec, "pcie4")
+    owned = estimated(words)["model"]["parameters"] / 8
+    straggling = away["transfer_s"] / (16 * owned / float(link.bandwidth * link.send_recv_frac))
+    assert 1 <= straggling < 1.2  # a slower step also waits longer for its stragglers
+
+
+def test_the_host_link_is_an_option_of_the_cluster() -> None:
+    slow, fast = (estimated(f"{OFFLOAD} --offload activations --advice 0 --host-link {name}") for name in ("pcie3", "c2c"))
+    assert slow["step"]["seconds"] > fast["step"]["seconds"]
+    assert {c["link"] for c in fast["communication"] if c["group"] == "host"} == {"nvlink-c2c"}
+    refused(dpplan("estimate", *OFFLOAD.split(), "--host-link", "ib-ndr"), "--host-link")
