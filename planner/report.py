@@ -310,6 +310,42 @@ def provenance(numbers: list[Report]) -> dict[str, float]:
     return {f"{kind}_frac": value / whole for kind, value in shares.items()}
 
 
+def brief(one: Estimates, assumptions: Sequence[str] = ()) -> Report:
+    """The figures of a single layout that comparisons show, from what is already evaluated; a part of `report`, same keys."""
+    plan, memory = one.plan, one.memory
+    layout, seconds, around = to_layout(one.table, 0), float(one.time.seconds[0]), uncertainty.band(plan)
+    usable = float(plan.cluster.gpu.usable_memory)
+    communication = [_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0]
+    return {
+        "model": plan.model.title or plan.model.name,
+        "cluster": _cluster(plan),
+        "stack": plan.stack.id,
+        "layout": {
+            **layout.model_dump(),
+            "global_batch": plan.training.global_batch,
+            "grad_accum": round(plan.training.global_batch / (layout.dp * layout.micro_batch)),
+        },
+        "tokens_per_step": float(plan.training.global_batch * plan.training.seq_len),
+        "memory": {
+            "device_bytes": float(memory.device[0]),
+            "capacity_bytes": usable,
+            "headroom_bytes": usable - float(memory.device[0]),
+            "fits": bool(one.fits[0]),
+        },
+        "step": {
+            "seconds": seconds,
+            "low": seconds * around.low,
+            "high": seconds * around.high,
+            "components": _numbers(one.time.components),
+            "hidden": {k: v for k, v in _numbers(one.time.hidden).items() if v > 0},
+            "bottleneck": bottleneck(one, communication),
+        },
+        "throughput": _throughput(plan, one, one.table),
+        "run": _run(plan, one),
+        "assumptions": list(assumptions),
+    }
+
+
 def summary(estimates: Estimates, row: int) -> Report:
     """A short line of one layout, for alternatives and searches."""
     layout = to_layout(estimates.table, row)
