@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options
 
-_UNIT = 64  # requests that are resolved and evaluated together
+_UNIT = 32  # requests that are resolved and evaluated together
 _REASONS = 20  # requests without any layout for which the broken rule is sought; it takes a search each
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT_OPTIONS)
@@ -44,12 +45,13 @@ class Point:
 
 
 def answer(
-    requests: Sequence[Options], *, jobs: int = 1, progress: Progress | None = None, model: ModelSpec | None = None
-) -> list[Point]:
+    requests: Sequence[Options], *, jobs: int = 1, progress: Progress | None = None, shapes: Sequence[ModelSpec] | None = None,
+    reasons: bool = True,
+) -> list[Point]:  # fmt: skip
     """The points of these requests, in their order.
 
-    jobs: processes; model: replaces the one the requests name, in this process only. What is wrong with one request is its
-    `refused`; the others are answered.
+    jobs: processes; shapes: models, one per request, in place of those they name; reasons: seek the rule that forbids every layout
+    of a request. What is wrong with one request is its `refused`; the others are answered.
     """
     units = list(_units(requests))
     points: list[Point | None] = [None] * len(requests)
@@ -63,10 +65,10 @@ def answer(
         if progress:
             progress(done, len(requests))
 
-    work = [[requests[i] for i in unit] for unit in units]
-    if jobs <= 1 or len(units) == 1 or model is not None:
+    work = [([requests[i] for i in unit], None if shapes is None else [shapes[i] for i in unit], reasons) for unit in units]
+    if jobs <= 1 or len(units) == 1:
         for unit, asked in zip(units, work, strict=True):
-            take(unit, _answered(asked, model))
+            take(unit, _answered(asked))
     else:
         with multiprocessing.get_context("spawn").Pool(min(jobs, len(units)), _ignore_interrupts) as pool:
             for unit, found in zip(units, pool.imap(_answered, work), strict=True):
@@ -90,11 +92,12 @@ def _units(requests: Sequence[Options]) -> Iterator[list[int]]:
         yield order[start : start + _UNIT]
 
 
-def _answered(requests: Sequence[Options], model: ModelSpec | None = None) -> list[Point]:
+def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool]) -> list[Point]:
+    requests, shapes, reasons = asked
     scenarios: list[api.Scenario | PlanError] = []
-    for options in requests:
+    for options, shape in zip(requests, shapes or itertools.repeat(None, len(requests)), strict=True):
         try:
-            scenarios.append(api.resolve(options, model))
+            scenarios.append(api.resolve(options, shape))
         except PlanError as error:
             scenarios.append(error)
     found = iter(many.choose([s.plans for s in scenarios if isinstance(s, api.Scenario)]))
@@ -109,12 +112,9 @@ def _answered(requests: Sequence[Options], model: ModelSpec | None = None) -> li
         else:
             assert isinstance(scenario, api.Scenario)
             sought += 1
-            points.append(Point(options, None, _why(scenario) if sought <= _REASONS else "no layout divides GPUs and batch"))
+            known = reasons and sought <= _REASONS
+            points.append(Point(options, None, str(api.why_none(scenario)) if known else "no layout divides GPUs and batch"))
     return points
-
-
-def _why(scenario: api.Scenario) -> str:
-    return str(api.why_none(scenario))
 
 
 def document(point: Point) -> dict[str, Any]:
