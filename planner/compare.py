@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner import api, request, scaling
-from planner.dimensions import Dimension, Value, product, swept, varied
+from planner.dimensions import Dimension, Value, product, swept, unit_of, varied
 from planner.points import Point, Progress, answer, document, node_size, unit_cost
 from planner.render import layout_text
 from planner.report import SCHEMA_VERSION, Report
@@ -115,7 +115,7 @@ def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> 
 
 
 def _label(dimensions: Sequence[Dimension], values: Sequence[Value]) -> str:
-    named = (v.label if v.number is None else f"{d.name} {v.label}" for d, v in zip(dimensions, values, strict=True))
+    named = (v.label if v.number is None else f"{d.name.replace('_', ' ')} {v.label}" for d, v in zip(dimensions, values, strict=True))
     return ", ".join(named)
 
 
@@ -232,7 +232,7 @@ def _part(row: Report, name: str, per_step: bool) -> float:
 
 
 def _change(value: float | None, base: float | None) -> float | None:
-    return value / base - 1 if value is not None and base else None
+    return value / base - 1 if value is not None and base and value >= 0 < base else None
 
 
 # ------------------------------------------------------------------------------------------------ sweeps
@@ -253,8 +253,9 @@ def _curves(
         number = values[at].number
         assert number is not None
         lines.setdefault(label, []).append((number, found))
+    unit = unit_of(sweeps[axis].values[0].label)
     return [
-        scaling.curve(sweeps[axis].name, label, sorted(line, key=lambda x: x[0]), asked.scaling, asked.stop_below)
+        scaling.curve(sweeps[axis].name, label, sorted(line, key=lambda x: x[0]), asked.scaling, asked.stop_below) | {"unit": unit}
         for label, line in lines.items()
     ]
 

@@ -145,6 +145,12 @@ def _number(text: str) -> float | None:
     return parse_count(match.group(1)) if match else None
 
 
+def unit_of(text: str) -> str:
+    """The unit of a value, "" where it has none."""
+    match = re.match(rf"^{_NUMBER}\s*(.*)$", text)
+    return match.group(1) if match else ""
+
+
 def product(dimensions: Sequence[Dimension]) -> list[tuple[Value, ...]]:
     """Every combination, the last dimension running fastest."""
     size = math.prod(len(one.values) for one in dimensions)

@@ -24,7 +24,7 @@ def percent(value: float | None, signed: bool = False) -> str:
     return f"{100 * value:{'+' if signed else ''}.1f} %"
 
 
-def _figure(name: str, value: float | None) -> str:
+def figure(name: str, value: float | None) -> str:
     if value is None:
         return "-"
     if name in ("memory_bytes", "headroom_bytes"):
@@ -36,13 +36,13 @@ def _figure(name: str, value: float | None) -> str:
     return f"{value:,.1f}" if name == "days" else f"{value:,.0f}"
 
 
-_FIGURES = {
+FIGURES = {
     "gpus": ("cluster", "gpus"), "memory_bytes": ("memory", "device_bytes"), "headroom_bytes": ("memory", "headroom_bytes"),
     "step_seconds": ("step", "seconds"), "mfu": ("throughput", "mfu"), "tokens_per_s": ("throughput", "tokens_per_s"),
     "tokens_per_s_per_gpu": ("throughput", "tokens_per_s_per_gpu"), "days": ("run", "days"), "cost_usd": ("run", "cost_usd"),
     "energy_kwh": ("run", "energy_kwh"),
 }  # fmt: skip
-_NAMES = {
+NAMES = {
     "gpus": "GPUs", "memory_bytes": "memory", "headroom_bytes": "free", "step_seconds": "step", "mfu": "MFU",
     "tokens_per_s": "tokens/s", "tokens_per_s_per_gpu": "tokens/s/GPU", "days": "days", "cost_usd": "USD", "energy_kwh": "kWh",
 }  # fmt: skip
@@ -66,17 +66,17 @@ def compare_blocks(r: Report) -> list[Block]:
 def _side_blocks(r: Report) -> list[Block]:
     answered = [row for row in r["points"] if row["refused"] is None]
     change = {row["label"]: row for row in r["difference"]["rows"]}
-    shown = [name for name in _FIGURES if any(row[_FIGURES[name][0]][_FIGURES[name][1]] is not None for row in answered)]
+    shown = [name for name in FIGURES if any(row[FIGURES[name][0]][FIGURES[name][1]] is not None for row in answered)]
     names = [d["name"] for d in r["dimensions"]]
     table = Block(f"{answered[0]['model']}: by {', '.join(names)}, {_BASIS[r['at']]}")
-    table.header = ["request", *(f">{_NAMES[name]}" for name in shown), "layout"]
+    table.header = ["request", *(f">{NAMES[name]}" for name in shown), "layout"]
     for row in answered:
-        cells = [_figure(name, row[_FIGURES[name][0]][_FIGURES[name][1]]) for name in shown]
+        cells = [figure(name, row[FIGURES[name][0]][FIGURES[name][1]]) for name in shown]
         if not row["memory"]["fits"]:
             cells[shown.index("step_seconds")] += " (does not fit)"
         table.rows.append([row["label"], *cells, f"{layout_text(row['layout'])} [{row['stack']}]"])
     first = r["difference"]["to"]
-    moved = Block(f"Against {first}", header=["request", *(f">{_NAMES[name]}" for name in shown)])
+    moved = Block(f"Against {first}", header=["request", *(f">{NAMES[name]}" for name in shown)])
     for row in answered:
         if row["label"] != first:
             apart = change[row["label"]]["change_frac"]
@@ -128,13 +128,14 @@ def _sweep_blocks(r: Report) -> list[Block]:
         if curve["parts"] is not None:
             blocks.append(_parts_block(curve, r["scaling"]))
     axis = r["curves"][0]["axis"]
+    named = axis_name(r["curves"][0])
     quantity = "tokens_per_s" if axis == "gpus" else "tokens_per_s_per_gpu"
     chart = [
         (c["label"], [(p["value"], p[quantity]) for p in c["points"] if p["fits"]])
         for c in r["curves"] if any(p["fits"] for p in c["points"])
     ]  # fmt: skip
     if chart:
-        block = Block(f"{_NAMES[quantity]} over {words(axis)}", text=chart_lines(chart))
+        block = Block(f"{NAMES[quantity]} over {named}", text=chart_lines(chart, axis == "gpus"))
         if several:
             block.text.append("  ".join(f"{_MARKS[i % len(_MARKS)]} {label}" for i, (label, _) in enumerate(chart)))
         if axis == "gpus":
@@ -143,12 +144,17 @@ def _sweep_blocks(r: Report) -> list[Block]:
     return blocks
 
 
+def axis_name(curve: Report) -> str:
+    """What is swept, with its unit."""
+    return words(curve["axis"]) + (f" ({curve['unit']})" if curve["unit"] else "")
+
+
 def _curve_block(curve: Report, r: Report) -> Block:
-    axis, gpus = curve["axis"], curve["axis"] == "gpus"
+    axis, gpus = axis_name(curve), curve["axis"] == "gpus"
     first = next((row for row in r["points"] if row["refused"] is None), None)
     of = curve["label"] or (f"{first['model']} on {first['cluster']['gpu_title']}" if first else "")
-    block = Block(f"{of}: {words(axis)} swept" + (f", {r['scaling']} scaling" if gpus else ""))
-    block.header = [words(axis), ">step", ">tokens/s", ">tokens/s/GPU", ">MFU"]
+    block = Block(f"{of}: {axis} swept" + (f", {r['scaling']} scaling" if gpus else ""))
+    block.header = [f">{axis}", ">step", ">tokens/s", ">tokens/s/GPU", ">MFU"]
     days = any(p.get("days") is not None for p in curve["points"])
     block.header += [">days", ">USD"] if days else []
     block.header += [">speed-up", ">efficiency", ">added GPU brings"] if gpus else []
@@ -159,7 +165,7 @@ def _curve_block(curve: Report, r: Report) -> Block:
             continue
         cells = [f"{p['value']:,g}", show(p["step_seconds"], "s"), f"{p['tokens_per_s']:,.0f}", f"{p['tokens_per_s_per_gpu']:,.0f}",
                  percent(p["mfu"])]  # fmt: skip
-        cells += [_figure("days", p["days"]), _figure("cost_usd", p["cost_usd"])] if days else []
+        cells += [figure("days", p["days"]), figure("cost_usd", p["cost_usd"])] if days else []
         cells += [f"{p['speed_up']:,.2f}", percent(p["efficiency"]), percent(p["marginal_frac"])] if gpus else []
         block.rows.append([*cells, p["bottleneck"]])
     if curve["best"] is None:
@@ -167,7 +173,7 @@ def _curve_block(curve: Report, r: Report) -> Block:
     elif gpus:
         block.text += _scaling_text(curve, r["stop_below"])
     else:
-        block.text.append(f"most tokens/s per GPU at {words(axis)} {curve['best']:,g}")
+        block.text.append(f"most tokens/s per GPU at {axis} {curve['best']:,g}")
     return block
 
 
@@ -201,11 +207,10 @@ def _parts_block(curve: Report, scaling: str) -> Block:
     return block
 
 
-def chart_lines(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> list[str]:
-    """Curves in characters, both axes logarithmic; dots in proportion to the first point of the first curve."""
+def chart_lines(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], ideal: bool) -> list[str]:
+    """Curves in characters, both axes logarithmic; ideal: dots in proportion to the first point of the first curve."""
     points = [p for _, curve in curves for p in curve]
     low_x, high_x = min(p[0] for p in points), max(p[0] for p in points)
-    ideal = [(x, curves[0][1][0][1] * x / curves[0][1][0][0]) for x in (low_x, high_x)]
     low_y, high_y = min(p[1] for p in points), max(p[1] for p in points)
     rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
 
@@ -214,10 +219,11 @@ def chart_lines(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> 
         up = math.log(y / low_y) / math.log(high_y / low_y) if high_y > low_y else 0.0
         return (round((1 - up) * (_HEIGHT - 1)), round(across * (_WIDTH - 1))) if 0 <= up <= 1 else None
 
-    if all(y > 0 for _, y in ideal) and high_x > low_x:
+    if ideal and high_x > low_x:
+        first_x, first_y = curves[0][1][0]
         for i in range(_WIDTH):
             x = low_x * (high_x / low_x) ** (i / (_WIDTH - 1))
-            place = at(x, ideal[0][1] * x / low_x)
+            place = at(x, first_y * x / first_x)
             if place:
                 rows[place[0]][place[1]] = "."
     for i, (_, curve) in enumerate(curves):
@@ -225,7 +231,7 @@ def chart_lines(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> 
             place = at(x, y)
             if place:
                 rows[place[0]][place[1]] = _MARKS[i % len(_MARKS)]
-    labels = {0: f"{high_y:,.3g}" if high_y < 1000 else show(high_y, "count"), _HEIGHT - 1: f"{low_y:,.3g}" if low_y < 1000 else show(low_y, "count")}
+    labels = {0: show(high_y, "count"), _HEIGHT - 1: show(low_y, "count")}
     out = [f"{labels.get(i, ''):>8} |{''.join(row).rstrip()}" for i, row in enumerate(rows)]
     out.append(" " * 9 + "+" + "-" * _WIDTH)
     out.append(" " * 10 + f"{low_x:,g}".ljust(_WIDTH - 12) + f"{high_x:,g}".rjust(12))
