@@ -115,7 +115,9 @@ def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> 
 
 
 def _label(dimensions: Sequence[Dimension], values: Sequence[Value]) -> str:
-    named = (v.label if v.number is None else f"{d.name.replace('_', ' ')} {v.label}" for d, v in zip(dimensions, values, strict=True))
+    named = (
+        v.label if v.number is None else f"{d.name.replace('_', ' ')} {v.label}" for d, v in zip(dimensions, values, strict=True)
+    )
     return ", ".join(named)
 
 
@@ -255,7 +257,8 @@ def _curves(
         lines.setdefault(label, []).append((number, found))
     unit = unit_of(sweeps[axis].values[0].label)
     return [
-        scaling.curve(sweeps[axis].name, label, sorted(line, key=lambda x: x[0]), asked.scaling, asked.stop_below) | {"unit": unit}
+        scaling.curve(sweeps[axis].name, label, sorted(line, key=lambda x: x[0]), asked.scaling, asked.stop_below)
+        | {"unit": unit}
         for label, line in lines.items()
     ]
 

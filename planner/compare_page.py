@@ -11,7 +11,19 @@ from planner.report_page import CONFIG, STYLE, Figure, Report, table
 from planner.specs.base import PlanError
 from planner.units import show
 
-_COLORS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#332288", "#882255", "#44aa99", "#999933", "#bbbbbb")
+_COLORS = (
+    "#4477aa",
+    "#ee6677",
+    "#228833",
+    "#aa3377",
+    "#ccbb44",
+    "#66ccee",
+    "#332288",
+    "#882255",
+    "#44aa99",
+    "#999933",
+    "#bbbbbb",
+)
 _GRID = {"gridcolor": "#e6e6e6", "zerolinecolor": "#888888"}
 _MOST_ROWS = 500  # of the table of requests on the page; --csv has all
 
@@ -124,7 +136,10 @@ def sweep_figures(r: Report) -> list[tuple[str, str, Figure]]:
         }))  # fmt: skip
         limit = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": r["stop_below"], "y1": r["stop_below"],
                  "line": {"color": "#aa2233", "dash": "dash"}}  # fmt: skip
-        marginal = [{**line, "name": f"{line['name']}, added GPU", "line": {**line["line"], "dash": "dash"}} for line in lines("marginal_frac")]
+        marginal = [
+            {**line, "name": f"{line['name']}, added GPU", "line": {**line["line"], "dash": "dash"}}
+            for line in lines("marginal_frac")
+        ]
         found.append(("Scaling efficiency", "Solid: throughput per GPU over that of the first count. Dashed: what each added GPU brings; "
                       "below the red line more GPUs stop paying.", {
             "data": [*lines("efficiency"), *marginal],
@@ -154,4 +169,3 @@ def _requests(rows: Sequence[Report]) -> str:
         lines.append([row["label"] + verdict, *cells, f"{layout_text(row['layout'])} [{row['stack']}]", row["command"]])
     more = "" if len(rows) <= _MOST_ROWS else f"<p>{_MOST_ROWS} of {len(rows)} requests; --csv has all.</p>"
     return more + table(header, lines, range(1, len(shown) + 1))
-

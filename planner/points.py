@@ -66,7 +66,7 @@ def answer(
             progress(done, len(requests))
 
     work = [([requests[i] for i in unit], None if shapes is None else [shapes[i] for i in unit], reasons) for unit in units]
-    if jobs <= 1 or len(units) == 1:
+    if jobs <= 1 or len(units) <= 1:
         for unit, asked in zip(units, work, strict=True):
             take(unit, _answered(asked))
     else:

@@ -48,7 +48,9 @@ def _cluster(r: Report) -> list[Block]:
                     ">free", "limited by", "one size smaller", "layout"]  # fmt: skip
     for one in found:
         row = one["answer"]
-        spread = [f"{row['days']:,.1f}", f"{row['days_low']:,.1f} .. {row['days_high']:,.1f}", row["verdict"] or "-"] if days else []
+        spread = (
+            [f"{row['days']:,.1f}", f"{row['days_low']:,.1f} .. {row['days_high']:,.1f}", row["verdict"] or "-"] if days else []
+        )
         last = f"{row['energy_kwh']:,.0f}" if days else _money(row["usd_per_hour"])
         table.rows.append([
             one["machine"], f"{row['gpus']:,}", show(row["step_seconds"], "s"), *spread, _money(row["cost_usd"]), last,
@@ -57,7 +59,9 @@ def _cluster(r: Report) -> list[Block]:
     blocks = [head, table] if found else [head]
     fell = [one for one in r["types"] if not one["answer"]]
     if fell:
-        blocks.append(Block("Why the others fell", header=["kind", "reason"], rows=[[one["machine"], one["reason"]] for one in fell]))
+        blocks.append(
+            Block("Why the others fell", header=["kind", "reason"], rows=[[one["machine"], one["reason"]] for one in fell])
+        )
     return blocks
 
 
@@ -128,9 +132,13 @@ def _needed(need: float | None, wire: Report) -> str:
 
 
 def _batch(r: Report) -> list[Block]:
-    table = Block(f"{r['model']['title']} on {r['gpus']:,} x {r['gpu_title']}: global batch, sequences of {r['seq_len']:,} tokens")
+    table = Block(
+        f"{r['model']['title']} on {r['gpus']:,} x {r['gpu_title']}: global batch, sequences of {r['seq_len']:,} tokens"
+    )
     for share, size in r["saturates"].items():
-        table.text.append(f"within {100 * float(share):g} % of the best from {size:,} sequences on ({show(size * r['seq_len'], 'count')} tokens)")
+        table.text.append(
+            f"within {100 * float(share):g} % of the best from {size:,} sequences on ({show(size * r['seq_len'], 'count')} tokens)"
+        )
     best = f"best at {r['best']:,}" + (", the largest tried" if r["best"] == r["rows"][-1]["global_batch"] else "")
     table.text.append(f"{best}; {r['tried']} batches tried, {len(r['rows'])} with a layout that fits")
     table.header = [">batch", ">tokens", ">step", ">tokens/s/GPU", ">of the best", ">MFU", "bottleneck", "layout"]
@@ -168,7 +176,9 @@ def _model(r: Report) -> list[Block]:
             head.text.append(f"           the next, {show(above['parameters'], 'count')} with {above['layers']} layers, {why}")
         head.text.append(f"           rule: {family['rule']}")
         head.text.append("           --model-out FILE writes it for --model")
-    table = Block("Models of the catalogue", header=["model", ">parameters", "fits", ">memory", ">step", ">days", ">USD", "layout"])
+    table = Block(
+        "Models of the catalogue", header=["model", ">parameters", "fits", ">memory", ">step", ">days", ">USD", "layout"]
+    )
     rows = r["catalogue"]["rows"]
     first = next((i for i, row in enumerate(rows) if row["within"]), 0)
     start = max(0, min(first - 3, len(rows) - _MOST_MODELS))
@@ -181,7 +191,7 @@ def _model(r: Report) -> list[Block]:
             row["model"], show(row["parameters"], "count"), "yes" if row["fits"] else "no", show(row["memory"]["device_bytes"], "B"),
             show(row["step"]["seconds"], "s"), days, _money(row["cost_usd"]), layout_text(row["layout"]),
         ])  # fmt: skip
-    table.text.append(f"{len(table.rows)} of {len(rows)} shown, largest first (--json lists all)")
+    table.text.append(f"{len(table.rows)} of {len(rows)} shown, largest first; smaller ones are not tried")
     return [head, table]
 
 

@@ -201,7 +201,9 @@ def _parts_block(curve: Report, scaling: str) -> Block:
         if max(line["first_s"], line["last_s"]) <= 0:
             continue
         power = "-" if line["exponent"] is None else f"{line['exponent']:+.2f}"
-        block.rows.append([words(name), *(show(line[k], "s") for k in ("first_s", "last_s", "ideal_s")), _signed(line["excess_s"]), power])
+        block.rows.append(
+            [words(name), *(show(line[k], "s") for k in ("first_s", "last_s", "ideal_s")), _signed(line["excess_s"]), power]
+        )
     first, last = (sum(line[k] for line in parts["components"].values()) for k in ("first_s", "last_s"))
     block.rows.append(["step", show(first, "s"), show(last, "s"), show(parts["ideal_s"], "s"), _signed(parts["excess_s"]), ""])
     return block

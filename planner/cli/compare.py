@@ -16,33 +16,49 @@ def command(
     given: dict[str, Any],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SCENARIO...]", help="Scenario files (TOML, YAML, JSON) side by side; options given here are common"),
+        typer.Argument(
+            metavar="[SCENARIO...]", help="Scenario files (TOML, YAML, JSON) side by side; options given here are common"
+        ),
     ] = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option("--vary", help="NAME=A,B,...: any option (search: left out), or strategy=ddp,zero1,zero2,zero3,3d; "
-                     "may be given again", rich_help_panel=_OWN),
+        typer.Option(
+            "--vary",
+            help="NAME=A,B,...: any option (search: left out), or strategy=ddp,zero1,zero2,zero3,3d; may be given again",
+            rich_help_panel=_OWN,
+        ),
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option("--sweep", help="NAME=8..4096 (doubling), 8..512*4, 16..128+16 or a list; twice for two dimensions",
-                     rich_help_panel=_OWN),
+        typer.Option(
+            "--sweep",
+            help="NAME=8..4096 (doubling), 8..512*4, 16..128+16 or a list; twice for two dimensions",
+            rich_help_panel=_OWN,
+        ),
     ] = None,
     at: Annotated[
-        str, typer.Option("--at", help="count, or whole nodes of equal cost or power to the first request's", rich_help_panel=_OWN)
+        str,
+        typer.Option("--at", help="count, or whole nodes of equal cost or power to the first request's", rich_help_panel=_OWN),
     ] = "count",
     scaling: Annotated[
-        str, typer.Option("--scaling", help="Over swept GPUs: strong keeps the batch, weak the batch per GPU", rich_help_panel=_OWN)
+        str,
+        typer.Option("--scaling", help="Over swept GPUs: strong keeps the batch, weak the batch per GPU", rich_help_panel=_OWN),
     ] = "strong",
     stop_below: Annotated[
         float,
-        typer.Option("--stop-below", help="More GPUs stop paying where one brings less than this share of one at the start",
-                     rich_help_panel=_OWN),
+        typer.Option(
+            "--stop-below",
+            help="More GPUs stop paying where one brings less than this share of one at the start",
+            rich_help_panel=_OWN,
+        ),
     ] = 0.5,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Processes for many requests; default: cores of this machine", rich_help_panel=_OWN)
+        int | None,
+        typer.Option("--jobs", help="Processes for many requests; default: cores of this machine", rich_help_panel=_OWN),
     ] = None,
-    table: Annotated[str | None, typer.Option("--csv", help="Write one line per request to this CSV", rich_help_panel=_OUT)] = None,
+    table: Annotated[
+        str | None, typer.Option("--csv", help="Write one line per request to this CSV", rich_help_panel=_OUT)
+    ] = None,
     html: Annotated[str | None, typer.Option("--html", help="Write tables and charts to this page", rich_help_panel=_OUT)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,

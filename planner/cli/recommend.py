@@ -21,7 +21,9 @@ def command(
             "communication free; batch: that saturates this cluster; model: the largest that fits it",
         ),
     ] = "cluster",
-    days: Annotated[float | None, typer.Option("--days", help="The run ends within so many days", rich_help_panel=_LIMITS)] = None,
+    days: Annotated[
+        float | None, typer.Option("--days", help="The run ends within so many days", rich_help_panel=_LIMITS)
+    ] = None,
     budget: Annotated[
         float | None, typer.Option("--budget", help="It costs at most so many US dollars", rich_help_panel=_LIMITS)
     ] = None,
@@ -81,7 +83,9 @@ def command(
                     out = ask(merged, jobs=many, progress=progress)
             if model_out is not None:
                 if not out["family"] or not out["family"]["shape"]:
-                    raise PlanError("--model-out", model_out, "has nothing to hold: no scaled model fits, or no --model was given")
+                    raise PlanError(
+                        "--model-out", model_out, "has nothing to hold: no scaled model fits, or no --model was given"
+                    )
                 texts["--model-out"] = model_out, recommend.model_toml(out["family"]["shape"])
         for option, (name, text) in texts.items():
             write_text(name, option, text)

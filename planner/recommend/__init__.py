@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from planner.recommend.bandwidth import bandwidth
-from planner.recommend.batch import batch
-from planner.recommend.cluster import Limits, cluster
-from planner.recommend.largest import largest, model_toml
+from planner.recommend.links import bandwidth
+from planner.recommend.batches import batch
+from planner.recommend.clusters import Limits, cluster
+from planner.recommend.models import largest, model_toml
 
 __all__ = ["QUESTIONS", "Limits", "answered", "bandwidth", "batch", "cluster", "largest", "model_toml"]
 

@@ -63,4 +63,6 @@ def _rate(row: Report) -> float:
 
 def raise_none(refused: str | None) -> None:
     """No batch fits: say what stands against the largest."""
-    raise PlanError("recommend batch", None, f"no batch fits this cluster{f' ({refused})' if refused else ''}; see dpplan estimate")
+    raise PlanError(
+        "recommend batch", None, f"no batch fits this cluster{f' ({refused})' if refused else ''}; see dpplan estimate"
+    )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from planner import api, catalog, request
 from planner.estimate.memory import state_ledger
+from planner.formulas import flops
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.ledger import total
 from planner.points import Point, Progress, answer, document
-from planner.recommend.cluster import Limits
+from planner.recommend.clusters import Limits
 from planner.report import SCHEMA_VERSION, Report
 from planner.specs.base import PlanError
 from planner.specs.model import Experts, LatentAttention, ModelSpec
@@ -21,41 +23,86 @@ _HEADS = 8  # scaled models have a multiple of so many heads, and of their key-v
 _LAYERS = 4  # and a multiple of so many layers: pipelines divide them
 _ASPECT = 1.15  # layers over heads may leave the model's own by this factor, so that shapes lie close enough to each other
 _WIDTH = 128  # widths of MLPs are rounded to a multiple of this
-_TOGETHER = 4  # scaled models evaluated at a time, from the largest down
+_TOGETHER = 4  # models evaluated at a time, from the largest down
+_BELOW = 8  # models of the catalogue that are listed below the largest
+_DAY_S = 86400.0
 _MOST_HEADS = 512  # of a scaled model
 
 
 def largest(limits: Limits, given: Mapping[str, Any], *, jobs: int = 1, progress: Progress | None = None) -> Report:
     """The largest model of the catalogue, and the largest scaled `--model` if one is given, that train within the limits."""
     limits = limits.checked(given.get("tokens"))
-    family = given.get("model")
     base = api.read_options({"model": catalog.ids("models")[0], **given})
-    rows, batch = _catalogue(base, limits, jobs, progress)
-    fitting = [row for row in rows if row["within"]]
-    out: Report = {
+    room = _room(base, limits)
+    rows = _catalogue(base, limits, room, jobs, progress)
+    notes = ["each model with its own training context (set --seq-len)"] if base.seq_len is None else []
+    notes += ["global batch near 4 Mi tokens (set --global-batch)"] if base.global_batch is None else []
+    return {
         "schema_version": SCHEMA_VERSION,
         "question": "model",
         "gpus": base.gpus,
-        "gpu_title": next((row["gpu_title"] for row in rows if row["gpu_title"]), base.gpu or base.cluster),
+        "gpu_title": room.gpu_title,
         "limits": {"days": limits.days, "budget_usd": limits.budget, "sure": limits.sure},
-        "catalogue": {"answer": max(fitting, key=lambda row: float(row["parameters"]), default=None), "rows": rows},
-        "family": None if family is None else _family(base, limits, progress),
-        "notes": batch,
+        "catalogue": {"answer": next((row for row in rows if row["within"]), None), "rows": rows},
+        "family": None if given.get("model") is None else _family(base, limits, room, progress),
+        "notes": notes,
     }
-    if out["catalogue"]["answer"] is None and all(row["refused"] for row in rows):
-        raise PlanError("recommend model", None, f"no model can be evaluated: {rows[0]['refused']}")
-    return out
 
 
-def _catalogue(base: Options, limits: Limits, jobs: int, progress: Progress | None) -> tuple[list[Report], list[str]]:
-    """Every model of the catalogue on this cluster, largest first."""
+@dataclass(frozen=True)
+class _Room:
+    """What the GPUs hold and compute together, and the least that a model takes of both."""
+
+    gpu_title: str
+    bytes: float
+    bytes_per_parameter: float  # parameters and optimizer states, wherever they are
+    flop: float  # of the peak rate within the days; infinite without such a limit
+    tokens: float
+
+    def ruled_out(self, model: ModelSpec) -> str | None:
+        """Why no layout needs to be tried, if none does."""
+        if self.bytes_per_parameter * parameter_count(model) > self.bytes:
+            return "parameters and optimizer states alone do not fit"
+        if float(flops.model_flop(float(total(flops.matmul_weights(model))), 0.0, self.tokens, 0.0)) > self.flop:
+            return "even the peak rate takes more days"
+        return None
+
+
+def _room(base: Options, limits: Limits) -> _Room:
+    plans = api.resolve(base).plans
+    if not plans:
+        raise PlanError("--zero", base.zero, "no stack runs this; name one with --stack")
+    gpu = plans[0].cluster.gpu
+    kept = 0.0
+    if base.offload in (None, "none"):  # offloaded states need no GPU memory
+        kept = min(total({k: v for k, v in state_ledger(plan).items() if k != "gradients"}) for plan in plans)
+    training = plans[0].training
+    limit = (
+        math.inf if limits.days is None else limits.days * _DAY_S * float(gpu.rate(training.precision) or math.inf) * base.gpus
+    )
+    return _Room(gpu.title, float(gpu.usable_memory) * base.gpus, kept, limit, training.tokens or 0.0)
+
+
+def _catalogue(base: Options, limits: Limits, room: _Room, jobs: int, progress: Progress | None) -> list[Report]:
+    """Models of the catalogue, largest first, down to the first within the limits and a few more."""
     models = sorted(catalog.load_all("models", ModelSpec), key=parameter_count, reverse=True)
-    requests = [base.model_copy(update={"model": model.name}) for model in models]
-    points = answer(requests, jobs=jobs, progress=progress, reasons=False)
-    notes = ["each model with its own training context (set --seq-len) and a global batch near 4 Mi tokens (set --global-batch)"]
-    if base.seq_len is not None:
-        notes = []
-    return [_row(model, point, limits) for model, point in zip(models, points, strict=True)], notes
+    rows: list[Report] = []
+    left = []
+    for model in models:
+        reason = room.ruled_out(model)
+        if reason is None:
+            left.append(model)
+        else:
+            rows.append(_row(model, Point(base.model_copy(update={"model": model.name}), None, reason), limits))
+    first = None
+    while left and (first is None or len(rows) - first < _BELOW):
+        some, left = left[:_TOGETHER], left[_TOGETHER:]
+        points = answer([base.model_copy(update={"model": model.name}) for model in some], jobs=jobs, reasons=False)
+        rows += [_row(model, point, limits) for model, point in zip(some, points, strict=True)]
+        first = next((i for i, row in enumerate(rows) if row["within"]), None)
+        if progress:
+            progress(len(rows), len(models))
+    return sorted(rows, key=lambda row: -row["parameters"])
 
 
 def _row(model: ModelSpec, point: Point, limits: Limits) -> Report:
@@ -111,16 +158,11 @@ def ladder(model: ModelSpec) -> list[tuple[int, int]]:
     return out
 
 
-def _family(base: Options, limits: Limits, progress: Progress | None) -> Report:
+def _family(base: Options, limits: Limits, room: _Room, progress: Progress | None) -> Report:
     """The largest scaled shape that fits: from the largest whose bare states fit down to the first that does."""
     model, _ = request.model_spec(base.model)
     rungs = sorted((scaled(model, heads, layers) for heads, layers in ladder(model)), key=parameter_count)
-    plans = api.resolve(base).plans
-    kept = 0.0
-    if base.offload in (None, "none"):  # offloaded states need no GPU memory
-        kept = min(total({k: v for k, v in state_ledger(plan).items() if k != "gradients"}) for plan in plans)
-    room = float(plans[0].cluster.gpu.usable_memory) * base.gpus
-    possible = [shape for shape in rungs if kept * parameter_count(shape) <= room]
+    possible = [shape for shape in rungs if room.ruled_out(shape) is None]
     tried: list[Report] = []
     whole = len(possible)
     answered, shape_taken = None, None

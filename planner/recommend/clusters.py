@@ -171,7 +171,10 @@ def _machine(name: str, base: Options, model: ModelSpec, tokens: float | None, l
     least, why, upper = 1.0, "", float(most)
     if base.offload in (None, "none"):
         bare = min(total({k: v for k, v in state_ledger(plan).items() if k != "gradients"}) for plan in scenario.plans)
-        least, why = bare * parameter_count(model) / float(spec.gpu.usable_memory), "parameters and optimizer states alone fill more"
+        least, why = (
+            bare * parameter_count(model) / float(spec.gpu.usable_memory),
+            "parameters and optimizer states alone fill more",
+        )
     if tokens is not None:
         # with all of the peak rate and no failures, counting products with weights only
         gpu_s = float(flops.model_flop(float(total(flops.matmul_weights(model))), 0.0, tokens, 0.0)) / rate
@@ -187,7 +190,9 @@ def _machine(name: str, base: Options, model: ModelSpec, tokens: float | None, l
         return _Machine(name, reason=f"no number of nodes of {node} GPUs divides the batch, the heads and the layers")
     if not tried:
         short = upper < every[0] or all(n > upper for n in every if n >= least)
-        said = f"{limits.power_kw:g} kW allow {int(upper):,} GPUs" if short and upper < most else f"more than {most:,} GPUs: {why}"
+        said = (
+            f"{limits.power_kw:g} kW allow {int(upper):,} GPUs" if short and upper < most else f"more than {most:,} GPUs: {why}"
+        )
         return _Machine(name, reason=said)
     below = f"fewer than {tried[0]:,} GPUs: {why}" if tried[0] > every[0] else None
     return _Machine(name, tuple(base.model_copy(update={"gpus": n}) for n in tried), None, below)
@@ -285,7 +290,9 @@ def _reason(rows: Sequence[Report], limits: Limits) -> str:
     most = rows[-1]["gpus"]
     fitting = [row for row in rows if row["fits"]]
     if not fitting:
-        nearest = max((row for row in rows if "headroom_bytes" in row), key=lambda row: float(row["headroom_bytes"]), default=None)
+        nearest = max(
+            (row for row in rows if "headroom_bytes" in row), key=lambda row: float(row["headroom_bytes"]), default=None
+        )
         if nearest is None:
             return f"no layout divides the batch at any count up to {most:,} GPUs"
         return f"{nearest['why']} at best, up to {most:,} GPUs"

@@ -26,7 +26,10 @@ _ROUNDS, _POINTS = 6, 33  # of the search between them: each round narrows to on
 _UNLIMITED = 1e9  # times the bandwidth: what is left is latency
 
 # what grows with the bandwidth of a wire
-_WIRES: dict[str, tuple[str, ...]] = {"network": ("nic_per_gpu", "inter_socket"), "intra-node link": ("intra_bandwidth", "intra_host")}
+_WIRES: dict[str, tuple[str, ...]] = {
+    "network": ("nic_per_gpu", "inter_socket"),
+    "intra-node link": ("intra_bandwidth", "intra_host"),
+}
 
 
 def bandwidth(given: Mapping[str, Any], *, jobs: int = 1, progress: Progress | None = None) -> Report:
