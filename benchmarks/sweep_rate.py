@@ -3,7 +3,8 @@
     python benchmarks/sweep_rate.py                 # all cases, two processes
     python benchmarks/sweep_rate.py searched --jobs 1 --points 2500
 
-Target: 10,000 scenarios within 60 s on two cores. Every case is one `dpplan compare` with two sweeps, its document and CSV included.
+Target: 10,000 scenarios within 60 s on two cores. Every case is one `dpplan compare` with two sweeps, with its document and
+its CSV.
 """
 
 from __future__ import annotations

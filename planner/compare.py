@@ -14,6 +14,7 @@ from planner import api, request, scaling
 from planner.dimensions import Dimension, Value, product, swept, unit_of, varied
 from planner.points import Point, Progress, answer, document, node_size, unit_cost
 from planner.render import layout_text
+from planner.render_sizing import FIGURES
 from planner.report import SCHEMA_VERSION, Report
 from planner.specs.base import PlanError
 from planner.specs.options import Options
@@ -190,15 +191,6 @@ def _equal(requests: Sequence[Options], asked: Asked, notes: list[str]) -> list[
 # ------------------------------------------------------------------------------------------------ differences
 
 
-# what the table compares: name, key of the point document, whether less is better
-QUANTITIES = (
-    ("gpus", ("cluster", "gpus")), ("memory_bytes", ("memory", "device_bytes")), ("headroom_bytes", ("memory", "headroom_bytes")),
-    ("step_seconds", ("step", "seconds")), ("mfu", ("throughput", "mfu")), ("tokens_per_s", ("throughput", "tokens_per_s")),
-    ("tokens_per_s_per_gpu", ("throughput", "tokens_per_s_per_gpu")), ("days", ("run", "days")), ("cost_usd", ("run", "cost_usd")),
-    ("energy_kwh", ("run", "energy_kwh")),
-)  # fmt: skip
-
-
 def quantity(row: Report, path: tuple[str, str]) -> float | None:
     """A figure of a point document, None where it has none."""
     value: float | None = row.get(path[0], {}).get(path[1])
@@ -220,7 +212,7 @@ def difference(rows: Sequence[Report]) -> Report | None:
         apart = {name: mine[name] - base[name] for name in names}
         others.append({
             "label": row["label"],
-            "change_frac": {name: _change(quantity(row, path), quantity(first, path)) for name, path in QUANTITIES},
+            "change_frac": {name: _change(quantity(row, path), quantity(first, path)) for name, path in FIGURES.items()},
             "seconds": sum(mine.values()),
             "difference_s": sum(mine.values()) - sum(base.values()),
             "components": apart,
@@ -273,17 +265,29 @@ def csv_text(out: Report) -> str:
     parts = list(dict.fromkeys(name for row in answered for name in row["step"]["components"]))
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([
-        *(f"varied_{name}" for name in names), "fits", "refused", "stack", "layout", "capacity_bytes", "step_low_s", "step_high_s",
-        *(name for name, _ in QUANTITIES), "goodput", *(f"{name}_s" for name in parts), "command",
-    ])  # fmt: skip
+    writer.writerow(
+        [
+            *(f"varied_{name}" for name in names),
+            "fits",
+            "refused",
+            "stack",
+            "layout",
+            "capacity_bytes",
+            "step_low_s",
+            "step_high_s",
+            *(name for name in FIGURES),
+            "goodput",
+            *(f"{name}_s" for name in parts),
+            "command",
+        ]
+    )
     for row in out["points"]:
         varied_here = [row["values"][name] for name in names]
         if row["refused"] is not None:
-            writer.writerow([*varied_here, False, row["refused"], *[""] * (6 + len(QUANTITIES) + len(parts)), row["command"]])
+            writer.writerow([*varied_here, False, row["refused"], *[""] * (6 + len(FIGURES) + len(parts)), row["command"]])
             continue
         step, memory = row["step"], row["memory"]
-        figures = [quantity(row, path) for _, path in QUANTITIES]
+        figures = [quantity(row, path) for path in FIGURES.values()]
         writer.writerow([
             *varied_here, memory["fits"], "", row["stack"], layout_text(row["layout"]), memory["capacity_bytes"], step["low"],
             step["high"], *("" if value is None else value for value in figures), row["run"]["goodput"],

@@ -50,9 +50,12 @@ def page(r: Report) -> str:
             "<h2>Step time by part</h2>",
             drawn("parts", parts_figure(answered), "Parts that add up to the step."),
             f"<h2>What makes the difference to {escape(r['difference']['to'])}</h2>",
-            drawn("difference", difference_figure(r["difference"]), f"Seconds per {r['difference']['per']} beyond the first; the parts "
-                  "of a bar sum to its whole difference."),
-        ]  # fmt: skip
+            drawn(
+                "difference",
+                difference_figure(r["difference"]),
+                f"Seconds per {r['difference']['per']} beyond the first; the parts of a bar sum to its whole difference.",
+            ),
+        ]
     for i, chart in enumerate(sweep_figures(r)):
         body += [f"<h2>{escape(chart[0])}</h2>", drawn(f"sweep-{i}", chart[2], chart[1])]
     body += ["<h2>Requests</h2>", _requests(r["points"])]
@@ -81,9 +84,18 @@ def parts_figure(rows: Sequence[Report]) -> Figure:
     data = []
     for i, name in enumerate(_names(rows)):
         seconds = [row["step"]["components"].get(name, 0.0) for row in rows]
-        data.append({"type": "bar", "name": words(name), "x": labels, "y": seconds, "marker": {"color": _COLORS[i % len(_COLORS)]},
-                     "text": [show(s, "s") for s in seconds], "textposition": "none",
-                     "hovertemplate": "%{x}, %{fullData.name}: %{text}<extra></extra>"})  # fmt: skip
+        data.append(
+            {
+                "type": "bar",
+                "name": words(name),
+                "x": labels,
+                "y": seconds,
+                "marker": {"color": _COLORS[i % len(_COLORS)]},
+                "text": [show(s, "s") for s in seconds],
+                "textposition": "none",
+                "hovertemplate": "%{x}, %{fullData.name}: %{text}<extra></extra>",
+            }
+        )
     return {"data": data, "layout": _layout(barmode="stack", yaxis={**_GRID, "title": {"text": "seconds per step"}},
                                             xaxis={"type": "category"})}  # fmt: skip
 
@@ -95,11 +107,28 @@ def difference_figure(d: Report) -> Figure:
     names = [name for name in d["rows"][0]["components"] if any(row["components"][name] for row in others)]
     for i, name in enumerate(names):
         seconds = [row["components"][name] for row in others]
-        data.append({"type": "bar", "name": words(name), "x": labels, "y": seconds, "marker": {"color": _COLORS[i % len(_COLORS)]},
-                     "text": [show(s, "s") for s in seconds], "textposition": "none",
-                     "hovertemplate": "%{x}, %{fullData.name}: %{text}<extra></extra>"})  # fmt: skip
-    data.append({"type": "scatter", "mode": "markers", "name": "whole difference", "x": labels,
-                 "y": [row["difference_s"] for row in others], "marker": {"color": "#000000", "symbol": "diamond", "size": 10}})  # fmt: skip
+        data.append(
+            {
+                "type": "bar",
+                "name": words(name),
+                "x": labels,
+                "y": seconds,
+                "marker": {"color": _COLORS[i % len(_COLORS)]},
+                "text": [show(s, "s") for s in seconds],
+                "textposition": "none",
+                "hovertemplate": "%{x}, %{fullData.name}: %{text}<extra></extra>",
+            }
+        )
+    data.append(
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "whole difference",
+            "x": labels,
+            "y": [row["difference_s"] for row in others],
+            "marker": {"color": "#000000", "symbol": "diamond", "size": 10},
+        }
+    )
     return {"data": data, "layout": _layout(barmode="relative", yaxis={**_GRID, "title": {"text": f"seconds per {d['per']}"}},
                                             xaxis={"type": "category"})}  # fmt: skip
 
@@ -116,8 +145,16 @@ def sweep_figures(r: Report) -> list[tuple[str, str, Figure]]:
         out = []
         for i, c in enumerate(curves):
             points = [p for p in c["points"] if p["fits"] and p.get(key) is not None]
-            out.append({"type": "scatter", "mode": "lines+markers", "name": c["label"] or words(key), "x": [p["value"] for p in points],
-                        "y": [p[key] for p in points], "line": {"color": _COLORS[i % len(_COLORS)]}})  # fmt: skip
+            out.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "name": c["label"] or words(key),
+                    "x": [p["value"] for p in points],
+                    "y": [p[key] for p in points],
+                    "line": {"color": _COLORS[i % len(_COLORS)]},
+                }
+            )
         return out
 
     found: list[tuple[str, str, Figure]] = []
@@ -140,11 +177,19 @@ def sweep_figures(r: Report) -> list[tuple[str, str, Figure]]:
             {**line, "name": f"{line['name']}, added GPU", "line": {**line["line"], "dash": "dash"}}
             for line in lines("marginal_frac")
         ]
-        found.append(("Scaling efficiency", "Solid: throughput per GPU over that of the first count. Dashed: what each added GPU brings; "
-                      "below the red line more GPUs stop paying.", {
-            "data": [*lines("efficiency"), *marginal],
-            "layout": _layout(xaxis=across, yaxis={**_GRID, "rangemode": "tozero", "title": {"text": "share"}}, shapes=[limit]),
-        }))  # fmt: skip
+        found.append(
+            (
+                "Scaling efficiency",
+                "Solid: throughput per GPU over that of the first count. Dashed: what each added GPU brings; "
+                "below the red line more GPUs stop paying.",
+                {
+                    "data": [*lines("efficiency"), *marginal],
+                    "layout": _layout(
+                        xaxis=across, yaxis={**_GRID, "rangemode": "tozero", "title": {"text": "share"}}, shapes=[limit]
+                    ),
+                },
+            )
+        )
     else:
         found.append(("Throughput per GPU", f"Over {axis_name(curves[0])}.", {
             "data": lines("tokens_per_s_per_gpu"),

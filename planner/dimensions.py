@@ -130,7 +130,8 @@ def _value(name: str, text: str, option: str) -> Value:
     if text == _SEARCHED:
         return Value(f"{name} searched", {name: None})
     field = Options.model_fields[name]
-    adapter: TypeAdapter[Any] = TypeAdapter(field.annotation)
+    kind: Any = field.annotation
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     try:
         value = adapter.validate_python(text, strict=False)
     except ValidationError as error:

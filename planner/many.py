@@ -1,8 +1,8 @@
 """Many requests answered together: the fastest layout that fits of each, as `search` finds it, at a fraction of the work.
 
-Plans that differ only in the number of GPUs, the global batch, the length of the run or the price are one table: the estimate of a
-layout does not depend on them otherwise. Of each request's layouts the times are computed first; memory only of the fastest, until
-one fits and none that ties with it is left out.
+Plans that differ only in the number of GPUs, the global batch, the length of the run or the price are one table: the estimate of
+a layout does not depend on them otherwise. Of each request's layouts the times are computed first; memory only of the fastest,
+until one fits and none that ties with it is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from planner.estimate.step import step_time
 from planner.estimate.table import COLUMNS, Table, length, pick
 from planner.estimate.ties import TIE, fastest
 from planner.formulas.rules import check
-from planner.ledger import Array
 from planner.search import layouts
 from planner.specs.base import PlanError, Spec
 from planner.specs.plan import Plan

@@ -50,8 +50,8 @@ def answer(
 ) -> list[Point]:  # fmt: skip
     """The points of these requests, in their order.
 
-    jobs: processes; shapes: models, one per request, in place of those they name; reasons: seek the rule that forbids every layout
-    of a request. What is wrong with one request is its `refused`; the others are answered.
+    jobs: processes; shapes: models, one per request, in place of those they name; reasons: seek the rule that forbids every
+    layout of a request. What is wrong with one request is its `refused`; the others are answered.
     """
     units = list(_units(requests))
     points: list[Point | None] = [None] * len(requests)

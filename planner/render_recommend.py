@@ -30,22 +30,38 @@ def _money(value: float | None) -> str:
 def _cluster(r: Report) -> list[Block]:
     limits = r["limits"]
     asked = [
-        text for value, text in (
-            (r["tokens"], f"{show(r['tokens'] or 0, 'count')} tokens"), (limits["days"], f"within {limits['days']} days"),
-            (limits["budget_usd"], f"for {_money(limits['budget_usd'])} USD"), (limits["power_kw"], f"with {limits['power_kw']} kW"),
-        ) if value is not None
-    ]  # fmt: skip
+        text
+        for value, text in (
+            (r["tokens"], f"{show(r['tokens'] or 0, 'count')} tokens"),
+            (limits["days"], f"within {limits['days']} days"),
+            (limits["budget_usd"], f"for {_money(limits['budget_usd'])} USD"),
+            (limits["power_kw"], f"with {limits['power_kw']} kW"),
+        )
+        if value is not None
+    ]
     head = Block(f"{r['model']['title']}: {', '.join(asked) or 'the clusters it fits'}")
     for aim, row in r["answers"].items():
         head.text.append(f"{aim:<10}  {_sentence(row) if row else 'none'}")
     head.text += [f"            {row['command']}" for row in _distinct(r)]
-    head.text.append(f"tried       {r['tried']:,} clusters of {len(r['types'])} kinds: whole nodes over which the batch, heads and "
-                     "layers divide")  # fmt: skip
+    head.text.append(
+        f"tried       {r['tried']:,} clusters of {len(r['types'])} kinds: whole nodes over which the batch, heads and "
+        "layers divide"
+    )
     found = [one for one in r["types"] if one["answer"]]
     table = Block(f"The {r['goal']} of each kind")
     days = r["tokens"] is not None
-    table.header = ["kind", ">GPUs", ">step", *([">days", ">80 % band", "within"] if days else []), ">USD", *([">kWh"] if days else [">USD/h"]),
-                    ">free", "limited by", "one size smaller", "layout"]  # fmt: skip
+    table.header = [
+        "kind",
+        ">GPUs",
+        ">step",
+        *([">days", ">80 % band", "within"] if days else []),
+        ">USD",
+        *([">kWh"] if days else [">USD/h"]),
+        ">free",
+        "limited by",
+        "one size smaller",
+        "layout",
+    ]
     for one in found:
         row = one["answer"]
         spread = (
@@ -137,18 +153,27 @@ def _batch(r: Report) -> list[Block]:
     )
     for share, size in r["saturates"].items():
         table.text.append(
-            f"within {100 * float(share):g} % of the best from {size:,} sequences on ({show(size * r['seq_len'], 'count')} tokens)"
+            f"within {100 * float(share):g} % of the best from {size:,} sequences on, {show(size * r['seq_len'], 'count')} tokens"
         )
-    best = f"best at {r['best']:,}" + (", the largest tried" if r["best"] == r["rows"][-1]["global_batch"] else "")
+    best = f"best at {r['best']:,}" + (
+        ", the largest tried: it still rises" if r["best"] == r["rows"][-1]["global_batch"] else ""
+    )
     table.text.append(f"{best}; {r['tried']} batches tried, {len(r['rows'])} with a layout that fits")
     table.header = [">batch", ">tokens", ">step", ">tokens/s/GPU", ">of the best", ">MFU", "bottleneck", "layout"]
     for row in r["rows"]:
         rate = row["throughput"]
-        table.rows.append([
-            f"{row['global_batch']:,}", show(row["tokens_per_step"], "count"), show(row["step"]["seconds"], "s"),
-            f"{rate['tokens_per_s_per_gpu']:,.0f}", _percent(row["of_best_frac"]), _percent(rate["mfu"]), row["step"]["bottleneck"],
-            layout_text(row["layout"]),
-        ])  # fmt: skip
+        table.rows.append(
+            [
+                f"{row['global_batch']:,}",
+                show(row["tokens_per_step"], "count"),
+                show(row["step"]["seconds"], "s"),
+                f"{rate['tokens_per_s_per_gpu']:,.0f}",
+                _percent(row["of_best_frac"]),
+                _percent(rate["mfu"]),
+                row["step"]["bottleneck"],
+                layout_text(row["layout"]),
+            ]
+        )
     return [table]
 
 
@@ -167,8 +192,11 @@ def _model(r: Report) -> list[Block]:
     head.text.append(f"catalogue  {_told(best)}" if best else "catalogue  none of the models")
     if family:
         shape = family["shape"]
-        told = "no scaled shape" if family["answer"] is None else (
-            f"{_told(family['answer'])}: {shape['layers']} layers, hidden {shape['hidden']:,}, {shape['heads']} heads")  # fmt: skip
+        told = (
+            "no scaled shape"
+            if family["answer"] is None
+            else (f"{_told(family['answer'])}: {shape['layers']} layers, hidden {shape['hidden']:,}, {shape['heads']} heads")
+        )
         head.text.append(f"scaled     {told}")
         if family["above"]:
             above = family["above"]
@@ -187,10 +215,18 @@ def _model(r: Report) -> list[Block]:
             table.rows.append([row["model"], show(row["parameters"], "count"), "no", "-", "-", "-", "-", row["refused"]])
             continue
         days = "-" if row["days"] is None else f"{row['days']:,.1f}"
-        table.rows.append([
-            row["model"], show(row["parameters"], "count"), "yes" if row["fits"] else "no", show(row["memory"]["device_bytes"], "B"),
-            show(row["step"]["seconds"], "s"), days, _money(row["cost_usd"]), layout_text(row["layout"]),
-        ])  # fmt: skip
+        table.rows.append(
+            [
+                row["model"],
+                show(row["parameters"], "count"),
+                "yes" if row["fits"] else "no",
+                show(row["memory"]["device_bytes"], "B"),
+                show(row["step"]["seconds"], "s"),
+                days,
+                _money(row["cost_usd"]),
+                layout_text(row["layout"]),
+            ]
+        )
     table.text.append(f"{len(table.rows)} of {len(rows)} shown, largest first; smaller ones are not tried")
     return [head, table]
 

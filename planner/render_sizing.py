@@ -36,7 +36,8 @@ def figure(name: str, value: float | None) -> str:
     return f"{value:,.1f}" if name == "days" else f"{value:,.0f}"
 
 
-FIGURES = {
+# what is compared: name and where a point document has it
+FIGURES: dict[str, tuple[str, str]] = {
     "gpus": ("cluster", "gpus"), "memory_bytes": ("memory", "device_bytes"), "headroom_bytes": ("memory", "headroom_bytes"),
     "step_seconds": ("step", "seconds"), "mfu": ("throughput", "mfu"), "tokens_per_s": ("throughput", "tokens_per_s"),
     "tokens_per_s_per_gpu": ("throughput", "tokens_per_s_per_gpu"), "days": ("run", "days"), "cost_usd": ("run", "cost_usd"),
@@ -68,7 +69,8 @@ def _side_blocks(r: Report) -> list[Block]:
     change = {row["label"]: row for row in r["difference"]["rows"]}
     shown = [name for name in FIGURES if any(row[FIGURES[name][0]][FIGURES[name][1]] is not None for row in answered)]
     names = [d["name"] for d in r["dimensions"]]
-    table = Block(f"{answered[0]['model']}: by {', '.join(names)}, {_BASIS[r['at']]}")
+    models = {row["model"] for row in answered}
+    table = Block(f"{answered[0]['model'] if len(models) == 1 else 'Models'}: by {', '.join(names)}, {_BASIS[r['at']]}")
     table.header = ["request", *(f">{NAMES[name]}" for name in shown), "layout"]
     for row in answered:
         cells = [figure(name, row[FIGURES[name][0]][FIGURES[name][1]]) for name in shown]
@@ -108,8 +110,10 @@ def _difference_block(d: Report) -> Block:
         most = sorted(row["components"].items(), key=lambda x: -abs(x[1]))[:2]
         named = ", ".join(f"{words(name)} {_signed(value)}" for name, value in most if value)
         if named:
-            block.text.append(f"{row['label']}: {_signed(row['difference_s'])} ({percent(row['difference_s'] / base['seconds'], True)}"
-                              f"), most of it {named}")  # fmt: skip
+            block.text.append(
+                f"{row['label']}: {_signed(row['difference_s'])} ({percent(row['difference_s'] / base['seconds'], True)}"
+                f"), most of it {named}"
+            )
     return block
 
 
@@ -163,8 +167,13 @@ def _curve_block(curve: Report, r: Report) -> Block:
         if not p["fits"]:
             block.rows.append([f"{p['value']:,g}", p["why"].split(" - ")[0], *[""] * (len(block.header) - 2)])
             continue
-        cells = [f"{p['value']:,g}", show(p["step_seconds"], "s"), f"{p['tokens_per_s']:,.0f}", f"{p['tokens_per_s_per_gpu']:,.0f}",
-                 percent(p["mfu"])]  # fmt: skip
+        cells = [
+            f"{p['value']:,g}",
+            show(p["step_seconds"], "s"),
+            f"{p['tokens_per_s']:,.0f}",
+            f"{p['tokens_per_s_per_gpu']:,.0f}",
+            percent(p["mfu"]),
+        ]
         cells += [figure("days", p["days"]), figure("cost_usd", p["cost_usd"])] if days else []
         cells += [f"{p['speed_up']:,.2f}", percent(p["efficiency"]), percent(p["marginal_frac"])] if gpus else []
         block.rows.append([*cells, p["bottleneck"]])
@@ -184,8 +193,8 @@ def _scaling_text(curve: Report, stop_below: float) -> list[str]:
     if fitted:
         most = f", at most {fitted['most_speed_up']:,.0f} times the first" if fitted["most_speed_up"] else ""
         lines.append(
-            f"Amdahl      step = {show(fitted['serial_s'], 's')} + {show(fitted['parallel_gpu_s'], 's')} / GPUs{most}; serial are "
-            f"{percent(fitted['serial_share_at_last'])} of the last step; misses by up to "
+            f"Amdahl      step = {show(fitted['serial_s'], 's')} + {show(fitted['parallel_gpu_s'], 's')} / GPUs{most}; "
+            f"serial is {percent(fitted['serial_share_at_last'])} of the last step; misses by up to "
             f"{percent(abs(fitted['worst_residual_frac']))}"
         )
     return lines

@@ -82,8 +82,10 @@ def test_strategies_are_kept_apart() -> None:
 
 
 def test_differences_are_to_the_first_that_fits() -> None:
-    out = compare.compare(Asked(vary=["gpu=rtx4090,mi300x"]), {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2,
-                                                             "optimizer": "sgd"})  # fmt: skip
+    out = compare.compare(
+        Asked(vary=["gpu=rtx4090,mi300x"]),
+        {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2, "optimizer": "sgd"},
+    )
     assert [p["memory"]["fits"] for p in out["points"]] == [False, True]
     assert out["difference"]["to"] == "mi300x"
 
@@ -233,21 +235,35 @@ def test_a_range_ends_at_or_before_its_last(first: int, times: int, count: int, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--sweep", "gpus"], "NAME=VALUES"), (["--sweep", "gpus=8.."], "no range"), (["--sweep", "gpus=64..8"], "must go up"),
-        (["--sweep", "gpus=8..64*1"], "factor above 1"), (["--sweep", "gpus=8..64+0"], "step above 0"),
-        (["--sweep", "gpus=1..1000000+1"], "more than 20,000"), (["--sweep", "gpu=a100"], "is no number"),
-        (["--sweep", "gpus=8,8"], "twice"), (["--sweep", "nothing=1..2"], "is no option"), (["--vary", "gpu=a100,a100"], "twice"),
-        (["--vary", "strategy=ddp,fsdp"], "is no strategy"), (["--vary", "tp=a,b"], "--tp"), (["--vary", "gpu=a100"], "two requests"),
-        ([], "two requests"), (["--vary", "gpus=8,16", "--sweep", "gpus=8..16"], "varied twice"),
-        (["--vary", "gpu=a100,h100", "--at", "price"], "--at"), (["--sweep", "gpus=8..16", "--at", "cost"], "--at"),
-        (["--vary", "gpu=a100,h100", "--scaling", "weak"], "--scaling"), (["--sweep", "gpus=8..16", "--scaling", "some"], "--scaling"),
-        (["--sweep", "gpus=8..16", "--stop-below", "2"], "--stop-below"), (["--sweep", "gpus=8..16", "--jobs", "0"], "--jobs"),
+        (["--sweep", "gpus"], "NAME=VALUES"),
+        (["--sweep", "gpus=8.."], "no range"),
+        (["--sweep", "gpus=64..8"], "must go up"),
+        (["--sweep", "gpus=8..64*1"], "factor above 1"),
+        (["--sweep", "gpus=8..64+0"], "step above 0"),
+        (["--sweep", "gpus=1..1000000+1"], "more than 20,000"),
+        (["--sweep", "gpu=a100"], "is no number"),
+        (["--sweep", "gpus=8,8"], "twice"),
+        (["--sweep", "nothing=1..2"], "is no option"),
+        (["--vary", "gpu=a100,a100"], "twice"),
+        (["--vary", "strategy=ddp,fsdp"], "is no strategy"),
+        (["--vary", "tp=a,b"], "--tp"),
+        (["--vary", "gpu=a100"], "two requests"),
+        ([], "two requests"),
+        (["--vary", "gpus=8,16", "--sweep", "gpus=8..16"], "varied twice"),
+        (["--vary", "gpu=a100,h100", "--at", "price"], "--at"),
+        (["--sweep", "gpus=8..16", "--at", "cost"], "--at"),
+        (["--vary", "gpu=a100,h100", "--scaling", "weak"], "--scaling"),
+        (["--sweep", "gpus=8..16", "--scaling", "some"], "--scaling"),
+        (["--sweep", "gpus=8..16", "--stop-below", "2"], "--stop-below"),
+        (["--sweep", "gpus=8..16", "--jobs", "0"], "--jobs"),
         (["--sweep", "gpus=1..20+1", "--sweep", "tp=1..8", "--sweep", "pp=1..8"], "two at most"),
-        (["--sweep", "gpus=1..1000+1", "--sweep", "global-batch=1..1000+1"], "100,000"), (["--vary", "zero=1,7"], "--zero"),
-        (["--sweep", "gpus=5,7", "--tp", "2"], "none of the 2 requests"), (["no-such-file.toml", "--vary", "tp=1,2"], "cannot be read"),
+        (["--sweep", "gpus=1..1000+1", "--sweep", "global-batch=1..1000+1"], "100,000"),
+        (["--vary", "zero=1,7"], "--zero"),
+        (["--sweep", "gpus=5,7", "--tp", "2"], "none of the 2 requests"),
+        (["no-such-file.toml", "--vary", "tp=1,2"], "cannot be read"),
         (["--sweep", "gpus=8,16,20", "--scaling", "weak", "--global-batch", "9"], "--global-batch"),
     ],
-)  # fmt: skip
+)
 def test_wrong_comparisons_are_refused(words: list[str], said: str) -> None:
     given_ = ["--model", "gpt2", "--seq-len", "512", *([] if any("gpu=" in w for w in words) else ["--gpu", "a100"])]
     refused(dpplan("compare", *given_, *words), said)

@@ -75,10 +75,13 @@ def test_a_point_is_the_estimate() -> None:
     point, full = points.document(points.answer([asked])[0]), api.estimate(asked)
     assert point["command"] == full["command"]
     for part, keys in (
-        ("step", ("seconds", "low", "high", "components", "bottleneck")), ("run", tuple(full["run"])), ("cluster", tuple(full["cluster"])),
-        ("throughput", tuple(full["throughput"])), ("layout", tuple(full["layout"])),
+        ("step", ("seconds", "low", "high", "components", "bottleneck")),
+        ("run", tuple(full["run"])),
+        ("cluster", tuple(full["cluster"])),
+        ("throughput", tuple(full["throughput"])),
+        ("layout", tuple(full["layout"])),
         ("memory", ("device_bytes", "capacity_bytes", "headroom_bytes", "fits")),
-    ):  # fmt: skip
+    ):
         for key in keys:
             if isinstance(full[part][key], float):
                 assert point[part][key] == pytest.approx(full[part][key], rel=1e-12), (part, key)

@@ -209,7 +209,7 @@ def test_nothing_within_the_limits_is_status_3_and_says_why() -> None:
     assert answer.status == 3
     assert "Why the others fell" in answer.stdout
     assert "more than 32 GPUs: even the peak rate takes more than 1 days" in answer.stdout
-    assert dpplan("recommend", *words, "--json").json()["answers"] == {aim: None for aim in GOALS}
+    assert dpplan("recommend", *words, "--json").json()["answers"] == dict.fromkeys(GOALS)
 
 
 def test_every_kind_is_tried_when_none_is_named() -> None:
@@ -226,8 +226,18 @@ def test_every_kind_is_tried_when_none_is_named() -> None:
 
 # ------------------------------------------------------------------------------------------------ bandwidth
 
-CROSSING = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, "seq_len": 2048, "global_batch": 64, "stack": "megatron-core", "tp": 2,
-            "pp": 2, "micro_batch": 1, "recompute": "none"}  # fmt: skip
+CROSSING = {
+    "model": "llama-2-7b",
+    "gpu": "a100",
+    "gpus": 32,
+    "seq_len": 2048,
+    "global_batch": 64,
+    "stack": "megatron-core",
+    "tp": 2,
+    "pp": 2,
+    "micro_batch": 1,
+    "recompute": "none",
+}
 
 
 @cache

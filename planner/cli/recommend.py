@@ -17,7 +17,7 @@ def command(
         str,
         typer.Argument(
             metavar="[cluster|bandwidth|batch|model]",
-            help="cluster: smallest, cheapest and fastest that trains the model within the limits; bandwidth: per GPU, that makes "
+            help="cluster: smallest, cheapest, fastest that trains the model within the limits; bandwidth: per GPU, that makes "
             "communication free; batch: that saturates this cluster; model: the largest that fits it",
         ),
     ] = "cluster",
@@ -125,4 +125,4 @@ def _several(value: Any) -> list[str]:
     return [str(x) for x in value] if isinstance(value, list) else [str(value)]
 
 
-command = with_request_options(command, several=("gpu", "cluster"))  # type: ignore[assignment]
+command = with_request_options(command, several=("gpu", "cluster"))

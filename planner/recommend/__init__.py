@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from planner.recommend.links import bandwidth
 from planner.recommend.batches import batch
 from planner.recommend.clusters import Limits, cluster
+from planner.recommend.links import bandwidth
 from planner.recommend.models import largest, model_toml
 
 __all__ = ["QUESTIONS", "Limits", "answered", "bandwidth", "batch", "cluster", "largest", "model_toml"]

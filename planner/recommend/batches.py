@@ -46,12 +46,14 @@ def batch(given: Mapping[str, Any], *, jobs: int = 1, progress: Progress | None 
         "seq_len": seq_len,
         "tried": len(sizes),
         "best": best["global_batch"],
-        "saturates": {f"{share:g}": next(row["global_batch"] for row in rows if row["of_best_frac"] >= 1 - share) for share in WITHIN},
+        "saturates": {
+            f"{share:g}": next(row["global_batch"] for row in rows if row["of_best_frac"] >= 1 - share) for share in WITHIN
+        },
         "rows": rows,
         "notes": [
-            f"batches up to {most:,} sequences ({most * seq_len:,} tokens); what a batch does to the loss per token is not modelled",
+            f"batches up to {most:,} sequences ({most * seq_len:,} tokens); what a batch does to the loss is not modelled",
         ],
-    }  # fmt: skip
+    }
 
 
 _KEPT = ("command", "layout", "stack", "memory", "step", "throughput", "run")

@@ -124,8 +124,8 @@ def _row(model: ModelSpec, point: Point, limits: Limits) -> Report:
 
 
 def scaled(model: ModelSpec, heads: int, layers: int) -> ModelSpec:
-    """The model with so many heads and layers: hidden and MLP widths in proportion to the heads; head width, key-value heads (where
-    fewer than heads), vocabulary, experts and positions as they are."""
+    """The model with so many heads and layers: hidden and MLP widths in proportion to the heads; head width, key-value heads
+    (where fewer than heads), vocabulary, experts and positions as they are."""
     times = heads / model.heads
     kv_heads = heads if model.kv_heads == model.heads else min(model.kv_heads, heads)
 
@@ -133,14 +133,26 @@ def scaled(model: ModelSpec, heads: int, layers: int) -> ModelSpec:
         return max(_WIDTH, _WIDTH * round(value * times / _WIDTH)) if value else 0
 
     changed: dict[str, Any] = {
-        "name": f"{model.name}-{layers}x{heads}", "title": f"{model.title or model.name} scaled to {layers} layers of {heads} heads",
-        "aliases": (), "source": f"{model.name}, width times {times:.4g}, depth times {layers / model.layers:.4g}", "heads": heads, "kv_heads": kv_heads,
-        "hidden": max(1, round(model.hidden / model.heads * heads)), "ffn_hidden": width(model.ffn_hidden), "layers": layers,
-    }  # fmt: skip
+        "name": f"{model.name}-{layers}x{heads}",
+        "title": f"{model.title or model.name} scaled to {layers} layers of {heads} heads",
+        "aliases": (),
+        "source": f"{model.name}, width times {times:.4g}, depth times {layers / model.layers:.4g}",
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "hidden": max(1, round(model.hidden / model.heads * heads)),
+        "ffn_hidden": width(model.ffn_hidden),
+        "layers": layers,
+    }
     if model.moe:
         dense = min(model.moe.dense_layers, layers)
-        changed["moe"] = Experts(**{**model.moe.model_dump(), "ffn_hidden": width(model.moe.ffn_hidden), "dense_layers": dense,
-                                    "shared_ffn_hidden": width(model.moe.shared_ffn_hidden)})  # fmt: skip
+        changed["moe"] = Experts(
+            **{
+                **model.moe.model_dump(),
+                "ffn_hidden": width(model.moe.ffn_hidden),
+                "dense_layers": dense,
+                "shared_ffn_hidden": width(model.moe.shared_ffn_hidden),
+            }
+        )
     if model.latent:
         ranks = {name: width(value) for name, value in model.latent.model_dump().items() if name.endswith("_rank") and value}
         changed["latent"] = LatentAttention(**{**model.latent.model_dump(), **ranks})
@@ -179,8 +191,8 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
             progress(len(tried), whole)
     return {
         "of": model.name,
-        "rule": f"heads, hidden and MLP widths in proportion, layers within {_ASPECT - 1:.0%} of it; head width, key-value heads, experts "
-        "and vocabulary kept",
+        "rule": f"heads, hidden and MLP widths in proportion, layers within {_ASPECT - 1:.0%} of it; head width, key-value heads, "
+        "experts and vocabulary kept",
         "answer": answered,
         "shape": None if shape_taken is None else shape_taken.model_dump(exclude_none=True, exclude={"aliases"}),
         "above": next((one for one in reversed(tried) if answered and one["parameters"] > answered["parameters"]), None),
