@@ -35,9 +35,12 @@ class Scenario:
     assumptions: tuple[str, ...]
 
 
-def resolve(options: Options) -> Scenario:
-    """Load what the request names and fill what it leaves out; plans differ in stack and ZeRO stage."""
-    model, inferred = request.model_spec(options.model)
+def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
+    """Load what the request names and fill what it leaves out; plans differ in stack and ZeRO stage.
+
+    shape: a model that takes the place of the one the request names.
+    """
+    model, inferred = request.model_spec(options.model) if shape is None else (shape, [])
     assumptions = [f"config.json: {sentence}" for sentence in inferred]
     calibration = request.read_calibration(options.calibration) if options.calibration else None
     cluster, assumed = request.cluster_spec(

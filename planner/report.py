@@ -12,7 +12,7 @@ from planner.estimate import Estimates, evaluate
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import machine, moved_one_by_one, sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, state_ledger
-from planner.estimate.step import step_time
+from planner.estimate.step import StepTime, step_time
 from planner.estimate.table import Table, pick, repeated_share, to_layout
 from planner.formulas import flops, memory, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
@@ -73,7 +73,7 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
             "validated_runs": band.runs,
             "components": _numbers(one.time.components),
             "hidden": {k: v for k, v in _numbers(one.time.hidden).items() if v > 0},
-            "bottleneck": bottleneck(one, communication),
+            "bottleneck": bottleneck(one),
             "operators": _numbers(one.time.detail),
         },
         "throughput": _throughput(plan, one, table),
@@ -173,21 +173,31 @@ def _memory(plan: Plan, one: Estimates) -> Report:
     }
 
 
-def bottleneck(one: Estimates, communication: list[Report]) -> str:
+def exposed_s(time: StepTime) -> dict[str, Any]:
+    """Seconds of communication that add to the step, by the wire they take: between nodes (`network`) and inside one.
+
+    A component's seconds go to the wires as the exposed seconds of its traffic do.
+    """
+    wires: dict[str, Any] = {"network": 0.0 * time.seconds, "intra-node link": 0.0 * time.seconds}
+    for name, leaf in time.components.items():
+        if name in _CLASS:
+            continue
+        found = [(t, (t.count > 0) * 1.0, np.minimum(t.exposed, t.seconds)) for t in time.traffic if t.component == name]
+        exposed, used = sum(x for _, _, x in found), np.maximum(sum(n for _, n, _ in found), 1.0)
+        for t, runs, x in found:
+            part = leaf * np.where(exposed > 0, x / np.where(exposed > 0, exposed, 1.0), runs / used)
+            wires["network"] = wires["network"] + part * t.across_nodes
+            wires["intra-node link"] = wires["intra-node link"] + part * (1 - t.across_nodes)
+    return wires
+
+
+def bottleneck(one: Estimates) -> str:
     """What takes most of the step: compute, memory bandwidth, a link, the bubble, or launching kernels."""
     shares: dict[str, float] = {}
-    wire = {"intra": 0.0, "inter": 0.0}
     for name, leaf in one.time.components.items():
-        value = float(leaf[0])
         if name in _CLASS:
-            shares[_CLASS[name]] = shares.get(_CLASS[name], 0.0) + value
-            continue
-        rows = [c for c in communication if c["component"] == name]
-        exposed = sum(c["seconds"] - c["hidden_seconds"] for c in rows)
-        for c in rows:
-            part = (c["seconds"] - c["hidden_seconds"]) / exposed if exposed > 0 else 1 / len(rows)
-            wire["inter" if c["across_nodes"] else "intra"] += value * part
-    shares["network"], shares["intra-node link"] = wire["inter"], wire["intra"]
+            shares[_CLASS[name]] = shares.get(_CLASS[name], 0.0) + float(leaf[0])
+    shares.update((wire, float(seconds[0])) for wire, seconds in exposed_s(one.time).items())
     return max(shares, key=lambda name: shares[name])
 
 
@@ -304,6 +314,42 @@ def provenance(numbers: list[Report]) -> dict[str, float]:
         shares[number["kind"]] += abs(number["elasticity"])
     whole = sum(shares.values()) or 1.0
     return {f"{kind}_frac": value / whole for kind, value in shares.items()}
+
+
+def brief(one: Estimates, assumptions: Sequence[str] = ()) -> Report:
+    """The figures of a single layout that comparisons show, from what is already evaluated; a part of `report`, same keys."""
+    plan, memory = one.plan, one.memory
+    layout, seconds, around = to_layout(one.table, 0), float(one.time.seconds[0]), uncertainty.band(plan)
+    usable = float(plan.cluster.gpu.usable_memory)
+    return {
+        "model": plan.model.title or plan.model.name,
+        "cluster": _cluster(plan),
+        "stack": plan.stack.id,
+        "layout": {
+            **layout.model_dump(),
+            "global_batch": plan.training.global_batch,
+            "grad_accum": round(plan.training.global_batch / (layout.dp * layout.micro_batch)),
+        },
+        "tokens_per_step": float(plan.training.global_batch * plan.training.seq_len),
+        "memory": {
+            "device_bytes": float(memory.device[0]),
+            "capacity_bytes": usable,
+            "headroom_bytes": usable - float(memory.device[0]),
+            "fits": bool(one.fits[0]),
+        },
+        "step": {
+            "seconds": seconds,
+            "low": seconds * around.low,
+            "high": seconds * around.high,
+            "components": _numbers(one.time.components),
+            "hidden": {k: v for k, v in _numbers(one.time.hidden).items() if v > 0},
+            "exposed": {wire: float(seconds[0]) for wire, seconds in exposed_s(one.time).items()},
+            "bottleneck": bottleneck(one),
+        },
+        "throughput": _throughput(plan, one, one.table),
+        "run": _run(plan, one),
+        "assumptions": list(assumptions),
+    }
 
 
 def summary(estimates: Estimates, row: int) -> Report:

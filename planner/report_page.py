@@ -16,7 +16,7 @@ from planner.units import show
 Report = dict[str, Any]
 Figure = dict[str, Any]
 
-_CONFIG = {"displaylogo": False, "showSendToCloud": False, "responsive": True}
+CONFIG = {"displaylogo": False, "showSendToCloud": False, "responsive": True}
 # a color-blind safe set (Paul Tol, "muted" and "bright"); a part keeps its color on every chart
 _COLORS = (
     "#332288", "#4477aa", "#88ccee", "#228833", "#44aa99", "#999933", "#ddcc77", "#cc6677", "#ee6677", "#882255", "#aa4499",
@@ -27,7 +27,7 @@ _GRID = {"gridcolor": "#e6e6e6", "zerolinecolor": "#888888"}
 _GIB = 2.0**30
 _MOST_LABELS = 24  # bars that still have room for their names side by side
 
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1080px; margin: 0 auto; padding: 1.5em; }
 h1 { font-size: 1.5em; margin: 0 0 .2em; } h2 { font-size: 1.2em; margin: 2em 0 .3em; }
 table { border-collapse: collapse; margin: .6em 0; font-variant-numeric: tabular-nums; }
@@ -48,7 +48,7 @@ def page(report: Report) -> str:
 
     def drawn(name: str, figure: Figure, caption: str) -> str:
         text: str = to_html(
-            figure, config=_CONFIG, include_plotlyjs=False, full_html=False, validate=True, div_id=name, default_height="460px"
+            figure, config=CONFIG, include_plotlyjs=False, full_html=False, validate=True, div_id=name, default_height="460px"
         )
         return f"<figure>{text}<figcaption>{escape(caption)}</figcaption></figure>"
 
@@ -56,7 +56,7 @@ def page(report: Report) -> str:
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p><code>{escape(report['command'])}</code></p>",
-        _table(("", ""), _answer(report), ()),
+        table(("", ""), _answer(report), ()),
         *_requirements(report),
         "<h2>Memory of each pipeline stage</h2>",
         drawn("memory-stages", stage_figure(report), "The fullest phase of each stage, with what is reserved beyond it and what "
@@ -80,7 +80,7 @@ def page(report: Report) -> str:
     return "\n".join([
         "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">', f"<title>{escape(title)}</title>",
-        f"<style>{_STYLE}</style>", f"<script>{get_plotlyjs()}</script>", "</head>", "<body>", *body, "</body>", "</html>", "",
+        f"<style>{STYLE}</style>", f"<script>{get_plotlyjs()}</script>", "</head>", "<body>", *body, "</body>", "</html>", "",
     ])  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def time_figure(report: Report) -> Figure:
 # ------------------------------------------------------------------------------------------------- tables
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:
     """A table of text cells; columns in `numbers` are right-aligned."""
 
     def line(cells: Sequence[str], tag: str) -> str:
@@ -279,7 +279,7 @@ def _stage_table(report: Report) -> str:
          show(sum(values[i] for values in parts.values()), "B")]
         for i, stage in enumerate(stages)
     ]  # fmt: skip
-    return _table(header, rows, (0, 1, *range(3, len(header))))
+    return table(header, rows, (0, 1, *range(3, len(header))))
 
 
 def _phase_table(report: Report) -> str:
@@ -289,7 +289,7 @@ def _phase_table(report: Report) -> str:
         [str(stage["stage"]), phase["name"], *(show(phase["components"][part], "B") for part in parts), show(phase["bytes"], "B")]
         for stage in report["memory"]["per_stage"] for phase in stage["phases"]
     ]  # fmt: skip
-    return _table(header, rows, (0, *range(2, len(header))))
+    return table(header, rows, (0, *range(2, len(header))))
 
 
 def _time_table(report: Report) -> str:
@@ -298,12 +298,12 @@ def _time_table(report: Report) -> str:
         [_words(part), show(value, "s"), _percent(value / step["seconds"]), show(step["hidden"].get(part, 0.0), "s")]
         for part, value in step["components"].items()
     ]
-    return _table(["part", "time", "share", "hidden beside it"], [*rows, ["step", show(step["seconds"], "s"), "", ""]], (1, 2, 3))
+    return table(["part", "time", "share", "hidden beside it"], [*rows, ["step", show(step["seconds"], "s"), "", ""]], (1, 2, 3))
 
 
 def _operator_table(report: Report) -> str:
     rows = [[name, show(value, "s")] for name, value in report["step"]["operators"].items()]
-    return _table(["operator", "time"], rows, (1,))
+    return table(["operator", "time"], rows, (1,))
 
 
 def _communication_table(report: Report) -> str:
@@ -312,7 +312,7 @@ def _communication_table(report: Report) -> str:
          show(c["seconds"], "s"), show(c["hidden_seconds"], "s")]
         for c in report["communication"]
     ]  # fmt: skip
-    return _table(["operation", "group", "what", "link", "calls", "bytes each", "time", "hidden"], rows, (4, 5, 6, 7))
+    return table(["operation", "group", "what", "link", "calls", "bytes each", "time", "hidden"], rows, (4, 5, 6, 7))
 
 
 def _requirements(report: Report) -> list[str]:
@@ -322,7 +322,7 @@ def _requirements(report: Report) -> list[str]:
         [one["text"], limit_text(one, "value"), limit_text(one, "limit"), "holds" if one["holds"] else "does not hold"]
         for one in report["requirements"]
     ]
-    return ["<h2>Requirements</h2>", _table(["requirement", "value", "limit", "verdict"], rows, (1, 2))]
+    return ["<h2>Requirements</h2>", table(["requirement", "value", "limit", "verdict"], rows, (1, 2))]
 
 
 def _advice(report: Report) -> list[str]:
@@ -335,7 +335,7 @@ def _advice(report: Report) -> list[str]:
         for a in report["advice"]
     ]  # fmt: skip
     header = ["change", "step", "of the step", "tokens/s", "memory", "", "command"]
-    return ["<h2>Changes, each evaluated</h2>", _table(header, rows, (1, 2, 3, 4))]
+    return ["<h2>Changes, each evaluated</h2>", table(header, rows, (1, 2, 3, 4))]
 
 
 def _machine_table(report: Report) -> str:
@@ -344,7 +344,7 @@ def _machine_table(report: Report) -> str:
          n["source"], n["date"]]
         for n in report["machine"]
     ]  # fmt: skip
-    return _table(["number", "value", "kind", "elasticity of the step", "source", "date"], rows, (1, 3))
+    return table(["number", "value", "kind", "elasticity of the step", "source", "date"], rows, (1, 3))
 
 
 def _rests_on(report: Report) -> str:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from planner.cli import estimate, listing, schedule, search, serve, validate
+from planner.cli import compare, estimate, listing, recommend, schedule, search, serve, validate
 
 
 class Commands(TyperGroup):
@@ -49,6 +49,8 @@ app = typer.Typer(
 )
 app.command("estimate")(estimate.command)
 app.command("search")(search.command)
+app.command("recommend")(recommend.command)
+app.command("compare")(compare.command)
 app.command("schedule")(schedule.command)
 app.command("list")(listing.command)
 app.command("validate")(validate.command)

@@ -60,13 +60,18 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
 }
 
 
-def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `command(given: dict, **own)` all request options; unset ones are left out of `given`."""
+def with_request_options(command: Callable[..., None], several: tuple[str, ...] = ()) -> Callable[..., None]:
+    """Give a command `command(given: dict, **own)` all request options; unset ones are left out of `given`.
+
+    several: options that may be given again; `given` has lists of them.
+    """
     own = inspect.signature(command, eval_str=True).parameters
     parameters = []
     for name, (kind, text, panel) in _OPTIONS.items():
         dashed = "--" + name.replace("_", "-")
         declared = f"{dashed}/--no-{dashed[2:]}" if kind is bool else dashed
+        if name in several:
+            kind, text = list[str], f"{text}; may be given again"
         note = Annotated[kind | None, typer.Option(declared, help=text, rich_help_panel=panel, show_default=False)]  # type: ignore[valid-type]
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=note))
     rest = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in own.items() if n != "given"]

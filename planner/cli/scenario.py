@@ -21,9 +21,14 @@ def merge(given: dict[str, Any]) -> dict[str, Any]:
     flags = {key: value for key, value in given.items() if value is not None}
     if name is None:
         return flags
+    return {**read(name), **flags}
+
+
+def read(name: str) -> dict[str, Any]:
+    """Options of the scenario file of this name."""
     from planner import catalog
 
-    return {**_read(catalog.user_path(name, "--scenario")), **flags}
+    return _read(catalog.user_path(name, "--scenario"))
 
 
 def _read(path: Path) -> dict[str, Any]:

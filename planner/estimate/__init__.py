@@ -13,7 +13,7 @@ from planner.estimate.table import Table
 from planner.ledger import Array, section
 from planner.specs.plan import Plan
 
-__all__ = ["Estimates", "evaluate"]
+__all__ = ["Estimates", "evaluate", "fit"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,13 @@ def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Mac
         time = step_time(plan, table, numbers)
     with section("memory"):
         memory = peak_memory(plan, table, stages)
+    return Estimates(plan, table, time, memory, *fit(plan, memory))
+
+
+def fit(plan: Plan, memory: Memory) -> tuple[Array, Array]:
+    """(the layout fits, what it offloads fits the host memory where its size is known), one value per layout."""
     usable = float(plan.cluster.gpu.usable_memory)
     host = plan.cluster.host_memory
     per_gpu = float(host) / min(plan.cluster.gpus_per_node, plan.cluster.gpus) if host is not None else np.inf
     host_fits = memory.host <= per_gpu
-    return Estimates(plan, table, time, memory, (memory.device <= usable) & host_fits, host_fits)
+    return (memory.device <= usable) & host_fits, host_fits

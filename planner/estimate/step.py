@@ -13,7 +13,7 @@ from planner.estimate.layer import KEY, Collective, LayerCost, layer_cost
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
 from planner.estimate.states import RankParameters, rank_parameters
-from planner.estimate.table import Table, offloads, repeated_share, unique_rows
+from planner.estimate.table import Table, microbatch_count, offloads, repeated_share, unique_rows
 from planner.formulas import data_parallel, overlap, pipeline
 from planner.ledger import Array, Ledger, section, total
 from planner.schedules.base import Work, total_s
@@ -162,7 +162,7 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
 def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array | None) -> StepTime:
     model, rows = plan.model, len(c["tp"])
     pp, vpp = c["pp"], c["vpp"]
-    microbatches = plan.training.global_batch / (c["dp"] * c["micro_batch"])
+    microbatches = microbatch_count(plan.training.global_batch, c)
     unit = _spread_all(distinct, back, rows)
     with section("recompute"):
         one = _one_layer(plan, m, c, unit)

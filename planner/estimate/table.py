@@ -48,6 +48,14 @@ def repeated_share(c: Table, layers: int) -> Array:
     return np.where(whole, 1.0, np.where(kind == code("block"), block, 0.0))
 
 
+def microbatch_count(global_batch: int, c: Table) -> Array:
+    """Micro-batches per replica and step: of the plan's batch, or of the row's own where the table has a column `global_batch`.
+
+    A table of several requests that differ in their batch has that column (planner/many.py); no layout has.
+    """
+    return c.get("global_batch", float(global_batch)) / (c["dp"] * c["micro_batch"])
+
+
 def length(table: Table) -> int:
     return len(table["tp"])
 

@@ -10,7 +10,7 @@ from planner import schedules
 from planner.estimate import sync
 from planner.estimate.memory import activations, offload
 from planner.estimate.states import RankParameters, StageSplit
-from planner.estimate.table import Table, offloads
+from planner.estimate.table import Table, microbatch_count, offloads
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
@@ -115,7 +115,7 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     first, last = (stage == 0) * 1.0, (stage == c["pp"] - 1) * 1.0
     own = _states(plan, c, p, split, first, last)
     kept = activations.kept(plan, c, split)
-    microbatches = training.global_batch / (c["dp"] * c["micro_batch"])
+    microbatches = microbatch_count(training.global_batch, c)
     chunks = schedules.live_chunks(SCHEDULES, c["schedule"], stage, c["pp"], c["vpp"], microbatches)
     live = chunks / c["vpp"]  # micro-batches whose activations the stage holds
     ends = activations.head_activations(plan, c) * last

@@ -1,0 +1,58 @@
+"""How long a sweep of 10,000 scenarios takes on two cores, and how much memory its processes need.
+
+    python benchmarks/sweep_rate.py                 # all cases, two processes
+    python benchmarks/sweep_rate.py searched --jobs 1 --points 2500
+
+Target: 10,000 scenarios within 60 s on two cores. Every case is one `dpplan compare` with two sweeps, with its document and
+its CSV.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+from planner.compare import Asked, compare, csv_text
+
+# the second sweep has as many values as make the number of points; GPUs take the 25 counts of whole nodes from 8 to 200
+GPUS = "gpus=8..200+8"
+CASES: dict[str, tuple[str, dict[str, object]]] = {
+    "one layout": ("global_batch", {"model": "llama-2-7b", "gpu": "a100", "stack": "megatron-core", "tp": 1, "pp": 1, "vpp": 1,
+                                    "micro_batch": 1, "zero": 1, "recompute": "none"}),
+    "one stack, layout searched": ("global_batch", {"model": "llama-2-7b", "gpu": "a100", "stack": "megatron-core"}),
+    "searched": ("global_batch", {"model": "llama-2-7b", "gpu": "a100"}),
+    "searched, bandwidths": ("nic_bandwidth", {"model": "llama-2-7b", "gpu": "a100", "global_batch": 4800}),
+}  # fmt: skip
+
+
+def sweep(name: str, points: int) -> str:
+    """The second sweep: batches that 24 divides, or bandwidths 1 Gbit/s apart."""
+    count = max(2, points // 25)
+    return f"global-batch=600..{600 * count}+600" if name == "global_batch" else f"nic-bandwidth=100..{99 + count}+1 Gbit/s"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("case", nargs="*", choices=[[], *CASES], help="default: all")
+    parser.add_argument("--points", type=int, default=10_000)
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args()
+    print(f"{'case':28} {'points':>7} {'layouts':>12} {'seconds':>8} {'points/s':>9} {'peak memory':>12}")
+    for name in asked.case or CASES:
+        what, given = CASES[name]
+        started = time.perf_counter()
+        out = compare(Asked(sweep=(GPUS, sweep(what, asked.points)), jobs=asked.jobs), given)
+        csv_text(out)
+        seconds = time.perf_counter() - started
+        layouts = sum(row.get("layouts", 0) for row in out["points"])
+        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024
+        count = len(out["points"])
+        print(f"{name:28} {count:7,} {layouts:12,} {seconds:8.1f} {count / seconds:9,.0f} {peak / 2**30:8.2f} GiB", flush=True)
+
+
+if __name__ == "__main__":
+    main()

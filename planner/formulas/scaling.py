@@ -1,0 +1,41 @@
+"""How a time falls with the number of GPUs: Amdahl's law and its fit, efficiency, and what one more GPU adds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.ledger import Array, formula
+
+
+@formula(unit="s", equation="serial + parallel / n", source="Amdahl 1967, AFIPS 30, 483-485")
+def amdahl_s(serial_s: Array, parallel_s: Array, gpus: Array) -> Array:
+    """Time of a step on n GPUs; the parallel part is what one GPU would take for it."""
+    return serial_s + parallel_s / gpus
+
+
+def amdahl_fit(gpus: Array, seconds: Array) -> tuple[float, float]:
+    """(serial, parallel) seconds, neither negative, that follow these times best: least squares of relative errors."""
+    n, taken = np.asarray(gpus, float), np.asarray(seconds, float)
+    columns = np.stack([1 / taken, 1 / (n * taken)], axis=1)
+    ones = np.ones(len(taken))
+    scale = np.linalg.norm(columns, axis=0)
+    best = np.linalg.lstsq(columns / scale, ones, rcond=None)[0] / scale
+    if best.min() < 0:  # one of the parts is nothing: the other alone
+        alone = columns.sum(axis=0) / (columns**2).sum(axis=0)
+        misses = ((columns * alone - 1) ** 2).sum(axis=0)
+        best = np.where(np.arange(2) == misses.argmin(), alone, 0.0)
+    return float(best[0]), float(best[1])
+
+
+@formula(unit="1", equation="(R / n) / (R0 / n0)", source="definition")
+def efficiency(tokens_per_s: Array, gpus: Array, first_tokens_per_s: Array, first_gpus: Array) -> Array:
+    """Throughput per GPU over that of the first count: strong scaling at a fixed batch, weak at a fixed batch per GPU."""
+    return tokens_per_s / gpus / (first_tokens_per_s / first_gpus)
+
+
+@formula(unit="1", equation="((R - R') / (n - n')) / (R0 / n0)", source="definition")
+def marginal_frac(
+    tokens_per_s: Array, gpus: Array, before_tokens_per_s: Array, before_gpus: Array, first_tokens_per_s: Array, first_gpus: Array
+) -> Array:
+    """What each added GPU brings, as a share of what a GPU brought at the first count."""
+    return (tokens_per_s - before_tokens_per_s) / (gpus - before_gpus) / (first_tokens_per_s / first_gpus)

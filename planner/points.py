@@ -1,0 +1,157 @@
+"""Many options answered, each as `dpplan estimate` would: in blocks of alike requests, on several processes where asked."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner import api, catalog, many, report, request
+from planner.advise import command_line
+from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterSpec, ClusterTemplate
+from planner.specs.hardware import GpuSpec
+from planner.specs.model import ModelSpec
+from planner.specs.options import LAYOUT_OPTIONS, Options
+
+_UNIT = 32  # requests that are resolved and evaluated together
+_REASONS = 20  # requests without any layout for which the broken rule is sought; it takes a search each
+# what may differ within a unit without ending what its requests share
+_SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT_OPTIONS)
+
+Progress = Callable[[int, int], None]  # requests done, requests in all
+
+
+@dataclass(frozen=True)
+class Point:
+    """One request and its answer: the figures of the layout taken, or why there is none."""
+
+    options: Options
+    report: dict[str, Any] | None
+    refused: str | None
+
+    @property
+    def fits(self) -> bool:
+        return self.report is not None and bool(self.report["memory"]["fits"])
+
+    @property
+    def seconds(self) -> float:
+        """Step time; only of a point that fits."""
+        assert self.report is not None
+        return float(self.report["step"]["seconds"])
+
+
+def answer(
+    requests: Sequence[Options], *, jobs: int = 1, progress: Progress | None = None, shapes: Sequence[ModelSpec] | None = None,
+    reasons: bool = True,
+) -> list[Point]:  # fmt: skip
+    """The points of these requests, in their order.
+
+    jobs: processes; shapes: models, one per request, in place of those they name; reasons: seek the rule that forbids every
+    layout of a request. What is wrong with one request is its `refused`; the others are answered.
+    """
+    units = list(_units(requests))
+    points: list[Point | None] = [None] * len(requests)
+    done = 0
+
+    def take(unit: Sequence[int], found: Sequence[Point]) -> None:
+        nonlocal done
+        for i, point in zip(unit, found, strict=True):
+            points[i] = point
+        done += len(unit)
+        if progress:
+            progress(done, len(requests))
+
+    work = [([requests[i] for i in unit], None if shapes is None else [shapes[i] for i in unit], reasons) for unit in units]
+    if jobs <= 1 or len(units) <= 1:
+        for unit, asked in zip(units, work, strict=True):
+            take(unit, _answered(asked))
+    else:
+        with multiprocessing.get_context("spawn").Pool(min(jobs, len(units)), _ignore_interrupts) as pool:
+            for unit, found in zip(units, pool.imap(_answered, work), strict=True):
+                take(unit, found)
+    return [point for point in points if point is not None]
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; the first one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _units(requests: Sequence[Options]) -> Iterator[list[int]]:
+    """Indices of requests that are answered together: alike ones next to each other."""
+    alike: dict[Any, list[int]] = {}
+    own = [name for name in Options.model_fields if name not in _SHARED]
+    for i, options in enumerate(requests):
+        alike.setdefault(tuple(getattr(options, name) for name in own), []).append(i)
+    order = [i for members in alike.values() for i in members]
+    for start in range(0, len(order), _UNIT):
+        yield order[start : start + _UNIT]
+
+
+def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool]) -> list[Point]:
+    requests, shapes, reasons = asked
+    scenarios: list[api.Scenario | PlanError] = []
+    for options, shape in zip(requests, shapes or itertools.repeat(None, len(requests)), strict=True):
+        try:
+            scenarios.append(api.resolve(options, shape))
+        except PlanError as error:
+            scenarios.append(error)
+    found = iter(many.choose([s.plans for s in scenarios if isinstance(s, api.Scenario)]))
+    points, sought = [], 0
+    for options, scenario in zip(requests, scenarios, strict=True):
+        one = scenario if isinstance(scenario, PlanError) else next(found)
+        if isinstance(one, many.Chosen):
+            assert isinstance(scenario, api.Scenario)
+            points.append(Point(options, {**report.brief(one.estimates, scenario.assumptions), "layouts": one.layouts}, None))
+        elif isinstance(one, PlanError):
+            points.append(Point(options, None, str(one)))
+        else:
+            assert isinstance(scenario, api.Scenario)
+            sought += 1
+            known = reasons and sought <= _REASONS
+            points.append(Point(options, None, str(api.why_none(scenario)) if known else "no layout divides GPUs and batch"))
+    return points
+
+
+def document(point: Point) -> dict[str, Any]:
+    """A point as JSON: the command that asks for it alone, and its figures or why there are none."""
+    return {"command": command_line(point.options), "refused": point.refused, **(point.report or {})}
+
+
+# ------------------------------------------------------------------------------------------------ clusters of a request
+
+
+def node_size(options: Options) -> int:
+    """GPUs of a whole node of the request, however many it asks for."""
+    if options.gpus_per_node:
+        return options.gpus_per_node
+    if options.cluster:
+        return catalog.load("clusters", ClusterTemplate, options.cluster).gpus_per_node
+    if options.gpu is None:
+        raise PlanError("--gpu", None, "name a GPU (`dpplan list gpus`) or a cluster (--cluster)")
+    return catalog.load("gpus", GpuSpec, options.gpu).node.gpus_per_node
+
+
+def cluster_of(options: Options) -> ClusterSpec:
+    """The cluster of a request on one whole node."""
+    calibration = request.read_calibration(options.calibration) if options.calibration else None
+    return request.cluster_spec(
+        gpu=options.gpu, gpus=node_size(options), cluster=options.cluster, gpus_per_node=options.gpus_per_node,
+        intra_node=options.intra_node, inter_node=options.inter_node, nics_per_node=options.nics_per_node,
+        nic_bandwidth=options.nic_bandwidth, price=options.price, clock=options.clock, power_limit=options.power_limit,
+        calibration=calibration,
+    )[0]  # fmt: skip
+
+
+def unit_cost(options: Options, what: str) -> float:
+    """What one GPU costs an hour in US dollars (`cost`), or draws in W (`power`: the limit of its board or the one set)."""
+    cluster = cluster_of(options)
+    if what == "power":
+        return float(cluster.power_limit or cluster.gpu.power)
+    if cluster.usd_per_gpu_hour is None:
+        raise PlanError("--at", what, f"no price of {cluster.gpu.title} is known; give --price, or compare at equal power")
+    return float(cluster.usd_per_gpu_hour) * 3600

@@ -1,0 +1,23 @@
+"""The verb `recommend`: questions asked backwards. Every answer is an evaluated plan with the command that asks for it alone."""
+
+from typing import Any
+
+from planner.recommend.batches import batch
+from planner.recommend.clusters import Limits, cluster
+from planner.recommend.links import bandwidth
+from planner.recommend.models import largest, model_toml
+
+__all__ = ["QUESTIONS", "Limits", "answered", "bandwidth", "batch", "cluster", "largest", "model_toml"]
+
+QUESTIONS = ("cluster", "bandwidth", "batch", "model")
+
+
+def answered(out: dict[str, Any]) -> bool:
+    """Whether a document of any question holds what was asked for."""
+    question = out["question"]
+    if question == "cluster":
+        return any(row is not None for row in out["answers"].values())
+    if question == "model":
+        family = out["family"]
+        return out["catalogue"]["answer"] is not None or (family is not None and family["answer"] is not None)
+    return bool(out["memory"]["fits"]) if question == "bandwidth" else True

@@ -1,0 +1,385 @@
+"""`dpplan compare`: parts of differences, sweeps, scaling, ranges, equal cost and power, files, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import dpplan, dpplan_process, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import compare, compare_page, dimensions, scaling
+from planner.cli import progress
+from planner.compare import Asked, common_batch
+from planner.formulas import scaling as formulas
+from planner.render_sizing import chart_lines, compare_blocks
+from planner.specs.base import PlanError
+
+SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core"}
+
+
+@cache
+def gpus_compared() -> Any:
+    given_ = {k: v for k, v in SMALL.items() if k != "gpu"} | {"gpus": 8, "tokens": "10B"}
+    return compare.compare(Asked(vary=["gpu=rtx4090,a100,h100"]), given_)
+
+
+@cache
+def swept() -> Any:
+    return compare.compare(Asked(sweep=["gpus=8..64"]), {**SMALL, "global_batch": 64})
+
+
+# ------------------------------------------------------------------------------------------------ side by side
+
+
+def test_parts_sum_to_the_whole_difference() -> None:
+    out = gpus_compared()
+    rows, points = out["difference"]["rows"], out["points"]
+    assert out["difference"]["to"] == "rtx4090"
+    assert out["difference"]["per"] == "step"
+    for row, point in zip(rows, points, strict=True):
+        assert sum(row["components"].values()) == pytest.approx(row["difference_s"], abs=1e-12)
+        assert row["difference_s"] == pytest.approx(point["step"]["seconds"] - points[0]["step"]["seconds"], rel=1e-9, abs=1e-12)
+        assert row["change_frac"]["step_seconds"] == pytest.approx(point["step"]["seconds"] / points[0]["step"]["seconds"] - 1)
+    assert any(rows[2]["components"].values())
+    assert not any(rows[0]["components"].values())
+
+
+def test_unequal_batches_are_compared_per_token() -> None:
+    out = compare.compare(Asked(vary=["global_batch=32,64"]), {**SMALL, "gpus": 8})
+    assert out["difference"]["per"] == "million tokens"
+    for row, point in zip(out["difference"]["rows"], out["points"], strict=True):
+        assert row["seconds"] == pytest.approx(1e6 / point["throughput"]["tokens_per_s"])
+
+
+def test_every_request_is_an_estimate_of_its_own() -> None:
+    for point in (gpus_compared()["points"][1], swept()["points"][2]):
+        words = shlex.split(point["command"])
+        assert words[:2] == ["dpplan", "estimate"]
+        full = dpplan(*words[1:], "--json").json()
+        assert full["step"]["seconds"] == pytest.approx(point["step"]["seconds"], rel=1e-9)
+        assert full["layout"] == point["layout"]
+        assert full["memory"]["device_bytes"] == pytest.approx(point["memory"]["device_bytes"], rel=1e-12)
+        assert full["run"]["cost_usd"] == pytest.approx(point["run"]["cost_usd"])
+
+
+def test_strategies_are_kept_apart() -> None:
+    out = compare.compare(
+        Asked(vary=["strategy=ddp,zero1,zero2,zero3,3d"]), {k: v for k, v in SMALL.items() if k != "stack"} | {"gpus": 8}
+    )
+    assert [(p["stack"], p["layout"]["zero"]) for p in out["points"]] == [
+        ("pytorch-ddp", 0), ("deepspeed", 1), ("deepspeed", 2), ("pytorch-fsdp", 3), ("megatron-core", 1),
+    ]  # fmt: skip
+    assert all(p["layout"]["tp"] == p["layout"]["pp"] == 1 for p in out["points"][:4])
+
+
+def test_differences_are_to_the_first_that_fits() -> None:
+    out = compare.compare(
+        Asked(vary=["gpu=rtx4090,mi300x"]),
+        {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2, "optimizer": "sgd"},
+    )
+    assert [p["memory"]["fits"] for p in out["points"]] == [False, True]
+    assert out["difference"]["to"] == "mi300x"
+
+
+def test_scenario_files_side_by_side(tmp_path: Path) -> None:
+    for name, gpus in (("a", 8), ("b", 16)):
+        (tmp_path / f"{name}.toml").write_text(f'gpu = "a100"\ngpus = {gpus}\nglobal_batch = 32\nseq_len = 2048\n')
+    files = [str(tmp_path / "a.toml"), str(tmp_path / "b.toml")]
+    out = dpplan("compare", *files, "--model", "gpt2", "--seq-len", 512, "--stack", "pytorch-ddp", "--json").json()
+    assert [p["cluster"]["gpus"] for p in out["points"]] == [8, 16]
+    assert [p["tokens_per_step"] for p in out["points"]] == [32 * 512] * 2  # options of the command line are stronger
+    assert out["dimensions"][0] == {"name": "scenario", "values": files, "swept": False}
+
+
+# ------------------------------------------------------------------------------------------------ equal cost, equal power
+
+
+@pytest.mark.parametrize(("at", "price"), [("cost", None), ("power", None)])
+def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) -> None:
+    given_ = {k: v for k, v in SMALL.items() if k != "gpu"} | {"gpus": 32, "global_batch": 5040, "tokens": "10B"}
+    out = compare.compare(Asked(vary=["gpu=a100,rtx4090,h100"], at=at), given_)
+    each = {"cost": lambda c: c["usd_per_gpu_hour"], "power": lambda c: {"a100": 400, "rtx4090": 450, "h100": 700}[c["key"]]}[at]
+    clusters = [{**p["cluster"], "key": p["label"]} for p in out["points"]]
+    target = 32 * each(clusters[0])
+    assert clusters[0]["gpus"] == 32
+    for c, note in zip(clusters[1:], out["notes"][1:], strict=True):
+        assert c["gpus"] % c["gpus_per_node"] == 0
+        if "no layout" not in note:
+            assert abs(c["gpus"] * each(c) - target) <= each(c) * c["gpus_per_node"] / 2 + 1e-9
+    assert len({c["gpus"] for c in clusters}) > 1
+
+
+def test_no_price_no_equal_cost() -> None:
+    with pytest.raises(PlanError, match="no price") as error:
+        compare.compare(Asked(vary=["gpu=a100,gb200-186gb"], at="cost"), {"model": "gpt2", "gpus": 8})
+    assert error.value.field == "--at"
+
+
+# ------------------------------------------------------------------------------------------------ sweeps
+
+
+def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:
+    assert {p["layout"]["global_batch"] for p in swept()["points"]} == {64}
+    weak = compare.compare(Asked(sweep=["gpus=8..32"], scaling="weak"), {**SMALL, "global_batch": 24})
+    assert [p["layout"]["global_batch"] for p in weak["points"]] == [24, 48, 96]
+    assert weak["curves"][0]["amdahl"] is None
+
+
+def test_curve_by_hand() -> None:
+    curve = swept()["curves"][0]
+    rate = {p["value"]: p["tokens_per_s"] for p in curve["points"]}
+    assert list(rate) == [8, 16, 32, 64]
+    third = curve["points"][2]
+    assert third["speed_up"] == pytest.approx(rate[32] / rate[8])
+    assert third["efficiency"] == pytest.approx(rate[32] / rate[8] / 4)
+    assert third["marginal_frac"] == pytest.approx((rate[32] - rate[16]) / 16 / (rate[8] / 8))
+    parts = curve["parts"]
+    last = swept()["points"][3]["step"]
+    lines = parts["components"].values()
+    assert sum(line["last_s"] for line in lines) == pytest.approx(last["seconds"])
+    assert sum(line["excess_s"] for line in lines) == pytest.approx(parts["excess_s"], abs=1e-12)
+    assert parts["ideal_s"] == pytest.approx(swept()["points"][0]["step"]["seconds"] / 8)
+    assert parts["ideal_s"] + parts["excess_s"] == pytest.approx(last["seconds"])
+
+
+def test_two_sweeps_make_a_curve_each() -> None:
+    out = compare.compare(Asked(sweep=["gpus=8,16", "micro-batch=1,2"]), {**SMALL, "global_batch": 64})
+    assert [(c["axis"], c["label"]) for c in out["curves"]] == [("gpus", "micro batch 1"), ("gpus", "micro batch 2")]
+    assert len(out["points"]) == 4
+    assert all(p["layout"]["micro_batch"] == p["values"]["micro_batch"] for p in out["points"])
+
+
+def test_a_sweep_of_another_number() -> None:
+    out = compare.compare(Asked(sweep=["nic-bandwidth=25..100 Gbit/s"]), {**SMALL, "gpus": 16, "global_batch": 64})
+    curve = out["curves"][0]
+    assert (curve["axis"], curve["unit"], curve["parts"], curve["amdahl"]) == ("nic_bandwidth", "Gbit/s", None, None)
+    steps = [p["step_seconds"] for p in curve["points"]]
+    assert [p["value"] for p in curve["points"]] == [25, 50, 100]
+    assert steps == sorted(steps, reverse=True)
+    assert "nic bandwidth (Gbit/s)" in "\n".join(compare_blocks(out)[0].header)
+
+
+@given(serial=st.floats(0, 10), parallel=st.floats(0.1, 1e4), first=st.integers(1, 64))
+def test_amdahl_finds_what_made_the_times(serial: float, parallel: float, first: int) -> None:
+    gpus = first * 2.0 ** np.arange(6)
+    found = formulas.amdahl_fit(gpus, formulas.amdahl_s(serial, parallel, gpus))
+    assert formulas.amdahl_s(*found, gpus) == pytest.approx(formulas.amdahl_s(serial, parallel, gpus), rel=1e-6)
+
+
+def test_amdahl_parts_are_never_negative() -> None:
+    gpus = np.array([1.0, 2.0, 4.0])
+    assert formulas.amdahl_fit(gpus, 1 / gpus**1.2)[0] == 0.0  # faster than in proportion: nothing serial
+    assert formulas.amdahl_fit(gpus, gpus)[1] == 0.0  # slower with more: nothing parallel
+
+
+@given(rates=st.lists(st.floats(0.01, 3.0), min_size=2, max_size=6), share=st.floats(0.05, 0.95))
+def test_more_gpus_stop_paying_where_they_bring_less(rates: list[float], share: float) -> None:
+    points: list[Any] = [{"value": 1.0, "fits": True, "tokens_per_s": 1.0}]
+    for gain in rates:
+        before = points[-1]
+        points.append(
+            {"value": 2 * before["value"], "fits": True, "tokens_per_s": before["tokens_per_s"] + gain * before["value"]}
+        )
+    scaling._follow(points)
+    until, stops = scaling.pays(points, share)
+    kept = [p for p in points[1:] if p["value"] <= until]
+    assert all(p["marginal_frac"] >= share for p in kept)
+    assert [p["marginal_frac"] for p in points[1:]] == pytest.approx(rates, rel=1e-6)
+    if stops is not None:
+        assert next(p for p in points if p["value"] == stops)["marginal_frac"] < share
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "counts", "batch"),
+    [(4096, [8], 1024), (4096, [8, 4096], 1024), (4096, [24, 48], 768), (4096, [24, 40], 960), (2048, [64], 2048),
+     (4096, [8, 8 * 67], 1024), (10_000_000, [8], 1)],
+)  # fmt: skip
+def test_batch_that_all_counts_share(seq_len: int, counts: list[int], batch: int) -> None:
+    assert common_batch(seq_len, counts) == batch
+
+
+# ------------------------------------------------------------------------------------------------ ranges
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("gpus=8..64", [8, 16, 32, 64]), ("gpus=8..100", [8, 16, 32, 64]), ("gpus=8..512*4", [8, 32, 128, 512]),
+        ("gpus=16..64+16", [16, 32, 48, 64]), ("gpus=1,3,8", [1, 3, 8]), ("gpus=1,8..32", [1, 8, 16, 32]),
+        ("global-batch=1K..4K", [1000, 2000, 4000]), ("clock=0.5..0.7+0.1", [0.5, 0.6, 0.7]),
+        ("nic_bandwidth=100..400 Gbit/s", ["100 Gbit/s", "200 Gbit/s", "400 Gbit/s"]),
+    ],
+)  # fmt: skip
+def test_ranges(text: str, values: list[Any]) -> None:
+    found = dimensions.swept(text)
+    assert [v.update[found.name] for v in found.values] == pytest.approx(values) if isinstance(values[0], float) else values
+    assert [v.update[found.name] for v in found.values] == values or isinstance(values[0], float)
+
+
+@given(first=st.integers(1, 1000), times=st.integers(2, 9), count=st.integers(0, 5), beyond=st.floats(0, 0.99))
+def test_a_range_ends_at_or_before_its_last(first: int, times: int, count: int, beyond: float) -> None:
+    last = int(first * times**count * (1 + beyond * (times - 1)))
+    found = [v.update["gpus"] for v in dimensions.swept(f"gpus={first}..{last}*{times}").values]
+    assert found == [first * times**i for i in range(count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sweep", "gpus"], "NAME=VALUES"),
+        (["--sweep", "gpus=8.."], "no range"),
+        (["--sweep", "gpus=64..8"], "must go up"),
+        (["--sweep", "gpus=8..64*1"], "factor above 1"),
+        (["--sweep", "gpus=8..64+0"], "step above 0"),
+        (["--sweep", "gpus=1..1000000+1"], "more than 20,000"),
+        (["--sweep", "gpu=a100"], "is no number"),
+        (["--sweep", "gpus=8,8"], "twice"),
+        (["--sweep", "nothing=1..2"], "is no option"),
+        (["--vary", "gpu=a100,a100"], "twice"),
+        (["--vary", "strategy=ddp,fsdp"], "is no strategy"),
+        (["--vary", "tp=a,b"], "--tp"),
+        (["--vary", "gpu=a100"], "two requests"),
+        ([], "two requests"),
+        (["--vary", "gpus=8,16", "--sweep", "gpus=8..16"], "varied twice"),
+        (["--vary", "gpu=a100,h100", "--at", "price"], "--at"),
+        (["--sweep", "gpus=8..16", "--at", "cost"], "--at"),
+        (["--vary", "gpu=a100,h100", "--scaling", "weak"], "--scaling"),
+        (["--sweep", "gpus=8..16", "--scaling", "some"], "--scaling"),
+        (["--sweep", "gpus=8..16", "--stop-below", "2"], "--stop-below"),
+        (["--sweep", "gpus=8..16", "--jobs", "0"], "--jobs"),
+        (["--sweep", "gpus=1..20+1", "--sweep", "tp=1..8", "--sweep", "pp=1..8"], "two at most"),
+        (["--sweep", "gpus=1..1000+1", "--sweep", "global-batch=1..1000+1"], "100,000"),
+        (["--vary", "zero=1,7"], "--zero"),
+        (["--sweep", "gpus=5,7", "--tp", "2"], "none of the 2 requests"),
+        (["no-such-file.toml", "--vary", "tp=1,2"], "cannot be read"),
+        (["--sweep", "gpus=8,16,20", "--scaling", "weak", "--global-batch", "9"], "--global-batch"),
+    ],
+)
+def test_wrong_comparisons_are_refused(words: list[str], said: str) -> None:
+    given_ = ["--model", "gpt2", "--seq-len", "512", *([] if any("gpu=" in w for w in words) else ["--gpu", "a100"])]
+    refused(dpplan("compare", *given_, *words), said)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
+    table, page = tmp_path / "sweep.csv", tmp_path / "sweep.html"
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items()]
+    answer = dpplan(
+        "compare",
+        *words,
+        "--global-batch",
+        64,
+        "--tp",
+        1,
+        "--pp",
+        1,
+        "--sweep",
+        "gpus=8..32+8",
+        "--csv",
+        table,
+        "--html",
+        page,
+        "--json",
+    )
+    out = answer.json()
+    assert answer.status == 0
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert len(rows) == len(out["points"]) == 4
+    assert rows[2]["fits"] == "False"  # 24 GPUs do not divide 64
+    assert out["points"][2]["refused"] == rows[2]["refused"] != ""
+    for row, point in zip(rows, out["points"], strict=True):
+        assert row["command"] == point["command"]
+        if point["refused"] is None:
+            assert float(row["step_seconds"]) == point["step"]["seconds"]
+            parts = sum(float(v) for k, v in row.items() if k.removesuffix("_s") in point["step"]["components"])
+            assert parts == pytest.approx(point["step"]["seconds"])
+    text = page.read_text()
+    assert "cdn.plot.ly" not in text.replace("https://cdn.plot.ly/", "", 0) or '"showSendToCloud": false' in text
+    assert '"showSendToCloud": false' in text
+    assert "<script src" not in text
+
+
+def test_figures_hold_the_numbers_of_the_comparison() -> None:
+    out = gpus_compared()
+    bars = compare_page.difference_figure(out["difference"])["data"]
+    whole = bars[-1]
+    for i, row in enumerate(out["difference"]["rows"][1:]):
+        assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row["difference_s"])
+        assert whole["y"][i] == row["difference_s"]
+    stacked = compare_page.parts_figure(out["points"])["data"]
+    assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx([p["step"]["seconds"] for p in out["points"]])
+
+
+def test_a_chart_has_every_point_and_its_ends() -> None:
+    lines = chart_lines([("a", [(1.0, 10.0), (10.0, 100.0)]), ("b", [(1.0, 10.0), (10.0, 50.0)])], True)
+    text = "\n".join(lines)
+    assert lines[0].rstrip().endswith("*")
+    assert text.count("*") >= 1
+    assert text.count("o") >= 1
+    assert "." in text
+    assert "100" in lines[0]
+    assert chart_lines([("a", [(5.0, 3.0)])], False)  # one point has no range
+
+
+def test_results_do_not_replace_what_they_come_from(tmp_path: Path) -> None:
+    scenario = tmp_path / "a.toml"
+    scenario.write_text('model = "gpt2"\ngpu = "a100"\n')
+    before = scenario.read_text()
+    refused(dpplan("compare", scenario, "--vary", "gpus=1,2", "--csv", scenario), "--csv")
+    assert scenario.read_text() == before
+    same = tmp_path / "x"
+    refused(dpplan("compare", scenario, "--vary", "gpus=1,2", "--csv", same, "--html", same), "--html")
+    assert not same.exists()
+
+
+def test_an_interrupted_command_writes_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    table = tmp_path / "old.csv"
+    table.write_text("before")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "answer", interrupt)
+    answer = dpplan("compare", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1..4", "--csv", table)
+    assert answer.status == progress.INTERRUPTED == 130
+    assert table.read_text() == "before"
+    assert "interrupted" in answer.stderr
+
+
+def test_piped_output_is_plain_and_refused_json_is_one_document() -> None:
+    answer = dpplan_process("compare", "--model", "gpt2", "--gpu", "a100", "--seq-len", 512, "--vary", "gpus=1,2", "--jobs", 1)
+    assert answer.status == 0
+    assert answer.stdout.isascii()
+    assert answer.stderr == ""
+    assert "What makes the difference" in answer.stdout
+    wrong = dpplan("compare", "--model", "gpt2", "--vary", "gpus=1,2", "--json")
+    assert wrong.status == 2
+    assert json.loads(wrong.stdout)["error"]["field"]
+
+
+def test_nothing_fits_is_status_3() -> None:
+    words = ["--model", "llama-2-70b", "--gpu", "rtx4090", "--seq-len", 512, "--stack", "pytorch-ddp", "--vary", "gpus=1,2"]
+    assert dpplan("compare", *words).status == 3
+
+
+@settings(max_examples=5, deadline=None)
+@given(bandwidths=st.lists(st.integers(10, 800), min_size=2, max_size=4, unique=True))
+def test_sweep_order_does_not_matter(bandwidths: list[int]) -> None:
+    fixed = {**SMALL, "gpus": 16, "global_batch": 64, "tp": 2, "pp": 1, "micro_batch": 1, "zero": 1, "recompute": "none"}
+
+    def steps(values: list[int]) -> dict[float, float]:
+        text = "nic_bandwidth=" + ",".join(f"{v} Gbit/s" for v in values)
+        return {p["value"]: p["step_seconds"] for p in compare.compare(Asked(sweep=[text]), fixed)["curves"][0]["points"]}
+
+    assert steps(bandwidths) == pytest.approx(steps(bandwidths[::-1]))

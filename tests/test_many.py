@@ -1,0 +1,125 @@
+"""Many requests together: the same answers as one by one, whatever they share."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import api, many, points
+from planner.estimate.table import to_layout
+from planner.specs.base import PlanError
+from planner.specs.options import Options
+
+SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512}
+
+
+def options(**chosen: object) -> Options:
+    return api.read_options({**SMALL, **chosen})
+
+
+def one_by_one(asked: Options) -> tuple[bool, float, object, str] | None:
+    answer = api.answer_of(api.resolve(asked))
+    if answer is None:
+        return None
+    e = answer.chosen
+    return answer.fits, float(e.time.seconds[answer.row]), to_layout(e.table, answer.row), e.plan.stack.id
+
+
+REQUESTS = (
+    {"gpus": 4, "global_batch": 32, "stack": "megatron-core"},
+    {"gpus": 8, "global_batch": 32, "stack": "megatron-core"},
+    {"gpus": 8, "global_batch": 96, "stack": "megatron-core"},
+    {"gpus": 16, "global_batch": 64, "stack": "pytorch-fsdp"},
+    {"gpus": 16, "global_batch": 64, "tp": 2, "zero": 1},
+    {"gpus": 8, "gpu": "rtx4090", "global_batch": 32, "price": 3.0},
+    {"gpus": 8, "gpu": "rtx4090", "global_batch": 32},
+    {"gpus": 1, "model": "llama-2-7b", "global_batch": 4, "gpu": "rtx4090"},  # does not fit
+    {"gpus": 3, "global_batch": 32, "gpus_per_node": 3, "stack": "pytorch-ddp"},  # no layout: 3 does not divide 32
+    {"gpus": 8, "model": "deepseek-v2-lite", "global_batch": 16, "stack": "megatron-core"},
+)
+
+
+def test_together_as_one_by_one() -> None:
+    asked = [options(**one) for one in REQUESTS]
+    together = many.choose([api.resolve(one).plans for one in asked])
+    for request, found in zip(asked, together, strict=True):
+        alone = one_by_one(request)
+        assert not isinstance(found, PlanError)
+        if alone is None:
+            assert found is None, request
+            continue
+        assert found is not None, request
+        e = found.estimates
+        assert (found.fits, to_layout(e.table, 0), e.plan.stack.id) == (alone[0], alone[2], alone[3]), request
+        assert float(e.time.seconds[0]) == pytest.approx(alone[1], rel=1e-12)
+        assert bool(e.fits[0]) == found.fits
+
+
+@settings(max_examples=8, deadline=None)
+@given(order=st.permutations(range(len(REQUESTS))))
+def test_answers_do_not_depend_on_the_others(order: list[int]) -> None:
+    asked = [options(**REQUESTS[i]) for i in order[:4]]
+    together = [points.document(p) for p in points.answer(asked, reasons=False)]
+    alone = [points.document(points.answer([one], reasons=False)[0]) for one in asked]
+    for a, b in zip(together, alone, strict=True):
+        assert a["refused"] == b["refused"]
+        if a["refused"] is None:
+            assert a["layout"] == b["layout"]
+            assert a["step"]["seconds"] == pytest.approx(b["step"]["seconds"], rel=1e-12)
+            assert a["cluster"] == b["cluster"]
+
+
+def test_a_point_is_the_estimate() -> None:
+    asked = options(gpus=8, global_batch=64, tokens="10B")
+    point, full = points.document(points.answer([asked])[0]), api.estimate(asked)
+    assert point["command"] == full["command"]
+    for part, keys in (
+        ("step", ("seconds", "low", "high", "components", "bottleneck")),
+        ("run", tuple(full["run"])),
+        ("cluster", tuple(full["cluster"])),
+        ("throughput", tuple(full["throughput"])),
+        ("layout", tuple(full["layout"])),
+        ("memory", ("device_bytes", "capacity_bytes", "headroom_bytes", "fits")),
+    ):
+        for key in keys:
+            if isinstance(full[part][key], float):
+                assert point[part][key] == pytest.approx(full[part][key], rel=1e-12), (part, key)
+            elif isinstance(full[part][key], dict):
+                assert point[part][key] == pytest.approx(full[part][key], rel=1e-9, abs=1e-15), (part, key)
+            else:
+                assert point[part][key] == full[part][key], (part, key)
+
+
+def test_wrong_requests_leave_the_others_answered() -> None:
+    found = points.answer(
+        [options(gpus=8, global_batch=8, tp=5), options(gpus=8, global_batch=8), options(gpus=8, gpu="nothing")]
+    )
+    assert [p.report is None for p in found] == [True, False, True]
+    assert "--tp" in (found[0].refused or "")
+    assert "nothing" in (found[2].refused or "")
+
+
+def test_processes_give_the_same_answers_in_the_same_order() -> None:
+    asked = [options(gpus=8, global_batch=64, stack="pytorch-ddp", precision=p) for p in ("bf16", "fp16", "tf32", "fp32")]
+    asked = [
+        one.model_copy(update={"seq_len": s}) for s in (128, 256, 512) for one in asked for _ in range(3)
+    ]  # more than a unit
+    seen: list[int] = []
+    two = points.answer(asked, jobs=2, progress=lambda done, whole: seen.append(done) or None)
+    assert [points.document(p) for p in two] == [points.document(p) for p in points.answer(asked)]
+    assert seen == sorted(seen)
+    assert seen[-1] == len(asked)
+
+
+def test_exposed_seconds_are_the_components_that_are_communication() -> None:
+    from planner import report
+
+    point = many.choose([api.resolve(options(gpus=16, global_batch=64, tp=2, pp=2, micro_batch=1, zero=1)).plans])[0]
+    assert isinstance(point, many.Chosen)
+    time = point.estimates.time
+    exposed = report.exposed_s(time)
+    parts = ("tensor_parallel", "data_parallel", "pipeline_transfer")
+    assert float(sum(exposed.values())[0]) == pytest.approx(float(sum(time.components[name][0] for name in parts)))
+    assert float(exposed["network"][0]) > 0
+    assert float(exposed["intra-node link"][0]) > 0

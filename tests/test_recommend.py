@@ -1,0 +1,426 @@
+"""`dpplan recommend`: what it names is within the limits, the next smaller is not, and looser limits never give worse answers."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import dpplan, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import api, many, recommend
+from planner.formulas.params import parameter_count
+from planner.recommend import batches, links, models
+from planner.recommend.clusters import GOALS, Limits, cluster, counts
+from planner.render_recommend import recommend_blocks
+from planner.report import exposed_s
+from planner.request import model_spec
+from planner.search import layouts
+from planner.specs.base import PlanError
+from planner.specs.model import ModelSpec
+
+GIVEN = {"model": "gpt2-xl", "tokens": "10B", "global_batch": 64, "seq_len": 1024, "stack": "megatron-core", "micro_batch": 1}
+KINDS = ("a100", "rtx4090", "gb300-279gb")
+
+
+@cache
+def found(days: float | None = None, budget: float | None = None, power_kw: float | None = None, max_gpus: int = 64,
+          goal: str = "cheapest", sure: bool = False, kinds: tuple[str, ...] = KINDS) -> Any:  # fmt: skip
+    return cluster(Limits(days, budget, max_gpus, power_kw, sure), GIVEN, kinds, goal=goal)
+
+
+def rerun(command: str) -> Any:
+    words = shlex.split(command)
+    assert words[:2] == ["dpplan", "estimate"]
+    return dpplan(*words[1:], "--json").json()
+
+
+# ------------------------------------------------------------------------------------------------ cluster
+
+
+def tried(document: Any, machine: str) -> list[Any]:
+    rows: list[Any] = next(one for one in document["types"] if one["machine"] == machine)["tried"]
+    return rows
+
+
+def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() -> None:
+    days = 5.0
+    for one in found(days)["types"]:
+        rows = one["tried"]
+        smallest = one["smallest_gpus"]
+        if smallest is None:
+            assert one["reason"]
+            continue
+        below = [row for row in rows if row["gpus"] < smallest]
+        assert not any(row["within"] for row in below)
+        assert all(not row["fits"] or row["days"] > days for row in below)
+        if below:
+            assert one["below"]["gpus"] == below[-1]["gpus"]
+            assert one["below"]["why"]
+    for aim in GOALS:
+        answer = found(days)["answers"][aim]
+        full = rerun(answer["command"])
+        assert full["memory"]["fits"]
+        assert full["run"]["days"] <= days
+        assert full["run"]["days"] == pytest.approx(answer["days"], rel=1e-9)
+        assert full["run"]["cost_usd"] == pytest.approx(answer["cost_usd"]) if answer["cost_usd"] else True
+        assert full["cluster"]["gpus"] == answer["gpus"]
+        assert (full["step"]["low"], full["step"]["high"]) == pytest.approx(
+            tuple(answer[f"days_{end}"] / answer["days"] * full["step"]["seconds"] for end in ("low", "high"))
+        )
+
+
+def test_the_answers_are_the_best_of_all_that_is_tried() -> None:
+    out = found(5.0)
+    rows = [(one["machine"], row) for one in out["types"] for row in one["tried"] if row["within"]]
+    assert out["answers"]["smallest"]["gpus"] == min(row["gpus"] for _, row in rows)
+    assert out["answers"]["fastest"]["days"] == min(row["days"] for _, row in rows)
+    assert out["answers"]["cheapest"]["cost_usd"] == min(row["cost_usd"] for _, row in rows if row["cost_usd"] is not None)
+    assert out["tried"] == sum(len(one["tried"]) for one in out["types"])
+
+
+LIMITS = st.sampled_from((1.0, 2.0, 5.0, 20.0))
+
+
+@settings(max_examples=12, deadline=None)
+@given(one=LIMITS, other=LIMITS, aim=st.sampled_from(GOALS))
+def test_more_time_never_gives_a_worse_answer(one: float, other: float, aim: str) -> None:
+    less, more = (found(days)["answers"][aim] for days in sorted((one, other)))
+    key = {"cheapest": "cost_usd", "smallest": "gpus", "fastest": "days"}[aim]
+    if less is not None:
+        assert more is not None
+        assert more[key] <= less[key]
+
+
+@pytest.mark.parametrize(("less", "more"), [(200.0, 400.0), (400.0, 3000.0)])
+def test_more_money_never_gives_a_slower_answer(less: float, more: float) -> None:
+    slow, fast = (found(None, budget)["answers"]["fastest"] for budget in (less, more))
+    assert fast is not None
+    assert fast["cost_usd"] <= more
+    if slow is not None:
+        assert fast["days"] <= slow["days"]
+        assert slow["cost_usd"] <= less
+
+
+def test_sure_holds_at_the_slow_end() -> None:
+    days = found(None)["answers"]["fastest"]["days_high"] * 0.99  # the fastest is likely, not sure, within these
+    assert found(days)["answers"]["fastest"]["verdict"] == "likely"
+    held = found(days, sure=True)
+    for row in (row for row in held["answers"].values() if row):
+        assert row["days_high"] <= days
+        assert row["verdict"] == "very likely"
+    assert held["answers"]["fastest"] is None or held["answers"]["fastest"]["days"] >= found(days)["answers"]["fastest"]["days"]
+
+
+def test_kinds_without_a_price_are_no_cheapest_and_meet_no_budget() -> None:
+    out = found(5.0, kinds=("gb300-279gb", "a100"))
+    assert out["answers"]["cheapest"]["machine"] == "a100"
+    assert next(one for one in out["types"] if one["machine"] == "gb300-279gb")["answer"]["cost_usd"] is None
+    priced = found(None, 1e6)
+    reason = next(one["reason"] for one in priced["types"] if one["machine"] == "gb300-279gb")
+    assert "no price" in reason
+
+
+def test_power_is_that_of_the_energy() -> None:
+    kw = 20.0
+    out = found(power_kw=kw)
+    for row in (row for row in out["answers"].values() if row):
+        full = rerun(row["command"])["run"]
+        assert full["energy_kwh"] / (full["days"] * 24) <= kw
+    more = [row["gpus"] for row in tried(found(), "a100")]
+    less = [row["gpus"] for row in tried(out, "a100")]
+    assert less == [n for n in more if n <= max(less)]
+    assert len(less) < len(more)
+
+
+def test_without_limits_it_is_the_smallest_that_fits() -> None:
+    out = cluster(
+        Limits(max_gpus=64),
+        {"model": "llama-2-7b", "global_batch": 64, "stack": "megatron-core", "micro_batch": 1},
+        ["a100", "rtx4090"],
+    )
+    one = next(one for one in out["types"] if one["machine"] == "rtx4090")
+    assert [row["fits"] for row in one["tried"]] == sorted(row["fits"] for row in one["tried"])
+    assert one["smallest_gpus"] == next(row["gpus"] for row in one["tried"] if row["fits"])
+    assert one["answer"]["days"] is None
+
+
+@pytest.mark.parametrize("model_name", ["gpt2-xl", "llama-2-13b"])
+@pytest.mark.parametrize("batch_size", [48, 64])
+def test_no_count_with_a_layout_is_left_out(model_name: str, batch_size: int) -> None:
+    base = api.read_options({"model": model_name, "gpu": "a100", "global_batch": batch_size, "seq_len": 1024})
+    kept = set(counts(model_spec(model_name)[0], base, 8, 256))
+    for nodes in range(1, 33):
+        options = base.model_copy(update={"gpus": 8 * nodes, "stack": "megatron-core"})
+        if len(layouts(api.resolve(options).plans[0])["tp"]):
+            assert 8 * nodes in kept
+    assert all(n % 8 == 0 for n in kept)
+
+
+def test_counts_left_out_could_not_have_been_within() -> None:
+    """What the peak rate or bare states rule out is evaluated all the same and found wanting."""
+    days = 1.0
+    out = found(days, kinds=("a100",))
+    first = tried(out, "a100")[0]["gpus"]
+    for row in tried(found(kinds=("a100",)), "a100"):
+        if row["gpus"] < first:
+            assert not row["fits"] or row["days"] > days
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--days", "10"], "--tokens"), (["--budget", "10"], "--tokens"), (["--tokens", "1T", "--days", "-1"], "--days"),
+        (["--tokens", "1T", "--budget", "nan"], "--budget"), (["--max-gpus", "0"], "--max-gpus"),
+        (["--max-gpus", "2000000"], "--max-gpus"), (["--power-kw", "0"], "--power-kw"), (["--sure"], "--sure"),
+        (["--goal", "best"], "--goal"), (["--gpus", "8"], "--gpus"), (["--tokens", "many"], "--tokens"),
+        (["--gpu", "a100", "--gpu", "a100"], "--gpu"), (["--gpu", "a100,"], "--gpu"), (["--gpu", "nothing"], "nothing"),
+        (["everything"], "must be one of"), (["batch", "--days", "3"], "--days"), (["bandwidth", "--goal", "fastest"], "--goal"),
+        (["cluster", "--model-out", "x.toml"], "--model-out"), (["batch", "--gpu", "a100", "--gpu", "h100"], "--gpu"),
+        (["batch", "--gpu", "a100", "--global-batch", "8"], "--global-batch"), (["bandwidth", "--gpu", "a100"], "--gpus"),
+        (["--jobs", "0"], "--jobs"),
+    ],
+)  # fmt: skip
+def test_wrong_questions_are_refused(words: list[str], said: str) -> None:
+    refused(dpplan("recommend", *words, "--model", "gpt2"), said)
+
+
+def test_nothing_within_the_limits_is_status_3_and_says_why() -> None:
+    words = [
+        "--model",
+        "llama-2-70b",
+        "--tokens",
+        "1T",
+        "--days",
+        "1",
+        "--max-gpus",
+        "32",
+        "--gpu",
+        "a100",
+        "--gpu",
+        "v100-pcie-32gb",
+    ]
+    answer = dpplan("recommend", *words)
+    assert answer.status == 3
+    assert "Why the others fell" in answer.stdout
+    assert "more than 32 GPUs: even the peak rate takes more than 1 days" in answer.stdout
+    assert dpplan("recommend", *words, "--json").json()["answers"] == dict.fromkeys(GOALS)
+
+
+def test_every_kind_is_tried_when_none_is_named() -> None:
+    from planner import catalog
+
+    out = cluster(Limits(days=1000, max_gpus=8), {**GIVEN, "model": "gpt2"})
+    names = [one["machine"] for one in out["types"]]
+    assert set(catalog.ids("gpus")) <= set(names)
+    assert "runpod-rtx4090-8" in names
+    assert all(one["reason"] or one["answer"] for one in out["types"])
+    text = "\n".join("\n".join(block.text) for block in recommend_blocks(out))
+    assert "cheapest" in text
+
+
+# ------------------------------------------------------------------------------------------------ bandwidth
+
+CROSSING = {
+    "model": "llama-2-7b",
+    "gpu": "a100",
+    "gpus": 32,
+    "seq_len": 2048,
+    "global_batch": 64,
+    "stack": "megatron-core",
+    "tp": 2,
+    "pp": 2,
+    "micro_batch": 1,
+    "recompute": "none",
+}
+
+
+@cache
+def plan_and_table() -> Any:
+    chosen = many.choose([api.resolve(api.read_options(CROSSING)).plans])[0]
+    assert isinstance(chosen, many.Chosen)
+    return chosen.estimates.plan, chosen.estimates.table
+
+
+@pytest.mark.parametrize("wire", ["network", "intra-node link"])
+def test_more_bandwidth_never_waits_longer(wire: str) -> None:
+    times = np.geomspace(0.01, 1000, 40)
+    shares, time = links.exposed_share(*plan_and_table(), wire, times)
+    assert (np.diff(shares) <= 1e-12).all()
+    assert (np.diff(time.seconds) <= 1e-12).all()
+
+
+def test_the_bandwidth_named_is_enough_and_a_little_less_is_not() -> None:
+    plan, table = plan_and_table()
+    out = recommend.bandwidth(CROSSING)
+    for wire, one in out["wires"].items():
+        for share, need in one["free"].items():
+            if need is None:
+                assert one["latency_frac"] >= float(share)
+                continue
+            around = np.array([0.999, 1.001]) * need / one["bytes_per_s_per_gpu"]
+            below, above = links.exposed_share(plan, table, wire, around)[0]
+            assert above < float(share) <= below
+    assert any(need for one in out["wires"].values() for need in one["free"].values())
+
+
+def test_the_cluster_as_it_is_is_the_estimate() -> None:
+    out = recommend.bandwidth(CROSSING)
+    full = api.estimate(api.read_options(CROSSING))
+    assert out["step"]["seconds"] == pytest.approx(full["step"]["seconds"])
+    now = next(one for one in out["searched"] if one["times"] == 1)
+    assert now["step_seconds"] == pytest.approx(full["step"]["seconds"], rel=1e-6)
+    assert [one["step_seconds"] for one in out["searched"]] == sorted(
+        (one["step_seconds"] for one in out["searched"]), reverse=True
+    )
+    wires = out["wires"]
+    assert wires["network"]["exposed_s"] + wires["intra-node link"]["exposed_s"] == pytest.approx(
+        sum(
+            float(v[0])
+            for v in exposed_s(many.choose([api.resolve(api.read_options(CROSSING)).plans])[0].estimates.time).values()
+        )  # type: ignore[union-attr]
+    )
+    again = rerun(next(one for one in out["searched"] if one["times"] == 8)["command"])
+    assert again["step"]["seconds"] == pytest.approx(
+        next(o for o in out["searched"] if o["times"] == 8)["step_seconds"], rel=1e-9
+    )
+
+
+def test_one_node_has_no_network() -> None:
+    out = recommend.bandwidth({**CROSSING, "gpus": 8})
+    assert list(out["wires"]) == ["intra-node link"]
+    assert out["searched"] == []
+
+
+# ------------------------------------------------------------------------------------------------ batch
+
+
+def test_batches_within_a_share_of_the_best() -> None:
+    given_ = {"model": "gpt2", "gpu": "a100", "gpus": 8, "seq_len": 4096 // 4, "stack": "pytorch-ddp", "micro_batch": 1}
+    out = recommend.batch(given_)
+    rates = {row["global_batch"]: row["throughput"]["tokens_per_s_per_gpu"] for row in out["rows"]}
+    best = max(rates.values())
+    assert rates[out["best"]] == best
+    for share, size in out["saturates"].items():
+        assert rates[size] >= (1 - float(share)) * best
+        assert all(rate < (1 - float(share)) * best for smaller, rate in rates.items() if smaller < size)
+    assert all(size % 8 == 0 for size in rates)
+    row = out["rows"][2]
+    assert rerun(row["command"])["throughput"]["tokens_per_s_per_gpu"] == pytest.approx(row["throughput"]["tokens_per_s_per_gpu"])
+    assert max(rates) * out["seq_len"] <= batches.MOST_TOKENS
+
+
+def test_odd_numbers_of_gpus_get_batches_that_divide() -> None:
+    given_ = {"model": "gpt2", "gpu": "a100", "gpus": 24, "seq_len": 1024, "stack": "pytorch-ddp", "micro_batch": 1}
+    assert all(row["global_batch"] % 24 == 0 for row in recommend.batch(given_)["rows"])
+
+
+# ------------------------------------------------------------------------------------------------ model
+
+
+@cache
+def largest_found() -> Any:
+    given_ = {"model": "gpt2-xl", "gpu": "rtx4090", "gpus": 2, "seq_len": 512, "global_batch": 16, "stack": "pytorch-ddp"}
+    return recommend.largest(Limits(), given_)
+
+
+def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
+    part = largest_found()["catalogue"]
+    answer = part["answer"]
+    known = [parameter_count(api.catalog.load("models", ModelSpec, name)) for name in api.catalog.ids("models")]
+    larger = [row for row in part["rows"] if row["parameters"] > answer["parameters"]]
+    assert len(larger) == sum(count > answer["parameters"] for count in known)
+    ruled_out = [row for row in larger if row["refused"]][-1]  # the smallest of those that are not evaluated
+    bare = {"gpu": "rtx4090", "gpus": 2, "seq_len": 128, "tp": 1, "global_batch": 2, "stack": "pytorch-fsdp"}
+    assert not api.estimate(api.read_options({"model": ruled_out["model"], **bare}))["memory"]["fits"]
+    assert [row["parameters"] for row in part["rows"]] == sorted((row["parameters"] for row in part["rows"]), reverse=True)
+    assert not any(row["fits"] for row in part["rows"] if row["parameters"] > answer["parameters"])
+    assert rerun(answer["command"])["memory"]["fits"]
+
+
+def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> None:
+    family = largest_found()["family"]
+    shape, above = family["shape"], family["above"]
+    assert not above["fits"]
+    assert above["parameters"] > family["answer"]["parameters"]
+    file = tmp_path / "scaled.toml"
+    file.write_text(recommend.model_toml(shape))
+    given_ = {"gpu": "rtx4090", "gpus": 2, "seq_len": 512, "global_batch": 16, "stack": "pytorch-ddp"}
+    full = api.estimate(api.read_options({"model": str(file), **given_}))
+    assert full["memory"]["fits"]
+    assert full["memory"]["device_bytes"] == pytest.approx(family["answer"]["memory"]["device_bytes"])
+    assert full["model"]["parameters"] == family["answer"]["parameters"]
+
+
+@pytest.mark.parametrize("name", ["llama-2-70b", "gpt2", "deepseek-v3", "gemma-2-9b", "qwen3-235b-a22b"])
+def test_a_shape_scaled_by_one_is_the_model(name: str) -> None:
+    model = model_spec(name)[0]
+    same = models.scaled(model, model.heads, model.layers)
+    assert parameter_count(same) == pytest.approx(parameter_count(model), rel=0.02)  # MLP widths are rounded to 128
+    assert (same.hidden, same.kv_heads, same.head_dim, same.vocab) == (model.hidden, model.kv_heads, model.head_dim, model.vocab)
+    read = api.catalog.build(
+        type(model),
+        api.catalog.parse_toml(recommend.model_toml(same.model_dump(exclude_none=True, exclude={"aliases"})), Path("x"), "x"),
+        "x",
+        "x",
+    )
+    assert parameter_count(read) == parameter_count(same)
+
+
+@given(index=st.integers(0, 40))
+def test_scaled_shapes_grow_with_heads_and_layers(index: int) -> None:
+    model = model_spec("llama-2-7b")[0]
+    rungs = models.ladder(model)
+    heads, layers = rungs[index % len(rungs)]
+    shape = models.scaled(model, heads, layers)
+    assert shape.heads % 8 == 0
+    assert shape.layers % 4 == 0
+    assert parameter_count(models.scaled(model, heads + 8, layers)) > parameter_count(shape)
+    assert parameter_count(models.scaled(model, heads, layers + 4)) > parameter_count(shape)
+
+
+def test_days_bound_the_model() -> None:
+    given_ = {
+        "gpu": "a100",
+        "gpus": 8,
+        "seq_len": 512,
+        "global_batch": 64,
+        "stack": "pytorch-ddp",
+        "tokens": "10B",
+        "micro_batch": 1,
+    }
+    loose, tight = (recommend.largest(Limits(days=days), given_)["catalogue"]["answer"] for days in (100.0, 2.0))
+    assert tight["days"] <= 2.0
+    assert tight["parameters"] <= loose["parameters"]
+
+
+def test_model_out_is_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "m.toml"
+    words = [
+        "--model",
+        "gpt2",
+        "--gpu",
+        "rtx5060ti-16gb",
+        "--gpus",
+        1,
+        "--seq-len",
+        256,
+        "--global-batch",
+        4,
+        "--stack",
+        "pytorch-ddp",
+    ]
+    answer = dpplan("recommend", "model", *words, "--model-out", file, "--json")
+    assert answer.status == 0
+    assert dpplan("estimate", "--model", file, *words[2:]).status == 0
+
+
+def test_limits_are_one_record() -> None:
+    with pytest.raises(PlanError, match="--tokens"):
+        Limits(days=1).checked(None)
+    assert Limits(days=1).checked("1T") == Limits(days=1)
