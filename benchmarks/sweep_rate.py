@@ -18,7 +18,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 
 from planner.compare import Asked, compare, csv_text
 
-# the second sweep has as many values as make the number of points; GPUs take the 25 counts of whole nodes from 8 to 200
+# the second sweep has as many values as make the number of points; GPUs take 25 counts of whole nodes
 GPUS = "gpus=8..200+8"
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "one layout": ("global_batch", {"model": "llama-2-7b", "gpu": "a100", "stack": "megatron-core", "tp": 1, "pp": 1, "vpp": 1,

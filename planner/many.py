@@ -46,11 +46,14 @@ class Chosen:
 
 @dataclass(frozen=True)
 class _Owner:
-    """The allowed layouts of one plan of one request."""
+    """The allowed layouts of a plan, and the requests that have it: they may differ in price and length of the run."""
 
-    request: int
-    plan: Plan
+    asked: list[tuple[int, Plan]]
     table: Table  # with a column global_batch
+
+    @property
+    def plan(self) -> Plan:
+        return self.asked[0][1]
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class _Best:
     fits: bool
     rank: float  # seconds if it fits, else bytes
     owner: _Owner
+    plan: Plan  # of the request it is taken for
     row: int
 
 
@@ -90,7 +94,7 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     None where the rules allow no layout, an error where the request cannot be evaluated; the others are answered all the same.
     """
     same = _Same()
-    groups: dict[Hashable, list[_Owner]] = {}
+    groups: dict[Hashable, dict[tuple[int, int], _Owner]] = {}
     errors: dict[int, PlanError] = {}
     allowed = [0] * len(requests)
     tables: dict[Hashable, Table] = {}
@@ -103,21 +107,25 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
                 continue
             if not length(table):
                 continue
-            batch = np.full(length(table), float(plan.training.global_batch))
-            groups.setdefault(_alike(plan, same), []).append(_Owner(i, plan, {**table, "global_batch": batch}))
+            owners, key = groups.setdefault(_alike(plan, same), {}), (id(table), plan.training.global_batch)
+            if key not in owners:
+                batch = np.full(length(table), float(plan.training.global_batch))
+                owners[key] = _Owner([], {**table, "global_batch": batch})
+            owners[key].asked.append((i, plan))
             allowed[i] += length(table)
     best: list[_Best | None] = [None] * len(requests)
     for owners in groups.values():
-        for block in _blocks([owner for owner in owners if owner.request not in errors]):
+        for block in _blocks(list(owners.values())):
             try:
                 found = _best(block)
             except PlanError as error:  # a number that the plans of the block share
-                errors.update((owner.request, error) for owner in block)
+                errors.update((i, error) for owner in block for i, _ in owner.asked)
                 continue
             for one in found:
-                old = best[one.owner.request]
-                if old is None or (not one.fits, one.rank) < (not old.fits, old.rank):
-                    best[one.owner.request] = one
+                for i, plan in one.owner.asked:
+                    old = best[i]
+                    if old is None or (not one.fits, one.rank) < (not old.fits, old.rank):
+                        best[i] = dataclasses.replace(one, plan=plan)
     chosen = _rows([None if i in errors else one for i, one in enumerate(best)], allowed, same)
     return [errors.get(i, one) for i, one in enumerate(chosen)]
 
@@ -135,8 +143,8 @@ def _allowed(plan: Plan, same: _Same, known: dict[Hashable, Table]) -> Table:
     """All layouts of the plan that the rules allow; the same for GPUs of the same node."""
     cluster = plan.cluster
     key = (
-        same.number(plan.model), same.number(plan.stack), same.number(plan.request), same.number(plan.training), cluster.gpus,
-        cluster.gpus_per_node, cluster.nvlink_domain, cluster.gpu.architecture,
+        same.number(plan.model), same.number(plan.stack), same.number(plan.request), same.fields("training", plan.training),
+        plan.training.global_batch, cluster.gpus, cluster.gpus_per_node, cluster.nvlink_domain, cluster.gpu.architecture,
     )  # fmt: skip
     if key not in known:
         table = layouts(plan)
@@ -190,10 +198,10 @@ def _best(block: Sequence[_Owner]) -> list[_Best]:
         usable = fits[part]
         if usable.any():
             row = fastest(np.where(usable, seconds[part], np.inf), repeated[part])
-            out.append(_Best(True, float(seconds[part][row]), owner, row))
+            out.append(_Best(True, float(seconds[part][row]), owner, owner.plan, row))
         else:
             row = int(device[part].argmin())
-            out.append(_Best(False, float(device[part][row]), owner, row))
+            out.append(_Best(False, float(device[part][row]), owner, owner.plan, row))
     return out
 
 
@@ -203,14 +211,14 @@ def _rows(best: Sequence[_Best | None], allowed: Sequence[int], same: _Same) -> 
     groups: dict[Hashable, list[tuple[int, _Best]]] = {}
     for i, one in enumerate(best):
         if one is not None:
-            groups.setdefault(_alike(one.owner.plan, same), []).append((i, one))
+            groups.setdefault(_alike(one.plan, same), []).append((i, one))
     for members in groups.values():
         for start in range(0, len(members), BLOCK):
             part = members[start : start + BLOCK]
             table = _joined([pick(one.owner.table, np.array([one.row])) for _, one in part])
-            whole = evaluate(part[0][1].owner.plan, table)
+            whole = evaluate(part[0][1].plan, table)
             for row, (i, one) in enumerate(part):
-                out[i] = Chosen(one_row(whole, row, one.owner.plan), one.fits, allowed[i])
+                out[i] = Chosen(one_row(whole, row, one.plan), one.fits, allowed[i])
     return out
 
 

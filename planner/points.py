@@ -18,7 +18,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options
 
 _UNIT = 32  # requests that are resolved and evaluated together
-_REASONS = 20  # requests without any layout for which the broken rule is sought; it takes a search each
+_REASONS = 50  # requests up to which the broken rule is sought where one has no layout; it takes a search each
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT_OPTIONS)
 
@@ -53,7 +53,7 @@ def answer(
     jobs: processes; shapes: models, one per request, in place of those they name; reasons: seek the rule that forbids every
     layout of a request. What is wrong with one request is its `refused`; the others are answered.
     """
-    units = list(_units(requests))
+    units, explained = list(_units(requests)), reasons and len(requests) <= _REASONS
     points: list[Point | None] = [None] * len(requests)
     done = 0
 
@@ -65,7 +65,7 @@ def answer(
         if progress:
             progress(done, len(requests))
 
-    work = [([requests[i] for i in unit], None if shapes is None else [shapes[i] for i in unit], reasons) for unit in units]
+    work = [([requests[i] for i in unit], None if shapes is None else [shapes[i] for i in unit], explained) for unit in units]
     if jobs <= 1 or len(units) <= 1:
         for unit, asked in zip(units, work, strict=True):
             take(unit, _answered(asked))
@@ -101,7 +101,7 @@ def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool])
         except PlanError as error:
             scenarios.append(error)
     found = iter(many.choose([s.plans for s in scenarios if isinstance(s, api.Scenario)]))
-    points, sought = [], 0
+    points = []
     for options, scenario in zip(requests, scenarios, strict=True):
         one = scenario if isinstance(scenario, PlanError) else next(found)
         if isinstance(one, many.Chosen):
@@ -111,9 +111,8 @@ def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool])
             points.append(Point(options, None, str(one)))
         else:
             assert isinstance(scenario, api.Scenario)
-            sought += 1
-            known = reasons and sought <= _REASONS
-            points.append(Point(options, None, str(api.why_none(scenario)) if known else "no layout divides GPUs and batch"))
+            why = str(api.why_none(scenario)) if reasons else "no layout divides GPUs and batch"
+            points.append(Point(options, None, why))
     return points
 
 

@@ -155,9 +155,7 @@ def _batch(r: Report) -> list[Block]:
         table.text.append(
             f"within {100 * float(share):g} % of the best from {size:,} sequences on, {show(size * r['seq_len'], 'count')} tokens"
         )
-    best = f"best at {r['best']:,}" + (
-        ", the largest tried: it still rises" if r["best"] == r["rows"][-1]["global_batch"] else ""
-    )
+    best = f"best at {r['best']:,}" + (", the largest tried" if r["best"] == r["rows"][-1]["global_batch"] else "")
     table.text.append(f"{best}; {r['tried']} batches tried, {len(r['rows'])} with a layout that fits")
     table.header = [">batch", ">tokens", ">step", ">tokens/s/GPU", ">of the best", ">MFU", "bottleneck", "layout"]
     for row in r["rows"]:

@@ -52,6 +52,8 @@ def imported(*words: str) -> set[str]:
     ["estimate", *REQUEST], ["estimate", *REQUEST, "--json"], ["estimate", *REQUEST, "--explain"],
     ["search", *REQUEST, "--top", "1"], ["list", "gpus"], ["validate", "--suite", "small-runs"],
     ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
+    ["compare", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1..4", "--stack", "pytorch-ddp"],
+    ["recommend", "--model", "gpt2", "--gpu", "a100", "--max-gpus", "8", "--stack", "pytorch-ddp"],
 ], ids=" ".join)  # fmt: skip
 def test_a_command_imports_nothing_heavy(words: list[str]) -> None:
     found = imported(*words)

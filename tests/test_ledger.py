@@ -293,6 +293,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "formulas.run_level.energy_j": {
         "gpus": [8.0, 2048.0], "power_w": 400.0, "power_frac": 0.85, "facility_factor": 1.4, "time_s": [3600.0, 1e6],
     },
+    "formulas.scaling.amdahl_s": {"serial_s": 0.2, "parallel_s": [100.0, 900.0], "gpus": [8.0, 4096.0]},
+    "formulas.scaling.efficiency": {
+        "tokens_per_s": [1e5, 3e5], "gpus": [16.0, 64.0], "first_tokens_per_s": 6e4, "first_gpus": 8.0,
+    },
+    "formulas.scaling.marginal_frac": {
+        "tokens_per_s": [1e5, 3e5], "gpus": [16.0, 64.0], "before_tokens_per_s": 6e4, "before_gpus": 8.0,
+        "first_tokens_per_s": 6e4, "first_gpus": 8.0,
+    },
 }  # fmt: skip
 
 SHIPPED = sorted(FORMULAS)

@@ -69,6 +69,17 @@ BLOCKS: dict[str, Callable[[], str]] = {
         "dpplan estimate --model gpt2 --gpu a100 --gpus 8 --tp 1 --micro-batch 8 --zero 0 --explain",
         parts=("numbers of the machine", "estimate of the chosen layout"), each=14,
     ),
+    "recommend cluster": lambda: output(
+        "dpplan recommend --model llama-2-70b --tokens 2T --days 30 --gpu h100 --gpu a100 --gpu rtx4090"),
+    "recommend bandwidth": lambda: output("dpplan recommend bandwidth --model llama-2-13b --gpu rtx4090 --gpus 64", lines=26),
+    "recommend batch": lambda: output("dpplan recommend batch --model llama-2-7b --gpu h100 --gpus 64"),
+    "recommend model": lambda: output(
+        "dpplan recommend model --model llama-2-7b --gpu a100 --gpus 8 --stack pytorch-fsdp", lines=18),
+    "compare gpus": lambda: output("dpplan compare --model llama-2-7b --gpus 256 --vary gpu=rtx4090,a100 --tokens 1T"),
+    "compare cost": lambda: output(
+        "dpplan compare --model llama-2-7b --gpus 256 --vary gpu=rtx4090,a100,h100 --at cost --tokens 1T",
+        parts=("Llama", "Against", "Notes")),
+    "compare sweep": lambda: output("dpplan compare --model llama-2-7b --gpu a100 --sweep gpus=8..4096"),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
     "advice": lambda: output(

@@ -86,7 +86,10 @@ def options() -> str:
     out = []
     shared = {p.name for p in commands["estimate"].params} & {p.name for p in commands["search"].params}
     for title, names in (
-        ("`dpplan estimate` and `dpplan search`, and `dpplan schedule` with a model", ["estimate"]),
+        (
+            "`dpplan estimate`, `dpplan search`, `dpplan recommend` and `dpplan compare`, and `dpplan schedule` with a model",
+            ["estimate"],
+        ),
         *((f"`dpplan {n}`", [n]) for n in commands),
     ):
         rows = []

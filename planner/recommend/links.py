@@ -115,7 +115,7 @@ def _of_wire(plan: Plan, table: Table, wire: str) -> Report:
 
 
 def _needed(plan: Plan, table: Table, wire: str, share: float, own: float) -> float | None:
-    """Least bandwidth per GPU at which one layout waits for a wire for less than a share of its step; None: no bandwidth is enough.
+    """Least bandwidth per GPU at which one layout waits less than a share of its step for a wire; None: no bandwidth is enough.
 
     0 where it never waits so long. More bandwidth never exposes more, so each round keeps one gap between its points.
     """

@@ -191,8 +191,8 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
             progress(len(tried), whole)
     return {
         "of": model.name,
-        "rule": f"heads, hidden and MLP widths in proportion, layers within {_ASPECT - 1:.0%} of it; head width, key-value heads, "
-        "experts and vocabulary kept",
+        "rule": f"heads, hidden and MLP widths in proportion, layers within {_ASPECT - 1:.0%} of it; head width, key-value heads"
+        ", experts and vocabulary kept",
         "answer": answered,
         "shape": None if shape_taken is None else shape_taken.model_dump(exclude_none=True, exclude={"aliases"}),
         "above": next((one for one in reversed(tried) if answered and one["parameters"] > answered["parameters"]), None),
