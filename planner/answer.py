@@ -13,6 +13,7 @@ from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options
 from planner.specs.plan import Plan
+from planner.specs.run import RunSpec
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
 from planner.units import UnitError, parse_count, show
@@ -30,7 +31,7 @@ class Scenario:
     """A request with everything but layout and stack resolved."""
 
     options: Options
-    parts: tuple[ModelSpec, ClusterSpec, TrainingSpec]
+    parts: tuple[ModelSpec, ClusterSpec, TrainingSpec, RunSpec]
     plans: tuple[Plan, ...]
     assumptions: tuple[str, ...]
 
@@ -44,18 +45,19 @@ def resolve(options: Options) -> Scenario:
         gpu=options.gpu, gpus=options.gpus, cluster=options.cluster, gpus_per_node=options.gpus_per_node,
         intra_node=options.intra_node, inter_node=options.inter_node, nics_per_node=options.nics_per_node,
         nic_bandwidth=options.nic_bandwidth, price=options.price, clock=options.clock, power_limit=options.power_limit,
-        host_link=options.host_link, calibration=calibration,
+        host_link=options.host_link, market=options.market, calibration=calibration,
     )  # fmt: skip
     assumptions += assumed
     training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)
     if cluster.gpu.rate(training.precision) is None:
         has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if cluster.gpu.rate(p) is not None]
         raise PlanError("--precision", training.precision, f"{cluster.gpu.title} does not have it; it has {', '.join(has)}")
-    parts = (model, cluster, training)
+    run = request.run_spec(options)
+    parts = (model, cluster, training, run)
     return Scenario(options, parts, plans_of(options, *parts), tuple(assumptions))
 
 
-def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec) -> tuple[Plan, ...]:
+def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec, run: RunSpec) -> tuple[Plan, ...]:
     """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
     fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
     usual: tuple[tuple[str, int], ...] = _USUAL
@@ -71,7 +73,7 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
         stack = request.stack_spec(name)
         layout = LayoutRequest(**{**fixed, "zero": zero})
         with_attention = _attention(training, options, stack)
-        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout))
+        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout, run=run))
     return tuple(plans)
 
 

@@ -50,11 +50,24 @@ def _answer_block(r: Report) -> Block:
         cost = "no price known (set --price)" if run["cost_usd"] is None else f"{run['cost_usd']:,.0f} USD"
         text.append(
             f"run         {show(run['tokens'], 'count')} tokens: {run['days']:,.1f} days, {run['gpu_hours']:,.0f} GPU-hours, "
-            f"{cost}, {run['energy_kwh']:,.0f} kWh (goodput {_percent(run['goodput'])})"
+            f"{cost}, {run['energy_kwh']:,.0f} kWh, {run['co2_kg'] / 1e3:,.1f} t CO2 (goodput {_percent(run['goodput'])})"
         )
+        text.append(_failures_text(run))
     else:
         text.append("run         days, cost and energy: give --tokens, e.g. --tokens 2T")
     return Block(title, text)
+
+
+def _failures_text(run: Report) -> str:
+    r = run["reliability"]
+    spares = f"{r['spare_nodes_proposed']} spare nodes suffice 99 % of the time" if r["spare_nodes"] is None else (
+        f"{r['spare_nodes']} spare nodes suffice {_percent(r['spares_suffice_frac'])} of the time")  # fmt: skip
+    failures = run["failures"]
+    return (
+        f"            {failures:,.{1 if failures < 10 else 0}f} failures expected; checkpoint of "
+        f"{show(r['checkpoint_bytes'], 'traffic')} every {show(r['interval_s'] / 60, 'min')} stops training "
+        f"{show(r['checkpoint_stop_s'], 's')}; {spares}"
+    )
 
 
 def _memory_block(r: Report) -> Block:
