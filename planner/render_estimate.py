@@ -229,3 +229,20 @@ def _basis_block(r: Report) -> Block:
         *(f"assumed: {text}" for text in r["assumptions"]),
     ]
     return block
+
+
+def inference_blocks(r: Report) -> list[Block]:
+    """Bytes per GPU of generating text, by context and batch."""
+    i = r["inference"]
+    batches = sorted({one["batch"] for one in i["table"]})
+    block = Block("Inference memory per GPU", header=[">context", *(f">batch {b}" for b in batches), ">largest batch"])
+    gpus = "not held by any number of GPUs up to 128" if i["gpus"] is None else f"on {i['gpus']} of these GPUs"
+    block.text.append(
+        f"{gpus}: bf16 weights {show(i['weights_bytes'], 'B')}, cache {show(i['cache_bytes_per_token'], 'B')} per token of one "
+        f"sequence, {show(i['budget_bytes'], 'B')} to use per GPU; - where it does not fit"
+    )
+    for most in i["max_batch"]:
+        row = [one for one in i["table"] if one["context"] == most["context"]]
+        cells = [show(one["device_bytes"], "B") if one["fits"] else "-" for one in row]
+        block.rows.append([f"{most['context']:,}", *cells, f"{most['batch']:,}"])
+    return [block]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner import uncertainty
-from planner.estimate import Estimates, evaluate, run
+from planner.estimate import Estimates, evaluate, inference, run
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import machine, moved_one_by_one, sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, state_ledger
@@ -80,6 +80,7 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
         "throughput": _throughput(plan, one, table),
         "communication": communication,
         "run": whole,
+        "inference": inference.serving(plan),
         "alternatives": [],
         "advice": [],
         "assumptions": [*assumptions, *_assumed(plan, one, whole)],

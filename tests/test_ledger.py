@@ -283,6 +283,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slowest_s": [1.0, 2.0], "microbatches": [4.0, 16.0], "idle_s": [0.0, 2.5],
     },
     "formulas.pipeline.weight_gradient_s": {"products_backward_s": [0.0, 3.0]},
+    "formulas.inference.kv_cache_bytes": {
+        "tokens": [1.0, 4096.0, 1e6], "width": 2048.0, "full_layers": 16.0, "windowed_layers": 16.0, "window_tokens": 4096.0,
+        "element_bytes": 2.0,
+    },
+    "formulas.inference.working_bytes": {
+        "chunk_tokens": 2048.0, "hidden": 4096.0, "ffn_hidden": 14336.0, "sequences": [1.0, 256.0], "vocab": 128256.0,
+        "tp": [1.0, 8.0], "element_bytes": 2.0,
+    },
     "formulas.run_level.tokens_per_s": {"global_batch": [64.0, 1024.0], "seq_tokens": 4096.0, "step_s": [0.5, 10.0]},
     "formulas.run_level.utilisation": {
         "flop": [1e15, 1e18], "gpus": [8.0, 2048.0], "rate_flop_per_s": 312e12, "step_s": [1.0, 5.0],

@@ -77,6 +77,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     ),
     "offload or recompute": advice.offload,
     "requirements": advice.requirements,
+    "inference": lambda: output("dpplan estimate --model llama-3.1-8b --gpu a100 --gpus 64 --inference", parts=("Inference",)),
     "preflight": lambda: file("docs/examples/preflight.toml") + "\n" + file("docs/examples/preflight.sh") + "\n" + output(
         "dpplan estimate --scenario docs/examples/preflight.toml", parts=("", "Requirements")),
     "status": accuracy.status,
