@@ -52,7 +52,7 @@ def resolve(options: Options) -> Scenario:
     if cluster.gpu.rate(training.precision) is None:
         has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if cluster.gpu.rate(p) is not None]
         raise PlanError("--precision", training.precision, f"{cluster.gpu.title} does not have it; it has {', '.join(has)}")
-    run = request.run_spec(options)
+    run = request.run_spec(options, cluster.nodes)
     parts = (model, cluster, training, run)
     return Scenario(options, parts, plans_of(options, *parts), tuple(assumptions))
 

@@ -11,7 +11,7 @@ from planner import catalog
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS, ClusterSpec, ClusterTemplate
-from planner.specs.hardware import GpuSpec, LinkSpec, PriceSpec, TypicalNode
+from planner.specs.hardware import GpuSpec, LinkSpec, PriceSpec, StorageSpec, TypicalNode
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, flag
 from planner.specs.run import RunSpec
@@ -251,11 +251,26 @@ def _number(options: Options, name: str, unit: str, *, low: float = 0.0, positiv
     return value
 
 
-def run_spec(options: Options) -> RunSpec:
+@cache
+def storages() -> tuple[StorageSpec, ...]:
+    """Shipped places for checkpoints."""
+    entries = catalog.read_toml(catalog.profiles_folder() / "storage.toml", "storage.toml").get("storage", [])
+    return tuple(catalog.build(StorageSpec, entry, "storage.toml", str(entry.get("id"))) for entry in entries)
+
+
+def _storage(options: Options, nodes: int) -> float | None:
+    """--storage as an id or a speed, in bytes per second for the whole job."""
+    asked = options.storage
+    known = {one.id: one for one in storages()}
+    if asked is None or asked in known:
+        return None if asked is None else known[asked].bytes_per_s(nodes)
+    if "/" not in asked:
+        raise PlanError("--storage", asked, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}")
+    return _number(options, "storage", "B/s")
+
+
+def run_spec(options: Options, nodes: int) -> RunSpec:
     """What a request says of its whole run. Raises PlanError naming the option."""
-    storage = options.storage
-    if storage is not None and "/" not in storage:
-        raise PlanError("--storage", storage, "needs its unit: write for example '20 GB/s'")
     use = _number(options, "use", "1")
     if use is not None and use > 1:
         raise PlanError("--use", options.use, "is a share between 0 and 1: write '80%' or '0.8'")
@@ -266,7 +281,7 @@ def run_spec(options: Options) -> RunSpec:
         raise PlanError("--capex", options.capex, "own hardware has no price per hour; leave out --price and --market")
     return RunSpec(
         mtbf_s=_number(options, "mtbf", "h"), checkpoint=options.checkpoint or "async",
-        interval_s=_number(options, "checkpoint_interval", "min"), storage_bytes_per_s=_number(options, "storage", "B/s"),
+        interval_s=_number(options, "checkpoint_interval", "min"), storage_bytes_per_s=_storage(options, nodes),
         restart_s=_number(options, "restart", "min", positive=False), spare_nodes=options.spare_nodes,
         capex_usd=_number(options, "capex", "USD"), lifetime_s=_number(options, "lifetime", "years"), use_frac=use,
         electricity_usd_per_j=_number(options, "electricity", "USD/kWh", positive=False), pue=options.pue,

@@ -28,6 +28,8 @@ from planner.formulas.run_level import (
     tokens_per_s,
     utilisation,
 )
+from planner.request import storages
+from planner.specs.hardware import StorageSpec
 
 LLAMA_3 = 16384  # GPUs
 YEAR_S = 365.25 * 86400
@@ -223,3 +225,25 @@ def test_spot_prices_are_listed_ones() -> None:
 ])  # fmt: skip
 def test_a_wrong_option_of_the_run_is_refused(words: str, said: str) -> None:
     refused(dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", 8, *words.split()), said)
+
+
+def test_storages_differ_in_writing_and_the_asked_one_counts() -> None:
+    by_id = {one["id"]: one for one in run_of()["reliability"]["storages"]}
+    assert set(by_id) == {one.id for one in storages()}
+    for name, one in by_id.items():
+        asked = run_of(f"--storage {name}")
+        assert asked["reliability"]["checkpoint_write_s"] == pytest.approx(one["write_s"])
+        assert asked["goodput"] == pytest.approx(one["goodput"])
+        assert one["write_s"] == pytest.approx(run_of()["reliability"]["checkpoint_bytes"] / one["bytes_per_s"])
+    order = sorted(by_id.values(), key=lambda one: one["write_s"])
+    assert [one["goodput"] for one in order] == sorted((one["goodput"] for one in order), reverse=True)
+    assert run_of()["goodput"] == by_id["parallel-fs"]["goodput"]
+
+
+def test_a_storage_has_one_speed() -> None:
+    speed = {"value": "1 GB/s", "source": "here"}
+    assert StorageSpec(id="a", title="a", per_node=speed).bytes_per_s(4) == 4e9
+    assert StorageSpec(id="a", title="a", whole=speed).bytes_per_s(4) == 1e9
+    for both in ({}, {"per_node": speed, "whole": speed}):
+        with pytest.raises(ValueError, match="not both"):
+            StorageSpec(id="a", title="a", **both)

@@ -85,6 +85,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "flop convention": keys.convention,
     "optimizer traffic": keys.traffic,
     "run level": keys.run_level,
+    "checkpoint storage": keys.checkpoint_storage,
     "schedules": keys.schedules,
     "clocks": keys.clocks,
     "extend gpu": lambda: file("docs/examples/gpu.toml") + "\n" + output(

@@ -132,9 +132,7 @@ def run_level() -> str:
         ["until a replaced node is back", f"{r.REPAIR_S / 3600:g} h", "assumed"],
         ["pause of an asynchronous checkpoint, beside its copy to host memory", f"{r.PAUSE_S:g} s",
          "measured: 7B model, pytorch.org/blog/reducing-checkpointing-times"],
-        ["checkpoint storage, writing, per node", f"{r.STORAGE_NODE_BYTES_PER_S / 1e9:g} GB/s",
-         "assumed: 20 GB/s per 32 nodes of a DGX SuperPOD, recalled"],
-        ["reading over writing", f"{r.READ_OVER_WRITE:g}", "assumed: the same, recalled"],
+        ["checkpoint storage, reading over writing", f"{r.READ_OVER_WRITE:g}", "assumed: DGX SuperPOD, recalled"],
         ["restart after a failure, without loading", f"{r.RESTART_S:g} s", "assumed"],
         ["board power over its limit, computing", f"{r.LOAD_FRAC:g}", "assumed"],
         ["board power over its limit, waiting", f"{r.WAIT_FRAC:g}", "assumed: arXiv 2308.12908 shows 0.2 to 0.75, recalled"],
@@ -145,6 +143,25 @@ def run_level() -> str:
         ["share of it that earns", f"{r.USE_FRAC:g}", "assumed"],
         ["electricity beside own hardware", f"{r.ELECTRICITY_USD_PER_KWH:g} USD/kWh", "assumed"],
     ])  # fmt: skip
+
+
+def checkpoint_storage() -> str:
+    """Writing a checkpoint and the goodput that is left, by storage, for three models at the scale they are trained at."""
+    from planner import api
+    from planner.request import storages
+    from planner.units import show
+
+    rows = []
+    for model, gpus, tp in (("llama-3.1-8b", 256, 1), ("llama-3.1-70b", 2048, 4), ("llama-3.1-405b", 16384, 8)):
+        asked = api.Options(model=model, gpu="h100", gpus=gpus, tp=tp, zero=1, stack="megatron-core", advice=0)
+        for kind in ("async", "sync"):
+            run = api.estimate(asked.model_copy(update={"checkpoint": kind}))["run"]["reliability"]
+            cells = [f"{show(one['write_s'], 's')}, {100 * one['goodput']:.1f} %" for one in run["storages"]]
+            rows.append(
+                [model, f"{gpus:,}", show(run["checkpoint_bytes"], "traffic"), show(run["mtbf_s"] / 3600, "h"), kind, *cells]
+            )
+    names = [f">`{one.id}`" for one in storages()]
+    return table(["model", ">H100", ">checkpoint", ">a failure every", "writer", *names], rows)
 
 
 def convention() -> str:

@@ -60,7 +60,11 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
     "mtbf": (str, "GPU-hours between failures of the job", _RUN),
     "checkpoint": (str, "async: training goes on while the file is written, or sync", _RUN),
     "checkpoint_interval": (str, "Minutes between checkpoints; default: the best", _RUN),
-    "storage": (str, "What the checkpoint storage writes for the whole job, e.g. '100 GB/s'", _RUN),
+    "storage": (
+        str,
+        "Checkpoint storage: local-nvme, parallel-fs, object-store, nfs, or what it writes: '20 GB/s'",
+        _RUN,
+    ),
     "restart": (str, "Minutes from a failure to the next step, without loading", _RUN),
     "spare_nodes": (int, "Nodes that are paid for and wait for failures", _RUN),
     "stack": (

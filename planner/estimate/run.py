@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,51 +13,78 @@ from planner.estimate.step import StepTime
 from planner.formulas import run_level
 from planner.formulas.params import parameter_count
 from planner.ledger import Array, section
+from planner.request import storages
 from planner.specs.plan import Plan
 
 Report = dict[str, Any]
 
+_USUAL_STORAGE = "parallel-fs"
 _BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")  # components in which the GPU computes
 _NEVER = 1e-12  # goodput of a run that never ends, so that its days are a number
 _KWH_J, _DAY_S, _YEAR_S = 3.6e6, 86400.0, 365.25 * 86400.0
 
 
-def reliability(plan: Plan) -> Report:
-    """What failures, checkpoints and restarts take from a run."""
-    run, cluster = plan.run, plan.cluster
-    gpus = cluster.gpus
-    mtbf_gpu = run.mtbf_s or run_level.MTBF_GPU_S
-    states = state_ledger(plan)
-    size = float(run_level.checkpoint_bytes(float(parameter_count(plan.model)), states["parameters"] + states["optimizer"]))
-    storage = run.storage_bytes_per_s or run_level.STORAGE_NODE_BYTES_PER_S * cluster.nodes
-    write = size / storage
+@dataclass(frozen=True)
+class Checkpoints:
+    """What checkpoints on one storage take."""
+
+    write_s: float
+    stop_s: float
+    interval_s: float
+    best_interval_s: float
+    restart_s: float  # with loading
+    goodput: float
+
+
+def checkpoints(plan: Plan, size_bytes: float, storage_bytes_per_s: float, mtbf_s: float) -> Checkpoints:
+    """Checkpoints of this size on a storage that writes so fast, under failures of the job every mtbf_s."""
+    run = plan.run
+    write = size_bytes / storage_bytes_per_s
     if run.checkpoint == "async":
-        stop = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size / gpus, machine(plan).host_copy_bandwidth))
+        share = size_bytes / plan.cluster.gpus
+        stop = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, share, machine(plan).host_copy_bandwidth))
         behind = write  # the newest whole file is older by the time it takes to write one
     else:
-        stop, behind = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size, storage)), 0.0
-    mtbf = float(run_level.job_mtbf_s(mtbf_gpu, gpus))
-    best = float(run_level.checkpoint_interval_s(stop, mtbf))
+        stop, behind = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size_bytes, storage_bytes_per_s)), 0.0
+    best = float(run_level.checkpoint_interval_s(stop, mtbf_s))
     interval = run.interval_s or max(best, behind)
     restart = (run.restart_s if run.restart_s is not None else run_level.RESTART_S) + write / run_level.READ_OVER_WRITE
-    good = float(run_level.goodput(interval, stop, restart + behind, mtbf))
+    good = float(run_level.goodput(interval, stop, restart + behind, mtbf_s))
+    return Checkpoints(write, stop, interval, best, restart, good)
+
+
+def reliability(plan: Plan) -> Report:
+    """What failures, checkpoints and restarts take from a run; `goodput` with the storage that was asked for."""
+    run, cluster = plan.run, plan.cluster
+    mtbf_gpu = run.mtbf_s or run_level.MTBF_GPU_S
+    mtbf = float(run_level.job_mtbf_s(mtbf_gpu, cluster.gpus))
+    states = state_ledger(plan)
+    size = float(run_level.checkpoint_bytes(float(parameter_count(plan.model)), states["parameters"] + states["optimizer"]))
+    speed = {one.id: one.bytes_per_s(cluster.nodes) for one in storages()}
+    here = checkpoints(plan, size, run.storage_bytes_per_s or speed[_USUAL_STORAGE], mtbf)
     repair = cluster.gpus * run_level.HARDWARE_FRAC * run_level.REPAIR_S / mtbf_gpu
     waiting = 1.0 if run.spare_nodes is None else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
+    others = {name: checkpoints(plan, size, rate, mtbf) for name, rate in speed.items()}
     return {
         "mtbf_gpu_s": mtbf_gpu,
         "mtbf_s": mtbf,
         "checkpoint_bytes": size,
-        "checkpoint_write_s": write,
-        "checkpoint_stop_s": stop,
-        "interval_s": interval,
-        "best_interval_s": best,
-        "restart_s": restart,
+        "checkpoint_write_s": here.write_s,
+        "checkpoint_stop_s": here.stop_s,
+        "interval_s": here.interval_s,
+        "best_interval_s": here.best_interval_s,
+        "restart_s": here.restart_s,
         "nodes_in_repair": repair,
         "spare_nodes": run.spare_nodes,
         "spare_nodes_proposed": spares_for(repair),
         "spares_suffice_frac": waiting,
-        "goodput": max(good * waiting, _NEVER),
-    }
+        "storages": [
+            {"id": name, "bytes_per_s": speed[name], "write_s": one.write_s, "stop_s": one.stop_s, "interval_s": one.interval_s,
+             "goodput": max(one.goodput * waiting, _NEVER)}
+            for name, one in others.items()
+        ],
+        "goodput": max(here.goodput * waiting, _NEVER),
+    }  # fmt: skip
 
 
 def spares_for(nodes_in_repair: float) -> int:
@@ -119,7 +147,7 @@ def assumptions(plan: Plan, found: Report) -> list[str]:
     """What a run rests on, as sentences with the options that change it."""
     run, r = plan.run, found["reliability"]
     failing = "stated in the request" if run.mtbf_s is not None else "Llama 3; --mtbf"
-    stored = "stated in the request" if run.storage_bytes_per_s is not None else "20 GB/s per 32 nodes; --storage"
+    stored = "stated in the request" if run.storage_bytes_per_s is not None else f"{_USUAL_STORAGE}; --storage"
     said = [
         f"goodput: one failure per {r['mtbf_gpu_s'] / 3600:,.0f} GPU-hours ({failing}); {run.checkpoint} checkpoint of "
         f"{r['checkpoint_bytes'] / 1e9:,.0f} GB every {r['interval_s'] / 60:,.0f} min stops training "

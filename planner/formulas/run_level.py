@@ -19,8 +19,7 @@ ENOUGH_SPARES = 0.99  # share of the time for which the proposed number of spare
 # host memory comes on top. 60 s would contradict Llama 3's > 90 %
 PAUSE_S = 6.3
 RESTART_S = 600.0  # detect, replace, start, warm up, without loading; assumed
-STORAGE_NODE_BYTES_PER_S = 20e9 / 32  # "good" storage of a DGX SuperPOD writes 20 GB/s per 32 nodes; recalled
-READ_OVER_WRITE = 2.0  # the same storage reads twice as fast; recalled
+READ_OVER_WRITE = 2.0  # storage of a DGX SuperPOD reads twice as fast as it writes; recalled
 
 LOAD_FRAC = 0.85  # board power over its limit while the GPU computes; assumed
 WAIT_FRAC = 0.5  # while it waits for messages; assumed, troughs of training lie between 0.2 and 0.75 (arXiv 2308.12908, recalled)
