@@ -53,7 +53,6 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
     seconds = float(one.time.seconds[0])
     communication = [_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0]
     numbers = elasticities(plan, table)
-    whole = run.whole_run(plan, one.time)
     return {
         "schema_version": SCHEMA_VERSION,
         "model": _model(plan),
@@ -79,11 +78,11 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
         },
         "throughput": _throughput(plan, one, table),
         "communication": communication,
-        "run": whole,
+        "run": _run(plan, one),
         "inference": inference.serving(plan),
         "alternatives": [],
         "advice": [],
-        "assumptions": [*assumptions, *_assumed(plan, one, whole)],
+        "assumptions": [*assumptions, *_assumed(plan)],
         "provenance": provenance(numbers),
         "machine": numbers,
     }
@@ -235,22 +234,22 @@ def _throughput(plan: Plan, one: Estimates, table: Table) -> Report:
     }
 
 
-def _assumed(plan: Plan, one: Estimates, whole: Report) -> list[str]:
-    stack, gpu, clock = plan.stack, plan.cluster.gpu, sustained_clock(plan)
+def _run(plan: Plan, one: Estimates) -> Report:
+    return run.whole_run(plan, one.time)
+
+
+def _assumed(plan: Plan) -> list[str]:
+    stack, clock = plan.stack, sustained_clock(plan)
     ledger = state_ledger(plan)
     said = [
         f"software: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items()) + ")",
         f"clock: tensor units sustain {float(clock):.0%} of the clock of the dense rate under load ({clock.source})",
-        *run.assumptions(plan, whole),
+        *run.assumptions(plan),
     ]  # fmt: skip
     price = plan.cluster.usd_per_gpu_hour
     if plan.training.tokens is not None and price is not None and plan.run.capex_usd is None:
         said.append(f"price: {float(price) * 3600:.2f} USD per GPU-hour, {price.source} {price.date}".rstrip())
-    if float(one.memory.device[0]) > 0.875 * float(gpu.usable_memory):
-        said.append(
-            "memory above 87 % of the device: measured runs this full are 7-22 % slower (allocator retries), not modelled"
-        )
     return said
 
 

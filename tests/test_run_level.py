@@ -172,7 +172,7 @@ def test_figures_of_a_run_follow_from_each_other() -> None:
     run = run_of()
     assert run["failures"] == pytest.approx(run["days"] * 86400 / run["reliability"]["mtbf_s"])
     assert run["co2_kg"] == pytest.approx(run["energy_kwh"] * 0.436)
-    facility = run_level.HOST_FACTOR * run_level.PUE
+    facility = run_level.FACILITY_FACTOR
     assert run["energy_kwh"] == pytest.approx(run["gpu_hours"] * run["gpu_power_w"] / 1e3 * facility)
     assert run["cost_usd"] == run["hardware_usd"]
     assert run["electricity_usd"] == 0

@@ -134,7 +134,7 @@ def run_level() -> str:
          "measured: 7B model, pytorch.org/blog/reducing-checkpointing-times"],
         ["checkpoint storage, reading over writing", f"{r.READ_OVER_WRITE:g}", "assumed: DGX SuperPOD, recalled"],
         ["restart after a failure, without loading", f"{r.RESTART_S:g} s", "assumed"],
-        ["board power over its limit, computing", f"{r.LOAD_FRAC:g}", "assumed"],
+        ["board power over its limit, computing", f"{r.POWER_FRAC:g}", "assumed"],
         ["board power over its limit, waiting", f"{r.WAIT_FRAC:g}", "assumed: arXiv 2308.12908 shows 0.2 to 0.75, recalled"],
         ["host and network per GPU watt", f"{r.HOST_FACTOR:g}", "assumed"],
         ["building over computers (PUE)", f"{r.PUE:g}", "assumed"],

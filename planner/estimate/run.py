@@ -105,7 +105,7 @@ def whole_run(plan: Plan, time: StepTime) -> Report:
     cluster, training, run = plan.cluster, plan.training, plan.run
     with section("the whole run"):
         failures = reliability(plan)
-        drawn = float(run_level.drawn_frac(busy_frac(time), run_level.LOAD_FRAC, run_level.WAIT_FRAC))
+        drawn = float(run_level.drawn_frac(busy_frac(time), run_level.POWER_FRAC, run_level.WAIT_FRAC))
     good = failures.pop("goodput")
     power = float(cluster.power_limit or cluster.gpu.power) * drawn
     out: Report = {
@@ -143,9 +143,9 @@ def _cost(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, floa
     return float(np.asarray(owned)), energy_j * rate
 
 
-def assumptions(plan: Plan, found: Report) -> list[str]:
+def assumptions(plan: Plan) -> list[str]:
     """What a run rests on, as sentences with the options that change it."""
-    run, r = plan.run, found["reliability"]
+    run, r = plan.run, reliability(plan)
     failing = "stated in the request" if run.mtbf_s is not None else "Llama 3; --mtbf"
     stored = "stated in the request" if run.storage_bytes_per_s is not None else f"{_USUAL_STORAGE}; --storage"
     said = [
@@ -154,11 +154,12 @@ def assumptions(plan: Plan, found: Report) -> list[str]:
         f"{r['checkpoint_stop_s']:,.1f} s and is written in {r['checkpoint_write_s']:,.0f} s ({stored}); restart "
         f"{r['restart_s']:,.0f} s (--restart)"
     ]
-    if found["tokens"] is not None:
+    if plan.training.tokens is not None:
         grid = run_level.GRID_G_PER_KWH if run.grid_kg_per_j is None else run.grid_kg_per_j * 1e3 * _KWH_J
         said.append(
-            f"energy: {found['gpu_power_w']:,.0f} W per GPU on average, {run_level.HOST_FACTOR:g} times with host and network, "
-            f"PUE {run.pue or run_level.PUE:g} (--pue); {grid:,.0f} g CO2 per kWh (--grid)"
+            f"energy: {run_level.POWER_FRAC:.0%} of the board limit while the GPU computes, {run_level.WAIT_FRAC:.0%} while it waits; "
+            f"{run_level.HOST_FACTOR:g} times with host and network, PUE {run.pue or run_level.PUE:g} (--pue); "
+            f"{grid:,.0f} g CO2 per kWh (--grid)"
         )
     if run.capex_usd is not None:
         years = (run.lifetime_s or run_level.LIFETIME_YEARS * _YEAR_S) / _YEAR_S

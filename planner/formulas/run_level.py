@@ -21,10 +21,11 @@ PAUSE_S = 6.3
 RESTART_S = 600.0  # detect, replace, start, warm up, without loading; assumed
 READ_OVER_WRITE = 2.0  # storage of a DGX SuperPOD reads twice as fast as it writes; recalled
 
-LOAD_FRAC = 0.85  # board power over its limit while the GPU computes; assumed
+POWER_FRAC = 0.85  # board power over its limit while the GPU computes; assumed
 WAIT_FRAC = 0.5  # while it waits for messages; assumed, troughs of training lie between 0.2 and 0.75 (arXiv 2308.12908, recalled)
 HOST_FACTOR = 1.25  # host and network per GPU watt; assumed
 PUE = 1.12  # building over computers, large new ones; assumed. Means of surveys are near 1.56
+FACILITY_FACTOR = HOST_FACTOR * PUE  # all of it per GPU watt
 GRID_G_PER_KWH = 436.0  # world mean of 2022: Ember, Global Electricity Review 2023
 
 LIFETIME_YEARS = 4.0  # of owned hardware; assumed
