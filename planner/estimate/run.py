@@ -157,8 +157,8 @@ def assumptions(plan: Plan) -> list[str]:
     if plan.training.tokens is not None:
         grid = run_level.GRID_G_PER_KWH if run.grid_kg_per_j is None else run.grid_kg_per_j * 1e3 * _KWH_J
         said.append(
-            f"energy: {run_level.POWER_FRAC:.0%} of the board limit while the GPU computes, {run_level.WAIT_FRAC:.0%} while it waits; "
-            f"{run_level.HOST_FACTOR:g} times with host and network, PUE {run.pue or run_level.PUE:g} (--pue); "
+            f"energy: {run_level.POWER_FRAC:.0%} of the board limit while the GPU computes, {run_level.WAIT_FRAC:.0%} while it "
+            f"waits; {run_level.HOST_FACTOR:g} times with host and network, PUE {run.pue or run_level.PUE:g} (--pue); "
             f"{grid:,.0f} g CO2 per kWh (--grid)"
         )
     if run.capex_usd is not None:
