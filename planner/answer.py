@@ -13,7 +13,6 @@ from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options
 from planner.specs.plan import Plan
-from planner.specs.run import RunSpec
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
 from planner.units import UnitError, parse_count, show
@@ -31,7 +30,7 @@ class Scenario:
     """A request with everything but layout and stack resolved."""
 
     options: Options
-    parts: tuple[ModelSpec, ClusterSpec, TrainingSpec, RunSpec]
+    parts: tuple[ModelSpec, ClusterSpec, TrainingSpec]
     plans: tuple[Plan, ...]
     assumptions: tuple[str, ...]
 
@@ -52,12 +51,11 @@ def resolve(options: Options) -> Scenario:
     if cluster.gpu.rate(training.precision) is None:
         has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if cluster.gpu.rate(p) is not None]
         raise PlanError("--precision", training.precision, f"{cluster.gpu.title} does not have it; it has {', '.join(has)}")
-    run = request.run_spec(options, cluster.nodes)
-    parts = (model, cluster, training, run)
+    parts = (model, cluster, training)
     return Scenario(options, parts, plans_of(options, *parts), tuple(assumptions))
 
 
-def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec, run: RunSpec) -> tuple[Plan, ...]:
+def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec) -> tuple[Plan, ...]:
     """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
     fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
     usual: tuple[tuple[str, int], ...] = _USUAL
@@ -68,7 +66,7 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
     elif options.gpus == 1:
         usual = _USUAL[:1]
     usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
-    plans = []
+    plans, run = [], request.run_spec(options, cluster.nodes)
     for name, zero in [(options.stack, options.zero)] if options.stack else usual:
         stack = request.stack_spec(name)
         layout = LayoutRequest(**{**fixed, "zero": zero})
