@@ -47,7 +47,7 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
         gpu=options.gpu, gpus=options.gpus, cluster=options.cluster, gpus_per_node=options.gpus_per_node,
         intra_node=options.intra_node, inter_node=options.inter_node, nics_per_node=options.nics_per_node,
         nic_bandwidth=options.nic_bandwidth, price=options.price, clock=options.clock, power_limit=options.power_limit,
-        host_link=options.host_link, calibration=calibration,
+        host_link=options.host_link, market=options.market, calibration=calibration,
     )  # fmt: skip
     assumptions += assumed
     training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)
@@ -69,12 +69,12 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
     elif options.gpus == 1:
         usual = _USUAL[:1]
     usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
-    plans = []
+    plans, run = [], request.run_spec(options, cluster.nodes)
     for name, zero in [(options.stack, options.zero)] if options.stack else usual:
         stack = request.stack_spec(name)
         layout = LayoutRequest(**{**fixed, "zero": zero})
         with_attention = _attention(training, options, stack)
-        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout))
+        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout, run=run))
     return tuple(plans)
 
 

@@ -50,11 +50,24 @@ def _answer_block(r: Report) -> Block:
         cost = "no price known (set --price)" if run["cost_usd"] is None else f"{run['cost_usd']:,.0f} USD"
         text.append(
             f"run         {show(run['tokens'], 'count')} tokens: {run['days']:,.1f} days, {run['gpu_hours']:,.0f} GPU-hours, "
-            f"{cost}, {run['energy_kwh']:,.0f} kWh (goodput {_percent(run['goodput'])})"
+            f"{cost}, {run['energy_kwh']:,.0f} kWh, {run['co2_kg'] / 1e3:,.1f} t CO2 (goodput {_percent(run['goodput'])})"
         )
+        text.append(_failures_text(run))
     else:
         text.append("run         days, cost and energy: give --tokens, e.g. --tokens 2T")
     return Block(title, text)
+
+
+def _failures_text(run: Report) -> str:
+    r = run["reliability"]
+    spares = f"{r['spare_nodes_proposed']} spare nodes suffice 99 % of the time" if r["spare_nodes"] is None else (
+        f"{r['spare_nodes']} spare nodes suffice {_percent(r['spares_suffice_frac'])} of the time")  # fmt: skip
+    failures = run["failures"]
+    return (
+        f"            {failures:,.{1 if failures < 10 else 0}f} failures expected; checkpoint of "
+        f"{show(r['checkpoint_bytes'], 'traffic')} every {show(r['interval_s'] / 60, 'min')} stops training "
+        f"{show(r['checkpoint_stop_s'], 's')}; {spares}"
+    )
 
 
 def _memory_block(r: Report) -> Block:
@@ -216,3 +229,20 @@ def _basis_block(r: Report) -> Block:
         *(f"assumed: {text}" for text in r["assumptions"]),
     ]
     return block
+
+
+def inference_blocks(r: Report) -> list[Block]:
+    """Bytes per GPU of generating text, by context and batch."""
+    i = r["inference"]
+    batches = sorted({one["batch"] for one in i["table"]})
+    block = Block("Inference memory per GPU", header=[">context", *(f">batch {b}" for b in batches), ">largest batch"])
+    gpus = "not held by any number of GPUs up to 128" if i["gpus"] is None else f"on {i['gpus']} of these GPUs"
+    block.text.append(
+        f"{gpus}: bf16 weights {show(i['weights_bytes'], 'B')}, cache {show(i['cache_bytes_per_token'], 'B')} per token of one "
+        f"sequence, {show(i['budget_bytes'], 'B')} to use per GPU; - where it does not fit"
+    )
+    for most in i["max_batch"]:
+        row = [one for one in i["table"] if one["context"] == most["context"]]
+        cells = [show(one["device_bytes"], "B") if one["fits"] else "-" for one in row]
+        block.rows.append([f"{most['context']:,}", *cells, f"{most['batch']:,}"])
+    return [block]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner import uncertainty
-from planner.estimate import Estimates, evaluate
+from planner.estimate import Estimates, evaluate, inference, run
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import machine, moved_one_by_one, sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, state_ledger
@@ -79,6 +79,7 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
         "throughput": _throughput(plan, one, table),
         "communication": communication,
         "run": _run(plan, one),
+        "inference": inference.serving(plan),
         "alternatives": [],
         "advice": [],
         "assumptions": [*assumptions, *_assumed(plan)],
@@ -244,29 +245,7 @@ def _throughput(plan: Plan, one: Estimates, table: Table) -> Report:
 
 
 def _run(plan: Plan, one: Estimates) -> Report:
-    c, training = plan.cluster, plan.training
-    good = float(run_level.goodput(c.gpus, run_level.MTBF_GPU_S, run_level.CHECKPOINT_S, run_level.RESTART_S))
-    price = c.usd_per_gpu_hour
-    out: Report = {
-        "days": None,
-        "gpu_hours": None,
-        "cost_usd": None,
-        "energy_kwh": None,
-        "goodput": good,
-        "tokens": None,
-    }
-    if training.tokens is None:
-        return out
-    rate = float(run_level.tokens_per_s(training.global_batch, training.seq_len, float(one.time.seconds[0])))
-    wall = float(run_level.run_s(training.tokens, rate, good))
-    energy = float(
-        run_level.energy_j(c.gpus, float(c.power_limit or c.gpu.power), run_level.POWER_FRAC, run_level.FACILITY_FACTOR, wall)
-    )
-    out.update(
-        days=wall / 86400, gpu_hours=wall / 3600 * c.gpus, energy_kwh=energy / 3.6e6, tokens=training.tokens,
-        cost_usd=None if price is None else wall * c.gpus * float(price),
-    )  # fmt: skip
-    return out
+    return run.whole_run(plan, one.time)
 
 
 def _assumed(plan: Plan) -> list[str]:
@@ -276,11 +255,10 @@ def _assumed(plan: Plan) -> list[str]:
         f"software: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items()) + ")",
         f"clock: tensor units sustain {float(clock):.0%} of the clock of the dense rate under load ({clock.source})",
-        f"goodput: one failure per {run_level.MTBF_GPU_S / 3600:,.0f} GPU-hours (Llama 3), checkpoint "
-        f"{run_level.CHECKPOINT_S:.0f} s, restart {run_level.RESTART_S:.0f} s",
+        *run.assumptions(plan),
     ]  # fmt: skip
     price = plan.cluster.usd_per_gpu_hour
-    if plan.training.tokens is not None and price is not None:
+    if plan.training.tokens is not None and price is not None and plan.run.capex_usd is None:
         said.append(f"price: {float(price) * 3600:.2f} USD per GPU-hour, {price.source} {price.date}".rstrip())
     return said
 

@@ -21,6 +21,7 @@ _ATOMS: dict[str, tuple[str, float]] = {
     "W": ("W", 1.0), "kW": ("W", 1e3), "MW": ("W", 1e6),
     "J": ("J", 1.0), "kWh": ("J", 3.6e6), "MWh": ("J", 3.6e9), "GWh": ("J", 3.6e12),
     "USD": ("USD", 1.0),
+    "g": ("kg", 1e-3), "kg": ("kg", 1.0), "t": ("kg", 1e3),
     "token": ("token", 1.0), "tokens": ("token", 1.0),
     "GPU": ("GPU", 1.0),
     "param": ("param", 1.0),

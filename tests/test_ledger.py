@@ -283,12 +283,28 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slowest_s": [1.0, 2.0], "microbatches": [4.0, 16.0], "idle_s": [0.0, 2.5],
     },
     "formulas.pipeline.weight_gradient_s": {"products_backward_s": [0.0, 3.0]},
+    "formulas.inference.kv_cache_bytes": {
+        "tokens": [1.0, 4096.0, 1e6], "width": 2048.0, "full_layers": 16.0, "windowed_layers": 16.0, "window_tokens": 4096.0,
+        "element_bytes": 2.0,
+    },
+    "formulas.inference.working_bytes": {
+        "chunk_tokens": 2048.0, "hidden": 4096.0, "ffn_hidden": 14336.0, "sequences": [1.0, 256.0], "vocab": 128256.0,
+        "tp": [1.0, 8.0], "element_bytes": 2.0,
+    },
     "formulas.run_level.tokens_per_s": {"global_batch": [64.0, 1024.0], "seq_tokens": 4096.0, "step_s": [0.5, 10.0]},
     "formulas.run_level.utilisation": {
         "flop": [1e15, 1e18], "gpus": [8.0, 2048.0], "rate_flop_per_s": 312e12, "step_s": [1.0, 5.0],
     },
     "formulas.run_level.checkpoint_interval_s": {"checkpoint_s": [10.0, 60.0], "mtbf_s": [1e4, 1e6]},
-    "formulas.run_level.goodput": {"gpus": [8.0, 16384.0, 1e6], "mtbf_gpu_s": 1.8e8, "checkpoint_s": 60.0, "restart_s": 600.0},
+    "formulas.run_level.job_mtbf_s": {"mtbf_gpu_s": 1.8e8, "gpus": [8.0, 16384.0, 1e6]},
+    "formulas.run_level.checkpoint_bytes": {"parameters": [7e9, 4e11], "bytes_per_parameter": 14.0},
+    "formulas.run_level.checkpoint_stop_s": {"pause_s": 6.3, "stored_bytes": [1e8, 1e12], "bytes_per_s": 2e10},
+    "formulas.run_level.goodput": {
+        "interval_s": [400.0, 4000.0, 10.0], "checkpoint_s": 6.0, "restart_s": 600.0, "mtbf_s": [1e4, 1e7, 1e-3],
+    },
+    "formulas.run_level.spares_suffice_frac": {"nodes_in_repair": [0.0, 2.0, 900.0], "spares": 12.0},
+    "formulas.run_level.drawn_frac": {"busy_frac": [0.0, 0.5, 1.0], "load_frac": 0.85, "wait_frac": 0.5},
+    "formulas.run_level.owned_usd": {"gpu_s": [3600.0, 1e9], "capex_usd": 4e4, "lifetime_s": 1.2e8, "use_frac": 0.8},
     "formulas.run_level.run_s": {"tokens": 1e12, "rate_tokens_per_s": [1e5, 1e6], "goodput_frac": [1.0, 0.9]},
     "formulas.run_level.energy_j": {
         "gpus": [8.0, 2048.0], "power_w": 400.0, "power_frac": 0.85, "facility_factor": 1.4, "time_s": [3600.0, 1e6],

@@ -88,6 +88,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     ),
     "offload or recompute": advice.offload,
     "requirements": advice.requirements,
+    "inference": lambda: output("dpplan estimate --model llama-3.1-8b --gpu a100 --gpus 64 --inference", parts=("Inference",)),
     "preflight": lambda: file("docs/examples/preflight.toml") + "\n" + file("docs/examples/preflight.sh") + "\n" + output(
         "dpplan estimate --scenario docs/examples/preflight.toml", parts=("", "Requirements")),
     "status": accuracy.status,
@@ -95,6 +96,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "flop convention": keys.convention,
     "optimizer traffic": keys.traffic,
     "run level": keys.run_level,
+    "checkpoint storage": keys.checkpoint_storage,
     "schedules": keys.schedules,
     "clocks": keys.clocks,
     "extend gpu": lambda: file("docs/examples/gpu.toml") + "\n" + output(

@@ -129,12 +129,42 @@ def run_level() -> str:
     from planner.formulas import run_level as r
 
     return table(["number", ">value", "kind"], [
-        ["mean time between failures of one GPU", f"{r.MTBF_GPU_S / 3600:,.0f} h", "measured: Llama 3, arXiv 2407.21783 table 5"],
-        ["time that writing a checkpoint stops training", f"{r.CHECKPOINT_S:g} s", "assumed"],
-        ["restart after a failure", f"{r.RESTART_S:g} s", "assumed"],
-        ["board power over its limit", f"{r.POWER_FRAC:g}", "assumed"],
-        ["host, network and cooling per GPU watt", f"{r.FACILITY_FACTOR:g}", "assumed"],
+        ["running time of one GPU between failures of its job", f"{r.MTBF_GPU_S / 3600:,.0f} h",
+         "measured: Llama 3, arXiv 2407.21783 table 5"],
+        ["share of failures after which a node is replaced", f"{r.HARDWARE_FRAC:g}", "measured: Llama 3, section 3.3.4"],
+        ["until a replaced node is back", f"{r.REPAIR_S / 3600:g} h", "assumed"],
+        ["pause of an asynchronous checkpoint, beside its copy to host memory", f"{r.PAUSE_S:g} s",
+         "measured: 7B model, pytorch.org/blog/reducing-checkpointing-times"],
+        ["checkpoint storage, reading over writing", f"{r.READ_OVER_WRITE:g}", "assumed: DGX SuperPOD, recalled"],
+        ["restart after a failure, without loading", f"{r.RESTART_S:g} s", "assumed"],
+        ["board power over its limit, computing", f"{r.POWER_FRAC:g}", "assumed"],
+        ["board power over its limit, waiting", f"{r.WAIT_FRAC:g}", "assumed: arXiv 2308.12908 shows 0.2 to 0.75, recalled"],
+        ["host and network per GPU watt", f"{r.HOST_FACTOR:g}", "assumed"],
+        ["building over computers (PUE)", f"{r.PUE:g}", "assumed"],
+        ["CO2 of electricity, g/kWh", f"{r.GRID_G_PER_KWH:g}", "world mean of 2022: Ember, Global Electricity Review 2023"],
+        ["lifetime of own hardware", f"{r.LIFETIME_YEARS:g} years", "assumed"],
+        ["share of it that earns", f"{r.USE_FRAC:g}", "assumed"],
+        ["electricity beside own hardware", f"{r.ELECTRICITY_USD_PER_KWH:g} USD/kWh", "assumed"],
     ])  # fmt: skip
+
+
+def checkpoint_storage() -> str:
+    """Writing a checkpoint and the goodput that is left, by storage, for three models at the scale they are trained at."""
+    from planner import api
+    from planner.request import storages
+    from planner.units import show
+
+    rows = []
+    for model, gpus, tp in (("llama-3.1-8b", 256, 1), ("llama-3.1-70b", 2048, 4), ("llama-3.1-405b", 16384, 8)):
+        asked = api.Options(model=model, gpu="h100", gpus=gpus, tp=tp, zero=1, stack="megatron-core", advice=0)
+        for kind in ("async", "sync"):
+            run = api.estimate(asked.model_copy(update={"checkpoint": kind}))["run"]["reliability"]
+            cells = [f"{show(one['write_s'], 's')}, {100 * one['goodput']:.1f} %" for one in run["storages"]]
+            rows.append(
+                [model, f"{gpus:,}", show(run["checkpoint_bytes"], "traffic"), show(run["mtbf_s"] / 3600, "h"), kind, *cells]
+            )
+    names = [f">`{one.id}`" for one in storages()]
+    return table(["model", ">H100", ">checkpoint", ">a failure every", "writer", *names], rows)
 
 
 def convention() -> str:

@@ -23,6 +23,7 @@ def command(
         str | None, typer.Option("--trace", help="Write the timeline of the step for ui.perfetto.dev to this file")
     ] = None,
     html: Annotated[str | None, typer.Option("--html", help="Write the report with charts to this HTML page")] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="Also: batches and contexts the trained model serves")] = False,
     advice: Annotated[
         int | None,
         typer.Option("--advice", help="Evaluate every change of the plan and list so many; 0: none", show_default=False),
@@ -74,9 +75,10 @@ def command(
             print_json(report)
         else:
             from planner.render import show_blocks
-            from planner.render_estimate import estimate_blocks, offload_blocks
+            from planner.render_estimate import estimate_blocks, inference_blocks, offload_blocks
 
-            show_blocks([*estimate_blocks(report), *(offload_blocks(report) if explain else ())], plain)
+            more = [*(inference_blocks(report) if inference else ()), *(offload_blocks(report) if explain else ())]
+            show_blocks([*estimate_blocks(report), *more], plain)
             if explain:
                 from planner.cli.tree import lines, machine_lines, memory_lines
 

@@ -10,6 +10,7 @@ import typer
 
 # name -> (type, help, panel); names, defaults and meaning are those of planner.specs.options.Options
 _CLUSTER, _LAYOUT, _TRAINING = "Cluster", "Layout (what is left out is searched)", "Training"
+_RUN = "Run: cost, energy, failures"
 
 _OPTIONS: dict[str, tuple[type, str, str]] = {
     "model": (str, "Catalogue name, Hugging Face config.json or model TOML", "Model"),
@@ -49,6 +50,23 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
     "flash_attention": (bool, "Fused attention", _TRAINING),
     "loss_chunks": (int, "Parts of the tokens whose logits and loss come in turn (fused linear cross-entropy)", _TRAINING),
     "tokens": (str, "Tokens of the whole run, e.g. 15T: adds days, cost and energy", _TRAINING),
+    "market": (str, "Which list price: on-demand, spot, community, ... (docs/catalogue.md)", _RUN),
+    "capex": (str, "Own hardware: dollars per GPU with its share of server and network; replaces the price", _RUN),
+    "lifetime": (str, "Years over which own hardware is written off", _RUN),
+    "use": (str, "Share of its lifetime in which own hardware earns, e.g. 80%", _RUN),
+    "electricity": (str, "Own hardware: dollars per kWh", _RUN),
+    "pue": (float, "Energy of the building over that of its computers", _RUN),
+    "grid": (str, "CO2 of electricity, g per kWh", _RUN),
+    "mtbf": (str, "GPU-hours between failures of the job", _RUN),
+    "checkpoint": (str, "async: training goes on while the file is written, or sync", _RUN),
+    "checkpoint_interval": (str, "Minutes between checkpoints; default: the best", _RUN),
+    "storage": (
+        str,
+        "Checkpoint storage: local-nvme, parallel-fs, object-store, nfs, or what it writes: '20 GB/s'",
+        _RUN,
+    ),
+    "restart": (str, "Minutes from a failure to the next step, without loading", _RUN),
+    "spare_nodes": (int, "Nodes that are paid for and wait for failures", _RUN),
     "stack": (
         str,
         "Training software (dpplan list stacks); default: the usual one for each family of layouts",

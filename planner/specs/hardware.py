@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.ledger import Sourced
 from planner.specs.base import (
@@ -151,3 +151,22 @@ class PriceSpec(Spec):
     market: str
     source: str
     date: str
+
+
+class StorageSpec(Spec):
+    """A place for checkpoints: what it writes per node of the job, or for the whole job."""
+
+    id: Id
+    title: str
+    per_node: BytesPerSecond | None = None
+    whole: BytesPerSecond | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.per_node is None) == (self.whole is None):
+            raise ValueError(f"storage {self.id} needs per_node or whole, not both")
+        return self
+
+    def bytes_per_s(self, nodes: int) -> float:
+        """What it writes for a job on so many nodes."""
+        return float(self.per_node) * nodes if self.per_node is not None else float(self.whole or 0.0)

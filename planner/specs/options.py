@@ -7,6 +7,7 @@ from pydantic import Field
 from planner.specs.base import Spec
 from planner.specs.hardware import Precision
 from planner.specs.layout import OffloadName, Recompute, ScheduleName
+from planner.specs.run import CheckpointWriter
 from planner.specs.training import OptimizerName
 
 Degree = Field(default=None, ge=1, le=1_000_000)
@@ -50,6 +51,19 @@ class Options(Spec):
     flash_attention: bool | None = None
     loss_chunks: int = Field(default=1, ge=1, le=1_000_000)
     tokens: float | str | None = None
+    market: str | None = Field(default=None, min_length=1, max_length=80)
+    capex: float | str | None = None
+    lifetime: float | str | None = None
+    use: float | str | None = None
+    electricity: float | str | None = None
+    pue: float | None = Field(default=None, ge=1, le=5)
+    grid: float | str | None = None
+    mtbf: float | str | None = None
+    checkpoint: CheckpointWriter | None = None
+    checkpoint_interval: float | str | None = None
+    storage: str | None = None
+    restart: float | str | None = None
+    spare_nodes: int | None = Field(default=None, ge=0, le=1_000_000)
     stack: str | None = Field(default=None, min_length=1, max_length=4096)
     calibration: str | None = Field(default=None, min_length=1, max_length=4096)
     top: int = Field(default=5, ge=1, le=1000)

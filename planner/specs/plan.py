@@ -6,6 +6,7 @@ from planner.specs.base import Spec
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
+from planner.specs.run import RunSpec
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
 
@@ -18,3 +19,4 @@ class Plan(Spec):
     training: TrainingSpec
     stack: StackSpec
     request: LayoutRequest = LayoutRequest()
+    run: RunSpec = RunSpec()

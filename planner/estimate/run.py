@@ -1,0 +1,168 @@
+"""The whole run of a plan: failures and checkpoints, days, money, energy and CO2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.estimate.machine import machine
+from planner.estimate.memory import state_ledger
+from planner.estimate.step import StepTime
+from planner.formulas import run_level
+from planner.formulas.params import parameter_count
+from planner.ledger import Array, section
+from planner.request import storages
+from planner.specs.plan import Plan
+
+Report = dict[str, Any]
+
+_USUAL_STORAGE = "parallel-fs"
+_BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")  # components in which the GPU computes
+_NEVER = 1e-12  # goodput of a run that never ends, so that its days are a number
+_KWH_J, _DAY_S, _YEAR_S = 3.6e6, 86400.0, 365.25 * 86400.0
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """What checkpoints on one storage take."""
+
+    write_s: float
+    stop_s: float
+    interval_s: float
+    best_interval_s: float
+    restart_s: float  # with loading
+    goodput: float
+
+
+def checkpoints(plan: Plan, size_bytes: float, storage_bytes_per_s: float, mtbf_s: float) -> Checkpoints:
+    """Checkpoints of this size on a storage that writes so fast, under failures of the job every mtbf_s."""
+    run = plan.run
+    write = size_bytes / storage_bytes_per_s
+    if run.checkpoint == "async":
+        share = size_bytes / plan.cluster.gpus
+        stop = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, share, machine(plan).host_copy_bandwidth))
+        behind = write  # the newest whole file is older by the time it takes to write one
+    else:
+        stop, behind = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size_bytes, storage_bytes_per_s)), 0.0
+    best = float(run_level.checkpoint_interval_s(stop, mtbf_s))
+    interval = run.interval_s or max(best, behind)
+    restart = (run.restart_s if run.restart_s is not None else run_level.RESTART_S) + write / run_level.READ_OVER_WRITE
+    good = float(run_level.goodput(interval, stop, restart + behind, mtbf_s))
+    return Checkpoints(write, stop, interval, best, restart, good)
+
+
+def reliability(plan: Plan) -> Report:
+    """What failures, checkpoints and restarts take from a run; `goodput` with the storage that was asked for."""
+    run, cluster = plan.run, plan.cluster
+    mtbf_gpu = run.mtbf_s or run_level.MTBF_GPU_S
+    mtbf = float(run_level.job_mtbf_s(mtbf_gpu, cluster.gpus))
+    states = state_ledger(plan)
+    size = float(run_level.checkpoint_bytes(float(parameter_count(plan.model)), states["parameters"] + states["optimizer"]))
+    speed = {one.id: one.bytes_per_s(cluster.nodes) for one in storages()}
+    here = checkpoints(plan, size, run.storage_bytes_per_s or speed[_USUAL_STORAGE], mtbf)
+    repair = cluster.gpus * run_level.HARDWARE_FRAC * run_level.REPAIR_S / mtbf_gpu
+    waiting = 1.0 if run.spare_nodes is None else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
+    others = {name: checkpoints(plan, size, rate, mtbf) for name, rate in speed.items()}
+    return {
+        "mtbf_gpu_s": mtbf_gpu,
+        "mtbf_s": mtbf,
+        "checkpoint_bytes": size,
+        "checkpoint_write_s": here.write_s,
+        "checkpoint_stop_s": here.stop_s,
+        "interval_s": here.interval_s,
+        "best_interval_s": here.best_interval_s,
+        "restart_s": here.restart_s,
+        "nodes_in_repair": repair,
+        "spare_nodes": run.spare_nodes,
+        "spare_nodes_proposed": spares_for(repair),
+        "spares_suffice_frac": waiting,
+        "storages": [
+            {"id": name, "bytes_per_s": speed[name], "write_s": one.write_s, "stop_s": one.stop_s, "interval_s": one.interval_s,
+             "goodput": max(one.goodput * waiting, _NEVER)}
+            for name, one in others.items()
+        ],
+        "goodput": max(here.goodput * waiting, _NEVER),
+    }  # fmt: skip
+
+
+def spares_for(nodes_in_repair: float) -> int:
+    """The fewest spare nodes that suffice 99 % of the time."""
+    spares = 0
+    while float(run_level.spares_suffice_frac(nodes_in_repair, float(spares))) < run_level.ENOUGH_SPARES:
+        spares = max(spares + 1, int(nodes_in_repair))  # fewer than the mean never do
+    return spares
+
+
+def busy_frac(time: StepTime) -> float:
+    """Share of the step in which the GPU computes."""
+    return float(sum(float(time.components[name][0]) for name in _BUSY) / float(time.seconds[0]))
+
+
+def whole_run(plan: Plan, time: StepTime) -> Report:
+    """Days, GPU-hours, dollars, energy and CO2 of all tokens; None where the request does not say how many."""
+    cluster, training, run = plan.cluster, plan.training, plan.run
+    with section("the whole run"):
+        failures = reliability(plan)
+        drawn = float(run_level.drawn_frac(busy_frac(time), run_level.POWER_FRAC, run_level.WAIT_FRAC))
+    good = failures.pop("goodput")
+    power = float(cluster.power_limit or cluster.gpu.power) * drawn
+    out: Report = {
+        "days": None, "gpu_hours": None, "cost_usd": None, "energy_kwh": None, "co2_kg": None, "goodput": good, "tokens": None,
+        "gpu_busy_frac": busy_frac(time), "gpu_power_w": power, "failures": None, "hardware_usd": None, "electricity_usd": None,
+        "reliability": failures,
+    }  # fmt: skip
+    if training.tokens is None:
+        return out
+    rate = run_level.tokens_per_s(training.global_batch, training.seq_len, float(time.seconds[0]))
+    wall = float(run_level.run_s(training.tokens, rate, good))
+    facility = run_level.HOST_FACTOR * (run.pue or run_level.PUE)
+    energy: Array = run_level.energy_j(cluster.gpus, float(cluster.power_limit or cluster.gpu.power), drawn, facility, wall)
+    grid = run.grid_kg_per_j if run.grid_kg_per_j is not None else run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
+    paid = cluster.gpus + (run.spare_nodes or 0) * min(cluster.gpus_per_node, cluster.gpus)
+    hardware, electricity = _cost(plan, paid * wall, float(energy))
+    out.update(
+        days=wall / _DAY_S, gpu_hours=wall / 3600 * cluster.gpus, energy_kwh=float(energy) / _KWH_J, tokens=training.tokens,
+        co2_kg=float(energy) * grid, failures=wall / failures["mtbf_s"], hardware_usd=hardware, electricity_usd=electricity,
+        cost_usd=None if hardware is None else hardware + electricity,
+    )  # fmt: skip
+    return out
+
+
+def _cost(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, float]:
+    """(what the machines cost, what electricity costs beside them): rented machines come with their electricity."""
+    run, price = plan.run, plan.cluster.usd_per_gpu_hour
+    if run.capex_usd is None:
+        return (None if price is None else gpu_s * float(price)), 0.0
+    lifetime = run.lifetime_s or run_level.LIFETIME_YEARS * _YEAR_S
+    rate = run.electricity_usd_per_j
+    if rate is None:
+        rate = run_level.ELECTRICITY_USD_PER_KWH / _KWH_J
+    owned = run_level.owned_usd(gpu_s, run.capex_usd, lifetime, run.use_frac or run_level.USE_FRAC)
+    return float(np.asarray(owned)), energy_j * rate
+
+
+def assumptions(plan: Plan) -> list[str]:
+    """What a run rests on, as sentences with the options that change it."""
+    run, r = plan.run, reliability(plan)
+    failing = "stated in the request" if run.mtbf_s is not None else "Llama 3; --mtbf"
+    stored = "stated in the request" if run.storage_bytes_per_s is not None else f"{_USUAL_STORAGE}; --storage"
+    said = [
+        f"goodput: one failure per {r['mtbf_gpu_s'] / 3600:,.0f} GPU-hours ({failing}); {run.checkpoint} checkpoint of "
+        f"{r['checkpoint_bytes'] / 1e9:,.0f} GB every {r['interval_s'] / 60:,.0f} min stops training "
+        f"{r['checkpoint_stop_s']:,.1f} s and is written in {r['checkpoint_write_s']:,.0f} s ({stored}); restart "
+        f"{r['restart_s']:,.0f} s (--restart)"
+    ]
+    if plan.training.tokens is not None:
+        grid = run_level.GRID_G_PER_KWH if run.grid_kg_per_j is None else run.grid_kg_per_j * 1e3 * _KWH_J
+        said.append(
+            f"energy: {run_level.POWER_FRAC:.0%} of the board limit while the GPU computes, {run_level.WAIT_FRAC:.0%} while it "
+            f"waits; {run_level.HOST_FACTOR:g} times with host and network, PUE {run.pue or run_level.PUE:g} (--pue); "
+            f"{grid:,.0f} g CO2 per kWh (--grid)"
+        )
+    if run.capex_usd is not None:
+        years = (run.lifetime_s or run_level.LIFETIME_YEARS * _YEAR_S) / _YEAR_S
+        said.append(f"owned hardware: {run.capex_usd:,.0f} USD per GPU over {years:g} years, "
+                    f"{run.use_frac or run_level.USE_FRAC:.0%} of them earning (--lifetime, --use)")  # fmt: skip
+    return said
