@@ -48,9 +48,9 @@ def candidates(options: Options, fits: bool) -> list[Change]:
     return changes
 
 
-def command_line(options: Options) -> str:
-    """The `dpplan estimate` command that asks for these options."""
-    words = ["dpplan", "estimate"]
+def command_line(options: Options, verb: str = "estimate") -> str:
+    """The command that asks for these options."""
+    words = ["dpplan", verb]
     for name in type(options).model_fields:
         value = getattr(options, name)
         default = type(options).model_fields[name].default
@@ -59,6 +59,7 @@ def command_line(options: Options) -> str:
         if isinstance(value, bool):
             words.append(flag(name) if value else "--no-" + name.replace("_", "-"))
         else:
-            text = str(value)
-            words += [flag(name), f"'{text}'" if " " in text else text]
+            for one in value if isinstance(value, tuple) else (value,):
+                text = str(one)
+                words += [flag(name), f"'{text}'" if " " in text else text]
     return " ".join(words)

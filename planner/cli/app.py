@@ -33,8 +33,9 @@ class Commands(TyperGroup):
             said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
             refuse(option or "command", " ".join(words), said, "--json" in words, said)
             raise SystemExit(2) from None
-        except typer.Abort:
-            raise SystemExit(1) from None
+        except (typer.Abort, KeyboardInterrupt):  # Ctrl-C
+            print("interrupted: files that were named are whole, or were not written", file=sys.stderr)
+            raise SystemExit(130) from None
         raise SystemExit(status if isinstance(status, int) else 0)
 
 

@@ -41,6 +41,9 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
     ),
     "micro_batch": (int, "Sequences per replica and pass", _LAYOUT),
     "offload": (str, "none, optimizer, params, activations (to host memory)", _LAYOUT),
+    "where": (list[str], "Only layouts with this, such as 'tp <= 8' or 'recompute = none'; may be repeated", _LAYOUT),
+    "search_offload": (bool, "Try everything that the software can offload to host memory, too", _LAYOUT),
+    "uneven_stages": (bool, "Try pipelines whose stages differ in layers, too", _LAYOUT),
     "seq_len": (int, "Tokens per sequence", _TRAINING),
     "global_batch": (int, "Sequences per optimizer step", _TRAINING),
     "precision": (str, "fp32, tf32, fp16, bf16, fp8", _TRAINING),
@@ -72,6 +75,7 @@ def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def wrapper(**values: Any) -> None:
         given = {name: values.pop(name) for name in _OPTIONS}
+        given["where"] = given["where"] or None  # typer has an empty list where the option is not given
         command(given=given, **values)
 
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__

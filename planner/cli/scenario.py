@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _SHOWN = 1000  # characters of a wrong value that are quoted
+_LISTS = ("where",)  # options that may be given several times
 _MAX_BYTES = 100_000  # of a scenario file: every option at once takes less than a thousand
 
 
@@ -55,6 +56,9 @@ def _read(path: Path) -> dict[str, Any]:
         key = str(given).replace("-", "_")
         if key in out:
             raise PlanError(f"{field} {name}", key, "is given twice; keep one")
+        if isinstance(value, list) and key in _LISTS and all(isinstance(one, str) for one in value):
+            out[key] = value
+            continue
         if isinstance(value, list | tuple | dict):
             raise PlanError(f"{field} {name}", key, "must be one value, neither a list nor a table")
         out[key] = value

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from planner.estimate.factored import Space
 from planner.estimate.machine import Machine
-from planner.estimate.memory import Memory, peak_memory
+from planner.estimate.memory import Memory, Need, needed, peak_memory
 from planner.estimate.step import StepTime, step_time
-from planner.estimate.table import Table
-from planner.ledger import Array, section
+from planner.estimate.table import COLUMNS, Table
+from planner.ledger import Array, Ledger, section
 from planner.specs.plan import Plan
 
-__all__ = ["Estimates", "evaluate"]
+__all__ = ["Estimates", "Outline", "evaluate", "outline"]
+
+
+_SMALL = 4096  # layouts up to which plain columns are faster than factored ones
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,61 @@ def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Mac
         time = step_time(plan, table, numbers)
     with section("memory"):
         memory = peak_memory(plan, table, stages)
-    usable = float(plan.cluster.gpu.usable_memory)
+    fits, host_fits = _fits(plan, memory.device, memory.host)
+    return Estimates(plan, table, time, memory, fits, host_fits)
+
+
+def _fits(plan: Plan, device_bytes: Array, host_bytes: Array) -> tuple[Array, Array]:
+    """(whether a layout fits, whether what is offloaded fits the host memory, where its size is known)."""
     host = plan.cluster.host_memory
     per_gpu = float(host) / min(plan.cluster.gpus_per_node, plan.cluster.gpus) if host is not None else np.inf
-    host_fits = memory.host <= per_gpu
-    return Estimates(plan, table, time, memory, (memory.device <= usable) & host_fits, host_fits)
+    host_fits = host_bytes <= per_gpu
+    return (device_bytes <= float(plan.cluster.gpu.usable_memory)) & host_fits, host_fits
+
+
+@dataclass(frozen=True)
+class OutlineTime:
+    """Seconds of one optimizer step and those of recompute among them, as in StepTime."""
+
+    seconds: Array
+    components: Ledger
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a choice needs to know of every layout of a space; `full` has the rest for some of them."""
+
+    plan: Plan
+    space: Space
+    time: OutlineTime
+    memory: Need
+    fits: Array
+    host_fits: Array
+
+    @functools.cached_property
+    def table(self) -> Table:
+        """All layouts as plain columns."""
+        return self.rows(None)
+
+    def rows(self, rows: Array | None) -> Table:
+        """Some layouts as plain columns."""
+        found = self.space.flat(rows=rows)
+        return {name: found[name] for name in COLUMNS}
+
+    def full(self, rows: Array) -> Estimates:
+        """Everything of some layouts, evaluated as `evaluate` does."""
+        return evaluate(self.plan, self.rows(np.asarray(rows)))
+
+
+def outline(plan: Plan, space: Space, numbers: Machine | None = None, tick: Callable[[float], None] | None = None) -> Outline:
+    """Estimate every layout of a space by the formulas of `evaluate`. tick: called with the share done, now and then."""
+    if space.count <= _SMALL:
+        all_of = evaluate(plan, {name: column for name, column in space.flat().items() if name in COLUMNS}, numbers=numbers)
+        short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
+        return Outline(plan, space, short, Need(all_of.memory.device, all_of.memory.host), all_of.fits, all_of.host_fits)
+    columns = space.columns()
+    time = step_time(plan, columns, numbers)
+    need = needed(plan, columns)
+    seconds, repeated, device, host = space.values(time.seconds, time.components["recompute"], need.device, need.host, tick=tick)
+    fits, host_fits = _fits(plan, device, host)
+    return Outline(plan, space, OutlineTime(seconds, {"recompute": repeated}), Need(device, host), fits, host_fits)

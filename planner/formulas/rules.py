@@ -26,7 +26,7 @@ class Rule:
 
 
 def _ones(c: Columns) -> Array:
-    return np.ones(len(c["tp"]), dtype=bool)
+    return np.ones_like(c["tp"], dtype=bool)
 
 
 def _divides(divisor: Array, number: Array) -> Array:

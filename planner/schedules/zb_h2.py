@@ -25,7 +25,7 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """(p-1)(F + I - 2W) on uniform stages (table 1), at least (p-1)(I - F), never below zero."""
     ahead = fill.input_gradient - fill.forward
-    filled = 2 * (np.asarray(p, float) - 1) * slow.weight_gradient
+    filled = 2 * (p - 1.0) * slow.weight_gradient
     return np.maximum(np.maximum(fill.forward + fill.input_gradient - filled, ahead), 0.0)
 
 

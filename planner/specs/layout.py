@@ -56,6 +56,8 @@ class LayoutRequest(Spec):
     schedule: ScheduleName | None = None
     micro_batch: int | None = Degree
     offload: OffloadName | None = None
+    where: tuple[str, ...] = ()  # conditions, see specs.where
+    search_offload: bool = False  # try everything the stack can offload, where offload is not given
     uneven_stages: bool = False  # allow layers that do not divide by pp * vpp
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
 
 from planner.specs.base import Spec
 from planner.specs.hardware import Precision
 from planner.specs.layout import OffloadName, Recompute, ScheduleName
 from planner.specs.training import OptimizerName
+from planner.specs.where import constraint
 
 Degree = Field(default=None, ge=1, le=1_000_000)
+Objective = Literal["time", "memory", "cost", "energy", "tokens-per-dollar"]
+_MOST_CONDITIONS = 100
 
 
 class Options(Spec):
@@ -41,6 +46,10 @@ class Options(Spec):
     recompute: Recompute | None = None
     micro_batch: int | None = Degree
     offload: OffloadName | None = None
+    where: tuple[str, ...] = Field(default=(), max_length=_MOST_CONDITIONS)
+    search_offload: bool = False
+    uneven_stages: bool = False
+    objective: Objective = "time"
 
     seq_len: int | None = Field(default=None, ge=1, le=100_000_000)
     global_batch: int | None = Field(default=None, ge=1, le=1_000_000_000)
@@ -52,6 +61,14 @@ class Options(Spec):
     stack: str | None = Field(default=None, min_length=1, max_length=4096)
     calibration: str | None = Field(default=None, min_length=1, max_length=4096)
     top: int = Field(default=5, ge=1, le=1000)
+
+    @field_validator("where", mode="before")
+    @classmethod
+    def _conditions(cls, given: Any) -> Any:
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("must be one condition such as 'tp <= 8', or a list of them")
+        return tuple(constraint(text).text for text in texts)
 
 
 LAYOUT_OPTIONS: tuple[str, ...] = (
