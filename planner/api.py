@@ -22,7 +22,7 @@ from planner.search import CHUNK, Found, best, families, layouts, search, smalle
 from planner.search_report import NEEDS_PRICE, best_of, rejections
 from planner.specs.base import PlanError, sentence
 from planner.specs.cluster import ClusterSpec
-from planner.specs.layout import OFFLOADS, SCHEDULES, Layout, LayoutRequest, recompute_parts
+from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, Layout, LayoutRequest, recompute_parts
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options, flag
 from planner.specs.plan import Plan
@@ -337,6 +337,7 @@ def why_none(scenario: Scenario) -> PlanError:
     row = [
         tp, pp, vpp, dp, cp, fixed["ep"] or 1, zero, fixed["shard_group"] or dp * cp, bool(fixed["sequence_parallel"]),
         kind, size, SCHEDULES.index(schedule), fixed["micro_batch"] or 1, OFFLOADS.index(fixed["offload"] or "none"),
+        PLACEMENTS.index(fixed["placement"] or PLACEMENTS[0]),
     ]  # fmt: skip
     table = from_rows(np.array([row], dtype=float))
     for rule in RULES:
@@ -346,6 +347,7 @@ def why_none(scenario: Scenario) -> PlanError:
             tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=fixed["ep"] or 1, zero=zero, shard_group=fixed["shard_group"] or dp * cp,
             sequence_parallel=bool(fixed["sequence_parallel"]), recompute=fixed["recompute"] or "none", schedule=schedule,
             micro_batch=fixed["micro_batch"] or 1, offload=fixed["offload"] or "none",
+            placement=fixed["placement"] or PLACEMENTS[0],
         )  # fmt: skip
         names = [
             n for n in rule.field.removeprefix("--").replace("/--", " ").replace("-", "_").split() if n in Options.model_fields

@@ -90,6 +90,8 @@ def layout_text(layout: Report) -> str:
     parts += [f"recompute {layout['recompute']}", f"micro-batch {layout['micro_batch']} x {layout['grad_accum']}"]
     if layout["offload"] != "none":
         parts.append(f"offload {layout['offload']}")
+    if layout["placement"] != "tp-cp-dp-pp":
+        parts.append(f"placement {layout['placement']}")
     return ", ".join(parts)
 
 

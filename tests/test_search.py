@@ -18,7 +18,7 @@ from planner.estimate.table import COLUMNS, Table, length, to_layout, to_table
 from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
-from planner.specs.layout import OFFLOADS, SCHEDULES, Layout, LayoutRequest
+from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, Layout, LayoutRequest
 from planner.specs.plan import Plan
 
 # ------------------------------------------------------------------------------------------ every layout, the slow way
@@ -69,6 +69,8 @@ def allowed(p: Plan, x: Row) -> bool:
         (x.pp > 1 and not can.offload_with_pipeline) or (x.recompute != "none" and not can.offload_with_recompute)
     ):
         return False
+    if x.placement not in can.placements or (x.placement != "tp-cp-dp-pp" and x.ep > 1):
+        return False
     kind, _, size = x.recompute.partition(":")
     return kind in can.recompute and x.offload in can.offload and int(size or 0) <= -(-model.layers // x.pp)
 
@@ -87,6 +89,7 @@ def worth_trying(p: Plan, x: Row) -> bool:
             r.recompute is not None or worth_repeating(x.recompute, -(-p.model.layers // x.pp)),
             r.shard_group is not None or x.shard_group == ranks or x.shard_group % min(node, ranks) == 0,
             r.offload is not None or r.search_offload or x.offload == "none",
+            r.placement is not None or x.placement == "tp-cp-dp-pp" or (x.pp > 1 and x.dp > 1 and p.cluster.gpus > node),
         )
     )
 
@@ -111,26 +114,30 @@ def brute_force(p: Plan) -> set[Layout]:
         for dp in tried("dp", numbers):
             if tp * pp * cp * dp != gpus:
                 continue
-            for vpp, ep, group, zero, sequence, schedule, recompute, micro, offload in itertools.product(
+            layers = -(-p.model.layers // pp)
+            repeats = ["none", "selective", "full", *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1))]
+            for vpp, ep, group, zero, sequence, schedule, micro, placement in itertools.product(
                 tried("vpp", [v for v in range(1, p.model.layers + 1) if p.model.layers % (v * pp) == 0]),
                 tried("ep", [e for e in numbers if e == 1 or (p.model.moe and p.model.moe.experts % e == 0)]),
                 tried("shard_group", [n for n in range(1, dp * cp + 1) if (dp * cp) % n == 0]),
                 tried("zero", range(4)),
                 tried("sequence_parallel", [False, True]),
                 tried("schedule", SCHEDULES),
-                tried("recompute", ["none", "selective", "full",
-                                    *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, -(-p.model.layers // pp) + 1))]),
                 tried("micro_batch", range(1, p.training.global_batch // dp + 1)),
-                tried("offload", OFFLOADS if r.search_offload else ["none"]),
+                tried("placement", PLACEMENTS),
             ):
-                if p.training.global_batch % (dp * micro) or vpp > (1 if schedule in ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe") else p.model.layers):
+                most = 1 if schedule in ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe") else p.model.layers
+                if (dp * cp) % group or p.training.global_batch % (dp * micro) or vpp > most:
                     continue  # allowed() says so too, this only saves time
-                x = Row(
-                    tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=ep, zero=zero, shard_group=group, sequence_parallel=sequence,
-                    recompute=recompute, schedule=schedule, micro_batch=micro, offload=offload,
-                )  # fmt: skip
-                if allowed(p, x) and worth_trying(p, x):
-                    found.add(Layout(**x._asdict()))
+                for recompute, offload in itertools.product(
+                    tried("recompute", repeats), tried("offload", OFFLOADS if r.search_offload else ["none"])
+                ):
+                    x = Row(
+                        tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=ep, zero=zero, shard_group=group, sequence_parallel=sequence,
+                        recompute=recompute, schedule=schedule, micro_batch=micro, offload=offload, placement=placement,
+                    )  # fmt: skip
+                    if worth_trying(p, x) and allowed(p, x):
+                        found.add(Layout(**x._asdict()))
     return found
 
 
@@ -142,7 +149,7 @@ FIXABLE: dict[str, list[Any]] = {
     "tp": [1, 2, 4], "pp": [1, 2, 3], "dp": [1, 2, 4], "cp": [1, 2], "ep": [1, 2], "zero": [0, 1, 2, 3], "micro_batch": [1, 2, 3],
     "vpp": [1, 2], "sequence_parallel": [True, False], "recompute": ["none", "full", "block:2", "group:3"],
     "shard_group": [1, 2, 4], "schedule": ["1f1b", "gpipe", "interleaved", "zb-1p"],
-    "offload": ["none", "optimizer", "params", "activations"],
+    "offload": ["none", "optimizer", "params", "activations"], "placement": ["tp-cp-dp-pp", "tp-cp-pp-dp"],
 }  # fmt: skip
 
 

@@ -44,6 +44,13 @@ def place(ranks: Array, stride: Array, domain: int) -> Group:
     return Group(1.0 * ranks, inside)
 
 
+def place_twice(inner: Array, inner_stride: Array, outer: Array, outer_stride: Array, domain: int) -> Group:
+    """Group of inner x outer ranks whose two parts have strides of their own; the outer part begins where the inner one ends."""
+    within, beyond = place(inner, inner_stride, domain), place(outer, outer_stride, domain)
+    whole = within.ranks_per_node >= within.ranks  # else a node holds a part of one inner group
+    return Group(inner * outer, within.ranks_per_node * np.where(whole, beyond.ranks_per_node, 1.0))
+
+
 def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
     return collectives.group_bandwidth_bytes_per_s(
         ranks, bandwidth_bytes_per_s=m.intra_bandwidth, frac=frac, two_rank_frac=two_rank, peers=m.intra_peers,

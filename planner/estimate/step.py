@@ -20,7 +20,7 @@ from planner.estimate.table import Table, offloads, repeated_share, unique_rows
 from planner.formulas import data_parallel, overlap, pipeline
 from planner.ledger import Array, Ledger, group, merge, section, total
 from planner.schedules.base import Work, total_s
-from planner.specs.layout import RECOMPUTE_KINDS, SCHEDULES
+from planner.specs.layout import PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES
 from planner.specs.plan import Plan
 
 
@@ -131,7 +131,9 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
     sequence = c["sequence_parallel"] > 0
     split = sequence | stack.overlap.scatter_gather
     message = activation / np.where(split, c["tp"], 1.0)
-    crossing = (c["tp"] * c["cp"] * c["dp"] * c["pp"] > plan.cluster.nvlink_domain) * 1.0
+    # stages that are neighbours lie all ranks of a stage apart, or with stages inside replicas those of one replica
+    between = np.where(c["placement"] == PLACEMENTS.index("tp-cp-pp-dp"), 1.0, c["dp"])
+    crossing = (c["tp"] * c["cp"] * between * c["pp"] > plan.cluster.nvlink_domain) * 1.0
     each = communicate.send_s(m, message, crossing)
     gathered = communicate.all_gather_s(m, activation, place(c["tp"], np.ones_like(c["tp"]), plan.cluster.nvlink_domain))
     each = each + np.where(split & ~sequence & (c["tp"] > 1), gathered, 0.0)

@@ -9,7 +9,7 @@ import numpy as np
 from planner import schedules
 from planner.estimate.table import COLUMNS, Table, length, pick
 from planner.ledger import Array
-from planner.specs.layout import OFFLOADS, SCHEDULES, recompute_parts
+from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
 _LEAST_MAX_TP = 16  # tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
@@ -93,6 +93,11 @@ def outer(plan: Plan) -> Table:
     if asked is None:
         table = _where(table, (table["sequence_parallel"] == 0) | (table["tp"] > 1))
     table = _cross(table, "zero", _choices(request.zero, supports.zero))
+    asked_order = None if request.placement is None else PLACEMENTS.index(request.placement)
+    table = _cross(table, "placement", _choices(asked_order, [PLACEMENTS.index(name) for name in supports.placements]))
+    if asked_order is None:  # with one node, one stage, one replica or experts all orders are one, or cannot be
+        several = (table["pp"] > 1) & (table["dp"] > 1) & (table["ep"] == 1) & (gpus > plan.cluster.nvlink_domain)
+        table = _where(table, (table["placement"] == 0) | several)
     table["ranks"] = table["dp"] * table["cp"]
     table = _expand(table, ("zero", "ranks"), ("shard_group",), lambda z, n: [[g] for g in _shard_groups(plan, int(z), int(n))])
     return {name: table[name] for name in COLUMNS if name not in INNER}

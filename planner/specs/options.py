@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from planner.specs.base import Spec
 from planner.specs.hardware import Precision
-from planner.specs.layout import OffloadName, Recompute, ScheduleName
+from planner.specs.layout import OffloadName, PlacementName, Recompute, ScheduleName
 from planner.specs.training import OptimizerName
 from planner.specs.where import constraint
 
@@ -46,6 +46,7 @@ class Options(Spec):
     recompute: Recompute | None = None
     micro_batch: int | None = Degree
     offload: OffloadName | None = None
+    placement: PlacementName | None = None
     where: tuple[str, ...] = Field(default=(), max_length=_MOST_CONDITIONS)
     search_offload: bool = False
     uneven_stages: bool = False
@@ -73,7 +74,7 @@ class Options(Spec):
 
 LAYOUT_OPTIONS: tuple[str, ...] = (
     "tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "sequence_parallel", "schedule", "recompute", "micro_batch",
-    "offload",
+    "offload", "placement",
 )  # fmt: skip
 
 

@@ -6,11 +6,12 @@ import difflib
 import re
 
 from planner.specs.base import Spec
-from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, recompute_parts
+from planner.specs.layout import OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, recompute_parts
 
 NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch", "grad_accum")
 WORDS: dict[str, tuple[str, ...]] = {
-    "recompute": RECOMPUTE_KINDS, "schedule": SCHEDULES, "offload": OFFLOADS, "sequence_parallel": ("no", "yes"),
+    "recompute": RECOMPUTE_KINDS, "schedule": SCHEDULES, "offload": OFFLOADS, "placement": PLACEMENTS,
+    "sequence_parallel": ("no", "yes"),
 }  # fmt: skip
 OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
