@@ -96,7 +96,7 @@ def outline(plan: Plan, space: Space, numbers: Machine | None = None, tick: Call
         all_of = evaluate(plan, {name: column for name, column in space.flat().items() if name in COLUMNS}, numbers=numbers)
         short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
         return Outline(plan, space, short, Need(all_of.memory.device, all_of.memory.host), all_of.fits, all_of.host_fits)
-    columns = space.columns()
+    columns = space.columns
     time = step_time(plan, columns, numbers)
     need = needed(plan, columns)
     seconds, repeated, device, host = space.values(time.seconds, time.components["recompute"], need.device, need.host, tick=tick)

@@ -38,72 +38,79 @@ class Level:
 
 
 class Space:
-    """Rows times options, of which `allowed` (rows, options) are layouts."""
+    """Rows times options. Row i goes with the options marked in `options[pattern[i]]`; each such pair is a layout."""
 
-    def __init__(self, outer: Table, inner: Table, allowed: Array) -> None:
-        some = np.flatnonzero(allowed.any(axis=1))
-        allowed = allowed[some]
-        _, which, pattern = np.unique(_packed(allowed), return_index=True, return_inverse=True)
-        order = np.argsort(pattern.reshape(-1), kind="stable")  # rows with the same options side by side
-        self._pattern, self._options = pattern.reshape(-1)[order], allowed[which]
-        self.outer: Table = {name: column[some][order] for name, column in outer.items()}
+    def __init__(self, outer: Table, inner: Table, options: Array, pattern: Array) -> None:
+        some = np.flatnonzero(options.any(axis=1)[pattern])
+        order = some[np.argsort(pattern[some], kind="stable")]  # rows with the same options side by side
+        self.outer: Table = {name: column[order] for name, column in outer.items()}
         self.inner = inner
-        self.allowed = allowed[order]
-        self.n, self.width = self.allowed.shape
-        self.count = int(self.allowed.sum())  # layouts
+        self.options, self.pattern = options, pattern[order]
+        self.n, self.width = len(order), options.shape[1]
+        self.counts = options.sum(axis=1)[self.pattern]  # layouts of each row
+        self.count = int(self.counts.sum())
         rows = np.arange(self.n)
         self.all = Level(rows, rows)
         self.one = Level(np.zeros(self.n, dtype=np.intp), np.zeros(min(1, self.n), dtype=np.intp))
         self._levels = [self.all, self.one]  # kept, so that no two ever share an id
         self._unions: dict[tuple[int, int], Level] = {}
         self._maps: dict[tuple[int, int], Array] = {}
-        self.kept: list[tuple[Any, ...]] = []  # so that no two columns ever share an id
-        self.made: dict[tuple[Any, ...], Column] = {}  # what was asked for already: nothing is computed twice
+        self._kept: list[tuple[Any, ...]] = []  # so that no two columns ever share an id
+        self._made: dict[tuple[Any, ...], Column] = {}  # what was asked for already: nothing is computed twice
+
+    def again(self) -> Space:
+        """The same layouts, nothing computed."""
+        return Space(self.outer, self.inner, self.options, self.pattern)
 
     @functools.cached_property
     def row(self) -> Array:
         """Row of every layout, in the order of `flat`."""
-        return np.repeat(np.arange(self.n), self.allowed.sum(axis=1))
+        return np.repeat(np.arange(self.n), self.counts)
+
+    @functools.cached_property
+    def option(self) -> Array:
+        """Option of every layout, in the order of `flat`."""
+        if not self.n:
+            return np.zeros(0, dtype=np.intp)
+        kinds, rows = np.unique(self.pattern, return_counts=True)
+        return np.concatenate([np.tile(np.flatnonzero(self.options[k]), n) for k, n in zip(kinds, rows, strict=True)])
 
     # ------------------------------------------------------------------------------------------------ columns
 
+    @functools.cached_property
     def columns(self) -> Table:
         """The table of layouts, each column on the level of its own values."""
         out: Table = {}
         for name, column in self.outer.items():
-            values, index = np.unique(column, return_inverse=True)
-            level = self._level(index.reshape(-1), len(values))
-            out[name] = self._made(level, column[level.first, None])
+            level = self._of(column)
+            out[name] = self._column(level, column[level.first, None])
         for name, column in self.inner.items():
-            out[name] = self._made(self.one, column[None, :])
+            out[name] = self._column(self.one, column[None, :])
         return out
 
-    def flat(self, names: Sequence[str] | None = None, rows: Array | None = None) -> Table:
+    def flat(self, rows: Array | None = None) -> Table:
         """Plain columns of all layouts, or of those at these positions."""
-        at = np.flatnonzero(self.allowed) if rows is None else np.flatnonzero(self.allowed)[rows]
-        row, option = np.divmod(at, self.width)
+        row, option = (self.row, self.option) if rows is None else (self.row[rows], self.option[rows])
         return {
-            name: column[row] if name in self.outer else column[option]
-            for name, column in {**self.outer, **self.inner}.items()
-            if names is None or name in names
+            **{name: column[row] for name, column in self.outer.items()},
+            **{name: column[option] for name, column in self.inner.items()},
         }
 
     def combinations(self, names: Sequence[str]) -> tuple[Table, Level]:
         """(plain table of the distinct combinations of these row columns, their level)."""
         level = self.one
         for name in names:
-            values, index = np.unique(self.outer[name], return_inverse=True)
-            level = self.union(level, self._level(index.reshape(-1), len(values)))
+            level = self.union(level, self._of(self.outer[name]))
         return {name: self.outer[name][level.first] for name in names}, level
 
     def spread(self, level: Level, leaf: Array) -> Column:
         """A plain value per combination of a level as a column."""
         leaf = np.asarray(leaf, dtype=float)
         if leaf.size == 1:
-            return self._made(self.one, leaf.reshape(1, 1))
-        return self._made(level, leaf[:, None])
+            return self._column(self.one, leaf.reshape(1, 1))
+        return self._column(level, leaf[:, None])
 
-    def _made(self, level: Level, values: Array) -> Column:
+    def _column(self, level: Level, values: Array) -> Column:
         """A column of these values, on the smallest level that holds them."""
         if values.size <= _EAGER:
             if values.shape[1] > 1 and (values == values[:, :1]).all():
@@ -113,6 +120,14 @@ class Space:
         return Column(self, level, values, values.shape[1])
 
     # ------------------------------------------------------------------------------------------------ levels
+
+    def _of(self, column: Array) -> Level:
+        """The level of one row column, whose values are counts or codes."""
+        code = column.astype(np.intp)
+        if code.min() < 0 or (code != column).any():
+            values, code = np.unique(column, return_inverse=True)
+            return self._level(code.reshape(-1), len(values))
+        return self._level(code, int(code.max()) + 1)
 
     def _level(self, code: Array, codes: int) -> Level:
         self._levels.append(level := self._distinct(code, codes))
@@ -159,8 +174,8 @@ class Space:
     def patterns(self, level: Level) -> list[tuple[Array, Array]]:
         """(combinations, options that any layout of theirs has) of a level, combinations with the same options together."""
         if level.patterns is None:
-            met = np.zeros((level.n, len(self._options)), dtype=bool)
-            met[level.index, self._pattern] = True
+            met = np.zeros((level.n, len(self.options)), dtype=bool)
+            met[level.index, self.pattern] = True
             _, first, which = np.unique(_packed(met), return_index=True, return_inverse=True)
             level.part = np.empty(level.n, dtype=np.intp)
             level.place = np.empty(level.n, dtype=np.intp)
@@ -168,7 +183,7 @@ class Space:
             for i in np.argsort(first):
                 rows = np.flatnonzero(which.reshape(-1) == i)
                 level.part[rows], level.place[rows] = len(level.patterns), np.arange(len(rows))
-                level.patterns.append((rows, np.flatnonzero(self._options[met[first[i]]].any(axis=0))))
+                level.patterns.append((rows, np.flatnonzero(self.options[met[first[i]]].any(axis=0))))
         return level.patterns
 
     # ------------------------------------------------------------------------------------------------ evaluation
@@ -178,7 +193,7 @@ class Space:
         wanted = [x if isinstance(x, Column) else self.spread(self.one, x) for x in columns]
         self._settle([x for x in wanted if x.op is not None])
         out = [np.empty(self.count) for _ in wanted]
-        counts = self.allowed.sum(axis=1)
+        counts = self.counts
         ends = np.cumsum(counts)
 
         def keep(rows: Array, options: Array, found: list[Array]) -> None:
@@ -189,19 +204,24 @@ class Space:
             if tick is not None:
                 tick(ends[rows[-1]] / max(self.count, 1))
 
+        self.forget()
         self._run(self.all, wanted, keep)
-        self.made.clear()
-        self.kept.clear()
         return out
 
-    def _settle(self, wanted: Sequence[Column]) -> None:
-        """Evaluate what was put off on levels that many rows share, the coarsest first; the rest stays put off."""
+    def forget(self) -> None:
+        """Let go of what was computed and is in nobody's hands."""
+        self._made.clear()
+        self._kept.clear()
+
+    def _settle(self, wanted: Sequence[Column], rows_too: bool = False) -> None:
+        """Evaluate what was put off on levels that many rows share, the coarsest first; the rest stays put off
+        unless rows_too."""
         nodes = _reached(wanted)
         taken: dict[int, tuple[Level, list[Column]]] = {}
         inner = {id(node) for node in nodes}
         used_elsewhere = {id(x) for node in nodes for x in node.columns() if id(x) in inner and x.level is not node.level}
         for node in nodes:
-            if node.level is not self.all and id(node) in used_elsewhere | {id(x) for x in wanted}:
+            if (rows_too or node.level is not self.all) and id(node) in used_elsewhere | {id(x) for x in wanted}:
                 taken.setdefault(id(node.level), (node.level, []))[1].append(node)
         for level, some in sorted(taken.values(), key=lambda pair: pair[0].n):
             shapes = [(len(rows), len(options)) for rows, options in self.patterns(level)]
@@ -330,9 +350,7 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
     def known(self) -> Array:
         """Its values, now."""
         if self.op is not None:
-            self.space._settle([self])
-        if self.op is not None:
-            raise TypeError("depends on every option of a layout; ask the space for its values")
+            self.space._settle([self], rows_too=True)
         if self.parts is not None:
             self.values = np.zeros((self.level.n, self.width), self.parts[0].dtype)
             for (rows, options), part in zip(self.space.patterns(self.level), self.parts, strict=True):
@@ -401,7 +419,7 @@ def apply(operation: Callable[..., Array], *args: Any) -> Any:
     args = tuple(x if isinstance(x, Column) else _number(x) for x in args)
     space, level, width, ready = columns[0].space, columns[0].level, columns[0].width, columns[0].op is None
     key = (operation, *(id(x) if isinstance(x, Column) else (x,) for x in args))
-    found = space.made.get(key)
+    found = space._made.get(key)
     if found is not None:
         return found
     for x in columns[1:]:
@@ -411,9 +429,9 @@ def apply(operation: Callable[..., Array], *args: Any) -> Any:
     if not ready or level.n * width > _EAGER:
         made = Column(space, level, None, width, operation, args)
     else:
-        made = space._made(level, np.asarray(operation(*(x.at(level) if isinstance(x, Column) else x for x in args))))
-    space.made[key] = made
-    space.kept.append(args)
+        made = space._column(level, np.asarray(operation(*(x.at(level) if isinstance(x, Column) else x for x in args))))
+    space._made[key] = made
+    space._kept.append(args)
     return made
 
 
@@ -452,7 +470,9 @@ def _where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def _column(space: Space, x: Any) -> Column:
-    return x if isinstance(x, Column) else space.spread(space.one, x)
+    if isinstance(x, Column):
+        return x
+    return space._column(space.one, np.full((1, 1), x, dtype=bool if isinstance(x, bool | np.bool_) else float))
 
 
 def _select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0.0) -> Any:
@@ -460,7 +480,7 @@ def _select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0.
     if all(x.values is not None and x.level.n == 1 for x in conditions) and any(x.width > 1 for x in conditions):
         space = first.space
         code = np.select([x.values for x in conditions], [np.full((1, 1), i) for i in range(len(choices))], len(choices))
-        return apply(_by_option, space._made(space.one, np.broadcast_to(code, (1, space.width))), *choices, default)
+        return apply(_by_option, space._column(space.one, np.broadcast_to(code, (1, space.width))), *choices, default)
     out = default
     for condition, choice in reversed(list(zip(conditions, choices, strict=True))):
         out = _where(condition, choice, out)
@@ -480,10 +500,23 @@ def _by_option(code: Array, *choices: Array) -> Array:
 
 
 def _like(value: float) -> Callable[..., Column]:
-    def made(x: Column, **_: Any) -> Column:
-        return x.space.spread(x.space.one, value)
+    def made(x: Column, dtype: Any = float, **_: Any) -> Column:
+        return x.space._column(x.space.one, np.full((1, 1), value, dtype=dtype))
 
     return made
+
+
+def restricted(space: Space, holds: Any) -> tuple[Space, int]:
+    """(the layouts of a space for which a column of truths holds, how many there are for which it does not)."""
+    if not isinstance(holds, Column):
+        return (space, 0) if bool(holds) else (Space(space.outer, space.inner, space.options & False, space.pattern), space.count)
+    values = holds.known().astype(bool)
+    if values.all():
+        return space, 0
+    pairs = space.union(space._level(space.pattern, len(space.options)), holds.level)
+    options = space.options[space.pattern[pairs.first]] & values[holds.level.index[pairs.first]]
+    left = Space(space.outer, space.inner, options, pairs.index)
+    return left, space.count - left.count
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {

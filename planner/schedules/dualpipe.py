@@ -14,7 +14,7 @@ SIMULATED = True
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """The two directions mirror each other, and each fills its half of the ranks."""
-    return (np.mod(p, 2) == 0) & (np.mod(m, 2) == 0) & (m >= 2 * np.asarray(p))
+    return (np.mod(p, 2) == 0) & (np.mod(m, 2) == 0) & (m >= 2 * p)
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:

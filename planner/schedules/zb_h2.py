@@ -14,7 +14,7 @@ FREE_RUNNING = True
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """The warm-up of the first rank needs 2p - 1 micro-batches."""
-    return m >= 2 * np.asarray(p) - 1
+    return m >= 2 * p - 1
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from planner.estimate import Outline, outline
-from planner.estimate.factored import Space
+from planner.estimate.factored import Space, restricted
 from planner.estimate.table import COLUMNS, Table
-from planner.formulas.rules import check
+from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import space, where
 from planner.search.choose import best, order, pareto, ranked, smallest
@@ -28,51 +27,35 @@ CHUNK = 16384  # rows of plain tables that are evaluated together
 MOST_LAYOUTS = 8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """Rows and options of all layouts that satisfy what the request fixed, which of them go together, and how many do not."""
-
-    rows: Table
-    options: Table
-    wanted: Array
-    enumerated: int
-    rejected: dict[str, int]  # by the conditions of the request
-
-    @property
-    def columns(self) -> Table:
-        """Columns that broadcast over (rows, options)."""
-        return {**{k: v[:, None] for k, v in self.rows.items()}, **{k: v[None, :] for k, v in self.options.items()}}
+def _restrict(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Array]]], rejected: dict[str, int]) -> Space:
+    """The layouts that satisfy all conditions, the first of which each other one breaks counted in `rejected`."""
+    for name, holds in conditions:
+        if not tried.count:
+            break
+        tried.forget()
+        tried, count = restricted(tried, holds(tried.columns))
+        if count:
+            rejected[name] = count
+    return tried
 
 
-def _tried(plan: Plan) -> _Tried:
-    rows, options = space.outer(plan), space.inner(plan)
-    found = _Tried(rows, options, space.tried(plan, rows, options), 0, {})
-    enumerated, rejected = int(found.wanted.sum()), {}
-    for one in map(constraint, plan.request.where):
-        if count := _mask(found.wanted, where.holds(plan, found.columns, one)):
-            rejected[f"where {one.text}"] = count
-    if (count := int(found.wanted.sum())) > MOST_LAYOUTS:
+def _tried(plan: Plan, rejected: dict[str, int]) -> tuple[Space, int]:
+    """(all layouts that satisfy what the request fixed, how many there are without its conditions)."""
+    whole = space.layouts_of(plan)
+    wheres = [constraint(text) for text in plan.request.where]
+    tried = _restrict(whole, [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres], rejected)
+    if tried.count > MOST_LAYOUTS:
         asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
-            "layout", asked, f"{count:,} layouts are possible with {plan.stack.title}, more than the {MOST_LAYOUTS:,} that are "
-            "searched at once; fix some, such as --recompute, --tp, --pp or --ep, or add a condition with --where",
+            "layout", asked, f"{tried.count:,} layouts are possible with {plan.stack.title}, more than the {MOST_LAYOUTS:,} that "
+            "are searched at once; fix some, such as --recompute, --tp, --pp or --ep, or add a condition with --where",
         )  # fmt: skip
-    return _Tried(rows, options, found.wanted, enumerated, rejected)
-
-
-def _mask(wanted: Array, holds: Array) -> int:
-    """Leave what holds, in place; how many fell."""
-    if np.all(holds):
-        return 0
-    fails = wanted & ~np.asarray(holds, dtype=bool)
-    wanted &= ~fails
-    return int(fails.sum())
+    return tried, whole.count
 
 
 def layouts(plan: Plan) -> Table:
     """Table of all layouts that satisfy what the request fixed; rules are applied by the caller."""
-    tried = _tried(plan)
-    found = Space(tried.rows, tried.options, tried.wanted).flat()
+    found = _tried(plan, {})[0].flat()
     return {name: found[name] for name in COLUMNS}
 
 
@@ -88,14 +71,12 @@ class Found:
 
 def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
     """Evaluate every allowed layout of the plan. tick: called with the share done, now and then."""
-    tried = _tried(plan)
-    allowed, rejected = tried.wanted, dict(tried.rejected)
-    for name, holds in check(plan, tried.columns).items():
-        if count := _mask(allowed, holds):
-            rejected[name] = count
-    if not allowed.any():
-        return Found(plan, None, rejected, tried.enumerated)
-    return Found(plan, outline(plan, Space(tried.rows, tried.options, allowed), tick=tick), rejected, tried.enumerated)
+    rejected: dict[str, int] = {}
+    tried, enumerated = _tried(plan, rejected)
+    allowed = _restrict(tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected)
+    if not allowed.count:
+        return Found(plan, None, rejected, enumerated)
+    return Found(plan, outline(plan, allowed, tick=tick), rejected, enumerated)
 
 
 # ------------------------------------------------------------------------------------------------ families

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner import schedules
+from planner.estimate.factored import Space
 from planner.estimate.table import COLUMNS, Table, length, pick
 from planner.ledger import Array
 from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
@@ -119,14 +120,16 @@ def inner(plan: Plan) -> Table:
     return {name: rows[:, i] for i, name in enumerate(INNER)}
 
 
-def tried(plan: Plan, rows: Table, options: Table) -> Array:
-    """Which options are worth trying with which rows, shape (rows, options): a block or group has no more layers than a stage."""
-    if plan.request.recompute is not None:
-        return np.ones((length(rows), len(options["recompute"])), dtype=bool)
-    stage = np.ceil(plan.model.layers / rows["pp"])[:, None]
-    block = recompute_parts("block:1")[0]
-    fits: Array = options["recompute_size"] <= np.where(options["recompute"] == block, stage - 1, stage)
-    return fits
+def layouts_of(plan: Plan) -> Space:
+    """All layouts worth trying that satisfy what the request fixed; a block or group has no more layers than a stage."""
+    rows, options = outer(plan), inner(plan)
+    stages, pattern = np.unique(rows["pp"], return_inverse=True)
+    wanted = np.ones((max(len(stages), 1), len(options["recompute"])), dtype=bool)
+    if plan.request.recompute is None and len(stages):
+        layers = np.ceil(plan.model.layers / stages)[:, None]
+        block = recompute_parts("block:1")[0]
+        wanted = options["recompute_size"] <= np.where(options["recompute"] == block, layers - 1, layers)
+    return Space(rows, options, wanted, pattern.reshape(-1))
 
 
 def _recomputes(plan: Plan) -> list[str]:

@@ -16,7 +16,7 @@ _COMPARE: dict[str, Callable[[Array, float], Array]] = {
 }  # fmt: skip
 
 
-def holds(plan: Plan, columns: Mapping[str, Array], one: Constraint) -> Array:
+def holds(plan: Plan, one: Constraint, columns: Mapping[str, Array]) -> Array:
     """True where a layout satisfies the condition."""
     if one.name == "grad_accum":
         column = plan.training.global_batch / (columns["dp"] * columns["micro_batch"])
