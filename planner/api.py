@@ -155,7 +155,7 @@ def _training(options: Options, model: ModelSpec, has_bf16: bool, assumptions: l
 
 @dataclass(frozen=True)
 class Answer:
-    """Searches of all plans of a scenario, and the chosen one: a row of a table that holds it alone."""
+    """Searches of all plans of a scenario, and the chosen one: a row of a table of full estimates."""
 
     found: tuple[Found, ...]
     chosen: Estimates
@@ -187,7 +187,8 @@ def answer_of(scenario: Scenario, tick: Callable[[float], None] | None = None) -
     if not fitting and not short:
         return None
     _, row, estimates = min(fitting or short, key=lambda x: x[0])
-    return Answer(found, estimates.full(np.array([row])), 0, bool(fitting))
+    chosen, at = estimates.some([row])[0]
+    return Answer(found, chosen, at, bool(fitting))
 
 
 def estimate(options: Options) -> Report:
@@ -222,12 +223,11 @@ def _families(answer: Answer) -> list[Report]:
         there = {name: among for name, among in families(estimates).items() if among.any()}
         rows = {name: best(estimates, among) for name, among in there.items()}
         nearest = {name: smallest(estimates, there[name]) if row is None else row for name, row in rows.items()}
-        full = estimates.full(np.array(list(nearest.values()), dtype=np.intp))
-        for i, (name, row) in enumerate(rows.items()):
-            entry = report.summary(full, i)
+        for (name, row), (full, at) in zip(rows.items(), estimates.some(list(nearest.values())), strict=True):
+            entry = report.summary(full, at)
             entry["family"] = name
             if row is None:
-                entry["reason"] = _shortfall(full, i)
+                entry["reason"] = _shortfall(full, at)
             old = out.get(name)
             if old is None or _better(entry) > _better(old):
                 out[name] = entry

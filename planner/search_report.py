@@ -36,7 +36,10 @@ def document(found: Sequence[Found], objective: Objective, top: int, assumptions
         "rejected": rejections(found),
         "shortfall": _shortfall(evaluated),
         "objective": objective,
-        "top": [{**report.report(e, row, assumptions), "per_token": per_token(e.plan, _seconds(e, row))} for e, row in best],
+        "top": [
+            {**one, "per_token": per_token(e.plan, _seconds(e, row))}
+            for (e, row), one in zip(best, report.reports(best, assumptions), strict=True)
+        ],
         "pareto": [{**report.summary(e, row), **per_token(e.plan, _seconds(e, row))} for e, row in _front(evaluated)],
     }
     return out
@@ -99,9 +102,8 @@ def _full(lines: Sequence[tuple[Outline, int]]) -> list[tuple[Estimates, int]]:
     out: list[tuple[Estimates, int] | None] = [None] * len(lines)
     for outline in {id(e): e for e, _ in lines}.values():
         places = [i for i, (e, _) in enumerate(lines) if e is outline]
-        full = outline.full(np.array([lines[i][1] for i in places]))
-        for row, place in enumerate(places):
-            out[place] = full, row
+        for place, line in zip(places, outline.some([lines[i][1] for i in places]), strict=True):
+            out[place] = line
     return [line for line in out if line is not None]
 
 

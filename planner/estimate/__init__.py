@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,6 +74,7 @@ class Outline:
     memory: Need
     fits: Array
     host_fits: Array
+    whole: Estimates | None = None  # of all layouts, where they are few
 
     @functools.cached_property
     def table(self) -> Table:
@@ -89,13 +90,27 @@ class Outline:
         """Everything of some layouts, evaluated as `evaluate` does."""
         return evaluate(self.plan, self.rows(np.asarray(rows)))
 
+    def some(self, rows: Sequence[int]) -> list[tuple[Estimates, int]]:
+        """Each of these layouts as a row of a table of full estimates; what was evaluated before is not evaluated again."""
+        if self.whole is not None:
+            return [(self.whole, row) for row in rows]
+        missing = sorted(set(rows) - self._seen.keys())
+        if missing:
+            found = self.full(np.array(missing))
+            self._seen.update({row: (found, i) for i, row in enumerate(missing)})
+        return [self._seen[row] for row in rows]
+
+    @functools.cached_property
+    def _seen(self) -> dict[int, tuple[Estimates, int]]:
+        return {}
+
 
 def outline(plan: Plan, space: Space, numbers: Machine | None = None, tick: Callable[[float], None] | None = None) -> Outline:
     """Estimate every layout of a space by the formulas of `evaluate`. tick: called with the share done, now and then."""
     if space.count <= _SMALL:
         all_of = evaluate(plan, {name: column for name, column in space.flat().items() if name in COLUMNS}, numbers=numbers)
         short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
-        return Outline(plan, space, short, Need(all_of.memory.device, all_of.memory.host), all_of.fits, all_of.host_fits)
+        return Outline(plan, space, short, Need(all_of.memory.device, all_of.memory.host), all_of.fits, all_of.host_fits, all_of)
     columns = space.columns
     time = step_time(plan, columns, numbers)
     need = needed(plan, columns)

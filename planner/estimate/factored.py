@@ -41,6 +41,8 @@ class Space:
     """Rows times options. Row i goes with the options marked in `options[pattern[i]]`; each such pair is a layout."""
 
     def __init__(self, outer: Table, inner: Table, options: Array, pattern: Array) -> None:
+        _, first, which = np.unique(_packed(options), return_index=True, return_inverse=True)
+        options, pattern = options[first], which.reshape(-1)[pattern]
         some = np.flatnonzero(options.any(axis=1)[pattern])
         order = some[np.argsort(pattern[some], kind="stable")]  # rows with the same options side by side
         self.outer: Table = {name: column[order] for name, column in outer.items()}

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.estimate import Outline, outline
 from planner.estimate.factored import Space, restricted
 from planner.estimate.table import COLUMNS, Table
@@ -23,12 +25,15 @@ __all__ = [
     "smallest",
 ]  # fmt: skip
 
+_FEW = 65536  # rows times options up to which plain columns are faster than factored ones
 CHUNK = 16384  # rows of plain tables that are evaluated together
 MOST_LAYOUTS = 8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
 
 
 def _restrict(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Array]]], rejected: dict[str, int]) -> Space:
     """The layouts that satisfy all conditions, the first of which each other one breaks counted in `rejected`."""
+    if tried.n * tried.width <= _FEW:
+        return _restrict_few(tried, conditions, rejected)
     for name, holds in conditions:
         if not tried.count:
             break
@@ -37,6 +42,18 @@ def _restrict(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Ar
         if count:
             rejected[name] = count
     return tried
+
+
+def _restrict_few(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Array]]], rejected: dict[str, int]) -> Space:
+    """`_restrict` on plain columns that broadcast over rows and options."""
+    columns = {**{k: v[:, None] for k, v in tried.outer.items()}, **{k: v[None, :] for k, v in tried.inner.items()}}
+    allowed = tried.options[tried.pattern]
+    for name, holds in conditions:
+        left = allowed & holds(columns)
+        if count := int(allowed.sum()) - int(left.sum()):
+            rejected[name] = count
+        allowed = left
+    return Space(tried.outer, tried.inner, allowed, np.arange(tried.n))
 
 
 def _tried(plan: Plan, rejected: dict[str, int]) -> tuple[Space, int]:
