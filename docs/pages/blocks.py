@@ -68,6 +68,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
         "dpplan estimate --model gpt2 --gpu a100 --gpus 8 --tp 1 --micro-batch 8 --zero 0 --explain",
         parts=("numbers of the machine", "estimate of the chosen layout"), each=14,
     ),
+    "search": lambda: output("dpplan search --model llama-2-7b --gpu a100 --gpus 64 --top 3"),
+    "search where": lambda: output(
+        "dpplan search --model llama-2-7b --gpu a100 --gpus 64 --top 2 --where 'tp <= 2' --where 'recompute = none,block' --objective "
+        "memory", parts=("", "Best layouts", "Rejected"),
+    ),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
     "status": accuracy.status,
