@@ -12,6 +12,8 @@ from typer.exceptions import TyperException
 
 from planner.cli import estimate, listing, schedule, search, serve, validate
 
+_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+
 
 class Commands(TyperGroup):
     """Words that are no options end as any wrong request does: one sentence, one JSON document under --json, status 2."""
@@ -33,9 +35,10 @@ class Commands(TyperGroup):
             said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
             refuse(option or "command", " ".join(words), said, "--json" in words, said)
             raise SystemExit(2) from None
-        except (typer.Abort, KeyboardInterrupt):  # Ctrl-C
+        except (typer.Abort, KeyboardInterrupt):
+            status = _INTERRUPTED
+        if status == _INTERRUPTED:  # Ctrl-C, which typer turns into this status
             print("interrupted: files that were named are whole, or were not written", file=sys.stderr)
-            raise SystemExit(130) from None
         raise SystemExit(status if isinstance(status, int) else 0)
 
 
