@@ -70,8 +70,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     ),
     "search": lambda: output("dpplan search --model llama-2-7b --gpu a100 --gpus 64 --top 3"),
     "search where": lambda: output(
-        "dpplan search --model llama-2-7b --gpu a100 --gpus 64 --top 2 --where 'tp <= 2' --where 'recompute = none,block' --objective "
-        "memory", parts=("", "Best layouts", "Rejected"),
+        "dpplan search --model llama-2-7b --gpu a100 --gpus 64 --top 2 --where 'tp <= 2' --where 'recompute = none,block' "
+        "--objective memory", parts=("", "Best layouts", "Rejected"),
     ),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
