@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner import request
-from planner.estimate import Estimates
+from planner.estimate import Estimates, Outline
 from planner.search import Found, best, search, smallest
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
@@ -72,7 +73,10 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
     plans, run = [], request.run_spec(options, cluster.nodes)
     for name, zero in [(options.stack, options.zero)] if options.stack else usual:
         stack = request.stack_spec(name)
-        layout = LayoutRequest(**{**fixed, "zero": zero})
+        layout = LayoutRequest(
+            **{**fixed, "zero": zero}, where=options.where, search_offload=options.search_offload,
+            uneven_stages=options.uneven_stages,
+        )  # fmt: skip
         with_attention = _attention(training, options, stack)
         plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout, run=run))
     return tuple(plans)
@@ -119,7 +123,7 @@ def _training(options: Options, model: ModelSpec, has_bf16: bool, assumptions: l
 
 @dataclass(frozen=True)
 class Answer:
-    """Searches of all plans of a scenario, and the chosen one."""
+    """Searches of all plans of a scenario, and the chosen one: a row of a table of full estimates."""
 
     found: tuple[Found, ...]
     chosen: Estimates
@@ -127,11 +131,18 @@ class Answer:
     fits: bool
 
 
-def answer_of(scenario: Scenario) -> Answer | None:
-    """Fastest layout that fits over all plans; where none fits, the one that needs the least memory. None: none allowed."""
-    found = tuple(search(plan) for plan in scenario.plans)
-    fitting: list[tuple[float, int, Estimates]] = []
-    short: list[tuple[float, int, Estimates]] = []
+def answer_of(scenario: Scenario, tick: Callable[[float], None] | None = None) -> Answer | None:
+    """Fastest layout that fits over all plans; where none fits, the one that needs the least memory. None: none allowed.
+
+    tick: called with the share of the work that is done, now and then.
+    """
+    count = len(scenario.plans)
+    found = tuple(
+        search(plan, None if tick is None else lambda share, i=i: tick((i + share) / count))  # type: ignore[misc]
+        for i, plan in enumerate(scenario.plans)
+    )
+    fitting: list[tuple[float, int, Outline]] = []
+    short: list[tuple[float, int, Outline]] = []
     for one in found:
         if one.estimates is None:
             continue
@@ -144,4 +155,5 @@ def answer_of(scenario: Scenario) -> Answer | None:
     if not fitting and not short:
         return None
     _, row, estimates = min(fitting or short, key=lambda x: x[0])
-    return Answer(found, estimates, row, bool(fitting))
+    chosen, at = estimates.some([row])[0]
+    return Answer(found, chosen, at, bool(fitting))

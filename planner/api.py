@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from planner import advise, catalog, report, require, schedules
+from planner import advise, catalog, report, require, schedules, search_report
 from planner.answer import Answer, Scenario, answer_of, resolve
 from planner.estimate import Estimates
 from planner.estimate.table import from_rows
 from planner.formulas.rules import RULES
 from planner.ledger import Call, recording
 from planner.report import Report
-from planner.search import Found, best, family_rows, pareto, ranked, search, smallest
+from planner.search import Found, best, families, search, smallest
+from planner.search_report import NEEDS_PRICE, best_of, rejections
 from planner.specs.base import PlanError, sentence
-from planner.specs.layout import OFFLOADS, SCHEDULES, Layout, recompute_parts
+from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, Layout, recompute_parts
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options, flag
 from planner.specs.stack import StackSpec
 from planner.units import show
 
 __all__ = [
-    "Options", "PlanError", "estimate", "explain", "list_catalog", "read_options", "search_layouts", "validate", "write_plot",
+    "Options", "PlanError", "estimate", "explain", "list_catalog", "read_options", "search_layouts", "search_with_layouts",
+    "validate", "write_plot",
     "write_residuals", "write_runs",
 ]  # fmt: skip
 
@@ -64,25 +66,13 @@ def _estimate(options: Options) -> tuple[Report, Answer]:
     out["alternatives"] = _families(answer) + _top(answer, options.top)
     out["advice"] = advise.advice(scenario, answer.chosen, answer.row)
     out["search"] = {
-        "evaluated": sum(len(f.estimates.table["tp"]) for f in answer.found if f.estimates is not None),
+        "evaluated": sum(f.estimates.space.count for f in answer.found if f.estimates is not None),
         "feasible": sum(int(f.estimates.fits.sum()) for f in answer.found if f.estimates is not None),
-        "rejected": _rejected(answer.found),
+        "rejected": rejections(answer.found),
     }
     out["requirements"] = require.judge(required, out)
     out["command"] = advise.command_line(options)
     return out, answer
-
-
-def _rejected(found: tuple[Found, ...]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for one in found:
-        for rule, count in one.rejected.items():
-            counts[rule] = counts.get(rule, 0) + count
-        if one.estimates is not None:
-            short = int((~one.estimates.fits).sum())
-            if short:
-                counts["does not fit memory"] = counts.get("does not fit memory", 0) + short
-    return counts
 
 
 def _families(answer: Answer) -> list[Report]:
@@ -92,14 +82,14 @@ def _families(answer: Answer) -> list[Report]:
         estimates = one.estimates
         if estimates is None:
             continue
-        for name, among in family_rows(estimates.table).items():
-            if not among.any():
-                continue
-            row = best(estimates, among)
-            entry = report.summary(estimates, smallest(estimates, among) if row is None else row)
+        there = {name: among for name, among in families(estimates).items() if among.any()}
+        rows = {name: best(estimates, among) for name, among in there.items()}
+        nearest = {name: smallest(estimates, there[name]) if row is None else row for name, row in rows.items()}
+        for (name, row), (full, at) in zip(rows.items(), estimates.some(list(nearest.values())), strict=True):
+            entry = report.summary(full, at)
             entry["family"] = name
             if row is None:
-                entry["reason"] = _shortfall(estimates, smallest(estimates, among))
+                entry["reason"] = _shortfall(full, at)
             old = out.get(name)
             if old is None or _better(entry) > _better(old):
                 out[name] = entry
@@ -123,14 +113,8 @@ def _shortfall(estimates: Estimates, row: int) -> str:
 
 def _top(answer: Answer, count: int) -> list[Report]:
     """The fastest layouts that fit, over all plans."""
-    lines = [
-        (float(f.estimates.time.seconds[row]), f.estimates, int(row))
-        for f in answer.found
-        if f.estimates is not None
-        for row in ranked(f.estimates, count)
-    ]
-    lines.sort(key=lambda x: x[0])
-    return [{**report.summary(e, row), "rank": i + 1} for i, (_, e, row) in enumerate(lines[:count])]
+    lines = best_of(answer.found, count, "time")
+    return [{**report.summary(e, row), "rank": i + 1} for i, (e, row) in enumerate(lines)]
 
 
 def why_none(scenario: Scenario) -> PlanError:
@@ -155,6 +139,7 @@ def why_none(scenario: Scenario) -> PlanError:
     row = [
         tp, pp, vpp, dp, cp, fixed["ep"] or 1, zero, fixed["shard_group"] or dp * cp, bool(fixed["sequence_parallel"]),
         kind, size, SCHEDULES.index(schedule), fixed["micro_batch"] or 1, OFFLOADS.index(fixed["offload"] or "none"),
+        PLACEMENTS.index(fixed["placement"] or PLACEMENTS[0]),
     ]  # fmt: skip
     table = from_rows(np.array([row], dtype=float))
     for rule in RULES:
@@ -164,6 +149,7 @@ def why_none(scenario: Scenario) -> PlanError:
             tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=fixed["ep"] or 1, zero=zero, shard_group=fixed["shard_group"] or dp * cp,
             sequence_parallel=bool(fixed["sequence_parallel"]), recompute=fixed["recompute"] or "none", schedule=schedule,
             micro_batch=fixed["micro_batch"] or 1, offload=fixed["offload"] or "none",
+            placement=fixed["placement"] or PLACEMENTS[0],
         )  # fmt: skip
         names = [
             n for n in rule.field.removeprefix("--").replace("/--", " ").replace("-", "_").split() if n in Options.model_fields
@@ -177,6 +163,8 @@ def why_none(scenario: Scenario) -> PlanError:
             rejected[name] = rejected.get(name, 0) + count
     reasons = "; ".join(f"{name}: {count}" for name, count in rejected.items()) or "no factorisation of the GPUs matches"
     given = {flag(n): v for n, v in fixed.items() if v is not None}
+    if options.where:
+        given["--where"] = "; ".join(options.where)
     return PlanError("layout", given, f"no layout satisfies all of these together ({reasons}); leave one of them out")
 
 
@@ -189,37 +177,47 @@ def explain(options: Options) -> tuple[Report, Call]:
     return out, tree
 
 
-def search_layouts(options: Options) -> Report:
-    """Every valid layout: counts, reasons of rejection, the fastest that fit and the front of time against memory."""
+def search_layouts(options: Options, tick: Callable[[float], None] | None = None) -> Report:
+    """Every valid layout: counts, reasons of rejection, the best that fit and the front of time against memory.
+
+    tick: called with the share of the work that is done, now and then.
+    """
+    return search_with_layouts(options, tick)[0]
+
+
+def search_with_layouts(options: Options, tick: Callable[[float], None] | None = None) -> tuple[Report, tuple[Found, ...]]:
+    """`search_layouts` and what it was made from, for files that list every layout."""
     if options.require:
         raise PlanError("--require", options.require[0], "is judged by `dpplan estimate`; leave it out here")
     started = time.perf_counter()
     scenario = resolve(options)
-    answer = answer_of(scenario)
+    if options.objective in NEEDS_PRICE and scenario.parts[1].usd_per_gpu_hour is None:
+        raise PlanError("--objective", options.objective, "needs a price of this GPU; give it with --price")
+    answer = answer_of(scenario, tick)
     if answer is None:
         raise why_none(scenario)
     spent = time.perf_counter() - started
-    evaluated = [f.estimates for f in answer.found if f.estimates is not None]
-    rows: list[tuple[float, float, Estimates, int]] = []
-    for e in evaluated:
-        usable = np.flatnonzero(e.fits)
-        for i in usable[pareto(e.time.seconds[usable], e.memory.device[usable])]:
-            rows.append((float(e.time.seconds[i]), float(e.memory.device[i]), e, int(i)))
-    front = pareto(np.array([r[0] for r in rows]), np.array([r[1] for r in rows])) if rows else []
-    tops = [
-        (float(e.time.seconds[row]), e, int(row)) for e in evaluated for row in ranked(e, options.top)
-    ]  # fmt: skip
-    tops.sort(key=lambda x: x[0])
-    return {
-        "schema_version": report.SCHEMA_VERSION,
-        "evaluated": sum(len(e.table["tp"]) for e in evaluated),
-        "feasible": sum(int(e.fits.sum()) for e in evaluated),
-        "rejected": _rejected(answer.found),
-        "seconds": spent,
-        "top": [report.report(e, row, scenario.assumptions) for _, e, row in tops[: options.top]],
-        "pareto": [report.summary(rows[i][2], rows[i][3]) for i in front],
-        "families": _families(answer),
-    }
+    out = search_report.document(answer.found, options.objective, options.top, scenario.assumptions)
+    out["seconds"] = spent
+    out["families"] = _families(answer)
+    out["command"] = advise.command_line(options, "search")
+    if not answer.fits and options.offload is None and not options.search_offload:
+        out["advice"] = _with_offload(scenario)
+    return out, answer.found
+
+
+def _with_offload(scenario: Scenario) -> list[Report]:
+    """The fastest layout that fits once offloading is searched, too: what to try where nothing fits."""
+    usual = [None] if scenario.options.stack else [None, "optimizer", "activations"]
+    out = []
+    for kind in usual:
+        update: dict[str, Any] = {"search_offload": True} if kind is None else {"offload": kind}
+        changed = scenario.options.model_copy(update=update)
+        answer = answer_of(resolve(changed))
+        if answer is not None and answer.fits:
+            entry = report.summary(answer.chosen, answer.row)
+            out.append({**entry, "change": "offload to host memory", "command": advise.command_line(changed, "search")})
+    return sorted(out, key=lambda entry: float(entry["step_seconds"]))[:1]
 
 
 # ------------------------------------------------------------------------------------------------------ validation

@@ -10,7 +10,7 @@ import numpy as np
 from planner import uncertainty
 from planner.estimate import Estimates, evaluate, inference, run
 from planner.estimate.communicate import Traffic
-from planner.estimate.machine import machine, moved_one_by_one, sustained_clock
+from planner.estimate.machine import Machine, machine, moved_one_by_one, sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, state_ledger
 from planner.estimate.step import StepTime, step_time
 from planner.estimate.table import Table, pick, repeated_share, to_layout
@@ -42,8 +42,19 @@ def evaluate_row(estimates: Estimates, row: int) -> Estimates:
     return evaluate(estimates.plan, table, stages=whole_pipeline(table, 0))
 
 
-def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> Report:
-    """Full answer for one row: evaluated again alone, over every pipeline stage."""
+def reports(lines: Sequence[tuple[Estimates, int]], assumptions: Sequence[str] = ()) -> list[Report]:
+    """`report` of several rows; the sensitivities of those of one plan are found together."""
+    numbers: dict[int, list[Report]] = {}
+    for plan in {id(e.plan): e.plan for e, _ in lines}.values():
+        places = [i for i, (e, _) in enumerate(lines) if e.plan is plan]
+        tables = [pick(lines[i][0].table, np.array([lines[i][1]])) for i in places]
+        together = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+        numbers.update(zip(places, elasticities_of_rows(plan, together), strict=True))
+    return [report(e, row, assumptions, numbers[i]) for i, (e, row) in enumerate(lines)]
+
+
+def report(estimates: Estimates, row: int, assumptions: Sequence[str] = (), numbers: list[Report] | None = None) -> Report:
+    """Full answer for one row: evaluated again alone, over every pipeline stage. numbers: its elasticities, where known."""
     plan = estimates.plan
     table = pick(estimates.table, np.array([row]))
     one = evaluate_row(estimates, row)
@@ -52,7 +63,7 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> R
     band = uncertainty.band(plan)
     seconds = float(one.time.seconds[0])
     communication = [_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0]
-    numbers = elasticities(plan, table)
+    numbers = elasticities(plan, table) if numbers is None else numbers
     return {
         "schema_version": SCHEMA_VERSION,
         "model": _model(plan),
@@ -268,11 +279,20 @@ def elasticities(plan: Plan, table: Table) -> list[Report]:
 
     Found by moving each number by 2 % in a row of its own.
     """
-    base = machine(plan)
-    moved, names = moved_one_by_one(base, SENSITIVITY_STEP)
+    return elasticities_of_rows(plan, table)[0]
+
+
+def elasticities_of_rows(plan: Plan, table: Table) -> list[list[Report]]:
+    """`elasticities` of every row of a table."""
+    base, rows = machine(plan), len(table["tp"])
+    moved, names = moved_one_by_one(base, SENSITIVITY_STEP, rows)
     many = {name: np.repeat(column, len(names) + 1) for name, column in table.items()}
-    seconds = step_time(plan, many, moved).seconds
-    slopes = np.log(seconds[1:] / seconds[0]) / np.log1p(SENSITIVITY_STEP)
+    seconds = step_time(plan, many, moved).seconds.reshape(rows, len(names) + 1)
+    slopes = np.log(seconds[:, 1:] / seconds[:, :1]) / np.log1p(SENSITIVITY_STEP)
+    return [_elasticities(base, names, row) for row in slopes]
+
+
+def _elasticities(base: Machine, names: Sequence[str], slopes: Sequence[float]) -> list[Report]:
     out = []
     for name, slope in zip(names, slopes, strict=True):
         number = getattr(base, name)

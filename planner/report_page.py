@@ -5,7 +5,7 @@ Everything on the page comes from the report dict of the contract (docs/contract
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -40,18 +40,7 @@ summary { cursor: pointer; color: #446; } figure { margin: 0; } figcaption { col
 
 def page(report: Report) -> str:
     """The report as one HTML page with plotly's script inside. Raises PlanError where plotly is not installed."""
-    try:
-        from plotly.io import to_html
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise PlanError("--html", None, "needs plotly, which this environment lacks: pip install 'plotly>=6'") from None
-
-    def drawn(name: str, figure: Figure, caption: str) -> str:
-        text: str = to_html(
-            figure, config=CONFIG, include_plotlyjs=False, full_html=False, validate=True, div_id=name, default_height="460px"
-        )
-        return f"<figure>{text}<figcaption>{escape(caption)}</figcaption></figure>"
-
+    drawn = _drawing()
     title = f"{report['model']['title']} on {report['cluster']['gpus']:,} x {report['cluster']['gpu_title']}"
     body = [
         f"<h1>{escape(title)}</h1>",
@@ -77,11 +66,101 @@ def page(report: Report) -> str:
         f"<p>{escape(_rests_on(report))}</p>",
         _folded("Numbers of the machine, with sources", _machine_table(report)),
     ]  # fmt: skip
+    return _whole(title, body)
+
+
+def _drawing() -> Callable[[str, Figure, str], str]:
+    """A function that makes HTML of a figure and its caption. Raises PlanError where plotly is not installed."""
+    try:
+        from plotly.io import to_html
+    except ImportError:
+        raise PlanError("--html", None, "needs plotly, which this environment lacks: pip install 'plotly>=6'") from None
+
+    def drawn(name: str, figure: Figure, caption: str) -> str:
+        text: str = to_html(
+            figure, config=CONFIG, include_plotlyjs=False, full_html=False, validate=True, div_id=name, default_height="460px"
+        )
+        return f"<figure>{text}<figcaption>{escape(caption)}</figcaption></figure>"
+
+    return drawn
+
+
+def _whole(title: str, body: Sequence[str]) -> str:
+    """A page with its style and plotly's script inside."""
+    from plotly.offline import get_plotlyjs
+
     return "\n".join([
         "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">', f"<title>{escape(title)}</title>",
         f"<style>{STYLE}</style>", f"<script>{get_plotlyjs()}</script>", "</head>", "<body>", *body, "</body>", "</html>", "",
     ])  # fmt: skip
+
+
+def search_page(found: Report) -> str:
+    """What a search found as one HTML page: the front of time against memory, the best layouts, what was rejected."""
+    drawn = _drawing()
+    title = "Layouts"
+    if found["top"]:
+        first = found["top"][0]
+        title = f"Layouts of {first['model']['title']} on {first['cluster']['gpus']:,} x {first['cluster']['gpu_title']}"
+    header = ("", "step", "memory per GPU", "USD per million tokens", "Wh per million tokens", "stack", "layout")
+    best = [
+        (str(i + 1), show(r["step"]["seconds"], "s"), show(r["memory"]["device_bytes"], "B"), *_per_token(r["per_token"]),
+         r["stack"]["id"], layout_text(r["layout"]))
+        for i, r in enumerate(found["top"])
+    ]  # fmt: skip
+    front = [
+        ("", show(a["step_seconds"], "s"), show(a["device_bytes"], "B"), *_per_token(a), a["stack"], layout_text(a["layout"]))
+        for a in found["pareto"]
+    ]
+    why = sorted(found["rejected"].items(), key=lambda x: -x[1])
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p><code>{escape(found['command'])}</code></p>",
+        f"<p>{found['evaluated']:,} of {found['enumerated']:,} layouts evaluated, {found['feasible']:,} fit.</p>",
+    ]
+    if front:
+        body += [
+            "<h2>Front of time against memory</h2>",
+            drawn("front", front_figure(found), "Layouts that fit and that no other beats in both; point at one to see it. At a "
+                  "fixed number of GPUs money and energy are the step time times a constant."),
+            _folded("Layouts of the front", table(header, front, (1, 2, 3, 4))),
+            f"<h2>Best layouts, by {escape(found['objective'])}</h2>",
+            table(header, best, (0, 1, 2, 3, 4)),
+        ]  # fmt: skip
+    body += ["<h2>Rejected</h2>", table(("reason", "layouts"), [(reason, f"{count:,}") for reason, count in why], (1,))]
+    return _whole(title, body)
+
+
+def front_figure(found: Report) -> Figure:
+    """Seconds per step against GiB per GPU, one colour per stack, one step line over all."""
+    points = found["pareto"]
+    stacks = sorted({a["stack"] for a in points})
+    line = {
+        "type": "scatter", "mode": "lines", "line": {"shape": "hv", "color": "#bbbbbb"}, "hoverinfo": "skip", "showlegend": False,
+        "x": [a["step_seconds"] for a in points], "y": [a["device_bytes"] / _GIB for a in points],
+    }  # fmt: skip
+    data = [line]
+    for i, stack in enumerate(stacks):
+        own = [a for a in points if a["stack"] == stack]
+        data.append({
+            "type": "scatter", "mode": "markers", "name": stack, "marker": {"size": 9, "color": _COLORS[i % len(_COLORS)]},
+            "x": [a["step_seconds"] for a in own], "y": [a["device_bytes"] / _GIB for a in own],
+            "text": [layout_text(a["layout"]) for a in own],
+            "hovertemplate": "%{text}<br>%{x:.4g} s, %{y:.1f} GiB<extra>%{fullData.name}</extra>",
+        })  # fmt: skip
+    return {
+        "data": data,
+        "layout": {
+            "plot_bgcolor": "#ffffff", "margin": {"t": 30, "r": 20}, "hovermode": "closest",
+            "xaxis": {**_GRID, "title": {"text": "seconds per step"}}, "yaxis": {**_GRID, "title": {"text": "GiB per GPU"}},
+        },
+    }  # fmt: skip
+
+
+def _per_token(of: Report) -> tuple[str, str]:
+    dollars = of["usd_per_million_tokens"]
+    return "-" if dollars is None else f"{dollars:.4g}", f"{1000 * of['kwh_per_million_tokens']:.4g}"
 
 
 def _words(name: str) -> str:

@@ -80,6 +80,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
         "dpplan compare --model llama-2-7b --gpus 256 --vary gpu=rtx4090,a100,h100 --at cost --tokens 1T",
         parts=("Llama", "Against", "Notes")),
     "compare sweep": lambda: output("dpplan compare --model llama-2-7b --gpu a100 --sweep gpus=8..4096"),
+    "search": lambda: output("dpplan search --model llama-2-7b --gpu a100 --gpus 64 --top 3"),
+    "search where": lambda: output(
+        "dpplan search --model llama-2-7b --gpu a100 --gpus 64 --top 2 --where 'tp <= 2' --where 'recompute = none,block' "
+        "--objective memory", parts=("", "Best layouts", "Rejected"),
+    ),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
     "advice": lambda: output(

@@ -104,7 +104,7 @@ def options() -> str:
                 text = getattr(parameter, "help", "") or ""
             field = Options.model_fields.get(parameter.name or "")
             value = parameter.default if field is None or field.is_required() else field.default
-            default = "" if value is None or value is False or callable(value) else f"`{value}`"
+            default = "" if value is None or value is False or value == () or callable(value) else f"`{value}`"
             kind = getattr(parameter.type, "name", "")
             shown = "flag" if getattr(parameter, "is_flag", False) else "int" if kind.startswith("int") else "text"
             rows.append([flags, shown, default, text])

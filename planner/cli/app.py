@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from planner.cli import compare, estimate, listing, recommend, schedule, search, serve, validate
+from planner.cli.progress import INTERRUPTED
 
 
 class Commands(TyperGroup):
@@ -33,8 +34,10 @@ class Commands(TyperGroup):
             said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
             refuse(option or "command", " ".join(words), said, "--json" in words, said)
             raise SystemExit(2) from None
-        except typer.Abort:
-            raise SystemExit(1) from None
+        except (typer.Abort, KeyboardInterrupt):
+            status = INTERRUPTED
+        if status == INTERRUPTED:  # Ctrl-C, which typer turns into this status
+            print("interrupted: files that were named are whole, or were not written", file=sys.stderr)
         raise SystemExit(status if isinstance(status, int) else 0)
 
 

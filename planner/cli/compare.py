@@ -71,7 +71,7 @@ def command(
 
     with clear_errors(as_json):
         from planner import compare
-        from planner.cli.progress import processes, shown
+        from planner.cli.progress import processes, progress
 
         results = {"--csv": table, "--html": html}
         check_results(results, {**given, **{f"file {i}": name for i, name in enumerate(files or ())}})
@@ -79,8 +79,8 @@ def command(
             scenarios=[(name, read(name)) for name in files or ()], vary=vary or (), sweep=sweep or (), at=at, scaling=scaling,
             stop_below=stop_below, jobs=processes(jobs),
         )  # fmt: skip
-        with shown("requests", plain) as progress:
-            out = compare.compare(asked, merge(given), progress)
+        with progress("requests", plain) as tick:
+            out = compare.compare(asked, merge(given), tick)
             texts = {}  # of all results, before the first is written
             if table is not None:
                 texts["--csv"] = table, compare.csv_text(out)

@@ -43,6 +43,10 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
     ),
     "micro_batch": (int, "Sequences per replica and pass", _LAYOUT),
     "offload": (str, "none, optimizer, params, activations (to host memory)", _LAYOUT),
+    "placement": (str, "Order of ranks, innermost first: tp-cp-dp-pp (stages apart) or tp-cp-pp-dp (replicas apart)", _LAYOUT),
+    "where": (list[str], "Only layouts with this, such as 'tp <= 8' or 'recompute = none'; may be repeated", _LAYOUT),
+    "search_offload": (bool, "Try everything that the software can offload to host memory, too", _LAYOUT),
+    "uneven_stages": (bool, "Try pipelines whose stages differ in layers, too", _LAYOUT),
     "seq_len": (int, "Tokens per sequence", _TRAINING),
     "global_batch": (int, "Sequences per optimizer step", _TRAINING),
     "precision": (str, "fp32, tf32, fp16, bf16, fp8", _TRAINING),
@@ -96,6 +100,7 @@ def with_request_options(command: Callable[..., None], several: tuple[str, ...] 
 
     def wrapper(**values: Any) -> None:
         given = {name: values.pop(name) for name in _OPTIONS}
+        given["where"] = given["where"] or None  # typer has an empty list where the option is not given
         command(given=given, **values)
 
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__

@@ -1,49 +1,50 @@
-"""What long commands show while they run, and how Ctrl-C ends them."""
+"""What long commands show while they run: a bar on stderr for what takes longer than a second, only where a person watches."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-INTERRUPTED = 130  # exit status of a command ended by Ctrl-C: 128 + SIGINT
-_QUIET_S = 1.0  # commands that take no longer show nothing
+INTERRUPTED = 130  # exit status of a command ended by Ctrl-C: 128 and the number of SIGINT, as shells have it
+_QUIET_S = 1.0  # what is over sooner needs no bar
+_MOST_PROCESSES = 8
 
 
 @contextmanager
-def shown(what: str, plain: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A function to call with (done, all): after a second a terminal shows a bar on stderr. Ctrl-C ends with status 130.
+def progress(title: str, plain: bool = False) -> Iterator[Callable[..., None] | None]:
+    """A function to call with the share that is done, or with (done, all); None where nobody watches.
 
     Results are written after this block, whole or not at all, so that an interrupted command leaves what was there.
     """
+    if plain or not sys.stderr.isatty():
+        yield None
+        return
     started = time.monotonic()
-    bar = None
-    task = None
+    bar: Any = None
+    task: Any = None
 
-    def report(done: int, whole: int) -> None:
+    def tick(done: float, whole: float = 1.0) -> None:
         nonlocal bar, task
         if bar is None:
-            if plain or not sys.stderr.isatty() or time.monotonic() - started < _QUIET_S or done >= whole:
+            if time.monotonic() - started < _QUIET_S or done >= whole:
                 return
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn(),
+            )  # fmt: skip
             bar = Progress(*columns, console=Console(stderr=True), transient=True)
             bar.start()
-            task = bar.add_task(what, total=whole)
-        assert task is not None
+            task = bar.add_task(title, total=whole)
         bar.update(task, completed=done, total=whole)
 
     try:
-        yield report
-    except KeyboardInterrupt:
-        if bar is not None:
-            bar.stop()
-            bar = None
-        print("interrupted: nothing was written", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+        yield tick
     finally:
         if bar is not None:
             bar.stop()
@@ -51,6 +52,4 @@ def shown(what: str, plain: bool = False) -> Iterator[Callable[[int, int], None]
 
 def processes(asked: int | None) -> int:
     """Processes of `--jobs`: as asked, else as many as this machine has cores, eight at most."""
-    import os
-
-    return asked if asked is not None else min(8, os.cpu_count() or 1)
+    return asked if asked is not None else min(_MOST_PROCESSES, os.cpu_count() or 1)

@@ -55,7 +55,7 @@ def command(
 
     with clear_errors(as_json):
         from planner import recommend
-        from planner.cli.progress import processes, shown
+        from planner.cli.progress import processes, progress
         from planner.specs.base import PlanError
 
         own = {"--days": days, "--budget": budget, "--max-gpus": max_gpus, "--power-kw": power_kw, "--sure": sure or None,
@@ -68,19 +68,19 @@ def command(
         if many < 1:
             raise PlanError("--jobs", jobs, "must be 1 or more")
         texts = {}
-        with shown("requests", plain) as progress:
+        with progress("requests", plain) as tick:
             if question == "cluster":
-                out = recommend.cluster(limits, merged, kinds["gpu"], kinds["cluster"], goal=goal, jobs=many, progress=progress)
+                out = recommend.cluster(limits, merged, kinds["gpu"], kinds["cluster"], goal=goal, jobs=many, progress=tick)
             else:
                 for name, values in kinds.items():
                     if len(values) > 1:
                         raise PlanError(f"--{name}", ", ".join(values), f"must be one kind for recommend {question}")
                     merged.update({name: values[0]} if values else {})
                 if question == "model":
-                    out = recommend.largest(limits, merged, jobs=many, progress=progress)
+                    out = recommend.largest(limits, merged, jobs=many, progress=tick)
                 else:
                     ask = recommend.bandwidth if question == "bandwidth" else recommend.batch
-                    out = ask(merged, jobs=many, progress=progress)
+                    out = ask(merged, jobs=many, progress=tick)
             if model_out is not None:
                 if not out["family"] or not out["family"]["shape"]:
                     raise PlanError(

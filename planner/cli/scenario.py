@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _SHOWN = 1000  # characters of a wrong value that are quoted
-_LISTS = ("require",)  # options of a scenario file that may be lists of texts
+_LISTS = ("require", "where")  # options of a scenario file that may be lists of texts
 _MAX_BYTES = 100_000  # of a scenario file: every option at once takes less than a thousand
 
 

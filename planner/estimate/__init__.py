@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from planner.estimate.factored import Space
 from planner.estimate.machine import Machine
-from planner.estimate.memory import Memory, peak_memory
+from planner.estimate.memory import Memory, Need, needed, peak_memory
+from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.step import StepTime, step_time
-from planner.estimate.table import Table
-from planner.ledger import Array, section
+from planner.estimate.table import COLUMNS, Table
+from planner.ledger import Array, Ledger, section
 from planner.specs.plan import Plan
 
-__all__ = ["Estimates", "evaluate", "fit"]
+__all__ = ["Estimates", "Outline", "evaluate", "fit", "outline"]
+
+
+_SMALL = 4096  # layouts up to which plain columns are faster than factored ones
 
 
 @dataclass(frozen=True)
@@ -41,10 +48,82 @@ def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Mac
     return Estimates(plan, table, time, memory, *fit(plan, memory))
 
 
-def fit(plan: Plan, memory: Memory) -> tuple[Array, Array]:
+def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array]:
     """(the layout fits, what it offloads fits the host memory where its size is known), one value per layout."""
     usable = float(plan.cluster.gpu.usable_memory)
     host = plan.cluster.host_memory
     per_gpu = float(host) / min(plan.cluster.gpus_per_node, plan.cluster.gpus) if host is not None else np.inf
     host_fits = memory.host <= per_gpu
     return (memory.device <= usable) & host_fits, host_fits
+
+
+@dataclass(frozen=True)
+class OutlineTime:
+    """Seconds of one optimizer step and those of recompute among them, as in StepTime."""
+
+    seconds: Array
+    components: Ledger
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a choice needs to know of every layout of a space; `full` has the rest for some of them."""
+
+    plan: Plan
+    space: Space
+    time: OutlineTime
+    memory: Need
+    fits: Array
+    host_fits: Array
+    whole: Estimates | None = None  # of all layouts, where they are few
+
+    @functools.cached_property
+    def table(self) -> Table:
+        """All layouts as plain columns."""
+        return self.rows(None)
+
+    def rows(self, rows: Array | None) -> Table:
+        """Some layouts as plain columns."""
+        found = self.space.flat(rows=rows)
+        return {name: found[name] for name in COLUMNS}
+
+    def full(self, rows: Array) -> Estimates:
+        """Everything of some layouts, evaluated as `evaluate` does."""
+        return evaluate(self.plan, self.rows(np.asarray(rows)))
+
+    @functools.cached_property
+    def joules(self) -> Array:
+        """Energy of a step of every layout at the wall plug; evaluated where it is asked for."""
+        if self.whole is not None:
+            return step_energy_j(self.plan, self.whole.time.seconds, busy_s(self.whole.time))
+        time = step_time(self.plan, self.space.columns)
+        (busy,) = self.space.values(busy_s(time))
+        return step_energy_j(self.plan, self.time.seconds, busy)
+
+    def some(self, rows: Sequence[int]) -> list[tuple[Estimates, int]]:
+        """Each of these layouts as a row of a table of full estimates; what was evaluated before is not evaluated again."""
+        if self.whole is not None:
+            return [(self.whole, row) for row in rows]
+        missing = sorted(set(rows) - self._seen.keys())
+        if missing:
+            found = self.full(np.array(missing))
+            self._seen.update({row: (found, i) for i, row in enumerate(missing)})
+        return [self._seen[row] for row in rows]
+
+    @functools.cached_property
+    def _seen(self) -> dict[int, tuple[Estimates, int]]:
+        return {}
+
+
+def outline(plan: Plan, space: Space, numbers: Machine | None = None, tick: Callable[[float], None] | None = None) -> Outline:
+    """Estimate every layout of a space by the formulas of `evaluate`. tick: called with the share done, now and then."""
+    if space.count <= _SMALL:
+        all_of = evaluate(plan, {name: column for name, column in space.flat().items() if name in COLUMNS}, numbers=numbers)
+        short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
+        return Outline(plan, space, short, Need(all_of.memory.device, all_of.memory.host), all_of.fits, all_of.host_fits, all_of)
+    columns = space.columns
+    time = step_time(plan, columns, numbers)
+    need = needed(plan, columns)
+    seconds, repeated, device, host = space.values(time.seconds, time.components["recompute"], need.device, need.host, tick=tick)
+    need = Need(device, host)
+    return Outline(plan, space, OutlineTime(seconds, {"recompute": repeated}), need, *fit(plan, need))

@@ -41,7 +41,14 @@ class Traffic:
 def place(ranks: Array, stride: Array, domain: int) -> Group:
     """Group of `ranks` whose neighbours are `stride` ranks apart, on nodes (or switched domains) of `domain` GPUs."""
     inside = np.clip(np.floor(domain / stride), 1.0, np.maximum(ranks, 1.0))
-    return Group(np.asarray(ranks, float), inside)
+    return Group(1.0 * ranks, inside)
+
+
+def place_twice(inner: Array, inner_stride: Array, outer: Array, outer_stride: Array, domain: int) -> Group:
+    """Group of inner x outer ranks whose two parts have strides of their own; the outer part begins where the inner one ends."""
+    within, beyond = place(inner, inner_stride, domain), place(outer, outer_stride, domain)
+    whole = within.ranks_per_node >= within.ranks  # else a node holds a part of one inner group
+    return Group(inner * outer, within.ranks_per_node * np.where(whole, beyond.ranks_per_node, 1.0))
 
 
 def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
@@ -116,7 +123,7 @@ def all_to_all_s(m: Machine, tensor_bytes: Array, group: Group, remote_frac: Arr
 
 def send_s(m: Machine, message_bytes: Array, across: Array) -> Array:
     """One message to a neighbouring pipeline stage, over the node's link or one GPU's share of the network."""
-    pair = _intra_bandwidth(m, np.full_like(np.asarray(message_bytes, float), 2.0), m.intra_send)
+    pair = _intra_bandwidth(m, 0.0 * message_bytes + 2.0, m.intra_send)
     inside = collectives.send_recv_s(message_bytes, latency_s=m.intra_base, bytes_per_s=pair)
     outside = collectives.send_recv_s(
         message_bytes, latency_s=m.intra_base + m.inter_hop, bytes_per_s=_card_bandwidth(m, m.inter_send)

@@ -361,13 +361,13 @@ def _host_copy_bandwidth(plan: Plan) -> Sourced:
 _COUNTS = ("compute_units", "intra_switch_ranks", "intra_peers")
 
 
-def moved_one_by_one(base: Machine, step: float) -> tuple[Machine, list[str]]:
-    """A machine of n + 1 rows: row 0 unchanged, row i with the i-th number raised by `step` (zeros are left out)."""
+def moved_one_by_one(base: Machine, step: float, times: int = 1) -> tuple[Machine, list[str]]:
+    """A machine of n + 1 rows: row 0 unchanged, row i with the i-th number raised by `step` (zeros are left out). All `times`."""
     names = [n for n in base.names() if n not in _COUNTS and float(getattr(base, n)) != 0.0]
     columns: dict[str, Any] = {}
     for name in base.names():
         column = np.full(len(names) + 1, float(getattr(base, name)))
         if name in names:
             column[names.index(name) + 1] *= 1 + step
-        columns[name] = column
+        columns[name] = np.tile(column, times)
     return Machine(**columns), names

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner import schedules
+from planner.estimate.factored import rowwise
 from planner.estimate.states import stage_split
 from planner.estimate.table import Table
 from planner.ledger import Array
@@ -30,7 +32,8 @@ class Stages:
 
     def slowest_s(self) -> Array:
         """Seconds of the rank that sets the pace."""
-        return np.max([total_s(one) for one in self.work], axis=0)
+        first, middle, last = (total_s(one) for one in self.work)
+        return np.maximum(np.maximum(first, middle), last)
 
 
 def stage_layers(plan: Plan, c: Table) -> tuple[Array, Array, Array]:
@@ -52,24 +55,32 @@ def idle_s(c: Table, ranks: Stages, microbatches: Array) -> Array:
     pp, vpp = c["pp"], c["vpp"]
     first, middle, last = ranks.work
     all_stages = [a * (pp > 1) + np.maximum(pp - 2, 0.0) * b + z for a, b, z in zip(first, middle, last, strict=True)]
-    seconds = np.stack([total_s(one) for one in ranks.work])
-    at = np.where(seconds[2] >= seconds.max(axis=0), 2, seconds.argmax(axis=0))
-    slowest = [np.choose(at, parts) for parts in zip(first, middle, last, strict=True)]
+    at_first, at_middle, at_last = (total_s(one) for one in ranks.work)
+    is_last, is_first = at_last >= np.maximum(at_first, at_middle), at_first >= at_middle
+    slowest = [np.where(is_last, z, np.where(is_first, a, b)) for a, b, z in zip(first, middle, last, strict=True)]
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(all_stages, slowest, strict=True)))
     out = schedules.idle_s(SCHEDULES, c["schedule"], fill, Work(*slowest), np.maximum(pp, 1.0), microbatches, vpp)
     for code, name in enumerate(SCHEDULES):
         if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(rows := (c["schedule"] == code) & (pp > 1)):
-            out = out + 0.0
-            out[rows] = _simulated(name, c, ranks, microbatches, rows)
+            durations = [part for one in ranks.work for part in one]
+            timed = rowwise(functools.partial(_simulated, name), rows, pp, vpp, microbatches, *durations)
+            out = np.where(rows, timed, out)
     return np.where(pp > 1, out, 0.0)
 
 
-def _simulated(name: str, c: Table, ranks: Stages, microbatches: Array, rows: Array) -> Array:
-    """Idle seconds of some rows of one schedule: one pass for all rows that share ranks, chunks and micro-batches."""
-    pp, vpp, m = c["pp"][rows], c["vpp"][rows], microbatches[rows]
+def _simulated(name: str, rows: Array, pp: Array, vpp: Array, microbatches: Array, *durations: Array) -> Array:
+    """Idle seconds of the marked rows of one schedule: one pass for all rows that share ranks, chunks and micro-batches."""
+    idle = np.zeros(len(rows))
+    if np.any(rows):
+        parts = [(part + np.zeros(len(rows)))[rows] for part in durations]
+        works = [Work(*parts[i : i + 3]) for i in (0, 3, 6)]
+        idle[rows] = _simulated_rows(name, pp[rows], vpp[rows], microbatches[rows], works)
+    return idle
+
+
+def _simulated_rows(name: str, pp: Array, vpp: Array, m: Array, works: list[Work]) -> Array:
     settled = _SETTLED * pp + np.mod(m - _SETTLED * pp, 2)
     m = np.where(m > settled, settled, m)
-    works = [Work(*((part + np.zeros(len(rows)))[rows] for part in one)) for one in ranks.work]
     slowest = np.max([total_s(one) for one in works], axis=0)
     out = np.zeros(len(pp))
     for p, v, count in {(int(a), int(b), int(n)) for a, b, n in zip(pp, vpp, m, strict=True)}:

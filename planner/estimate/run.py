@@ -12,7 +12,7 @@ from planner.estimate.memory import state_ledger
 from planner.estimate.step import StepTime
 from planner.formulas import run_level
 from planner.formulas.params import parameter_count
-from planner.ledger import Array, section
+from planner.ledger import Array, section, total
 from planner.request import storages
 from planner.specs.plan import Plan
 
@@ -95,9 +95,17 @@ def spares_for(nodes_in_repair: float) -> int:
     return spares
 
 
-def busy_frac(time: StepTime) -> float:
-    """Share of the step in which the GPU computes."""
-    return float(sum(float(time.components[name][0]) for name in _BUSY) / float(time.seconds[0]))
+def busy_s(time: StepTime) -> Array:
+    """Seconds of the step in which the GPU computes."""
+    return total({name: time.components[name] for name in _BUSY})
+
+
+def step_energy_j(plan: Plan, seconds: Array, busy: Array) -> Array:
+    """Energy of one step at the wall plug, all GPUs with their hosts."""
+    c = plan.cluster
+    drawn = run_level.drawn_frac(busy / seconds, run_level.POWER_FRAC, run_level.WAIT_FRAC)
+    facility = run_level.HOST_FACTOR * (plan.run.pue or run_level.PUE)
+    return run_level.energy_j(c.gpus, float(c.power_limit or c.gpu.power), drawn, facility, seconds)
 
 
 def whole_run(plan: Plan, time: StepTime) -> Report:
@@ -105,26 +113,26 @@ def whole_run(plan: Plan, time: StepTime) -> Report:
     cluster, training, run = plan.cluster, plan.training, plan.run
     with section("the whole run"):
         failures = reliability(plan)
-        drawn = float(run_level.drawn_frac(busy_frac(time), run_level.POWER_FRAC, run_level.WAIT_FRAC))
+        busy = float((busy_s(time) / time.seconds)[0])
+        drawn = float(run_level.drawn_frac(busy, run_level.POWER_FRAC, run_level.WAIT_FRAC))
     good = failures.pop("goodput")
     power = float(cluster.power_limit or cluster.gpu.power) * drawn
     out: Report = {
         "days": None, "gpu_hours": None, "cost_usd": None, "energy_kwh": None, "co2_kg": None, "goodput": good, "tokens": None,
-        "gpu_busy_frac": busy_frac(time), "gpu_power_w": power, "failures": None, "hardware_usd": None, "electricity_usd": None,
+        "gpu_busy_frac": busy, "gpu_power_w": power, "failures": None, "hardware_usd": None, "electricity_usd": None,
         "reliability": failures,
     }  # fmt: skip
     if training.tokens is None:
         return out
     rate = run_level.tokens_per_s(training.global_batch, training.seq_len, float(time.seconds[0]))
     wall = float(run_level.run_s(training.tokens, rate, good))
-    facility = run_level.HOST_FACTOR * (run.pue or run_level.PUE)
-    energy: Array = run_level.energy_j(cluster.gpus, float(cluster.power_limit or cluster.gpu.power), drawn, facility, wall)
+    energy = step_energy_j(plan, time.seconds, busy_s(time)) * (wall / time.seconds)
     grid = run.grid_kg_per_j if run.grid_kg_per_j is not None else run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
     paid = cluster.gpus + (run.spare_nodes or 0) * min(cluster.gpus_per_node, cluster.gpus)
-    hardware, electricity = _cost(plan, paid * wall, float(energy))
+    hardware, electricity = _cost(plan, paid * wall, float(energy[0]))
     out.update(
-        days=wall / _DAY_S, gpu_hours=wall / 3600 * cluster.gpus, energy_kwh=float(energy) / _KWH_J, tokens=training.tokens,
-        co2_kg=float(energy) * grid, failures=wall / failures["mtbf_s"], hardware_usd=hardware, electricity_usd=electricity,
+        days=wall / _DAY_S, gpu_hours=wall / 3600 * cluster.gpus, energy_kwh=float(energy[0]) / _KWH_J, tokens=training.tokens,
+        co2_kg=float(energy[0]) * grid, failures=wall / failures["mtbf_s"], hardware_usd=hardware, electricity_usd=electricity,
         cost_usd=None if hardware is None else hardware + electricity,
     )  # fmt: skip
     return out

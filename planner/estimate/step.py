@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,15 +11,16 @@ import numpy as np
 from planner.estimate import communicate, sync
 from planner.estimate import pipeline as pipelines
 from planner.estimate.communicate import Group, Traffic, place
+from planner.estimate.factored import Column
 from planner.estimate.layer import KEY, Collective, LayerCost, layer_cost
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
 from planner.estimate.states import RankParameters, rank_parameters
 from planner.estimate.table import Table, microbatch_count, offloads, repeated_share, unique_rows
 from planner.formulas import data_parallel, overlap, pipeline
-from planner.ledger import Array, Ledger, section, total
+from planner.ledger import Array, Ledger, group, merge, section, total
 from planner.schedules.base import Work, total_s
-from planner.specs.layout import RECOMPUTE_KINDS, SCHEDULES
+from planner.specs.layout import PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES
 from planner.specs.plan import Plan
 
 
@@ -40,9 +43,15 @@ def step_time(plan: Plan, table: Table, numbers: Machine | None = None) -> StepT
     """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations."""
     m = numbers or machine(plan)
     if any(np.ndim(getattr(m, name)) for name in m.names()):  # every row has its own machine: nothing to share
-        return _compose(plan, m, table, layer_cost(plan, m, {name: table[name] for name in KEY}), None)
+        spread = functools.partial(_spread, back=None, rows=len(table["tp"]))
+        return _compose(plan, m, table, _spread_all(layer_cost(plan, m, {name: table[name] for name in KEY}), spread))
+    if isinstance(table["tp"], Column):
+        space = table["tp"].space
+        distinct, level = space.combinations(KEY)
+        return _compose(plan, m, table, _spread_all(layer_cost(plan, m, distinct), functools.partial(space.spread, level)))
     combos, back = unique_rows(table, KEY)
-    return _compose(plan, m, table, layer_cost(plan, m, combos), back)
+    spread = functools.partial(_spread, back=back, rows=len(table["tp"]))
+    return _compose(plan, m, table, _spread_all(layer_cost(plan, m, combos), spread))
 
 
 @dataclass(frozen=True)
@@ -64,10 +73,7 @@ def _spread(leaf: Array, back: Array | None, rows: int) -> Array:
     return leaf[back]
 
 
-def _spread_all(unit: LayerCost, back: Array | None, rows: int) -> LayerCost:
-    def one(leaf: Array) -> Array:
-        return _spread(leaf, back, rows)
-
+def _spread_all(unit: LayerCost, one: Callable[[Array], Array]) -> LayerCost:
     def many(ledger: Ledger) -> Ledger:
         return {name: one(leaf) for name, leaf in ledger.items()}
 
@@ -125,7 +131,9 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
     sequence = c["sequence_parallel"] > 0
     split = sequence | stack.overlap.scatter_gather
     message = activation / np.where(split, c["tp"], 1.0)
-    crossing = (c["tp"] * c["cp"] * c["dp"] * c["pp"] > plan.cluster.nvlink_domain) * 1.0
+    # stages that are neighbours lie all ranks of a stage apart, or with stages inside replicas those of one replica
+    between = np.where(c["placement"] == PLACEMENTS.index("tp-cp-pp-dp"), 1.0, c["dp"])
+    crossing = (c["tp"] * c["cp"] * between * c["pp"] > plan.cluster.nvlink_domain) * 1.0
     each = communicate.send_s(m, message, crossing)
     gathered = communicate.all_gather_s(m, activation, place(c["tp"], np.ones_like(c["tp"]), plan.cluster.nvlink_domain))
     each = each + np.where(split & ~sequence & (c["tp"] > 1), gathered, 0.0)
@@ -159,11 +167,10 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
     return np.where(away, streamed + data_parallel.cpu_step_s(owned * gpus_per_node, m.cpu_adam), on_gpu)
 
 
-def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array | None) -> StepTime:
-    model, rows = plan.model, len(c["tp"])
+def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
+    model = plan.model
     pp, vpp = c["pp"], c["vpp"]
     microbatches = microbatch_count(plan.training.global_batch, c)
-    unit = _spread_all(distinct, back, rows)
     with section("recompute"):
         one = _one_layer(plan, m, c, unit)
 
@@ -212,9 +219,10 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
     def add(name: str, value: Array) -> None:
         components[name] = components[name] + value if name in components else value
 
-    for ledger, factor in ((unit.forward, passes), (unit.backward, passes), (unit.head, microbatches * slow_head)):
+    layer = merge(group(unit.forward), group(unit.backward))
+    for ledger, factor in ((layer, passes), (group(unit.head), microbatches * slow_head)):
         for name, leaf in ledger.items():
-            add(name.split("/")[0], factor * leaf)
+            add(name, factor * leaf)
     add("recompute", passes * one.recompute)
     add("launch", passes * (unit.launch_forward + unit.launch_backward))
     for x in unit.collectives:
@@ -229,6 +237,39 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
     slower = overlap.straggler_factor(c["tp"] * pp * c["cp"] * c["dp"], m.straggler_sigma)
     add("overhead", (slower - 1) * total(components) + m.step_overhead)
 
+    accounts = _Accounts((), {}, {})
+    if not isinstance(pp, Column):  # a search asks for sums only
+        accounts = _accounts(plan, c, unit, one, (who, sharded, extra, end), sends, copied, (passes, microbatches * slow_head))
+    core = np.where(one.selective, unit.core_flop, 0.0)
+    return StepTime(
+        seconds=total(components),
+        components=components,
+        hidden=accounts.hidden,
+        traffic=accounts.traffic,
+        ranks=ranks,
+        stage_layers=stage_layers,
+        last_layers=last_layers,
+        repeated_flop=microbatches * model.layers / pp * (one.repeated * unit.forward_flop + core),
+        detail=accounts.detail,
+    )
+
+
+@dataclass(frozen=True)
+class _Accounts:
+    """What a report lists beside the components; empty for factored tables."""
+
+    traffic: tuple[Traffic, ...]
+    hidden: Ledger
+    detail: Ledger
+
+
+def _accounts(
+    plan: Plan, c: Table, unit: LayerCost, one: _Layer, data: tuple[sync.Replicas, sync.ShardedLayer, Array, sync.EndOfStep],
+    sends: Traffic, copied: offload.Copies | None, factors: tuple[Array, Array],
+) -> _Accounts:  # fmt: skip
+    """Every kind of communication, what of it is hidden, and the operators. factors: passes of a layer, of the head."""
+    passes, heads = factors
+    who, sharded, extra, end = data
     found = [_traffic(x, passes, one.repeated) for x in unit.collectives]
     found += sync.traffic(plan, c, passes, who, sharded, extra, end)
     found.append(sends)
@@ -239,20 +280,9 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
     hidden: Ledger = {}
     for kind in found:
         hidden[kind.component] = hidden.get(kind.component, 0.0) + kind.seconds - kind.exposed
-    core = np.where(one.selective, unit.core_flop, 0.0)
     detail = {f"layer/{name}": passes * (unit.forward[name] + unit.backward[name]) for name in unit.forward}
-    detail.update({f"head/{name}": microbatches * slow_head * leaf for name, leaf in unit.head.items()})
-    return StepTime(
-        seconds=total(components),
-        components=components,
-        hidden=hidden,
-        traffic=tuple(found),
-        ranks=ranks,
-        stage_layers=stage_layers,
-        last_layers=last_layers,
-        repeated_flop=microbatches * model.layers / pp * (one.repeated * unit.forward_flop + core),
-        detail=detail,
-    )
+    detail.update({f"head/{name}": heads * leaf for name, leaf in unit.head.items()})
+    return _Accounts(tuple(found), hidden, detail)
 
 
 def _traffic(x: Collective, passes: Array, repeated: Array) -> Traffic:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate
-from planner.estimate.communicate import Group, Traffic, place
+from planner.estimate.communicate import Group, Traffic, place, place_twice
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
 from planner.estimate.table import Table
 from planner.formulas import data_parallel, overlap
 from planner.ledger import Array
-from planner.specs.layout import OFFLOADS
+from planner.specs.layout import OFFLOADS, PLACEMENTS
 from planner.specs.plan import Plan
 
 BUCKET_BYTES = 25e6  # torch DDP's default bucket_cap_mb
@@ -31,17 +31,34 @@ class Replicas:
 
 
 def replicas(plan: Plan, c: Table) -> Replicas:
-    """Groups of the data-parallel dimension, placed on nodes in the order tp, cp, dp, pp."""
-    domain, tp = plan.cluster.nvlink_domain, c["tp"]
-    ranks = c["dp"] * c["cp"]
+    """Groups of the data-parallel dimension, placed on nodes in the order tp, cp, dp, pp, or tp, cp, pp, dp."""
+    domain, tp, cp = plan.cluster.nvlink_domain, c["tp"], c["cp"]
+    ranks = c["dp"] * cp
     shard = np.where(c["zero"] >= 1, np.minimum(c["shard_group"], ranks), ranks)
-    return Replicas(
+    mirrors = np.maximum(ranks / shard, 1.0)
+    found = Replicas(
         group=place(ranks, tp, domain),
         shards=place(shard, tp, domain),
-        mirrors=place(np.maximum(ranks / shard, 1.0), tp * shard, domain),
+        mirrors=place(mirrors, tp * shard, domain),
         experts=place(np.maximum(ranks / c["ep"], 1.0), tp * c["ep"], domain),
         several=ranks > 1,
     )
+    if not np.any(apart := c["placement"] == PLACEMENTS.index("tp-cp-pp-dp")):
+        return found
+    # the stages of a pipeline lie between replicas; experts are not shared out in this order (rules)
+    stride = tp * cp * c["pp"]
+    group = place_twice(cp, tp, c["dp"], stride, domain)
+    within = np.minimum(cp, shard)
+    shards = place_twice(within, tp, shard / within, stride, domain)
+    far = place(mirrors, np.where(shard >= cp, stride * shard / cp, tp * shard), domain)
+
+    def either(one: Group, other: Group) -> Group:
+        return Group(one.ranks, np.where(apart, other.ranks_per_node, one.ranks_per_node))
+
+    return Replicas(
+        either(found.group, group), either(found.shards, shards), either(found.mirrors, far), either(found.experts, group),
+        found.several,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

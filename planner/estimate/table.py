@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from planner.ledger import Array
-from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout, OffloadName, recompute_parts
+from planner.specs.layout import OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, Layout, OffloadName, recompute_parts
 
 Table = dict[str, Array]
 
 COLUMNS = (
     "tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "sequence_parallel",
-    "recompute", "recompute_size", "schedule", "micro_batch", "offload",
+    "recompute", "recompute_size", "schedule", "micro_batch", "offload", "placement",
 )  # fmt: skip
 
 
@@ -25,6 +25,7 @@ def to_table(layouts: Iterable[Layout]) -> Table:
         rows.append((
             one.tp, one.pp, one.vpp, one.dp, one.cp, one.ep, one.zero, one.shard_group, one.sequence_parallel,
             kind, size, SCHEDULES.index(one.schedule), one.micro_batch, OFFLOADS.index(one.offload),
+            PLACEMENTS.index(one.placement),
         ))  # fmt: skip
     return from_rows(np.array(rows, dtype=float).reshape(len(rows), len(COLUMNS)))
 
@@ -77,6 +78,7 @@ def to_layout(table: Table, row: int) -> Layout:
         recompute=f"{kind}:{size}" if kind in ("block", "group") else kind,
         schedule=SCHEDULES[int(value["schedule"])],
         offload=OFFLOADS[int(value["offload"])],
+        placement=PLACEMENTS[int(value["placement"])],
     )  # fmt: skip
 
 

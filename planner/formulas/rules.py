@@ -9,7 +9,7 @@ import numpy as np
 
 from planner import schedules
 from planner.ledger import Array
-from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout
+from planner.specs.layout import OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, Layout
 from planner.specs.plan import Plan
 
 Columns = Mapping[str, Array]
@@ -26,7 +26,7 @@ class Rule:
 
 
 def _ones(c: Columns) -> Array:
-    return np.ones(len(c["tp"]), dtype=bool)
+    return np.ones_like(c["tp"], dtype=bool)
 
 
 def _divides(divisor: Array, number: Array) -> Array:
@@ -126,6 +126,11 @@ def _offload_activations(plan: Plan, c: Columns) -> Array:
     return (c["offload"] != OFFLOADS.index("activations")) | (piped & repeated)
 
 
+def _placement(plan: Plan, c: Columns) -> Array:
+    known = np.isin(c["placement"], [PLACEMENTS.index(name) for name in plan.stack.supports.placements])
+    return known & ((c["placement"] == 0) | (c["ep"] == 1))
+
+
 def _sequence_parallel(plan: Plan, c: Columns) -> Array:
     return (c["sequence_parallel"] == 0) | (c["tp"] > 1)
 
@@ -210,6 +215,11 @@ RULES: tuple[Rule, ...] = (
         + ("" if p.stack.supports.offload_with_pipeline else "only without a pipeline, ")
         + ("beside recompute" if p.stack.supports.offload_with_recompute else "only without recompute")
         + f"; here pp is {x.pp}, recompute {x.recompute}",
+    ),
+    Rule(
+        "placement supported", "--placement", _placement,
+        lambda p, x: f"{p.stack.title} places ranks as {' or '.join(p.stack.supports.placements)}, "
+        f"{PLACEMENTS[0]} alone where experts are shared out; here it is {x.placement}, ep {x.ep}",
     ),
     Rule(
         "sequence parallelism needs tp", "--sequence-parallel", _sequence_parallel,

@@ -66,7 +66,6 @@ def free_running(name: str) -> bool:
 def chunks_fit(name: str, v: Array) -> Array:
     """Whether a schedule can run with v chunks of layers per rank: one, two, or two and more. Looped ones need no ring of one."""
     kind = BY_NAME[name].CHUNKS
-    v = np.asarray(v)
     return v == {"one": 1, "two": 2}[kind] if kind != "several" else v > 1
 
 

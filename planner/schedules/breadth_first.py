@@ -1,7 +1,5 @@
 """Breadth-first, looped: all micro-batches through a chunk before the next chunk. Lamy-Poirier 2022 (arXiv 2211.05953)."""
 
-import numpy as np
-
 from planner.ledger import Array
 from planner.schedules.base import Actions, Work, backward, forward, total_s
 
@@ -12,7 +10,7 @@ NEEDS = "as many micro-batches as pp, or more"
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """With fewer micro-batches than ranks every chunk waits for the one before."""
-    return np.asarray(m) >= p
+    return m >= p
 
 
 def actions(p: int, m: int, v: int) -> Actions:

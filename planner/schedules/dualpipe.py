@@ -14,7 +14,7 @@ SIMULATED = True
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """The two directions mirror each other, and each fills its half of the ranks."""
-    return (np.mod(p, 2) == 0) & (np.mod(m, 2) == 0) & (m >= 2 * np.asarray(p))
+    return (np.mod(p, 2) == 0) & (np.mod(m, 2) == 0) & (m >= 2 * p)
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
@@ -36,7 +36,7 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """(p/2 - 1)(F&B + B - 3W) with B = I + W and F&B = F + B (table 2); exact for W <= F = I, and used for nothing else."""
-    share = np.maximum(np.asarray(p, float) / 2 - 1, 0.0) / np.maximum(np.asarray(p, float) - 1, 1.0)
+    share = np.maximum(p / 2 - 1, 0.0) / np.maximum(p - 1.0, 1.0)
     return share * np.maximum(fill.forward + 2 * fill.input_gradient - fill.weight_gradient, fill.forward)
 
 

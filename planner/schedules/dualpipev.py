@@ -14,7 +14,7 @@ SIMULATED = True
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """Both chunks of every rank must fill."""
-    return m >= 2 * np.asarray(p)
+    return m >= 2 * p
 
 
 def actions(p: int, m: int, v: int = 2) -> Actions:

@@ -1,7 +1,5 @@
 """GPipe: all forwards, then all backwards. Huang et al. 2018 (arXiv 1811.06965)."""
 
-import numpy as np
-
 from planner.ledger import Array
 from planner.schedules.base import Actions, Work, backward, forward, total_s
 
@@ -12,7 +10,7 @@ NEEDS = "one micro-batch or more"
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """Any number of ranks and micro-batches."""
-    return np.asarray(m) >= 1
+    return m >= 1
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:

@@ -14,7 +14,7 @@ FREE_RUNNING = True  # no rank waits for the others between steps: the optimizer
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """Any number of ranks and micro-batches."""
-    return np.asarray(m) >= 1
+    return m >= 1
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
@@ -24,7 +24,7 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """(p-1)(F + I - W) on uniform stages (table 1), (p-1) I where W is longer than F; m < p leave only m - 1 W to fill with."""
-    filled = np.minimum(np.asarray(m, float), p) - 1  # weight gradients of the slowest rank that run during the drain
+    filled = np.minimum(1.0 * m, p) - 1  # weight gradients of the slowest rank that run during the drain
     return np.maximum(fill.forward + fill.input_gradient - filled * np.minimum(slow.weight_gradient, slow.forward), 0.0)
 
 

@@ -14,7 +14,7 @@ FREE_RUNNING = True
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """The warm-up of the first rank needs 2p - 1 micro-batches."""
-    return m >= 2 * np.asarray(p) - 1
+    return m >= 2 * p - 1
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
@@ -25,7 +25,7 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """(p-1)(F + I - 2W) on uniform stages (table 1), at least (p-1)(I - F), never below zero."""
     ahead = fill.input_gradient - fill.forward
-    filled = 2 * (np.asarray(p, float) - 1) * slow.weight_gradient
+    filled = 2 * (p - 1.0) * slow.weight_gradient
     return np.maximum(np.maximum(fill.forward + fill.input_gradient - filled, ahead), 0.0)
 
 

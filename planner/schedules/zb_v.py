@@ -14,7 +14,7 @@ FREE_RUNNING = True
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """Any number of micro-batches; below 2p - 1 the missing ones leave gaps."""
-    return np.asarray(m) >= 1
+    return m >= 1
 
 
 def actions(p: int, m: int, v: int = 2) -> Actions:

@@ -15,7 +15,7 @@ FREE_RUNNING = True
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """Any number of ranks and micro-batches."""
-    return np.asarray(m) >= 1
+    return m >= 1
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:

@@ -15,7 +15,7 @@ FREE_RUNNING = True
 
 def allows(p: Array, m: Array, v: Array) -> Array:
     """Any number of ranks and micro-batches."""
-    return np.asarray(m) >= 1
+    return m >= 1
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
@@ -33,7 +33,7 @@ def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
     """None where I is no longer than F (section 3.2: below 1 % in most settings), else (p-1)(I - F): 2p forwards are over before
     the first I arrives. With fewer than 2p - 1 micro-batches as ZB-H1."""
     full = np.maximum(fill.input_gradient - fill.forward, 0.0)
-    return np.where(np.asarray(m) >= 2 * np.asarray(p) - 1, full, zb_h1.idle_s(fill, slow, p, m, v))
+    return np.where(m >= 2 * p - 1, full, zb_h1.idle_s(fill, slow, p, m, v))
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

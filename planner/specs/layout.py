@@ -16,8 +16,11 @@ ScheduleName = Literal[
     "sequential",
 ]  # fmt: skip
 OffloadName = Literal["none", "optimizer", "params", "activations"]
+# which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
+PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
+PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
 
 _RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
 
@@ -56,6 +59,9 @@ class LayoutRequest(Spec):
     schedule: ScheduleName | None = None
     micro_batch: int | None = Degree
     offload: OffloadName | None = None
+    placement: PlacementName | None = None
+    where: tuple[str, ...] = ()  # conditions, see specs.where
+    search_offload: bool = False  # try everything the stack can offload, where offload is not given
     uneven_stages: bool = False  # allow layers that do not divide by pp * vpp
 
 
@@ -75,6 +81,7 @@ class Layout(Spec):
     schedule: ScheduleName
     micro_batch: int = Field(ge=1)
     offload: OffloadName = "none"
+    placement: PlacementName = "tp-cp-dp-pp"
 
     @model_validator(mode="after")
     def _shards(self) -> Self:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
 
 from planner.specs.base import Spec
 from planner.specs.hardware import Precision
-from planner.specs.layout import OffloadName, Recompute, ScheduleName
+from planner.specs.layout import OffloadName, PlacementName, Recompute, ScheduleName
 from planner.specs.run import CheckpointWriter
 from planner.specs.training import OptimizerName
+from planner.specs.where import constraint
 
 Degree = Field(default=None, ge=1, le=1_000_000)
+Objective = Literal["time", "memory", "cost", "energy", "tokens-per-dollar"]
+_MOST_CONDITIONS = 100
 
 
 class Options(Spec):
@@ -43,6 +48,11 @@ class Options(Spec):
     recompute: Recompute | None = None
     micro_batch: int | None = Degree
     offload: OffloadName | None = None
+    placement: PlacementName | None = None
+    where: tuple[str, ...] = Field(default=(), max_length=_MOST_CONDITIONS)
+    search_offload: bool = False
+    uneven_stages: bool = False
+    objective: Objective = "time"
 
     seq_len: int | None = Field(default=None, ge=1, le=100_000_000)
     global_batch: int | None = Field(default=None, ge=1, le=1_000_000_000)
@@ -70,10 +80,18 @@ class Options(Spec):
     advice: int | None = Field(default=None, ge=0, le=1000)
     require: tuple[str, ...] = Field(default=(), max_length=100, strict=False)
 
+    @field_validator("where", mode="before")
+    @classmethod
+    def _conditions(cls, given: Any) -> Any:
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("must be one condition such as 'tp <= 8', or a list of them")
+        return tuple(constraint(text).text for text in texts)
+
 
 LAYOUT_OPTIONS: tuple[str, ...] = (
     "tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "sequence_parallel", "schedule", "recompute", "micro_batch",
-    "offload",
+    "offload", "placement",
 )  # fmt: skip
 
 

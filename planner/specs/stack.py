@@ -12,7 +12,7 @@ from pydantic import Field
 from planner.ledger import Sourced
 from planner.specs.base import BytesPerSecond, Fraction, Names, Number, Quantity, Seconds, Spec
 from planner.specs.hardware import Efficiency, Id
-from planner.specs.layout import OffloadName, ScheduleName
+from planner.specs.layout import OffloadName, PlacementName, ScheduleName
 from planner.specs.training import Attention
 
 Rate = Annotated[Sourced, Quantity("1")]
@@ -34,6 +34,8 @@ class Supports(Spec):
     offload: tuple[OffloadName, ...] = Field(default=("none",), strict=False)
     offload_with_pipeline: bool = False  # activations can be offloaded on several stages
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
+    # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the software can do otherwise
+    placements: tuple[PlacementName, ...] = Field(default=("tp-cp-dp-pp",), strict=False)
 
 
 class StateBytes(Spec):

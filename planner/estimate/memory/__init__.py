@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 
+from planner.estimate.factored import rowwise
 from planner.estimate.memory.activations import layer_activations
 from planner.estimate.memory.timeline import LASTING, MOMENT_BYTES, PHASES, StageMemory, one_stage, state_ledger
 from planner.estimate.states import rank_parameters, stage_split
@@ -14,7 +16,10 @@ from planner.formulas import memory
 from planner.ledger import Array, Ledger, total
 from planner.specs.plan import Plan
 
-__all__ = ["MOMENT_BYTES", "PHASES", "Memory", "layer_activations", "peak_memory", "representative_stages", "state_ledger"]
+__all__ = [
+    "MOMENT_BYTES", "PHASES", "Memory", "Need", "layer_activations", "needed", "peak_memory", "representative_stages",
+    "state_ledger",
+]  # fmt: skip
 
 _COMMUNICATOR_BYTES = 0.15 * 2**30  # NCCL channels and buffers of one communicator, assumed (16 channels x 4 MiB and proxies)
 # communicators of a rank beside the one of all ranks; a pipeline stage has one with each neighbour
@@ -50,24 +55,60 @@ class Memory:
     input_bytes: Array  # the input of one layer
 
 
-def representative_stages(plan: Plan, c: Table) -> Array:
+def representative_stages(plan: Plan, c: Table) -> list[Array]:
     """First, second and last stage, of which one is the worst on uniform stages; where the first layers have a dense MLP also the
-    first stage with experts and the first with most of them. Shape (3 or 5, rows)."""
+    first stage with experts and the first with most of them. Three or five columns of stage numbers."""
     pp = c["pp"]
-    stages = [np.zeros_like(pp), np.minimum(1.0, pp - 1), pp - 1]
+    stages = [0.0 * pp, np.minimum(1.0, pp - 1), pp - 1]
     if plan.model.moe is not None and 0 < plan.model.dense_layers < plan.model.layers:
-        kinds, which = np.unique(np.stack([pp, c["vpp"]]), axis=1, return_inverse=True)
-        of: Table = {"pp": kinds[0], "vpp": kinds[1]}
-        numbers = np.arange(np.max(pp))
-        moe = np.stack([np.where(n < of["pp"], stage_split(plan, of, np.full_like(of["pp"], n)).moe, 0.0) for n in numbers])
-        stages[2:2] = [numbers[found.argmax(axis=0)][which.reshape(-1)] for found in (moe > 0, moe)]
-    return np.stack(stages)
+        stages[2:2] = [
+            rowwise(functools.partial(_first_stage, plan, most), pp, c["vpp"]) for most in (False, True)
+        ]  # fmt: skip
+    return stages
+
+
+def _first_stage(plan: Plan, most: bool, pp: Array, vpp: Array) -> Array:
+    """The first stage with experts, or with most of them, of every row."""
+    kinds, which = np.unique(np.stack([pp, vpp]), axis=1, return_inverse=True)
+    of: Table = {"pp": kinds[0], "vpp": kinds[1]}
+    numbers = np.arange(np.max(pp))
+    moe = np.where(numbers[:, None] < of["pp"], stage_split(plan, of, numbers[:, None] + 0 * of["pp"]).moe, 0.0)
+    found: Array = numbers[(moe if most else moe > 0).argmax(axis=0)][which.reshape(-1)]
+    return found
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes per GPU that decide whether a layout fits; see Memory."""
+
+    device: Array
+    host: Array
+
+
+def needed(plan: Plan, c: Table) -> Need:
+    """What `peak_memory` finds for the device and the host, without the parts: for tables of factored columns."""
+    parameters, slack = rank_parameters(plan, c), float(plan.stack.fragmentation_frac)
+    reserved: list[Array] = []
+    host: list[Array] = []
+    for stage in representative_stages(plan, c):
+        found = one_stage(plan, c, parameters, stage, stage_split(plan, c, stage))
+        reserved.append(_reserved(found.phases, found.segments, slack))
+        host.append(found.host)
+    context, communicators = _outside(plan, c)
+    return Need(functools.reduce(np.maximum, reserved) + (context + communicators), functools.reduce(np.maximum, host))
+
+
+def _outside(plan: Plan, c: Table) -> tuple[Array, Array]:
+    """(context, communicators): bytes that the allocator does not see."""
+    several = (c["tp"] * c["pp"] * c["dp"] * c["cp"] > 1) * 1.0
+    groups = several + sum((c[name] > 1) * float(times) for name, times in _COMMUNICATORS.items())
+    return float(plan.cluster.gpu.context_memory) + 0.0 * groups, groups * _COMMUNICATOR_BYTES
 
 
 def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
     """Peak per GPU of every layout over the given stages (by default those that can be the worst)."""
     rows = len(c["tp"])
-    stages = representative_stages(plan, c) if stages is None else stages
+    stages = np.stack(representative_stages(plan, c)) if stages is None else stages
     count = len(stages)
     many = {name: np.tile(column, count) for name, column in c.items()}  # one row per layout and stage
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
@@ -84,10 +125,7 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
     at = (worst, np.arange(rows))
     peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
     reserved = held[at]
-    context = np.full(rows, float(plan.cluster.gpu.context_memory))
-    several = c["tp"] * c["pp"] * c["dp"] * c["cp"] > 1
-    groups = several + sum((c[name] > 1) * float(times) for name, times in _COMMUNICATORS.items())
-    communicators = groups * _COMMUNICATOR_BYTES
+    context, communicators = _outside(plan, c)
     return Memory(
         peak=peak,
         components=components,
@@ -117,7 +155,8 @@ def _reserved(phases: list[Ledger], segments: Array, slack: float) -> Array:
     """What the allocator holds after all phases: segments of flat buffers of the step stay beside those of the passes."""
     held = []
     for name, phase in zip(PHASES, phases, strict=True):
-        lasting = np.sum([phase[leaf] for leaf in LASTING], axis=0)
+        lasting = total({leaf: phase[leaf] for leaf in LASTING})
+        passing = total({leaf: value for leaf, value in phase.items() if leaf not in LASTING})
         besides = segments if name in _PASSES else 0.0
-        held.append(memory.reserved_bytes(lasting, total(phase) - lasting, slack) + besides)
-    return np.max(held, axis=0)
+        held.append(memory.reserved_bytes(lasting, passing, slack) + besides)
+    return functools.reduce(np.maximum, held)

@@ -1,0 +1,119 @@
+"""Every valid layout of a plan: enumerate, mask by rules, estimate, rank, keep the front of time against memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import Outline, outline
+from planner.estimate.factored import Space, restricted
+from planner.estimate.table import COLUMNS, Table
+from planner.formulas.rules import RULES
+from planner.ledger import Array
+from planner.search import space, where
+from planner.search.choose import best, order, pareto, ranked, smallest, spent
+from planner.search.space import divisors
+from planner.specs.base import PlanError
+from planner.specs.plan import Plan
+from planner.specs.where import constraint
+
+__all__ = [
+    "MOST_LAYOUTS", "Found", "best", "divisors", "families", "family_rows", "layouts", "order", "pareto", "ranked", "search",
+    "smallest", "spent",
+]  # fmt: skip
+
+_FEW = 65536  # rows times options up to which plain columns are faster than factored ones
+CHUNK = 16384  # rows of plain tables that are evaluated together
+MOST_LAYOUTS = 8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
+
+
+def _restrict(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Array]]], rejected: dict[str, int]) -> Space:
+    """The layouts that satisfy all conditions, the first of which each other one breaks counted in `rejected`."""
+    if tried.n * tried.width <= _FEW:
+        return _restrict_few(tried, conditions, rejected)
+    for name, holds in conditions:
+        if not tried.count:
+            break
+        tried.forget()
+        tried, count = restricted(tried, holds(tried.columns))
+        if count:
+            rejected[name] = count
+    return tried
+
+
+def _restrict_few(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Array]]], rejected: dict[str, int]) -> Space:
+    """`_restrict` on plain columns that broadcast over rows and options."""
+    columns = {**{k: v[:, None] for k, v in tried.outer.items()}, **{k: v[None, :] for k, v in tried.inner.items()}}
+    allowed = tried.options[tried.pattern]
+    for name, holds in conditions:
+        left = allowed & holds(columns)
+        if count := int(allowed.sum()) - int(left.sum()):
+            rejected[name] = count
+        allowed = left
+    return Space(tried.outer, tried.inner, allowed, np.arange(tried.n))
+
+
+def _tried(plan: Plan, rejected: dict[str, int]) -> tuple[Space, int]:
+    """(all layouts that satisfy what the request fixed, how many there are without its conditions)."""
+    whole = space.layouts_of(plan)
+    wheres = [constraint(text) for text in plan.request.where]
+    tried = _restrict(whole, [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres], rejected)
+    if tried.count > MOST_LAYOUTS:
+        asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
+        raise PlanError(
+            "layout", asked, f"{tried.count:,} layouts are possible with {plan.stack.title}, more than the {MOST_LAYOUTS:,} that "
+            "are searched at once; fix some, such as --recompute, --tp, --pp or --ep, or add a condition with --where",
+        )  # fmt: skip
+    return tried, whole.count
+
+
+def layouts(plan: Plan) -> Table:
+    """Table of all layouts that satisfy what the request fixed; rules are applied by the caller."""
+    found = _tried(plan, {})[0].flat()
+    return {name: found[name] for name in COLUMNS}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Outcome of a search in one plan (one stack)."""
+
+    plan: Plan
+    estimates: Outline | None  # of all allowed layouts; None when no layout is allowed
+    rejected: dict[str, int]  # layouts that a rule forbids, by rule
+    enumerated: int
+
+
+def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
+    """Evaluate every allowed layout of the plan. tick: called with the share done, now and then."""
+    rejected: dict[str, int] = {}
+    tried, enumerated = _tried(plan, rejected)
+    allowed = _restrict(tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected)
+    if not allowed.count:
+        return Found(plan, None, rejected, enumerated)
+    return Found(plan, outline(plan, allowed, tick=tick), rejected, enumerated)
+
+
+# ------------------------------------------------------------------------------------------------ families
+
+
+def family_rows(table: Mapping[str, Array]) -> dict[str, Array]:
+    """Boolean column per family of layouts."""
+    alone = (table["tp"] == 1) & (table["pp"] == 1) & (table["cp"] == 1) & (table["ep"] == 1)
+    whole = table["shard_group"] == table["dp"] * table["cp"]
+    zero = table["zero"]
+    return {
+        "DDP": alone & (zero == 0),
+        "ZeRO-1": alone & (zero == 1),
+        "ZeRO-2": alone & (zero == 2),
+        "ZeRO-3 / FSDP": alone & (zero == 3) & whole,
+        "hybrid shard": alone & (zero == 3) & ~whole,
+        "TP x PP x DP, ZeRO-1": ~alone & (zero <= 1),
+    }
+
+
+def families(estimates: Outline) -> dict[str, Array]:
+    """`family_rows` of all layouts of a space, whose family does not depend on recompute or offloading."""
+    return {name: among[estimates.space.row] for name, among in family_rows(estimates.space.outer).items()}

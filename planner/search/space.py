@@ -1,0 +1,171 @@
+"""The layouts of a plan that are worth trying, as columns: every step multiplies or filters whole tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from planner import schedules
+from planner.estimate.factored import Space
+from planner.estimate.table import COLUMNS, Table, length, pick
+from planner.ledger import Array
+from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
+from planner.specs.plan import Plan
+
+_LEAST_MAX_TP = 16  # tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
+_MAX_MICRO_BATCH = 64
+# context parallelism is searched only where each rank keeps this many tokens: no validated run cuts shorter sequences
+_TOKENS_PER_CONTEXT_RANK = 8192
+GROUPS = (2, 3, 4, 6, 8, 12, 16)  # layers per recompute group that are searched
+INNER = ("recompute", "recompute_size", "offload")  # options that go with every row of the other columns
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
+    return sorted({*small, *(number // i for i in small)})
+
+
+def _choices(fixed: int | None, values: Sequence[int]) -> Array:
+    return np.array(values if fixed is None else [fixed], dtype=float)
+
+
+def _cross(table: Table, name: str, values: Array) -> Table:
+    """Every row with every value."""
+    out = {key: np.repeat(column, len(values)) for key, column in table.items()}
+    return {**out, name: np.tile(values, length(table))}
+
+
+def _expand(table: Table, keys: Sequence[str], names: Sequence[str], of: Callable[..., Sequence[Sequence[float]]]) -> Table:
+    """Every row with each tuple that `of` yields for its values of `keys`; it is asked once per distinct combination."""
+    kinds, which = np.unique(np.stack([table[key] for key in keys]), axis=1, return_inverse=True)
+    found = [np.array(of(*kind), dtype=float).reshape(-1, len(names)) for kind in kinds.T.tolist()]
+    counts = np.array([len(one) for one in found], dtype=np.intp)
+    which = which.reshape(-1)
+    repeats = counts[which]
+    ends = np.cumsum(repeats)
+    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - repeats, repeats)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
+    rows = np.concatenate(found) if found else np.zeros((0, len(names)))
+    at = np.repeat(starts[which], repeats) + within
+    out = {key: np.repeat(column, repeats) for key, column in table.items()}
+    return {**out, **{name: rows[at, i] for i, name in enumerate(names)}}
+
+
+def outer(plan: Plan) -> Table:
+    """Rows of everything but recompute and offloading; rules are applied by the caller."""
+    request, model, supports = plan.request, plan.model, plan.stack.supports
+    gpus, batch = plan.cluster.gpus, plan.training.global_batch
+    parts = divisors(gpus)
+    most = max(_LEAST_MAX_TP, plan.cluster.nvlink_domain)
+    tps = [t for t in parts if t <= most and model.heads % t == 0] if supports.tensor else [1]
+    pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
+    if not request.uneven_stages:
+        pps = [p for p in pps if model.layers % p == 0]
+    cps = [c for c in parts if c <= max(1, plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)] if supports.context else [1]
+    table: Table = {"tp": _choices(request.tp, tps)}
+    table = _cross(table, "pp", _choices(request.pp, pps))
+    table = _cross(table, "cp", _choices(request.cp, cps))
+    ranks = table["tp"] * table["pp"] * table["cp"]
+    table = {**table, "dp": gpus / ranks}
+    wanted = (np.mod(gpus, ranks) == 0) & (np.mod(batch, np.maximum(np.floor(table["dp"]), 1.0)) == 0)
+    if request.dp is not None:
+        wanted &= table["dp"] == request.dp
+    table = pick(table, np.flatnonzero(wanted))
+
+    micro = [b for b in divisors(batch) if b <= _MAX_MICRO_BATCH]
+    table = _cross(table, "micro_batch", _choices(request.micro_batch, micro))
+    if request.micro_batch is None:
+        table = _where(table, np.mod(batch / table["dp"], table["micro_batch"]) == 0)
+    per_replica = batch / table["dp"]
+    whole = np.mod(per_replica, table["micro_batch"]) == 0
+    table["microbatches"] = np.where(whole, per_replica / table["micro_batch"], 0.0)
+    table = _expand(table, ("pp", "microbatches"), ("vpp", "schedule"), lambda p, m: _schedules(plan, int(p), int(m)))
+    del table["microbatches"]
+
+    eps = divisors(model.moe.experts) if model.moe and supports.expert else [1]
+    table = _cross(table, "ep", _choices(request.ep, eps))
+    if request.ep is None:
+        table = _where(table, np.mod(table["dp"] * table["cp"], table["ep"]) == 0)
+    both = [0, 1] if supports.sequence_parallel else [0]
+    asked = request.sequence_parallel
+    table = _cross(table, "sequence_parallel", _choices(None if asked is None else int(asked), both))
+    if asked is None:
+        table = _where(table, (table["sequence_parallel"] == 0) | (table["tp"] > 1))
+    table = _cross(table, "zero", _choices(request.zero, supports.zero))
+    asked_order = None if request.placement is None else PLACEMENTS.index(request.placement)
+    table = _cross(table, "placement", _choices(asked_order, [PLACEMENTS.index(name) for name in supports.placements]))
+    if asked_order is None:  # with one node, one stage, one replica or experts all orders are one, or cannot be
+        several = (table["pp"] > 1) & (table["dp"] > 1) & (table["ep"] == 1) & (gpus > plan.cluster.nvlink_domain)
+        table = _where(table, (table["placement"] == 0) | several)
+    table["ranks"] = table["dp"] * table["cp"]
+    table = _expand(table, ("zero", "ranks"), ("shard_group",), lambda z, n: [[g] for g in _shard_groups(plan, int(z), int(n))])
+    return {name: table[name] for name in COLUMNS if name not in INNER}
+
+
+def _where(table: Table, wanted: Array) -> Table:
+    return pick(table, np.flatnonzero(wanted))
+
+
+def inner(plan: Plan) -> Table:
+    """Recompute and offloading: what goes with every row."""
+    request, supports = plan.request, plan.stack.supports
+    if request.offload is not None:
+        offloads: Sequence[int] = [OFFLOADS.index(request.offload)]
+    else:
+        offloads = [OFFLOADS.index(name) for name in supports.offload] if request.search_offload else [0]
+    kinds = [recompute_parts(text) for text in ([request.recompute] if request.recompute else _recomputes(plan))]
+    rows = np.array([(kind, size, offload) for offload in offloads for kind, size in kinds], dtype=float)
+    return {name: rows[:, i] for i, name in enumerate(INNER)}
+
+
+def layouts_of(plan: Plan) -> Space:
+    """All layouts worth trying that satisfy what the request fixed; a block or group has no more layers than a stage."""
+    rows, options = outer(plan), inner(plan)
+    stages, pattern = np.unique(rows["pp"], return_inverse=True)
+    wanted = np.ones((max(len(stages), 1), len(options["recompute"])), dtype=bool)
+    if plan.request.recompute is None and len(stages):
+        layers = np.ceil(plan.model.layers / stages)[:, None]
+        block = recompute_parts("block:1")[0]
+        wanted = options["recompute_size"] <= np.where(options["recompute"] == block, layers - 1, layers)
+    return Space(rows, options, wanted, pattern.reshape(-1))
+
+
+def _recomputes(plan: Plan) -> list[str]:
+    allowed = plan.stack.supports.recompute
+    out: list[str] = [k for k in ("none", "selective", "full") if k in allowed]
+    if "group" in allowed:
+        out += [f"group:{k}" for k in GROUPS if k <= plan.model.layers]
+    if "block" in allowed:
+        out += [f"block:{k}" for k in range(1, plan.model.layers)]
+    return out
+
+
+def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
+    """(virtual stages, schedule) pairs worth trying."""
+    request, layers = plan.request, plan.model.layers
+    if request.schedule is not None and request.vpp is not None:
+        return [(request.vpp, SCHEDULES.index(request.schedule))]
+    names = [request.schedule] if request.schedule else [s for s in plan.stack.supports.schedules if s not in schedules.DOMINATED]
+    out = []
+    for name in names:
+        code = SCHEDULES.index(name)
+        if schedules.BY_NAME[name].CHUNKS != "one":
+            if pp > 1 and microbatches and schedules.BY_NAME[name].allows(pp, microbatches, 2) and layers % pp == 0:
+                found = divisors(layers // pp) if request.vpp is None else [request.vpp]
+                out += [(v, code) for v in found if schedules.chunks_fit(name, v)]
+        elif request.vpp in (None, 1) and (pp > 1 or name == "1f1b" or request.schedule):
+            out.append((1, code))
+    if request.vpp not in (None, 1) and not out:
+        out.append((request.vpp or 1, SCHEDULES.index("interleaved")))
+    return out
+
+
+def _shard_groups(plan: Plan, zero: int, ranks: int) -> list[int]:
+    if plan.request.shard_group is not None:
+        return [plan.request.shard_group]
+    if zero != 3 or not plan.stack.supports.hybrid_shard:
+        return [ranks]
+    node = min(plan.cluster.nvlink_domain, ranks)
+    return [d for d in divisors(ranks) if d > 1 and (d % node == 0 or d == ranks)] or [ranks]

@@ -1,0 +1,33 @@
+"""Constraints of a request as boolean columns."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from planner.ledger import Array
+from planner.specs.plan import Plan
+from planner.specs.where import Constraint, codes
+
+_COMPARE: dict[str, Callable[[Array, float], Array]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+def holds(plan: Plan, one: Constraint, columns: Mapping[str, Array]) -> Array:
+    """True where a layout satisfies the condition."""
+    if one.name == "grad_accum":
+        column = plan.training.global_batch / (columns["dp"] * columns["micro_batch"])
+    else:
+        column = columns[one.name]
+    if one.operator in _COMPARE:
+        return _COMPARE[one.operator](column, one.numbers[0])
+    same: Array = np.zeros_like(column, dtype=bool)
+    for number in one.numbers:
+        same = same | (column == number)
+    for code, size in codes(one):
+        exact = True if size is None else columns["recompute_size"] == size
+        same = same | ((column == code) & exact)
+    return ~same if one.operator == "!=" else same

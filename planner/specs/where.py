@@ -1,0 +1,74 @@
+"""Constraints on layouts as a user writes them: "tp <= 8", "recompute = none", "zero in 1,3"."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from planner.specs.base import Spec
+from planner.specs.layout import OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, recompute_parts
+
+NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch", "grad_accum")
+WORDS: dict[str, tuple[str, ...]] = {
+    "recompute": RECOMPUTE_KINDS, "schedule": SCHEDULES, "offload": OFFLOADS, "placement": PLACEMENTS,
+    "sequence_parallel": ("no", "yes"),
+}  # fmt: skip
+OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
+_SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
+_TRUTHS = {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}
+_TEXT = re.compile(r"\s*([A-Za-z_-]+?)\s*(<=|>=|!=|==|=|<|>|\s+in\s+)\s*(.*?)\s*")
+
+
+class Constraint(Spec):
+    """One condition; with several values it holds where it holds for any of them, `!=` where it holds for all."""
+
+    name: str
+    operator: str
+    numbers: tuple[float, ...] = ()
+    words: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The condition in one spelling."""
+        values = self.words or tuple(f"{value:g}" for value in self.numbers)
+        return f"{self.name} {self.operator} {','.join(values)}"
+
+
+def constraint(text: str) -> Constraint:
+    """Read one condition. Raises ValueError with a sentence that says what can be written."""
+    found = _TEXT.fullmatch(text)
+    names = ", ".join((*NUMBERS, *WORDS))
+    if found is None:
+        raise ValueError(f"must read NAME OPERATOR VALUE, such as 'tp <= 8' or 'recompute = none'; names are {names}")
+    name, operator = found[1].replace("-", "_").lower(), found[2].strip()
+    operator = _SAME.get(operator, operator)
+    if name not in NUMBERS and name not in WORDS:
+        near = difflib.get_close_matches(name, (*NUMBERS, *WORDS), 2, 0.5)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ValueError(f"{name} is no layout option; {hint}there are {names}")
+    values = [value.strip().lower() for value in found[3].split(",")]
+    if len(values) > 1 and operator not in ("=", "!="):
+        raise ValueError(f"{operator} takes one value, = and != take several")
+    if name in NUMBERS:
+        try:
+            return Constraint(name=name, operator=operator, numbers=tuple(float(int(value)) for value in values))
+        except ValueError:
+            raise ValueError(f"{name} is compared with whole numbers, such as '{name} {operator} 8'") from None
+    if operator not in ("=", "!="):
+        raise ValueError(f"{name} is a word: compare it with = or !=, such as '{name} = {WORDS[name][0]}'")
+    if name == "sequence_parallel":
+        values = [_TRUTHS.get(value, value) for value in values]
+    for value in values:
+        kind, _, size = value.partition(":")
+        sized = name == "recompute" and kind in ("block", "group") and size.isdigit()
+        if value not in WORDS[name] and not sized:
+            raise ValueError(f"{name} is one of {', '.join(WORDS[name])}, not {value or 'nothing'}")
+    return Constraint(name=name, operator=operator, words=tuple(values))
+
+
+def codes(one: Constraint) -> list[tuple[int, int | None]]:
+    """(code of the word, size of a block or group or None for any) of every word of a constraint."""
+    if one.name != "recompute":
+        return [(WORDS[one.name].index(word), None) for word in one.words]
+    parts = [(recompute_parts(word), ":" in word or word not in ("block", "group")) for word in one.words]
+    return [(kind, size if exact else None) for (kind, size), exact in parts]

@@ -1,0 +1,112 @@
+"""Factored columns against plain ones: every operation on distinct combinations must be the operation on every layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plans
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.estimate import factored, outline
+from planner.estimate.factored import Space, restricted
+from planner.search import search
+from planner.specs.layout import LayoutRequest
+from planner.specs.plan import Plan
+
+
+def space(rows: list[tuple[int, int, int]], options: list[int], seed: int) -> Space:
+    """Rows of a, b, c and options x; which go together is drawn."""
+    draw = np.random.default_rng(seed)
+    outer = {name: np.array([row[i] for row in rows], dtype=float) for i, name in enumerate("abc")}
+    inner = {"x": np.array(options, dtype=float)}
+    patterns = draw.random((3, len(options))) < 0.6
+    return Space(outer, inner, patterns, draw.integers(0, 3, len(rows)))
+
+
+def compute(c: dict[str, Any]) -> Any:
+    """A bit of everything that formulas do."""
+    first = np.where(c["a"] > 1, c["a"] * c["b"], c["b"] - 0.5)
+    mask = (c["x"] > 2) & ((c["b"] == 2) | (c["c"] < 2))
+    chosen = np.select([c["x"] == 1, c["x"] == 2], [first, c["c"] + 1.0], 0.0 * c["a"] + c["x"])
+    second = np.maximum(np.minimum(first, c["c"]), chosen) + np.clip(c["x"] - c["c"], 0.0, 2.0)
+    again = np.where(mask, second / (1.0 + c["a"]), np.sqrt(first + chosen + 1.0)) * (mask + 1.0)
+    loop = factored.rowwise(lambda a, x: np.array([p * 10 + q for p, q in zip(a, x, strict=True)]), c["a"], c["x"])
+    return again + loop + np.isin(c["b"], [1, 3]) + np.mod(c["c"], 2) * np.zeros_like(c["a"]) + np.full_like(c["b"], 2.5)
+
+
+rows = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=40, unique=True)
+
+
+@given(rows, st.lists(st.integers(0, 4), min_size=1, max_size=6, unique=True), st.integers(0, 99), st.sampled_from([0, 5, 32768]))
+def test_any_operation_equals_the_plain_one(rows: list[tuple[int, int, int]], options: list[int], seed: int, eager: int) -> None:
+    whole = space(rows, options, seed)
+    if not whole.count:
+        return
+    usual = factored._EAGER, factored._BLOCK
+    try:  # whatever is computed at once and whatever is put off
+        factored._EAGER, factored._BLOCK = eager, 7
+        (found,) = whole.values(compute(whole.columns))
+    finally:
+        factored._EAGER, factored._BLOCK = usual
+    flat = whole.flat()
+    assert found.tolist() == pytest.approx(np.broadcast_to(compute(flat), whole.count).tolist(), rel=1e-14)
+
+
+@given(rows, st.lists(st.integers(0, 4), min_size=1, max_size=6, unique=True), st.integers(0, 99))
+def test_restriction_leaves_what_holds(rows: list[tuple[int, int, int]], options: list[int], seed: int) -> None:
+    whole = space(rows, options, seed)
+    if not whole.count:
+        return
+
+    def rule(c: dict[str, Any]) -> Any:
+        return (c["x"] <= c["a"]) | (c["b"] == 2)
+
+    left, fallen = restricted(whole, rule(whole.columns))
+    flat = whole.flat()
+    kept = rule(flat)
+    assert (left.count, fallen) == (int(kept.sum()), int((~kept).sum()))
+
+    def set_of(table: dict[str, Any], among: Any) -> set[tuple[float, ...]]:
+        return {tuple(float(table[name][i]) for name in "abcx") for i in np.flatnonzero(among)}
+
+    assert set_of(left.flat(), np.ones(left.count, dtype=bool)) == set_of(flat, kept)
+
+
+def test_a_column_is_no_array() -> None:
+    columns = space([(1, 1, 1), (2, 1, 1)], [0, 1], 5).columns
+    with pytest.raises(TypeError, match="no array"):
+        np.asarray(columns["a"])
+    with pytest.raises(TypeError, match="truth"):
+        bool(columns["a"] > 1)
+
+
+PLANS = {
+    "dense": lambda: plans.plan(gpus=16, global_batch=48, request=LayoutRequest(uneven_stages=True)),
+    "experts": lambda: plans.plan(plans.expert_model(), gpus=16, seq_len=32768, global_batch=32),
+    "simulated schedules": lambda: plans.plan(gpus=8, software="torchtitan", global_batch=32),
+    "bidirectional": lambda: plans.plan(plans.expert_model(), gpus=8, software="hai-llm", global_batch=32),
+    "offload": lambda: plans.plan(gpus=8, software="pytorch-fsdp", request=LayoutRequest(search_offload=True)),
+    "placement": lambda: plans.plan(gpus=32, gpus_per_node=4, global_batch=64),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_an_outline_equals_the_full_estimate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds, recompute, bytes of device and host of every layout: on distinct combinations as on plain columns, to 1e-12."""
+    plan: Plan = PLANS[name]()
+    monkeypatch.setattr("planner.estimate._SMALL", 0)
+    found = search(plan).estimates
+    assert found is not None
+    fast = outline(plan, found.space.again())
+    full = fast.full(np.arange(found.space.count))
+    for one, other in (
+        (fast.time.seconds, full.time.seconds), (fast.time.components["recompute"], full.time.components["recompute"]),
+        (fast.memory.device, full.memory.device), (fast.memory.host, full.memory.host),
+    ):  # fmt: skip
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert fast.fits.tolist() == full.fits.tolist()
+    seconds = sum(np.broadcast_to(leaf, found.space.count) for leaf in full.time.components.values())
+    np.testing.assert_allclose(fast.time.seconds, seconds, rtol=1e-12)
