@@ -268,9 +268,9 @@ def other_stacks(options: Options) -> list[Change]:
 # ------------------------------------------------------------------------------------------------- as a command
 
 
-def command_line(options: Options) -> str:
-    """The `dpplan estimate` command that asks for these options."""
-    words = ["dpplan", "estimate"]
+def command_line(options: Options, verb: str = "estimate") -> str:
+    """The command that asks for these options."""
+    words = ["dpplan", verb]
     for name in type(options).model_fields:
         value = getattr(options, name)
         default = type(options).model_fields[name].default
