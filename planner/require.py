@@ -80,7 +80,7 @@ QUANTITIES: dict[str, Quantity] = {
     "days": Quantity("days", "wall time of the run", _run("days"), True, missing=_TOKENS),
     "gpu-hours": Quantity("GPU-hours", "GPU-hours of the run", _run("gpu_hours"), True, missing=_TOKENS),
     "cost": Quantity("USD", "cost of the run", _run("cost_usd"), True, missing=_PRICE),
-    "co2": Quantity("kg", "CO2 equivalent of that energy", _run("co2_kg"), True, missing=_TOKENS),
+    "co2": Quantity("kg", "CO2 equivalent of the energy", _run("co2_kg"), True, missing=_TOKENS),
     "energy": Quantity("kWh", "energy of the run at the wall plug", _run("energy_kwh"), True, missing=_TOKENS),
 }  # fmt: skip
 _OF_FRAGMENTATION = ("memory", "headroom")  # their ends are not those of the step time

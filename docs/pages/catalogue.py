@@ -10,6 +10,7 @@ from planner import catalog
 from planner.estimate.memory import MOMENT_BYTES
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.ledger import Sourced
+from planner.request import storages
 from planner.specs.base import Spec
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import PRECISIONS, GpuSpec, LinkSpec
@@ -150,6 +151,15 @@ def _models() -> str:
     return head + table(header, rows)
 
 
+def _storages() -> str:
+    rows = []
+    for one in storages():
+        speed = one.per_node or one.whole
+        rows.append([f"`{one.id}`", one.title, _number(one.per_node, "B/s") if one.per_node else "",
+                     _number(one.whole, "B/s") if one.whole else "", speed.source if speed else ""])  # fmt: skip
+    return "## Checkpoint storage\n\n" + table(["id", "title", ">writes per node", ">writes in all", "source"], rows)
+
+
 def _stacks() -> str:
     stacks = catalog.load_all("stacks", StackSpec)
     moments = MOMENT_BYTES["adam"]
@@ -201,4 +211,4 @@ def page() -> str:
         "figure, m measured, a assumed. `dpplan list gpus` and its siblings print the same entries. To add your own, see "
         "[extending](extending.md).\n"
     )
-    return "\n".join([head, _gpus(), _networks(), _clusters(), _prices(), _models(), _stacks()])
+    return "\n".join([head, _gpus(), _networks(), _clusters(), _prices(), _storages(), _models(), _stacks()])

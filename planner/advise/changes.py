@@ -132,26 +132,20 @@ def difference(base: Layout, other: Layout) -> str:
 
 
 def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
-    """The request with the whole layout and the stack fixed: it can only be answered by this layout."""
+    """The request with the stack and the layout fixed, but for what follows from the rest: only this layout answers it."""
     supports = plan.stack.supports
-    fixed: dict[str, Any] = {
-        **dict.fromkeys(LAYOUT_OPTIONS),
-        **{name: getattr(layout, name) for name in ("tp", "pp", "zero", "recompute", "micro_batch")},
-        "stack": options.stack or plan.stack.id,
-        "global_batch": plan.training.global_batch,
+    follows = {
+        "dp": True,
+        "cp": layout.cp == 1 and not supports.context,
+        "ep": plan.model.moe is None,
+        "vpp": layout.pp == 1,
+        "schedule": layout.pp == 1,
+        "sequence_parallel": layout.tp == 1,
+        "shard_group": layout.zero < 3 or not supports.hybrid_shard,
+        "offload": layout.offload == "none",
     }
-    if supports.context or layout.cp > 1:
-        fixed["cp"] = layout.cp
-    if plan.model.moe is not None:
-        fixed["ep"] = layout.ep
-    if layout.pp > 1:
-        fixed.update(vpp=layout.vpp, schedule=layout.schedule)
-    if layout.tp > 1:
-        fixed["sequence_parallel"] = layout.sequence_parallel
-    if layout.zero == 3 and supports.hybrid_shard:
-        fixed["shard_group"] = layout.shard_group
-    if layout.offload != "none":
-        fixed["offload"] = layout.offload
+    fixed: dict[str, Any] = {name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT_OPTIONS}
+    fixed.update(stack=options.stack or plan.stack.id, global_batch=plan.training.global_batch)
     return options.model_copy(update=fixed)
 
 

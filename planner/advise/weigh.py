@@ -9,15 +9,14 @@ from typing import Any, Literal
 import numpy as np
 
 from planner.advise.changes import Change, Update, completed, difference, pairs, pinned
-from planner.answer import Scenario, answer_of, plans_of, resolve
+from planner.answer import Scenario, answer_of, resolve
 from planner.estimate import Estimates, evaluate
 from planner.estimate.table import Table, length, pick, to_table
 from planner.formulas.rules import check
 from planner.ledger import Array
-from planner.search import CHUNK, best, layouts
 from planner.specs.base import PlanError
 from planner.specs.layout import Layout
-from planner.specs.options import LAYOUT_OPTIONS, Options
+from planner.specs.options import Options
 from planner.specs.plan import Plan
 
 Kind = Literal["keep", "search"]
@@ -138,41 +137,17 @@ def _best_of_each(
 
 
 def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:
-    """The fastest layout that fits each changed request; changes without any are left out.
-
-    What differs in the layout only is evaluated together.
-    """
-    requests = [base.options.model_copy(update=change.update) for change in changes]
-    out: dict[int, tuple[float, Estimates, int]] = {}
-    together: dict[str, list[tuple[int, Plan, Table]]] = {}
-    for i, options in enumerate(requests):
+    """The fastest layout that fits each changed request; changes without any are left out."""
+    out = []
+    for change in changes:
+        options = base.options.model_copy(update=change.update)
         try:
-            if not changes[i].update.keys() <= set(LAYOUT_OPTIONS):
-                answer = answer_of(resolve(options))
-                if answer is not None and answer.fits:
-                    out[i] = (float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row)
-                continue
-            for plan in plans_of(options, *base.scenario.parts):
-                table = layouts(plan)
-                table = pick(table, np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values()))))
-                if length(table):
-                    together.setdefault(plan.stack.id, []).append((i, plan, table))
+            answer = answer_of(resolve(options))
         except PlanError:  # not possible, or too much to search
             continue
-    for parts in together.values():
-        owner = np.repeat([i for i, _, _ in parts], [length(table) for _, _, table in parts])
-        joined = {name: np.concatenate([table[name] for _, _, table in parts]) for name in parts[0][2]}
-        for start in range(0, len(owner), CHUNK):
-            rows = slice(start, start + CHUNK)
-            estimates = evaluate(parts[0][1], pick(joined, rows))
-            for i in set(owner[rows].tolist()):
-                row = best(estimates, owner[rows] == i)
-                if row is not None and (i not in out or float(estimates.time.seconds[row]) < out[i][0]):
-                    out[i] = (float(estimates.time.seconds[row]), estimates, row)
-    return [
-        Weighed(changes[i].text, "search", requests[i], changes[i].update, estimates, row)
-        for i, (_, estimates, row) in sorted(out.items())
-    ]
+        if answer is not None and answer.fits:
+            out.append(Weighed(change.text, "search", options, change.update, answer.chosen, answer.row))
+    return out
 
 
 def first_that_fit(base: Base, changes: Iterable[Change], enough: float) -> Iterator[Weighed]:
