@@ -13,12 +13,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from planner import advise, catalog, report, request, schedules, search_report
-from planner.estimate import Estimates, Outline, evaluate
-from planner.estimate.table import Table, from_rows, length, pick
-from planner.formulas.rules import RULES, check
+from planner.estimate import Estimates, Outline
+from planner.estimate.table import from_rows
+from planner.formulas.rules import RULES
 from planner.ledger import Call, recording
 from planner.report import Report
-from planner.search import CHUNK, Found, best, families, layouts, search, smallest
+from planner.search import Found, best, families, search, smallest
 from planner.search_report import NEEDS_PRICE, best_of, rejections
 from planner.specs.base import PlanError, sentence
 from planner.specs.cluster import ClusterSpec
@@ -261,7 +261,7 @@ def _advice(scenario: Scenario, out: Report) -> list[Report]:
     fits, seconds, need = out["memory"]["fits"], out["step"]["seconds"], out["memory"]["device_bytes"]
     changes = [(change.text, options.model_copy(update=change.update)) for change in advise.candidates(options, fits)]
     advice: list[Report] = []
-    for (text, changed), found in zip(changes, _fastest(scenario, [c for _, c in changes]), strict=True):
+    for (text, changed), found in zip(changes, _fastest([c for _, c in changes]), strict=True):
         if found is None:
             continue
         step, estimates, row = found
@@ -282,36 +282,16 @@ def _advice(scenario: Scenario, out: Report) -> list[Report]:
     return sorted(advice, key=lambda a: (a["gpus"], a["step_seconds"]))[:6]  # the same cluster first, then the smallest
 
 
-def _fastest(scenario: Scenario, requests: Sequence[Options]) -> list[tuple[float, Estimates, int] | None]:
-    """Step time and row of the fastest layout that fits each request. What differs in layout only is evaluated together."""
-    out: list[tuple[float, Estimates, int] | None] = [None] * len(requests)
-    together: dict[str, list[tuple[int, Plan, Table]]] = {}
-    for i, options in enumerate(requests):
-        differs = {n for n in Options.model_fields if getattr(options, n) != getattr(scenario.options, n)}
+def _fastest(requests: Sequence[Options]) -> list[tuple[float, Estimates, int] | None]:
+    """Step time and row of the fastest layout that fits each request."""
+    out: list[tuple[float, Estimates, int] | None] = []
+    for options in requests:
         try:
-            if not differs <= set(LAYOUT_OPTIONS):
-                answer = answer_of(resolve(options))
-                if answer is not None and answer.fits:
-                    out[i] = (float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row)
-                continue
-            for plan in _plans(options, *scenario.parts):
-                table = layouts(plan)
-                table = pick(table, np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values()))))
-                if length(table):
-                    together.setdefault(plan.stack.id, []).append((i, plan, table))
+            answer = answer_of(resolve(options))
         except PlanError:  # not possible, or too much to search
-            continue
-    for parts in together.values():
-        owner = np.repeat([i for i, _, _ in parts], [length(table) for _, _, table in parts])
-        joined = {name: np.concatenate([table[name] for _, _, table in parts]) for name in parts[0][2]}
-        for start in range(0, len(owner), CHUNK):
-            rows = slice(start, start + CHUNK)
-            estimates = evaluate(parts[0][1], pick(joined, rows))
-            for i in set(owner[rows].tolist()):
-                row = best(estimates, owner[rows] == i)
-                old = out[i]
-                if row is not None and (old is None or float(estimates.time.seconds[row]) < old[0]):
-                    out[i] = (float(estimates.time.seconds[row]), estimates, row)
+            answer = None
+        fits = answer is not None and answer.fits
+        out.append((float(answer.chosen.time.seconds[answer.row]), answer.chosen, answer.row) if answer and fits else None)
     return out
 
 

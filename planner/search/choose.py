@@ -61,7 +61,7 @@ def order(seconds: Array, repeated_s: Array, device_bytes: Array, same: Array, c
         found = np.lexsort((seconds, device_bytes))
         _, first = np.unique(same[found], return_index=True)
         return found[np.sort(first)[:count]]
-    by_time = np.lexsort((device_bytes, seconds))
+    by_time = np.argsort(seconds, kind="stable")
     left = np.ones(len(by_time), dtype=bool)
     sorted_s = seconds[by_time]
     out: list[int] = []
@@ -72,7 +72,7 @@ def order(seconds: Array, repeated_s: Array, device_bytes: Array, same: Array, c
             continue
         end = int(np.searchsorted(sorted_s, sorted_s[start] * (1 + TIE), side="right"))
         tied = by_time[start:end][left[start:end]]
-        row = int(tied[fastest(seconds[tied], repeated_s[tied])])
+        row = int(tied[fastest(seconds[tied], repeated_s[tied], device_bytes[tied])])
         out.append(row)
         left &= same[by_time] != same[row]
     return np.array(out, dtype=np.intp)
