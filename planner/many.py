@@ -197,7 +197,7 @@ def _best(block: Sequence[_Owner]) -> list[_Best]:
     for owner, part in zip(block, parts, strict=True):
         usable = fits[part]
         if usable.any():
-            row = fastest(np.where(usable, seconds[part], np.inf), repeated[part])
+            row = fastest(np.where(usable, seconds[part], np.inf), repeated[part], device[part])
             out.append(_Best(True, float(seconds[part][row]), owner, owner.plan, row))
         else:
             row = int(device[part].argmin())

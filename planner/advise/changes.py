@@ -145,7 +145,7 @@ def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
         "offload": layout.offload == "none",
     }
     fixed: dict[str, Any] = {name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT_OPTIONS}
-    fixed.update(stack=options.stack or plan.stack.id, global_batch=plan.training.global_batch)
+    fixed.update(stack=options.stack or plan.stack.id, global_batch=plan.training.global_batch, where=(), search_offload=False)
     return options.model_copy(update=fixed)
 
 

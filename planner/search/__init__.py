@@ -27,6 +27,7 @@ __all__ = [
 
 _FEW = 65536  # rows times options up to which plain columns are faster than factored ones
 CHUNK = 16384  # rows of plain tables that are evaluated together
+_MOST_PLAIN = 1_000_000  # of a table of plain columns: 120 bytes each
 MOST_LAYOUTS = 8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
 
 
@@ -56,23 +57,26 @@ def _restrict_few(tried: Space, conditions: Iterable[tuple[str, Callable[[Table]
     return Space(tried.outer, tried.inner, allowed, np.arange(tried.n))
 
 
-def _tried(plan: Plan, rejected: dict[str, int]) -> tuple[Space, int]:
-    """(all layouts that satisfy what the request fixed, how many there are without its conditions)."""
+def _tried(plan: Plan, rejected: dict[str, int], most: int) -> tuple[Space, int]:
+    """(all layouts that satisfy what the request fixed, how many there are without its conditions); an error above `most`."""
     whole = space.layouts_of(plan)
     wheres = [constraint(text) for text in plan.request.where]
     tried = _restrict(whole, [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres], rejected)
-    if tried.count > MOST_LAYOUTS:
+    if tried.count > most:
         asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
-            "layout", asked, f"{tried.count:,} layouts are possible with {plan.stack.title}, more than the {MOST_LAYOUTS:,} that "
+            "layout", asked, f"{tried.count:,} layouts are possible with {plan.stack.title}, more than the {most:,} that "
             "are searched at once; fix some, such as --recompute, --tp, --pp or --ep, or add a condition with --where",
         )  # fmt: skip
     return tried, whole.count
 
 
 def layouts(plan: Plan) -> Table:
-    """Table of all layouts that satisfy what the request fixed; rules are applied by the caller."""
-    found = _tried(plan, {})[0].flat()
+    """Plain table of all layouts that satisfy what the request fixed, a million at most; rules are applied by the caller.
+
+    `search` evaluates the same layouts a hundred times as fast; a table is for few of them, or for many plans together.
+    """
+    found = _tried(plan, {}, _MOST_PLAIN)[0].flat()
     return {name: found[name] for name in COLUMNS}
 
 
@@ -89,7 +93,7 @@ class Found:
 def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
     """Evaluate every allowed layout of the plan. tick: called with the share done, now and then."""
     rejected: dict[str, int] = {}
-    tried, enumerated = _tried(plan, rejected)
+    tried, enumerated = _tried(plan, rejected, MOST_LAYOUTS)
     allowed = _restrict(tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected)
     if not allowed.count:
         return Found(plan, None, rejected, enumerated)

@@ -71,7 +71,7 @@ def order(cost: Array, repeated_s: Array, device_bytes: Array, same: Array, coun
         found = np.lexsort((cost, device_bytes))
         _, first = np.unique(same[found], return_index=True)
         return found[np.sort(first)[:count]]
-    by_cost = np.lexsort((device_bytes, cost))
+    by_cost = np.argsort(cost, kind="stable")
     left = np.ones(len(by_cost), dtype=bool)
     ascending = cost[by_cost]
     out: list[int] = []
@@ -82,7 +82,7 @@ def order(cost: Array, repeated_s: Array, device_bytes: Array, same: Array, coun
             continue
         end = int(np.searchsorted(ascending, ascending[start] * (1 + TIE), side="right"))
         tied = by_cost[start:end][left[start:end]]
-        row = int(tied[fastest(cost[tied], repeated_s[tied])])
+        row = int(tied[fastest(cost[tied], repeated_s[tied], device_bytes[tied])])
         out.append(row)
         left &= same[by_cost] != same[row]
     return np.array(out, dtype=np.intp)
