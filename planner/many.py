@@ -223,13 +223,13 @@ def _rows(best: Sequence[_Best | None], allowed: Sequence[int], same: _Same) -> 
 
 
 def one_row(estimates: Estimates, row: int, plan: Plan) -> Estimates:
-    """One layout's share of estimates of many, as estimates of `plan`, without what stages and phases hold.
+    """One layout's share of estimates of many, as estimates of `plan`, without the parts of its memory.
 
     The table keeps COLUMNS alone; `report.evaluate_row` looks at every stage again where that is asked for.
     """
     rows = length(estimates.table)
     time = dataclasses.replace(estimates.time, detail={})
-    memory = dataclasses.replace(estimates.memory, stage_components=[], timeline=[])
+    memory = dataclasses.replace(estimates.memory, components={}, stage_components=[], timeline=[])
     bare = dataclasses.replace(estimates, time=time, memory=memory, table={k: estimates.table[k] for k in COLUMNS})
     cut: Estimates = dataclasses.replace(_cut(bare, row, rows), plan=plan)
     return cut
