@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import compare, compare_page, dimensions, scaling
-from planner.cli import progress
+from planner.cli import watch
 from planner.compare import Asked, common_batch
 from planner.formulas import scaling as formulas
 from planner.render_sizing import chart_lines, compare_blocks
@@ -352,7 +352,7 @@ def test_an_interrupted_command_writes_nothing_and_says_so(monkeypatch: pytest.M
 
     monkeypatch.setattr(compare, "answer", interrupt)
     answer = dpplan("compare", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1..4", "--csv", table)
-    assert answer.status == progress.INTERRUPTED == 130
+    assert answer.status == watch.INTERRUPTED == 130
     assert table.read_text() == "before"
     assert "interrupted" in answer.stderr
 

@@ -71,7 +71,7 @@ def command(
 
     with clear_errors(as_json):
         from planner import compare
-        from planner.cli.progress import processes, shown
+        from planner.cli.watch import processes, shown
 
         results = {"--csv": table, "--html": html}
         check_results(results, {**given, **{f"file {i}": name for i, name in enumerate(files or ())}})

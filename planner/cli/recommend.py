@@ -55,7 +55,7 @@ def command(
 
     with clear_errors(as_json):
         from planner import recommend
-        from planner.cli.progress import processes, shown
+        from planner.cli.watch import processes, shown
         from planner.specs.base import PlanError
 
         own = {"--days": days, "--budget": budget, "--max-gpus": max_gpus, "--power-kw": power_kw, "--sure": sure or None,
