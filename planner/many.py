@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate import Estimates, evaluate, fit
+from planner.estimate import Estimates, evaluate, fit, outline
+from planner.estimate.factored import Space
 from planner.estimate.memory import peak_memory
 from planner.estimate.step import step_time
 from planner.estimate.table import COLUMNS, Table, length, pick
 from planner.estimate.ties import TIE, fastest
-from planner.formulas.rules import check
-from planner.search import layouts
+from planner.search import allowed_layouts, smallest
+from planner.search import best as fastest_row
 from planner.specs.base import PlanError, Spec
 from planner.specs.plan import Plan
 
+LARGE = 4096  # layouts of a plan beyond which its own factored search is quicker than a place in a shared table
 BLOCK = 16384  # rows evaluated together: larger tables leave the processor's caches
 _FIRST = 32  # fastest layouts of a plan whose memory is looked at first
 _MORE = 8  # and so many times more in each further round
@@ -94,40 +96,72 @@ def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None
     None where the rules allow no layout, an error where the request cannot be evaluated; the others are answered all the same.
     """
     same = _Same()
-    groups: dict[Hashable, dict[tuple[int, int], _Owner]] = {}
+    groups: dict[Hashable, dict[Hashable, _Owner]] = {}
+    alone: dict[Hashable, tuple[_Best, int]] = {}  # plans with many layouts, and how many
     errors: dict[int, PlanError] = {}
     allowed = [0] * len(requests)
-    tables: dict[Hashable, Table] = {}
+    tables: dict[Hashable, Table | None] = {}
+    best: list[_Best | None] = [None] * len(requests)
+
+    def take(i: int, one: _Best, plan: Plan) -> None:
+        old = best[i]
+        if old is None or (not one.fits, one.rank) < (not old.fits, old.rank):
+            best[i] = dataclasses.replace(one, plan=plan)
+
     for i, plans in enumerate(requests):
         for plan in plans:
+            alike, which = _alike(plan, same), _layouts_of(plan, same)
             try:
-                table = _allowed(plan, same, tables)
+                if which not in tables:
+                    space = allowed_layouts(plan)
+                    tables[which] = _plain(space) if space.count <= LARGE else None
+                table = tables[which]
+                if table is None:
+                    if (alike, which) not in alone:
+                        alone[alike, which] = _of_many(plan, allowed_layouts(plan))
+                    found, count = alone[alike, which]
+                    take(i, found, plan)
+                    allowed[i] += count
+                    continue
             except PlanError as error:
                 errors[i] = error
                 continue
             if not length(table):
                 continue
-            owners, key = groups.setdefault(_alike(plan, same), {}), (id(table), plan.training.global_batch)
-            if key not in owners:
+            owners = groups.setdefault(alike, {})
+            if which not in owners:
                 batch = np.full(length(table), float(plan.training.global_batch))
-                owners[key] = _Owner([], {**table, "global_batch": batch})
-            owners[key].asked.append((i, plan))
+                owners[which] = _Owner([], {**table, "global_batch": batch})
+            owners[which].asked.append((i, plan))
             allowed[i] += length(table)
-    best: list[_Best | None] = [None] * len(requests)
     for owners in groups.values():
         for block in _blocks(list(owners.values())):
             try:
-                found = _best(block)
+                chosen = _best(block)
             except PlanError as error:  # a number that the plans of the block share
                 errors.update((i, error) for owner in block for i, _ in owner.asked)
                 continue
-            for one in found:
+            for one in chosen:
                 for i, plan in one.owner.asked:
-                    old = best[i]
-                    if old is None or (not one.fits, one.rank) < (not old.fits, old.rank):
-                        best[i] = dataclasses.replace(one, plan=plan)
-    chosen = _rows([None if i in errors else one for i, one in enumerate(best)], allowed, same)
-    return [errors.get(i, one) for i, one in enumerate(chosen)]
+                    take(i, one, plan)
+    rows = _rows([None if i in errors else one for i, one in enumerate(best)], allowed, same)
+    return [errors.get(i, one) for i, one in enumerate(rows)]
+
+
+def _plain(space: Space) -> Table:
+    found = space.flat()
+    return {name: found[name] for name in COLUMNS}
+
+
+def _of_many(plan: Plan, space: Space) -> tuple[_Best, int]:
+    """The row that the plan's own search takes, where its layouts are too many to share a table with others; and their number."""
+    found = outline(plan, space)
+    row = fastest_row(found)
+    fits = row is not None
+    at = smallest(found) if row is None else row
+    table = found.rows(np.array([at]))
+    owner = _Owner([(0, plan)], {**table, "global_batch": np.full(1, float(plan.training.global_batch))})
+    return _Best(fits, float((found.time.seconds if fits else found.memory.device)[at]), owner, plan, 0), space.count
 
 
 def _alike(plan: Plan, same: _Same) -> Hashable:
@@ -139,17 +173,13 @@ def _alike(plan: Plan, same: _Same) -> Hashable:
     )  # fmt: skip
 
 
-def _allowed(plan: Plan, same: _Same, known: dict[Hashable, Table]) -> Table:
-    """All layouts of the plan that the rules allow; the same for GPUs of the same node."""
+def _layouts_of(plan: Plan, same: _Same) -> Hashable:
+    """Plans with equal keys have the same layouts: GPUs of the same node do."""
     cluster = plan.cluster
-    key = (
+    return (
         same.number(plan.model), same.number(plan.stack), same.number(plan.request), same.fields("training", plan.training),
         plan.training.global_batch, cluster.gpus, cluster.gpus_per_node, cluster.nvlink_domain, cluster.gpu.architecture,
     )  # fmt: skip
-    if key not in known:
-        table = layouts(plan)
-        known[key] = pick(table, np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values()))))
-    return known[key]
 
 
 def _blocks(owners: Sequence[_Owner]) -> Iterator[list[_Owner]]:
@@ -223,13 +253,13 @@ def _rows(best: Sequence[_Best | None], allowed: Sequence[int], same: _Same) -> 
 
 
 def one_row(estimates: Estimates, row: int, plan: Plan) -> Estimates:
-    """One layout's share of estimates of many, as estimates of `plan`, without what stages and phases hold.
+    """One layout's share of estimates of many, as estimates of `plan`, without the parts of its memory.
 
     The table keeps COLUMNS alone; `report.evaluate_row` looks at every stage again where that is asked for.
     """
     rows = length(estimates.table)
     time = dataclasses.replace(estimates.time, detail={})
-    memory = dataclasses.replace(estimates.memory, stage_components=[], timeline=[])
+    memory = dataclasses.replace(estimates.memory, components={}, stage_components=[], timeline=[])
     bare = dataclasses.replace(estimates, time=time, memory=memory, table={k: estimates.table[k] for k in COLUMNS})
     cut: Estimates = dataclasses.replace(_cut(bare, row, rows), plan=plan)
     return cut

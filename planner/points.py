@@ -17,7 +17,8 @@ from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options
 
-_UNIT = 32  # requests that are resolved and evaluated together
+_UNITS = (8, 128)  # requests, at least and at most, that are resolved and evaluated together
+_ROUNDS = 8  # units that every process gets, so that all end at about the same time
 _REASONS = 50  # requests up to which the broken rule is sought where one has no layout; it takes a search each
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT_OPTIONS)
@@ -53,7 +54,7 @@ def answer(
     jobs: processes; shapes: models, one per request, in place of those they name; reasons: seek the rule that forbids every
     layout of a request. What is wrong with one request is its `refused`; the others are answered.
     """
-    units, explained = list(_units(requests)), reasons and len(requests) <= _REASONS
+    units, explained = list(_units(requests, jobs)), reasons and len(requests) <= _REASONS
     points: list[Point | None] = [None] * len(requests)
     done = 0
 
@@ -81,15 +82,16 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _units(requests: Sequence[Options]) -> Iterator[list[int]]:
+def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
     """Indices of requests that are answered together: alike ones next to each other."""
     alike: dict[Any, list[int]] = {}
     own = [name for name in Options.model_fields if name not in _SHARED]
     for i, options in enumerate(requests):
         alike.setdefault(tuple(getattr(options, name) for name in own), []).append(i)
     order = [i for members in alike.values() for i in members]
-    for start in range(0, len(order), _UNIT):
-        yield order[start : start + _UNIT]
+    size = min(max(len(order) // (_ROUNDS * max(jobs, 1)), _UNITS[0]), _UNITS[1])
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
 
 
 def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool]) -> list[Point]:

@@ -203,13 +203,13 @@ def exposed_s(time: StepTime) -> dict[str, Any]:
     return wires
 
 
-def bottleneck(one: Estimates) -> str:
+def bottleneck(one: Estimates, exposed: dict[str, Any] | None = None) -> str:
     """What takes most of the step: compute, memory bandwidth, a link, the bubble, or launching kernels."""
     shares: dict[str, float] = {}
     for name, leaf in one.time.components.items():
         if name in _CLASS:
             shares[_CLASS[name]] = shares.get(_CLASS[name], 0.0) + float(leaf[0])
-    shares.update((wire, float(seconds[0])) for wire, seconds in exposed_s(one.time).items())
+    shares.update((wire, float(seconds[0])) for wire, seconds in (exposed or exposed_s(one.time)).items())
     return max(shares, key=lambda name: shares[name])
 
 
@@ -318,7 +318,7 @@ def brief(one: Estimates, assumptions: Sequence[str] = ()) -> Report:
     """The figures of a single layout that comparisons show, from what is already evaluated; a part of `report`, same keys."""
     plan, memory = one.plan, one.memory
     layout, seconds, around = to_layout(one.table, 0), float(one.time.seconds[0]), uncertainty.band(plan)
-    usable = float(plan.cluster.gpu.usable_memory)
+    usable, exposed = float(plan.cluster.gpu.usable_memory), exposed_s(one.time)
     return {
         "model": plan.model.title or plan.model.name,
         "cluster": _cluster(plan),
@@ -341,8 +341,8 @@ def brief(one: Estimates, assumptions: Sequence[str] = ()) -> Report:
             "high": seconds * around.high,
             "components": _numbers(one.time.components),
             "hidden": {k: v for k, v in _numbers(one.time.hidden).items() if v > 0},
-            "exposed": {wire: float(seconds[0]) for wire, seconds in exposed_s(one.time).items()},
-            "bottleneck": bottleneck(one),
+            "exposed": {wire: float(seconds[0]) for wire, seconds in exposed.items()},
+            "bottleneck": bottleneck(one, exposed),
         },
         "throughput": _throughput(plan, one, one.table),
         "run": _run(plan, one),

@@ -21,8 +21,8 @@ from planner.specs.plan import Plan
 from planner.specs.where import constraint
 
 __all__ = [
-    "MOST_LAYOUTS", "Found", "best", "divisors", "families", "family_rows", "layouts", "order", "pareto", "ranked", "search",
-    "smallest", "spent",
+    "MOST_LAYOUTS", "Found", "allowed_layouts", "best", "divisors", "families", "family_rows", "layouts", "order", "pareto",
+    "ranked", "search", "smallest", "spent",
 ]  # fmt: skip
 
 _FEW = 65536  # rows times options up to which plain columns are faster than factored ones
@@ -90,11 +90,20 @@ class Found:
     enumerated: int
 
 
+def allowed_layouts(plan: Plan) -> Space:
+    """All layouts of the plan that satisfy what the request fixed, its conditions and the rules; nothing evaluated."""
+    return _allowed(plan, {})[0]
+
+
+def _allowed(plan: Plan, rejected: dict[str, int]) -> tuple[Space, int]:
+    tried, enumerated = _tried(plan, rejected, MOST_LAYOUTS)
+    return _restrict(tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected), enumerated
+
+
 def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
     """Evaluate every allowed layout of the plan. tick: called with the share done, now and then."""
     rejected: dict[str, int] = {}
-    tried, enumerated = _tried(plan, rejected, MOST_LAYOUTS)
-    allowed = _restrict(tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected)
+    allowed, enumerated = _allowed(plan, rejected)
     if not allowed.count:
         return Found(plan, None, rejected, enumerated)
     return Found(plan, outline(plan, allowed, tick=tick), rejected, enumerated)
