@@ -104,7 +104,7 @@ def stage_split(plan: Plan, c: Table, stage: Array) -> StageSplit:
     least = np.floor(layers / pp)
     count = np.where(even, layers / pp, least + (stage < layers - least * pp))
     before = np.where(even, stage * layers / pp, stage * least + np.minimum(stage, layers - least * pp))
-    if plan.stack.layer_split == "ends count":
+    if plan.stack.counts_ends:
         ends = ~even & (pp > 1) & (np.mod(layers + 2, pp * vpp) == 0)
         one = (layers + 2) / pp
         count = np.where(ends, one - (stage == 0) - (stage == pp - 1), count)

@@ -56,7 +56,10 @@ def _layers(plan: Plan, c: Columns) -> Array:
     chunks = c["pp"] * c["vpp"]
     if plan.request.uneven_stages:
         return chunks <= plan.model.layers
-    return _divides(chunks, np.full_like(c["pp"], plan.model.layers))
+    whole = _divides(chunks, np.full_like(c["pp"], plan.model.layers))
+    if not plan.stack.counts_ends:
+        return whole
+    return whole | ((c["pp"] > 1) & (chunks <= plan.model.layers) & _divides(chunks, np.full_like(c["pp"], plan.model.layers + 2)))
 
 
 def _batch(plan: Plan, c: Columns) -> Array:
@@ -161,7 +164,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "layers divide by pp x vpp", "--pp/--vpp", _layers,
         lambda p, x: f"{p.model.layers} layers do not divide by pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}; "
-        f"take a divisor of {p.model.layers}",
+        f"take a divisor of {p.model.layers}"
+        + (f" or, with embedding and head as a layer each, of {p.model.layers + 2}" if p.stack.counts_ends else ""),
     ),
     Rule(
         "batch divides by dp x micro-batch", "--micro-batch/--dp/--global-batch", _batch,

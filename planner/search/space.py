@@ -62,7 +62,7 @@ def outer(plan: Plan) -> Table:
     tps = [t for t in parts if t <= most and model.heads % t == 0] if supports.tensor else [1]
     pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
     if not request.uneven_stages:
-        pps = [p for p in pps if model.layers % p == 0]
+        pps = [p for p in pps if any(units % p == 0 for units in _units(plan, p))]
     cps = [c for c in parts if c <= max(1, plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)] if supports.context else [1]
     table: Table = {"tp": _choices(request.tp, tps)}
     table = _cross(table, "pp", _choices(request.pp, pps))
@@ -142,9 +142,15 @@ def _recomputes(plan: Plan) -> list[str]:
     return out
 
 
+def _units(plan: Plan, pp: int) -> list[int]:
+    """What is dealt out evenly to the stages of a pipeline: layers, or with embedding and head as a layer each."""
+    layers = plan.model.layers
+    return [layers, layers + 2] if plan.stack.counts_ends and pp > 1 else [layers]
+
+
 def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
     """(virtual stages, schedule) pairs worth trying."""
-    request, layers = plan.request, plan.model.layers
+    request = plan.request
     if request.schedule is not None and request.vpp is not None:
         return [(request.vpp, SCHEDULES.index(request.schedule))]
     names = [request.schedule] if request.schedule else [s for s in plan.stack.supports.schedules if s not in schedules.DOMINATED]
@@ -152,8 +158,9 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
     for name in names:
         code = SCHEDULES.index(name)
         if schedules.BY_NAME[name].CHUNKS != "one":
-            if pp > 1 and microbatches and schedules.BY_NAME[name].allows(pp, microbatches, 2) and layers % pp == 0:
-                found = divisors(layers // pp) if request.vpp is None else [request.vpp]
+            if pp > 1 and microbatches and schedules.BY_NAME[name].allows(pp, microbatches, 2):
+                each = {v for units in _units(plan, pp) if units % pp == 0 for v in divisors(units // pp)}
+                found = sorted(each) if request.vpp is None else [request.vpp] if each else []
                 out += [(v, code) for v in found if schedules.chunks_fit(name, v)]
         elif request.vpp in (None, 1) and (pp > 1 or name == "1f1b" or request.schedule):
             out.append((1, code))

@@ -143,3 +143,8 @@ class StackSpec(Spec):
     loading: Literal["shard", "whole"] = "shard"  # what a rank holds in host memory while it loads a checkpoint
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_adam: Rate  # parameters per second and node that the CPU optimizer updates under offload
+
+    @property
+    def counts_ends(self) -> bool:
+        """Embedding and head count as a layer each where that makes the stages of a pipeline even."""
+        return self.layer_split == "ends count"
