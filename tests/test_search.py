@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner import catalog
 from planner.estimate import evaluate
 from planner.estimate.table import COLUMNS, Table, length, to_layout, to_table
 from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
 from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, Layout, LayoutRequest
+from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
 # ------------------------------------------------------------------------------------------ every layout, the slow way
@@ -45,7 +47,7 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if x.ep > 1 and (model.moe is None or model.moe.experts % x.ep or (x.dp * x.cp) % x.ep):
         return False
-    if model.layers % (x.pp * x.vpp) or batch % (x.dp * x.micro_batch):
+    if not even(p, x.pp, x.vpp) or batch % (x.dp * x.micro_batch):
         return False
     chunks = {"interleaved": x.vpp > 1, "breadth-first": x.vpp > 1, "zb-v": x.vpp == 2, "dualpipev": x.vpp == 2}
     if not chunks.get(x.schedule, x.vpp == 1) or (x.vpp > 1 and x.pp == 1):
@@ -73,6 +75,13 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     kind, _, size = x.recompute.partition(":")
     return kind in can.recompute and x.offload in can.offload and int(size or 0) <= -(-model.layers // x.pp)
+
+
+def even(p: Plan, pp: int, vpp: int) -> bool:
+    """Stages and chunks of equal size; Megatron's may count embedding and head as a layer each if both ends keep one."""
+    layers, each = p.model.layers, pp * vpp
+    ends = p.stack.id in ("megatron-core", "megatron-deepspeed") and 1 < pp <= (layers + 2) // 2
+    return layers % each == 0 or (ends and (layers + 2) % each == 0)
 
 
 def worth_trying(p: Plan, x: Row) -> bool:
@@ -117,7 +126,7 @@ def brute_force(p: Plan) -> set[Layout]:
             layers = -(-p.model.layers // pp)
             repeats = ["none", "selective", "full", *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1))]
             for vpp, ep, group, zero, sequence, schedule, micro, placement in itertools.product(
-                tried("vpp", [v for v in range(1, p.model.layers + 1) if p.model.layers % (v * pp) == 0]),
+                tried("vpp", [v for v in range(1, p.model.layers + 1) if even(p, pp, v)]),
                 tried("ep", [e for e in numbers if e == 1 or (p.model.moe and p.model.moe.experts % e == 0)]),
                 tried("shard_group", [n for n in range(1, dp * cp + 1) if (dp * cp) % n == 0]),
                 tried("zero", range(4)),
@@ -176,6 +185,17 @@ def random_plan(seed: int) -> Plan:
         seq_len=draw.choice([96, 512, 16384, 16386, 32768]), global_batch=draw.choice([4, 6]),
         request=LayoutRequest(**fixed),
     )  # fmt: skip
+
+
+def test_models_get_the_pipelines_they_were_trained_with() -> None:
+    """BLOOM: 70 layers on 12 stages; Llama 3 405B: 126 on 16, eight chunks each; both count embedding and head as layers."""
+    for name, gpus, pp, vpp in (("bloom-176b", 384, 12, 1), ("llama-3.1-405b", 16384, 16, 8)):
+        shape = catalog.load("models", ModelSpec, name)
+        request = LayoutRequest(tp=8 if vpp > 1 else 4, pp=pp, vpp=vpp, recompute="full")
+        found = search(plans.plan(shape, gpus=gpus, gpus_per_node=8, global_batch=2048, seq_len=2048, request=request))
+        assert found.estimates is not None, name
+    none = search(plans.plan(plans.model(layers=6), gpus=8, request=LayoutRequest(pp=8, dp=1)))
+    assert none.estimates is None  # (6 + 2) / 8 = 1: the ends would have no layer at all
 
 
 @pytest.mark.parametrize("seed", range(36))

@@ -59,7 +59,8 @@ def _layers(plan: Plan, c: Columns) -> Array:
     whole = _divides(chunks, np.full_like(c["pp"], plan.model.layers))
     if not plan.stack.counts_ends:
         return whole
-    return whole | ((c["pp"] > 1) & (chunks <= plan.model.layers) & _divides(chunks, np.full_like(c["pp"], plan.model.layers + 2)))
+    units = plan.model.layers + 2
+    return whole | ((c["pp"] > 1) & (2 * c["pp"] <= units) & _divides(chunks, np.full_like(c["pp"], units)))  # a layer at both ends
 
 
 def _batch(plan: Plan, c: Columns) -> Array:
