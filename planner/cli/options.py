@@ -61,9 +61,23 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
 
 def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command `command(given: dict, **own)` all request options; unset ones are left out of `given`."""
+    return _with(command, _OPTIONS)
+
+
+LINK_OPTIONS = (
+    "gpu", "gpus", "cluster", "gpus_per_node", "intra_node", "inter_node", "nics_per_node", "nic_bandwidth", "calibration",
+)  # fmt: skip
+
+
+def with_link_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same with the options that say which GPUs communicate over what."""
+    return _with(command, {name: _OPTIONS[name] for name in LINK_OPTIONS})
+
+
+def _with(command: Callable[..., None], options: dict[str, tuple[type, str, str]]) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True).parameters
     parameters = []
-    for name, (kind, text, panel) in _OPTIONS.items():
+    for name, (kind, text, panel) in options.items():
         dashed = "--" + name.replace("_", "-")
         declared = f"{dashed}/--no-{dashed[2:]}" if kind is bool else dashed
         note = Annotated[kind | None, typer.Option(declared, help=text, rich_help_panel=panel, show_default=False)]  # type: ignore[valid-type]
@@ -71,7 +85,7 @@ def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
     rest = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in own.items() if n != "given"]
 
     def wrapper(**values: Any) -> None:
-        given = {name: values.pop(name) for name in _OPTIONS}
+        given = {name: values.pop(name) for name in options}
         command(given=given, **values)
 
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
