@@ -60,8 +60,8 @@ def test_halving_and_doubling() -> None:
 
 
 def test_parameter_server() -> None:
-    # 16 workers, 100 MB, one server of 10 GB/s, workers of 5 GB/s: the server takes 160 ms each way; 16 servers leave the workers'
-    # own 20 ms
+    # 16 workers, 100 MB, one server of 10 GB/s, workers of 5 GB/s: the server takes 160 ms each way; 16 servers leave
+    # the workers' own 20 ms
     link = {"base_s": 0.0, "hop_s": 1e-3, "worker_bytes_per_s": 5e9, "server_bytes_per_s": 10e9}
     assert float(parameter_server_s(1e8, 16, 1, **link)) == pytest.approx(2 * (160e-3 + 1e-3))
     assert float(parameter_server_s(1e8, 16, 16, **link)) == pytest.approx(2 * (20e-3 + 1e-3))
@@ -203,11 +203,13 @@ def test_the_table_is_printed() -> None:
     assert rows
 
 
+EIGHT = ["--gpu", "h100", "--gpus", "8"]
+
+
 @pytest.mark.parametrize(("words", "field"), [
     (["--gpu", "h100"], "--gpus"), (["--gpu", "h100", "--gpus", "1"], "--gpus"), (["--gpus", "8"], "--gpu"),
-    (["--gpu", "h100", "--gpus", "8", "--bytes", "large"], "--bytes"), (["--gpu", "h100", "--gpus", "8", "--bytes", "0"], "--bytes"),
-    (["--gpu", "h100", "--gpus", "8", "--bytes", "1GB/s"], "--bytes"), (["--gpu", "h100", "--gpus", "8", "--servers", "0"], "--servers"),
-    (["--gpu", "h100", "--gpus", "9"], "--gpus"),
+    ([*EIGHT, "--bytes", "large"], "--bytes"), ([*EIGHT, "--bytes", "0"], "--bytes"), ([*EIGHT, "--bytes", "1GB/s"], "--bytes"),
+    ([*EIGHT, "--servers", "0"], "--servers"), (["--gpu", "h100", "--gpus", "9"], "--gpus"),
 ])  # fmt: skip
 def test_a_wrong_request_names_its_option(words: list[str], field: str) -> None:
     answer = dpplan("allreduce", *words, "--json")
