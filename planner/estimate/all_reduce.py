@@ -165,9 +165,7 @@ def _several_nodes(x: Network) -> str | None:
 
 
 def _has_switch(x: Network) -> str | None:
-    return (
-        None if x.per_node >= float(x.m.intra_switch_ranks) else "no reduction in the switch in this link's profile"
-    )
+    return None if x.per_node >= float(x.m.intra_switch_ranks) else "no reduction in the switch in this link's profile"
 
 
 def _square(x: Network) -> str | None:
