@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from planner.cli import allreduce, estimate, listing, schedule, search, serve, validate
+from planner.cli import allreduce, estimate, listing, schedule, search, serve, strategies, validate
 
 
 class Commands(TyperGroup):
@@ -50,6 +50,7 @@ app = typer.Typer(
 app.command("estimate")(estimate.command)
 app.command("search")(search.command)
 app.command("schedule")(schedule.command)
+app.command("strategies")(strategies.command)
 app.command("allreduce")(allreduce.command)
 app.command("list")(listing.command)
 app.command("validate")(validate.command)
