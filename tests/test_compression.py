@@ -32,7 +32,7 @@ def test_rank_of_a_matrix() -> None:
     assert float(low_rank_bytes(8192.0, 4096.0, 4.0, 4.0)) == pytest.approx(4 * 32768 + 4 * 4096)
     assert 4 * 4096**2 / float(low_rank_bytes(8192.0, 0.0, 4.0, 4.0)) == pytest.approx(512)
     assert float(low_rank_flop(4096.0**2, 4.0)) == pytest.approx(402.65e6, rel=1e-4)
-    # Vogels et al. 2019 (arXiv 1905.13727) table 11: ResNet-18's layer of 512 x 4608 at rank 1, 461 times less
+    # Vogels et al. 2019 (arXiv 1905.13727, appendix): ResNet-18's layer of 512 x 4608 at rank 1, 461 times less
     assert 512 * 4608 / float(low_rank_bytes(512.0 + 4608.0, 0.0, 1.0, 1.0)) == pytest.approx(461, abs=1)
 
 

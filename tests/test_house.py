@@ -52,6 +52,7 @@ def imported(*words: str) -> set[str]:
     ["estimate", *REQUEST], ["estimate", *REQUEST, "--json"], ["estimate", *REQUEST, "--explain"],
     ["search", *REQUEST, "--top", "1"], ["list", "gpus"], ["validate", "--suite", "small-runs"],
     ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
+    ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"], ["allreduce", "--gpus", "16", "--gpu", "a100"],
 ], ids=" ".join)  # fmt: skip
 def test_a_command_imports_nothing_heavy(words: list[str]) -> None:
     found = imported(*words)

@@ -86,13 +86,13 @@ def options() -> str:
     out = []
     shared = {p.name for p in commands["estimate"].params} & {p.name for p in commands["search"].params}
     for title, names in (
-        ("`dpplan estimate` and `dpplan search`, and `dpplan schedule` with a model", ["estimate"]),
+        ("`dpplan estimate`, `dpplan search` and `dpplan strategies`, and `dpplan schedule` with a model", ["estimate"]),
         *((f"`dpplan {n}`", [n]) for n in commands),
     ):
         rows = []
         for parameter in commands[names[0]].params:
-            common = names[0] in ("estimate", "search", "schedule") and parameter.name in shared
-            if common != title.startswith("`dpplan estimate` and"):
+            common = names[0] in ("estimate", "search", "schedule", "strategies") and parameter.name in shared
+            if common != title.startswith("`dpplan estimate`, "):
                 continue
             if parameter.param_type_name == "argument":
                 flags, text = f"`{(parameter.name or '').upper()}`", getattr(parameter, "help", "") or ""

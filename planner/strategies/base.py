@@ -31,10 +31,10 @@ class Settings:
     """Numbers of strategies that a user may change; None: what the strategy's source uses."""
 
     local_steps: int | None = None  # H of local SGD and DiLoCo
-    rank: int = 4  # of PowerSGD: the rank for language models, Vogels et al. 2019, table 6
+    rank: int = 4  # of PowerSGD; Vogels et al. 2019 use 1 to 4
     density: float = 0.001  # share of gradients sent: 0.1 %, Lin et al. 2018 (DGC)
     servers: int | None = None  # of a parameter server
-    slack: int = 3  # steps that ranks may be apart under bounded staleness; Ho et al. 2013 use 3 to 5
+    slack: int = 3  # steps that ranks may be apart under bounded staleness; assumed
     backups: int = 1  # workers whose gradients are dropped in every step
     steps_factor: float | None = None  # replaces the strategy's own statistical cost
 

@@ -16,7 +16,7 @@ from planner.strategies.base import FP32_BYTES, Context, Cost, Statistics, Strat
 _BLOCK = 256.0  # elements that share an fp32 scale in int8 codes
 _INDEX_BYTES = 4.0
 _ONE_BIT_BLOCK = 1e9  # 1-bit Adam: one scale per tensor part, nothing beside the signs
-_WARM_UP = 0.2  # share of the steps that 1-bit Adam runs uncompressed: 15 to 25 %, Tang et al. 2021 section 7
+_WARM_UP = 0.2  # share of the steps that 1-bit Adam runs uncompressed; assumed, about what Tang et al. 2021 use for BERT
 
 # bytes that encoding and decoding move per element of fp32 gradient, from what the passes read and write (own count)
 _INT8_MOVED = 4 + 5 + 5.0  # absolute maximum; quantise; dequantise
@@ -124,19 +124,21 @@ def power_sgd(x: Context) -> Cost:
 
 
 def power_sgd_steps(x: Context) -> Statistics:
-    return Statistics(1.0, "Vogels et al. 2019 (arXiv 1905.13727) tables 5 and 6: loss of SGD at these ranks; yours may differ")
+    return Statistics(1.0, "Vogels et al. 2019 (arXiv 1905.13727) section 5: test loss of SGD at low ranks; yours may differ")
 
 
 def _int8_steps(x: Context) -> Statistics:
-    return Statistics(1.0, "QSGD, Alistarh et al. 2017 (arXiv 1610.02132) section 5: accuracy of fp32 at 8 bit; yours may differ")
+    return Statistics(1.0, "QSGD, Alistarh et al. 2017 (arXiv 1610.02132): accuracy of fp32 at 8 bit; yours may differ")
 
 
 def _one_bit_steps(x: Context) -> Statistics:
-    return Statistics(1.0, "1-bit Adam, Tang et al. 2021 (arXiv 2102.02888) section 7: same speed per sample after the warm-up")
+    return Statistics(
+        1.0, "1-bit Adam, Tang et al. 2021 (arXiv 2102.02888): Adam's speed per sample, with its warm-up; yours may differ"
+    )
 
 
 def _top_k_steps(x: Context) -> Statistics:
-    return Statistics(1.0, "DGC, Lin et al. 2018 (arXiv 1712.01887) tables 3 to 5: loss unchanged at 0.1 %; yours may differ")
+    return Statistics(1.0, "DGC, Lin et al. 2018 (arXiv 1712.01887): no loss of accuracy at 0.1 %; yours may differ")
 
 
 def _remainder(plan: Plan) -> Plan:

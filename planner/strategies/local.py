@@ -10,7 +10,7 @@ from planner.formulas import data_parallel
 from planner.specs.plan import Plan
 from planner.strategies.base import FP32_BYTES, Context, Cost, Statistics, Strategy, several_nodes, with_state
 
-_LOCAL_STEPS = 8  # Lin et al. 2018 (arXiv 1808.07217) use 4 to 16
+_LOCAL_STEPS = 8  # assumed; Lin et al. 2018 (arXiv 1808.07217) go up to 16
 _DILOCO_STEPS = 500  # Douillard et al. 2023, section 3
 
 
@@ -67,8 +67,8 @@ def _local_sgd_steps(x: Context) -> Statistics:
 
 def _diloco_steps(x: Context) -> Statistics:
     return Statistics(
-        1.0, "Douillard et al. 2023 (arXiv 2311.08105): perplexity with 8 replicas and H = 500 not worse than a batch 8 times as "
-        "large; a parameter, set --steps-factor",
+        1.0, "Douillard et al. 2023 (arXiv 2311.08105): perplexity with 8 replicas and H = 500 not worse than in step; a "
+        "parameter, set --steps-factor",
     )  # fmt: skip
 
 
