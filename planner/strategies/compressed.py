@@ -132,9 +132,7 @@ def _int8_steps(x: Context) -> Statistics:
 
 
 def _one_bit_steps(x: Context) -> Statistics:
-    return Statistics(
-        1.0, "1-bit Adam, Tang et al. 2021 (arXiv 2102.02888): Adam's speed per sample, with its warm-up; yours may differ"
-    )
+    return Statistics(1.0, "Tang et al. 2021 (arXiv 2102.02888): Adam's speed per sample, with a warm-up; yours may differ")
 
 
 def _top_k_steps(x: Context) -> Statistics:
