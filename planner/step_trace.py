@@ -13,7 +13,7 @@ import numpy as np
 from planner import schedules
 from planner.estimate import Estimates
 from planner.estimate.pipeline import chunk_seconds
-from planner.estimate.sync import BUCKET_BYTES
+from planner.estimate.sync import LAST_BYTES
 from planner.estimate.table import to_layout
 from planner.schedules import timing
 from planner.schedules.base import FORWARD, WEIGHT
@@ -152,7 +152,7 @@ def _draw_end(trace: Trace, one: Estimates, rank: int, end: float, mine: list[In
     if reduce and not per_layer:
         t = reduce[0]
         seconds, exposed = float(t.seconds[0]), float(t.exposed[0])
-        buckets = int(min(max(np.ceil(float(t.bytes[0]) / BUCKET_BYTES), 1), _MOST_BUCKETS))
+        buckets = int(min(max(np.ceil(float(t.bytes[0]) / LAST_BYTES), 1), _MOST_BUCKETS))
         backward = sorted((a for a in mine if a.kind != FORWARD), key=lambda a: a.end)
         window = seconds - exposed  # what the estimate hides: buckets get ready evenly over that long before backward ends
         first = max(end - max(window, 0.0), backward[0].start if backward else end)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, advice, keys
+from pages import accuracy, advice, keys, traffic
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -49,6 +49,7 @@ def script(path: str) -> str:
 
 
 _HEAD = ("",)
+_DP = "--model llama-2-7b --gpu h100 --gpus 64"
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "estimate": lambda: output(MAIN, lines=45),
@@ -85,6 +86,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
         "dpplan search --model llama-2-7b --gpu a100 --gpus 64 --top 2 --where 'tp <= 2' --where 'recompute = none,block' "
         "--objective memory", parts=("", "Best layouts", "Rejected"),
     ),
+    "dp all": lambda: output(f"dpplan strategies {_DP}", parts=("", "Left out")),
+    "dp ddp": lambda: output("dpplan strategies --model gpt2-xl --gpu a100 --gpus 16 --seq-len 1024 --strategy ddp",
+                             parts=("PyTorch DDP", "Buckets")),
+    "dp allreduce": lambda: output("dpplan allreduce --gpu h100 --gpus 64"),
+    "dp top-k": lambda: output(
+        "dpplan strategies --model gpt2-xl --gpu a100 --gpus 16 --seq-len 1024 --strategy top-k --explain", parts=("top-k",)),
+    "dp zero": lambda: traffic.zero_memory(),
+    "dp volume": lambda: traffic.volumes(),
+    "dp h": lambda: traffic.local_steps(),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
     "advice": lambda: output(

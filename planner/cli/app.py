@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from planner.cli import compare, estimate, listing, recommend, schedule, search, serve, validate
+from planner.cli import allreduce, compare, estimate, listing, recommend, schedule, search, serve, strategies, validate
 from planner.cli.progress import INTERRUPTED
 
 
@@ -55,6 +55,8 @@ app.command("search")(search.command)
 app.command("recommend")(recommend.command)
 app.command("compare")(compare.command)
 app.command("schedule")(schedule.command)
+app.command("strategies")(strategies.command)
+app.command("allreduce")(allreduce.command)
 app.command("list")(listing.command)
 app.command("validate")(validate.command)
 app.command("serve")(serve.command)

@@ -87,9 +87,25 @@ def with_request_options(command: Callable[..., None], several: tuple[str, ...] 
 
     several: options that may be given again; `given` has lists of them.
     """
+    return _with(command, _OPTIONS, several)
+
+
+LINK_OPTIONS = (
+    "gpu", "gpus", "cluster", "gpus_per_node", "intra_node", "inter_node", "nics_per_node", "nic_bandwidth", "calibration",
+)  # fmt: skip
+
+
+def with_link_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same with the options that say which GPUs communicate over what."""
+    return _with(command, {name: _OPTIONS[name] for name in LINK_OPTIONS})
+
+
+def _with(
+    command: Callable[..., None], options: dict[str, tuple[Any, str, str]], several: tuple[str, ...] = ()
+) -> Callable[..., None]:  # fmt: skip
     own = inspect.signature(command, eval_str=True).parameters
     parameters = []
-    for name, (kind, text, panel) in _OPTIONS.items():
+    for name, (kind, text, panel) in options.items():
         dashed = "--" + name.replace("_", "-")
         declared = f"{dashed}/--no-{dashed[2:]}" if kind is bool else dashed
         if name in several:
@@ -99,8 +115,9 @@ def with_request_options(command: Callable[..., None], several: tuple[str, ...] 
     rest = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in own.items() if n != "given"]
 
     def wrapper(**values: Any) -> None:
-        given = {name: values.pop(name) for name in _OPTIONS}
-        given["where"] = given["where"] or None  # typer has an empty list where the option is not given
+        given = {name: values.pop(name) for name in options}
+        if "where" in given:
+            given["where"] = given["where"] or None  # typer has an empty list where the option is not given
         command(given=given, **values)
 
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__

@@ -58,3 +58,83 @@ def streamed_state_s(parameters: Array, *, host_bytes_per_s: Array, bytes_per_pa
 def cpu_step_s(node_parameters: Array, cpu_parameters_per_s: Array) -> Array:
     """Time of the optimizer on the host's CPUs, which serve all GPUs of the node."""
     return node_parameters / cpu_parameters_per_s
+
+
+@formula(
+    unit="B",
+    equation="m W (d-1)/d under ZeRO-3, else 0",
+    source="ZeRO, arXiv 1910.02054 section 7.2.2: parameters are gathered before they are used; once per micro-batch",
+)
+def forward_volume_bytes(parameter_bytes: Array, zero: Array, shard_ranks: Array, microbatches: Array) -> Array:
+    """Bytes that each rank sends during the forward passes of a step, W being the bytes of all parameters on the wire."""
+    share = (shard_ranks - 1) / np.maximum(shard_ranks, 1.0)
+    return np.where(zero >= 3, microbatches * share * parameter_bytes, 0.0)
+
+
+@formula(
+    unit="B",
+    equation="DDP 2 G; ZeRO-1 G; ZeRO-2 m G; ZeRO-3 m (W + G); each (d-1)/d",
+    source="ZeRO, arXiv 1910.02054 section 7; gradients that nobody keeps whole are reduced in every micro-batch",
+)
+def backward_volume_bytes(
+    parameter_bytes: Array, gradient_bytes: Array, zero: Array, shard_ranks: Array, microbatches: Array, reductions: Array = 1.0
+) -> Array:
+    """Bytes that each rank sends during the backward passes of a step, G being the bytes of all gradients on the wire.
+
+    reductions: all-reduces of DDP or ZeRO-1 per step, 1 with no_sync (accumulate, then reduce) and m without.
+    """
+    share = (shard_ranks - 1) / np.maximum(shard_ranks, 1.0)
+    passes = np.where(zero >= 2, microbatches, np.where(zero >= 1, reductions, 2 * reductions))
+    again = np.where(zero >= 3, microbatches * parameter_bytes, 0.0)
+    return share * (passes * gradient_bytes + again)
+
+
+@formula(
+    unit="B",
+    equation="W (d-1)/d under ZeRO-1 and ZeRO-2, else 0",
+    source="ZeRO, arXiv 1910.02054 section 7.2.1: each rank updates its part and all gather the result",
+)
+def optimizer_volume_bytes(parameter_bytes: Array, zero: Array, shard_ranks: Array) -> Array:
+    """Bytes that each rank sends after the optimizer step."""
+    share = (shard_ranks - 1) / np.maximum(shard_ranks, 1.0)
+    return np.where((zero >= 1) & (zero < 3), share * parameter_bytes, 0.0)
+
+
+@formula(
+    unit="B",
+    equation="V / g where a ring over whole nodes sends V; V where each rank sits in a node of its own",
+    source="of g ranks of a ring in a node one sends to the next node",
+)
+def leaving_bytes(sent_bytes: Array, ranks: Array, ranks_per_node: Array) -> Array:
+    """Bytes per GPU that leave the node, of a ring in which each rank sends `sent_bytes`."""
+    return np.where(ranks > ranks_per_node, sent_bytes / np.maximum(ranks_per_node, 1.0), 0.0)
+
+
+@formula(
+    unit="s",
+    equation="exchange / H",
+    source="local SGD, Stich 2019 (arXiv 1805.09767); DiLoCo, Douillard et al. 2023 (arXiv 2311.08105): one exchange in H steps",
+)
+def local_steps_s(exchange_s: Array, local_steps: Array) -> Array:
+    """Time per step, on average, of an exchange that happens every H steps and that nothing hides."""
+    return exchange_s / local_steps
+
+
+@formula(
+    unit="1",
+    equation="1 + (f - 1) / sqrt(slack + 1)",
+    source="Ho et al. 2013 (NIPS, stale synchronous parallel): who may run ahead s steps waits for sums of s + 1; own derivation",
+)
+def bounded_staleness_factor(straggler_factor: Array, slack_steps: Array) -> Array:
+    """Slow-down by jitter when ranks may be `slack_steps` apart; 0 is the synchronous step, infinite slack never waits."""
+    return 1 + (straggler_factor - 1) / np.sqrt(slack_steps + 1)
+
+
+@formula(
+    unit="1",
+    equation="n / (n - b)",
+    source="backup workers, Chen et al. 2016 (arXiv 1604.00981): the gradients of the b slowest of n workers are dropped",
+)
+def dropped_batch_factor(workers: Array, backups: Array) -> Array:
+    """Steps times batch that the same number of used samples takes when the work of b workers is dropped in each step."""
+    return workers / (workers - backups)

@@ -49,6 +49,18 @@ def bucketed_exposed_s(sync_s: Array, window_s: Array, last_bucket_s: Array, slo
 
 
 @formula(
+    unit="s",
+    equation="end_i = max(ready_i, end_(i-1)) + AR_i",
+    source="PyTorch DDP, Li et al. 2020 (arXiv 2006.15704) section 3.2.3: buckets are reduced in order, each when its last "
+    "gradient is ready",
+)
+def bucket_ends_s(ready_s: Array, reduce_s: Array) -> Array:
+    """When each bucket is reduced, of buckets in the order in which they become ready; both arrays along the last axis."""
+    done = np.cumsum(reduce_s, axis=-1)
+    return done + np.maximum.accumulate(ready_s - (done - reduce_s), axis=-1)
+
+
+@formula(
     unit="1",
     equation="1 + sigma sqrt(2 ln N)",
     source="expected maximum of N normal variables; sigma assumed, not identifiable from the runs",

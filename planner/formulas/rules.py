@@ -60,7 +60,9 @@ def _layers(plan: Plan, c: Columns) -> Array:
     if not plan.stack.counts_ends:
         return whole
     units = plan.model.layers + 2
-    return whole | ((c["pp"] > 1) & (2 * c["pp"] <= units) & _divides(chunks, np.full_like(c["pp"], units)))  # a layer at both ends
+    return whole | (
+        (c["pp"] > 1) & (2 * c["pp"] <= units) & _divides(chunks, np.full_like(c["pp"], units))
+    )  # a layer at both ends
 
 
 def _batch(plan: Plan, c: Columns) -> Array:

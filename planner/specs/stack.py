@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.ledger import Sourced
-from planner.specs.base import BytesPerSecond, Fraction, Names, Number, Quantity, Seconds, Spec
+from planner.specs.base import Bytes, BytesPerSecond, Fraction, Names, Number, Quantity, Seconds, Spec
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.layout import OffloadName, PlacementName, ScheduleName
 from planner.specs.training import Attention
@@ -96,6 +96,7 @@ class Overlap(Spec):
     """What communication runs beside compute."""
 
     gradient_sync: bool  # data-parallel gradient reduction during backward
+    bucket: Bytes | None = None  # gradients are reduced in buckets of at least this size, each a call; none: in one call
     sharded_sync: bool  # the same with ZeRO-1 and its parameter all-gather
     sharded_all_reduce: bool = False  # ZeRO-1 reduces with an all-reduce where a reduce-scatter would do
     interleaved_window: bool = False  # with virtual stages the window spans several micro-batches

@@ -1,0 +1,47 @@
+"""Blocks of docs/data-parallelism.md: memory and bytes of the ZeRO stages, and what fewer exchanges send."""
+
+from __future__ import annotations
+
+from pages.text import table
+from planner.formulas.data_parallel import backward_volume_bytes, forward_volume_bytes, optimizer_volume_bytes, shard_count
+from planner.formulas.memory import state_bytes
+
+_PARAMETERS, _RANKS = 7.5e9, 64.0  # Rajbhandari et al. 2020, figure 1
+_STATES = {"parameters": (3.0, 2.0), "gradients": (2.0, 2.0), "optimizer": (1.0, 12.0)}  # sharded from this stage, bytes
+_PRINTED = ("120", "31.4", "16.6", "1.9")
+_NAMES = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")
+_ACCUMULATION = 8.0
+
+
+def zero_memory() -> str:
+    """GB of states per GPU as the paper prints them, and as the formulas give them."""
+    rows = []
+    for zero, (name, printed) in enumerate(zip(_NAMES, _PRINTED, strict=True)):
+        parts = [state_bytes(_PARAMETERS, size, shard_count(float(zero), level, _RANKS)) for level, size in _STATES.values()]
+        rows.append([name, printed, f"{float(sum(parts)) / 1e9:.2f}"])
+    return table(["", ">GB, printed", ">GB, dpplan"], rows)
+
+
+def volumes() -> str:
+    """Bytes that a rank sends per step in units of Psi, the bytes of all parameters or gradients, for many ranks."""
+    rows = []
+    for zero, name in enumerate(_NAMES):
+        for m in (1.0, _ACCUMULATION):
+            each = [
+                float(forward_volume_bytes(1.0, zero, 1e12, m)), float(backward_volume_bytes(1.0, 1.0, zero, 1e12, m)),
+                float(optimizer_volume_bytes(1.0, zero, 1e12)),
+            ]  # fmt: skip
+            rows.append([name, f"{m:g}", *(f"{value:.3g}" for value in each), f"{sum(each):.3g}"])
+    always = float(backward_volume_bytes(1.0, 1.0, 0.0, 1e12, _ACCUMULATION, _ACCUMULATION))
+    rows.append(["DDP without no_sync", f"{_ACCUMULATION:g}", "0", f"{always:.3g}", "0", f"{always:.3g}"])
+    return table(["", ">micro-batches", ">forward", ">backward", ">optimizer", ">sum"], rows)
+
+
+def local_steps() -> str:
+    """Bytes per token of a model of 7e9 parameters whose replicas exchange every H steps of 4 Mi tokens."""
+    tokens, whole = 4 * 2**20, 4 * 7e9
+    rows = []
+    for steps in (1, 8, 64, 500):
+        sent = float(backward_volume_bytes(0.0, whole, 0.0, 64.0, 1.0)) / steps
+        rows.append([f"{steps}", f"{sent / 1e9:.3g}", f"{sent / tokens:,.0f}"])
+    return table([">H", ">GB per GPU and step", ">B per GPU and token of the batch"], rows)

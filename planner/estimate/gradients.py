@@ -1,0 +1,83 @@
+"""Gradients as tensors, in the order in which they become ready, and the buckets that DistributedDataParallel makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from planner.formulas.params import Leaf, parameter_leaves
+from planner.specs.model import ModelSpec
+
+# torch.nn.parallel.DistributedDataParallel: bucket_cap_mb, and dist._DEFAULT_FIRST_BUCKET_BYTES, smaller so that it starts early
+BUCKET_CAP_BYTES = 25 * 2**20
+FIRST_BUCKET_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One parameter as a framework registers it; `work`: its share of the products of its layer, or of the head."""
+
+    name: str
+    elements: int
+    layer: int | None  # None: embedding, final norm and head
+    work: float
+
+
+def assign(sizes: Sequence[float], first: float = FIRST_BUCKET_BYTES, cap: float = BUCKET_CAP_BYTES) -> list[list[int]]:
+    """Positions of gradients by bucket, for sizes in bytes in the order in which gradients become ready.
+
+    A bucket is closed when it has reached its limit, so that it may exceed it by all but a byte of its last gradient
+    (compute_bucket_assignment_by_size in torch/csrc/distributed/c10d/reducer.cpp).
+    """
+    buckets: list[list[int]] = []
+    current: list[int] = []
+    held, limit = 0.0, first
+    for i, size in enumerate(sizes):
+        current.append(i)
+        held += size
+        if held >= limit:
+            buckets.append(current)
+            current, held, limit = [], 0.0, cap
+    return [*buckets, current] if current else buckets
+
+
+def tensors(model: ModelSpec, joint_qkv: bool = False, joint_gate: bool = False) -> list[Tensor]:
+    """Parameters in the order in which a forward pass uses them: their gradients become ready in the reverse order."""
+    leaves = parameter_leaves(model)
+    out = [Tensor(leaf.name, leaf.count, None, 0.0) for leaf in leaves if leaf.place == "first"]
+    for layer in range(model.layers):
+        kind = "dense_layer" if model.moe is None or layer < model.dense_layers else "moe_layer"
+        own = [leaf for leaf in leaves if leaf.place in ("layer", kind)]
+        whole = sum(leaf.count for leaf in own if leaf.matmul)
+        parts = [part for leaf in own if leaf.name != "norm/layer" for part in _parts(model, leaf, joint_qkv, joint_gate)]
+        norm = next(leaf for leaf in own if leaf.name == "norm/layer")
+        biased = 2 if model.norm_bias else 1
+        norms = [("norm/layer", norm.count // (model.norms_per_layer * biased), False)] * biased
+        middle = next((i for i, (name, _, _) in enumerate(parts) if name.startswith(("mlp", "moe"))), len(parts))
+        ordered = [*norms, *parts[:middle], *norms * (model.norms_per_layer - 1), *parts[middle:]]
+        out += [Tensor(name, n, layer, n / whole if product else 0.0) for name, n, product in ordered]
+    last = [leaf for leaf in leaves if leaf.place == "last"]
+    head = sum(leaf.count for leaf in last if leaf.matmul)
+    return out + [Tensor(leaf.name, leaf.count, None, leaf.count / head if leaf.matmul else 0.0) for leaf in last]
+
+
+def _parts(model: ModelSpec, leaf: Leaf, joint_qkv: bool, joint_gate: bool) -> list[tuple[str, int, bool]]:
+    """Tensors of a leaf: name, elements, whether a product has it."""
+    if leaf.name in ("attention/qkv", "attention/qkv_bias") and not joint_qkv:
+        rows = leaf.count // (model.heads + 2 * model.kv_heads)
+        return [(leaf.name, rows * heads, leaf.matmul) for heads in (model.heads, model.kv_heads, model.kv_heads)]
+    if leaf.name in ("mlp/weights", "moe/experts", "moe/shared"):
+        matrices = 3 if model.mlp == "gated" else 2
+        experts = model.moe.experts if model.moe is not None and leaf.name == "moe/experts" else 1
+        one = leaf.count // (matrices * experts)
+        sizes = [2 * one, one] if joint_gate and matrices == 3 else [one] * matrices
+        return [(leaf.name, size, True) for _ in range(experts) for size in sizes]
+    return [(leaf.name, leaf.count, leaf.matmul)]
+
+
+@cache
+def bucket_count(model: ModelSpec, joint_qkv: bool, joint_gate: bool, wire_bytes: float, cap: float) -> int:
+    """Buckets of the whole model; a tensor larger than the cap is a bucket of its own."""
+    sizes = [wire_bytes * one.elements for one in reversed(tensors(model, joint_qkv, joint_gate))]
+    return len(assign(sizes, FIRST_BUCKET_BYTES, cap))

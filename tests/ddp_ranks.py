@@ -1,0 +1,55 @@
+"""One rank of a DDP training on a CPU: prints its buckets as JSON. Run by tests/test_buckets.py.
+
+python ddp_ranks.py RANK RANKS PORT
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers import LlamaConfig, LlamaForCausalLM
+
+LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB = 5, 512, 8, 4, 1408, 4096
+
+
+def run(tied: bool, cap_mb: int | None) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
+        num_hidden_layers=LAYERS, tie_word_embeddings=tied, attn_implementation="sdpa",
+    ))  # fmt: skip
+    order: list[int] = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p: order.append(p.numel()))
+    ddp = DistributedDataParallel(model, bucket_cap_mb=cap_mb)
+    reduced: list[list[int]] = []
+
+    def hook(_, bucket):  # type: ignore[no-untyped-def]  # torch refuses annotations that are text
+        reduced.append([p.numel() for p in bucket.parameters()])
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(lambda done: done.value()[0])
+
+    ddp.register_comm_hook(None, hook)
+    words = torch.randint(0, VOCAB, (1, 16))
+    for _ in range(2):  # buckets are rebuilt in the order of the first backward pass
+        order.clear()
+        reduced.clear()
+        ddp(input_ids=words, labels=words).loss.backward()
+    return {"buckets": reduced, "arrived": order}
+
+
+if __name__ == "__main__":
+    rank, ranks, port = (int(x) for x in sys.argv[1:])
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(ranks)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    found = {f"{tied} {cap}": run(tied, cap) for tied, cap in ((False, None), (True, None), (False, 4))}
+    print(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
