@@ -98,8 +98,9 @@ def _plans(options: Options, model: ModelSpec, cluster: ClusterSpec, training: T
         usual = _USUAL[:1]
     usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
     plans = []
+    calibration = request.read_calibration(options.calibration) if options.calibration else None
     for name, zero in [(options.stack, options.zero)] if options.stack else usual:
-        stack = request.stack_spec(name)
+        stack = request.stack_spec(name, calibration)
         layout = LayoutRequest(**{**fixed, "zero": zero})
         with_attention = _attention(training, options, stack)
         plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout))

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from planner.cli import estimate, listing, schedule, search, serve, validate
+from planner.cli import calibrate, estimate, listing, schedule, search, serve, validate
 
 
 class Commands(TyperGroup):
@@ -52,4 +52,5 @@ app.command("search")(search.command)
 app.command("schedule")(schedule.command)
 app.command("list")(listing.command)
 app.command("validate")(validate.command)
+app.command("calibrate")(calibrate.command)
 app.command("serve")(serve.command)

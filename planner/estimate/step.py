@@ -14,7 +14,7 @@ from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
 from planner.estimate.states import RankParameters, rank_parameters
 from planner.estimate.table import Table, offloads, repeated_share, unique_rows
-from planner.formulas import data_parallel, overlap, pipeline
+from planner.formulas import data_parallel, kernels, overlap, pipeline
 from planner.ledger import Array, Ledger, section, total
 from planner.schedules.base import Work, total_s
 from planner.specs.layout import RECOMPUTE_KINDS, SCHEDULES
@@ -149,6 +149,8 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
     on_gpu = data_parallel.optimizer_step_s(
         owned, m.optimizer_bytes, memory_bytes_per_s=m.memory_bandwidth, elementwise_frac=m.stream_frac
     )
+    if np.any(np.asarray(m.optimizer_s) > 0):
+        on_gpu = kernels.measured_operator_s(owned, 0.0, seconds_per_element=m.optimizer_s, gap_s=0.0)
     away = offloads(c, "optimizer", "params")
     if not np.any(away):
         return on_gpu
