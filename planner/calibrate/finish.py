@@ -69,6 +69,7 @@ def _today(records: Sequence[Record]) -> str:
     return datetime.fromtimestamp(last, UTC).date().isoformat()
 
 
+_LEAST_SHARE = 1e-3  # of a step that bytes must move to be found from it
 _SOME_BYTES = 24.0  # per weight: any number will do
 # a collective and a product that slow each other down by more than this gain nothing from running together
 _NOTHING_GAINED = 0.75
@@ -89,7 +90,7 @@ def _overhead(
     if slowdown is not None:
         together: profile.Document = {"slowdown": said(min(slowdown, 1.0), "a product beside an all-reduce, over the shorter of the two")}
         if slowdown > _NOTHING_GAINED:
-            together |= {"gradient_sync": False, "sharded_sync": False}
+            together |= {"gradient_sync": False, "sharded_sync": False, "prefetch": False}
         for name in profile.STACKS:
             tables[name]["overlap"] = dict(together)
     if found.kind == "cpu":
@@ -132,5 +133,7 @@ def _overhead(
         for moved in (0.0, _SOME_BYTES):  # linear in the bytes: two points give the ones that explain the step
             fusion["weight_bytes_moved"] = said(moved, source)
             times.append(predicted(case))
-        fusion["weight_bytes_moved"] = said(_SOME_BYTES * (steps[case] - times[0]) / (times[1] - times[0]), source)
+        explained = times[1] - times[0]  # none where communication hides it
+        moved = _SOME_BYTES * (steps[case] - times[0]) / explained if explained > _LEAST_SHARE * times[0] else 0.0
+        fusion["weight_bytes_moved"] = said(moved, source)
     return tables

@@ -337,11 +337,9 @@ def link(records: Sequence[Record], group: str) -> Fit:
 
 def overlap(records: Sequence[Record]) -> Fit:
     """How much a product and an all-reduce slow each other down: extra time of both together over the shorter of the two."""
-    both = [r for r in records if r["kind"] == "overlap"]
-    if not both:
-        raise Unsupported("nothing was measured beside a collective")
-    shares = []
-    for r in both:
-        alone = (r["product_s"], r["collective_s"])
-        shares.append(float(np.clip((r["seconds"] - max(alone)) / min(alone), 0.0, 1.0)))
-    return Fit("overlap", {"slowdown": _middle(shares)}, len(both), 0.0, 0.0)
+    seconds = {r["part"]: r["seconds"] for r in records if r["kind"] == "overlap"}
+    if seconds.keys() != {"product", "collective", "both"}:
+        raise Unsupported("a product beside a collective was not measured")
+    alone = (seconds["product"], seconds["collective"])
+    share = float(np.clip((seconds["both"] - max(alone)) / min(alone), 0.0, 1.0))
+    return Fit("overlap", {"slowdown": Number(share)}, len(seconds), 0.0, 0.0)

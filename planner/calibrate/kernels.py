@@ -219,7 +219,9 @@ def _embedding(device: Device, what: Record) -> Timed:
 def adam(parameters: list[torch.Tensor], how: str = "fused") -> torch.optim.Optimizer:
     """AdamW as verification runs it (fused), or another of torch's ways."""
     choice = {"fused": {"fused": True}, "foreach": {"foreach": True}, "for-loop": {"foreach": False}}[how]
-    return torch.optim.AdamW(parameters, lr=1e-4, **choice)  # type: ignore[arg-type]
+    kinds = {type(p.data) for p in parameters}  # one fused call takes distributed tensors or plain ones, not both
+    groups = [{"params": [p for p in parameters if type(p.data) is kind]} for kind in sorted(kinds, key=str)]
+    return torch.optim.AdamW(groups, lr=1e-4, **choice)  # type: ignore[arg-type]
 
 
 def _optimizer(device: Device, what: Record) -> Timed:

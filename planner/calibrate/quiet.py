@@ -15,7 +15,6 @@ from statistics import median, quantiles
 SLACK = 1.08  # a probe this much slower than the best one is a disturbed moment
 _PAUSE_S = 0.02  # between probes while waiting
 _LUCKY = 50  # one probe in so many may be faster than the machine is
-_CLOCK_ERROR = 0.02  # CPU time is counted in coarser steps than wall time
 _WARM_UP = 20  # probes before the first sample
 
 
@@ -81,11 +80,14 @@ def value_of(samples: Sequence[Sample], best_s: float) -> Value:
 class Probe:
     """Tells how disturbed a moment is from work of known size. `work` runs it once and waits for its end.
 
-    agree takes the largest of a number over the ranks that measure together, so that all take the same decisions.
+    agree takes the largest of a number over the ranks that measure together, so that all take the same decisions. one_thread: the
+    work runs on one thread of the CPU, so that its CPU time leaves out when another process had the core.
     """
 
-    def __init__(self, work: Callable[[], None], agree: Callable[[float], float] = lambda number: number) -> None:
-        self.work, self.agree = work, agree
+    def __init__(
+        self, work: Callable[[], None], agree: Callable[[float], float] = lambda number: number, one_thread: bool = False
+    ) -> None:
+        self.work, self.agree, self.one_thread = work, agree, one_thread
         self.seen: list[float] = []
         self.best_s, self.tried, self.disturbed = float("inf"), 0, 0
         for _ in range(_WARM_UP):
@@ -94,9 +96,10 @@ class Probe:
 
     def look(self) -> float:
         """Run the probe once: its seconds on the slowest rank."""
-        start = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         self.work()
-        seconds = self.agree(time.perf_counter() - start)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        seconds = self.agree(min(wall, cpu) if self.one_thread else wall)
         self.seen.append(seconds)
         if len(self.seen) <= _LUCKY or len(self.seen) % _LUCKY == 0 or seconds < self.best_s:
             self.best_s = best_probe_s(self.seen)
@@ -116,7 +119,7 @@ class Probe:
     ) -> list[Sample]:
         """Up to `want` quiet samples of `timed`, which returns seconds; waits a little for quiet, ends after most_s.
 
-        busy: the work never waits, so that CPU time short of wall time is time another process had the core.
+        busy: the work never waits; of one thread, CPU time is then what it takes where no other process has the core.
         Every decision is agreed on: ranks that measure together take the same path.
         """
         found: list[Sample] = []
@@ -128,9 +131,9 @@ class Probe:
             wall, cpu = time.perf_counter(), time.process_time()
             seconds = timed()
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            lost = self.agree(wall / max(cpu, 1e-9) if busy else 1.0)
-            seconds, after = self.agree(seconds), self.look()
-            found.append(Sample(seconds, max(before, after) * (lost if lost > 1 + _CLOCK_ERROR else 1.0)))
+            own = min(1.0, cpu / wall) if busy and self.one_thread else 1.0
+            seconds, after = self.agree(seconds * own), self.look()
+            found.append(Sample(seconds, max(before, after)))
             before = after
             if self.agree(time.perf_counter() - start) > most_s:
                 break

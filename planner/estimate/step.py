@@ -173,7 +173,7 @@ def _compose(plan: Plan, m: Machine, c: Table, distinct: LayerCost, back: Array 
         parameters: RankParameters = rank_parameters(plan, c)
         who = sync.replicas(plan, c)
         sharded = sync.sharded_layer(plan, m, c, parameters, who)
-        if plan.training.overlap is False:
+        if plan.training.overlap is False or not plan.stack.overlap.prefetch:
             extras = sharded.forward, sharded.backward
         else:
             extras = (
