@@ -182,7 +182,8 @@ def cluster_spec(
         title=template.title if template else f"{card.title} nodes",
         gpu=card, gpus=gpus, gpus_per_node=per_node, intra_node=inside, inter_node=between, nics_per_node=nics,
         nic_bandwidth=speed, nvlink_domain=max(domain, per_node),
-        host_link=_link(node.host_link, "intra_node", "host_link", calibration), host_memory=node.host_memory, usd_per_gpu_hour=usd,
+        host_link=_link(node.host_link, "intra_node", "host_link", calibration), host_memory=node.host_memory,
+        usd_per_gpu_hour=usd,
         clock=None if clock is None else Sourced(clock, "1", "measured", "stated in the request"),
         power_limit=_power_limit(power_limit, card),
     )  # fmt: skip

@@ -23,7 +23,9 @@ def needs() -> None:
     """Refuse early where torch or scipy is not installed."""
     for name in ("torch", "scipy"):
         if importlib.util.find_spec(name) is None:
-            raise PlanError("calibrate", None, f"needs {name}, which is not installed; install it with: pip install 'dpplan[calibrate]'")
+            raise PlanError(
+                "calibrate", None, f"needs {name}, which is not installed; install it with: pip install 'dpplan[calibrate]'"
+            )
 
 
 def writable(path: Path, field: str) -> None:
@@ -52,7 +54,9 @@ def threads_of(threads: int | None, processes: int) -> int:
 
 def checked(processes: int, timeout_s: float) -> None:
     if not 1 <= processes <= 1024:
-        raise PlanError("--processes", processes, "must be from 1 to 1024; more nodes are started with torchrun, docs/calibration.md")
+        raise PlanError(
+            "--processes", processes, "must be from 1 to 1024; more nodes are started with torchrun, docs/calibration.md"
+        )
     if not 5 <= timeout_s <= 86400:
         raise PlanError("--timeout", timeout_s, "must be from 5 to 86400 seconds")
 
@@ -137,7 +141,9 @@ def _gpu_of(found: dict[str, Any], document: dict[str, Any] | None) -> str:
     device = str(found["device"])
     if document is None:
         if device not in catalog.ids("gpus"):
-            raise PlanError("--calibration", None, f"is needed: {found['name']} has no shipped profile; run `dpplan calibrate` first")
+            raise PlanError(
+                "--calibration", None, f"is needed: {found['name']} has no shipped profile; run `dpplan calibrate` first"
+            )
         return device
     if document["gpu"] != device:
         raise PlanError("--calibration", document["gpu"], f"was measured on another device than this one, {device} "

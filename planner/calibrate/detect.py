@@ -14,10 +14,12 @@ from planner.specs.hardware import GpuSpec
 
 # what torch calls a card, and the profile of exactly this variant
 _NAMES = {
-    "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb", "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb", "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
+    "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb", "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb",
+    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
     "NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "NVIDIA A800-SXM4-80GB": "a800-sxm4-80gb",
     "NVIDIA H100 80GB HBM3": "h100-sxm5-80gb", "NVIDIA H100 PCIe": "h100-pcie-80gb", "NVIDIA H800": "h800-sxm5-80gb",
-    "NVIDIA H200": "h200-sxm-141gb", "NVIDIA H20": "h20-96gb", "NVIDIA B200": "b200-sxm-180gb", "NVIDIA B300 SXM6 AC": "b300-sxm-270gb",
+    "NVIDIA H200": "h200-sxm-141gb", "NVIDIA H20": "h20-96gb", "NVIDIA B200": "b200-sxm-180gb",
+    "NVIDIA B300 SXM6 AC": "b300-sxm-270gb",
     "NVIDIA GB200": "gb200-186gb", "NVIDIA GB300": "gb300-279gb", "NVIDIA L40S": "l40s",
     "NVIDIA GeForce RTX 3090": "rtx3090", "NVIDIA GeForce RTX 4090": "rtx4090", "NVIDIA GeForce RTX 5090": "rtx5090",
     "NVIDIA RTX 6000 Ada Generation": "rtx6000-ada", "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
@@ -121,6 +123,7 @@ def profile_of(found: Hardware) -> str | None:
 
 def nearest(found: Hardware) -> GpuSpec:
     """The shipped profile a new card starts from: closest in multiprocessors and memory."""
+
     def distance(one: GpuSpec) -> float:
         return abs(one.compute_units / found.compute_units - 1) + abs(float(one.memory) / found.memory_bytes - 1)
 

@@ -36,9 +36,9 @@ class Device:
             work()
             return time.perf_counter() - start
         before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        before.record()  # type: ignore[no-untyped-call]
+        before.record()
         work()
-        after.record()  # type: ignore[no-untyped-call]
+        after.record()
         after.synchronize()
         return float(before.elapsed_time(after)) * 1e-3
 

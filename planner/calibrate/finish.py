@@ -30,7 +30,7 @@ def finish(
     every = merged(records)
     fits = fit.node(every, precisions, found.compute_units)
     for group in sorted({r["group"] for r in every if r["kind"] == "collective"}):
-        _try(fits, "link " + group, lambda g=group: fit.link(every, g))  # type: ignore[misc]
+        _try(fits, "link " + group, lambda g=group: fit.link(every, g))
     if ranks > 1:
         _try(fits, "overlap", lambda: fit.overlap(every))
     date = conditions.get("date") or _today(records)
@@ -79,6 +79,7 @@ def _overhead(
     steps: Mapping[Case, float], fits: Fits, found: Hardware, ranks: int, date: str, built: Any, out: Path
 ) -> dict[str, profile.Document]:
     """[launch], [overlap] and [fusion] of the stacks: what is left of small models' steps once their kernels are predicted."""
+
     def said(value: float, what: str) -> profile.Document:
         return profile.number(max(value, 0.0), f"dpplan calibrate: {what}", date)
 
@@ -88,14 +89,18 @@ def _overhead(
         launch["operator"] = said(0.0, "a CPU runs operators as they are issued; their fixed time is layer_idle")
     tables: dict[str, profile.Document] = {name: {"launch": dict(launch)} for name in profile.STACKS}
     if slowdown is not None:
-        together: profile.Document = {"slowdown": said(min(slowdown, 1.0), "a product beside an all-reduce, over the shorter of the two")}
+        together: profile.Document = {
+            "slowdown": said(min(slowdown, 1.0), "a product beside an all-reduce, over the shorter of the two")
+        }
         if slowdown > _NOTHING_GAINED:
             together |= {"gradient_sync": False, "sharded_sync": False, "prefetch": False}
         for name in profile.STACKS:
             tables[name]["overlap"] = dict(together)
     if found.kind == "cpu":
         for name in profile.STACKS:
-            tables[name]["fusion"] = {"weight_bytes_moved": said(0.0, "one micro-batch and no buckets: weights are not touched again")}
+            tables[name]["fusion"] = {
+                "weight_bytes_moved": said(0.0, "one micro-batch and no buckets: weights are not touched again")
+            }
 
     trial = out.with_name(out.name + ".trial.toml")
 

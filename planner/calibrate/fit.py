@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -82,7 +82,8 @@ def curve(
     # moments that were not quiet say little
     weight = np.array([1.0 if r.get("quiet", True) else DISTURBED_WEIGHT for r in fitted])
     found = least_squares(
-        lambda v: residual(v) * weight, start, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER_ABOVE, x_scale=np.maximum(high - low, 1e-30)
+        lambda v: residual(v) * weight, start, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER_ABOVE,
+        x_scale=np.maximum(high - low, 1e-30)
     )  # fmt: skip
     left = np.abs(residual(found.x))
     median_error = float(np.median(np.expm1(left)))
@@ -242,8 +243,14 @@ def node(records: Sequence[Record], precisions: Sequence[str], units: int) -> Fi
             out.refused["products " + precision] = str(why)
             continue
         out.fits["rate " + precision] = Fit("rate " + precision, {"rate": Number(rate)}, 1, 0.0, 0.0)
-        attempts.append(("products ", lambda p=precision, r=rate: products(  # type: ignore[misc]
-            records, p, rate=r, bandwidth=bandwidth, units=units)))
+        attempts.append(
+            (
+                "products ",
+                lambda p=precision, r=rate: products(  # type: ignore[misc]
+                    records, p, rate=r, bandwidth=bandwidth, units=units
+                ),
+            )
+        )
         attempts.append(("attention ", lambda p=precision, r=rate: attention(records, p, rate=r)))  # type: ignore[misc]
         attempts.append(("operators ", lambda p=precision: operators(records, p)))  # type: ignore[misc]
         for name, attempt in attempts:

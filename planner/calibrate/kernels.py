@@ -122,7 +122,8 @@ def _attention(device: Device, what: Record) -> Timed:
 
 
 def _both_ways(
-    device: Device, way: str, inputs: list[list[torch.Tensor]], run: Callable[[list[torch.Tensor]], torch.Tensor | tuple[torch.Tensor, ...]]
+    device: Device, way: str, inputs: list[list[torch.Tensor]],
+    run: Callable[[list[torch.Tensor]], torch.Tensor | tuple[torch.Tensor, ...]],
 ) -> Timed:  # fmt: skip
     """Forward over all inputs, or backward over all graphs in reverse, as a stack of layers does."""
     with torch.no_grad():
@@ -211,9 +212,7 @@ def _embedding(device: Device, what: Record) -> Timed:
     table = device.tensor(what["vocab"], what["width"], dtype=DTYPES[what["precision"]]).requires_grad_()
     words = device.whole(1, what["tokens"], below=what["vocab"])
     gradient = device.tensor(1, what["tokens"], what["width"], dtype=table.dtype)
-    return _rounds(
-        device, lambda: device.time(lambda: torch.autograd.grad(F.embedding(words, table), [table], [gradient])), 1
-    )
+    return _rounds(device, lambda: device.time(lambda: torch.autograd.grad(F.embedding(words, table), [table], [gradient])), 1)
 
 
 def adam(parameters: list[torch.Tensor], how: str = "fused") -> torch.optim.Optimizer:

@@ -1,4 +1,4 @@
-"""Start workers on this machine, watch them, and say which one died or hangs; torchrun, Slurm and Kubernetes start them elsewhere."""
+"""Start workers on this machine, watch them, and say which one died or hangs. Elsewhere torchrun starts them."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def _read_errors(worker: _Worker) -> None:
         worker.errors = (worker.errors + line)[-_KEPT:]
 
 
-def run(settings: Settings, processes: int, told: Callable[[Message], None], hook: Callable[[int, int], None] | None = None) -> Message:
-    """Run `processes` ranks to their end; returns what rank 0 found. Raises Failed naming the rank, PlanError for a wrong request.
+def run(
+    settings: Settings, processes: int, told: Callable[[Message], None], hook: Callable[[int, int], None] | None = None
+) -> Message:
+    """Run `processes` ranks to their end; returns what rank 0 found. Raises Failed naming the rank, or PlanError.
 
     told: receives progress of rank 0; hook(rank, pid) is called once per started rank (tests kill one through it).
     """
@@ -80,7 +82,7 @@ def run(settings: Settings, processes: int, told: Callable[[Message], None], hoo
         )  # fmt: skip
         workers.append(_Worker(rank, process))
         for reader, arguments in ((_read, (workers[-1], messages)), (_read_errors, (workers[-1],))):
-            threading.Thread(target=reader, args=arguments, daemon=True).start()  # type: ignore[arg-type]
+            threading.Thread(target=reader, args=arguments, daemon=True).start()
         if hook:
             hook(rank, process.pid)
     try:
@@ -89,7 +91,9 @@ def run(settings: Settings, processes: int, told: Callable[[Message], None], hoo
         _stop(workers)
 
 
-def _watch(workers: list[_Worker], messages: queue.Queue[tuple[_Worker, Message]], settings: Settings, told: Callable[[Message], None]) -> Message:
+def _watch(
+    workers: list[_Worker], messages: queue.Queue[tuple[_Worker, Message]], settings: Settings, told: Callable[[Message], None]
+) -> Message:
     result: Message | None = None
     errors: list[tuple[_Worker, Message]] = []
     first: tuple[_Worker, float] | None = None

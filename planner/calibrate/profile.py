@@ -57,13 +57,17 @@ def build(
     if known:
         document["overlay"] = {"kernels": kernels, "operators": operators} if kernels else {"operators": operators}
     else:
-        document["device"] = _device(fits, found, identity, main, precisions, kernels, operators, date, ranks_per_node, context_bytes)
+        document["device"] = _device(
+            fits, found, identity, main, precisions, kernels, operators, date, ranks_per_node, context_bytes
+        )
     link = "pairs" if ranks == 2 else "all"
     if "link " + link in fits.fits:
         _links(document, fits, link, known, identity, date)
     if overhead:
         document["stacks"] = {name: dict(tables) for name, tables in overhead.items()}
-    document["node"] = {key: value for key, value in {**found.as_dict(), **conditions}.items() if value is not None and value != ""}
+    document["node"] = {
+        key: value for key, value in {**found.as_dict(), **conditions}.items() if value is not None and value != ""
+    }
     return document
 
 
@@ -94,7 +98,9 @@ def _device(
         raise PlanError("--out", identity, f"no shipped profile and no fit for {', '.join(missing)} ({why}); measure again on a "
                         "quieter machine or with --thorough")  # fmt: skip
     rates = {p: fits.fits["rate " + p] for p in precisions if "rate " + p in fits.fits}
-    dense = {p: number(f.numbers["rate"].value, "dpplan calibrate: fastest product, cold operands", date) for p, f in rates.items()}
+    dense = {
+        p: number(f.numbers["rate"].value, "dpplan calibrate: fastest product, cold operands", date) for p, f in rates.items()
+    }
     if "fp32" not in dense:
         dense["fp32"] = dense[main]
     zero = number(0.0, "dpplan calibrate: operators run as they are issued, their fixed time is in [launch] of the stacks", date)
@@ -129,6 +135,7 @@ def _links(document: Document, fits: Fits, group: str, known: str | None, identi
     """The link of a group as a whole profile (own device), or as an overlay of the node's usual link."""
     fit = fits.fits["link " + group]
     rates = {name.removesuffix("_bandwidth"): n.value for name, n in fit.numbers.items() if name.endswith("_bandwidth")}
+
     def timed(name: str) -> Document:
         return number(fit.numbers[name].value, _said(fit, name), date)
 
@@ -231,7 +238,9 @@ def read(path: Path, field: str) -> Document:
 
 
 # numbers of which less is better; of all others more is
-_LESS_IS_BETTER = re.compile(r"latency|overhead|launch|ramp|exponent|half_sequence|operators|gap|idle|slowdown|bytes_moved|context")
+_LESS_IS_BETTER = re.compile(
+    r"latency|overhead|launch|ramp|exponent|half_sequence|operators|gap|idle|slowdown|bytes_moved|context"
+)
 
 
 def compare(one: Document, other: Document) -> list[dict[str, Any]]:
@@ -265,8 +274,11 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
             name = f"{path}.{key}" if path else key
             if name in middles and isinstance(value, dict):
                 held = sorted(one[name] for one in each if name in one)
-                out[key] = {**value, "value": middles[name],
-                            "source": f"{value['source']}; middle of {len(held)} nodes, {held[0]:.4g} to {held[-1]:.4g}"}  # fmt: skip
+                out[key] = {
+                    **value,
+                    "value": middles[name],
+                    "source": f"{value['source']}; middle of {len(held)} nodes, {held[0]:.4g} to {held[-1]:.4g}",
+                }
             elif isinstance(value, dict) and "value" not in value:
                 out[key] = replaced(value, name)
             else:

@@ -114,9 +114,7 @@ class Probe:
     def disturbed_frac(self) -> float:
         return self.disturbed / max(self.tried, 1)
 
-    def samples(
-        self, timed: Callable[[], float], *, want: int, wait_s: float, most_s: float, busy: bool = False
-    ) -> list[Sample]:
+    def samples(self, timed: Callable[[], float], *, want: int, wait_s: float, most_s: float, busy: bool = False) -> list[Sample]:
         """Up to `want` quiet samples of `timed`, which returns seconds; waits a little for quiet, ends after most_s.
 
         busy: the work never waits; of one thread, CPU time is then what it takes where no other process has the core.

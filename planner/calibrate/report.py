@@ -34,15 +34,15 @@ def headline(out: dict[str, Any]) -> str:
     if not s["n"]:
         return "no decoder was trained"
     quiet = "" if out["quiet"] else "; the machine was not quiet, so errors hold noise"
-    return (f"{s['n']} decoders on {out['gpu']}, {out['ranks']} ranks, {out['precision']}: mean error {100 * s['mape']:.1f} %, worst "
-            f"{100 * s['worst']:.1f} %, bias {100 * s['bias']:+.1f} %; bytes of states {'exact' if s['states_exact'] else 'differ'}"
-            f"{quiet}")  # fmt: skip
+    errors = f"mean error {100 * s['mape']:.1f} %, worst {100 * s['worst']:.1f} %, bias {100 * s['bias']:+.1f} %"
+    states = f"bytes of states {'exact' if s['states_exact'] else 'differ'}"
+    return f"{s['n']} decoders on {out['gpu']}, {out['ranks']} ranks, {out['precision']}: {errors}; {states}{quiet}"
 
 
 def markdown(out: dict[str, Any]) -> str:
     lines = ["# Predicted against measured", "", headline(out) + ".", "",
-             f"Calibration: {out['calibration'] or 'shipped profile'}. Parts are predicted / measured; measured backward holds the "
-             "communication that runs beside it.", "",
+             f"Calibration: {out['calibration'] or 'shipped profile'}. Parts are predicted / measured; "
+             "measured backward holds the communication that runs beside it.", "",
              "| " + " | ".join(_HEADER) + " |", "|" + " --- |" * len(_HEADER)]  # fmt: skip
     lines += ["| " + " | ".join(cells) + " |" for cells in rows(out)]
     lines += ["", "| parallel | decoders | mean error | worst |", "| --- | ---: | ---: | ---: |"]
@@ -83,8 +83,10 @@ def page(out: dict[str, Any]) -> str:
     def line(cells: Any, tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(c)}</{tag}>" for c in cells) + "</tr>"
 
-    table = f"<table><thead>{line(_HEADER, 'th')}</thead><tbody>{''.join(line(cells, 'td') for cells in rows(out))}</tbody></table>"
-    style = "body{font:15px sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.3em .7em;border-bottom:1px solid #ccc}"
+    table = (
+        f"<table><thead>{line(_HEADER, 'th')}</thead><tbody>{''.join(line(cells, 'td') for cells in rows(out))}</tbody></table>"
+    )
+    style = "body{font:15px sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.3em .7em;border:1px solid #ccc}"
     return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Predicted against measured</title><style>{style}'
             f"</style></head><body><h1>Predicted against measured</h1><p>{escape(headline(out))}.</p>{plot}"
             f"<div style='overflow-x:auto'>{table}</div></body></html>\n")  # fmt: skip
@@ -92,5 +94,9 @@ def page(out: dict[str, Any]) -> str:
 
 def write(out: dict[str, Any], folder: Path) -> None:
     """report.md, report.html and report.json, each whole or not at all."""
-    for name, text in (("report.md", markdown(out)), ("report.html", page(out)), ("report.json", json.dumps(out, indent=1) + "\n")):
+    for name, text in (
+        ("report.md", markdown(out)),
+        ("report.html", page(out)),
+        ("report.json", json.dumps(out, indent=1) + "\n"),
+    ):
         catalog.write_text(folder / name, "--report", text)

@@ -82,7 +82,7 @@ class Ranks:
     def meet(self) -> None:
         """All ranks come to this point, or the missing ones are named."""
         if self.together is not None:
-            dist.monitored_barrier(self.together, timedelta(seconds=self.timeout_s), wait_all_ranks=True)  # type: ignore[attr-defined]
+            dist.monitored_barrier(self.together, timedelta(seconds=self.timeout_s), wait_all_ranks=True)
 
     def share(self, value: Any) -> Any:
         """What rank 0 has, on all ranks."""
@@ -133,7 +133,9 @@ def _named(ranks: Ranks, doing: list[str]) -> Iterator[None]:
             raise
         gone = ranks.lost()
         who = f"rank {', '.join(map(str, gone))} died" if gone else f"a rank did not answer ({first})"
-        raise Lost(f"{who} while measuring {doing[0]}; what was measured until now is kept, run the same command to go on") from error
+        raise Lost(
+            f"{who} while measuring {doing[0]}; what was measured until now is kept, run the same command to go on"
+        ) from error
 
 
 def work(settings: Settings) -> int:
@@ -207,7 +209,8 @@ def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing
         return detect.conditions(index)
 
     stages: list[tuple[str, list[Task], float]] = [
-        ("kernels", list(kernels.tasks(here, settings.mode, precisions)), _ALONE_KERNELS_SHARE if where.ranks == 1 else _KERNELS_SHARE),
+        ("kernels", list(kernels.tasks(here, settings.mode, precisions)),
+         _ALONE_KERNELS_SHARE if where.ranks == 1 else _KERNELS_SHARE),
     ]  # fmt: skip
     if where.ranks > 1:
         links = list(collectives.tasks(here, settings.mode, where.rank, where.ranks, where.per_node))

@@ -27,12 +27,14 @@ def blocks(found: dict[str, Any]) -> list[Block]:
 
 def _verified(found: dict[str, Any]) -> list[Block]:
     block = Block("Predicted against measured", text=[report.headline(found)], header=[
-        "decoder", ">predicted", ">measured", ">error", ">fwd+bwd", ">optimizer", ">communication", ">bytes", "exact", ">tokens/s",
-        "quiet",
+        "decoder", ">predicted", ">measured", ">error", ">fwd+bwd", ">optimizer", ">communication", ">bytes", "exact",
+        ">tokens/s", "quiet",
     ])  # fmt: skip
     block.rows = report.rows(found)
     kinds = Block("By parallelism", header=["parallel", ">decoders", ">mean error", ">worst"])
-    kinds.rows = [[name, str(e["n"]), _percent(e["mape"]), _percent(e["worst"])] for name, e in found["summary"]["parallel"].items()]
+    kinds.rows = [
+        [name, str(e["n"]), _percent(e["mape"]), _percent(e["worst"])] for name, e in found["summary"]["parallel"].items()
+    ]
     s = found["summary"]
     kinds.text.append(f"tolerance {_percent(s['tolerance'])} of the mean error: {'within' if s['within'] else 'beyond'}")
     return [block, kinds]
@@ -48,7 +50,9 @@ def _difference(found: dict[str, Any]) -> Block:
 
 
 def _merged(found: dict[str, Any]) -> Block:
-    block = Block(f"{found['out']}: {found['nodes']} nodes of {found['gpu']}", header=["node", "number", ">value", ">middle", ">worse by"])
+    block = Block(
+        f"{found['out']}: {found['nodes']} nodes of {found['gpu']}", header=["node", "number", ">value", ">middle", ">worse by"]
+    )
     block.rows = [[r["node"], r["name"], f"{r['value']:.5g}", f"{r['middle']:.5g}", _percent(r["worse"])]
                   for r in found["far"][:_MOST_ROWS]]  # fmt: skip
     if not found["far"]:
@@ -57,7 +61,9 @@ def _merged(found: dict[str, Any]) -> Block:
 
 
 def _calibrated(found: dict[str, Any]) -> list[Block]:
-    block = Block(f"Calibration of {found['gpu']}", header=["curve", ">cases", ">median error", ">worst", ">held-out", ">median there"])
+    block = Block(
+        f"Calibration of {found['gpu']}", header=["curve", ">cases", ">median error", ">worst", ">held-out", ">median there"]
+    )
     block.text.append(f"written to {found['out']}; use it with --gpu {found['gpu']} --calibration {found['out']}")
     quiet = f"{found['quiet']} of {found['cases']} cases were measured in quiet moments"
     if found["quiet"] < found["cases"]:

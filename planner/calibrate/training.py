@@ -54,6 +54,15 @@ def _held(tensors: Iterable[torch.Tensor | None]) -> int:
     return sum(_local(t).nbytes for t in tensors if t is not None)
 
 
+def _as_shard(parameter: torch.Tensor) -> torch.Tensor | None:
+    from torch.distributed.tensor import DTensor
+
+    gradient = parameter.grad
+    if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+        return gradient.redistribute(placements=parameter.placements)
+    return gradient
+
+
 def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -> Run:
     """Build the decoder as `case.parallel` says. All ranks call it together."""
     torch.manual_seed(0)
@@ -83,7 +92,7 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
         from torch.nn.parallel import DistributedDataParallel
 
         runs = DistributedDataParallel(model, device_ids=[device.torch_device.index] if device.gpu else None)
-    own = list(model.parameters())
+    own: list[torch.Tensor] = list(model.parameters())
     optimizer: Any
     if parallel == "zero1":
         from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -120,8 +129,7 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
         for batch in batches:
             forward(batch).backward()
         # the embedding's gradient of a tensor-parallel rank is a partial sum until something reads it as its shard
-        placed = [p.grad.redistribute(placements=p.placements) if parallel == "tensor" and hasattr(p, "placements") else p.grad
-                  for p in own]  # type: ignore[union-attr]  # fmt: skip
+        placed = [_as_shard(p) for p in own]
         gradients = _held(placed)
         optimizer.step()
         inner = optimizer.optim if parallel == "zero1" else optimizer
@@ -137,10 +145,10 @@ def _parts(
     device: Device, batches: tuple[torch.Tensor, ...], forward: Callable[[torch.Tensor], torch.Tensor], update: Callable[[], None]
 ) -> dict[str, float]:  # fmt: skip
     out = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+    losses: list[torch.Tensor] = []
     for batch in batches:
-        losses: list[torch.Tensor] = []
         out["forward"] += _wall(device, lambda b=batch: losses.append(forward(b)))  # type: ignore[misc]
-        out["backward"] += _wall(device, lambda: losses[-1].backward())
+        out["backward"] += _wall(device, lambda: losses.pop().backward())
     out["optimizer"] = _wall(device, update)
     return out
 
@@ -160,13 +168,13 @@ def _pipeline(case: Case, device: Device, rank: int, ranks: int) -> Run:
 
     with torch.device(device.torch_device):
         model = Decoder(case, case.layers // ranks, rank == 0, rank == ranks - 1)
-    own = list(model.parameters())
+    own: list[torch.Tensor] = list(model.parameters())
     optimizer = adam(own)
     stage = PipelineStage(model, rank, ranks, device.torch_device)
     schedule = Schedule1F1B(stage, case.microbatches, loss_fn=loss_of)
     words = device.whole(case.micro_batch * case.microbatches, case.seq + 1, below=case.vocab)
     source = [words[:, :-1].contiguous()] if rank == 0 else []
-    target = {"target": words[:, 1:].contiguous()} if rank == ranks - 1 else {}
+    target: dict[str, Any] = {"target": words[:, 1:].contiguous()} if rank == ranks - 1 else {}
 
     def pass_through() -> None:
         schedule.step(*source, **target)
@@ -193,8 +201,12 @@ def _pipeline(case: Case, device: Device, rank: int, ranks: int) -> Run:
         return found
 
     def together() -> float:
+        def all_of_it() -> None:
+            once()
+            dist.barrier()
+
         dist.barrier()
-        return _wall(device, lambda: (once(), dist.barrier()))
+        return _wall(device, all_of_it)
 
     return Run(together, parts, states)
 

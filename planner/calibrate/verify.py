@@ -30,7 +30,8 @@ def compare(
         "worst": max(errors, default=None), "bias": sum(row["error"] for row in rows) / len(rows) if rows else None,
         "states_exact": all(row["states_exact"] for row in rows), "tolerance": tolerance,
         "within": bool(errors) and sum(errors) / len(errors) <= tolerance,
-        "parallel": {name: {"n": len(e), "mape": sum(map(abs, e)) / len(e), "worst": max(map(abs, e))} for name, e in by_kind.items()},
+        "parallel": {name: {"n": len(e), "mape": sum(map(abs, e)) / len(e), "worst": max(map(abs, e))}
+                     for name, e in by_kind.items()},
     }  # fmt: skip
     return {"schema_version": 1, "gpu": gpu, "ranks": ranks, "precision": precision, "calibration": calibration, "cases": rows,
             "summary": summary, "quiet": quiet}  # fmt: skip
@@ -53,7 +54,8 @@ def one_case(r: Record, *, gpu: str, ranks: int, precision: str, calibration: st
         "measured_parts": {"forward": parts["forward"], "backward": parts["backward"], "optimizer": parts["optimizer"]},
         "communication_ratio": communication / max(said["step_s"] - communication, 1e-12),
         "predicted_bytes": expected[min(worst, len(expected) - 1)], "measured_bytes": held[worst],
-        "predicted_states": said["states"], "measured_states": r["states"], "states_exact": exact(case, said["states"], r["states"]),
+        "predicted_states": said["states"], "measured_states": r["states"],
+        "states_exact": exact(case, said["states"], r["states"]),
         "predicted_peak_bytes": said["peak_bytes"], "measured_peak_bytes": r.get("peak_bytes"),
         "predicted_tokens_per_s": said["tokens_per_s"],
         "measured_tokens_per_s": said["tokens_per_s"] * said["step_s"] / r["seconds"],

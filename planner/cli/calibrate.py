@@ -14,7 +14,8 @@ _MEASURE, _PROVE, _FILES = "Measure", "Prove", "Files of several nodes"
 
 def command(
     out: Annotated[
-        str | None, typer.Option("--out", help="Write the calibration to this .toml; raw records lie beside it", rich_help_panel=_MEASURE)
+        str | None,
+        typer.Option("--out", help="Write the calibration to this .toml; raw records lie beside it", rich_help_panel=_MEASURE),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="About a minute, for a first look", rich_help_panel=_MEASURE)] = False,
     thorough: Annotated[
@@ -41,12 +42,14 @@ def command(
     case: Annotated[
         list[str] | None,
         typer.Option(
-            "--case", help="Own decoder: layers=4,hidden=512,heads=8,ffn=2048,vocab=8192,seq=256,micro_batch=2; may be given again",
+            "--case",
+            help="Own decoder: layers=4,hidden=512,heads=8,ffn=2048,vocab=8192,seq=256,micro_batch=2; may be given again",
             rich_help_panel=_PROVE,
         ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option("--precision", help="fp32, bf16 or fp16; default: fp32 on CPUs, bf16 on GPUs", rich_help_panel=_PROVE)
+        str | None,
+        typer.Option("--precision", help="fp32, bf16 or fp16; default: fp32 on CPUs, bf16 on GPUs", rich_help_panel=_PROVE),
     ] = None,
     report: Annotated[
         str | None, typer.Option("--report", help="Write report.md, .html and .json to this folder", rich_help_panel=_PROVE)
@@ -117,7 +120,12 @@ def _shown(plain: bool) -> Iterator[Any]:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[left]}"))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[left]}"),
+        )
         with Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task("start", total=None, left="")
 

@@ -238,16 +238,20 @@ def machine(plan: Plan) -> Machine:
     )  # fmt: skip
 
 
-def _operators(plan: Plan) -> dict[str, Sourced]:
+def _operators(plan: Plan) -> dict[str, Any]:
     """What was measured of the operators this model runs, by field of Machine; nothing where the precision was not measured."""
     model, times = plan.model, plan.cluster.gpu.operators.get(plan.training.precision)
     if times is None:
         return {}
     kinds = {
-        "norm": "layernorm" if model.norm == "layernorm" else "rmsnorm", "residual": "residual",
-        "activation": "gated" if model.mlp == "gated" else "plain", "rotary": "rotary" if model.positions == "rotary" else "copies",
-    }  # fmt: skip
-    found = {f"{name}_{way}_s": getattr(times, f"{kind}_{way}") for name, kind in kinds.items() for way in ("forward", "backward")}
+        "norm": "layernorm" if model.norm == "layernorm" else "rmsnorm",
+        "residual": "residual",
+        "activation": "gated" if model.mlp == "gated" else "plain",
+        "rotary": "rotary" if model.positions == "rotary" else "copies",
+    }
+    found = {
+        f"{name}_{way}_s": getattr(times, f"{kind}_{way}") for name, kind in kinds.items() for way in ("forward", "backward")
+    }
     found |= {f"{name}_s": getattr(times, name) for name in ("loss", "embedding", "table")}
     if plan.training.optimizer == "adam":
         found["optimizer_s"] = times.optimizer
