@@ -100,10 +100,10 @@ def as_record(case: Case) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------- kernels
 
 _TOKENS: dict[Mode, tuple[int, ...]] = {
-    "quick": (256, 1024), "default": (256, 512, 1024), "thorough": (256, 384, 512, 1024, 1536, 2048, 4096),
+    "quick": (128, 512), "default": (256, 512, 1024), "thorough": (256, 384, 512, 1024, 1536, 2048, 4096),
 }  # fmt: skip
 _HIDDEN: dict[Mode, tuple[int, ...]] = {
-    "quick": (256, 768), "default": (256, 512, 1024), "thorough": (256, 384, 512, 640, 768, 1024, 1536),
+    "quick": (256, 512), "default": (256, 512, 1024), "thorough": (256, 384, 512, 640, 768, 1024, 1536),
 }  # fmt: skip
 # a GPU needs larger products before its rate shows
 _ON_GPU = 4
@@ -138,7 +138,7 @@ OPERATORS = ("layernorm", "rmsnorm", "residual", "plain", "gated", "rotary", "co
 def operators(mode: Mode, gpu: bool = False) -> Iterator[tuple[str, int, int]]:
     """(operator, tokens, width): widths of hidden states for norms and sums, of MLPs for activations."""
     scale = _ON_GPU if gpu else 1
-    sizes = {"quick": ((512, 512),), "default": ((256, 512), (1024, 512), (1024, 1024)),
+    sizes = {"quick": ((256, 512),), "default": ((256, 512), (1024, 512), (1024, 1024)),
              "thorough": ((256, 256), (256, 512), (1024, 512), (1024, 1024), (2048, 1024))}[mode]  # fmt: skip
     for name in OPERATORS:
         for tokens, width in sizes:

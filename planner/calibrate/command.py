@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import catalog
-from planner.calibrate import cases, launch, profile, record, verify
+from planner.calibrate import cases, launch, nodes, profile, record, verify
 from planner.calibrate.cases import Case, Mode
 from planner.calibrate.settings import Settings
 from planner.specs.base import PlanError
@@ -84,7 +84,7 @@ def verification(
         raise PlanError("--tolerance", tolerance, "must be above 0 and at most 10: 0.1 is 10 %")
     needs()
     own = [cases.read_case(text) for text in chosen]
-    document = profile.read(catalog.user_path(calibration, "--calibration"), "--calibration") if calibration else None
+    document = nodes.read(catalog.user_path(calibration, "--calibration"), "--calibration") if calibration else None
     folder = _report_folder(report)
     decoders = own or cases.unseen(processes, mode, gpu=_on_gpu())
     for case in decoders:
@@ -153,8 +153,8 @@ def _gpu_of(found: dict[str, Any], document: dict[str, Any] | None) -> str:
 
 def difference(first: str, second: str) -> list[dict[str, Any]]:
     """Numbers of two files, the largest loss of the second first."""
-    one, other = (profile.read(catalog.user_path(name, "--diff"), "--diff") for name in (first, second))
-    return profile.compare(one, other)
+    one, other = (nodes.read(catalog.user_path(name, "--diff"), "--diff") for name in (first, second))
+    return nodes.compare(one, other)
 
 
 def merged(names: Sequence[str], out: str) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def merged(names: Sequence[str], out: str) -> dict[str, Any]:
     writable(path, "--out")
     if path.absolute() in {catalog.user_path(name, "--merge").absolute() for name in names}:
         raise PlanError("--out", out, "is one of the files to merge; give the result its own file")
-    documents = [profile.read(catalog.user_path(name, "--merge"), "--merge") for name in names]
-    document, far = profile.merge(documents, names)
+    documents = [nodes.read(catalog.user_path(name, "--merge"), "--merge") for name in names]
+    document, far = nodes.merge(documents, names)
     profile.write(document, path)
     return {"out": str(path), "gpu": document["gpu"], "nodes": len(names), "far": far}
 

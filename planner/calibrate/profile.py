@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from planner import catalog, request
@@ -213,86 +212,3 @@ def write(document: Document, path: Path) -> None:
     finally:
         trial.unlink(missing_ok=True)
     catalog.write_text(path, "--out", text)
-
-
-# ------------------------------------------------------------------------------------------------- diff, merge
-
-
-def numbers(document: Mapping[str, Any], path: str = "") -> dict[str, float]:
-    """Every measured number of a file by its path."""
-    out: dict[str, float] = {}
-    for key, value in document.items():
-        name = f"{path}.{key}" if path else key
-        if isinstance(value, dict) and "value" in value:
-            if value.get("kind") == "measured":
-                out[name] = float(value["value"])
-        elif isinstance(value, dict) and key != "node":
-            out |= numbers(value, name)
-    return out
-
-
-def read(path: Path, field: str) -> Document:
-    """A calibration file, checked as `--calibration` checks it."""
-    request.read_calibration(str(path))
-    return catalog.read_toml(path, field)
-
-
-# numbers of which less is better; of all others more is
-_LESS_IS_BETTER = re.compile(
-    r"latency|overhead|launch|ramp|exponent|half_sequence|operators|gap|idle|slowdown|bytes_moved|context"
-)
-
-
-def compare(one: Document, other: Document) -> list[dict[str, Any]]:
-    """Each number of both files, the largest loss of the second first: how much worse (positive) it is than the first."""
-    if one["gpu"] != other["gpu"]:
-        raise PlanError("--diff", other["gpu"], f"was measured on another device than {one['gpu']}; compare nodes of one kind")
-    first, second = numbers(one), numbers(other)
-    rows = []
-    for name in sorted(first.keys() & second.keys()):
-        a, b = first[name], second[name]
-        if a <= 0 or b <= 0:
-            continue
-        change = b / a - 1
-        rows.append({"name": name, "first": a, "second": b, "change": change,
-                     "worse": change if _LESS_IS_BETTER.search(name) else a / b - 1})  # fmt: skip
-    return sorted(rows, key=lambda row: -row["worse"])
-
-
-def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document, list[dict[str, Any]]]:
-    """One calibration for several nodes of a kind: the middle of every number; and nodes that are far off, worst first."""
-    first = documents[0]
-    for name, other in zip(names, documents, strict=True):
-        if other["gpu"] != first["gpu"]:
-            raise PlanError("--merge", name, f"was measured on {other['gpu']}, the first file on {first['gpu']}; merge one kind")
-    each = [numbers(document) for document in documents]
-    middles = {name: median([one[name] for one in each if name in one]) for name in each[0]}
-
-    def replaced(table: Mapping[str, Any], path: str) -> Document:
-        out: Document = {}
-        for key, value in table.items():
-            name = f"{path}.{key}" if path else key
-            if name in middles and isinstance(value, dict):
-                held = sorted(one[name] for one in each if name in one)
-                out[key] = {
-                    **value,
-                    "value": middles[name],
-                    "source": f"{value['source']}; middle of {len(held)} nodes, {held[0]:.4g} to {held[-1]:.4g}",
-                }
-            elif isinstance(value, dict) and "value" not in value:
-                out[key] = replaced(value, name)
-            else:
-                out[key] = value
-        return out
-
-    far = []
-    for name, one in zip(names, each, strict=True):
-        for key, value in one.items():
-            if key in middles and middles[key] > 0 and value > 0:
-                worse = value / middles[key] - 1 if _LESS_IS_BETTER.search(key) else middles[key] / value - 1
-                if worse > _FAR:
-                    far.append({"node": name, "name": key, "value": value, "middle": middles[key], "worse": worse})
-    return replaced(first, ""), sorted(far, key=lambda row: -row["worse"])
-
-
-_FAR = 0.1  # a node this much worse than the middle in a number is named
