@@ -76,33 +76,30 @@ class KernelCurve(Spec):
     attention_width_exponent: Annotated[Sourced, Quantity("1")] | None = None
 
 
-ElementSeconds = Annotated[Sourced, Quantity("s")]
-
-
 class OperatorTimes(Spec):
     """Measured seconds per element of operators without products, in one precision; written by `dpplan calibrate`.
 
     What is left out is counted in bytes moved (planner/estimate/layer.py), as all shipped profiles do.
     """
 
-    layernorm_forward: ElementSeconds | None = None  # per hidden element of one norm
-    layernorm_backward: ElementSeconds | None = None
-    rmsnorm_forward: ElementSeconds | None = None
-    rmsnorm_backward: ElementSeconds | None = None
-    residual_forward: ElementSeconds | None = None  # per hidden element of one residual sum
-    residual_backward: ElementSeconds | None = None
-    plain_forward: ElementSeconds | None = None  # per inner element of a plain MLP: its activation
-    plain_backward: ElementSeconds | None = None
-    gated_forward: ElementSeconds | None = None  # per inner element of a gated MLP: activation and product
-    gated_backward: ElementSeconds | None = None
-    rotary_forward: ElementSeconds | None = None  # per element of queries, keys and values: rotation and copies for attention
-    rotary_backward: ElementSeconds | None = None
-    copies_forward: ElementSeconds | None = None  # the same without rotation
-    copies_backward: ElementSeconds | None = None
-    loss: ElementSeconds | None = None  # per logit, forward and backward together
-    embedding: ElementSeconds | None = None  # per token and hidden element, forward and backward together
-    table: ElementSeconds | None = None  # per element of the embedding table and micro-batch: its dense gradient
-    optimizer: ElementSeconds | None = None  # per parameter that a rank updates
+    layernorm_forward: Seconds | None = None  # per hidden element of one norm
+    layernorm_backward: Seconds | None = None
+    rmsnorm_forward: Seconds | None = None
+    rmsnorm_backward: Seconds | None = None
+    residual_forward: Seconds | None = None  # per hidden element of one residual sum
+    residual_backward: Seconds | None = None
+    plain_forward: Seconds | None = None  # per inner element of a plain MLP: its activation
+    plain_backward: Seconds | None = None
+    gated_forward: Seconds | None = None  # per inner element of a gated MLP: activation and product
+    gated_backward: Seconds | None = None
+    rotary_forward: Seconds | None = None  # per element of queries, keys and values: rotation and copies for attention
+    rotary_backward: Seconds | None = None
+    copies_forward: Seconds | None = None  # the same without rotation
+    copies_backward: Seconds | None = None
+    loss: Seconds | None = None  # per logit, forward and backward together
+    embedding: Seconds | None = None  # per token and hidden element, forward and backward together
+    table: Seconds | None = None  # per element of the embedding table and micro-batch: its dense gradient
+    optimizer: Seconds | None = None  # per parameter that a rank updates
 
 
 class TypicalNode(Spec):
