@@ -17,9 +17,9 @@ from command import ROOT, dpplan, dpplan_process, python
 pytest.importorskip("torch", reason="calibration measures with torch, of the calibrate extra")
 pytest.importorskip("scipy", reason="fits need scipy, of the calibrate extra")
 
-from planner.calibrate import cases, launch, nodes, record  # noqa: E402
-from planner.calibrate.cases import Case  # noqa: E402
-from planner.calibrate.settings import Settings  # noqa: E402
+from planner.calibrate import cases, launch, nodes, record
+from planner.calibrate.cases import Case
+from planner.calibrate.settings import Settings
 
 pytestmark = pytest.mark.oracle
 

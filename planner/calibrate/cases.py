@@ -103,7 +103,7 @@ _TOKENS: dict[Mode, tuple[int, ...]] = {
     "quick": (128, 512), "default": (256, 512, 1024), "thorough": (256, 384, 512, 1024, 1536, 2048, 4096),
 }  # fmt: skip
 _HIDDEN: dict[Mode, tuple[int, ...]] = {
-    "quick": (256, 512), "default": (256, 512, 1024), "thorough": (256, 384, 512, 640, 768, 1024, 1536),
+    "quick": (256, 512), "default": (256, 704, 1024), "thorough": (256, 384, 512, 704, 768, 1024, 1536),
 }  # fmt: skip
 # a GPU needs larger products before its rate shows
 _ON_GPU = 4

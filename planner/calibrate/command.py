@@ -99,9 +99,12 @@ def verification(
             calibration=calibration,
         )  # fmt: skip
         found = launch.run(settings, processes, told)
-        measured = record.merged(record.read(records))
+        raw = record.read(records)
+    reference = document["node"].get("probe_s") if document and "node" in document else None
+    measured = record.merged(raw, reference)
+    speed = reference / record.best_of(raw) if reference else 1.0
     out = verify.compare(measured, gpu=_gpu_of(found, document), ranks=processes, precision=settings.precision,
-                         calibration=calibration, tolerance=tolerance)  # fmt: skip
+                         calibration=calibration, tolerance=tolerance, speed=speed)  # fmt: skip
     if folder:
         from planner.calibrate import report as pages
 

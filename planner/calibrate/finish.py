@@ -11,7 +11,7 @@ from planner.calibrate import cases, fit, predict, profile
 from planner.calibrate.cases import Case
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fits
-from planner.calibrate.record import Record, merged
+from planner.calibrate.record import Record, best_of, merged
 
 
 def fitted_cases(ranks: int) -> list[Case]:
@@ -34,6 +34,7 @@ def finish(
     if ranks > 1:
         _try(fits, "overlap", lambda: fit.overlap(every))
     date = conditions.get("date") or _today(records)
+    conditions = {**conditions, "probe_s": best_of(records)}
 
     def built(overhead: Mapping[str, Any]) -> profile.Document:
         return profile.build(

@@ -110,12 +110,13 @@ def product_shape(r: Record) -> tuple[int, int, int]:
     return shapes[r["way"]]
 
 
-# name, lowest, start, highest; a CPU has one unit, so waves do not show, and its overhead per tile is no microsecond
+# name, lowest, start, highest. A CPU is one unit without waves, and cuts products into tiles far smaller than the curve's: no
+# shape of tile loses rate; its overhead per tile is no microsecond
 _PRODUCT = (
-    ("gemm_efficiency", 0.2, 0.9, 1.2), ("gemm_tile_exponent", 0.0, 0.02, 0.4), ("gemm_tile_overhead", 0.0, 2e-6, 4e-4),
-    ("gemm_launch", 0.0, 2e-6, 1e-4), ("memory_frac", 0.1, 0.8, 1.5),
+    ("gemm_efficiency", 0.2, 0.9, 1.2), ("gemm_tile_overhead", 0.0, 2e-6, 4e-4), ("gemm_launch", 0.0, 2e-6, 1e-4),
+    ("memory_frac", 0.1, 0.8, 1.5),
 )  # fmt: skip
-_ON_GPU = (("gemm_wave_softness", 0.0, 0.5, 1.0),)
+_ON_GPU = (("gemm_wave_softness", 0.0, 0.5, 1.0), ("gemm_tile_exponent", 0.0, 0.02, 0.4))
 
 
 def products(records: Sequence[Record], precision: str, *, rate: float, bandwidth: float, units: int) -> Fit:
@@ -128,7 +129,7 @@ def products(records: Sequence[Record], precision: str, *, rate: float, bandwidt
         m, n, k = (np.array(x, float) for x in zip(*(product_shape(r) for r in over), strict=True))
         return gemm_s(
             m, n, k, input_bytes=BYTES[precision], rate_flop_per_s=rate, compute_units=float(units),
-            efficiency=v["gemm_efficiency"], tile_exponent=v["gemm_tile_exponent"], tile_overhead_s=v["gemm_tile_overhead"],
+            efficiency=v["gemm_efficiency"], tile_exponent=v.get("gemm_tile_exponent", 0.0), tile_overhead_s=v["gemm_tile_overhead"],
             wave_softness=v.get("gemm_wave_softness", 1.0), launch_s=v["gemm_launch"], memory_bytes_per_s=bandwidth,
             memory_frac=v["memory_frac"],
         )  # fmt: skip

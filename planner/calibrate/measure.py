@@ -46,7 +46,7 @@ def measure(
             before()
             tell(Progress(stage, done, len(tasks), max(left, 0.0), probe.disturbed_frac))
             found = probe.samples(prepare(), want=want, wait_s=cases.WAIT_S[mode], most_s=cases.VISIT_S[mode], busy=busy)
-            records.add({**what, "samples": [[s.seconds, s.probe_s] for s in found], "when": round(time.time(), 1),
+            records.add({**what, "samples": [[s.seconds, s.before_s, s.after_s] for s in found], "when": round(time.time(), 1),
                          **conditions()})  # fmt: skip
             done += records.quiet(what, probe.best_s) >= want
         if not open_tasks:

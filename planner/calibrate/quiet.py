@@ -44,10 +44,21 @@ class Others:
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed piece of work, and the slower one of the probes before and after it, in seconds."""
+    """One timed piece of work, and the probes before and after it, in seconds."""
 
     seconds: float
-    probe_s: float
+    before_s: float
+    after_s: float
+
+    @property
+    def probe_s(self) -> float:
+        """The slower of the probes, which decides whether the sample is quiet."""
+        return max(self.before_s, self.after_s)
+
+    @property
+    def mean_s(self) -> float:
+        """What a disturbed sample is scaled by."""
+        return (self.before_s + self.after_s) / 2
 
 
 @dataclass(frozen=True)
@@ -66,13 +77,17 @@ def best_probe_s(probes: Sequence[float]) -> float:
     return quantiles(probes, n=_LUCKY)[0] if len(probes) >= _LUCKY else min(probes)
 
 
-def value_of(samples: Sequence[Sample], best_s: float) -> Value:
-    """Median of the quiet samples; without two of them, of all samples over how slow their probes were, marked as not quiet."""
-    kept = [s.seconds for s in samples if s.probe_s <= SLACK * best_s]
+def value_of(samples: Sequence[Sample], reference_s: float) -> Value:
+    """Median of the samples at the reference speed; without two of them, of all samples scaled to it, marked as not quiet.
+
+    reference_s: the probe of the undisturbed machine. A verification takes that of its calibration, so that a machine whose clock
+    has changed since is compared at one speed.
+    """
+    kept = [s.seconds for s in samples if reference_s / SLACK <= s.probe_s <= SLACK * reference_s]
     if len(kept) >= 2:
         middle = median(kept)
         return Value(middle, (max(kept) - min(kept)) / middle if middle > 0 else 0.0, len(kept), len(samples), True)
-    scaled = [s.seconds / max(s.probe_s / best_s, 1.0) for s in samples]
+    scaled = [s.seconds * reference_s / s.mean_s for s in samples]
     middle = median(scaled)
     return Value(middle, (max(scaled) - min(scaled)) / middle if middle > 0 else 0.0, len(kept), len(samples), False)
 
@@ -131,7 +146,7 @@ class Probe:
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             own = min(1.0, cpu / wall) if busy and self.one_thread else 1.0
             seconds, after = self.agree(seconds * own), self.look()
-            found.append(Sample(seconds, max(before, after)))
+            found.append(Sample(seconds, before, after))
             before = after
             if self.agree(time.perf_counter() - start) > most_s:
                 break

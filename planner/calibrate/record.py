@@ -22,10 +22,13 @@ def key(record: Record) -> str:
     return json.dumps({k: v for k, v in record.items() if k not in _VALUES}, sort_keys=True)
 
 
-def merged(records: Iterable[Record]) -> list[Record]:
-    """One record per case, with the value of its samples over all visits (seconds, spread, kept, tried, quiet)."""
+def merged(records: Iterable[Record], reference_s: float | None = None) -> list[Record]:
+    """One record per case, with the value of its samples over all visits (seconds, spread, kept, tried, quiet).
+
+    reference_s: probe of the undisturbed machine, by default the best of these records.
+    """
     records = list(records)
-    best_s = best_of(records)
+    best_s = best_of(records) if reference_s is None else reference_s
     found: dict[str, Record] = {}
     for record in records:
         if "samples" not in record:
@@ -46,7 +49,7 @@ def merged(records: Iterable[Record]) -> list[Record]:
 
 def best_of(records: Iterable[Record]) -> float:
     """The probe of the undisturbed machine over a whole run, s."""
-    probes = [one[1] for record in records for one in record.get("samples", ())]
+    probes = [probe for record in records for one in record.get("samples", ()) for probe in one[1:]]
     return best_probe_s(probes) if probes else float("inf")
 
 

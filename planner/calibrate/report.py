@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import catalog
+from planner.calibrate.quiet import SLACK
 from planner.units import show
 
 _HEADER = ("decoder", "predicted", "measured", "error", "forward and backward", "optimizer", "communication", "bytes of states",
@@ -34,6 +35,8 @@ def headline(out: dict[str, Any]) -> str:
     if not s["n"]:
         return "no decoder was trained"
     quiet = "" if out["quiet"] else "; the machine was not quiet, so errors hold noise"
+    if abs(out["speed"] - 1) > SLACK - 1:
+        quiet += f"; the machine runs at {out['speed']:.2f} times the speed of its calibration, times are scaled to that"
     errors = f"mean error {100 * s['mape']:.1f} %, worst {100 * s['worst']:.1f} %, bias {100 * s['bias']:+.1f} %"
     states = f"bytes of states {'exact' if s['states_exact'] else 'differ'}"
     return f"{s['n']} decoders on {out['gpu']}, {out['ranks']} ranks, {out['precision']}: {errors}; {states}{quiet}"

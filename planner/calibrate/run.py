@@ -267,7 +267,7 @@ def _verify(settings: Settings, where: Place, ranks: Ranks, here: Device, doing:
         states = ranks.gather(run.states())
         records.add({
             "kind": "step", "case": cases.as_record(case), "precision": settings.precision, "used_in_fit": False,
-            "samples": [[s.seconds, s.probe_s] for s in samples], "parts": parts,
+            "samples": [[s.seconds, s.before_s, s.after_s] for s in samples], "parts": parts,
             "states": states if case.parallel != "single" else states[:1], "peak_bytes": peak, "loss": run.loss,
             "when": round(time.time(), 1),
         })  # fmt: skip
