@@ -3,9 +3,9 @@
     python benchmarks/calibrate_cpu.py FOLDER [--only one,two,ranks] [--wait 600]
 
 one: one process, one thread; two: one process, two threads; ranks: two processes with gloo, DDP and FSDP2. Each calibrates anew
-into FOLDER (seven minutes at most) and trains its decoders (five at most); on a quiet machine it takes about half of that. Waits
-for a quiet machine first, up to --wait seconds, and says of each part whether the machine stayed quiet: a noisy part is reported as
-skipped, neither passed nor failed.
+into FOLDER (seven minutes at most) and trains its decoders (five at most); on a quiet machine it takes about half. Waits for a
+quiet machine first, up to --wait seconds, and says of each part whether the machine stayed quiet: a noisy part that misses its bar
+is reported as skipped.
 
 Exit status: 0 every part passed, 1 a part missed its bar, 3 nothing missed and something was skipped.
 """
@@ -84,9 +84,11 @@ def run_part(name: str, part: Part, folder: Path) -> tuple[str, str]:
     disturbed = sum(not row["quiet"] for row in rows) / len(rows)
     held = {curve: f["held_out_median"] for curve, f in found["fits"].items() if f["held_out_median"] is not None}
     told = [
-        f"calibrate {calibrated_s:.0f} s ({found['quiet']} of {found['cases']} cases quiet), verify {time.monotonic() - start:.0f} s",
+        f"calibrate {calibrated_s:.0f} s ({found['quiet']} of {found['cases']} cases quiet), "
+        f"verify {time.monotonic() - start:.0f} s",
         f"{len(rows)} decoders: mean {mean:.1%} (bar {part.mean:.0%}), worst {worst:.1%}; {disturbed:.0%} of them disturbed",
-        f"bytes of states {'exact' if verified['summary']['states_exact'] else 'DIFFER'}",
+        f"bytes of states {'exact' if verified['summary']['states_exact'] else 'DIFFER'}; "
+        f"speed {verified['speed']:.2f} of that at calibration",
         "held-out medians: " + ", ".join(f"{curve} {value:.1%}" for curve, value in held.items()),
         *(f"  {row['name']}: {row['predicted_step_s']:.4g} s, measured {row['measured_step_s']:.4g} s, {row['error']:+.1%}"
           for row in verified["cases"]),

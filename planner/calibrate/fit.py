@@ -129,7 +129,8 @@ def products(records: Sequence[Record], precision: str, *, rate: float, bandwidt
         m, n, k = (np.array(x, float) for x in zip(*(product_shape(r) for r in over), strict=True))
         return gemm_s(
             m, n, k, input_bytes=BYTES[precision], rate_flop_per_s=rate, compute_units=float(units),
-            efficiency=v["gemm_efficiency"], tile_exponent=v.get("gemm_tile_exponent", 0.0), tile_overhead_s=v["gemm_tile_overhead"],
+            efficiency=v["gemm_efficiency"], tile_exponent=v.get("gemm_tile_exponent", 0.0),
+            tile_overhead_s=v["gemm_tile_overhead"],
             wave_softness=v.get("gemm_wave_softness", 1.0), launch_s=v["gemm_launch"], memory_bytes_per_s=bandwidth,
             memory_frac=v["memory_frac"],
         )  # fmt: skip

@@ -25,7 +25,8 @@ def model_text(case: Case) -> str:
         f'name = "{case.family}-{case.hidden}"', f"layers = {case.layers}", f"hidden = {case.hidden}", f"heads = {case.heads}",
         f"kv_heads = {case.heads}", f"head_dim = {case.hidden // case.heads}", f"ffn_hidden = {case.ffn}",
         f"vocab = {case.vocab}", f"max_positions = {case.seq}", f'mlp = "{"gated" if llama else "plain"}"',
-        f"norm_bias = {'false' if llama else 'true'}", f'norm = "{"rmsnorm" if llama else "layernorm"}"', f'positions = "{"rotary" if llama else "learned"}"',
+        f"norm_bias = {'false' if llama else 'true'}",
+        f'norm = "{"rmsnorm" if llama else "layernorm"}"', f'positions = "{"rotary" if llama else "learned"}"',
     ]) + "\n"  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def compare(
     measured: Sequence[Record], *, gpu: str, ranks: int, precision: str, calibration: str | None, tolerance: float,
     speed: float = 1.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """The document of `dpplan calibrate --verify --json`. speed: the machine's now, over that of its calibration, by the probe."""
+    """The document of `dpplan calibrate --verify --json`. speed: the machine's now over that of its calibration, by the probe."""
     rows = [one_case(r, gpu=gpu, ranks=ranks, precision=precision, calibration=calibration)
             for r in measured if r["kind"] == "step" and not r["used_in_fit"]]  # fmt: skip
     errors = [abs(row["error"]) for row in rows]
@@ -34,7 +34,8 @@ def compare(
         "parallel": {name: {"n": len(e), "mape": sum(map(abs, e)) / len(e), "worst": max(map(abs, e))}
                      for name, e in by_kind.items()},
     }  # fmt: skip
-    return {"schema_version": 1, "gpu": gpu, "ranks": ranks, "precision": precision, "calibration": calibration, "speed": speed, "cases": rows,
+    return {"schema_version": 1, "gpu": gpu, "ranks": ranks, "precision": precision, "calibration": calibration,
+            "speed": speed, "cases": rows,
             "summary": summary, "quiet": quiet}  # fmt: skip
 
 
