@@ -4,8 +4,8 @@
 
 one: one process, one thread; two: one process, two threads; ranks: two processes with gloo, DDP and FSDP2. Each calibrates anew
 into FOLDER (seven minutes at most) and trains its decoders (five at most); on a quiet machine it takes about half. Waits for a
-quiet machine first, up to --wait seconds, and says of each part whether the machine stayed quiet: a noisy part that misses its bar
-is reported as skipped.
+quiet machine first, up to --wait seconds, and says of each part whether the machine stayed quiet: a noisy part that misses
+its bar is reported as skipped.
 
 Exit status: 0 every part passed, 1 a part missed its bar, 3 nothing missed and something was skipped.
 """

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner import request
-from planner.calibrate import cases, fit, predict, profile
+from planner import catalog, request
+from planner.calibrate import cases, detect, fit, predict, profile
 from planner.calibrate.cases import Case
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fits
 from planner.calibrate.record import Record, best_of, merged
+from planner.specs.hardware import GpuSpec
 
 
 def fitted_cases(ranks: int) -> list[Case]:
@@ -28,7 +29,10 @@ def finish(
 ) -> dict[str, Any]:  # fmt: skip
     """Fit, write the file, and say what was found: errors of each curve, outliers, refused curves, cases that were not quiet."""
     every = merged(records)
-    fits = fit.node(every, precisions, found.compute_units)
+    known = detect.profile_of(found)
+    card = catalog.load("gpus", GpuSpec, known) if known else None
+    rates = {p: float(rate) for p in precisions if card is not None and (rate := card.rate(p)) is not None}
+    fits = fit.node(every, precisions, found.compute_units, rates, float(card.memory_bandwidth) if card else None)
     for group in sorted({r["group"] for r in every if r["kind"] == "collective"}):
         _try(fits, "link " + group, lambda g=group: fit.link(every, g))
     if ranks > 1:

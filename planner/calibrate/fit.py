@@ -5,7 +5,7 @@ A fit that its data do not support is refused: too few cases, or errors so large
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -226,21 +226,28 @@ def _embedding(records: Sequence[Record], numbers: dict[str, Number]) -> dict[st
     return {**out, "table": Number(float(found[1]))} if found[1] > 0 else out
 
 
-def node(records: Sequence[Record], precisions: Sequence[str], units: int) -> Fits:
-    """Every curve of one device; what is refused is named with its reason."""
+def node(
+    records: Sequence[Record], precisions: Sequence[str], units: int, rates: Mapping[str, float] | None = None,
+    bandwidth: float | None = None,
+) -> Fits:  # fmt: skip
+    """Every curve of one device; what is refused is named with its reason.
+
+    rates (FLOP/s by precision) and bandwidth (B/s): what shares are of, those of a shipped profile; by default the best measured.
+    """
     out = Fits()
     copies = [r["seconds"] for r in records if r["kind"] == "memory" and r["what"] == "copy"]
     if not copies:
         out.refused["memory"] = "no copy was measured"
         return out
-    bandwidth = 1.0 / float(np.median(copies))
+    moved = 1.0 / float(np.median(copies))
+    bandwidth = moved if bandwidth is None else bandwidth
     launches = [r["seconds"] for r in records if r["kind"] == "memory" and r["what"] == "launch"]
-    memory = {"bandwidth": Number(bandwidth), **({"launch": _middle(launches)} if launches else {})}
+    memory = {"bandwidth": Number(moved), **({"launch": _middle(launches)} if launches else {})}
     out.fits["memory"] = Fit("memory", memory, len(copies) + len(launches), 0.0, 0.0)
     for precision in precisions:
         attempts: list[tuple[str, Callable[[], Fit]]] = []
         try:
-            rate = best_rate(records, precision)
+            rate = (rates or {}).get(precision) or best_rate(records, precision)
         except Unsupported as why:
             out.refused["products " + precision] = str(why)
             continue

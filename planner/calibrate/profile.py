@@ -54,7 +54,9 @@ def build(
     kernels = _kernels(fits, main, date)
     operators = {p: _operators(fits, p, date) for p in precisions if "operators " + p in fits.fits}
     if known:
-        document["overlay"] = {"kernels": kernels, "operators": operators} if kernels else {"operators": operators}
+        steady = number(1.0, "dpplan calibrate: rates are those of a steady stream", date)
+        curve = {**kernels, "sustained_clock": steady} if kernels else {}
+        document["overlay"] = {"kernels": curve, "operators": operators} if curve else {"operators": operators}
     else:
         document["device"] = _device(
             fits, found, identity, main, precisions, kernels, operators, date, ranks_per_node, context_bytes

@@ -139,7 +139,8 @@ def end_of_step(
     ends = sharded.gather + sharded.scatter
     root_s = communicate.all_gather_s(m, 2 * narrow * root, who.shards)
     per_layer = sharded_per_layer(c)
-    exposed = np.where(per_layer, ends + 0.5 * root_s, exposed)
+    # (without prefetching all layers were waited for already, and the root group is too)
+    exposed = np.where(per_layer, ends + 0.5 * root_s if stack.overlap.prefetch else root_s, exposed)
     total = np.where(per_layer, ends + root_s, sync)
     once = who.several & ~per_layer
     return EndOfStep(
