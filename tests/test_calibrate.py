@@ -417,6 +417,17 @@ def test_groups_are_those_a_plan_uses() -> None:
         assert len(flat) == len(set(flat))
 
 
+def test_a_slow_pair_is_named() -> None:
+    from planner.calibrate.finish import slow_pairs
+
+    assert cases.pairs(3) == [(0, 1), (0, 2), (1, 2)]
+    assert len(cases.pairs(16)) == 120
+    assert len(cases.pairs(1024)) == 1023
+    records = [{"kind": "pair", "first": i, "second": j, "seconds": 2.0 if (i, j) == (1, 3) else 1.0} for i, j in cases.pairs(4)]
+    assert slow_pairs(records) == [{"first": 1, "second": 3, "times_the_middle": 2.0}]
+    assert slow_pairs(records[:2]) == []
+
+
 def test_sizes_reach_a_gibibyte_on_gpus() -> None:
     for mode in ("default", "thorough"):
         assert cases.sizes(mode, gpu=True)[0] == 1024

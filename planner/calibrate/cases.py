@@ -191,6 +191,16 @@ def groups(ranks: int, per_node: int) -> dict[str, list[list[int]]]:
     return found
 
 
+MOST_IN_PAIRS = 16  # ranks of which every pair is measured; of more, neighbours only
+
+
+def pairs(ranks: int) -> list[tuple[int, int]]:
+    """Pairs of ranks whose link is measured on its own, to find a slow one."""
+    if ranks > MOST_IN_PAIRS:
+        return [(r, r + 1) for r in range(ranks - 1)]
+    return [(i, j) for i in range(ranks) for j in range(i + 1, ranks)]
+
+
 # ---------------------------------------------------------------------------------------------- verification
 
 

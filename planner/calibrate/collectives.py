@@ -15,6 +15,7 @@ from planner.calibrate.record import Record
 
 _REPEAT_BYTES = 4 * cases.MIB  # one sample moves about this much, in up to _MOST_REPEATS calls
 _MOST_REPEATS = 30
+_PAIR_BYTES_CPU, _PAIR_BYTES_GPU = 4 * cases.MIB, 64 * cases.MIB
 _BESIDE_BYTES = 8 * cases.MIB
 _BESIDE_WIDTH_CPU, _BESIDE_WIDTH_GPU = 512, 8192
 
@@ -35,11 +36,43 @@ def tasks(device: Device, mode: cases.Mode, rank: int, ranks: int, per_node: int
                     "held_out": i % cases.HELD_OUT_EVERY == 1,
                 }  # fmt: skip
                 yield what, lambda o=operation, b=whole, m=mine: _timed(device, o, b, m)  # type: ignore[misc]
+    for first, second in cases.pairs(ranks):
+        both = None if rank not in (first, second) else (dist.group.WORLD, [first, second])
+        whole = _PAIR_BYTES_GPU if device.gpu else _PAIR_BYTES_CPU
+        what = {"kind": "pair", "first": first, "second": second, "bytes": whole}
+        yield what, lambda b=whole, m=both: _between(device, b, m)  # type: ignore[misc]
     for part in ("product", "collective", "both"):
         yield {"kind": "overlap", "part": part, "bytes": _BESIDE_BYTES, "ranks": ranks}, lambda p=part: _beside(device, p)  # type: ignore[misc]
 
 
 Mine = tuple[dist.ProcessGroup, list[int]] | None
+
+
+def _between(device: Device, whole: int, mine: Mine) -> Timed:
+    """Seconds of one message between two ranks, there and back over two; the other ranks wait at the next case."""
+    if mine is None:
+        return lambda: 0.0
+    _, (first, second) = mine
+    held = device.tensor(whole // 4)
+
+    def there_and_back() -> None:
+        if dist.get_rank() == first:
+            dist.send(held, second)
+            dist.recv(held, second)
+        else:
+            dist.recv(held, first)
+            dist.send(held, first)
+
+    there_and_back()
+
+    def timed() -> float:
+        device.wait()
+        start = time.perf_counter()
+        there_and_back()
+        device.wait()
+        return (time.perf_counter() - start) / 2
+
+    return timed
 
 
 def _timed(device: Device, operation: str, whole: int, mine: Mine) -> Timed:

@@ -68,6 +68,16 @@ class Device:
         """What must lie between two uses of a buffer for the second to find it in memory, not in a cache."""
         return 256 * 2**20 if self.gpu else 96 * 2**20
 
+    def context_bytes(self) -> float:
+        """What a process takes of a card beside the allocator: context, workspaces, NCCL buffers. 0 on a CPU.
+
+        Of a card that nothing else uses; what other processes hold would be counted too.
+        """
+        if not self.gpu:
+            return 0.0
+        free, whole = torch.cuda.mem_get_info(self.torch_device)
+        return float(whole - free - torch.cuda.memory_reserved(self.torch_device))
+
     def precisions(self) -> list[str]:
         """Precisions whose matrix products are at least as fast as those of fp32 here."""
         found = ["fp32"]

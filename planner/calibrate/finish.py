@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from planner import catalog, request
@@ -56,8 +57,25 @@ def finish(
                         "held_out_median": f.held_out_median, "outliers": list(f.outliers),
                         "numbers": {k: [v.value, v.error] for k, v in f.numbers.items()}}
                  for name, f in fits.fits.items()},
-        "refused": fits.refused, "disturbed_frac": conditions.get("disturbed_frac", 0.0),
+        "refused": fits.refused, "slow_pairs": slow_pairs(every), "disturbed_frac": conditions.get("disturbed_frac", 0.0),
     }  # fmt: skip
+
+
+# a message that takes this much longer than the middle one names its pair
+_SLOW_PAIR = 1.25
+
+
+def slow_pairs(records: Sequence[Record]) -> list[dict[str, float]]:
+    """Pairs of ranks whose messages take longer than those of most pairs, slowest first."""
+    found = [r for r in records if r["kind"] == "pair"]
+    if len(found) < _FEW_PAIRS:
+        return []
+    middle = median(r["seconds"] for r in found)
+    slow = [{"first": r["first"], "second": r["second"], "times_the_middle": r["seconds"] / middle} for r in found]
+    return sorted((s for s in slow if s["times_the_middle"] > _SLOW_PAIR), key=lambda s: -s["times_the_middle"])
+
+
+_FEW_PAIRS = 3  # fewer have no middle
 
 
 def _try(fits: Fits, name: str, attempt: Any) -> None:

@@ -224,7 +224,8 @@ def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing
         assert settings.out is not None
         summary = finish.finish(
             records.all, found, Path(settings.out), ranks=where.ranks, ranks_per_node=where.per_node, precisions=precisions,
-            context_bytes=base_bytes, conditions={**_conditions(settings, found, where), "malloc": "kept by the process",
+            context_bytes=here.context_bytes() or base_bytes,
+            conditions={**_conditions(settings, found, where), "malloc": "kept by the process",
             "hosts": ", ".join(sorted({one["host"] for one in everyone})), "disturbed_frac": round(probe.disturbed_frac, 3)},
         )  # fmt: skip
         tell(result=summary)

@@ -75,4 +75,6 @@ def _calibrated(found: dict[str, Any]) -> list[Block]:
     far = Block("Outliers and refused fits", header=["curve", "what"])
     far.rows = [[name, ", ".join(f["outliers"][:4])] for name, f in found["fits"].items() if f["outliers"]]
     far.rows += [[name, f"refused: {why}"] for name, why in found["refused"].items()]
+    far.rows += [[f"ranks {p['first']} and {p['second']}", f"messages take {p['times_the_middle']:.2f} times those of most pairs"]
+                 for p in found["slow_pairs"]]  # fmt: skip
     return [block, *([far] if far.rows else [])]
