@@ -46,7 +46,9 @@ def one_case(r: Record, *, gpu: str, ranks: int, precision: str, calibration: st
     expected = [sum(one[name] for name in STATES) for one in said["states"]]
     held = [sum(one[name] for name in STATES) for one in r["states"]]
     worst = max(range(len(held)), key=lambda i: held[i])
-    parts = r["parts"]
+    # parts are timed in steps of their own: their shares of the undisturbed step count
+    scale = r["seconds"] / max(sum(r["parts"].values()), 1e-12)
+    parts = {name: scale * seconds for name, seconds in r["parts"].items()}
     communication = said["communication_s"]
     passes = said["step_s"] - said["optimizer_s"] - communication
     return {
