@@ -113,7 +113,7 @@ def product_shape(r: Record) -> tuple[int, int, int]:
 # name, lowest, start, highest. A CPU is one unit without waves, and cuts products into tiles far smaller than the curve's: no
 # shape of tile loses rate; its overhead per tile is no microsecond
 _PRODUCT = (
-    ("gemm_efficiency", 0.2, 0.9, 1.2), ("gemm_tile_overhead", 0.0, 2e-6, 4e-4), ("gemm_launch", 0.0, 2e-6, 3e-5),
+    ("gemm_efficiency", 0.2, 0.9, 1.2), ("gemm_tile_overhead", 0.0, 2e-6, 4e-4), ("gemm_launch", 0.0, 2e-6, 1e-4),
     ("memory_frac", 0.1, 0.8, 1.5),
 )  # fmt: skip
 _ON_GPU = (("gemm_wave_softness", 0.0, 0.5, 1.0), ("gemm_tile_exponent", 0.0, 0.02, 0.4))

@@ -77,29 +77,24 @@ def _products(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task
 
 
 def _product(device: Device, what: Record) -> Timed:
-    """A weight's product or one of its two gradients, as a training step finds the operands.
-
-    What the operator before has just made is in a cache (inputs forward, the output's gradient backward); weights, and inputs
-    that forward kept, are in memory.
-    """
+    """A weight's product, one of its two gradients: operands that no cache holds, as a training step finds its weights."""
     m, n, k = what["m"], what["n"], what["k"]
     dtype = DTYPES[what["precision"]]
+    count = _ring(device, dtype.itemsize * (m * k + n * k + m * n))
+    sets = [(device.tensor(m, k, dtype=dtype), device.tensor(n, k, dtype=dtype), device.tensor(m, n, dtype=dtype))
+            for _ in range(count)]  # fmt: skip
     way = what["way"]
-    rows = m if way == "weight" else n
-    count = _ring(device, dtype.itemsize * rows * k)
-    cold = [device.tensor(rows, k, dtype=dtype) for _ in range(count)]  # kept inputs, or weights
-    warm = device.tensor(m, k if way == "forward" else n, dtype=dtype)
     at = [0]
 
     def work() -> None:
-        other = cold[at[0] % count]
+        x, w, g = sets[at[0] % count]
         at[0] += 1
         if way == "forward":
-            F.linear(warm, other)
+            F.linear(x, w)
         elif way == "input":
-            torch.mm(warm, other)
+            torch.mm(g, w)
         else:
-            torch.mm(warm.t(), other)
+            torch.mm(g.t(), x)
 
     return _rounds(device, lambda: device.time(work), 1)
 
