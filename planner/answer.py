@@ -71,8 +71,9 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
         usual = _USUAL[:1]
     usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
     plans, run = [], request.run_spec(options, cluster.nodes)
+    calibration = request.read_calibration(options.calibration) if options.calibration else None
     for name, zero in [(options.stack, options.zero)] if options.stack else usual:
-        stack = request.stack_spec(name)
+        stack = request.stack_spec(name, calibration)
         layout = LayoutRequest(
             **{**fixed, "zero": zero}, where=options.where, search_offload=options.search_offload,
             uneven_stages=options.uneven_stages,

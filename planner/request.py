@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,30 +46,51 @@ def _from_hub(name: str) -> Path:
         raise PlanError("--model", name, f"cannot be fetched ({reason}); download its config.json and give the path") from None
 
 
-def stack_spec(name: str) -> StackSpec:
-    """A software stack by id, alias or path."""
-    return catalog.load("stacks", StackSpec, name)
+def stack_spec(name: str, calibration: Calibration | None = None) -> StackSpec:
+    """A software stack by id, alias or path, with what a calibration measured of it."""
+    stack = catalog.load("stacks", StackSpec, name)
+    if calibration is None or stack.id not in calibration.stacks:
+        return stack
+    return catalog.load_overlaid("stacks", StackSpec, name, calibration.stacks[stack.id], "stacks." + stack.id)
 
 
 def read_calibration(name: str) -> Calibration:
-    """A calibration file: `gpu` names the profile it corrects, `overlay` and `links.<id>` hold the corrected fields."""
+    """A calibration file: `gpu` names the profile it corrects, `overlay`, `links.<id>` and `stacks.<id>` the corrected fields.
+
+    A device that has no shipped profile is a whole one in `device`, its own links whole ones in `links.<id>`.
+    """
     path = catalog.user_path(name, "--calibration")
     data = catalog.read_toml(path, "--calibration")
-    known = {"schema_version", "gpu", "date", "source", "overlay", "links"}
+    known = {"schema_version", "gpu", "date", "source", "overlay", "device", "links", "stacks", "node"}
     for key in data:
         if key not in known:
             raise PlanError("--calibration", str(path), f"unknown key {key!r}; known keys: {', '.join(sorted(known))}")
     if type(data.get("schema_version")) is not int or data["schema_version"] != 1:
         raise PlanError("--calibration", str(path), f"schema_version is {data.get('schema_version')!r}; this version reads 1")
-    gpu, overlay, links = data.get("gpu"), data.get("overlay", {}), data.get("links", {})
-    if not isinstance(gpu, str) or not isinstance(overlay, dict) or not isinstance(links, dict):
-        raise PlanError("--calibration", str(path), 'needs gpu = "<id>" and tables [overlay] and [links.<id>]')
+    gpu, overlay, links, stacks = data.get("gpu"), *(data.get(key, {}) for key in ("overlay", "links", "stacks"))
+    if not isinstance(gpu, str) or not all(isinstance(table, dict) for table in (overlay, links, stacks)):
+        raise PlanError("--calibration", str(path), 'needs gpu = "<id>" and tables [overlay], [links.<id>] and [stacks.<id>]')
+    for kind, tables in (("links", links), ("stacks", stacks)):
+        for key, fields in tables.items():
+            if not isinstance(fields, dict):
+                raise PlanError("--calibration", str(path), f"{kind}.{key} must be a table of fields")
+    device, own = None, {}
+    if "device" in data:
+        device = catalog.build(GpuSpec, data["device"], "--calibration", f"{path} [device]")
+        if device.id != gpu:
+            raise PlanError("--calibration", str(path), f"gpu is {gpu!r} and [device] is {device.id!r}; they must be the same")
+        if overlay:
+            raise PlanError("--calibration", str(path), "has both [device] and [overlay]; a whole device needs no overlay")
     for link, fields in links.items():
-        if link not in catalog.ids("networks"):
+        if link in catalog.ids("networks"):
+            continue
+        if "id" not in fields or device is None:
             raise PlanError("--calibration", str(path), f"[links.{link}]: {catalog.near('networks', link)}")
-        if not isinstance(fields, dict):
-            raise PlanError("--calibration", str(path), f"links.{link} must be a table of fields")
-    return Calibration(str(path), gpu, overlay, links)
+        own[link] = catalog.build(LinkSpec, fields, "--calibration", f"{path} [links.{link}]")
+    for stack in stacks:
+        if stack not in catalog.ids("stacks"):
+            raise PlanError("--calibration", str(path), f"[stacks.{stack}]: {catalog.near('stacks', stack)}")
+    return Calibration(str(path), gpu, overlay, links, stacks, device, own)
 
 
 @dataclass(frozen=True)
@@ -79,13 +101,19 @@ class Calibration:
     gpu: str
     overlay: dict[str, Any]
     links: dict[str, Any]
+    stacks: dict[str, Any] = dataclasses.field(default_factory=dict)
+    device: GpuSpec | None = None  # a device of its own, where no shipped profile is corrected
+    own_links: dict[str, LinkSpec] = dataclasses.field(default_factory=dict)
 
 
-def _link(name: str, scope: str, flag: str, over: dict[str, Any] | None = None) -> LinkSpec:
+def _link(name: str, scope: str, flag: str, measured: Calibration | None = None) -> LinkSpec:
     try:
-        link = catalog.load("networks", LinkSpec, name)
-        if over and link.id in over:
-            link = catalog.load_overlaid("networks", LinkSpec, name, over[link.id], "links." + link.id)
+        if measured and name in measured.own_links:
+            link = measured.own_links[name]
+        else:
+            link = catalog.load("networks", LinkSpec, name)
+            if measured and link.id in measured.links:
+                link = catalog.load_overlaid("networks", LinkSpec, name, measured.links[link.id], "links." + link.id)
     except PlanError as error:
         raise PlanError(flag if error.field == "link" else error.field, error.value, str(error).split(" - ", 1)[1]) from None
     if link.scope != scope:
@@ -116,11 +144,14 @@ def cluster_spec(
     if gpus < 1 or gpus > MAX_GPUS:
         raise PlanError("--gpus", gpus, f"must be between 1 and {MAX_GPUS:,}")
     template = catalog.load("clusters", ClusterTemplate, cluster) if cluster else None
-    if gpu is None and template is None:
+    if gpu is None and template is None and (calibration is None or calibration.device is None):
         raise PlanError("--gpu", gpu, "name a GPU (`dpplan list gpus`) or a cluster (--cluster)")
-    card = catalog.load("gpus", GpuSpec, gpu or (template.gpu if template else ""))
-    over = calibration.links if calibration else {}
-    if calibration:
+    own = calibration.device if calibration else None
+    if own is not None and gpu in (None, own.id):
+        card = own
+    else:
+        card = catalog.load("gpus", GpuSpec, gpu or (template.gpu if template else ""))
+    if calibration and card is not own:
         if calibration.gpu != card.id:
             raise PlanError("--calibration", calibration.path, f"was measured on {calibration.gpu}, the request is for {card.id}")
         card = catalog.load_overlaid("gpus", GpuSpec, gpu or card.id, calibration.overlay, calibration.path)
@@ -136,8 +167,8 @@ def cluster_spec(
         below, above = gpus // per_node * per_node, -(-gpus // per_node) * per_node
         raise PlanError("--gpus", gpus, f"is no multiple of {per_node} GPUs per node; take {below} or {above}, "
                         "or set --gpus-per-node")  # fmt: skip
-    inside = _link(intra_node or node.intra_node, "intra_node", "--intra-node", over)
-    between = _link(inter_node or node.inter_node, "inter_node", "--inter-node", over)
+    inside = _link(intra_node or node.intra_node, "intra_node", "--intra-node", calibration)
+    between = _link(inter_node or node.inter_node, "inter_node", "--inter-node", calibration)
     nics = nics_per_node or node.nics_per_node
     if not 1 <= nics <= 256:
         raise PlanError("--nics-per-node", nics, "must be between 1 and 256")
@@ -155,7 +186,7 @@ def cluster_spec(
         title=template.title if template else f"{card.title} nodes",
         gpu=card, gpus=gpus, gpus_per_node=per_node, intra_node=inside, inter_node=between, nics_per_node=nics,
         nic_bandwidth=speed, nvlink_domain=max(domain, per_node),
-        host_link=_link(host_link or node.host_link, "intra_node", "--host-link"), host_memory=node.host_memory,
+        host_link=_link(host_link or node.host_link, "intra_node", "--host-link", calibration), host_memory=node.host_memory,
         usd_per_gpu_hour=usd,
         clock=None if clock is None else Sourced(clock, "1", "measured", "stated in the request"),
         power_limit=_power_limit(power_limit, card),

@@ -50,9 +50,10 @@ def python(code: str, *arguments: object, folder: Path = ROOT, timeout: float = 
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
-def dpplan_process(*words: object, **environment: str) -> Answer:
+def dpplan_process(*words: object, timeout_s: float = 60, **environment: str) -> Answer:
     """Run `dpplan WORDS...` as a process of its own, its output piped."""
-    return python("import sys; from planner.cli import main; sys.argv[0] = 'dpplan'; main()", *words, **environment)
+    code = "import sys; from planner.cli import main; sys.argv[0] = 'dpplan'; main()"
+    return python(code, *words, timeout=timeout_s, **environment)
 
 
 def refused(answer: Answer, *said: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.estimate import evaluate
 from planner.formulas.overlap import bucketed_exposed_s, prefetched_exposed_s, straggler_factor
 
 SECONDS = st.floats(0, 1e4)
@@ -67,3 +69,15 @@ def test_the_slowest_of_many_agrees_with_drawing_them() -> None:
     # sqrt(2 ln N) bounds the expected maximum of N normal variables from above, loosely
     drawn = np.random.default_rng(1).normal(size=(400, 2048)).max(axis=1).mean()
     assert 0.8 < drawn / (float(straggler_factor(2048, 1.0)) - 1) <= 1.0
+
+
+def test_without_prefetching_every_gather_and_reduction_is_waited_for() -> None:
+    """A stack that does not prefetch: sharded communication adds its whole time, and the step is never shorter for it."""
+    of = plans.plan(software="pytorch-fsdp", gpus=16, global_batch=16)
+    waits = of.model_copy(update={"stack": of.stack.model_copy(
+        update={"overlap": of.stack.overlap.model_copy(update={"prefetch": False})})})  # fmt: skip
+    table = plans.rows(16, {"zero": 3})
+    beside, alone = (evaluate(p, table).time for p in (of, waits))
+    assert alone.seconds[0] >= beside.seconds[0]
+    whole = sum(t.seconds[0] for t in alone.traffic if t.group == "data")
+    assert alone.components["data_parallel"][0] >= whole * (1 - 1e-9)

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from planner.cli import allreduce, compare, estimate, listing, recommend, schedule, search, serve, strategies, validate
+from planner.cli import allreduce, calibrate, compare, estimate, listing, recommend, schedule, search, serve, strategies, validate
 from planner.cli.progress import INTERRUPTED
 
 
@@ -59,4 +59,5 @@ app.command("strategies")(strategies.command)
 app.command("allreduce")(allreduce.command)
 app.command("list")(listing.command)
 app.command("validate")(validate.command)
+app.command("calibrate")(calibrate.command)
 app.command("serve")(serve.command)

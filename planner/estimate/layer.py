@@ -230,6 +230,16 @@ class _Layer:
             elementwise_frac=m.elementwise_frac, gap_s=m.kernel_gap, limit_bytes_per_s=m.elementwise_limit,
         )  # fmt: skip
 
+    def operator(self, elements: Array, bytes_each: Array, seconds_each: Array, launches: float) -> Array:
+        """Bandwidth-bound kernels over `elements`: measured where seconds_each is not 0, else counted in bytes."""
+        return self.measured(elements, seconds_each, launches, self.stream(elements * bytes_each, launches))
+
+    def measured(self, elements: Array, seconds_each: Array, launches: float, counted_s: Array) -> Array:
+        """What was measured on this device in place of what is counted."""
+        if not np.any(np.asarray(seconds_each) > 0):
+            return counted_s
+        return kernels.measured_operator_s(elements, launches, seconds_per_element=seconds_each, gap_s=self.m.kernel_gap)
+
     def copy(self, moved: Array) -> Array:
         """Kernels over whole weights or logits: tensors long enough for the bandwidth that a copy reaches."""
         return kernels.elementwise_s(
@@ -241,9 +251,11 @@ class _Layer:
         model, s = self.plan.model, float(self.plan.training.seq_len)
         width = float(flops.head_widths(model)[1])
         share, window = flops.windowed_share(model), min(float(model.attention_window or s), s)
+        measured = (self.m.attention_half_sequence, self.m.attention_width_exponent)
         short = share * flops.causal_pairs(s, window)
         long = (1 - share) * flops.causal_pairs(s, s)
-        slow = short / kernels.attention_shape_frac(window, width) + long / kernels.attention_shape_frac(s, width)
+        slow = short / kernels.attention_shape_frac(window, width, *measured)
+        slow = slow + long / kernels.attention_shape_frac(s, width, *measured)
         return (short + long) / slow
 
     def core(self) -> tuple[Array, Array]:
@@ -274,35 +286,36 @@ class _Layer:
 
     def bandwidth_bound(self) -> tuple[Ledger, Ledger]:
         """Norms, residual adds, activation, rotation and token permutation."""
-        model, T, local, t = self.plan.model, self.tokens, self.local_tokens, self.tp
+        model, T, local, t, m = self.plan.model, self.tokens, self.local_tokens, self.tp, self.m
         h = float(model.hidden)
         norms = float(model.norms_per_layer)
         add = _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD
         forward: Ledger = {
-            "norm": self.stream(local * h * norms * self.m.norm_forward, norms),
-            "residual": self.stream(local * h * 2 * add[0], 2.0),
+            "norm": self.operator(local * h * norms, m.norm_forward, m.norm_forward_s, norms),
+            "residual": self.operator(local * h * 2, add[0], m.residual_forward_s, 2.0),
         }
         backward: Ledger = {
-            "norm": self.stream(local * h * norms * self.m.norm_backward, 2 * norms),
-            "residual": self.stream(local * h * 2 * add[1], 2.0),
+            "norm": self.operator(local * h * norms, m.norm_backward, m.norm_backward_s, 2 * norms),
+            "residual": self.operator(local * h * 2, add[1], m.residual_backward_s, 2.0),
         }
-        act = (self.m.gate_forward, self.m.gate_backward) if model.mlp == "gated" else _GELU
+        act = (m.gate_forward, m.gate_backward) if model.mlp == "gated" else _GELU
         dense, share = 1 - self.moe_share, self.moe_share
         if dense > 0:
             f = T * model.ffn_hidden / t
-            forward["activation"] = dense * self.stream(f * act[0], self.gates)
-            backward["activation"] = dense * self.stream(f * act[1], 2.0)
+            forward["activation"] = dense * self.operator(f, act[0], m.activation_forward_s, self.gates)
+            backward["activation"] = dense * self.operator(f, act[1], m.activation_backward_s, 2.0)
         if model.moe is not None and share > 0:
             routed = T * model.moe.experts_per_token
             widths = routed * model.moe.ffn_hidden / t + T * model.moe.shared_ffn_hidden / t
-            left = self.m.expert_traffic
+            left = m.expert_traffic
             forward["experts"] = share * self.stream(left * (widths * act[0] + routed * h * _PERMUTE[0]), 8.0)
             backward["experts"] = share * self.stream(left * (widths * act[1] + routed * h * _PERMUTE[1]), 10.0)
         qk, v = flops.head_widths(model)
         width = T * (model.heads * qk + model.kv_heads * (qk + v)) / t
         rotate = 1.0 if model.positions == "rotary" else 0.0
-        forward["rotary"] = self.stream(width * (self.m.rotary_forward * rotate + _QKV_COPIES[0]), 1.0 + rotate)
-        backward["rotary"] = self.stream(width * (self.m.rotary_backward * rotate + _QKV_COPIES[1]), 1.0 + rotate)
+        each = (m.rotary_forward * rotate + _QKV_COPIES[0], m.rotary_backward * rotate + _QKV_COPIES[1])
+        forward["rotary"] = self.operator(width, each[0], m.rotary_forward_s, 1.0 + rotate)
+        backward["rotary"] = self.operator(width, each[1], m.rotary_backward_s, 1.0 + rotate)
         biased = model.bias_qkv * width + T * (
             model.bias_attention_out * h + model.bias_mlp * (self.gates * model.ffn_hidden / t + h)
         )
@@ -365,8 +378,9 @@ class _Layer:
         )  # fmt: skip
         return {
             "matmul/logits": products,
-            "memory_bound/loss": self.copy(T * columns * per_logit),
-            "memory_bound/embedding": self.stream(self.local_tokens * h * _EMBEDDING, 0.0),
+            "memory_bound/loss": self.measured(T * columns, self.m.loss_s, 0.0, self.copy(T * columns * per_logit)),
+            "memory_bound/embedding": self.operator(self.local_tokens * h, _EMBEDDING, self.m.embedding_s, 0.0)
+            + self.m.table_s * columns * h,
         }
 
     # ------------------------------------------------------------------------------------------- communication

@@ -108,6 +108,21 @@ class Machine:
     straggler_sigma: Array
     optimizer_bytes: Array
     cpu_adam: Array
+    # measured seconds per element of operators without products (specs.hardware.OperatorTimes); 0: counted in bytes
+    norm_forward_s: Array = 0.0
+    norm_backward_s: Array = 0.0
+    residual_forward_s: Array = 0.0
+    residual_backward_s: Array = 0.0
+    activation_forward_s: Array = 0.0
+    activation_backward_s: Array = 0.0
+    rotary_forward_s: Array = 0.0
+    rotary_backward_s: Array = 0.0
+    loss_s: Array = 0.0
+    embedding_s: Array = 0.0
+    table_s: Array = 0.0
+    optimizer_s: Array = 0.0
+    attention_half_sequence: Array = 0.0  # tokens; 0: that of formulas.kernels
+    attention_width_exponent: Array = 0.0  # 0: that of formulas.kernels
     # mechanisms that no number can switch off, by name (SWITCHES): only ablations name any
     without: frozenset[str] = frozenset()
 
@@ -217,7 +232,30 @@ def machine(plan: Plan) -> Machine:
         optimizer_bytes=_assumed(_OPTIMIZER_TRAFFIC[training.optimizer], "1", "own count: read and write of gradient, "
                                  "master, moments and parameter, with unscaling, norm and zeroing"),
         cpu_adam=stack.cpu_adam,
+        attention_half_sequence=curve.attention_half_sequence or 0.0,
+        attention_width_exponent=curve.attention_width_exponent or 0.0,
+        **_operators(plan),
     )  # fmt: skip
+
+
+def _operators(plan: Plan) -> dict[str, Any]:
+    """What was measured of the operators this model runs, by field of Machine; nothing where the precision was not measured."""
+    model, times = plan.model, plan.cluster.gpu.operators.get(plan.training.precision)
+    if times is None:
+        return {}
+    kinds = {
+        "norm": "layernorm" if model.norm == "layernorm" else "rmsnorm",
+        "residual": "residual",
+        "activation": "gated" if model.mlp == "gated" else "plain",
+        "rotary": "rotary" if model.positions == "rotary" else "copies",
+    }
+    found = {
+        f"{name}_{way}_s": getattr(times, f"{kind}_{way}") for name, kind in kinds.items() for way in ("forward", "backward")
+    }
+    found |= {f"{name}_s": getattr(times, name) for name in ("loss", "embedding", "table")}
+    if plan.training.optimizer == "adam":
+        found["optimizer_s"] = times.optimizer
+    return {name: seconds for name, seconds in found.items() if seconds is not None}
 
 
 # long copies and sums over whole weight tensors: 1.78 of 2.04 TB/s on A100, 3.08 of 3.35 on H100, 4.29 of 4.8 on H200,

@@ -17,7 +17,7 @@ from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
 from planner.estimate.states import RankParameters, rank_parameters
 from planner.estimate.table import Table, microbatch_count, offloads, repeated_share, unique_rows
-from planner.formulas import data_parallel, overlap, pipeline
+from planner.formulas import data_parallel, kernels, overlap, pipeline
 from planner.ledger import Array, Ledger, group, merge, section, total
 from planner.schedules.base import Work, total_s
 from planner.specs.layout import PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES
@@ -157,6 +157,8 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
     on_gpu = data_parallel.optimizer_step_s(
         owned, m.optimizer_bytes, memory_bytes_per_s=m.memory_bandwidth, elementwise_frac=m.stream_frac
     )
+    if np.any(np.asarray(m.optimizer_s) > 0):
+        on_gpu = kernels.measured_operator_s(owned, 0.0, seconds_per_element=m.optimizer_s, gap_s=0.0)
     away = offloads(c, "optimizer", "params")
     if not np.any(away):
         return on_gpu
@@ -178,7 +180,7 @@ def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
         parameters: RankParameters = rank_parameters(plan, c)
         who = sync.replicas(plan, c)
         sharded = sync.sharded_layer(plan, m, c, parameters, who)
-        if plan.training.overlap is False:
+        if plan.training.overlap is False or not plan.stack.overlap.prefetch:
             extras = sharded.forward, sharded.backward
         else:
             extras = (

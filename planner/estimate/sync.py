@@ -161,10 +161,11 @@ def end_of_step(
     ends = sharded.gather + sharded.scatter
     root_s = communicate.all_gather_s(m, 2 * narrow * root, who.shards)
     per_layer = sharded_per_layer(c)
+    # (without prefetching all layers were waited for already, and the root group is too).
     # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv 1910.02054, section 7.2.1):
     # Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5 -> 21.9 %
     updated = np.where(per_layer & (c["zero"] == 2) & (not stack.state.zero2_gathers), gathered, 0.0)
-    exposed = np.where(per_layer, ends + 0.5 * root_s + updated, exposed)
+    exposed = np.where(per_layer, (ends + 0.5 * root_s if stack.overlap.prefetch else root_s) + updated, exposed)
     total = np.where(per_layer, ends + root_s + updated, sync)
     once = who.several & ~per_layer
     return EndOfStep(

@@ -111,6 +111,7 @@ def elementwise_s(
 
 _ATTENTION_HALF_SEQUENCE = 500.0  # tokens at which the causal kernel reaches half of its long-sequence rate
 _ATTENTION_FULL_WIDTH = 128.0  # head width that fills the tensor cores
+_ATTENTION_WIDTH_EXPONENT = 0.15
 
 
 @formula(
@@ -118,9 +119,20 @@ _ATTENTION_FULL_WIDTH = 128.0  # head width that fills the tensor cores
     equation="s / (s + 500) * min(1, d / 128)^0.15",
     source="Dao 2023 (arXiv 2307.08691) figures 4 to 6, causal, A100: 91 to 189 TFLOP/s 512 to 16k tokens; width 64 10 % less",
 )
-def attention_shape_frac(keys: Array, head_width: Array) -> Array:
-    """Share of the attention rate that short sequences and narrow heads leave. keys: tokens a query can see."""
-    return keys / (keys + _ATTENTION_HALF_SEQUENCE) * np.minimum(1.0, head_width / _ATTENTION_FULL_WIDTH) ** 0.15
+def attention_shape_frac(keys: Array, head_width: Array, half_sequence: Array = 0.0, width_exponent: Array = 0.0) -> Array:
+    """Share of the attention rate that short sequences and narrow heads leave. keys: tokens a query can see.
+
+    half_sequence, tokens, and width_exponent replace the numbers of the equation where a device was measured; 0: not measured.
+    """
+    half = np.where(np.asarray(half_sequence) > 0, half_sequence, _ATTENTION_HALF_SEQUENCE)
+    exponent = np.where(np.asarray(width_exponent) > 0, width_exponent, _ATTENTION_WIDTH_EXPONENT)
+    return keys / (keys + half) * np.minimum(1.0, head_width / _ATTENTION_FULL_WIDTH) ** exponent
+
+
+@formula(unit="s", equation="elements seconds + kernels gap", source="measured on this device by dpplan calibrate")
+def measured_operator_s(elements: Array, kernels: Array, *, seconds_per_element: Array, gap_s: Array) -> Array:
+    """Time of an operator without products whose time per element was measured."""
+    return elements * seconds_per_element + kernels * gap_s
 
 
 @formula(

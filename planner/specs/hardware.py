@@ -57,6 +57,8 @@ class KernelCurve(Spec):
     attention_forward, attention_backward: share of the dense rate reached by flash attention on causal FLOP.
     sustained_clock: tensor clock under a training load over the clock of the kernel tables (power limit).
     power_clock: tensor clock of long GEMMs over short ones in a table: what of sustained_clock is measured; no estimate reads it.
+    attention_half_sequence: tokens at which the causal kernel reaches half of its long-sequence rate; left out: as on an A100.
+    attention_width_exponent: loss of narrow heads, rate ~ (head width / 128) ** exponent; left out: as on an A100.
     """
 
     gemm_efficiency: Efficiency
@@ -70,6 +72,34 @@ class KernelCurve(Spec):
     attention_backward: Efficiency
     sustained_clock: Efficiency
     power_clock: Efficiency | None = None
+    attention_half_sequence: Annotated[Sourced, Quantity("token")] | None = None
+    attention_width_exponent: Annotated[Sourced, Quantity("1")] | None = None
+
+
+class OperatorTimes(Spec):
+    """Measured seconds per element of operators without products, in one precision; written by `dpplan calibrate`.
+
+    What is left out is counted in bytes moved (planner/estimate/layer.py), as all shipped profiles do.
+    """
+
+    layernorm_forward: Seconds | None = None  # per hidden element of one norm
+    layernorm_backward: Seconds | None = None
+    rmsnorm_forward: Seconds | None = None
+    rmsnorm_backward: Seconds | None = None
+    residual_forward: Seconds | None = None  # per hidden element of one residual sum
+    residual_backward: Seconds | None = None
+    plain_forward: Seconds | None = None  # per inner element of a plain MLP: its activation
+    plain_backward: Seconds | None = None
+    gated_forward: Seconds | None = None  # per inner element of a gated MLP: activation and product
+    gated_backward: Seconds | None = None
+    rotary_forward: Seconds | None = None  # per element of queries, keys and values: rotation and copies for attention
+    rotary_backward: Seconds | None = None
+    copies_forward: Seconds | None = None  # the same without rotation
+    copies_backward: Seconds | None = None
+    loss: Seconds | None = None  # per logit, forward and backward together
+    embedding: Seconds | None = None  # per token and hidden element, forward and backward together
+    table: Seconds | None = None  # per element of the embedding table and micro-batch: its dense gradient
+    optimizer: Seconds | None = None  # per parameter that a rank updates
 
 
 class TypicalNode(Spec):
@@ -104,6 +134,7 @@ class GpuSpec(Spec):
         default_factory=dict
     )  # one-way bandwidth per GPU over a link, where it differs from the link's own
     kernels: KernelCurve
+    operators: dict[Precision, OperatorTimes] = Field(default_factory=dict)  # measured, by precision
     context_memory: Bytes  # CUDA/HIP context and library workspaces, outside the framework's allocator
     node: TypicalNode
 

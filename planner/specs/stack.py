@@ -100,6 +100,7 @@ class Overlap(Spec):
     sharded_sync: bool  # the same with ZeRO-1 and its parameter all-gather
     sharded_all_reduce: bool = False  # ZeRO-1 reduces with an all-reduce where a reduce-scatter would do
     interleaved_window: bool = False  # with virtual stages the window spans several micro-batches
+    prefetch: bool = True  # layers that ZeRO shards are gathered and reduced beside the computation of others
     pipeline_send: bool  # interleaved schedules overlap sends
     scatter_gather: bool  # tensor-parallel ranks split pipeline sends
     reduce_each_product: bool = False  # without sequence parallelism every product reduces its own input gradient

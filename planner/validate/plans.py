@@ -83,7 +83,8 @@ def _legacy_gpt(stack: str, row: Row) -> bool:
 def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[Plan, Layout]:
     """Plan and layout of a row; raises Skip where it cannot be expressed."""
     options = options_of(row)
-    stack = _released(request.stack_spec(row["stack"]), options.get("release", ""))
+    measured = calibration if calibration and calibration.gpu == row["gpu"] else None
+    stack = _released(request.stack_spec(row["stack"], measured), options.get("release", ""))
     family = stack.release_of or stack.id
     model = row_model(row)
     gpus = whole(row, "gpus")
@@ -93,7 +94,7 @@ def row_plan(row: Row, calibration: request.Calibration | None = None) -> tuple[
         intra_node=row.get("intra_node") or None, inter_node=row.get("inter_node") or None,
         nics_per_node=int(number(row, "nics_per_node")) if nics else None,
         nic_bandwidth=f"{number(row, 'nic_gbps')} Gbit/s" if speed else None,
-        calibration=calibration if calibration and calibration.gpu == row["gpu"] else None,
+        calibration=measured,
     )  # fmt: skip
     tp, pp, cp, dp = (whole(row, name, 1, minimum=1) for name in ("tp", "pp", "cp", "dp"))
     if tp * pp * cp * dp != gpus:

@@ -1,0 +1,151 @@
+"""Time collectives over the groups a plan would use, and a product beside one: what they cost each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+
+from planner.calibrate import cases
+from planner.calibrate.device import Device
+from planner.calibrate.measure import Task, Timed
+from planner.calibrate.record import Record
+
+_REPEAT_BYTES = 4 * cases.MIB  # one sample moves about this much, in up to _MOST_REPEATS calls
+_MOST_REPEATS = 30
+_PAIR_BYTES_CPU, _PAIR_BYTES_GPU = 4 * cases.MIB, 64 * cases.MIB
+_BESIDE_BYTES = 8 * cases.MIB
+_BESIDE_WIDTH_CPU, _BESIDE_WIDTH_GPU = 512, 8192
+
+
+def tasks(device: Device, mode: cases.Mode, rank: int, ranks: int, per_node: int) -> Iterator[Task]:
+    """Every operation, size and group; every rank makes all groups, in the same order, and takes part in its own."""
+    for name, members in cases.groups(ranks, per_node).items():
+        mine = None
+        for group_ranks in members:
+            made = dist.new_group(group_ranks)
+            if rank in group_ranks:
+                mine = (made, group_ranks)
+        size = len(members[0])
+        for operation in cases.COLLECTIVES:
+            for i, whole in enumerate(cases.sizes(mode, device.gpu)):
+                what: Record = {
+                    "kind": "collective", "operation": operation, "group": name, "ranks": size, "bytes": whole,
+                    "held_out": i % cases.HELD_OUT_EVERY == 1,
+                }  # fmt: skip
+                yield what, lambda o=operation, b=whole, m=mine: _timed(device, o, b, m)  # type: ignore[misc]
+    for first, second in cases.pairs(ranks):
+        both = None if rank not in (first, second) else (dist.group.WORLD, [first, second])
+        whole = _PAIR_BYTES_GPU if device.gpu else _PAIR_BYTES_CPU
+        what = {"kind": "pair", "first": first, "second": second, "bytes": whole}
+        yield what, lambda b=whole, m=both: _between(device, b, m)  # type: ignore[misc]
+    for part in ("product", "collective", "both"):
+        yield {"kind": "overlap", "part": part, "bytes": _BESIDE_BYTES, "ranks": ranks}, lambda p=part: _beside(device, p)  # type: ignore[misc]
+
+
+Mine = tuple[dist.ProcessGroup, list[int]] | None
+
+
+def _between(device: Device, whole: int, mine: Mine) -> Timed:
+    """Seconds of one message between two ranks, there and back over two; the other ranks wait at the next case."""
+    if mine is None:
+        return lambda: 0.0
+    _, (first, second) = mine
+    held = device.tensor(whole // 4)
+
+    def there_and_back() -> None:
+        if dist.get_rank() == first:
+            dist.send(held, second)
+            dist.recv(held, second)
+        else:
+            dist.recv(held, first)
+            dist.send(held, first)
+
+    there_and_back()
+
+    def timed() -> float:
+        device.wait()
+        start = time.perf_counter()
+        there_and_back()
+        device.wait()
+        return (time.perf_counter() - start) / 2
+
+    return timed
+
+
+def _timed(device: Device, operation: str, whole: int, mine: Mine) -> Timed:
+    """Seconds per call; a rank outside all groups of a kind waits."""
+    if mine is None:
+        return lambda: 0.0
+    group, members = mine
+    call = _call(device, operation, whole, group, members)
+    repeats = max(1, min(_MOST_REPEATS, _REPEAT_BYTES // whole))
+    call()
+
+    def timed() -> float:
+        dist.barrier(group=group)
+        device.wait()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        device.wait()
+        return (time.perf_counter() - start) / repeats
+
+    return timed
+
+
+def _call(device: Device, operation: str, whole: int, group: dist.ProcessGroup, members: list[int]) -> Callable[[], object]:
+    count = len(members)
+    elements = max(whole // 4 // count, 1) * count
+    full = device.tensor(elements)
+    part = device.tensor(elements // count)
+    if operation == "all_reduce":
+        return lambda: dist.all_reduce(full, group=group)
+    if operation == "all_gather":
+        return lambda: dist.all_gather_into_tensor(full, part, group=group)
+    if operation == "reduce_scatter":
+        return lambda: dist.reduce_scatter_tensor(part, full, group=group)
+    if operation == "all_to_all":
+        other = torch.empty_like(full)
+        return lambda: dist.all_to_all_single(other, full, group=group)
+    if operation == "broadcast":
+        return lambda: dist.broadcast(full, src=members[0], group=group)
+    me = dist.get_rank()
+    first, second = members[0], members[1]
+
+    def message() -> None:
+        """There and back: two messages are two calls."""
+        if me == first:
+            dist.send(full, second, group=group)
+        elif me == second:
+            dist.recv(full, first, group=group)
+
+    return message
+
+
+def _beside(device: Device, part: str) -> Timed:
+    """A product, an all-reduce, or both at the same time."""
+    width = _BESIDE_WIDTH_GPU if device.gpu else _BESIDE_WIDTH_CPU
+    a, b = device.tensor(width, width), device.tensor(width, width)
+    full = device.tensor(_BESIDE_BYTES // 4)
+
+    def products() -> None:
+        for _ in range(3):
+            torch.mm(a, b)
+
+    def timed() -> float:
+        dist.barrier()
+        device.wait()
+        start = time.perf_counter()
+        work = dist.all_reduce(full, async_op=True) if part != "product" else None
+        if part != "collective":
+            products()
+        if work is not None:
+            work.wait()
+        device.wait()
+        return time.perf_counter() - start
+
+    timed()
+    return timed

@@ -1,0 +1,261 @@
+"""Time kernels of one device in quiet moments: products, attention, operators without products, the optimizer, memory, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+
+from planner.calibrate import cases, decoder
+from planner.calibrate.device import DTYPES, Device
+from planner.calibrate.record import Record
+
+Timed = Callable[[], float]
+Task = tuple[Record, Callable[[], Timed]]  # what is measured, and what prepares the timed work: seconds per item
+_MOST_BUFFERS = 48
+_LEAST_SAMPLE_S = 4e-3  # shorter samples see the clock's resolution and one interrupt each
+_OPTIMIZED = 2**20  # parameters of one tensor that the optimizer updates
+_COPY_BYTES = 64 * 2**20
+
+
+def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[Task]:
+    """Everything that one device measures alone."""
+    for precision in precisions:
+        yield from _products(device, mode, precision)
+        yield from _attentions(device, mode, precision)
+        for name, tokens, width in cases.operators(mode, device.gpu):
+            for way in ("forward", "backward"):
+                what: Record = {"kind": "operator", "operator": name, "tokens": tokens, "width": width, "way": way,
+                                "precision": precision, "compiled": False}  # fmt: skip
+                yield what, lambda w=what: _operator(device, w)  # type: ignore[misc]
+        for tokens, vocab in cases.losses(mode):
+            what = {"kind": "loss", "tokens": tokens, "vocab": vocab, "precision": precision}
+            yield what, lambda w=what: _loss(device, w)  # type: ignore[misc]
+        for tokens, vocab, width in cases.embeddings(mode):
+            what = {"kind": "embedding", "tokens": tokens, "vocab": vocab, "width": width, "precision": precision}
+            yield what, lambda w=what: _embedding(device, w)  # type: ignore[misc]
+    for how in cases.OPTIMIZERS if mode != "quick" else cases.OPTIMIZERS[:1]:
+        what = {"kind": "optimizer", "how": how}
+        yield what, lambda w=what: _optimizer(device, w)  # type: ignore[misc]
+    yield {"kind": "memory", "what": "copy"}, lambda: _copy(device)
+    yield {"kind": "memory", "what": "launch"}, lambda: _launch(device)
+    if device.gpu:
+        for way in ("to host", "to device"):
+            for pinned in (True, False):
+                what = {"kind": "host copy", "way": way, "pinned": pinned}
+                yield what, lambda w=what: _host_copy(device, w)  # type: ignore[misc]
+        if mode != "quick":
+            for name, tokens, width in cases.operators(mode, True):
+                what = {"kind": "operator", "operator": name, "tokens": tokens, "width": width, "way": "forward",
+                        "precision": precisions[-1], "compiled": True}  # fmt: skip
+                yield what, lambda w=what: _operator(device, w)  # type: ignore[misc]
+
+
+def _rounds(device: Device, per_round: Timed, items: int) -> Timed:
+    """Repeat short work until a sample is long enough; seconds per item."""
+    per_round()  # warm up
+    once = max(per_round(), 1e-7)
+    times = max(1, round(_LEAST_SAMPLE_S / once + 0.5))
+
+    def timed() -> float:
+        return sum(per_round() for _ in range(times)) / (times * items)
+
+    return timed
+
+
+def _ring(device: Device, bytes_each: float) -> int:
+    """How many sets of buffers make the next use of one find it in memory."""
+    return int(min(_MOST_BUFFERS, max(2, device.cache_bytes() // max(bytes_each, 1) + 1)))
+
+
+def _products(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
+    for m, n, k, held_out in cases.products(mode, device.gpu):
+        for way in ("forward", "input", "weight"):
+            what: Record = {"kind": "gemm", "m": m, "n": n, "k": k, "way": way, "precision": precision, "held_out": held_out}
+            yield what, lambda w=what: _product(device, w)  # type: ignore[misc]
+
+
+def _product(device: Device, what: Record) -> Timed:
+    """A weight's product, one of its two gradients: operands that no cache holds, as a training step finds its weights."""
+    m, n, k = what["m"], what["n"], what["k"]
+    dtype = DTYPES[what["precision"]]
+    count = _ring(device, dtype.itemsize * (m * k + n * k + m * n))
+    sets = [(device.tensor(m, k, dtype=dtype), device.tensor(n, k, dtype=dtype), device.tensor(m, n, dtype=dtype))
+            for _ in range(count)]  # fmt: skip
+    way = what["way"]
+    at = [0]
+
+    def work() -> None:
+        x, w, g = sets[at[0] % count]
+        at[0] += 1
+        if way == "forward":
+            F.linear(x, w)
+        elif way == "input":
+            torch.mm(g, w)
+        else:
+            torch.mm(g.t(), x)
+
+    return _rounds(device, lambda: device.time(work), 1)
+
+
+def _attentions(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
+    for batch, heads, seq, width in cases.attentions(mode, device.gpu):
+        for way in ("forward", "backward"):
+            what: Record = {"kind": "attention", "batch": batch, "heads": heads, "seq": seq, "width": width, "way": way,
+                            "precision": precision}  # fmt: skip
+            yield what, lambda w=what: _attention(device, w)  # type: ignore[misc]
+
+
+def _attention(device: Device, what: Record) -> Timed:
+    dtype = DTYPES[what["precision"]]
+    batch, seq, inner = what["batch"], what["seq"], what["heads"] * what["width"]
+    count = min(8, _ring(device, 4 * dtype.itemsize * batch * seq * inner))
+
+    def prepare() -> list[torch.Tensor]:
+        return [device.tensor(batch, seq, inner, dtype=dtype).requires_grad_() for _ in range(3)]
+
+    def run(parts: list[torch.Tensor]) -> torch.Tensor:
+        return decoder.attention(*(decoder.split_heads(x, what["width"]) for x in parts))
+
+    return _both_ways(device, what["way"], [prepare() for _ in range(count)], run)
+
+
+def _both_ways(
+    device: Device, way: str, inputs: list[list[torch.Tensor]],
+    run: Callable[[list[torch.Tensor]], torch.Tensor | tuple[torch.Tensor, ...]],
+) -> Timed:  # fmt: skip
+    """Forward over all inputs, or backward over all graphs in reverse, as a stack of layers does."""
+    with torch.no_grad():
+        example = run(inputs[0])
+    outputs = example if isinstance(example, tuple) else (example,)
+    gradients = [torch.ones_like(out) for out in outputs]
+
+    def forward() -> list[torch.Tensor | tuple[torch.Tensor, ...]]:
+        return [run(parts) for parts in inputs]
+
+    def round_of() -> float:
+        if way == "forward":
+            return device.time(forward)
+        graphs = forward()
+        device.wait()
+
+        def backward() -> None:
+            for parts, out in zip(reversed(inputs), reversed(graphs), strict=True):
+                torch.autograd.grad(out if isinstance(out, tuple) else (out,), parts, gradients)
+
+        return device.time(backward)
+
+    return _rounds(device, round_of, len(inputs))
+
+
+def _operator(device: Device, what: Record) -> Timed:
+    """One operator of the decoder over (tokens, width) elements; per element of what specs.hardware.OperatorTimes names."""
+    dtype, tokens, width, name = DTYPES[what["precision"]], what["tokens"], what["width"], what["operator"]
+    run: Callable[[list[torch.Tensor]], torch.Tensor | tuple[torch.Tensor, ...]]
+    head = 64
+    if name in ("layernorm", "rmsnorm"):
+        weight = torch.ones(width, device=device.torch_device, dtype=dtype, requires_grad=True)
+        shift = torch.zeros_like(weight, requires_grad=True)
+        if name == "layernorm":
+            extra, run = [weight, shift], lambda x: F.layer_norm(x[0], (width,), x[1], x[2])
+        else:
+            extra, run = [weight], lambda x: F.rms_norm(x[0], (width,), x[1])
+        operands = 1
+    elif name == "residual":
+        extra, operands, run = [], 2, lambda x: x[0] + x[1]
+    elif name == "plain":
+        extra, operands, run = [], 1, lambda x: F.gelu(x[0])
+    elif name == "gated":
+        extra, operands, run = [], 2, lambda x: decoder.gated(x[0], x[1])
+    else:
+        extra, operands = [], 3
+        where = decoder.rotations(tokens, head, device.torch_device, dtype)
+
+        def run(x: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            q, k, v = (decoder.split_heads(part, head) for part in x)
+            return (q, k, v) if name == "copies" else (decoder.rotated(q, where), decoder.rotated(k, where), v)
+
+    if name == "residual" and what["way"] == "backward":
+        # a sum of two branches' gradients: autograd adds them as a kernel of its own
+        pairs = [(device.tensor(tokens, width, dtype=dtype), device.tensor(tokens, width, dtype=dtype))
+                 for _ in range(_ring(device, 3 * dtype.itemsize * tokens * width))]  # fmt: skip
+        each = _rounds(device, lambda: device.time(lambda: [a + b for a, b in pairs]), len(pairs))
+        return lambda: each() / (tokens * width)
+    count = min(24, _ring(device, (operands + 2) * dtype.itemsize * tokens * width))
+    inputs = [
+        [*(device.tensor(*((1, tokens, width) if operands == 3 else (tokens, width)), dtype=dtype).requires_grad_()
+           for _ in range(operands)), *extra]
+        for _ in range(count)
+    ]  # fmt: skip
+    each = _both_ways(device, what["way"], inputs, run)
+    elements = tokens * width * (3 if operands == 3 else 1)
+    return lambda: each() / elements
+
+
+def _loss(device: Device, what: Record) -> Timed:
+    """Forward and backward per logit."""
+    dtype, tokens, vocab = DTYPES[what["precision"]], what["tokens"], what["vocab"]
+    words = device.whole(1, tokens, below=vocab)
+    inputs = [device.tensor(1, tokens, vocab, dtype=dtype).requires_grad_() for _ in range(4)]
+
+    def work() -> None:
+        for logits in inputs:
+            torch.autograd.grad(decoder.loss_of(logits, words), [logits])
+
+    each = _rounds(device, lambda: device.time(work), len(inputs))
+    return lambda: each() / (tokens * vocab)
+
+
+def _embedding(device: Device, what: Record) -> Timed:
+    """Forward and backward of one lookup, seconds per call: rows found and added, and the dense gradient of the table."""
+    table = device.tensor(what["vocab"], what["width"], dtype=DTYPES[what["precision"]]).requires_grad_()
+    words = device.whole(1, what["tokens"], below=what["vocab"])
+    gradient = device.tensor(1, what["tokens"], what["width"], dtype=table.dtype)
+    return _rounds(device, lambda: device.time(lambda: torch.autograd.grad(F.embedding(words, table), [table], [gradient])), 1)
+
+
+def adam(parameters: list[torch.Tensor], how: str = "fused") -> torch.optim.Optimizer:
+    """AdamW as verification runs it (fused), or another of torch's ways."""
+    choice = {"fused": {"fused": True}, "foreach": {"foreach": True}, "for-loop": {"foreach": False}}[how]
+    kinds = {type(p.data) for p in parameters}  # one fused call takes distributed tensors or plain ones, not both
+    groups = [{"params": [p for p in parameters if type(p.data) is kind]} for kind in sorted(kinds, key=str)]
+    return torch.optim.AdamW(groups, lr=1e-4, **choice)  # type: ignore[arg-type]
+
+
+def _optimizer(device: Device, what: Record) -> Timed:
+    """Seconds per parameter of one step."""
+    own = [device.tensor(1024, _OPTIMIZED // 1024).requires_grad_() for _ in range(8)]
+    for p in own:
+        p.grad = device.tensor(*p.shape)
+    optimizer = adam(own, what["how"])
+    each = _rounds(device, lambda: device.time(lambda: optimizer.step()), 8)
+    return lambda: each() / _OPTIMIZED
+
+
+def _copy(device: Device) -> Timed:
+    """Seconds per byte moved (read and written) by a copy in memory."""
+    source = torch.zeros(_COPY_BYTES // 4, device=device.torch_device)
+    sink = torch.empty_like(source)
+    each = _rounds(device, lambda: device.time(lambda: sink.copy_(source)), 1)
+    return lambda: each() / (2 * _COPY_BYTES)
+
+
+def _launch(device: Device) -> Timed:
+    """Seconds between the launches of small operators in a row, as the host issues them."""
+    small = device.tensor(8, 8)
+
+    def work() -> None:
+        for _ in range(200):
+            small.add_(1.0)
+
+    return _rounds(device, lambda: device.time(work), 200)
+
+
+def _host_copy(device: Device, what: Record) -> Timed:
+    """Seconds per byte between host and device."""
+    host = torch.zeros(_COPY_BYTES // 4, pin_memory=what["pinned"])
+    card = torch.zeros(_COPY_BYTES // 4, device=device.torch_device)
+    source, sink = (card, host) if what["way"] == "to host" else (host, card)
+    each = _rounds(device, lambda: device.time(lambda: sink.copy_(source, non_blocking=True)), 1)
+    return lambda: each() / _COPY_BYTES

@@ -1,0 +1,54 @@
+"""Visit the cases in turn until each has enough quiet samples: a disturbed moment costs a case one visit, not its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.calibrate import cases
+from planner.calibrate.quiet import Probe
+from planner.calibrate.record import Record, Records
+
+Timed = Callable[[], float]
+Task = tuple[Record, Callable[[], Timed]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a watcher is told: cases with enough quiet samples of all, and seconds that are left at most."""
+
+    stage: str
+    done: int
+    of: int
+    left_s: float
+    disturbed_frac: float
+
+
+def measure(
+    stage: str, tasks: Sequence[Task], probe: Probe, records: Records, mode: cases.Mode, total_s: float,
+    tell: Callable[[Progress], None], conditions: Callable[[], dict[str, Any]] = dict, before: Callable[[], None] = lambda: None,
+    busy: bool = False,
+) -> None:  # fmt: skip
+    """Measure `tasks` and append to `records`; `before` is called before each case (ranks meet there).
+
+    Ends when all cases have their samples, after cases.VISITS visits, or once total_s has passed and each was visited.
+    """
+    want, start = cases.SAMPLES[mode], time.perf_counter()
+    for visit in range(cases.VISITS[mode]):
+        open_tasks = [task for task in tasks if probe.agree(float(records.quiet(task[0], probe.best_s) < want))]
+        done = len(tasks) - len(open_tasks)
+        for what, prepare in open_tasks:
+            left = total_s - (time.perf_counter() - start)
+            if visit and probe.agree(-left) > 0:
+                return
+            before()
+            tell(Progress(stage, done, len(tasks), max(left, 0.0), probe.disturbed_frac))
+            found = probe.samples(prepare(), want=want, wait_s=cases.WAIT_S[mode], most_s=cases.VISIT_S[mode], busy=busy)
+            records.add({**what, "samples": [[s.seconds, s.before_s, s.after_s] for s in found], "when": round(time.time(), 1),
+                         **conditions()})  # fmt: skip
+            done += records.quiet(what, probe.best_s) >= want
+        if not open_tasks:
+            break
+    tell(Progress(stage, len(tasks), len(tasks), 0.0, probe.disturbed_frac))

@@ -1,0 +1,283 @@
+"""What one rank does: join the others, measure or train in step with them, keep records, and name a rank that is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from planner.calibrate import cases, collectives, detect, device, finish, kernels, training
+from planner.calibrate.cases import Case
+from planner.calibrate.device import Device
+from planner.calibrate.measure import Progress, Task, measure
+from planner.calibrate.quiet import Probe
+from planner.calibrate.record import Records
+from planner.calibrate.settings import Place, Settings, place, tell
+from planner.specs.base import PlanError
+
+_BEAT_S = 1.0  # between signs of life
+_LOST_AFTER_BEATS = 4
+# share of a mode's time for kernels, collectives and small models
+_KERNELS_SHARE, _LINKS_SHARE, _MODELS_SHARE = 0.6, 0.2, 0.2
+_ALONE_KERNELS_SHARE = 0.8
+VERIFY_S = {"quick": 20.0, "default": 280.0, "thorough": 1500.0}  # of all steps that verification trains
+_STEP_SAMPLES = {"quick": 3, "default": 6, "thorough": 12}
+
+
+# what torch and gloo say where another rank is gone, against errors of this rank alone
+_BROKEN = re.compile(r"gloo|nccl|connection|monitoredbarrier|timed out|timeout|peer|socket|store", re.IGNORECASE)
+
+
+class Lost(RuntimeError):
+    """A rank died or hangs; the message names it."""
+
+
+class Ranks:
+    """The ranks of this run and how they agree; alone, everything is local."""
+
+    def __init__(self, where: Place, timeout_s: float, on_gpu: bool) -> None:
+        self.where, self.timeout_s = where, timeout_s
+        self.together: dist.ProcessGroup | None = None
+        self._stop = threading.Event()
+        if where.ranks == 1:
+            return
+        limit = timedelta(seconds=timeout_s)
+        try:
+            dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=limit)
+        except Exception as error:
+            raise Lost(f"rank {where.rank} found no other ranks within {timeout_s:.0f} s at "
+                       f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} ({str(error).splitlines()[0]}); check "
+                       "that all nodes run the same command and reach that address")  from error  # fmt: skip
+        self.together = dist.new_group(backend="gloo", timeout=limit)
+        self._store = dist.distributed_c10d._get_default_store()
+        self._beats = threading.Thread(target=self._beat, daemon=True)
+        self._beats.start()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(_BEAT_S):
+            try:
+                self._store.set(f"dpplan-beat-{self.where.rank}", str(time.time()))
+            except Exception:  # the store is gone: the run is over
+                return
+
+    def agree(self, number: float) -> float:
+        """Largest over all ranks."""
+        if self.together is None:
+            return number
+        held = torch.tensor([number], dtype=torch.float64)
+        dist.all_reduce(held, dist.ReduceOp.MAX, group=self.together)
+        return float(held[0])
+
+    def meet(self) -> None:
+        """All ranks come to this point, or the missing ones are named."""
+        if self.together is not None:
+            dist.monitored_barrier(self.together, timedelta(seconds=self.timeout_s), wait_all_ranks=True)
+
+    def share(self, value: Any) -> Any:
+        """What rank 0 has, on all ranks."""
+        held = [value]
+        if self.together is not None:
+            dist.broadcast_object_list(held, src=0, group=self.together)
+        return held[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """One value of each rank, on all ranks."""
+        if self.together is None:
+            return [value]
+        held: list[Any] = [None] * self.where.ranks
+        dist.all_gather_object(held, value, group=self.together)
+        return held
+
+    def lost(self) -> list[int]:
+        """Ranks without a sign of life for a while."""
+        time.sleep(_BEAT_S * _LOST_AFTER_BEATS)
+        gone = []
+        for rank in range(self.where.ranks):
+            try:
+                if time.time() - float(self._store.get(f"dpplan-beat-{rank}")) > _BEAT_S * (_LOST_AFTER_BEATS - 1):
+                    gone.append(rank)
+            except Exception:
+                return [0]  # rank 0 keeps the store
+        return gone
+
+    def close(self) -> None:
+        self._stop.set()
+        if self.together is not None:
+            self._beats.join()
+            dist.destroy_process_group()
+
+
+@contextmanager
+def _named(ranks: Ranks, doing: list[str]) -> Iterator[None]:
+    """Turn a broken connection into a sentence that names the rank and the case."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except RuntimeError as error:
+        if ranks.together is None:
+            raise
+        first = str(error).strip().splitlines()[0]
+        if not _BROKEN.search(str(error)):
+            raise
+        gone = ranks.lost()
+        who = f"rank {', '.join(map(str, gone))} died" if gone else f"a rank did not answer ({first})"
+        raise Lost(
+            f"{who} while measuring {doing[0]}; what was measured until now is kept, run the same command to go on"
+        ) from error
+
+
+def work(settings: Settings) -> int:
+    """Run one rank to its end; returns the exit status."""
+    where = place()
+    on_gpu = torch.cuda.is_available()
+    doing = ["the start"]
+    base_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    ranks: Ranks | None = None
+    try:
+        ranks = Ranks(where, settings.timeout_s, on_gpu)
+        with _named(ranks, doing):
+            here = device.current(where.local_rank, settings.threads)
+            (_measure if settings.out else _verify)(settings, where, ranks, here, doing, base_bytes)
+            ranks.meet()
+    except Lost as error:
+        tell(error=str(error), lost=True)
+        os._exit(4)  # threads of a broken group may never end
+    except PlanError as error:
+        tell(error=str(error), field=error.field, remedy=error.remedy, value=str(error.value))
+        os._exit(2)
+    ranks.close()
+    sys.stdout.flush()
+    os._exit(0)  # threads of torch that end after the interpreter abort the process
+
+
+def _conditions(settings: Settings, found: detect.Hardware, where: Place) -> dict[str, Any]:
+    return {"device": detect.device_id(found), "threads": settings.threads, "ranks": where.ranks, "torch": torch.__version__,
+            "host": found.host, "mode": settings.mode}  # fmt: skip
+
+
+def _records(settings: Settings, where: Place, ranks: Ranks, found: detect.Hardware) -> Records:
+    """Records of an earlier run are known to all ranks, so that all skip the same cases; a wrong file stops them all."""
+    conditions = _conditions(settings, found, where)
+    mine: Records | None = None
+    wrong: PlanError | None = None
+    if where.rank == 0:
+        try:
+            mine = Records(Path(settings.records), conditions)
+        except PlanError as error:
+            wrong = error
+    told = ranks.share((mine.all if mine else [], (wrong.field, wrong.value, wrong.remedy) if wrong else None))
+    if told[1]:
+        raise PlanError(*told[1])
+    if mine is None:
+        mine = Records(None, conditions)
+        for record in told[0]:
+            mine.add(record)
+    return mine
+
+
+def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing: list[str], base_bytes: float) -> None:
+    found = detect.hardware(where.local_rank, settings.threads)
+    records = _records(settings, where, ranks, found)
+    probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
+    everyone = ranks.gather(found.as_dict())
+    precisions = ranks.share(here.precisions())
+    total = cases.TOTAL_S[settings.mode]
+
+    def told(progress: Progress) -> None:
+        doing[0] = progress.stage
+        if where.rank == 0:
+            tell(stage=progress.stage, done=progress.done, of=progress.of, left_s=round(progress.left_s, 1),
+                 disturbed=round(progress.disturbed_frac, 3))  # fmt: skip
+        else:
+            tell(stage=progress.stage, done=progress.done)
+
+    index = here.torch_device.index if here.gpu else None
+
+    def state() -> dict[str, Any]:
+        return detect.conditions(index)
+
+    stages: list[tuple[str, list[Task], float]] = [
+        ("kernels", list(kernels.tasks(here, settings.mode, precisions)),
+         _ALONE_KERNELS_SHARE if where.ranks == 1 else _KERNELS_SHARE),
+    ]  # fmt: skip
+    if where.ranks > 1:
+        links = list(collectives.tasks(here, settings.mode, where.rank, where.ranks, where.per_node))
+        stages.append(("collectives", links, _LINKS_SHARE))
+    stages.append(("small models", _models(here, where), _MODELS_SHARE))
+    for stage, tasks, share in stages:
+        measure(stage, tasks, probe, records, settings.mode, share * total, told, state, ranks.meet,
+                busy=not here.gpu and (stage == "kernels" or where.ranks == 1))  # fmt: skip
+    if where.rank == 0:
+        doing[0] = "the fit"
+        assert settings.out is not None
+        summary = finish.finish(
+            records.all, found, Path(settings.out), ranks=where.ranks, ranks_per_node=where.per_node, precisions=precisions,
+            context_bytes=here.context_bytes() or base_bytes,
+            conditions={**_conditions(settings, found, where), "malloc": "kept by the process",
+            "hosts": ", ".join(sorted({one["host"] for one in everyone})), "disturbed_frac": round(probe.disturbed_frac, 3)},
+        )  # fmt: skip
+        tell(result=summary)
+
+
+def _models(here: Device, where: Place) -> list[Task]:
+    """Decoders whose steps show what software adds to kernels and links; a fit uses them, verification does not."""
+    found: list[Task] = []
+    for case in finish.fitted_cases(where.ranks):
+        what = {"kind": "step", "case": cases.as_record(case), "precision": "fp32", "used_in_fit": True}
+        found.append((what, lambda c=case: _prepared(c, here, "fp32", where)[0]))  # type: ignore[misc]
+    return found
+
+
+def _prepared(case: Case, here: Device, precision: str, where: Place) -> tuple[Callable[[], float], training.Run]:
+    """A decoder that has made two steps: buffers, buckets and the optimizer's state exist."""
+    alone = case.parallel == "single"
+    run = training.prepare(case, here, precision, 0 if alone else where.rank, 1 if alone else where.ranks)
+    for _ in range(2):
+        run.step()
+    return run.step, run
+
+
+def _verify(settings: Settings, where: Place, ranks: Ranks, here: Device, doing: list[str], base_bytes: float) -> None:
+    found = detect.hardware(where.local_rank, settings.threads)
+    records = _records(settings, where, ranks, found)
+    probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
+    todo = settings.decoders()
+    each_s = VERIFY_S[settings.mode] / max(len(todo), 1)
+    for i, case in enumerate(todo):
+        ranks.meet()
+        doing[0] = case.name
+        tell(stage="training", done=i, of=len(todo), left_s=round(each_s * (len(todo) - i), 1), case=case.name)
+        step, run = _prepared(case, here, settings.precision, where)
+        want = _STEP_SAMPLES[settings.mode]
+        samples = probe.samples(step, want=want, wait_s=0.1 * each_s, most_s=0.8 * each_s,
+                                busy=not here.gpu and case.parallel == "single")  # fmt: skip
+        parts = _middle([run.parts() for _ in range(3)]) if case.parallel != "pipeline" else run.parts()
+        peak = training.peak_bytes(here, run.step)
+        states = ranks.gather(run.states())
+        records.add({
+            "kind": "step", "case": cases.as_record(case), "precision": settings.precision, "used_in_fit": False,
+            "samples": [[s.seconds, s.before_s, s.after_s] for s in samples], "parts": parts,
+            "states": states if case.parallel != "single" else states[:1], "peak_bytes": peak, "loss": run.loss,
+            "when": round(time.time(), 1),
+        })  # fmt: skip
+        del step, run
+        if here.gpu:
+            torch.cuda.empty_cache()
+    if where.rank == 0:
+        tell(result={"device": detect.device_id(found), "name": found.name, "disturbed_frac": probe.disturbed_frac})
+
+
+def _middle(each: list[dict[str, float]]) -> dict[str, float]:
+    return {name: sorted(one[name] for one in each)[len(each) // 2] for name in each[0]}
