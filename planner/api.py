@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -178,19 +179,24 @@ def answer_of(scenario: Scenario) -> Answer | None:
     return Answer(found, estimates, row, bool(fitting))
 
 
-def estimate(options: Options) -> Report:
-    """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits` tells whether any fits."""
-    return _estimate(options)[0]
+def estimate(options: Options, *, brief: bool = False) -> Report:
+    """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits` tells whether any fits.
+
+    brief: the same numbers sooner, without `advice`, `machine` and `provenance` (empty, and zero).
+    """
+    return _estimate(options, brief)[0]
 
 
-def _estimate(options: Options) -> tuple[Report, Answer]:
+def _estimate(options: Options, brief: bool = False) -> tuple[Report, Answer]:
     scenario = resolve(options)
-    answer = answer_of(scenario)
+    only = _only_layout(scenario)
+    answer = only or answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    out = report.report(answer.chosen, answer.row, scenario.assumptions)
+    one = only.chosen if only else None
+    out = report.report(answer.chosen, answer.row, scenario.assumptions, one=one, sensitivities=not brief)
     out["alternatives"] = _families(answer) + _top(answer, options.top)
-    out["advice"] = _advice(scenario, out)
+    out["advice"] = [] if brief else _advice(scenario, out)
     out["search"] = {
         "evaluated": sum(len(f.estimates.table["tp"]) for f in answer.found if f.estimates is not None),
         "feasible": sum(int(f.estimates.fits.sum()) for f in answer.found if f.estimates is not None),
@@ -198,6 +204,36 @@ def _estimate(options: Options) -> tuple[Report, Answer]:
     }
     out["command"] = advise.command_line(options)
     return out, answer
+
+
+_DECISIVE = ("tp", "pp", "micro_batch", "recompute")  # with these fixed few layouts are left, so that counting them is quick
+
+
+def _only_layout(scenario: Scenario) -> Answer | None:
+    """The answer where the request leaves one layout, evaluated once and over every stage; None where it leaves more, or none."""
+    if any(getattr(scenario.options, name) is None for name in _DECISIVE):
+        return None
+    found: list[Found] = []
+    only: tuple[Plan, Table] | None = None
+    for plan in scenario.plans:
+        table = layouts(plan)
+        allowed, rejected = np.ones(length(table), dtype=bool), {}
+        for name, holds in check(plan, table).items():
+            fails = allowed & ~np.asarray(holds, dtype=bool)
+            if fails.any():
+                rejected[name] = int(fails.sum())
+            allowed &= ~fails
+        rows = np.flatnonzero(allowed)
+        if len(rows) > 1 or (len(rows) and only is not None):
+            return None
+        if len(rows):
+            only = plan, pick(table, rows)
+        found.append(Found(plan, None, rejected, length(table)))
+    if only is None:
+        return None
+    one = evaluate(*only, stages=report.whole_pipeline(only[1], 0))
+    found = [dataclasses.replace(f, estimates=one) if f.plan is one.plan else f for f in found]
+    return Answer(tuple(found), one, 0, bool(one.fits[0]))
 
 
 def _rejected(found: tuple[Found, ...]) -> dict[str, int]:

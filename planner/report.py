@@ -42,17 +42,22 @@ def evaluate_row(estimates: Estimates, row: int) -> Estimates:
     return evaluate(estimates.plan, table, stages=whole_pipeline(table, 0))
 
 
-def report(estimates: Estimates, row: int, assumptions: Sequence[str] = ()) -> Report:
-    """Full answer for one row: evaluated again alone, over every pipeline stage."""
+def report(
+    estimates: Estimates, row: int, assumptions: Sequence[str] = (), *, one: Estimates | None = None, sensitivities: bool = True
+) -> Report:
+    """Full answer for one row: evaluated again alone, over every pipeline stage, unless `one` is that evaluation.
+
+    sensitivities: whether to find what the step time makes of every number of the machine; else `machine` is empty.
+    """
     plan = estimates.plan
     table = pick(estimates.table, np.array([row]))
-    one = evaluate_row(estimates, row)
+    one = evaluate_row(estimates, row) if one is None else one
     layout = to_layout(table, 0)
     microbatches = plan.training.global_batch / (layout.dp * layout.micro_batch)
     band = uncertainty.band(plan)
     seconds = float(one.time.seconds[0])
     communication = [_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0]
-    numbers = elasticities(plan, table)
+    numbers = elasticities(plan, table) if sensitivities else []
     return {
         "schema_version": SCHEMA_VERSION,
         "model": _model(plan),
