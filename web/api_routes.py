@@ -21,9 +21,13 @@ router = APIRouter(prefix="/api", tags=["API"])
 KINDS = ("gpus", "models", "networks", "stacks", "clusters", "schedules")
 SLOTS = ("a", "b", "c", "d")
 _EXPORTS = {
-    "json": "application/json", "toml": "application/toml", "command": "text/plain", "csv": "text/csv", "model": "text/plain",
+    "json": "application/json",
+    "toml": "application/toml",
+    "command": "text/plain",
+    "csv": "text/csv",
+    "model": "text/plain",
     "calibration": "application/toml",
-}  # fmt: skip
+}
 _CHARTS = ("memory-stages", "memory-phases", "step-time")
 
 
@@ -81,8 +85,10 @@ async def explain(request: Request) -> Response:
     return _json(await run.of_state(request, "explanation", run.state_of(request)))
 
 
-_slots = [doc.query(name, f"Query string of scenario {i + 1}", {"type": "string", "minLength": 1}, required=i < 2)
-          for i, name in enumerate(SLOTS)]  # fmt: skip
+_slots = [
+    doc.query(name, f"Query string of scenario {i + 1}", {"type": "string", "minLength": 1}, required=i < 2)
+    for i, name in enumerate(SLOTS)
+]
 
 
 def several(request: Request) -> list[State]:
@@ -115,18 +121,26 @@ async def compared(request: Request) -> Response:
 
 _own = [
     doc.query("microbatches", "Micro-batches per step", {"type": "integer", "minimum": 1}),
-    *(doc.query(name, text, {"type": "string"}) for name, text in (
-        ("forward_s", "Seconds of a rank's forward (1), or one per stage: 1,1,2"),
-        ("backward_s", "Seconds of a whole backward, likewise (2)"),
-        ("weight_s", "Seconds of it that are weight gradient, likewise (half)"),
-        ("p2p_s", "Seconds of a message, or one per boundary (0)"),
-        ("optimizer_s", "Seconds that follow a rank's last action, or one per rank (0)"),
-        ("straggler", "RANK:FACTOR, ranks that compute longer: 3:1.2"),
-        ("activation_bytes", "Activations of one micro-batch on a rank: 1.2 GiB"))),
-    *(doc.query(name, text, {"type": "boolean"}) for name, text in (
-        ("blocking_sends", "Ranks wait for their sends instead of computing beside them"),
-        ("sends", "List sends and receives among the actions"))),
-]  # fmt: skip
+    *(
+        doc.query(name, text, {"type": "string"})
+        for name, text in (
+            ("forward_s", "Seconds of a rank's forward (1), or one per stage: 1,1,2"),
+            ("backward_s", "Seconds of a whole backward, likewise (2)"),
+            ("weight_s", "Seconds of it that are weight gradient, likewise (half)"),
+            ("p2p_s", "Seconds of a message, or one per boundary (0)"),
+            ("optimizer_s", "Seconds that follow a rank's last action, or one per rank (0)"),
+            ("straggler", "RANK:FACTOR, ranks that compute longer: 3:1.2"),
+            ("activation_bytes", "Activations of one micro-batch on a rank: 1.2 GiB"),
+        )
+    ),
+    *(
+        doc.query(name, text, {"type": "boolean"})
+        for name, text in (
+            ("blocking_sends", "Ranks wait for their sends instead of computing beside them"),
+            ("sends", "List sends and receives among the actions"),
+        )
+    ),
+]
 _OWN = tuple(parameter["name"] for parameter in _own)
 
 
@@ -168,8 +182,17 @@ async def kinds() -> list[str]:
     return list(KINDS)
 
 
-_kind = {"parameters": [{"name": "kind", "in": "path", "required": True, "schema": {"type": "string", "enum": list(KINDS)},
-                         "description": "What to list"}]}  # fmt: skip
+_kind = {
+    "parameters": [
+        {
+            "name": "kind",
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "enum": list(KINDS)},
+            "description": "What to list",
+        }
+    ]
+}
 
 
 @router.get("/catalog/{kind}", openapi_extra=_kind, responses=doc.answers(doc.ENTRIES))
@@ -178,12 +201,17 @@ def catalog_of(kind: str) -> Response:
     return _json(json.dumps(api.list_catalog(kind)).encode())
 
 
-_to = [doc.query("to", "What to export", {"type": "string", "enum": list(_EXPORTS)}, required=True),
-       doc.query("chart", "Which table, for csv", {"type": "string", "enum": list(_CHARTS)})]  # fmt: skip
+_to = [
+    doc.query("to", "What to export", {"type": "string", "enum": list(_EXPORTS)}, required=True),
+    doc.query("chart", "Which table, for csv", {"type": "string", "enum": list(_CHARTS)}),
+]
 
 
-@router.get("/export", openapi_extra={"parameters": doc.parameters(*_to)},
-            responses=doc.answers(kinds=("application/json", "application/toml", "text/plain", "text/csv")))  # fmt: skip
+@router.get(
+    "/export",
+    openapi_extra={"parameters": doc.parameters(*_to)},
+    responses=doc.answers(kinds=("application/json", "application/toml", "text/plain", "text/csv")),
+)
 async def export(request: Request) -> Response:
     """A state as JSON document, scenario file, command line, or the table of one chart as CSV; or its pasted texts again."""
     to, chart = request.query_params.get("to", ""), request.query_params.get("chart", "")

@@ -36,8 +36,14 @@ async def _life(_: FastAPI) -> AsyncIterator[None]:
 
 def create() -> FastAPI:
     """The application, ready for a server."""
-    made = FastAPI(title="dpplan", version="1", docs_url=None, redoc_url=None, lifespan=_life,
-                   description="Memory, step time, cost and the best layout of training a large model.")  # fmt: skip
+    made = FastAPI(
+        title="dpplan",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_life,
+        description="Memory, step time, cost and the best layout of training a large model.",
+    )
     made.add_middleware(Guard)
     made.include_router(api_routes.router)
     made.include_router(page_routes.router)

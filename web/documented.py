@@ -37,31 +37,53 @@ def option_schemas() -> dict[str, Schema]:
         if name == "top":
             schema = {**schema, "maximum": limits.MAX_TOP}
         out[name] = {**schema, "description": HELP.get(name, LABELS.get(name, name))}
-    out["config"] = {"type": "string", "maxLength": limits.MAX_CONFIG_BYTES,
-                     "description": "Text of a Hugging Face config.json or of a model TOML, in place of a model; never stored"}  # fmt: skip
-    out["calibration"] = {"type": "string", "maxLength": limits.MAX_CALIBRATION_BYTES,
-                          "description": "Text of a calibration file; never stored"}  # fmt: skip
+    out["config"] = {
+        "type": "string",
+        "maxLength": limits.MAX_CONFIG_BYTES,
+        "description": "Text of a Hugging Face config.json or of a model TOML, in place of a model; never stored",
+    }
+    out["calibration"] = {
+        "type": "string",
+        "maxLength": limits.MAX_CALIBRATION_BYTES,
+        "description": "Text of a calibration file; never stored",
+    }
     return out
 
 
 def parameters(*own: Schema) -> list[Schema]:
     """Query parameters of an endpoint that takes a state."""
-    return [*own, *({"name": n, "in": "query", "required": False, "description": s["description"],
-                     "schema": {k: v for k, v in s.items() if k != "description"}} for n, s in option_schemas().items())]  # fmt: skip
+    return [
+        *own,
+        *(
+            {
+                "name": n,
+                "in": "query",
+                "required": False,
+                "description": s["description"],
+                "schema": {k: v for k, v in s.items() if k != "description"},
+            }
+            for n, s in option_schemas().items()
+        ),
+    ]
 
 
 def body() -> Schema:
     """A posted state."""
     schemas = option_schemas()
     schemas["config"] = {"anyOf": [schemas["config"], {"type": "object"}]}
-    return {"required": True, "content": {"application/json": {"schema": {"type": "object", "properties": schemas,
-                                                                          "additionalProperties": False}}}}  # fmt: skip
+    return {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object", "properties": schemas, "additionalProperties": False}}},
+    }
 
 
-def answers(schema: Schema | None = None, *, kinds: tuple[str, ...] = ("application/json",), posted: bool = False) -> dict[int | str, Any]:
+def answers(
+    schema: Schema | None = None, *, kinds: tuple[str, ...] = ("application/json",), posted: bool = False
+) -> dict[int | str, Any]:
     """Documented responses: the answer, and every way to be wrong."""
-    found: dict[str, Any] = {kind: {"schema": (schema or {"type": "object"}) if kind == "application/json" else {"type": "string"}}
-                             for kind in kinds}  # fmt: skip
+    found: dict[str, Any] = {
+        kind: {"schema": (schema or {"type": "object"}) if kind == "application/json" else {"type": "string"}} for kind in kinds
+    }
     wrong = {"application/json": {"schema": PROBLEM}}
     out: dict[int | str, Any] = {
         200: {"description": "The document", "content": found},
@@ -81,12 +103,31 @@ def query(name: str, text: str, schema: Schema, *, required: bool = False) -> Sc
 
 REPORT: Schema = {
     "type": "object",
-    "required": ["schema_version", "model", "cluster", "layout", "memory", "step", "throughput", "run", "alternatives", "advice",
-                 "assumptions", "provenance", "command"],
-}  # fmt: skip
-SEARCH: Schema = {"type": "object", "required": ["schema_version", "evaluated", "feasible", "rejected", "seconds", "top", "pareto"]}
+    "required": [
+        "schema_version",
+        "model",
+        "cluster",
+        "layout",
+        "memory",
+        "step",
+        "throughput",
+        "run",
+        "alternatives",
+        "advice",
+        "assumptions",
+        "provenance",
+        "command",
+    ],
+}
+SEARCH: Schema = {
+    "type": "object",
+    "required": ["schema_version", "evaluated", "feasible", "rejected", "seconds", "top", "pareto"],
+}
 COMPARISON: Schema = {"type": "object", "required": ["schema_version", "scenarios", "figures"]}
-SCHEDULE: Schema = {"type": "object", "required": ["schema_version", "schedule", "pp", "vpp", "microbatches", "makespan_s", "bubble_frac"]}
+SCHEDULE: Schema = {
+    "type": "object",
+    "required": ["schema_version", "schedule", "pp", "vpp", "microbatches", "makespan_s", "bubble_frac"],
+}
 EXPLANATION: Schema = {"type": "object", "required": ["schema_version", "parts"]}
 ENTRIES: Schema = {"type": "array", "items": {"type": "object", "required": ["id", "title"]}}
 KINDS: Schema = {"type": "array", "items": {"type": "string"}}

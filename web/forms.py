@@ -1,4 +1,4 @@
-"""The inputs as a person thinks of them: model, cluster, training, layout, software. Plain form fields; sliders are made of them."""
+"""The inputs as a person thinks of them: model, cluster, training, layout, software. Plain fields; sliders are made of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from web.texts import LABELS, PLACEHOLDERS, TEXTS, text
 # (group, fields in order, folded fields); a folded field opens by itself when it is set
 _GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("model", ("model",), ()),
-    ("cluster", ("gpu", "gpus", "price"),
-     ("cluster", "gpus_per_node", "intra_node", "inter_node", "nics_per_node", "nic_bandwidth", "clock", "power_limit")),
+    (
+        "cluster",
+        ("gpu", "gpus", "price"),
+        ("cluster", "gpus_per_node", "intra_node", "inter_node", "nics_per_node", "nic_bandwidth", "clock", "power_limit"),
+    ),
     ("training", ("tokens", "global_batch", "seq_len", "precision", "optimizer"), ("flash_attention", "loss_chunks")),
-    ("layout", ("tp", "pp", "dp", "micro_batch", "zero", "recompute"),
-     ("cp", "ep", "vpp", "schedule", "sequence_parallel", "shard_group", "offload")),
+    (
+        "layout",
+        ("tp", "pp", "dp", "micro_batch", "zero", "recompute"),
+        ("cp", "ep", "vpp", "schedule", "sequence_parallel", "shard_group", "offload"),
+    ),
     ("stack", ("stack",), ()),
-)  # fmt: skip
+)
 SLIDERS = ("gpus", "global_batch", "seq_len", "tp", "pp", "dp", "cp", "ep", "vpp", "micro_batch")
 _WORDS = {"zero": {0: "0: replicated", 1: "1: optimizer", 2: "2: and gradients", 3: "3: and parameters (FSDP)"}}
 _KIND = {"model": "models", "gpu": "gpus", "cluster": "clusters", "stack": "stacks"}
@@ -40,26 +46,37 @@ def _listed(name: str) -> tuple[tuple[str, str], ...]:
 
 def form(state: State, choices: dict[str, list[Choice]], layout: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """(groups of fields for the template, choices by field for the script)."""
-    groups = []
+    groups: list[dict[str, Any]] = []
     for name, shown, folded in _GROUPS:
         more = [_field(field, state, choices, layout) for field in folded]
-        groups.append({
-            "name": name, "title": TEXTS[f"group_{name}"], "hint": TEXTS.get(f"group_{name}_hint", ""),
-            "fields": [_field(field, state, choices, layout) for field in shown],
-            "more": more, "open": any(field["value"] != "" for field in more),
-        })  # fmt: skip
-    data = {f["name"]: f["choices"] for g in groups for f in (*g["fields"], *g["more"]) if f["choices"]}
-    return groups, data
+        groups.append(
+            {
+                "name": name,
+                "title": TEXTS[f"group_{name}"],
+                "hint": TEXTS.get(f"group_{name}_hint", ""),
+                "fields": [_field(field, state, choices, layout) for field in shown],
+                "more": more,
+                "open": any(field["value"] != "" for field in more),
+            }
+        )
+    fields: list[dict[str, Any]] = [field for group in groups for field in [*group["fields"], *group["more"]]]
+    return groups, {field["name"]: field["choices"] for field in fields if field["choices"]}
 
 
 def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: dict[str, Any]) -> dict[str, Any]:
     value = getattr(state.options, name)
     default = api.Options.model_fields[name].default
     out: dict[str, Any] = {
-        "name": name, "label": LABELS[name], "help": HELP[name], "kind": "text", "choices": [], "slider": name in SLIDERS,
+        "name": name,
+        "label": LABELS[name],
+        "help": HELP[name],
+        "kind": "text",
+        "choices": [],
+        "slider": name in SLIDERS,
         "value": "" if value is None or (value == default and name not in _DETERMINED) else _text(value),
-        "placeholder": PLACEHOLDERS.get(name, ""), "auto": "",
-    }  # fmt: skip
+        "placeholder": PLACEHOLDERS.get(name, ""),
+        "auto": "",
+    }
     if name in _KIND or name in ("intra_node", "inter_node"):
         return out | _listed_field(name, state, value)
     offered = choices.get(name)

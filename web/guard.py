@@ -50,7 +50,9 @@ class Guard:
             await send(message)
 
         if len(scope.get("query_string", b"")) > limits.MAX_QUERY_BYTES:
-            await _refuse(send_with, 414, "request", f"the address is longer than {limits.MAX_QUERY_BYTES:,} bytes; post it instead")
+            await _refuse(
+                send_with, 414, "request", f"the address is longer than {limits.MAX_QUERY_BYTES:,} bytes; post it instead"
+            )
             return
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length) > limits.MAX_BODY_BYTES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -27,13 +28,51 @@ router = APIRouter(include_in_schema=False)
 _OWN_LAYOUT = ("roofline", "schedule", "crossover")  # panels of the one layout that was chosen: asked with it fixed
 _LATE_S = 0.25  # the page waits no longer for advice; its script asks again, and without a script there is a link
 _MARK = "<!--part-->"
-_CHARTS = (("memory-stages", "Memory of each pipeline stage"), ("memory-phases", "Memory through the step"), ("step-time", "Step time"))
+_CHARTS = (
+    ("memory-stages", "Memory of each pipeline stage"),
+    ("memory-phases", "Memory through the step"),
+    ("step-time", "Step time"),
+)
 _SCRIPT_TEXTS = (
-    "theme_auto", "theme_light", "theme_dark", "shared", "compare_open", "compare_full", "compare_add", "saved_none", "saved_name",
-    "saved_load", "saved_delete", "advice_wait", "chart_png", "chart_svg", "chart_csv", "chart_download", "chart_wait", "chart_stage",
-    "chart_of", "table", "updating", "ready", "offline", "busy", "error", "copied", "copy", "not_possible", "download", "explain_title",
-    "export_title", "compare_clear", "explain_number", "auto", "auto_is", "yes", "no",
-)  # fmt: skip
+    "theme_auto",
+    "theme_light",
+    "theme_dark",
+    "shared",
+    "compare_open",
+    "compare_full",
+    "compare_add",
+    "saved_none",
+    "saved_name",
+    "saved_load",
+    "saved_delete",
+    "advice_wait",
+    "chart_png",
+    "chart_svg",
+    "chart_csv",
+    "chart_download",
+    "chart_wait",
+    "chart_stage",
+    "chart_stages",
+    "chart_of",
+    "table",
+    "updating",
+    "ready",
+    "offline",
+    "busy",
+    "error",
+    "copied",
+    "copy",
+    "not_possible",
+    "download",
+    "explain_title",
+    "export_title",
+    "compare_clear",
+    "explain_number",
+    "auto",
+    "auto_is",
+    "yes",
+    "no",
+)
 
 
 def rendered(template: str, **values: Any) -> str:
@@ -46,8 +85,16 @@ def _json(content: bytes) -> Response:
 
 
 def _boot(**more: Any) -> dict[str, Any]:
-    return {"texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS}, "dark": DARK_TWINS, "limits": {
-        "config": limits.MAX_CONFIG_BYTES, "calibration": limits.MAX_CALIBRATION_BYTES, "scenario": limits.MAX_SCENARIO_BYTES}, **more}
+    return {
+        "texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS},
+        "dark": DARK_TWINS,
+        "limits": {
+            "config": limits.MAX_CONFIG_BYTES,
+            "calibration": limits.MAX_CALIBRATION_BYTES,
+            "scenario": limits.MAX_SCENARIO_BYTES,
+        },
+        **more,
+    }
 
 
 # --------------------------------------------------------------------------------------------------- the page
@@ -68,19 +115,35 @@ async def page(request: Request) -> Response:
         view = json.loads(await run.what_if(request, state))
     except PlanError as error:
         return await _wrong(request, error, state)
-    return StreamingResponse(_parts(request, state, view, wait), media_type="text/html; charset=utf-8",
-                             headers={"Cache-Control": "no-store"})  # fmt: skip
+    return StreamingResponse(
+        _parts(request, state, view, wait), media_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store"}
+    )
 
 
 async def _parts(request: Request, state: State, view: dict[str, Any], wait: bool) -> AsyncIterator[str]:
     """The page in parts: answer, advice, charts and form."""
     late = asyncio.ensure_future(run.of_state(None, "late", state))  # goes on when the page has been sent: its script asks next
     form = asyncio.ensure_future(run.of_state(request, "inputs", state, view["layout"]))
-    boot = _boot(query=state.query, fixed=view["fixed"], layout=view["layout"],
-                 charts=[{k: c[k] for k in ("name", "title", "figure", "choices", "columns", "rows")} for c in view["charts"]])  # fmt: skip
+    boot = _boot(
+        query=state.query,
+        fixed=view["fixed"],
+        layout=view["layout"],
+        charts=[{k: c[k] for k in ("name", "title", "figure", "choices", "columns", "rows")} for c in view["charts"]],
+    )
     late_words = {"advice": _MARK, "rests": _MARK}
-    whole = rendered("page.html", title=view["title"], query=state.query, fixed=view["fixed"], answer=view["answer"], late=late_words,
-                     charts=view["charts"], panels=tasks.PANELS, own_layout=_OWN_LAYOUT, form=_MARK, boot=boot)  # fmt: skip
+    whole = rendered(
+        "page.html",
+        title=view["title"],
+        query=state.query,
+        fixed=view["fixed"],
+        answer=view["answer"],
+        late=late_words,
+        charts=view["charts"],
+        panels=tasks.PANELS,
+        own_layout=_OWN_LAYOUT,
+        form=_MARK,
+        boot=boot,
+    )
     top, middle, lower, end = whole.split(_MARK)
     ready, waiting = '" data-ready="yes"', '" data-ready=""'
     head, found, tail = top.rpartition('" data-ready="yes"')
@@ -112,14 +175,22 @@ async def _wrong(request: Request, error: PlanError, state: State | None) -> Res
     """The page of a request that cannot be answered: what is wrong, and the inputs as they were."""
     form = ""
     asked = state or _readable(request)
-    try:
+    with contextlib.suppress(PlanError):
         form = json.loads(await run.of_state(request, "inputs", asked))["form"]
-    except PlanError:
-        pass
     answer = plain("problem.html", field=error.field, message=_sentence(error))
-    content = rendered("page.html", title=text("error"), query=asked.query, fixed=asked.query, answer=answer,
-                       late={"advice": "", "rests": ""}, charts=[], panels=(), own_layout=(), form=form,
-                       boot=_boot(query=asked.query, fixed=asked.query, layout={}, charts=[]))  # fmt: skip
+    content = rendered(
+        "page.html",
+        title=text("error"),
+        query=asked.query,
+        fixed=asked.query,
+        answer=answer,
+        late={"advice": "", "rests": ""},
+        charts=[],
+        panels=(),
+        own_layout=(),
+        form=form,
+        boot=_boot(query=asked.query, fixed=asked.query, layout={}, charts=[]),
+    )
     return HTMLResponse(content, status_code=422, headers={"Cache-Control": "no-store"})
 
 
@@ -133,8 +204,13 @@ def _readable(request: Request) -> State:
     for name, value in request.query_params.multi_items():
         if name in (*Options.model_fields, "config") and name not in dict(kept):
             try:
-                tasks.of_pairs([*kept, (name, value)] if dict(kept).get("model") else [("model", START["model"]), *kept, (name, value)]
-                               if name not in ("model", "config") else [(name, value)])  # fmt: skip
+                tasks.of_pairs(
+                    [*kept, (name, value)]
+                    if dict(kept).get("model")
+                    else [("model", START["model"]), *kept, (name, value)]
+                    if name not in ("model", "config")
+                    else [(name, value)]
+                )
             except PlanError:
                 continue
             kept.append((name, value))
@@ -208,8 +284,16 @@ async def explain_page(request: Request) -> Response:
 async def export_page(request: Request) -> Response:
     """What can be taken along."""
     state = run.state_of(request, "bare")
-    body = plain("export_body.html", query=state.query, command=command_line(state.options), toml=toml_of(state), charts=_CHARTS,
-                 config=state.config, calibration=state.calibration, model_file=state.options.model or MODEL_FILE)  # fmt: skip
+    body = plain(
+        "export_body.html",
+        query=state.query,
+        command=command_line(state.options),
+        toml=toml_of(state),
+        charts=_CHARTS,
+        config=state.config,
+        calibration=state.calibration,
+        model_file=state.options.model or MODEL_FILE,
+    )
     if request.query_params.get("bare"):
         return HTMLResponse(body)
     return HTMLResponse(rendered("export.html", body=body, query=state.query))
@@ -234,8 +318,11 @@ async def compare_page(request: Request) -> Response:
         return HTMLResponse(empty, status_code=422 if wrong else 200)
     chart = found["chart"]
     boot = _boot(charts=[{k: chart[k] for k in ("name", "title", "figure", "choices", "columns", "rows")}])
-    return HTMLResponse(rendered("compare.html", doc=found["document"], queries=found["queries"], names=names, chart=chart, boot=boot,
-                                 problem=None))  # fmt: skip
+    return HTMLResponse(
+        rendered(
+            "compare.html", doc=found["document"], queries=found["queries"], names=names, chart=chart, boot=boot, problem=None
+        )
+    )
 
 
 def _names(request: Request, states: list[State]) -> list[str]:

@@ -21,8 +21,14 @@ FOLDER = Path(__file__).parent
 @cache
 def environment() -> Environment:
     """The templates of web/templates."""
-    env = Environment(loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-                      lstrip_blocks=True, auto_reload=False)  # fmt: skip
+    env = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
     env.globals.update(t=text, texts=TEXTS, labels=LABELS, cell=cell_text, show=show)
     env.filters["data"] = data
     return env
@@ -31,8 +37,13 @@ def environment() -> Environment:
 def data(value: Any) -> Markup:
     """JSON inside a page: nothing in it can end the element or the page."""
     plain = json.dumps(finite(value), separators=(",", ":"), ensure_ascii=False)
-    return Markup(plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\u2028", "\\u2028")
-                  .replace("\u2029", "\\u2029"))  # fmt: skip
+    return Markup(
+        plain.replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
 
 
 def rendered(template: str, **values: Any) -> str:

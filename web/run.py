@@ -10,7 +10,6 @@ from typing import Any
 
 from starlette.requests import Request
 
-
 from web import limits, tasks
 from web.state import State, of_pairs
 from web.work import Gone, Job, Workers
@@ -31,9 +30,8 @@ _LIGHT = {"what_if", "estimate", "inputs", "canonical", "table"}
 def is_quick(state: State) -> bool:
     """Whether a state leaves so few layouts, and so short a schedule, that a worker would cost more than it saves."""
     o = state.options
-    if state.files or None in (o.tp, o.pp, o.micro_batch, o.recompute, o.global_batch) or o.stack is not None and "/" in o.stack:
+    if state.files or o.tp is None or o.pp is None or o.micro_batch is None or o.recompute is None or o.global_batch is None:
         return False
-    assert o.pp and o.tp and o.micro_batch and o.global_batch
     if o.pp > 1 and (o.vpp is None or o.schedule is None):
         return False
     dp = max(1, o.gpus // (o.tp * o.pp * (o.cp or 1)))
@@ -89,6 +87,3 @@ async def waited(request: Request | None, workers: Workers, job: Job) -> bytes:
 def state_of(request: Request, *without: str) -> State:
     """The state that an address holds, without the keys of the endpoint itself."""
     return of_pairs((k, v) for k, v in request.query_params.multi_items() if k not in without)
-
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -17,8 +18,14 @@ MODEL_FILE = "model.json"  # what a pasted model is called, in commands too
 MODEL_TOML = "model.toml"
 CALIBRATION_FILE = "calibration.toml"
 _NAMES = ("model", "gpu", "cluster", "stack", "intra_node", "inter_node")
-_KINDS = {"model": "models", "gpu": "gpus", "cluster": "clusters", "stack": "stacks", "intra_node": "networks",
-          "inter_node": "networks"}  # fmt: skip
+_KINDS = {
+    "model": "models",
+    "gpu": "gpus",
+    "cluster": "clusters",
+    "stack": "stacks",
+    "intra_node": "networks",
+    "inter_node": "networks",
+}
 _NOT_HERE = ("calibration", "config")
 
 START: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 64, "tokens": "1T"}
@@ -40,8 +47,11 @@ class State:
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
         """Names and values of the query string."""
-        out = [(name, _text(value)) for name, value in self.given.items() if not (name == "model" and self.config)
-               and name != "calibration"]  # fmt: skip
+        out = [
+            (name, _text(value))
+            for name, value in self.given.items()
+            if not (name == "model" and self.config) and name != "calibration"
+        ]
         out += [(name, text) for name, text in (("config", self.config), ("calibration", self.calibration)) if text]
         return out
 
@@ -113,7 +123,9 @@ def of_mapping(given: Mapping[str, Any]) -> State:
     for name in _NAMES:
         text = options.get(name)
         if isinstance(text, str) and (catalog.is_path(text) or text.startswith("hf:")):
-            raise api.PlanError(name, _short(text), "takes a catalogue name here; files are for the command line, or paste a model")
+            raise api.PlanError(
+                name, _short(text), "takes a catalogue name here; files are for the command line, or paste a model"
+            )
     if config is not None:
         if options.get("model") not in (None, "", MODEL_FILE, MODEL_TOML):
             raise api.PlanError("config", "...", "is given beside a model; keep one")
@@ -147,10 +159,8 @@ def _config(value: Any) -> str | None:
     if isinstance(value, dict):
         value = json.dumps(value)
     if isinstance(value, str) and value.lstrip().startswith("{") and len(value) <= limits.MAX_BODY_BYTES:
-        try:
+        with contextlib.suppress(ValueError, RecursionError):  # what is wrong with it, the reader of models says
             value = json.dumps(json.loads(value, object_pairs_hook=_pairs), separators=(",", ":"), ensure_ascii=False)
-        except (ValueError, RecursionError):
-            pass  # what is wrong with it, the reader of models says
     return _limited("config", value.strip() if isinstance(value, str) else value, limits.MAX_CONFIG_BYTES)
 
 

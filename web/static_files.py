@@ -31,7 +31,7 @@ class File:
 
 @cache
 def files() -> dict[str, File]:
-    """Every file by its name below web/static. Modules name each other with their tags, so that a new one is never mixed with an old."""
+    """Every file by its name below web/static. Modules name each other with their tags: new and old never mix."""
     found = {p.relative_to(FOLDER).as_posix(): p.read_bytes() for p in sorted(FOLDER.rglob("*")) if p.suffix in _SUFFIXES}
     own = hashlib.sha256(b"".join(found[name] for name in sorted(found) if not name.startswith("vendor/"))).hexdigest()[:12]
     out = {}

@@ -10,7 +10,19 @@ from typing import Any
 from planner import api, catalog, pipelines
 from planner.render import finite
 from planner.specs.base import PlanError
-from planner.whatif import calibrated, compare, crossover, explained, gantt, landscape, legal, measured, of_report, roofline, scaling
+from planner.whatif import (
+    calibrated,
+    compare,
+    crossover,
+    explained,
+    gantt,
+    landscape,
+    legal,
+    measured,
+    of_report,
+    roofline,
+    scaling,
+)
 from planner.whatif.chart import Chart, csv_text
 from web import limits, view
 from web.forms import form
@@ -59,7 +71,7 @@ def schedule(pairs: Pairs, own: dict[str, Any]) -> bytes:
         _small(chosen["pp"], own.get("microbatches"), chosen["vpp"])
         return dumped(pipelines.draw(pipelines.Request(**chosen, **own), given).document)
     with _asked(pairs) as state:
-        given = {k: v for k, v in state.options.model_dump(exclude_none=True).items()}
+        given = state.options.model_dump(exclude_none=True)
         chosen = {k: given.pop(k, None) for k in ("schedule", "pp", "vpp")}
         return dumped(pipelines.draw(pipelines.Request(**chosen, **own), given).document)
 
@@ -72,7 +84,9 @@ def _whole(name: str, value: str) -> int:
 
 def _small(pp: int | None, microbatches: int | None, vpp: int | None) -> None:
     if (pp or 1) * (microbatches or 1) * (vpp or 1) > 200_000:
-        raise PlanError("--microbatches", microbatches, "pp x vpp x microbatches must be at most 200,000 here; use the command line")
+        raise PlanError(
+            "--microbatches", microbatches, "pp x vpp x microbatches must be at most 200,000 here; use the command line"
+        )
 
 
 def comparison(several: list[Pairs]) -> bytes:
@@ -98,11 +112,18 @@ def what_if(pairs: Pairs) -> bytes:
     report, state = _brief(pairs)
     shown = view.answer(report, state)
     charts = [drawn(chart) for chart in of_report.charts(report)]
-    return dumped({
-        "title": shown["title"], "query": state.query, "fixed": shown["fixed"], "answer": rendered("answer.html", a=shown),
-        "charts": charts, "layout": report["layout"], "seq_len": report["training"]["seq_len"],
-        "said": f"{shown['cards'][0]['shown']}, {shown['verdict'].lower()}",
-    })  # fmt: skip
+    return dumped(
+        {
+            "title": shown["title"],
+            "query": state.query,
+            "fixed": shown["fixed"],
+            "answer": rendered("answer.html", a=shown),
+            "charts": charts,
+            "layout": report["layout"],
+            "seq_len": report["training"]["seq_len"],
+            "said": f"{shown['cards'][0]['shown']}, {shown['verdict'].lower()}",
+        }
+    )
 
 
 def late(pairs: Pairs) -> bytes:
@@ -111,8 +132,13 @@ def late(pairs: Pairs) -> bytes:
         report = api.estimate(state.options)
         changed = calibrated.changes(state.options, report) if state.calibration else None
     shown = view.late(report, state)
-    return dumped({"advice": rendered("advice.html", l=shown), "rests": rendered("rests.html", l=shown, report=report,
-                   changed=changed), "query": state.query})  # fmt: skip
+    return dumped(
+        {
+            "advice": rendered("advice.html", l=shown),
+            "rests": rendered("rests.html", l=shown, report=report, changed=changed),
+            "query": state.query,
+        }
+    )
 
 
 def inputs(pairs: Pairs, layout: dict[str, Any] | None = None) -> bytes:
@@ -174,8 +200,13 @@ def compared(several: list[Pairs], names: list[str]) -> bytes:
     """The page of a comparison: figures, chart, queries."""
     found = [_brief(pairs) for pairs in several]
     reports = [report for report, _ in found]
-    return dumped({"document": compare.document(reports), "chart": drawn(compare.chart(reports, names)),
-                   "queries": [state.query for _, state in found]})  # fmt: skip
+    return dumped(
+        {
+            "document": compare.document(reports),
+            "chart": drawn(compare.chart(reports, names)),
+            "queries": [state.query for _, state in found],
+        }
+    )
 
 
 def table(pairs: Pairs, name: str) -> bytes:
@@ -197,6 +228,16 @@ def canonical(pairs: Pairs) -> bytes:
 
 
 TASKS: dict[str, Callable[..., bytes]] = {
-    "estimate": estimate, "search": search, "schedule": schedule, "comparison": comparison, "what_if": what_if, "late": late,
-    "inputs": inputs, "panel": panel, "explanation": explanation, "compared": compared, "table": table, "canonical": canonical,
-}  # fmt: skip
+    "estimate": estimate,
+    "search": search,
+    "schedule": schedule,
+    "comparison": comparison,
+    "what_if": what_if,
+    "late": late,
+    "inputs": inputs,
+    "panel": panel,
+    "explanation": explanation,
+    "compared": compared,
+    "table": table,
+    "canonical": canonical,
+}

@@ -1,4 +1,4 @@
-"""Every English sentence of the page, in one place, by key. What the planner says of itself (rules, help) comes from the planner."""
+"""Every English sentence of the page, by key. What the planner says of itself (rules, help) comes from the planner."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TEXTS: dict[str, str] = {
     "download": "Download",
     "explain": "Explain",
     "explain_title": "Where the numbers come from",
-    "explain_lead": "Every formula with what went in and out, as computed for this layout. Open a line to see its equation and source.",
+    "explain_lead": "Every formula with what went in and out, for this layout. Open a line for its equation and source.",
     "explain_machine": "Numbers of the machine",
     "explain_number": "How this number is made",
     "close": "Close",
@@ -130,6 +130,7 @@ TEXTS: dict[str, str] = {
     "chart_compute": "Compute this chart",
     "chart_wait": "Computing …",
     "chart_stage": "Stage",
+    "chart_stages": "pipeline stage",
     "chart_of": "Chart: {title}",
     "chart_select": "Fix",
     "chart_no_script": "Charts are drawn with JavaScript; the table says the same.",
@@ -164,20 +165,52 @@ BOTTLENECKS: dict[str, str] = {
 }
 
 LABELS: dict[str, str] = {
-    "model": "Model", "gpu": "GPU", "gpus": "Number of GPUs", "cluster": "Node or instance", "gpus_per_node": "GPUs per node",
-    "intra_node": "Link inside a node", "inter_node": "Link between nodes", "nics_per_node": "Network cards per node",
-    "nic_bandwidth": "Card bandwidth", "price": "Price per GPU-hour (USD)", "clock": "Clock under load", "power_limit": "Power limit",
-    "tp": "Tensor parallel", "pp": "Pipeline parallel", "vpp": "Chunks per rank", "dp": "Data parallel", "cp": "Context parallel",
-    "ep": "Expert parallel", "zero": "ZeRO stage", "shard_group": "Shard group", "sequence_parallel": "Sequence parallel",
-    "schedule": "Pipeline schedule", "recompute": "Recompute", "micro_batch": "Micro-batch", "offload": "Offload",
-    "seq_len": "Sequence length", "global_batch": "Global batch", "precision": "Precision", "optimizer": "Optimizer",
-    "flash_attention": "Flash attention", "loss_chunks": "Loss chunks", "tokens": "Tokens of the run", "stack": "Training software",
-}  # fmt: skip
+    "model": "Model",
+    "gpu": "GPU",
+    "gpus": "Number of GPUs",
+    "cluster": "Node or instance",
+    "gpus_per_node": "GPUs per node",
+    "intra_node": "Link inside a node",
+    "inter_node": "Link between nodes",
+    "nics_per_node": "Network cards per node",
+    "nic_bandwidth": "Card bandwidth",
+    "price": "Price per GPU-hour (USD)",
+    "clock": "Clock under load",
+    "power_limit": "Power limit",
+    "tp": "Tensor parallel",
+    "pp": "Pipeline parallel",
+    "vpp": "Chunks per rank",
+    "dp": "Data parallel",
+    "cp": "Context parallel",
+    "ep": "Expert parallel",
+    "zero": "ZeRO stage",
+    "shard_group": "Shard group",
+    "sequence_parallel": "Sequence parallel",
+    "schedule": "Pipeline schedule",
+    "recompute": "Recompute",
+    "micro_batch": "Micro-batch",
+    "offload": "Offload",
+    "seq_len": "Sequence length",
+    "global_batch": "Global batch",
+    "precision": "Precision",
+    "optimizer": "Optimizer",
+    "flash_attention": "Flash attention",
+    "loss_chunks": "Loss chunks",
+    "tokens": "Tokens of the run",
+    "stack": "Training software",
+}
 
 PLACEHOLDERS: dict[str, str] = {
-    "price": "usual price", "tokens": "e.g. 2T", "nic_bandwidth": "e.g. 200 Gbit/s", "power_limit": "e.g. 500 W", "clock": "e.g. 0.85",
-    "gpus_per_node": "usual node", "nics_per_node": "usual node", "shard_group": "all ranks", "loss_chunks": "1",
-}  # fmt: skip
+    "price": "usual price",
+    "tokens": "e.g. 2T",
+    "nic_bandwidth": "e.g. 200 Gbit/s",
+    "power_limit": "e.g. 500 W",
+    "clock": "e.g. 0.85",
+    "gpus_per_node": "usual node",
+    "nics_per_node": "usual node",
+    "shard_group": "all ranks",
+    "loss_chunks": "1",
+}
 
 
 def text(key: str, **values: object) -> str:

@@ -50,7 +50,7 @@ def answer(report: Report, state: State) -> dict[str, Any]:
         "families": [_family(entry, state) for entry in report["alternatives"] if "family" in entry],
         "fixed": fixed.query if fixed else state.query,
         "query": state.query,
-    }  # fmt: skip
+    }
 
 
 def _detail(memory: Report) -> str:
@@ -64,7 +64,18 @@ def _detail(memory: Report) -> str:
 
 def card(key: str, label: str, value: float | None, shown: str, sub: str, part: str) -> dict[str, Any]:
     """One figure: `value` keeps every digit."""
-    return {"key": key, "label": text(label), "value": value, "shown": shown, "sub": sub, "part": part}
+    words = shown.split(" ")
+    split = 2 if len(words) > 1 and words[1] in ("K", "M", "B", "T") else 1  # the multiplier belongs to the number
+    return {
+        "key": key,
+        "label": text(label),
+        "value": value,
+        "shown": shown,
+        "number": " ".join(words[:split]),
+        "unit": " ".join(words[split:]),
+        "sub": sub,
+        "part": part,
+    }
 
 
 def cards(report: Report) -> list[dict[str, Any]]:
@@ -72,25 +83,60 @@ def cards(report: Report) -> list[dict[str, Any]]:
     step, speed, memory, run = (report[key] for key in ("step", "throughput", "memory", "run"))
     price = report["cluster"]["usd_per_gpu_hour"]
     out = [
-        card("step.seconds", "card_step", step["seconds"], show(step["seconds"], "s"),
-             text("card_band", low=show(step["low"], "s"), high=show(step["high"], "s")), "time"),
-        card("throughput.tokens_per_s", "card_tokens", speed["tokens_per_s"], f"{show(speed['tokens_per_s'], 'count')} tokens/s",
-             text("card_per_gpu", value=f"{speed['tokens_per_s_per_gpu']:,.0f}"), "rates"),
-        card("throughput.mfu", "card_mfu", speed["mfu"], percent(speed["mfu"]), text("card_hfu", value=percent(speed["hfu"])), "rates"),
-        card("memory.device_bytes", "card_memory", memory["device_bytes"], show(memory["device_bytes"], "B"),
-             text("card_worst", stage=memory["worst_stage"], phase=memory["worst_phase"]), "memory"),
-    ]  # fmt: skip
+        card(
+            "step.seconds",
+            "card_step",
+            step["seconds"],
+            show(step["seconds"], "s"),
+            text("card_band", low=show(step["low"], "s"), high=show(step["high"], "s")),
+            "time",
+        ),
+        card(
+            "throughput.tokens_per_s",
+            "card_tokens",
+            speed["tokens_per_s"],
+            f"{show(speed['tokens_per_s'], 'count')} tokens/s",
+            text("card_per_gpu", value=f"{speed['tokens_per_s_per_gpu']:,.0f}"),
+            "rates",
+        ),
+        card(
+            "throughput.mfu",
+            "card_mfu",
+            speed["mfu"],
+            percent(speed["mfu"]),
+            text("card_hfu", value=percent(speed["hfu"])),
+            "rates",
+        ),
+        card(
+            "memory.device_bytes",
+            "card_memory",
+            memory["device_bytes"],
+            show(memory["device_bytes"], "B"),
+            text("card_worst", stage=memory["worst_stage"], phase=memory["worst_phase"]),
+            "memory",
+        ),
+    ]
     if run["days"] is None:
         out.append(card("run.days", "card_days", None, "–", text("card_days_none"), "rates"))
         return out
-    out.append(card("run.days", "card_days", run["days"], count(run["days"]),
-                    text("card_days_sub", tokens=show(run["tokens"], "count"), goodput=percent(run["goodput"])), "rates"))  # fmt: skip
+    out.append(
+        card(
+            "run.days",
+            "card_days",
+            run["days"],
+            count(run["days"]),
+            text("card_days_sub", tokens=show(run["tokens"], "count"), goodput=percent(run["goodput"])),
+            "rates",
+        )
+    )
     if run["cost_usd"] is None:
         out.append(card("run.cost_usd", "card_cost", None, "–", text("card_cost_none"), "rates"))
     else:
         sub = text("card_cost_sub", hours=show(run["gpu_hours"], "count"), price=f"{price:,.2f} USD")
         out.append(card("run.cost_usd", "card_cost", run["cost_usd"], f"{_dollars(run['cost_usd'])}", sub, "rates"))
-    out.append(card("run.energy_kwh", "card_energy", run["energy_kwh"], f"{show(run['energy_kwh'] * 1e3, 'count')}Wh", "", "rates"))
+    out.append(
+        card("run.energy_kwh", "card_energy", run["energy_kwh"], f"{show(run['energy_kwh'] * 1e3, 'count')}Wh", "", "rates")
+    )
     return out
 
 
@@ -102,13 +148,23 @@ def bottleneck(report: Report) -> str:
     """One sentence with the share of the step."""
     step = report["step"]
     share = share_of(report, step["bottleneck"])
-    return BOTTLENECKS[step["bottleneck"]].format(share=percent(share, 0)) if step["bottleneck"] in BOTTLENECKS else step["bottleneck"]
+    return (
+        BOTTLENECKS[step["bottleneck"]].format(share=percent(share, 0))
+        if step["bottleneck"] in BOTTLENECKS
+        else step["bottleneck"]
+    )
 
 
 _COMPUTE = ("matmul", "attention", "recompute")
 _MOVES = ("memory_bound", "optimizer")
-_ALONE = {"pipeline bubble": ("bubble",), "launch": ("launch",), "overhead": ("overhead",), "host link": ("offload",),
-          "compute": _COMPUTE, "memory bandwidth": _MOVES}  # fmt: skip
+_ALONE = {
+    "pipeline bubble": ("bubble",),
+    "launch": ("launch",),
+    "overhead": ("overhead",),
+    "host link": ("offload",),
+    "compute": _COMPUTE,
+    "memory bandwidth": _MOVES,
+}
 
 
 def share_of(report: Report, name: str) -> float:
@@ -137,11 +193,14 @@ def fixed_state(state: State, entry: Report) -> State | None:
 def _family(entry: Report, state: State) -> dict[str, Any]:
     fixed = fixed_state(state, entry) if entry["fits"] else None
     return {
-        "family": entry["family"], "stack": entry["stack"], "fits": entry["fits"],
+        "family": entry["family"],
+        "stack": entry["stack"],
+        "fits": entry["fits"],
         "step": show(entry["step_seconds"], "s") if entry["fits"] else text("not_fits").lower().removeprefix("it "),
-        "memory": show(entry["device_bytes"], "B"), "why": entry.get("reason") or layout_text(entry["layout"]),
+        "memory": show(entry["device_bytes"], "B"),
+        "why": entry.get("reason") or layout_text(entry["layout"]),
         "query": fixed.query if fixed else None,
-    }  # fmt: skip
+    }
 
 
 def late(report: Report, state: State) -> dict[str, Any]:
@@ -155,7 +214,7 @@ def late(report: Report, state: State) -> dict[str, Any]:
             {**n, "shown": f"{n['value']:.6g} {'' if n['unit'] == '1' else n['unit']}".strip()}
             for n in sorted(report["machine"], key=lambda n: -abs(n["elasticity"]))
         ],
-    }  # fmt: skip
+    }
 
 
 def advised(entry: Report, report: Report, state: State) -> dict[str, Any] | None:
@@ -166,8 +225,11 @@ def advised(entry: Report, report: Report, state: State) -> dict[str, Any] | Non
         return None
     saved = entry["bytes_saved"]
     seconds, change = show(entry["step_seconds"], "s"), entry["step_change_frac"]
-    told = text("advice_step", step=seconds, change=f"{100 * change:+.0f} %") if report["memory"]["fits"] else \
-        text("advice_fits_step", step=seconds)  # fmt: skip
+    told = (
+        text("advice_step", step=seconds, change=f"{100 * change:+.0f} %")
+        if report["memory"]["fits"]
+        else text("advice_fits_step", step=seconds)
+    )
     moved = text("advice_saved" if saved >= 0 else "advice_more", bytes=show(abs(saved), "B"))
     return {"change": entry["change"], "told": f"{told}, {moved}", "query": to.query, "command": entry["command"]}
 

@@ -171,8 +171,15 @@ class Workers:
         try:
             connection.send((job.name, job.arguments))
             if not connection.poll(self.limit_s):
-                _fail(job, PlanError("request", None, f"takes longer than the {self.limit_s:.0f} s of one request here; fix more of "
-                                     "the layout, or use the command line"))  # fmt: skip
+                _fail(
+                    job,
+                    PlanError(
+                        "request",
+                        None,
+                        f"takes longer than the {self.limit_s:.0f} s of one request here; fix more of "
+                        "the layout, or use the command line",
+                    ),
+                )
                 return False
             kind, answer = connection.recv()
         except (EOFError, OSError):

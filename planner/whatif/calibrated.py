@@ -44,9 +44,16 @@ def _differences(profile: str, old: Any, new: Any, path: str = "") -> list[dict[
             out += _differences(profile, was, value, where)
         elif value != was and isinstance(value, int | float):
             unit = getattr(value, "unit", "1")
-            out.append({"profile": profile, "field": where, "before": None if was is None else _shown(was, unit),
-                        "after": _shown(value, unit), "kind": getattr(value, "kind", "assumed"),
-                        "source": getattr(value, "source", "")})  # fmt: skip
+            out.append(
+                {
+                    "profile": profile,
+                    "field": where,
+                    "before": None if was is None else _shown(was, unit),
+                    "after": _shown(value, unit),
+                    "kind": getattr(value, "kind", "assumed"),
+                    "source": getattr(value, "source", ""),
+                }
+            )
     return out
 
 

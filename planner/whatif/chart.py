@@ -18,14 +18,35 @@ GIB = 2.0**30
 
 # color-blind safe (Paul Tol, "bright" and "muted"); on a dark ground each is drawn as its lighter twin
 BLUE, INDIGO, RED, GREEN, SAND, PURPLE, CYAN, GREY = (
-    "#4477aa", "#332288", "#aa2233", "#228833", "#ddcc77", "#aa4499", "#66ccee", "#888888",
-)  # fmt: skip
+    "#4477aa",
+    "#332288",
+    "#aa2233",
+    "#228833",
+    "#ddcc77",
+    "#aa4499",
+    "#66ccee",
+    "#888888",
+)
 DARK_TWINS = {
-    "#332288": "#8f80e8", "#4477aa": "#6ea4dc", "#228833": "#4fb965", "#882255": "#d7689f", "#aa4499": "#d77fc8",
-    "#aa2233": "#ff7b86", "#117733": "#46b56f", "#999933": "#c2c25a", "#44aa99": "#5fc9b7", "#cc6677": "#e58a99",
-    "#222222": "#e6e8ec", "#555555": "#8d95a1", "#888888": "#a6adb8", "#bbbbbb": "#5c646f", "#666666": "#b6bdc8",
-    "#dddddd": "#3a414b", "#e6e6e6": "#2c333d", "#ffffff": "#161a20",
-}  # fmt: skip
+    "#332288": "#8f80e8",
+    "#4477aa": "#6ea4dc",
+    "#228833": "#4fb965",
+    "#882255": "#d7689f",
+    "#aa4499": "#d77fc8",
+    "#aa2233": "#ff7b86",
+    "#117733": "#46b56f",
+    "#999933": "#c2c25a",
+    "#44aa99": "#5fc9b7",
+    "#cc6677": "#e58a99",
+    "#222222": "#e6e8ec",
+    "#555555": "#8d95a1",
+    "#888888": "#a6adb8",
+    "#bbbbbb": "#5c646f",
+    "#666666": "#b6bdc8",
+    "#dddddd": "#3a414b",
+    "#e6e6e6": "#2c333d",
+    "#ffffff": "#161a20",
+}
 GRID = {"gridcolor": "#e6e6e6", "zerolinecolor": "#888888"}
 
 

@@ -39,36 +39,62 @@ def document(reports: list[Report]) -> Report:
         if all(value is None for value in values):
             continue
         first = values[0]
-        rows.append({
-            "key": key, "title": title, "unit": unit, "less_is_better": less, "values": values,
-            "change_frac": [None if value is None or not first else value / first - 1 for value in values],
-        })  # fmt: skip
+        rows.append(
+            {
+                "key": key,
+                "title": title,
+                "unit": unit,
+                "less_is_better": less,
+                "values": values,
+                "change_frac": [None if value is None or not first else value / first - 1 for value in values],
+            }
+        )
     return {
         "schema_version": reports[0]["schema_version"],
         "scenarios": [
-            {"title": f"{r['model']['title']} on {r['cluster']['gpus']:,} x {r['cluster']['gpu_title']}",
-             "layout": layout_text(r["layout"]), "stack": r["stack"]["title"], "fits": r["memory"]["fits"],
-             "bottleneck": r["step"]["bottleneck"], "command": r["command"]}
+            {
+                "title": f"{r['model']['title']} on {r['cluster']['gpus']:,} x {r['cluster']['gpu_title']}",
+                "layout": layout_text(r["layout"]),
+                "stack": r["stack"]["title"],
+                "fits": r["memory"]["fits"],
+                "bottleneck": r["step"]["bottleneck"],
+                "command": r["command"],
+            }
             for r in reports
         ],
         "figures": rows,
-    }  # fmt: skip
+    }
 
 
 def chart(reports: list[Report], names: list[str]) -> Chart:
     """Parts of the step of each scenario, side by side."""
     parts = list(dict.fromkeys(part for r in reports for part, value in r["step"]["components"].items() if value > 0))
     data = [
-        {"type": "bar", "name": name, "x": [part.replace("_", " ") for part in parts],
-         "y": [report["step"]["components"].get(part, 0.0) for part in parts], "marker": {"color": color},
-         "hovertemplate": "%{x}: %{y:.4g} s<extra>%{fullData.name}</extra>"}
+        {
+            "type": "bar",
+            "name": name,
+            "x": [part.replace("_", " ") for part in parts],
+            "y": [report["step"]["components"].get(part, 0.0) for part in parts],
+            "marker": {"color": color},
+            "hovertemplate": "%{x}: %{y:.4g} s<extra>%{fullData.name}</extra>",
+        }
         for report, name, color in zip(reports, names, _COLORS, strict=False)
-    ]  # fmt: skip
-    layout = {"barmode": "group", "yaxis": {**GRID, "title": {"text": "seconds"}}, "legend": {"orientation": "h", "y": -0.3},
-              "margin": {"t": 20, "r": 20}}  # fmt: skip
+    ]
+    layout = {
+        "barmode": "group",
+        "yaxis": {**GRID, "title": {"text": "seconds"}},
+        "legend": {"orientation": "h", "y": -0.3},
+        "margin": {"t": 20, "r": 20},
+    }
     rows: list[list[Any]] = [
         [part.replace("_", " "), *(r["step"]["components"].get(part, 0.0) for r in reports)] for part in parts
-    ]  # fmt: skip
+    ]
     fastest = min(range(len(reports)), key=lambda i: reports[i]["step"]["seconds"])
-    return Chart("compare-step", "Step time by part", f"The fastest step is that of {names[fastest]}.", {"data": data, "layout": layout},
-                 (Column("part"), *(Column(name, "s") for name in names)), rows)  # fmt: skip
+    return Chart(
+        "compare-step",
+        "Step time by part",
+        f"The fastest step is that of {names[fastest]}.",
+        {"data": data, "layout": layout},
+        (Column("part"), *(Column(name, "s") for name in names)),
+        rows,
+    )

@@ -40,7 +40,11 @@ def merged(calls: list[Call]) -> list[Call]:
     seen: set[str] = set()
     out = []
     for call in calls:
-        key = f"{call.formula.name} {call.inputs!r} {[c.formula.name for c in call.calls]}" if call.formula.equation else f"{id(call)}"
+        key = (
+            f"{call.formula.name} {call.inputs!r} {[c.formula.name for c in call.calls]}"
+            if call.formula.equation
+            else f"{id(call)}"
+        )
         if key not in seen:
             seen.add(key)
             out.append(call)
@@ -50,21 +54,34 @@ def merged(calls: list[Call]) -> list[Call]:
 def leaves(said: dict[str, Any], key: str) -> list[dict[str, Any]]:
     """What the number is the sum of, or made of."""
     if key == "time":
-        return [{"name": n.replace("_", " "), "shown": show(v, "s"), "value": v} for n, v in said["step"]["components"].items() if v > 0]
+        return [
+            {"name": n.replace("_", " "), "shown": show(v, "s"), "value": v}
+            for n, v in said["step"]["components"].items()
+            if v > 0
+        ]
     if key == "memory":
         memory = said["memory"]
         found = {**memory["components"], **memory["outside"]}
         return [{"name": n.replace("_", " "), "shown": show(v, "B"), "value": v} for n, v in found.items() if v > 0]
     speed, run = said["throughput"], said["run"]
     out = [
-        {"name": "model FLOP per step", "shown": show(speed["model_flop_per_step"], "FLOP"), "value": speed["model_flop_per_step"]},
-        {"name": "tokens per step", "shown": f"{said['training']['global_batch'] * said['training']['seq_len']:,}",
-         "value": said["training"]["global_batch"] * said["training"]["seq_len"]},
+        {
+            "name": "model FLOP per step",
+            "shown": show(speed["model_flop_per_step"], "FLOP"),
+            "value": speed["model_flop_per_step"],
+        },
+        {
+            "name": "tokens per step",
+            "shown": f"{said['training']['global_batch'] * said['training']['seq_len']:,}",
+            "value": said["training"]["global_batch"] * said["training"]["seq_len"],
+        },
         {"name": "goodput", "shown": f"{100 * run['goodput']:.2f} %", "value": run["goodput"]},
-    ]  # fmt: skip
+    ]
     if said["cluster"]["usd_per_gpu_hour"] is not None:
         price = said["cluster"]["usd_per_gpu_hour"]
-        out.append({"name": f"price per GPU-hour ({said['cluster']['price_source']})", "shown": f"{price:,.2f} USD", "value": price})
+        out.append(
+            {"name": f"price per GPU-hour ({said['cluster']['price_source']})", "shown": f"{price:,.2f} USD", "value": price}
+        )
     return out
 
 
@@ -73,8 +90,15 @@ def node(call: Call) -> dict[str, Any]:
     formula = call.formula
     out: dict[str, Any] = {"name": formula.name.replace("_", " ")}
     if formula.equation:
-        out.update(equation=formula.equation, source=formula.source, unit=formula.unit, module=formula.module, doc=formula.doc,
-                   output=_text(call.output, formula.unit), inputs=[_input(name, value) for name, value in call.inputs.items()])  # fmt: skip
+        out.update(
+            equation=formula.equation,
+            source=formula.source,
+            unit=formula.unit,
+            module=formula.module,
+            doc=formula.doc,
+            output=_text(call.output, formula.unit),
+            inputs=[_input(name, value) for name, value in call.inputs.items()],
+        )
     if call.calls:
         out["calls"] = [node(inner) for inner in merged(call.calls)]
     return out

@@ -18,8 +18,21 @@ from planner.units import show
 from planner.whatif.chart import BLUE, GIB, GREY, GRID, RED, Chart, Column
 
 _MOST_POINTS = 600  # of the cloud behind the front; more paint slowly and show nothing new
-_STATE = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "sequence_parallel", "schedule", "recompute", "micro_batch",
-          "offload")  # fmt: skip
+_STATE = (
+    "tp",
+    "pp",
+    "vpp",
+    "dp",
+    "cp",
+    "ep",
+    "zero",
+    "shard_group",
+    "sequence_parallel",
+    "schedule",
+    "recompute",
+    "micro_batch",
+    "offload",
+)
 
 
 def state_of(entry: dict[str, Any]) -> dict[str, Any]:
@@ -63,34 +76,80 @@ def _front(evaluated: list[Estimates], usd_per_s: float | None) -> Chart:
     front = usable[pareto(seconds[usable], memory[usable])]
     entries = [summary(evaluated[which[i]], int(row[i])) for i in front]
     cost = [None if usd_per_s is None else usd_per_s * entry["step_seconds"] for entry in entries]
-    rows = [[layout_text(e["layout"]), e["stack"], e["step_seconds"], e["tokens_per_s"], e["device_bytes"], c]
-            for e, c in zip(entries, cost, strict=True)]  # fmt: skip
-    columns = (Column("layout"), Column("software"), Column("step", "s"), Column("throughput", "tokens/s"), Column("memory per GPU", "B"),
-               Column("cost per 1 T tokens", "USD"))  # fmt: skip
+    rows = [
+        [layout_text(e["layout"]), e["stack"], e["step_seconds"], e["tokens_per_s"], e["device_bytes"], c]
+        for e, c in zip(entries, cost, strict=True)
+    ]
+    columns = (
+        Column("layout"),
+        Column("software"),
+        Column("step", "s"),
+        Column("throughput", "tokens/s"),
+        Column("memory per GPU", "B"),
+        Column("cost per 1 T tokens", "USD"),
+    )
     seen = _thinned(usable, seconds)
     capacity = float(evaluated[0].plan.cluster.gpu.usable_memory)
-    hover = [f"{r[0]}<br>{show(r[2], 's')}, {show(r[4], 'B')}" + ("" if r[5] is None else f", {r[5]:,.0f} USD per 1 T tokens")
-             for r in rows]  # fmt: skip
+    hover = [
+        f"{r[0]}<br>{show(r[2], 's')}, {show(r[4], 'B')}" + ("" if r[5] is None else f", {r[5]:,.0f} USD per 1 T tokens")
+        for r in rows
+    ]
     data = [
-        {"type": "scatter", "mode": "markers", "name": "fits", "x": seconds[seen].tolist(), "y": (memory[seen] / GIB).tolist(),
-         "marker": {"color": GREY, "size": 4, "opacity": 0.35}, "hoverinfo": "skip"},
-        {"type": "scatter", "mode": "lines+markers", "name": "no other is faster and smaller", "x": [r[2] for r in rows],
-         "y": [r[4] / GIB for r in rows], "line": {"color": BLUE, "shape": "hv"}, "marker": {"color": BLUE, "size": 10},
-         "text": hover, "customdata": [state_of(e) for e in entries], "hovertemplate": "%{text}<extra></extra>"},
-    ]  # fmt: skip
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "fits",
+            "x": seconds[seen].tolist(),
+            "y": (memory[seen] / GIB).tolist(),
+            "marker": {"color": GREY, "size": 4, "opacity": 0.35},
+            "hoverinfo": "skip",
+        },
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": "no other is faster and smaller",
+            "x": [r[2] for r in rows],
+            "y": [r[4] / GIB for r in rows],
+            "line": {"color": BLUE, "shape": "hv"},
+            "marker": {"color": BLUE, "size": 10},
+            "text": hover,
+            "customdata": [state_of(e) for e in entries],
+            "hovertemplate": "%{text}<extra></extra>",
+        },
+    ]
     layout = {
         "xaxis": {**GRID, "type": "log", "title": {"text": "step (s)"}},
         "yaxis": {**GRID, "title": {"text": "GiB per GPU"}, "rangemode": "tozero"},
-        "shapes": [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": capacity / GIB, "y1": capacity / GIB,
-                    "line": {"color": RED, "dash": "dash", "width": 2}}],
-        "legend": {"orientation": "h", "y": -0.25}, "margin": {"t": 20, "r": 20}, "hovermode": "closest",
-    }  # fmt: skip
+        "shapes": [
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": capacity / GIB,
+                "y1": capacity / GIB,
+                "line": {"color": RED, "dash": "dash", "width": 2},
+            }
+        ],
+        "legend": {"orientation": "h", "y": -0.25},
+        "margin": {"t": 20, "r": 20},
+        "hovermode": "closest",
+    }
     none = "" if fits.any() else " None fits; the nearest are drawn."
-    text = f"{len(seconds):,} layouts evaluated, {int(fits.sum()):,} fit, {len(rows)} of them on the front: from " \
-           f"{show(rows[0][2], 's')} with {show(rows[0][4], 'B')} to {show(rows[-1][2], 's')} with {show(rows[-1][4], 'B')}.{none}"  # fmt: skip
-    return Chart("pareto", "Time against memory of all layouts", text, {"data": data, "layout": layout}, columns, list(rows),
-                 "Select a point, or a row of the table, to fix that layout.",
-                 extra={"states": [state_of(e) for e in entries], "select": "layout"})  # fmt: skip
+    text = (
+        f"{len(seconds):,} layouts evaluated, {int(fits.sum()):,} fit, {len(rows)} of them on the front: from "
+        f"{show(rows[0][2], 's')} with {show(rows[0][4], 'B')} to {show(rows[-1][2], 's')} with {show(rows[-1][4], 'B')}.{none}"
+    )
+    return Chart(
+        "pareto",
+        "Time against memory of all layouts",
+        text,
+        {"data": data, "layout": layout},
+        columns,
+        list(rows),
+        "Select a point, or a row of the table, to fix that layout.",
+        extra={"states": [state_of(e) for e in entries], "select": "layout"},
+    )
 
 
 def _thinned(rows: Array, seconds: Array) -> Array:
@@ -109,7 +168,9 @@ def _heat_map(evaluated: list[Estimates]) -> Chart:
     states: list[list[dict[str, Any] | None]] = []
     rows: list[list[Any]] = []
     for t in tps:
-        line, text, state = [], [], []
+        line: list[float | None] = []
+        text: list[str] = []
+        state: list[dict[str, Any] | None] = []
         for p in pps:
             here = np.flatnonzero((tp == t) & (pp == p))
             fitting = here[fits[here]]
@@ -124,7 +185,7 @@ def _heat_map(evaluated: list[Estimates]) -> Chart:
             line.append(None)
             state.append(None)
             least = float(memory[here].min()) if len(here) else None
-            text.append("" if least is None else f"needs {show(least, 'B')}")
+            text.append("" if least is None else f"{least / GIB:,.0f} GiB")
             if least is not None:
                 rows.append([t, p, len(here), False, None, least, "no layout fits"])
         cells.append(line)
@@ -132,25 +193,53 @@ def _heat_map(evaluated: list[Estimates]) -> Chart:
         states.append(state)
     known = [value for line in cells for value in line if value is not None]
     best = min((r for r in rows if r[3]), key=lambda r: r[4], default=None)
-    columns = (Column("tp", "number"), Column("pp", "number"), Column("layouts", "number"), Column("fits"), Column("best step", "s"),
-               Column("memory per GPU", "B"), Column("layout"))  # fmt: skip
-    data = [{
-        "type": "heatmap", "x": [f"pp {p:.0f}" for p in pps], "y": [f"tp {t:.0f}" for t in tps], "z": cells, "text": texts,
-        "customdata": states, "texttemplate": "%{text}" if len(pps) <= 12 else "", "colorscale": "Cividis", "reversescale": True,
-        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>", "hoverongaps": False, "xgap": 2, "ygap": 2,
-        "colorbar": {"title": {"text": "seconds"}, "thickness": 12},
-    }]  # fmt: skip
+    columns = (
+        Column("tp", "number"),
+        Column("pp", "number"),
+        Column("layouts", "number"),
+        Column("fits"),
+        Column("best step", "s"),
+        Column("memory per GPU", "B"),
+        Column("layout"),
+    )
+    data = [
+        {
+            "type": "heatmap",
+            "x": [f"pp {p:.0f}" for p in pps],
+            "y": [f"tp {t:.0f}" for t in tps],
+            "z": cells,
+            "text": texts,
+            "customdata": states,
+            "texttemplate": "%{text}" if len(pps) <= 12 else "",
+            "colorscale": "Cividis",
+            "reversescale": True,
+            "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
+            "hoverongaps": False,
+            "xgap": 2,
+            "ygap": 2,
+            "colorbar": {"title": {"text": "seconds"}, "thickness": 12},
+        }
+    ]
     # where nothing fits there is no color; the need in bytes stands in the cell
-    notes = [{"x": f"pp {p:.0f}", "y": f"tp {t:.0f}", "text": text, "showarrow": False, "font": {"size": 10, "color": GREY}}
-             for t, line, said in zip(tps, cells, texts, strict=True) for p, value, text in zip(pps, line, said, strict=True)
-             if value is None and text and len(pps) <= 12]  # fmt: skip
+    notes = [
+        {"x": f"pp {p:.0f}", "y": f"tp {t:.0f}", "text": word, "showarrow": False, "font": {"size": 10, "color": GREY}}
+        for t, known_, said_ in zip(tps, cells, texts, strict=True)
+        for p, value, word in zip(pps, known_, said_, strict=True)
+        if value is None and word and len(pps) <= 12
+    ]
     layout = {"margin": {"t": 20, "r": 20}, "annotations": notes, "xaxis": {"type": "category"}, "yaxis": {"type": "category"}}
     told = f"Best is tp {best[0]:.0f}, pp {best[1]:.0f} with {show(best[4], 's')}." if best else "No combination fits."
-    text = f"{sum(1 for r in rows if r[3])} of {len(rows)} combinations of tp and pp have a layout that fits. {told}"
+    said = f"{sum(1 for r in rows if r[3])} of {len(rows)} combinations of tp and pp have a layout that fits. {told}"
     if len(known) > 1 and best:
-        text += f" The slowest of them takes {max(known) / best[4]:.1f} times as long."
-    return Chart("heat-map", "Best step for each tp and pp", text, {"data": data, "layout": layout}, columns, rows,
-                 "The fastest layout that fits for each pair, all else searched. Select a cell to fix it.",
-                 extra={"select": "layout", "states": [s for line in states for s in line if s]})  # fmt: skip
-
-
+        said += f" The slowest of them takes {max(known) / best[4]:.1f} times as long."
+    return Chart(
+        "heat-map",
+        "Best step for each tp and pp",
+        said,
+        {"data": data, "layout": layout},
+        columns,
+        rows,
+        "The fastest layout that fits for each pair, all else searched; without color, the least memory that any would need. "
+        "Select a cell to fix it.",
+        extra={"select": "layout", "states": [s for line in states for s in line if s]},
+    )

@@ -17,19 +17,21 @@ from planner.api import Options, PlanError
 from planner.estimate.table import COLUMNS, Table, from_rows
 from planner.formulas.rules import RULES, check
 from planner.ledger import Array
-from planner.search import divisors
+from planner.search import _MAX_TP, _TOKENS_PER_CONTEXT_RANK, divisors
 from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout, recompute_parts
 from planner.specs.plan import Plan
 
 DEGREES = ("tp", "pp", "cp", "dp")
 OTHERS = ("vpp", "ep", "zero", "micro_batch", "sequence_parallel", "recompute", "schedule", "offload")
 TRAINING = ("gpus", "seq_len", "global_batch")
+_CHOOSES_SOFTWARE = ("zero", "offload")  # where no software is named, these decide which are tried
 _SAMPLE = 24  # degrees beside which the other options are tried
 _LARGEST = {"tp": 64, "pp": 128, "cp": 64, "vpp": 20}
 _MOST_STEPS = 14  # of a slider
 _SEQUENCES = tuple(2**i for i in range(9, 18))  # 512 to 131,072 tokens
 _BATCHES = tuple(2**i for i in range(3, 15))
 _CLUSTERS = tuple(2**i for i in range(15))
+_COUNTS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch")
 _NO_SOFTWARE = "no software runs this; name one"
 _MICRO = (1, 2, 4, 8, 16, 32, 64)
 
@@ -48,23 +50,27 @@ def choices(options: Options, most_gpus: int) -> dict[str, list[Choice]]:
     """Choices of every input that has discrete values, by option name."""
     scenario = api.resolve(options)
     _, cluster, training = scenario.parts
-    plans = list({plan.stack.id: plan for plan in scenario.plans}.values())
+    plans = scenario.plans
     tries = [_Tries(plan, options) for plan in plans]
     out: dict[str, list[Choice]] = {}
     for name in (*DEGREES, *OTHERS):
         values = _with(candidates(name, options, plans[0] if plans else None, cluster.gpus), getattr(options, name))
-        out[name] = _tried(tries, name, values)
+        if name in _CHOOSES_SOFTWARE and options.stack is None:
+            out[name] = [Choice(value, _with_its_software(options, name, value)) for value in values]
+        else:
+            out[name] = _tried(tries, name, values)
     now = {"seq_len": training.seq_len, "global_batch": training.global_batch}
     for name, offered in (("seq_len", _SEQUENCES), ("global_batch", _BATCHES)):
         values = _with(_whole(x for x in offered), now[name])
         out[name] = [Choice(v, _first_legal(one.training(name, int(v)) for one in tries)) for v in values]
-    out["gpus"] = [Choice(v, _cluster_reason(options, int(v))) for v in _with(_whole(x for x in _CLUSTERS if x <= most_gpus),
-                                                                             options.gpus)]  # fmt: skip
+    out["gpus"] = [
+        Choice(v, _cluster_reason(options, int(v))) for v in _with(_whole(x for x in _CLUSTERS if x <= most_gpus), options.gpus)
+    ]
     return out
 
 
 def _whole(values: Iterable[int]) -> list[Value]:
-    return sorted(set(values))  # type: ignore[arg-type]
+    return sorted(set(values))
 
 
 def _with(values: Sequence[Value], current: Value | None) -> list[Value]:
@@ -72,7 +78,7 @@ def _with(values: Sequence[Value], current: Value | None) -> list[Value]:
     if current is None or current in values:
         return list(values)
     if isinstance(current, int) and not isinstance(current, bool):
-        return sorted([*values, current])  # type: ignore[type-var]
+        return sorted([*values, current])
     return [*values, current]
 
 
@@ -87,6 +93,15 @@ def _tried(tries: Sequence[_Tries], name: str, values: Sequence[Value]) -> list[
         if not any(left):
             break
     return [Choice(value, tries[-1].reason(name, value) if no else None) for value, no in zip(values, left, strict=True)]
+
+
+def _with_its_software(options: Options, name: str, value: Value) -> str | None:
+    """Reason against a value that decides which software is tried at all."""
+    try:
+        scenario = api.resolve(options.model_copy(update={name: value}))
+    except PlanError as error:
+        return error.remedy
+    return _first_legal(_Tries(plan, options).reason(name, value) for plan in scenario.plans)
 
 
 def _first_legal(reasons: Iterable[str | None]) -> str | None:
@@ -109,7 +124,7 @@ def candidates(name: str, options: Options, plan: Plan | None, gpus: int) -> lis
         found = {x for x in (*powers, *divisors(layers)) if x <= min(_LARGEST["pp"], layers, gpus)}
         return _whole(sorted(found)[:_MOST_STEPS])
     if name == "dp":
-        return _whole([x for x in {*powers, *divisors(gpus)}][:40])[-_MOST_STEPS:] if len(powers) > _MOST_STEPS else _whole(powers)
+        return _whole(powers)[:_MOST_STEPS]
     if name == "vpp":
         return _whole(x for x in divisors(model.layers if model else 1) if x <= _LARGEST["vpp"])
     if name == "ep":
@@ -146,12 +161,13 @@ class _Tries:
         gpus, model = self.plan.cluster.gpus, self.plan.model
         given = {n: fixed.get(n, None if n in fixed else getattr(self.options, n)) for n in DEGREES}
         supports = self.plan.stack.supports
+        longest = max(1, self.plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)  # open degrees are those that a search tries
         open_ = {
-            "tp": [x for x in divisors(gpus) if x <= 16 and model.heads % x == 0] if supports.tensor else [1],
+            "tp": [x for x in divisors(gpus) if x <= _MAX_TP and model.heads % x == 0] if supports.tensor else [1],
             "pp": [x for x in divisors(gpus) if x <= model.layers and model.layers % x == 0] if supports.pipeline else [1],
-            "cp": [x for x in (1, 2, 4, 8) if gpus % x == 0] if supports.context else [1],
+            "cp": [x for x in divisors(gpus) if x <= longest] if supports.context else [1],
         }
-        lists = [[given[n]] if given[n] is not None else open_[n] for n in ("tp", "pp", "cp")]
+        lists: list[list[int]] = [open_[n] if (value := given[n]) is None else [value] for n in ("tp", "pp", "cp")]
         out = []
         for tp, pp, cp in itertools.product(*lists):
             if gpus % (tp * pp * cp) == 0:
@@ -165,7 +181,10 @@ class _Tries:
         o, supports = self.options, self.plan.stack.supports
         given = {n: changed.get(n, getattr(o, n)) for n in (*OTHERS, "shard_group")}
         kind, size = recompute_parts(given["recompute"] or next((k for k in ("none", "full") if k in supports.recompute), "none"))
-        zeros = [given["zero"]] if given["zero"] is not None else list(supports.zero)
+        zeros = list(supports.zero)
+        asked = self.plan.request.zero if given["zero"] is None else given["zero"]
+        if asked is not None:
+            zeros = [int(asked)]
         out = []
         for (tp, pp, cp, dp), zero in itertools.product(degrees, zeros):
             vpp, schedule = given["vpp"], given["schedule"]
@@ -175,8 +194,24 @@ class _Tries:
             sequence = given["sequence_parallel"]
             if sequence is None:
                 sequence = tp > 1 and supports.sequence_parallel
-            out.append((tp, pp, vpp, dp, cp, given["ep"] or 1, zero, given["shard_group"] or dp * cp, sequence, kind, size,
-                        SCHEDULES.index(name), given["micro_batch"] or 1, OFFLOADS.index(given["offload"] or "none")))  # fmt: skip
+            out.append(
+                (
+                    tp,
+                    pp,
+                    vpp,
+                    dp,
+                    cp,
+                    given["ep"] or 1,
+                    zero,
+                    given["shard_group"] or dp * cp,
+                    sequence,
+                    kind,
+                    size,
+                    SCHEDULES.index(name),
+                    given["micro_batch"] or 1,
+                    OFFLOADS.index(given["offload"] or "none"),
+                )
+            )
         return np.array(out, dtype=float).reshape(len(out), len(COLUMNS))
 
     def _holds(self, plan: Plan, rows: Array) -> Array:
@@ -228,11 +263,14 @@ def _layout(table: Table, row: int) -> Layout:
     """A row as a layout, also where it breaks a rule of the layout itself."""
     value = {name: table[name][row] for name in COLUMNS}
     kind, size = RECOMPUTE_KINDS[int(value["recompute"])], int(value["recompute_size"])
-    whole = {k: int(value[k]) for k in ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch")}
+    whole: dict[str, Any] = {k: int(value[k]) for k in COLUMNS if k in _COUNTS}
     return Layout.model_construct(
-        **whole, sequence_parallel=bool(value["sequence_parallel"]), recompute=f"{kind}:{size}" if size else kind,
-        schedule=SCHEDULES[int(value["schedule"])], offload=OFFLOADS[int(value["offload"])],
-    )  # fmt: skip
+        **whole,
+        sequence_parallel=bool(value["sequence_parallel"]),
+        recompute=f"{kind}:{size}" if size else kind,
+        schedule=SCHEDULES[int(value["schedule"])],
+        offload=OFFLOADS[int(value["offload"])],
+    )
 
 
 def _cluster_reason(options: Options, gpus: int) -> str | None:

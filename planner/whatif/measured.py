@@ -25,8 +25,17 @@ def runs() -> tuple[dict[str, Any], ...]:
     for row in read_all(()):
         if row["run_id"] in ratio and row.get("step_s"):
             measured = float(row["step_s"])
-            out.append({"run_id": row["run_id"], "suite": row["suite"], "gpu": row["gpu"], "gpus": int(float(row["gpus"])),
-                        "stack": row["stack"], "measured_s": measured, "predicted_s": measured / ratio[row["run_id"]]})  # fmt: skip
+            out.append(
+                {
+                    "run_id": row["run_id"],
+                    "suite": row["suite"],
+                    "gpu": row["gpu"],
+                    "gpus": int(float(row["gpus"])),
+                    "stack": row["stack"],
+                    "measured_s": measured,
+                    "predicted_s": measured / ratio[row["run_id"]],
+                }
+            )
     return tuple(out)
 
 
@@ -48,26 +57,46 @@ def chart(options: Options) -> Chart:
     summary += f"{len(alike)} of them on {gpu.title}: median {mine[len(mine) // 2]:.1%}." if alike else f"None on {gpu.title}."
     ends = [0.7 * min(r["measured_s"] for r in found), 1.4 * max(r["measured_s"] for r in found)]
     data = [
-        {"type": "scatter", "mode": "lines", "name": "equal" if not share else f"{share:+.0%}", "x": ends,
-         "y": [end * (1 + share) for end in ends], "line": {"color": GREY, "width": 1, "dash": "solid" if not share else "dot"},
-         "hoverinfo": "skip", "showlegend": False}
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "equal" if not share else f"{share:+.0%}",
+            "x": ends,
+            "y": [end * (1 + share) for end in ends],
+            "line": {"color": GREY, "width": 1, "dash": "solid" if not share else "dot"},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
         for share in (0.0, *_GUIDES)
-    ]  # fmt: skip
-    for name, color, size, rows in (("other GPUs", BLUE, 5, [r for r in found if r["gpu"] != gpu.id]), (gpu.title, RED, 9, alike)):
+    ]
+    for name, color, size, rows in (
+        ("other GPUs", BLUE, 5, [r for r in found if r["gpu"] != gpu.id]),
+        (gpu.title, RED, 9, alike),
+    ):
         if rows:
-            data.append({
-                "type": "scatter", "mode": "markers", "name": f"{name} ({len(rows):,})", "x": [r["measured_s"] for r in rows],
-                "y": [r["predicted_s"] for r in rows],
-                "marker": {"color": color, "size": size, "opacity": 0.6, "symbol": "circle" if size < 9 else "diamond"},
-                "text": [f"{r['run_id']}: {r['gpus']:,} x {r['gpu']}, measured {show(r['measured_s'], 's')}, predicted "
-                         f"{show(r['predicted_s'], 's')}" for r in rows],
-                "hovertemplate": "%{text}<extra></extra>",
-            })  # fmt: skip
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": f"{name} ({len(rows):,})",
+                    "x": [r["measured_s"] for r in rows],
+                    "y": [r["predicted_s"] for r in rows],
+                    "marker": {"color": color, "size": size, "opacity": 0.6, "symbol": "circle" if size < 9 else "diamond"},
+                    "text": [
+                        f"{r['run_id']}: {r['gpus']:,} x {r['gpu']}, measured {show(r['measured_s'], 's')}, predicted "
+                        f"{show(r['predicted_s'], 's')}"
+                        for r in rows
+                    ],
+                    "hovertemplate": "%{text}<extra></extra>",
+                }
+            )
     layout = {
         "xaxis": {**GRID, "type": "log", "title": {"text": "measured step (s)"}},
         "yaxis": {**GRID, "type": "log", "title": {"text": "predicted step (s)"}},
-        "legend": {"orientation": "h", "y": -0.25}, "margin": {"t": 20, "r": 20}, "hovermode": "closest",
-    }  # fmt: skip
+        "legend": {"orientation": "h", "y": -0.25},
+        "margin": {"t": 20, "r": 20},
+        "hovermode": "closest",
+    }
     suites: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in found:
         suites.setdefault((row["suite"], row["gpu"]), []).append(row)
@@ -75,7 +104,20 @@ def chart(options: Options) -> Chart:
     for (suite, card), rows in sorted(suites.items()):
         off = _errors(rows)
         table.append([suite, card, len(rows), sum(off) / len(off), off[len(off) // 2], off[-1]])
-    columns = (Column("suite"), Column("GPU"), Column("runs", "number"), Column("mean error", "%"), Column("median error", "%"),
-               Column("worst", "%"))  # fmt: skip
-    return Chart("measured", "Predicted against measured", summary, {"data": data, "layout": layout}, columns, table,
-                 "Every validated run that has a time; dotted lines are 20 % off. docs/accuracy.md lists them all.")  # fmt: skip
+    columns = (
+        Column("suite"),
+        Column("GPU"),
+        Column("runs", "number"),
+        Column("mean error", "%"),
+        Column("median error", "%"),
+        Column("worst", "%"),
+    )
+    return Chart(
+        "measured",
+        "Predicted against measured",
+        summary,
+        {"data": data, "layout": layout},
+        columns,
+        table,
+        "Every validated run that has a time; dotted lines are 20 % off. docs/accuracy.md lists them all.",
+    )

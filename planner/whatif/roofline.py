@@ -42,8 +42,9 @@ def _number(value: Any) -> float:
 def _product(call: Call, name: str) -> Kernel:
     given = call.inputs
     m, n, k = (_number(given[key]) for key in ("m", "n", "k"))
-    batch, extra, width = (_number(given.get(key, default)) for key, default in
-                           (("batch", 1.0), ("extra_bytes", 0.0), ("input_bytes", 2.0)))  # fmt: skip
+    batch, extra, width = (
+        _number(given.get(key, default)) for key, default in (("batch", 1.0), ("extra_bytes", 0.0), ("input_bytes", 2.0))
+    )
     moved = batch * (width * (m * k + n * k) + _RESULT_BYTES * m * n) + extra
     return Kernel(name, 2 * batch * m * n * k, moved, _number(call.output))
 
@@ -89,36 +90,73 @@ def chart(options: Options) -> Chart:
     rows: list[list[Any]] = [
         [k.name, k.flop, k.bytes, k.flop / k.bytes, k.flop / k.seconds, k.flop / k.seconds / rate, k.seconds] for k in found
     ]
-    columns = (Column("kernel"), Column("work", "FLOP"), Column("memory traffic", "traffic"), Column("FLOP per byte", "number"),
-               Column("reached", "FLOP/s"), Column("of the dense rate", "%"), Column("time", "s"))  # fmt: skip
+    columns = (
+        Column("kernel"),
+        Column("work", "FLOP"),
+        Column("memory traffic", "traffic"),
+        Column("FLOP per byte", "number"),
+        Column("reached", "FLOP/s"),
+        Column("of the dense rate", "%"),
+        Column("time", "s"),
+    )
     low = min([*(row[3] for row in rows), ridge]) / 2
     high = max([*(row[3] for row in rows), ridge]) * 2
     roof_x = [low, ridge, high]
     bound = sum(row[3] < ridge for row in rows)
     slow = min(rows, key=lambda row: row[5])
-    summary = f"{len(rows)} products of one layer and the head: {len(rows) - bound} lie right of the ridge at {ridge:,.0f} FLOP/B, " \
-              f"where arithmetic is the limit, {bound} left of it. Furthest below the roof is {slow[0]}, {100 * slow[5]:.0f} % of " \
-              f"the dense rate."  # fmt: skip
+    summary = (
+        f"{len(rows)} products of one layer and the head: {len(rows) - bound} lie right of the ridge at {ridge:,.0f} FLOP/B, "
+        f"where arithmetic is the limit, {bound} left of it. Furthest below the roof is {slow[0]}, {100 * slow[5]:.0f} % of "
+        f"the dense rate."
+    )
     data = [
-        {"type": "scatter", "mode": "lines", "name": "sustained clock", "x": roof_x, "y": [memory * low / 1e12, peak / 1e12, peak / 1e12],
-         "line": {"color": RED, "width": 2}, "hoverinfo": "skip"},
-        {"type": "scatter", "mode": "lines", "name": "dense rate", "x": [rate / memory, high], "y": [rate / 1e12, rate / 1e12],
-         "line": {"color": RED, "width": 1, "dash": "dot"}, "hoverinfo": "skip"},
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "sustained clock",
+            "x": roof_x,
+            "y": [memory * low / 1e12, peak / 1e12, peak / 1e12],
+            "line": {"color": RED, "width": 2},
+            "hoverinfo": "skip",
+        },
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "dense rate",
+            "x": [rate / memory, high],
+            "y": [rate / 1e12, rate / 1e12],
+            "line": {"color": RED, "width": 1, "dash": "dot"},
+            "hoverinfo": "skip",
+        },
         *(
-            {"type": "scatter", "mode": "markers", "name": word, "x": [row[3] for row in chosen_rows],
-             "y": [row[4] / 1e12 for row in chosen_rows], "marker": {"color": color, "size": 9, "symbol": symbol, "opacity": 0.85},
-             "text": [f"{row[0]}: {show(row[4], 'FLOP/s')}, {100 * row[5]:.0f} %" for row in chosen_rows],
-             "hovertemplate": "%{text}<extra></extra>"}
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": word,
+                "x": [row[3] for row in chosen_rows],
+                "y": [row[4] / 1e12 for row in chosen_rows],
+                "marker": {"color": color, "size": 9, "symbol": symbol, "opacity": 0.85},
+                "text": [f"{row[0]}: {show(row[4], 'FLOP/s')}, {100 * row[5]:.0f} %" for row in chosen_rows],
+                "hovertemplate": "%{text}<extra></extra>",
+            }
             for word, color, symbol, chosen_rows in (
                 ("forward", BLUE, "circle", [r for r in rows if r[0].endswith("forward")]),
                 ("backward", PURPLE, "diamond-open", [r for r in rows if not r[0].endswith("forward")]),
             )
         ),
-    ]  # fmt: skip
+    ]
     layout = {
         "xaxis": {**GRID, "type": "log", "title": {"text": "FLOP per byte of memory traffic"}},
         "yaxis": {**GRID, "type": "log", "title": {"text": "TFLOP/s"}},
-        "legend": {"orientation": "h", "y": -0.25}, "margin": {"t": 20, "r": 20},
-    }  # fmt: skip
-    return Chart("roofline", "Roofline of this layout", summary, {"data": data, "layout": layout}, columns, rows,
-                 "Each product of a layer on one GPU. The roof is memory bandwidth, then the tensor clock under load.")  # fmt: skip
+        "legend": {"orientation": "h", "y": -0.25},
+        "margin": {"t": 20, "r": 20},
+    }
+    return Chart(
+        "roofline",
+        "Roofline of this layout",
+        summary,
+        {"data": data, "layout": layout},
+        columns,
+        rows,
+        "Each product of a layer on one GPU. The roof is memory bandwidth, then the tensor clock under load.",
+    )

@@ -48,6 +48,11 @@ function layoutOf(doc, dark) {
     layout[name] = { automargin: true, tickangle: "auto", ...layout[name], gridcolor: grid, zerolinecolor: grid, linecolor: grid, tickcolor: grid };
   }
   const narrow = matchMedia("(max-width: 560px)").matches;
+  if (doc.name === "memory-stages") {
+    const names = doc.figure.data[0]?.x ?? [];
+    layout.annotations?.forEach((note) => (note.bgcolor = dark ? "#161a20" : "#ffffff"));
+    Object.assign(layout.xaxis, { tickvals: names, ticktext: names.map((name) => name.replace(/^\D+/, "")), title: { text: text("chart_stages") } });
+  }
   return {
     ...layout,
     height: heightOf(doc),
