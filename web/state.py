@@ -26,6 +26,7 @@ _KINDS = {
     "intra_node": "networks",
     "inter_node": "networks",
 }
+_FRACTIONS = ("clock",)  # options that are numbers but need not be whole
 _NOT_HERE = ("calibration", "config")
 
 START: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 64, "tokens": "1T"}
@@ -95,12 +96,19 @@ def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
             continue
         if name in given:
             raise api.PlanError(_short(name), _short(text), "is given twice; keep one")
-        given[name] = text if name in _NOT_HERE else _typed(text)
+        given[name] = text if name in _NOT_HERE else _number(text) if name in _FRACTIONS else _typed(text)
     return of_mapping(given)
 
 
 def _short(text: object) -> str:
     return str(text)[:200]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # the options say what is wrong with it
 
 
 def _typed(text: str) -> Any:
