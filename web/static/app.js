@@ -13,9 +13,10 @@ const answer = document.getElementById("answer");
 const status = document.getElementById("status");
 const slots = [...document.querySelectorAll("[data-panel]")];
 const OWN_LAYOUT = ["roofline", "schedule", "crossover"];
-let current = boot.query;
+let current = location.search.slice(1) || boot.query;
 let fixed = boot.fixed;
 let quiet = 0;
+let dragging = false;
 
 // ------------------------------------------------------------------------------------------------ answer and charts
 
@@ -76,12 +77,15 @@ function soon() {
   }, QUIET_MS);
 }
 
-export function go(query, push = true) {
+// one entry of the history for a whole drag: its first step makes it, the others replace it, its end (stay) closes it
+function go(query, stay = true) {
+  const open_ = dragging;
+  dragging = !stay;
   if (query === current) return;
   current = query;
   const address = `/?${query}`;
-  if (push) history.pushState(null, "", address);
-  else history.replaceState(history.state, "", address);
+  if (open_) history.replaceState(null, "", address);
+  else history.pushState(null, "", address);
   view.ask(query);
   soon();
 }
@@ -198,7 +202,7 @@ function wire() {
     event.preventDefault();
     go(queryOf(form));
   });
-  enhance(form, (push) => go(queryOf(form), push));
+  enhance(form, (stay) => go(queryOf(form), stay));
   addEventListener("popstate", arrive);
   document.getElementById("config-file")?.addEventListener("change", (e) => pasted(e.target, "config", boot.limits.config));
   document.getElementById("calibration-file")?.addEventListener("change", (e) => pasted(e.target, "calibration", boot.limits.calibration));
@@ -252,7 +256,7 @@ await Promise.all((boot.charts ?? []).map((doc) => {
   const section = document.getElementById(`chart-${doc.name}`);
   return section ? dress(section, doc) : null;
 }));
-document.body.dataset.painted = boot.query;
+document.body.dataset.painted = current;
 performance.mark("painted");
 for (const slot of slots) {
   slot.dataset.title = slot.querySelector("h3").textContent;

@@ -54,7 +54,7 @@ function hint(select, message) {
   line.classList.toggle("bad", Boolean(message));
 }
 
-// moved(push): the form has changed; push when the change is meant to stay in the history
+// moved(stay): the form has changed; not yet to stay while a slider is dragged
 export function enhance(form, moved) {
   for (const select of form.querySelectorAll("select[data-slider]")) {
     const label = form.querySelector(`label[for="${select.id}"]`).textContent;
