@@ -37,7 +37,9 @@ def served(timeout_s: float = 90) -> Iterator[str]:
     port = free_port()
     code = "import sys; from planner.cli import main; sys.argv[0] = 'dpplan'; main()"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-c", code, "serve", "--port", str(port)], cwd=ROOT, env=env, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", "--port", str(port)], cwd=ROOT, env=env, stderr=subprocess.PIPE
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         until = time.monotonic() + timeout_s

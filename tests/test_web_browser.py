@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: every kind of input, links that round-trip, keyboards, no script, no network, accessibility."""
+"""The dashboard in a real browser: every kind of input, links, keyboards, no script, no network, accessibility."""
 
 from __future__ import annotations
 
@@ -18,9 +18,18 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, 
 pytestmark = pytest.mark.browser
 
 FIXED = {
-    "model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "gpus": "8", "tp": "2", "pp": "1", "zero": "1", "recompute": "selective",
-    "micro_batch": "1", "global_batch": "64", "tokens": "1T", "stack": "megatron-core",
-}  # fmt: skip
+    "model": "llama-2-7b",
+    "gpu": "a100-sxm4-80gb",
+    "gpus": "8",
+    "tp": "2",
+    "pp": "1",
+    "zero": "1",
+    "recompute": "selective",
+    "micro_batch": "1",
+    "global_batch": "64",
+    "tokens": "1T",
+    "stack": "megatron-core",
+}
 SHORT = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": "2", "seq_len": "2048"}
 WAIT_MS = 30_000
 
@@ -55,7 +64,9 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     made = context.new_page()
     wrong: list[str] = []
     made.on("pageerror", lambda error: wrong.append(str(error)))
-    made.on("console", lambda message: wrong.append(message.text) if message.type == "error" and "422" not in message.text else None)
+    made.on(
+        "console", lambda message: wrong.append(message.text) if message.type == "error" and "422" not in message.text else None
+    )
 
     def asked(request: Request) -> None:
         if not request.url.startswith((address, "data:", "blob:")):
@@ -217,8 +228,13 @@ def test_a_point_of_the_front_fixes_its_layout(page: Page, address: str) -> None
 
 def test_every_panel_is_drawn(page: Page, address: str) -> None:
     go(page, address, {**FIXED, "pp": "2", "vpp": "1", "schedule": "1f1b"})
-    for name, chart in (("scaling", "scaling"), ("roofline", "roofline"), ("schedule", "schedule"), ("crossover", "crossover"),
-                        ("measured", "measured")):  # fmt: skip
+    for name, chart in (
+        ("scaling", "scaling"),
+        ("roofline", "roofline"),
+        ("schedule", "schedule"),
+        ("crossover", "crossover"),
+        ("measured", "measured"),
+    ):
         page.locator(f"[data-panel={name}] section").first.scroll_into_view_if_needed()
         expect(page.locator(f"#chart-{chart} .main-svg").first).to_be_visible()
         expect(page.locator(f"#chart-{chart} .summary")).not_to_be_empty()
@@ -337,8 +353,16 @@ def test_nothing_stands_in_anyones_way(browser: Browser, address: str, scheme: A
     context = context_of(browser, color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
     asked = urlencode({**FIXED, "pp": "2", "vpp": "1", "schedule": "1f1b"})
-    paths = (f"/?{asked}", f"/?{urlencode({**FIXED, 'tp': '3'})}", f"/explain?{asked}", f"/export?{asked}", f"/compare?{urlencode(COMPARED)}",
-             "/compare", f"/panel/roofline?{asked}", "/reference")  # fmt: skip
+    paths = (
+        f"/?{asked}",
+        f"/?{urlencode({**FIXED, 'tp': '3'})}",
+        f"/explain?{asked}",
+        f"/export?{asked}",
+        f"/compare?{urlencode(COMPARED)}",
+        "/compare",
+        f"/panel/roofline?{asked}",
+        "/reference",
+    )
     for path in paths:
         page.goto(f"{address}{path}")
         if path == paths[0]:
@@ -359,7 +383,11 @@ def test_nothing_stands_in_anyones_way(browser: Browser, address: str, scheme: A
 
 def told(page: Page) -> list[str]:
     found = Axe().run(page).response["violations"]
-    return [f"{one['id']}: {node['html'][:200]} {node['any'][0]['message'] if node['any'] else ''}" for one in found for node in one["nodes"]]
+    return [
+        f"{one['id']}: {node['html'][:200]} {node['any'][0]['message'] if node['any'] else ''}"
+        for one in found
+        for node in one["nodes"]
+    ]
 
 
 def test_the_theme_is_chosen_and_remembered(page: Page, address: str) -> None:

@@ -15,8 +15,8 @@ from planner import api, catalog
 from planner.estimate.table import length
 from planner.formulas.rules import check
 from planner.search import layouts
-from planner.specs.plan import Plan
 from planner.specs.base import PlanError
+from planner.specs.plan import Plan
 from planner.whatif import (
     calibrated,
     compare,
@@ -33,9 +33,18 @@ from planner.whatif import (
 from planner.whatif.chart import DARK_TWINS, GIB, Chart, Column, cell_text, csv_text
 
 FIXED = {
-    "model": "llama-2-7b", "gpu": "h100-sxm5-80gb", "gpus": 16, "tp": 2, "pp": 4, "zero": 1, "micro_batch": 1, "recompute": "selective",
-    "global_batch": 64, "vpp": 1, "schedule": "1f1b",
-}  # fmt: skip
+    "model": "llama-2-7b",
+    "gpu": "h100-sxm5-80gb",
+    "gpus": 16,
+    "tp": 2,
+    "pp": 4,
+    "zero": 1,
+    "micro_batch": 1,
+    "recompute": "selective",
+    "global_batch": 64,
+    "vpp": 1,
+    "schedule": "1f1b",
+}
 OPEN = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 16, "global_batch": 128}
 
 
@@ -71,7 +80,9 @@ def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
 
 def test_the_waterfall_ends_at_the_step() -> None:
     chart = of_report.step(report())
-    assert sum(row[1] for row in chart.rows[:-1]) == pytest.approx(chart.rows[-1][1]) == pytest.approx(report()["step"]["seconds"])
+    assert (
+        sum(row[1] for row in chart.rows[:-1]) == pytest.approx(chart.rows[-1][1]) == pytest.approx(report()["step"]["seconds"])
+    )
 
 
 def test_no_kernel_is_above_the_roof() -> None:
@@ -153,8 +164,11 @@ def _allowed(plan: Plan) -> bool:
     return length(table) > 0 and bool(np.logical_and.reduce(list(check(plan, table).values())).any())
 
 
-@pytest.mark.parametrize("given", [FIXED, {**OPEN, "stack": "megatron-core"}, {**OPEN, "model": "mixtral-8x7b", "tp": 2}],
-                         ids=["fixed", "open", "experts"])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [FIXED, {**OPEN, "stack": "megatron-core"}, {**OPEN, "model": "mixtral-8x7b", "tp": 2}],
+    ids=["fixed", "open", "experts"],
+)
 def test_legal_values_are_what_an_estimate_accepts(given: dict[str, Any]) -> None:
     """A value that is offered can be asked for; of one that is not, the estimate says no as well."""
     options = api.read_options(given)
@@ -249,7 +263,9 @@ def test_every_chart_is_plain_json_with_a_table_and_a_sentence() -> None:
         assert document["summary"].endswith("."), chart.name
         assert document["rows"], chart.name
         assert all(len(row) == len(document["columns"]) for row in document["rows"]), chart.name
-        assert all(cell_text(v, c.unit) for row in chart.rows for v, c in zip(row, chart.columns, strict=True) if v != ""), chart.name
+        assert all(cell_text(v, c.unit) for row in chart.rows for v, c in zip(row, chart.columns, strict=True) if v != ""), (
+            chart.name
+        )
         for row in document["rows"]:
             assert all(value is None or isinstance(value, str | int | float) for value in row), chart.name
             assert not any(isinstance(value, float) and math.isnan(value) for value in row), chart.name

@@ -70,7 +70,7 @@ def chart(options: Options) -> Chart:
     word = "data" if data_parallel else "tensor"
     told = "; ".join(f"from {show(float(_SIZES[i]), 'B')} on {_ALGORITHMS[names[best[i]]][0]}" for i in turns)
     summary = (
-        f"{float(group.ranks[0]):,.0f} {word}-parallel ranks, {float(group.ranks_per_node[0]):,.0f} per node: small messages go by "
+        f"{float(group.ranks[0]):,.0f} {word}-parallel ranks, {float(group.ranks_per_node[0]):,.0f} per node: small messages by "
         f"{_ALGORITHMS[names[best[0]]][0]}" + (f"; {told}." if told else " and so do large ones.")
     )
     data: list[dict[str, Any]] = [
