@@ -32,6 +32,7 @@ FIXED = {
 }
 SHORT = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": "2", "seq_len": "2048"}
 WAIT_MS = 30_000
+expect.set_options(timeout=WAIT_MS)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +222,7 @@ def test_a_point_of_the_front_fixes_its_layout(page: Page, address: str) -> None
     expect(page).to_have_url(re.compile("micro_batch="))
     settled(page)
     assert figures(page)["step.seconds"] == pytest.approx(table[-1], rel=1e-12)
-    chart.get_by_text("Table").click()
+    chart.locator("summary").click()
     expect(chart.locator("tbody tr").first).to_be_visible()
     expect(page.locator("#chart-heat-map")).to_be_attached()
 

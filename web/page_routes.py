@@ -274,8 +274,9 @@ async def scenario(request: Request) -> Response:
 async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
     state = run.state_of(request, "bare")
-    body = plain("explain_body.html", doc=json.loads(await run.of_state(request, "explanation", state)))
-    if request.query_params.get("bare"):
+    bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
+    body = plain("explain_body.html", level=3 if bare else 2, doc=json.loads(await run.of_state(request, "explanation", state)))
+    if bare:
         return HTMLResponse(body)
     return HTMLResponse(rendered("explain.html", body=body, query=state.query))
 
@@ -284,8 +285,10 @@ async def explain_page(request: Request) -> Response:
 async def export_page(request: Request) -> Response:
     """What can be taken along."""
     state = run.state_of(request, "bare")
+    bare = bool(request.query_params.get("bare"))
     body = plain(
         "export_body.html",
+        level=3 if bare else 2,
         query=state.query,
         command=command_line(state.options),
         toml=toml_of(state),
@@ -294,7 +297,7 @@ async def export_page(request: Request) -> Response:
         calibration=state.calibration,
         model_file=state.options.model or MODEL_FILE,
     )
-    if request.query_params.get("bare"):
+    if bare:
         return HTMLResponse(body)
     return HTMLResponse(rendered("export.html", body=body, query=state.query))
 
