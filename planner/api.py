@@ -51,20 +51,23 @@ def read_options(given: Mapping[str, Any]) -> Options:
 # ------------------------------------------------------------------------------------------------------ estimate
 
 
-def estimate(options: Options) -> Report:
-    """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits` tells whether any fits."""
-    return _estimate(options)[0]
+def estimate(options: Options, *, brief: bool = False) -> Report:
+    """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits` tells whether any fits.
+
+    brief: the same numbers sooner, without `advice`, `machine` and `provenance` (empty, and zero).
+    """
+    return _estimate(options, brief)[0]
 
 
-def _estimate(options: Options) -> tuple[Report, Answer]:
+def _estimate(options: Options, brief: bool = False) -> tuple[Report, Answer]:
     required = require.read(options.require)
     scenario = resolve(options)
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    out = report.report(answer.chosen, answer.row, scenario.assumptions)
+    out = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=not brief)
     out["alternatives"] = _families(answer) + _top(answer, options.top)
-    out["advice"] = advise.advice(scenario, answer.chosen, answer.row)
+    out["advice"] = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out["search"] = {
         "evaluated": sum(f.estimates.space.count for f in answer.found if f.estimates is not None),
         "feasible": sum(int(f.estimates.fits.sum()) for f in answer.found if f.estimates is not None),

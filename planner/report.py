@@ -53,8 +53,15 @@ def reports(lines: Sequence[tuple[Estimates, int]], assumptions: Sequence[str] =
     return [report(e, row, assumptions, numbers[i]) for i, (e, row) in enumerate(lines)]
 
 
-def report(estimates: Estimates, row: int, assumptions: Sequence[str] = (), numbers: list[Report] | None = None) -> Report:
-    """Full answer for one row: evaluated again alone, over every pipeline stage. numbers: its elasticities, where known."""
+def report(
+    estimates: Estimates, row: int, assumptions: Sequence[str] = (), numbers: list[Report] | None = None, *,
+    sensitivities: bool = True,
+) -> Report:  # fmt: skip
+    """Full answer for one row: evaluated again alone, over every pipeline stage.
+
+    numbers: its elasticities, where known. sensitivities: whether to find what the step time makes of every number of the
+    machine; else `machine` is empty.
+    """
     plan = estimates.plan
     table = pick(estimates.table, np.array([row]))
     one = evaluate_row(estimates, row)
@@ -63,7 +70,8 @@ def report(estimates: Estimates, row: int, assumptions: Sequence[str] = (), numb
     band = uncertainty.band(plan)
     seconds = float(one.time.seconds[0])
     communication = [_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0]
-    numbers = elasticities(plan, table) if numbers is None else numbers
+    if numbers is None:
+        numbers = elasticities(plan, table) if sensitivities else []
     return {
         "schema_version": SCHEMA_VERSION,
         "model": _model(plan),

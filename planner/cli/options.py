@@ -81,6 +81,8 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
     "top": (int, "Number of layouts listed", "Output"),
 }
 
+HELP: dict[str, str] = {name: text for name, (_, text, _) in _OPTIONS.items()}  # the page says the same
+
 
 def with_request_options(command: Callable[..., None], several: tuple[str, ...] = ()) -> Callable[..., None]:
     """Give a command `command(given: dict, **own)` all request options; unset ones are left out of `given`.

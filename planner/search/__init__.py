@@ -15,14 +15,14 @@ from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import space, where
 from planner.search.choose import best, order, pareto, ranked, smallest, spent
-from planner.search.space import divisors
+from planner.search.space import degrees, divisors
 from planner.specs.base import PlanError
 from planner.specs.plan import Plan
 from planner.specs.where import constraint
 
 __all__ = [
-    "MOST_LAYOUTS", "Found", "allowed_layouts", "best", "divisors", "families", "family_rows", "layouts", "order", "pareto",
-    "ranked", "search", "smallest", "spent",
+    "MOST_LAYOUTS", "Found", "allowed_layouts", "best", "degrees", "divisors", "families", "family_rows", "layouts", "order",
+    "pareto", "ranked", "search", "smallest", "spent",
 ]  # fmt: skip
 
 _FEW = 65536  # rows times options up to which plain columns are faster than factored ones

@@ -53,20 +53,29 @@ def _expand(table: Table, keys: Sequence[str], names: Sequence[str], of: Callabl
     return {**out, **{name: rows[at, i] for i, name in enumerate(names)}}
 
 
+def degrees(plan: Plan) -> dict[str, list[int]]:
+    """Tensor, pipeline and context parallel degrees that are tried where the request leaves them open."""
+    model, supports, parts = plan.model, plan.stack.supports, divisors(plan.cluster.gpus)
+    most = max(_LEAST_MAX_TP, plan.cluster.nvlink_domain)
+    pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
+    if not plan.request.uneven_stages:
+        pps = [p for p in pps if any(units % p == 0 for units in _units(plan, p))]
+    longest = max(1, plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)
+    return {
+        "tp": [t for t in parts if t <= most and model.heads % t == 0] if supports.tensor else [1],
+        "pp": pps,
+        "cp": [c for c in parts if c <= longest] if supports.context else [1],
+    }
+
+
 def outer(plan: Plan) -> Table:
     """Rows of everything but recompute and offloading; rules are applied by the caller."""
     request, model, supports = plan.request, plan.model, plan.stack.supports
     gpus, batch = plan.cluster.gpus, plan.training.global_batch
-    parts = divisors(gpus)
-    most = max(_LEAST_MAX_TP, plan.cluster.nvlink_domain)
-    tps = [t for t in parts if t <= most and model.heads % t == 0] if supports.tensor else [1]
-    pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
-    if not request.uneven_stages:
-        pps = [p for p in pps if any(units % p == 0 for units in _units(plan, p))]
-    cps = [c for c in parts if c <= max(1, plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)] if supports.context else [1]
-    table: Table = {"tp": _choices(request.tp, tps)}
-    table = _cross(table, "pp", _choices(request.pp, pps))
-    table = _cross(table, "cp", _choices(request.cp, cps))
+    open_ = degrees(plan)
+    table: Table = {"tp": _choices(request.tp, open_["tp"])}
+    table = _cross(table, "pp", _choices(request.pp, open_["pp"]))
+    table = _cross(table, "cp", _choices(request.cp, open_["cp"]))
     ranks = table["tp"] * table["pp"] * table["cp"]
     table = {**table, "dp": gpus / ranks}
     wanted = (np.mod(gpus, ranks) == 0) & (np.mod(batch, np.maximum(np.floor(table["dp"]), 1.0)) == 0)

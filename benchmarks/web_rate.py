@@ -1,0 +1,193 @@
+"""How fast the dashboard is: server time of a what-if, slider to painted charts, first numbers, many users, memory.
+
+    python benchmarks/web_rate.py            # everything, about two minutes
+    python benchmarks/web_rate.py --no-browser
+
+Targets on a machine of two cores: a what-if with the layout given p50 15 ms, p99 50 ms; with the full search on 2,048 GPUs p50
+150 ms; slider to painted charts p50 60 ms, p99 150 ms; first numbers 300 ms and all charts of the first screen 1.2 s after the
+address is opened; 50 users at once, each with a what-if every two seconds beside two searches that never end, p99 200 ms; each
+Python process at most 300 MB. The load of the machine is printed: a busy one measures itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlencode
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from browser import chromium, served  # noqa: E402
+
+FIXED = {
+    "model": "llama-2-70b",
+    "gpu": "h100-sxm5-80gb",
+    "gpus": 64,
+    "tp": 8,
+    "pp": 4,
+    "vpp": 1,
+    "zero": 1,
+    "micro_batch": 1,
+    "recompute": "selective",
+    "schedule": "1f1b",
+    "stack": "megatron-core",
+    "tokens": "2T",
+}
+SEARCH = {"model": "llama-2-70b", "gpu": "rtx4090", "gpus": 2048}
+USERS, THINK_S, LONG_S = 50, 2.0, 20.0
+
+
+def of(values: list[float], target: str = "") -> str:
+    """Percentiles in milliseconds."""
+    ordered = sorted(values)
+    p99 = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
+    text = f"p50 {1e3 * statistics.median(ordered):7.1f} ms   p99 {1e3 * p99:7.1f} ms   n {len(ordered)}"
+    return f"{text}   (target {target})" if target else text
+
+
+def timed(address: str) -> float:
+    started = time.perf_counter()
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        answer.read()
+    return time.perf_counter() - started
+
+
+def different(asked: dict[str, object], i: int) -> str:
+    """The request with another global batch, so that no answer is one that was kept."""
+    return (
+        urlencode({**asked, "global_batch": 256 * (4 + i)})
+        if asked is FIXED
+        else urlencode({**asked, "global_batch": 2048 * (1 + i)})
+    )
+
+
+def server(address: str) -> None:
+    """Server time, one request after the other."""
+    for name, asked, count, target in (("layout given", FIXED, 200, "15 / 50"), ("search on 2,048 GPUs", SEARCH, 40, "150")):
+        for i in range(3):
+            timed(f"{address}/page/view?{different(asked, 1000 + i)}")
+        print(f"what-if, {name:<22} {of([timed(f'{address}/page/view?{different(asked, i)}') for i in range(count)], target)}")
+
+
+async def get(address: str, path: str) -> float:
+    """One request over a connection of its own."""
+    host, port = address.removeprefix("http://").split(":")
+    started = time.perf_counter()
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    await writer.drain()
+    head = await reader.read()
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 200"), head[:200]
+    return time.perf_counter() - started
+
+
+async def crowd(address: str) -> list[float]:
+    """Fifty users with a what-if every two seconds; two of them search all the while."""
+    spent: list[float] = []
+    until = time.perf_counter() + LONG_S
+
+    async def user(number: int) -> None:
+        await asyncio.sleep(THINK_S * number / USERS)
+        i = 0
+        while time.perf_counter() < until:
+            i += 1
+            spent.append(await get(address, f"/page/view?{different(FIXED, 100 * number + i)}"))
+            await asyncio.sleep(max(0.0, THINK_S - spent[-1]))
+
+    async def searching(number: int) -> None:
+        i = 0
+        while time.perf_counter() < until:
+            i += 1
+            await get(address, f"/api/search?{different(SEARCH, 500 * (number + 1) + i)}&top=1")
+
+    await asyncio.gather(*(user(i) for i in range(USERS)), *(searching(i) for i in range(2)))
+    return spent
+
+
+def memory() -> str:
+    """Resident bytes of the server's processes, those of this program's children."""
+    found: dict[int, tuple[int, int, str]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = dict(line.split(":", 1) for line in (path / "status").read_text().splitlines() if ":" in line)
+            size = int(fields.get("VmRSS", "0 kB").split()[0]) * 1024
+            found[int(path.name)] = int(fields["PPid"]), size, (path / "cmdline").read_text().replace("\0", " ")
+        except (OSError, KeyError, ValueError):
+            continue
+    mine = {os.getpid()}
+    for _ in range(4):
+        mine |= {pid for pid, (parent, _, _) in found.items() if parent in mine}
+    sizes = [size for pid, (_, size, words) in found.items() if pid in mine and pid != os.getpid() and "python" in words]
+    return f"largest {max(sizes) / 1e6:.0f} MB, {len(sizes)} processes, {sum(sizes) / 1e6:.0f} MB counted with what they share"
+
+
+_DRAG = """async ([count]) => {
+  const slider = document.querySelector('input[type=range][data-for=global_batch]');
+  const out = [];
+  const frame = () => new Promise(requestAnimationFrame);
+  for (let i = 0; i < count; i++) {
+    const before = performance.getEntriesByName('painted').length;
+    const started = performance.now();
+    slider.value = String(Number(slider.value) + (i % 8 < 4 ? 1 : -1));
+    slider.dispatchEvent(new Event('input', {bubbles: true}));
+    while (performance.getEntriesByName('painted').length === before) await frame();
+    await frame();
+    out.push((performance.now() - started) / 1000);
+    await new Promise(resolve => setTimeout(resolve, 40));
+  }
+  return out;
+}"""
+
+
+def in_browser(address: str, loads: int = 7) -> None:
+    """Slider to paint, and how soon the page shows numbers and charts."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        numbers, charts = [], []
+        for i in range(loads):
+            page.context.clear_cookies()
+            page.goto(f"{address}/?{different(FIXED, 50 + i)}")
+            page.wait_for_selector("body[data-painted]")
+            found = page.evaluate(
+                "[performance.getEntriesByType('paint').find(e => e.name === 'first-contentful-paint').startTime,"
+                "performance.getEntriesByName('painted')[0].startTime]"
+            )
+            numbers.append(found[0] / 1e3)
+            charts.append(found[1] / 1e3)
+        print(f"first numbers on screen          {of(numbers, '300')}")
+        print(f"charts of the first screen       {of(charts, '1200')}")
+        page.goto(f"{address}/?{different(FIXED, 0)}")
+        page.wait_for_selector("body[data-painted]")
+        page.wait_for_timeout(1500)
+        page.evaluate(_DRAG, [10])
+        print(f"slider to painted charts         {of(page.evaluate(_DRAG, [120]), '60 / 150')}")
+        browser.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the dashboard.")
+    parser.add_argument("--no-browser", action="store_true", help="only the server")
+    asked = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before")
+    with served() as address:
+        server(address)
+        if not asked.no_browser:
+            in_browser(address)
+        print(f"50 users, two searches beside    {of(asyncio.run(crowd(address)), 'p99 200')}")
+        print(f"memory of the server             {memory()}   (target 300 MB)")
+    print(f"load {os.getloadavg()[0]:.1f} after")
+
+
+if __name__ == "__main__":
+    main()

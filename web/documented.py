@@ -1,0 +1,133 @@
+"""How the API describes itself: parameters from the options, answers and errors, for openapi.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner import api
+from planner.cli.options import HELP
+from web import limits
+from web.texts import LABELS
+
+Schema = dict[str, Any]
+
+PROBLEM: Schema = {
+    "type": "object",
+    "required": ["field", "value", "message"],
+    "properties": {
+        "field": {"type": "string", "description": "option, or part of the request"},
+        "value": {"type": ["string", "null"], "description": "what was given"},
+        "message": {"type": "string", "description": "one sentence with the remedy"},
+    },
+}
+
+
+def option_schemas() -> dict[str, Schema]:
+    """JSON schema of each option; null is left out, as an option that is not given."""
+    whole = api.Options.model_json_schema()
+    out = {}
+    for name, given in whole["properties"].items():
+        if name == "calibration":
+            continue
+        schema = {k: v for k, v in given.items() if k not in ("title", "default")}
+        kinds = [kind for kind in schema.pop("anyOf", [schema]) if kind.get("type") != "null"]
+        schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+        if name == "gpus":
+            schema = {**schema, "maximum": limits.MAX_GPUS}
+        if name == "top":
+            schema = {**schema, "maximum": limits.MAX_TOP}
+        out[name] = {**schema, "description": HELP.get(name, LABELS.get(name, name))}
+    out["config"] = {
+        "type": "string",
+        "maxLength": limits.MAX_CONFIG_BYTES,
+        "description": "Text of a Hugging Face config.json or of a model TOML, in place of a model; never stored",
+    }
+    out["calibration"] = {
+        "type": "string",
+        "maxLength": limits.MAX_CALIBRATION_BYTES,
+        "description": "Text of a calibration file; never stored",
+    }
+    return out
+
+
+def parameters(*own: Schema) -> list[Schema]:
+    """Query parameters of an endpoint that takes a state."""
+    return [
+        *own,
+        *(
+            {
+                "name": n,
+                "in": "query",
+                "required": False,
+                "description": s["description"],
+                "schema": {k: v for k, v in s.items() if k != "description"},
+            }
+            for n, s in option_schemas().items()
+        ),
+    ]
+
+
+def body() -> Schema:
+    """A posted state."""
+    schemas = option_schemas()
+    schemas["config"] = {"anyOf": [schemas["config"], {"type": "object"}]}
+    return {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object", "properties": schemas, "additionalProperties": False}}},
+    }
+
+
+def answers(
+    schema: Schema | None = None, *, kinds: tuple[str, ...] = ("application/json",), posted: bool = False
+) -> dict[int | str, Any]:
+    """Documented responses: the answer, and every way to be wrong."""
+    found: dict[str, Any] = {
+        kind: {"schema": (schema or {"type": "object"}) if kind == "application/json" else {"type": "string"}} for kind in kinds
+    }
+    wrong = {"application/json": {"schema": PROBLEM}}
+    out: dict[int | str, Any] = {
+        200: {"description": "The document", "content": found},
+        414: {"description": f"An address of more than {limits.MAX_QUERY_BYTES:,} bytes", "content": wrong},
+        422: {"description": "A wrong request, or one that takes too long here", "content": wrong},
+        429: {"description": "Too many requests wait; try again", "content": wrong},
+    }
+    if posted:
+        out[413] = {"description": f"A body of more than {limits.MAX_BODY_BYTES:,} bytes", "content": wrong}
+    return out
+
+
+def query(name: str, text: str, schema: Schema, *, required: bool = False) -> Schema:
+    """One query parameter of an endpoint's own."""
+    return {"name": name, "in": "query", "required": required, "description": text, "schema": schema}
+
+
+REPORT: Schema = {
+    "type": "object",
+    "required": [
+        "schema_version",
+        "model",
+        "cluster",
+        "layout",
+        "memory",
+        "step",
+        "throughput",
+        "run",
+        "alternatives",
+        "advice",
+        "assumptions",
+        "provenance",
+        "command",
+    ],
+}
+SEARCH: Schema = {
+    "type": "object",
+    "required": ["schema_version", "evaluated", "feasible", "rejected", "seconds", "top", "pareto"],
+}
+COMPARISON: Schema = {"type": "object", "required": ["schema_version", "scenarios", "figures"]}
+SCHEDULE: Schema = {
+    "type": "object",
+    "required": ["schema_version", "schedule", "pp", "vpp", "microbatches", "makespan_s", "bubble_frac"],
+}
+EXPLANATION: Schema = {"type": "object", "required": ["schema_version", "parts"]}
+ENTRIES: Schema = {"type": "array", "items": {"type": "object", "required": ["id", "title"]}}
+KINDS: Schema = {"type": "array", "items": {"type": "string"}}

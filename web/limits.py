@@ -1,0 +1,20 @@
+"""What one request may ask: sizes, seconds, GPUs. One place, so that the page, the API and its documentation say the same."""
+
+from __future__ import annotations
+
+MAX_GPUS = 65_536  # larger clusters are for the command line: one request must not hold the server
+MAX_BODY_BYTES = 512_000  # of a posted request
+MAX_QUERY_BYTES = 48_000  # of an address; servers and browsers cut longer ones
+MAX_CONFIG_BYTES = 24_000  # of a pasted config.json or model, without its spaces
+MAX_CALIBRATION_BYTES = 24_000
+MAX_SCENARIO_BYTES = 48_000
+MAX_TOP = 50  # layouts listed in full by one search
+MAX_ANSWER_BYTES = 24_000_000  # of one answer of a worker
+
+LIGHT_S = 10.0  # seconds that one estimate may take; and that it may wait before
+HEAVY_S = 30.0  # seconds that a search, a sweep or an explanation may take; and that it may wait before
+MOST_WAITING = 64  # requests that wait for a worker; more are told to come back
+WORKER_BYTES = 4 * 2**30  # address space of a worker process
+
+INLINE_STAGES = 64  # a fixed layout with no more stages,
+INLINE_ACTIONS = 20_000  # and no more passes of a chunk in a step, is answered without a worker

@@ -1,0 +1,348 @@
+"""The pages, complete from the server, and what their script asks for while a person moves a slider."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from planner.advise import command_line
+from planner.specs.base import PlanError
+from planner.specs.options import Options
+from planner.whatif.chart import DARK_TWINS
+from web import limits, run, tasks
+from web.api_routes import SLOTS, several
+from web.render import rendered as plain
+from web.state import MODEL_FILE, START, State, of_mapping, scenario_of, toml_of
+from web.static_files import url
+from web.texts import TEXTS, text
+from web.work import Busy
+
+router = APIRouter(include_in_schema=False)
+
+_OWN_LAYOUT = ("roofline", "schedule", "crossover")  # panels of the one layout that was chosen: asked with it fixed
+_LATE_S = 0.25  # the page waits no longer for advice; its script asks again, and without a script there is a link
+_MARK = "<!--part-->"
+_CHARTS = (
+    ("memory-stages", "Memory of each pipeline stage"),
+    ("memory-phases", "Memory through the step"),
+    ("step-time", "Step time"),
+)
+_SCRIPT_TEXTS = (
+    "theme_auto",
+    "theme_light",
+    "theme_dark",
+    "shared",
+    "compare_open",
+    "compare_full",
+    "compare_add",
+    "saved_none",
+    "saved_name",
+    "saved_load",
+    "saved_delete",
+    "advice_wait",
+    "chart_png",
+    "chart_svg",
+    "chart_csv",
+    "chart_download",
+    "chart_wait",
+    "chart_stage",
+    "chart_stages",
+    "chart_of",
+    "table",
+    "updating",
+    "ready",
+    "offline",
+    "busy",
+    "error",
+    "copied",
+    "copy",
+    "not_possible",
+    "download",
+    "explain_title",
+    "export_title",
+    "compare_clear",
+    "explain_number",
+    "auto",
+    "auto_is",
+    "yes",
+    "no",
+)
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A page, with the addresses of its files."""
+    return plain(template, url=url, **{"boot": _boot(charts=[]), **values})
+
+
+def _json(content: bytes) -> Response:
+    return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _boot(**more: Any) -> dict[str, Any]:
+    return {
+        "texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS},
+        "dark": DARK_TWINS,
+        "limits": {
+            "config": limits.MAX_CONFIG_BYTES,
+            "calibration": limits.MAX_CALIBRATION_BYTES,
+            "scenario": limits.MAX_SCENARIO_BYTES,
+        },
+        **more,
+    }
+
+
+# --------------------------------------------------------------------------------------------------- the page
+
+
+@router.get("/", response_class=HTMLResponse)
+async def page(request: Request) -> Response:
+    """The dashboard of the state in the address. What takes long comes last, and the browser shows the rest meanwhile."""
+    wait = request.query_params.get("wait") == "1"
+    if not [k for k in request.query_params if k != "wait"]:
+        state = of_mapping(START)
+    else:
+        try:
+            state = run.state_of(request, "wait")
+        except PlanError as error:
+            return await _wrong(request, error, None)
+    try:
+        view = json.loads(await run.what_if(request, state))
+    except PlanError as error:
+        return await _wrong(request, error, state)
+    return StreamingResponse(
+        _parts(request, state, view, wait), media_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store"}
+    )
+
+
+async def _parts(request: Request, state: State, view: dict[str, Any], wait: bool) -> AsyncIterator[str]:
+    """The page in parts: answer, advice, charts and form."""
+    late = asyncio.ensure_future(run.of_state(None, "late", state))  # goes on when the page has been sent: its script asks next
+    form = asyncio.ensure_future(run.of_state(request, "inputs", state, view["layout"]))
+    boot = _boot(
+        query=state.query,
+        fixed=view["fixed"],
+        layout=view["layout"],
+        charts=[{k: c[k] for k in ("name", "title", "figure", "choices", "columns", "rows")} for c in view["charts"]],
+    )
+    late_words = {"advice": _MARK, "rests": _MARK}
+    whole = rendered(
+        "page.html",
+        title=view["title"],
+        query=state.query,
+        fixed=view["fixed"],
+        answer=view["answer"],
+        late=late_words,
+        charts=view["charts"],
+        panels=tasks.PANELS,
+        own_layout=_OWN_LAYOUT,
+        form=_MARK,
+        boot=boot,
+    )
+    top, middle, lower, end = whole.split(_MARK)
+    ready, waiting = '" data-ready="yes"', '" data-ready=""'
+    head, found, tail = top.rpartition('" data-ready="yes"')
+    yield head
+    done, _ = await asyncio.wait({late}, timeout=limits.HEAVY_S if wait else _LATE_S)
+    said = _outcome(late) if done else None
+    yield (ready if said else waiting if found else "") + tail
+    yield said["advice"] if said else plain("waiting.html", query=state.query)
+    yield middle
+    yield said["rests"] if said else ""
+    yield lower
+    try:
+        yield json.loads(await form)["form"]
+    except (PlanError, Busy):
+        yield ""
+    yield end
+    if not late.done():
+        late.add_done_callback(_outcome)  # its answer is kept for the script, which asks for it next
+
+
+def _outcome(task: asyncio.Future[bytes]) -> dict[str, Any] | None:
+    if task.cancelled() or task.exception() is not None:
+        return None
+    found: dict[str, Any] = json.loads(task.result())
+    return found
+
+
+async def _wrong(request: Request, error: PlanError, state: State | None) -> Response:
+    """The page of a request that cannot be answered: what is wrong, and the inputs as they were."""
+    form = ""
+    asked = state or _readable(request)
+    with contextlib.suppress(PlanError):
+        form = json.loads(await run.of_state(request, "inputs", asked))["form"]
+    answer = plain("problem.html", field=error.field, message=_sentence(error))
+    content = rendered(
+        "page.html",
+        title=text("error"),
+        query=asked.query,
+        fixed=asked.query,
+        answer=answer,
+        late={"advice": "", "rests": ""},
+        charts=[],
+        panels=(),
+        own_layout=(),
+        form=form,
+        boot=_boot(query=asked.query, fixed=asked.query, layout={}, charts=[]),
+    )
+    return HTMLResponse(content, status_code=422, headers={"Cache-Control": "no-store"})
+
+
+def _sentence(error: PlanError) -> str:
+    return str(error).removeprefix(f"{error.field}: ")
+
+
+def _readable(request: Request) -> State:
+    """What can be read of an address: its options one by one, the wrong ones left out."""
+    kept: list[tuple[str, str]] = []
+    for name, value in request.query_params.multi_items():
+        if name in (*Options.model_fields, "config") and name not in dict(kept):
+            try:
+                tasks.of_pairs(
+                    [*kept, (name, value)]
+                    if dict(kept).get("model")
+                    else [("model", START["model"]), *kept, (name, value)]
+                    if name not in ("model", "config")
+                    else [(name, value)]
+                )
+            except PlanError:
+                continue
+            kept.append((name, value))
+    try:
+        return tasks.of_pairs(kept)
+    except PlanError:
+        return of_mapping({**START, **{k: v for k, v in kept if k == "model"}})
+
+
+@router.get("/page/view")
+async def view(request: Request) -> Response:
+    """Answer and first charts of a state."""
+    return _json(await run.what_if(request, run.state_of(request)))
+
+
+@router.get("/page/late")
+async def late(request: Request) -> Response:
+    """Advice and sources of a state."""
+    return _json(await run.of_state(request, "late", run.state_of(request)))
+
+
+@router.get("/page/form")
+async def form(request: Request) -> Response:
+    """Legal values of a state."""
+    return _json(await run.of_state(request, "inputs", run.state_of(request)))
+
+
+@router.get("/page/panel/{name}")
+async def panel_data(request: Request, name: str) -> Response:
+    """Charts that need work of their own."""
+    return _json(await run.of_state(request, "panel", run.state_of(request), *_panel(name)))
+
+
+def _panel(name: str) -> tuple[str, ...]:
+    if name not in tasks.PANELS:
+        raise PlanError("panel", name[:50], f"must be one of {', '.join(tasks.PANELS)}")
+    return (name,)
+
+
+@router.get("/panel/{name}", response_class=HTMLResponse)
+async def panel_page(request: Request, name: str) -> Response:
+    """The same without a script: tables and sentences."""
+    found = json.loads(await run.of_state(request, "panel", state := run.state_of(request), *_panel(name)))
+    return HTMLResponse(rendered("panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=state.query))
+
+
+@router.post("/page/scenario")
+async def scenario(request: Request) -> Response:
+    """The query string of a scenario file."""
+    try:
+        content = (await request.body()).decode("utf-8")
+    except UnicodeDecodeError:
+        raise PlanError("scenario", None, "is not UTF-8 text") from None
+    return _json(tasks.dumped({"query": scenario_of(content).query}))
+
+
+# --------------------------------------------------------------------------------------------- explain, export
+
+
+@router.get("/explain", response_class=HTMLResponse)
+async def explain_page(request: Request) -> Response:
+    """Where every number comes from."""
+    state = run.state_of(request, "bare")
+    bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
+    body = plain("explain_body.html", level=3 if bare else 2, doc=json.loads(await run.of_state(request, "explanation", state)))
+    if bare:
+        return HTMLResponse(body)
+    return HTMLResponse(rendered("explain.html", body=body, query=state.query))
+
+
+@router.get("/export", response_class=HTMLResponse)
+async def export_page(request: Request) -> Response:
+    """What can be taken along."""
+    state = run.state_of(request, "bare")
+    bare = bool(request.query_params.get("bare"))
+    body = plain(
+        "export_body.html",
+        level=3 if bare else 2,
+        query=state.query,
+        command=command_line(state.options),
+        toml=toml_of(state),
+        charts=_CHARTS,
+        config=state.config,
+        calibration=state.calibration,
+        model_file=state.options.model or MODEL_FILE,
+    )
+    if bare:
+        return HTMLResponse(body)
+    return HTMLResponse(rendered("export.html", body=body, query=state.query))
+
+
+# --------------------------------------------------------------------------------------------------- compare
+
+
+@router.get("/compare", response_class=HTMLResponse)
+async def compare_page(request: Request) -> Response:
+    """Two to four scenarios side by side."""
+    given = request.query_params
+    wrong: str | None = None
+    states: list[State] = []
+    try:
+        states = several(request)
+        names = _names(request, states)
+        found = json.loads(await run.worked(request, "compared", [state.pairs for state in states], names))
+    except PlanError as error:
+        wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
+        empty = rendered("compare.html", doc=None, queries=[], problem=wrong, chart=None)
+        return HTMLResponse(empty, status_code=422 if wrong else 200)
+    chart = found["chart"]
+    boot = _boot(charts=[{k: chart[k] for k in ("name", "title", "figure", "choices", "columns", "rows")}])
+    return HTMLResponse(
+        rendered(
+            "compare.html", doc=found["document"], queries=found["queries"], names=names, chart=chart, boot=boot, problem=None
+        )
+    )
+
+
+def _names(request: Request, states: list[State]) -> list[str]:
+    """Names of the scenarios: given, or their letters."""
+    slots = [slot for slot in SLOTS if request.query_params.get(slot)]
+    return [(request.query_params.get(f"{slot}_name") or slot.upper())[:40] for slot, _ in zip(slots, states, strict=True)]
+
+
+@router.get("/reference", response_class=HTMLResponse)
+async def reference(request: Request) -> Response:
+    """The API as a page."""
+    paths = request.app.openapi()["paths"]
+    operations = [(path, method, what) for path, methods in paths.items() for method, what in methods.items()]
+    return HTMLResponse(rendered("reference.html", operations=operations))
+
+
+@router.get("/docs")
+async def docs() -> Response:
+    """Where other servers have their reference."""
+    return RedirectResponse("/reference")

@@ -1,0 +1,219 @@
+"""The state of the page: options by name, a pasted model, a pasted calibration. It is the query string, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from planner import api, catalog
+from web import limits
+
+MODEL_FILE = "model.json"  # what a pasted model is called, in commands too
+MODEL_TOML = "model.toml"
+CALIBRATION_FILE = "calibration.toml"
+_NAMES = ("model", "gpu", "cluster", "stack", "intra_node", "inter_node", "host_link")
+_KINDS = {
+    "model": "models",
+    "gpu": "gpus",
+    "cluster": "clusters",
+    "stack": "stacks",
+    "intra_node": "networks",
+    "inter_node": "networks",
+}
+_FRACTIONS = ("clock",)  # options that are numbers but need not be whole
+_SEVERAL = ("require", "where")  # options that may be given several times
+_NOT_HERE = ("calibration", "config")
+
+START: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 64, "tokens": "1T"}
+
+
+@dataclass(frozen=True)
+class State:
+    """One request as the web knows it."""
+
+    options: api.Options
+    config: str | None = None
+    calibration: str | None = None
+
+    @cached_property
+    def query(self) -> str:
+        """The canonical query string: options that differ from their default, in the order of Options."""
+        return urlencode(self.pairs)
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names and values of the query string."""
+        out = [
+            (name, _text(one))
+            for name, value in self.given.items()
+            for one in (value if isinstance(value, tuple) else (value,))
+            if not (name == "model" and self.config) and name != "calibration"
+        ]
+        out += [(name, text) for name, text in (("config", self.config), ("calibration", self.calibration)) if text]
+        return out
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """Options that differ from their default, as typed values."""
+        fields = api.Options.model_fields
+        return {n: v for n in fields if (v := getattr(self.options, n)) is not None and v != fields[n].default}
+
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """The texts that the options name, by file name."""
+        out = {}
+        if self.config:
+            out[self.options.model] = self.config
+        if self.calibration:
+            out[CALIBRATION_FILE] = self.calibration
+        return out
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its answers may be kept for others: never with a pasted text."""
+        return not self.files
+
+    def changed(self, **update: Any) -> State:
+        """The state with some options changed. Raises PlanError for wrong ones."""
+        return State(api.read_options({**self.given, **update}), self.config, self.calibration)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
+    """State from the pairs of a query string. Raises PlanError naming what is wrong."""
+    given: dict[str, Any] = {}
+    for name, text in pairs:
+        if text == "":
+            continue
+        if name in _SEVERAL:
+            given.setdefault(name, []).append(text)
+            continue
+        if name in given:
+            raise api.PlanError(_short(name), _short(text), "is given twice; keep one")
+        given[name] = text if name in _NOT_HERE else _number(text) if name in _FRACTIONS else _typed(text)
+    return of_mapping(given)
+
+
+def _short(text: object) -> str:
+    return str(text)[:200]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # the options say what is wrong with it
+
+
+def _typed(text: str) -> Any:
+    """Text that reads as a whole number or as true or false is one."""
+    if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 20:
+        return int(text)
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def of_mapping(given: Mapping[str, Any]) -> State:
+    """State from options by name, with `config` and `calibration` as texts. Raises PlanError naming what is wrong."""
+    options = {name: value for name, value in given.items() if value is not None}
+    for name, value in options.items():
+        if name in _SEVERAL and isinstance(value, list | tuple):
+            continue
+        if isinstance(value, dict | list) and name != "config":
+            raise api.PlanError(_short(name), "...", "must be one value, neither a list nor an object")
+        if isinstance(value, str) and "\x00" in value:
+            raise api.PlanError(_short(name), _short(value), "holds a zero byte")
+    config = _config(options.pop("config", None))
+    calibration = _limited("calibration", options.pop("calibration", None), limits.MAX_CALIBRATION_BYTES)
+    for name in _NAMES:
+        text = options.get(name)
+        if isinstance(text, str) and (catalog.is_path(text) or text.startswith("hf:")):
+            raise api.PlanError(
+                name, _short(text), "takes a catalogue name here; files are for the command line, or paste a model"
+            )
+    if config is not None:
+        if options.get("model") not in (None, "", MODEL_FILE, MODEL_TOML):
+            raise api.PlanError("config", "...", "is given beside a model; keep one")
+        options["model"] = MODEL_FILE if config.startswith("{") else MODEL_TOML
+    if calibration is not None:
+        options["calibration"] = CALIBRATION_FILE
+    read = api.read_options(options)
+    if read.gpus > limits.MAX_GPUS:
+        raise api.PlanError("--gpus", read.gpus, f"must be at most {limits.MAX_GPUS:,} here; use the command line")
+    if read.top > limits.MAX_TOP:
+        raise api.PlanError("--top", read.top, f"must be at most {limits.MAX_TOP} here; use the command line")
+    return State(read, config, calibration)
+
+
+def _limited(name: str, value: Any, most: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise api.PlanError(name, "...", "must be the text of a file")
+    try:
+        size = len(value.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise api.PlanError(name, "...", "is not UTF-8 text") from None
+    if size > most:
+        raise api.PlanError(name, f"{size:,} bytes", f"is longer than {most:,} bytes; use the command line")
+    return value if value.strip() else None
+
+
+def _config(value: Any) -> str | None:
+    """A pasted config.json without its spaces, or a model TOML as it is."""
+    if isinstance(value, dict):
+        value = json.dumps(value)
+    if isinstance(value, str) and value.lstrip().startswith("{") and len(value) <= limits.MAX_BODY_BYTES:
+        with contextlib.suppress(ValueError, RecursionError):  # what is wrong with it, the reader of models says
+            value = json.dumps(json.loads(value, object_pairs_hook=_pairs), separators=(",", ":"), ensure_ascii=False)
+    return _limited("config", value.strip() if isinstance(value, str) else value, limits.MAX_CONFIG_BYTES)
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
+def scenario_of(text: str) -> State:
+    """State of a scenario file, TOML or JSON. Raises PlanError."""
+    if len(text.encode("utf-8", "replace")) > limits.MAX_SCENARIO_BYTES:
+        raise api.PlanError("scenario", "...", f"is longer than {limits.MAX_SCENARIO_BYTES:,} bytes")
+    try:
+        data = json.loads(text, object_pairs_hook=_pairs) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise api.PlanError("scenario", "...", f"is neither TOML nor JSON: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(data, dict):
+        raise api.PlanError("scenario", "...", "must be a table of options")
+    return of_mapping({str(key).replace("-", "_"): value for key, value in data.items()})
+
+
+def toml_of(state: State) -> str:
+    """The scenario file that asks the same: `dpplan estimate --scenario FILE`."""
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in state.given.items()]
+    notes = []
+    if state.config:
+        notes.append(f"# save the pasted model beside this file as {state.options.model}")
+    if state.calibration:
+        notes.append(f"# save the calibration beside this file as {CALIBRATION_FILE}")
+    return "\n".join([*notes, *lines, ""])
+
+
+def catalogue_id(name: str, value: str | None) -> str | None:
+    """The id behind an alias, so that a list can show what was chosen; None where it is unknown."""
+    if value is None or catalog.is_path(value):
+        return None
+    try:
+        return catalog.find(_KINDS[name], value).stem
+    except api.PlanError:
+        return None

@@ -1,0 +1,266 @@
+// The dashboard: the form is the state, the address is the state, and every answer comes from the server.
+import { boot, make, text } from "./boot.js";
+import { dress, redrawAll, sectionOf, show } from "./charts.js";
+import { enhance, fillForm, nameAuto, queryOf, relabel } from "./controls.js";
+import { open } from "./drawer.js";
+import { Latest, Replaceable } from "./net.js";
+import { themed } from "./page.js";
+import { addToComparison, clearComparison, compareLink, listSaved, save } from "./scenarios.js";
+
+const QUIET_MS = 160; // after the last change before slower parts are asked for
+const form = document.getElementById("form");
+const answer = document.getElementById("answer");
+const status = document.getElementById("status");
+const slots = [...document.querySelectorAll("[data-panel]")];
+const OWN_LAYOUT = ["roofline", "schedule", "crossover"];
+let current = location.search.slice(1) || boot.query;
+let fixed = boot.fixed;
+let quiet = 0;
+let dragging = false;
+
+// ------------------------------------------------------------------------------------------------ answer and charts
+
+async function painted(view, query, more) {
+  answer.innerHTML = view.answer;
+  answer.dataset.query = view.query;
+  answer.classList.remove("stale");
+  document.title = `${view.title} · dpplan`;
+  fixed = view.fixed;
+  const main = document.getElementById("main");
+  main.classList.remove("stale");
+  if (!document.getElementById("charts")) {
+    location.reload(); // the page began with a request that could not be answered and has no place for charts
+    return;
+  }
+  const export_ = document.getElementById("export");
+  if (export_) export_.href = `/export?${view.query}`;
+  nameAuto(form, { ...view.layout });
+  await Promise.all(view.charts.map((doc) => {
+    const section = document.getElementById(`chart-${doc.name}`);
+    return section ? show(section, doc) : null;
+  }));
+  document.body.dataset.painted = query;
+  performance.mark("painted");
+  if (!more) status.textContent = text("ready", { step: view.said.split(", ")[0], verdict: view.said.split(", ").slice(1).join(", ") });
+}
+
+function failed(problem) {
+  document.getElementById("main").classList.add("stale");
+  const line = answer.querySelector(".problem") ?? answer.insertAdjacentElement("afterbegin", make("p", { class: "problem", role: "alert" }));
+  line.textContent = problem ? problem.message : text("offline");
+  document.body.dataset.painted = current;
+}
+
+const view = new Latest("/page/view", painted, failed);
+const choices = new Latest("/page/form", (found) => relabel(form, found.choices), () => {});
+const late = new Replaceable();
+
+async function askLate() {
+  const body = document.getElementById("advice-body");
+  const found = await late.ask(`/page/late?${current}`);
+  if (!found) return;
+  if (!found.ok) {
+    body.replaceChildren(make("p", { class: "muted" }, found.answer?.message ?? text("offline")));
+    return;
+  }
+  body.innerHTML = found.answer.advice;
+  document.getElementById("rests-body").innerHTML = found.answer.rests;
+  document.body.dataset.late = current;
+}
+
+function soon() {
+  clearTimeout(quiet);
+  quiet = setTimeout(() => {
+    choices.ask(current);
+    askLate();
+    for (const slot of slots) if (slot.dataset.seen) load(slot);
+  }, QUIET_MS);
+}
+
+// one entry of the history for a whole drag: its first step makes it, the others replace it, its end (stay) closes it
+function go(query, stay = true) {
+  const open_ = dragging;
+  dragging = !stay;
+  if (query === current) return;
+  current = query;
+  const address = `/?${query}`;
+  if (open_) history.replaceState(null, "", address);
+  else history.pushState(null, "", address);
+  view.ask(query);
+  soon();
+}
+
+function jump(query) {
+  if (query === current) return;
+  history.pushState(null, "", `/?${query}`);
+  arrive();
+}
+
+function arrive() {
+  current = location.search.slice(1) || boot.query;
+  fillForm(form, current);
+  view.ask(current);
+  soon();
+}
+
+// ------------------------------------------------------------------------------------------------------- panels
+
+const loads = new Map(slots.map((slot) => [slot, new Replaceable()]));
+
+async function load(slot) {
+  const name = slot.dataset.panel;
+  const asked = OWN_LAYOUT.includes(name) ? fixed : current;
+  if (slot.dataset.shown === asked) return;
+  if (!slot.querySelector(".plot")) slot.querySelector(".wait").textContent = text("chart_wait");
+  slot.classList.add("loading");
+  const found = await loads.get(slot).ask(`/page/panel/${name}?${asked}`);
+  if (!found) return;
+  slot.classList.remove("loading");
+  if (!found.ok) {
+    slot.replaceChildren(make("section", { class: "chart panel" }, make("h3", {}, slot.dataset.title),
+      make("p", { class: "muted wait" }, found.answer?.message ?? text("offline"))));
+    slot.dataset.shown = asked;
+    return;
+  }
+  const old = slot.querySelectorAll("[data-chart]");
+  const sections = found.answer.charts.map((doc, i) => (old[i]?.dataset.chart === doc.name ? old[i] : sectionOf(doc)));
+  if (sections.some((section, i) => section !== old[i]) || old.length !== sections.length) slot.replaceChildren(...sections);
+  await Promise.all(found.answer.charts.map((doc, i) => show(sections[i], doc, doc.select ? select : undefined)));
+  slot.dataset.shown = asked;
+}
+
+function select(chosen, doc) {
+  const query = new URLSearchParams(current);
+  if (doc.select === "gpus") {
+    for (const name of ["dp", "shard_group"]) query.delete(name);
+    query.set("gpus", chosen);
+  } else for (const [name, value] of Object.entries(chosen)) query.set(name, value);
+  jump(query.toString());
+}
+
+const watcher = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    const slot = entry.target.closest("[data-panel]");
+    if (slot.dataset.seen) continue;
+    slot.dataset.seen = "1";
+    load(slot);
+  }
+}, { rootMargin: "300px" });
+
+// -------------------------------------------------------------------------------------------------------- wiring
+
+function notify(message) {
+  status.textContent = message;
+  const note = make("p", { class: "toast" }, message);
+  document.body.append(note);
+  setTimeout(() => note.remove(), 2500);
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+  if (link.matches("a.state")) {
+    event.preventDefault();
+    jump(new URL(link.href).search.slice(1));
+  } else if (link.matches("a.explain")) {
+    event.preventDefault();
+    const label = link.querySelector(".label")?.textContent;
+    open(link.getAttribute("href"), label ? `${text("explain_number")}: ${label}` : text("explain_title"), link.dataset.part);
+  } else if (link.matches("a.drawer")) {
+    event.preventDefault();
+    open(link.href, text("export_title"));
+  } else if (link.matches("a.compute")) {
+    event.preventDefault();
+    const slot = link.closest("[data-panel]");
+    slot.dataset.seen = "1";
+    load(slot);
+  }
+});
+
+async function pasted(input, name, most) {
+  const file = input.files[0];
+  if (!file) return;
+  if (file.size > most * 8) return notify(`${file.name}: ${file.size} B > ${most} B`);
+  let content = await file.text();
+  if (name === "config") {
+    try {
+      content = JSON.stringify(JSON.parse(content));
+    } catch {
+      // not JSON: a model TOML, or something the server will name
+    }
+    form.elements.model.value = "";
+  }
+  if (content.length > most) return notify(`${file.name}: ${content.length} > ${most}`);
+  form.elements[name].value = content;
+  input.value = "";
+  go(queryOf(form));
+}
+
+function wire() {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    go(queryOf(form));
+  });
+  enhance(form, (stay) => go(queryOf(form), stay));
+  addEventListener("popstate", arrive);
+  document.getElementById("config-file")?.addEventListener("change", (e) => pasted(e.target, "config", boot.limits.config));
+  document.getElementById("calibration-file")?.addEventListener("change", (e) => pasted(e.target, "calibration", boot.limits.calibration));
+  document.getElementById("scenario-file")?.addEventListener("change", async (event) => {
+    const file = event.target.files[0];
+    if (!file) return;
+    if (file.size > boot.limits.scenario) return notify(`${file.name}: ${file.size} B > ${boot.limits.scenario} B`);
+    const response = await fetch("/page/scenario", { method: "POST", body: await file.text() });
+    const found = await response.json();
+    event.target.value = "";
+    if (response.ok) jump(found.query);
+    else notify(found.message);
+  });
+  document.getElementById("share").addEventListener("click", async () => {
+    await navigator.clipboard?.writeText(`${location.origin}/?${current}`).catch(() => {});
+    notify(text("shared"));
+  });
+  document.getElementById("print").addEventListener("click", () => print());
+  document.getElementById("add").addEventListener("click", () => {
+    const added = addToComparison(scenarioName(), current);
+    notify(added ? text("compare_add") : text("compare_full"));
+  });
+  document.getElementById("compare-clear").addEventListener("click", clearComparison);
+  document.getElementById("save-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const name = event.target.elements.name.value.trim() || scenarioName();
+    save(name, current, jump);
+    event.target.reset();
+  });
+  document.getElementById("save").addEventListener("click", () => {
+    const field = document.getElementById("save-name");
+    field.value = scenarioName();
+    field.scrollIntoView({ block: "center" });
+    field.focus();
+  });
+  themed(redrawAll);
+  listSaved(jump);
+  compareLink();
+}
+
+function scenarioName() {
+  const layout = document.getElementById("layout-text")?.textContent.split(",").slice(0, 4).join(",") ?? "";
+  const gpus = form.elements.gpus.value;
+  const model = form.elements.model.value || "config";
+  return `${model}, ${gpus} x ${form.elements.gpu.value}, ${layout}`.slice(0, 60);
+}
+
+wire();
+nameAuto(form, boot.layout ?? {});
+await Promise.all((boot.charts ?? []).map((doc) => {
+  const section = document.getElementById(`chart-${doc.name}`);
+  return section ? dress(section, doc) : null;
+}));
+document.body.dataset.painted = current;
+performance.mark("painted");
+for (const slot of slots) {
+  slot.dataset.title = slot.querySelector("h3").textContent;
+  watcher.observe(slot.querySelector("section"));
+}
+if (document.getElementById("advice").dataset.ready !== "yes" && boot.charts?.length) askLate();
+else document.body.dataset.late = current;

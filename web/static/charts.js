@@ -1,0 +1,173 @@
+// Plotly figures in the colors of the page, their tables, and their downloads. Figures come from the server as they are.
+import { boot, make, text } from "./boot.js";
+
+const CONFIG = { displaylogo: false, displayModeBar: false, showSendToCloud: false, plotlyServerURL: "", responsive: true };
+const HEIGHT = 330;
+const drawn = new Map();
+
+export function isDark() {
+  return getComputedStyle(document.documentElement).getPropertyValue("--is-dark").trim() === "1"
+    || (document.documentElement.dataset.theme !== "light"
+      && (document.documentElement.dataset.theme === "dark" || matchMedia("(prefers-color-scheme: dark)").matches));
+}
+
+function recolored(value, dark) {
+  if (typeof value === "string") return (dark && boot.dark[value]) || value;
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((item) => recolored(item, dark));
+  if (value && typeof value === "object") {
+    const out = {};
+    for (const [key, item] of Object.entries(value)) out[key] = key === "customdata" || key === "z" ? item : recolored(item, dark);
+    return out;
+  }
+  return value;
+}
+
+function heightOf(doc) {
+  if (doc.name === "step-time") {
+    const bars = new Set(doc.figure.data.flatMap((trace) => trace.y));
+    return Math.max(HEIGHT, 26 * bars.size + 110);
+  }
+  if (doc.figure.layout.barmode === "stack" && matchMedia("(max-width: 560px)").matches) return HEIGHT + 110;
+  if (doc.name === "schedule") return Math.max(HEIGHT, 22 * doc.figure.layout.yaxis.categoryarray.length + 120);
+  return HEIGHT;
+}
+
+// stacked parts stand beside their bars in the order of the stack; few lines are named above the chart
+function legendOf(doc, narrow) {
+  if (doc.figure.layout.barmode !== "stack") return { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
+  return narrow ? { orientation: "h", x: 0, y: -0.35, yanchor: "top" } : { orientation: "v", x: 1.02, y: 1, traceorder: "reversed" };
+}
+
+function layoutOf(doc, dark) {
+  const style = getComputedStyle(document.documentElement);
+  const ink = dark ? "#e6e8ec" : "#1c2026";
+  const grid = dark ? "#2c333d" : "#e3e6ea";
+  const layout = recolored(doc.figure.layout, dark);
+  const axes = Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
+  for (const name of new Set([...axes, "xaxis", "yaxis"])) {
+    layout[name] = { automargin: true, tickangle: "auto", ...layout[name], gridcolor: grid, zerolinecolor: grid, linecolor: grid, tickcolor: grid };
+  }
+  const narrow = matchMedia("(max-width: 560px)").matches;
+  if (doc.name === "memory-stages") {
+    const names = doc.figure.data[0]?.x ?? [];
+    layout.annotations?.forEach((note) => (note.bgcolor = dark ? "#161a20" : "#ffffff"));
+    Object.assign(layout.xaxis, { tickvals: names, ticktext: names.map((name) => name.replace(/^\D+/, "")), title: { text: text("chart_stages") } });
+  }
+  return {
+    ...layout,
+    height: heightOf(doc),
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: style.getPropertyValue("--font"), size: 12, color: ink },
+    hoverlabel: { bgcolor: dark ? "#2c333d" : "#ffffff", bordercolor: grid, font: { color: ink } },
+    legend: { ...legendOf(doc, narrow), font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" },
+    margin: { l: 50, b: 40, ...layout.margin, t: doc.name === "memory-stages" ? 24 : 10, ...(narrow ? { l: 40, r: 8 } : {}) },
+    dragmode: false,
+  };
+}
+
+export async function draw(section, doc, onSelect) {
+  drawn.set(section, { doc, onSelect });
+  const plot = section.querySelector(".plot");
+  if (!plot || !window.Plotly) return;
+  const dark = isDark();
+  const data = recolored(doc.figure.data, dark);
+  const stage = section.querySelector("select.stage");
+  if (stage && doc.choices.length) {
+    const choice = doc.choices.find((one) => one.label === stage.value);
+    if (choice) data.forEach((trace, i) => Object.entries(choice.restyle).forEach(([key, values]) => (trace[key] = values[i])));
+  }
+  await window.Plotly.react(plot, data, layoutOf(doc, dark), CONFIG);
+  if (onSelect && !plot.dataset.bound) {
+    plot.dataset.bound = "1";
+    plot.on("plotly_click", (event) => {
+      const chosen = event.points.map((point) => point.customdata).find((value) => value !== undefined && value !== null);
+      if (chosen !== undefined) drawn.get(section)?.onSelect?.(chosen, drawn.get(section).doc);
+    });
+  }
+}
+
+export function redrawAll() {
+  for (const [section, { doc, onSelect }] of drawn) if (section.isConnected) draw(section, doc, onSelect);
+}
+
+export function show(section, doc, onSelect) {
+  section.querySelector("h3").textContent = doc.title;
+  section.querySelector(".summary").textContent = doc.summary;
+  section.querySelector(".caption").textContent = doc.caption;
+  const twin = section.querySelector(".twin");
+  const fill = () => (twin.querySelector(".scroll").innerHTML = doc.table);
+  twin.ontoggle = () => twin.open && fill();
+  if (twin.open) fill();
+  return dress(section, doc, onSelect);
+}
+
+// tools and stage choice of a section that the server rendered, then the figure
+export function dress(section, doc, onSelect) {
+  const tools = section.querySelector(".chart-tools");
+  const labels = doc.choices.map((choice) => choice.label);
+  if (tools.dataset.stages !== labels.join()) {
+    tools.dataset.stages = labels.join();
+    tools.replaceChildren();
+    if (labels.length) {
+      const select = make("select", { class: "stage", "aria-label": `${text("chart_stage")}: ${doc.title}` });
+      for (const choice of doc.choices) select.append(new Option(choice.label, choice.label, choice.chosen, choice.chosen));
+      select.addEventListener("change", () => draw(section, drawn.get(section).doc, drawn.get(section).onSelect));
+      tools.append(select);
+    }
+    for (const kind of ["png", "svg", "csv"]) {
+      const label = text(`chart_${kind}`);
+      const button = make("button", {
+        type: "button", class: "quiet small", "data-kind": kind, "aria-label": text("chart_download", { title: doc.title, kind: label }),
+      }, label);
+      button.addEventListener("click", () => download(section, kind));
+      tools.append(button);
+    }
+  } else if (labels.length) {
+    const chosen = doc.choices.find((choice) => choice.chosen);
+    const select = tools.querySelector("select.stage");
+    if (chosen && select && section.dataset.worst !== chosen.label) select.value = chosen.label;
+  }
+  const chosen = doc.choices.find((choice) => choice.chosen);
+  if (chosen) section.dataset.worst = chosen.label;
+  return draw(section, doc, onSelect);
+}
+
+export function sectionOf(doc) {
+  const id = `chart-${doc.name}`;
+  return make("section", { class: "chart panel", id, "data-chart": doc.name, "aria-labelledby": `${id}-title` },
+    make("div", { class: "chart-head" }, make("h3", { id: `${id}-title` }), make("span", { class: "chart-tools" })),
+    make("p", { class: "summary" }),
+    make("div", { class: "plot", role: "group", "aria-label": text("chart_of", { title: doc.title }) }),
+    make("p", { class: "caption muted" }),
+    make("details", { class: "twin" }, make("summary", {}, text("table")),
+      make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `${text("table")}: ${doc.title}` })));
+}
+
+export function csv(doc) {
+  const plain = { traffic: "B", "%": "share" };
+  const quoted = (value) => {
+    let cell = value === null ? "" : String(value);
+    if (typeof value === "string" && /^[=+\-@\t\r]/.test(cell)) cell = `'${cell}`;
+    return /[",\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
+  };
+  const head = doc.columns.map((c) => (["text", "number", "1"].includes(c.unit) ? c.title : `${c.title} (${plain[c.unit] ?? c.unit})`));
+  return [head, ...doc.rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+}
+
+async function download(section, kind) {
+  const { doc } = drawn.get(section);
+  let href;
+  if (kind === "csv") href = URL.createObjectURL(new Blob([csv(doc)], { type: "text/csv" }));
+  else {
+    const plot = section.querySelector(".plot");
+    const paper = isDark() ? "#161a20" : "#ffffff";
+    const figure = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: paper, title: { text: doc.title } }, config: CONFIG };
+    href = await window.Plotly.toImage(figure, { format: kind, width: 1200, height: 640, scale: kind === "png" ? 2 : 1 });
+  }
+  const link = make("a", { href, download: `${doc.name}.${kind}` });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  if (kind === "csv") setTimeout(() => URL.revokeObjectURL(href), 1000);
+}

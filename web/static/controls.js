@@ -1,0 +1,133 @@
+// Sliders made of the form's lists: one step per value; what is not possible stays, and says why.
+import { make, text } from "./boot.js";
+
+const DEFAULTS = { gpus: "1", optimizer: "adam" };
+
+export function queryOf(form) {
+  const out = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) {
+    if (typeof value !== "string" || value.trim() === "" || DEFAULTS[name] === value) continue;
+    if (name === "loss_chunks" && value === "1") continue;
+    out.append(name, value.trim());
+  }
+  return out.toString();
+}
+
+export function fillForm(form, query) {
+  const given = new URLSearchParams(query);
+  for (const control of form.elements) {
+    if (!control.name) continue;
+    const value = given.get(control.name) ?? DEFAULTS[control.name] ?? "";
+    if (control.tagName === "SELECT" && ![...control.options].some((option) => option.value === value)) {
+      control.append(new Option(value, value));
+    }
+    control.value = value;
+    if (control.slider) sync(control);
+    const folded = control.closest("details");
+    if (folded && value !== "") folded.open = true;
+  }
+}
+
+function sync(select) {
+  const { slider, ticks } = select;
+  slider.max = String(select.options.length - 1);
+  slider.value = String(select.selectedIndex);
+  spoken(select, select.selectedIndex);
+  const old = ticks.children;
+  if (old.length !== select.options.length) ticks.replaceChildren(...[...select.options].map(() => make("i")));
+  [...select.options].forEach((option, i) => {
+    ticks.children[i].className = option.dataset.reason ? "bad" : i === select.selectedIndex ? "on" : "";
+  });
+}
+
+function spoken(select, index) {
+  const option = select.options[index];
+  if (!option) return;
+  const reason = option.dataset.reason;
+  select.slider.setAttribute("aria-valuetext", reason ? `${option.dataset.label}: ${text("not_possible")}, ${reason}` : option.text);
+}
+
+function hint(select, message) {
+  const line = select.closest(".field").querySelector(".hint");
+  if (!line.dataset.help) line.dataset.help = line.textContent;
+  line.textContent = message ?? line.dataset.help;
+  line.classList.toggle("bad", Boolean(message));
+}
+
+// moved(stay): the form has changed; not yet to stay while a slider is dragged
+export function enhance(form, moved) {
+  for (const select of form.querySelectorAll("select[data-slider]")) {
+    const label = form.querySelector(`label[for="${select.id}"]`).textContent;
+    const slider = make("input", { type: "range", min: "0", step: "1", "aria-label": label, "data-for": select.name });
+    const ticks = make("span", { class: "ticks", "aria-hidden": "true" });
+    Object.assign(select, { slider, ticks });
+    select.before(make("span", { class: "track" }, slider, ticks));
+    slider.addEventListener("input", () => {
+      const index = Number(slider.value);
+      const option = select.options[index];
+      spoken(select, index);
+      if (option.dataset.reason) {
+        hint(select, `${option.dataset.label}: ${option.dataset.reason}`);
+        return;
+      }
+      hint(select, null);
+      if (index === select.selectedIndex) return;
+      select.selectedIndex = index;
+      sync(select);
+      moved(false);
+    });
+    slider.addEventListener("change", () => {
+      if (select.options[Number(slider.value)].dataset.reason) slider.value = String(select.selectedIndex);
+      else moved(true);
+    });
+    sync(select);
+  }
+  form.addEventListener("change", (event) => {
+    const control = event.target;
+    if (control.type === "file" || control.type === "range" || !control.name) return;
+    if (control.slider) {
+      sync(control);
+      hint(control, null);
+    }
+    if (control.name === "model" && control.value !== "") form.elements.config.value = "";
+    moved(true);
+  });
+}
+
+// legal values have changed with the state: options stay, what they say changes
+export function relabel(form, choices) {
+  for (const [name, offered] of Object.entries(choices)) {
+    const select = form.elements[name];
+    if (!select || select.tagName !== "SELECT") continue;
+    const value = select.value;
+    const empty = select.options[0]?.value === "" ? [select.options[0]] : [];
+    const options = offered.map((choice) => {
+      const option = new Option(choice.reason ? `${choice.label} – ${choice.reason}` : choice.label, choice.value);
+      option.dataset.label = choice.label;
+      if (choice.reason) option.dataset.reason = choice.reason;
+      option.disabled = Boolean(choice.reason) && choice.value !== value;
+      return option;
+    });
+    if (value !== "" && !offered.some((choice) => choice.value === value)) options.push(new Option(value, value));
+    select.replaceChildren(...empty, ...options);
+    select.value = value;
+    if (select.slider && document.activeElement !== select.slider) sync(select);
+    else if (select.slider) {
+      select.slider.max = String(select.options.length - 1);
+      sync(select);
+    }
+  }
+}
+
+// "auto" says what it came to
+export function nameAuto(form, layout) {
+  for (const [name, value] of Object.entries(layout)) {
+    const select = form.elements[name];
+    const option = select?.options?.[0];
+    if (!option || option.value !== "") continue;
+    const shown = value === true ? text("yes") : value === false ? text("no") : typeof value === "number" ? value.toLocaleString("en-US") : value;
+    option.text = text("auto_is", { value: shown });
+    option.dataset.label = option.text;
+    if (select.slider) spoken(select, select.selectedIndex);
+  }
+}

@@ -1,0 +1,56 @@
+// Named scenarios and the comparison, kept in this browser only.
+import { make, store, stored, text } from "./boot.js";
+
+const SAVED = "dpplan-scenarios";
+const COMPARED = "dpplan-compare";
+const SLOTS = ["a", "b", "c", "d"];
+
+export function listSaved(go) {
+  const list = document.getElementById("saved");
+  const found = stored(SAVED, []);
+  list.replaceChildren(...found.map((one, i) => {
+    const link = make("a", { href: `/?${one.query}`, class: "state" }, one.name);
+    const remove = make("button", { type: "button", class: "quiet small", "aria-label": `${text("saved_delete")}: ${one.name}` }, text("saved_delete"));
+    remove.addEventListener("click", () => {
+      store(SAVED, stored(SAVED, []).filter((_, k) => k !== i));
+      listSaved(go);
+    });
+    return make("li", {}, link, remove);
+  }));
+  if (!found.length) list.append(make("li", { class: "muted" }, text("saved_none")));
+}
+
+export function save(name, query, go) {
+  const others = stored(SAVED, []).filter((one) => one.name !== name);
+  store(SAVED, [...others, { name, query }].slice(-50));
+  listSaved(go);
+}
+
+export function compareLink() {
+  const link = document.getElementById("compared");
+  const found = stored(COMPARED, []);
+  link.hidden = found.length < 2;
+  link.querySelector("span").textContent = text("compare_open", { count: found.length });
+  const query = new URLSearchParams();
+  found.forEach((one, i) => {
+    query.set(SLOTS[i], one.query);
+    query.set(`${SLOTS[i]}_name`, one.name);
+  });
+  link.href = `/compare?${query}`;
+  const clear = document.getElementById("compare-clear");
+  if (clear) clear.hidden = found.length === 0;
+  return found.length;
+}
+
+export function addToComparison(name, query) {
+  const found = stored(COMPARED, []).filter((one) => one.query !== query);
+  if (found.length >= SLOTS.length) return false;
+  store(COMPARED, [...found, { name: name.slice(0, 40), query }]);
+  compareLink();
+  return true;
+}
+
+export function clearComparison() {
+  store(COMPARED, []);
+  compareLink();
+}

@@ -1,0 +1,243 @@
+"""What workers do: each task takes a state as plain data and gives a JSON document as bytes. Nothing here knows HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from planner import api, catalog, pipelines
+from planner.render import finite
+from planner.specs.base import PlanError
+from planner.whatif import (
+    calibrated,
+    compare,
+    crossover,
+    explained,
+    gantt,
+    landscape,
+    legal,
+    measured,
+    of_report,
+    roofline,
+    scaling,
+)
+from planner.whatif.chart import Chart, csv_text
+from web import limits, view
+from web.forms import form
+from web.render import rendered
+from web.state import State, of_pairs
+
+Pairs = list[tuple[str, str]]
+
+PANELS = ("pareto", "scaling", "roofline", "schedule", "crossover", "measured")
+
+
+@contextmanager
+def _asked(pairs: Pairs) -> Iterator[State]:
+    """The state, with its pasted texts as the only files that can be read."""
+    state = of_pairs(pairs)
+    with catalog.only_given(state.files):
+        yield state
+
+
+def dumped(document: Any) -> bytes:
+    """One JSON document, without infinities."""
+    return json.dumps(finite(document), separators=(",", ":"), default=str).encode()
+
+
+def estimate(pairs: Pairs) -> bytes:
+    """The document of `dpplan estimate --json`."""
+    with _asked(pairs) as state:
+        return dumped(api.estimate(state.options))
+
+
+def search(pairs: Pairs) -> bytes:
+    """The document of `dpplan search --json`."""
+    with _asked(pairs) as state:
+        return dumped(api.search_layouts(state.options))
+
+
+def schedule(pairs: Pairs, own: dict[str, Any]) -> bytes:
+    """The document of `dpplan schedule --json`: of a layout where a model is given, else of the numbers alone."""
+    own = {k: v for k, v in own.items() if v is not None}
+    if not any(name == "model" or name == "config" for name, _ in pairs):
+        given = dict(pairs)
+        chosen: dict[str, Any] = {k: given.pop(k, None) for k in ("schedule", "pp", "vpp")}
+        for name in ("pp", "vpp"):
+            if chosen[name] is not None:
+                chosen[name] = _whole(name, chosen[name])
+        _small(chosen["pp"], own.get("microbatches"), chosen["vpp"])
+        return dumped(pipelines.draw(pipelines.Request(**chosen, **own), given).document)
+    with _asked(pairs) as state:
+        given = state.options.model_dump(exclude_none=True)
+        chosen = {k: given.pop(k, None) for k in ("schedule", "pp", "vpp")}
+        return dumped(pipelines.draw(pipelines.Request(**chosen, **own), given).document)
+
+
+def _whole(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) < 8 and int(value) > 0):
+        raise PlanError(f"--{name}", value[:50], "must be a whole number of at least 1")
+    return int(value)
+
+
+def _small(pp: int | None, microbatches: int | None, vpp: int | None) -> None:
+    if (pp or 1) * (microbatches or 1) * (vpp or 1) > 200_000:
+        raise PlanError(
+            "--microbatches", microbatches, "pp x vpp x microbatches must be at most 200,000 here; use the command line"
+        )
+
+
+def comparison(several: list[Pairs]) -> bytes:
+    """Figures of each scenario and how they differ from the first."""
+    return dumped(compare.document([_brief(pairs)[0] for pairs in several]))
+
+
+def _brief(pairs: Pairs) -> tuple[dict[str, Any], State]:
+    with _asked(pairs) as state:
+        return api.estimate(state.options, brief=True), state
+
+
+# ------------------------------------------------------------------------------------------------- the page
+
+
+def drawn(chart: Chart) -> dict[str, Any]:
+    """A chart with its table as HTML."""
+    return {**chart.document(), "table": rendered("table.html", chart=chart)}
+
+
+def what_if(pairs: Pairs) -> bytes:
+    """Answer and first charts of a state: what changes while a slider moves."""
+    report, state = _brief(pairs)
+    shown = view.answer(report, state)
+    charts = [drawn(chart) for chart in of_report.charts(report)]
+    return dumped(
+        {
+            "title": shown["title"],
+            "query": state.query,
+            "fixed": shown["fixed"],
+            "answer": rendered("answer.html", a=shown),
+            "charts": charts,
+            "layout": report["layout"],
+            "seq_len": report["training"]["seq_len"],
+            "said": f"{shown['cards'][0]['shown']}, {shown['verdict'].lower()}",
+        }
+    )
+
+
+def late(pairs: Pairs) -> bytes:
+    """Advice and sources of a state, and what a calibration changed."""
+    with _asked(pairs) as state:
+        report = api.estimate(state.options)
+        changed = calibrated.changes(state.options, report) if state.calibration else None
+    shown = view.late(report, state)
+    return dumped(
+        {
+            "advice": rendered("advice.html", l=shown),
+            "rests": rendered("rests.html", l=shown, report=report, changed=changed),
+            "query": state.query,
+        }
+    )
+
+
+def inputs(pairs: Pairs, layout: dict[str, Any] | None = None) -> bytes:
+    """The form of a state, with legal values and the reasons of the others. Works for a state that cannot be answered too."""
+    state = of_pairs(pairs)
+    with catalog.only_given(state.files):
+        try:
+            choices = legal.choices(state.options, limits.MAX_GPUS)
+        except PlanError:
+            choices = {}
+    groups, data = form(state, choices, layout or {})
+    return dumped({"form": rendered("form.html", groups=groups, state=state), "choices": data, "query": state.query})
+
+
+def panel(pairs: Pairs, name: str) -> bytes:
+    """Charts that need work of their own."""
+    with _asked(pairs) as state:
+        makers: dict[str, Callable[[], list[Chart]]] = {
+            "pareto": lambda: landscape.charts(state.options),
+            "scaling": lambda: [scaling.chart(state.options, limits.MAX_GPUS)],
+            "roofline": lambda: [roofline.chart(state.options)],
+            "schedule": lambda: [gantt.chart(state.options)],
+            "crossover": lambda: [crossover.chart(state.options)],
+            "measured": lambda: [measured.chart(state.options)],
+        }
+        charts = makers[name]()
+    out = []
+    for chart in charts:
+        links = _links(chart, state)
+        out.append({**chart.document(), "links": links, "table": rendered("table.html", chart=chart, links=links)})
+    return dumped({"charts": out, "query": state.query})
+
+
+def _links(chart: Chart, state: State) -> list[str | None]:
+    """Where each row of the table leads: the state with that layout, or that number of GPUs."""
+    select = chart.extra.get("select")
+    if select == "gpus":
+        batch = {} if state.options.global_batch is None else {"global_batch": state.options.global_batch}
+        return [_query(state, {"gpus": row[0], "dp": None, "shard_group": None, **batch}) for row in chart.rows]
+    if select == "layout" and len(chart.extra["states"]) == len(chart.rows):
+        return [_query(state, fixed) for fixed in chart.extra["states"]]
+    return []
+
+
+def _query(state: State, update: dict[str, Any]) -> str | None:
+    try:
+        return state.changed(**update).query
+    except PlanError:
+        return None
+
+
+def explanation(pairs: Pairs) -> bytes:
+    """The tree of formulas behind every number of a state."""
+    with _asked(pairs) as state:
+        return dumped(explained.document(state.options))
+
+
+def compared(several: list[Pairs], names: list[str]) -> bytes:
+    """The page of a comparison: figures, chart, queries."""
+    found = [_brief(pairs) for pairs in several]
+    reports = [report for report, _ in found]
+    return dumped(
+        {
+            "document": compare.document(reports),
+            "chart": drawn(compare.chart(reports, names)),
+            "queries": [state.query for _, state in found],
+        }
+    )
+
+
+def table(pairs: Pairs, name: str) -> bytes:
+    """The table of one chart as CSV."""
+    report, _ = _brief(pairs)
+    for chart in of_report.charts(report):
+        if chart.name == name:
+            return csv_text(chart.columns, chart.rows).encode()
+    raise PlanError("chart", name, "must be one of memory-stages, memory-phases, step-time")
+
+
+def canonical(pairs: Pairs) -> bytes:
+    """The state as a scenario file, and the command that asks the same."""
+    with _asked(pairs) as state:
+        from planner.advise import command_line
+
+        api.resolve(state.options)
+        return dumped({"command": command_line(state.options), "query": state.query})
+
+
+TASKS: dict[str, Callable[..., bytes]] = {
+    "estimate": estimate,
+    "search": search,
+    "schedule": schedule,
+    "comparison": comparison,
+    "what_if": what_if,
+    "late": late,
+    "inputs": inputs,
+    "panel": panel,
+    "explanation": explanation,
+    "compared": compared,
+    "table": table,
+    "canonical": canonical,
+}

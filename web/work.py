@@ -1,0 +1,244 @@
+"""Workers: processes that answer what may take long, with a time limit, and that die when nobody waits any more.
+
+A thread per process hands it one job at a time. A job that runs out of time, or whose last waiter has gone, ends with its
+process; the next job gets a new one, forked from a server that has already imported the planner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from planner.specs.base import PlanError
+from web import limits, tasks
+
+_KEPT = 256  # answers that are kept for the next who asks
+_KEPT_BYTES = 48_000_000
+
+
+class Busy(Exception):
+    """Too many requests wait already."""
+
+
+class Gone(Exception):
+    """Nobody waits for this job any more."""
+
+
+@dataclass
+class Job:
+    """One task; `waiters` counts the requests that want its answer."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    since: float = field(default_factory=time.monotonic)
+    future: Future[Any] = field(default_factory=Future)
+    waiters: int = 1
+    process: Any = None
+    dropped: bool = False
+
+
+class Workers:
+    """A few processes behind one queue. `lower` gives way to the light ones."""
+
+    def __init__(self, count: int, limit_s: float, *, lower: bool = False) -> None:
+        self.limit_s, self.lower = limit_s, lower
+        self._queue: queue.Queue[Job | None] = queue.Queue(limits.MOST_WAITING)
+        self._lock = threading.Lock()
+        self._running: dict[Hashable, Job] = {}
+        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._count, self._threads = count, []  # type: int, list[threading.Thread]
+        self._processes: set[Any] = set()
+
+    def start(self) -> None:
+        """Start the threads, and the first processes in the background."""
+        with self._lock:
+            if self._threads:
+                return
+            self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(self._count)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End all threads and processes."""
+        with self._lock:
+            threads, self._threads = self._threads, []
+            for process in self._processes:
+                process.kill()
+        for _ in threads:
+            with contextlib.suppress(queue.Full):
+                self._queue.put_nowait(None)
+
+    def submit(self, name: str, arguments: tuple[Any, ...], key: Hashable = None) -> Job:
+        """A job, or the one that already works on the same key, or its kept answer. Raises Busy."""
+        self.start()
+        with self._lock:
+            if key is not None and key in self._kept:
+                self._kept.move_to_end(key)
+                done = Job(name, arguments)
+                done.future.set_result(self._kept[key][0])
+                return done
+            if key is not None and key in self._running:
+                self._running[key].waiters += 1
+                return self._running[key]
+            job = Job(name, arguments)
+            try:
+                self._queue.put_nowait(job)
+            except queue.Full:
+                raise Busy from None
+            if key is not None:
+                self._running[key] = job
+        if key is not None:
+            job.future.add_done_callback(lambda _: self._done(key, job))
+        return job
+
+    def leave(self, job: Job) -> None:
+        """One waiter less; the last one takes the job along."""
+        with self._lock:
+            job.waiters -= 1
+            if job.waiters > 0 or job.future.done():
+                return
+            job.dropped = True
+            process = job.process
+        job.future.cancel()
+        if process is not None:
+            process.kill()
+
+    def _done(self, key: Hashable, job: Job) -> None:
+        with self._lock:
+            if self._running.get(key) is job:
+                del self._running[key]
+            if job.future.cancelled() or job.future.exception() is not None:
+                return
+            answer = job.future.result()
+            size = len(answer) if isinstance(answer, bytes | str) else 0
+            self._kept[key] = (answer, size)
+            total = sum(s for _, s in self._kept.values())
+            while len(self._kept) > _KEPT or (total > _KEPT_BYTES and len(self._kept) > 1):
+                total -= self._kept.popitem(last=False)[1][1]
+
+    # ------------------------------------------------------------------------------------------------ threads
+
+    def _serve(self) -> None:
+        worker: tuple[Any, Connection] | None = None
+        while True:
+            worker = worker or self._new()
+            job = self._queue.get()
+            if job is None:
+                worker[0].kill()
+                return
+            if job.dropped or not job.future.set_running_or_notify_cancel():
+                continue
+            if time.monotonic() - job.since > self.limit_s:
+                _fail(job, Busy())
+                continue
+            if not self._answer(worker, job):
+                worker[0].kill()
+                worker[0].join()
+                worker[1].close()
+                self._processes.discard(worker[0])
+                worker = None
+
+    def _new(self) -> tuple[Any, Connection]:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["web.warm"])
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, self.lower), daemon=True)
+        process.start()
+        theirs.close()
+        self._processes.add(process)
+        with contextlib.suppress(EOFError, OSError):
+            ours.recv()  # it is there: from now on seconds count
+        return process, ours
+
+    def _answer(self, worker: tuple[Any, Connection], job: Job) -> bool:
+        """Whether the worker can go on."""
+        process, connection = worker
+        with self._lock:
+            job.process = process
+            if job.dropped:
+                _fail(job, Gone())
+                return True
+        try:
+            connection.send((job.name, job.arguments))
+            if not connection.poll(self.limit_s):
+                _fail(
+                    job,
+                    PlanError(
+                        "request",
+                        None,
+                        f"takes longer than the {self.limit_s:.0f} s of one request here; fix more of "
+                        "the layout, or use the command line",
+                    ),
+                )
+                return False
+            kind, answer = connection.recv()
+        except (EOFError, OSError):
+            _fail(job, Gone() if job.dropped else PlanError("request", None, "needs more memory than one request may use here"))
+            return False
+        with self._lock:
+            job.process = None
+        if kind == "answer":
+            _finish(job, answer)
+        elif kind == "wrong":
+            _fail(job, PlanError(*answer))
+        else:
+            _fail(job, RuntimeError(answer))
+        return True
+
+
+def _fail(job: Job, error: Exception) -> None:
+    with contextlib.suppress(Exception):  # a future that was cancelled meanwhile takes nothing
+        job.future.set_exception(error)
+
+
+def _finish(job: Job, answer: Any) -> None:
+    with contextlib.suppress(Exception):
+        job.future.set_result(answer)
+
+
+def _work(connection: Connection, lower: bool) -> None:
+    """The life of a worker process."""
+    import resource
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (limits.WORKER_BYTES, limits.WORKER_BYTES))
+    if lower:
+        with contextlib.suppress(OSError):
+            os.nice(5)
+    connection.send("ready")
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except (EOFError, OSError):
+            return
+        connection.send(outcome(tasks.TASKS[name], arguments))
+
+
+def outcome(task: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
+    """What a task came to: its answer, a wrong request, or a fault of ours."""
+    try:
+        answer = task(*arguments)
+        if isinstance(answer, bytes) and len(answer) > limits.MAX_ANSWER_BYTES:
+            return "wrong", ("request", None, "has an answer too large to send; ask for less, or use the command line")
+        return "answer", answer
+    except PlanError as error:
+        shown = error.value if error.value is None or isinstance(error.value, bool | int | float | str) else str(error.value)
+        return "wrong", (error.field, shown, error.remedy)
+    except MemoryError:
+        return "wrong", ("request", None, "needs more memory than one request may use here")
+    except RecursionError:
+        return "wrong", ("request", None, "is nested too deeply")
+    except Exception as error:  # the process goes on; the request is answered as a fault
+        return "fault", f"{type(error).__name__}: {error}"
