@@ -131,14 +131,16 @@ def memory() -> str:
 
 _DRAG = """async ([count]) => {
   const slider = document.querySelector('input[type=range][data-for=global_batch]');
+  const options = [...document.getElementById('f-global_batch').options];
+  const steps = options.map((o, i) => (o.value && !o.dataset.reason ? i : -1)).filter((i) => i > 0);
   const out = [];
   const frame = () => new Promise(requestAnimationFrame);
   for (let i = 0; i < count; i++) {
     const before = performance.getEntriesByName('painted').length;
     const started = performance.now();
-    slider.value = String(Number(slider.value) + (i % 8 < 4 ? 1 : -1));
+    slider.value = String(steps[i % steps.length]);
     slider.dispatchEvent(new Event('input', {bubbles: true}));
-    while (performance.getEntriesByName('painted').length === before) await frame();
+    while (performance.getEntriesByName('painted').length === before && performance.now() - started < 5000) await frame();
     await frame();
     out.push((performance.now() - started) / 1000);
     await new Promise(resolve => setTimeout(resolve, 40));

@@ -222,8 +222,9 @@ def _readable(request: Request) -> State:
 
 @router.get("/page/view")
 async def view(request: Request) -> Response:
-    """Answer and first charts of a state."""
-    return _json(await run.what_if(request, run.state_of(request)))
+    """Answer and first charts of a state; their tables with `tables=1`."""
+    tables = request.query_params.get("tables") == "1"
+    return _json(await run.what_if(request, run.state_of(request, "tables"), tables))
 
 
 @router.get("/page/late")

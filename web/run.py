@@ -39,11 +39,11 @@ def is_quick(state: State) -> bool:
     return o.pp <= limits.INLINE_STAGES and actions <= limits.INLINE_ACTIONS
 
 
-async def what_if(request: Request, state: State) -> bytes:
+async def what_if(request: Request, state: State, tables: bool = True) -> bytes:
     """The view of a state."""
     if is_quick(state):
-        return await asyncio.get_running_loop().run_in_executor(_inline, tasks.what_if, state.pairs)
-    return await worked(request, "what_if", state.pairs, key=_key("what_if", state))
+        return await asyncio.get_running_loop().run_in_executor(_inline, tasks.what_if, state.pairs, tables)
+    return await worked(request, "what_if", state.pairs, tables, key=_key("what_if", state, tables))
 
 
 async def of_state(request: Request | None, name: str, state: State, *more: Any) -> bytes:

@@ -18,7 +18,7 @@ from planner.estimate.table import COLUMNS, Table, from_rows
 from planner.formulas.rules import RULES, check
 from planner.ledger import Array
 from planner.search import degrees, divisors
-from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, SCHEDULES, Layout, recompute_parts
+from planner.specs.layout import OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, Layout, recompute_parts
 from planner.specs.plan import Plan
 
 DEGREES = ("tp", "pp", "cp", "dp")
@@ -204,6 +204,7 @@ class _Tries:
                     SCHEDULES.index(name),
                     given["micro_batch"] or 1,
                     OFFLOADS.index(given["offload"] or "none"),
+                    PLACEMENTS.index(self.options.placement or PLACEMENTS[0]),
                 )
             )
         return np.array(out, dtype=float).reshape(len(out), len(COLUMNS))

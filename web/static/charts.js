@@ -91,12 +91,20 @@ export function redrawAll() {
   for (const [section, { doc, onSelect }] of drawn) if (section.isConnected) draw(section, doc, onSelect);
 }
 
+// tables are made when somebody opens them
+async function tableOf(name) {
+  const query = document.getElementById("answer").dataset.query;
+  const response = await fetch(`/page/view?${query}&tables=1`);
+  const found = response.ok ? await response.json() : { charts: [] };
+  return found.charts.find((chart) => chart.name === name)?.table ?? "";
+}
+
 export function show(section, doc, onSelect) {
   section.querySelector("h3").textContent = doc.title;
   section.querySelector(".summary").textContent = doc.summary;
   section.querySelector(".caption").textContent = doc.caption;
   const twin = section.querySelector(".twin");
-  const fill = () => (twin.querySelector(".scroll").innerHTML = doc.table);
+  const fill = async () => (twin.querySelector(".scroll").innerHTML = doc.table ?? (await tableOf(doc.name)));
   twin.ontoggle = () => twin.open && fill();
   if (twin.open) fill();
   return dress(section, doc, onSelect);
