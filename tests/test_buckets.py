@@ -16,13 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner import catalog
 from planner.estimate import evaluate
 from planner.estimate.buckets import of_estimate, ready_s, timeline
-from planner.estimate.gradients import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, assign, tensors
+from planner.estimate.gradients import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, assign, bucket_count, tensors
 from planner.estimate.machine import machine
 from planner.formulas.overlap import bucket_ends_s, bucketed_exposed_s
 from planner.formulas.params import parameter_count
 from planner.request import model_spec
+from planner.specs.model import ModelSpec
 
 
 def test_buckets_close_when_they_are_full() -> None:
@@ -181,3 +183,12 @@ def test_buckets_equal_those_of_a_real_ddp_run(tied: bool, cap_mib: int | None) 
     found = assign([4 * n for n in ours], first, cap)
     assert len(found) > 3
     assert [[ours[i] for i in bucket] for bucket in found] == real["buckets"]
+
+
+@pytest.mark.parametrize("cap", [1e5, 3e6, BUCKET_CAP_BYTES])
+@pytest.mark.parametrize("name", ["gpt2", "llama-2-7b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-2b"])
+def test_counting_buckets_is_assigning_them(name: str, cap: float) -> None:
+    shape = catalog.load("models", ModelSpec, name)
+    for joint in (False, True):
+        sizes = [2.0 * one.elements for one in reversed(tensors(shape, joint, joint))]
+        assert bucket_count(shape, joint, joint, 2.0, cap) == len(assign(sizes, FIRST_BUCKET_BYTES, cap))

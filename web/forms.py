@@ -8,9 +8,11 @@ from typing import Any, get_args
 from planner import api
 from planner.cli.options import HELP
 from planner.specs.hardware import Precision
+from planner.specs.layout import PLACEMENTS
+from planner.specs.run import CheckpointWriter
 from planner.specs.training import OptimizerName
 from planner.whatif.legal import Choice
-from web.state import State, catalogue_id
+from web.state import SEPARATOR, State, catalogue_id
 from web.texts import LABELS, PLACEHOLDERS, TEXTS, text
 
 # (group, fields in order, folded fields); a folded field opens by itself when it is set
@@ -19,19 +21,48 @@ _GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "cluster",
         ("gpu", "gpus", "price"),
-        ("cluster", "gpus_per_node", "intra_node", "inter_node", "nics_per_node", "nic_bandwidth", "clock", "power_limit"),
+        (
+            "cluster",
+            "gpus_per_node",
+            "intra_node",
+            "inter_node",
+            "nics_per_node",
+            "nic_bandwidth",
+            "host_link",
+            "market",
+            "clock",
+            "power_limit",
+        ),
     ),
     ("training", ("tokens", "global_batch", "seq_len", "precision", "optimizer"), ("flash_attention", "loss_chunks")),
     (
         "layout",
         ("tp", "pp", "dp", "micro_batch", "zero", "recompute"),
-        ("cp", "ep", "vpp", "schedule", "sequence_parallel", "shard_group", "offload"),
+        (
+            "cp",
+            "ep",
+            "vpp",
+            "schedule",
+            "sequence_parallel",
+            "shard_group",
+            "offload",
+            "placement",
+            "search_offload",
+            "uneven_stages",
+            "where",
+        ),
     ),
     ("stack", ("stack",), ()),
+    (
+        "run",
+        ("storage", "spare_nodes", "require"),
+        ("mtbf", "checkpoint", "checkpoint_interval", "restart", "capex", "lifetime", "use", "electricity", "pue", "grid"),
+    ),
 )
 SLIDERS = ("gpus", "global_batch", "seq_len", "tp", "pp", "dp", "cp", "ep", "vpp", "micro_batch")
 _WORDS = {"zero": {0: "0: replicated", 1: "1: optimizer", 2: "2: and gradients", 3: "3: and parameters (FSDP)"}}
 _KIND = {"model": "models", "gpu": "gpus", "cluster": "clusters", "stack": "stacks"}
+_LINKS = ("intra_node", "inter_node", "host_link")
 _DETERMINED = ("gpus", "seq_len", "global_batch")
 
 
@@ -40,7 +71,7 @@ def _listed(name: str) -> tuple[tuple[str, str], ...]:
     """(id, title) of every entry of the catalogue that an input offers."""
     if name in _KIND:
         return tuple((entry["id"], entry["title"]) for entry in api.list_catalog(_KIND[name]))
-    scope = "intra_node" if name == "intra_node" else "inter_node"
+    scope = "inter_node" if name == "inter_node" else "intra_node"
     return tuple((n["id"], n["title"]) for n in api.list_catalog("networks") if n["scope"] == scope)
 
 
@@ -77,7 +108,7 @@ def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: di
         "placeholder": PLACEHOLDERS.get(name, ""),
         "auto": "",
     }
-    if name in _KIND or name in ("intra_node", "inter_node"):
+    if name in _KIND or name in _LINKS:
         return out | _listed_field(name, state, value)
     offered = choices.get(name)
     if name == "precision":
@@ -85,7 +116,11 @@ def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: di
     elif name == "optimizer":
         offered = [Choice(o, None) for o in get_args(OptimizerName)]
         out["value"] = _text(value)
-    elif name == "flash_attention":
+    elif name == "placement":
+        offered = [Choice(p, None) for p in PLACEMENTS]
+    elif name == "checkpoint":
+        offered = [Choice(c, None) for c in get_args(CheckpointWriter)]
+    elif name in ("flash_attention", "search_offload", "uneven_stages"):
         offered = [Choice(True, None), Choice(False, None)]
     if offered is None:
         return out
@@ -118,7 +153,7 @@ def _auto(name: str, layout: dict[str, Any]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return SEPARATOR.join(value) if isinstance(value, tuple) else str(value)
 
 
 def _label(name: str, value: Any) -> str:

@@ -26,7 +26,11 @@ _KINDS = {
     "intra_node": "networks",
     "inter_node": "networks",
 }
-_FRACTIONS = ("clock",)  # options that are numbers but need not be whole
+_FRACTIONS = (
+    "pue",
+    "clock",
+)  # options that are numbers but need not be whole
+SEPARATOR = "; "  # between several conditions in one field
 _SEVERAL = ("require", "where")  # options that may be given several times
 _NOT_HERE = ("calibration", "config")
 
@@ -97,7 +101,7 @@ def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
         if text == "":
             continue
         if name in _SEVERAL:
-            given.setdefault(name, []).append(text)
+            given.setdefault(name, []).extend(one for part in text.split(SEPARATOR.strip()) if (one := part.strip()))
             continue
         if name in given:
             raise api.PlanError(_short(name), _short(text), "is given twice; keep one")

@@ -60,6 +60,8 @@ TEXTS: dict[str, str] = {
     "group_layout": "Layout",
     "group_layout_hint": "Auto is searched; a fixed degree stays fixed.",
     "group_stack": "Software",
+    "group_run": "The run",
+    "group_run_hint": "Failures, checkpoints, energy and what must hold.",
     "group_calibration": "Calibration",
     "config": "Paste a config.json or a model TOML",
     "config_hint": "It stays in the address of this page and is never stored.",
@@ -198,6 +200,25 @@ LABELS: dict[str, str] = {
     "loss_chunks": "Loss chunks",
     "tokens": "Tokens of the run",
     "stack": "Training software",
+    "host_link": "Link to host memory",
+    "market": "Market of the price",
+    "placement": "Order of ranks",
+    "search_offload": "Search offloading",
+    "uneven_stages": "Uneven stages",
+    "where": "Conditions on layouts",
+    "storage": "Checkpoint storage",
+    "spare_nodes": "Spare nodes",
+    "require": "Requirements",
+    "mtbf": "Time between failures of a GPU",
+    "checkpoint": "Checkpoint writer",
+    "checkpoint_interval": "Checkpoint interval",
+    "restart": "Restart time",
+    "capex": "Own hardware, USD per GPU",
+    "lifetime": "Its lifetime",
+    "use": "Its use",
+    "electricity": "Electricity, USD per kWh",
+    "pue": "Power usage effectiveness",
+    "grid": "CO2 of the grid",
 }
 
 PLACEHOLDERS: dict[str, str] = {
@@ -210,6 +231,10 @@ PLACEHOLDERS: dict[str, str] = {
     "nics_per_node": "usual node",
     "shard_group": "all ranks",
     "loss_chunks": "1",
+    "where": "e.g. tp <= 8; dp >= 2",
+    "require": "e.g. memory < 90%; days < 30",
+    "storage": "parallel-fs",
+    "market": "on-demand",
 }
 
 

@@ -439,9 +439,9 @@ def apply(operation: Callable[..., Array], *args: Any) -> Any:
 
 
 def _number(x: Any) -> Any:
-    if isinstance(x, Column) or np.ndim(x) == 0:
+    if isinstance(x, Column) or (np.ndim(x) == 0 and not isinstance(x, np.ndarray)):
         return x
-    if np.size(x) == 1:
+    if np.size(x) == 1:  # arrays without a dimension cannot be looked up either
         return float(np.asarray(x).reshape(-1)[0])
     raise TypeError(f"a plain array of {np.size(x)} values beside a factored column")
 

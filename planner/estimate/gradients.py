@@ -44,22 +44,39 @@ def assign(sizes: Sequence[float], first: float = FIRST_BUCKET_BYTES, cap: float
 
 def tensors(model: ModelSpec, joint_qkv: bool = False, joint_gate: bool = False) -> list[Tensor]:
     """Parameters in the order in which a forward pass uses them: their gradients become ready in the reverse order."""
+    first, layers, last = _blocks(model, joint_qkv, joint_gate)
+    inner = [Tensor(name, n, i, work) for i, layer in enumerate(layers) for name, n, work in layer]
+    return [*(Tensor(*one[:2], None, one[2]) for one in first), *inner, *(Tensor(*one[:2], None, one[2]) for one in last)]
+
+
+_Block = list[tuple[str, int, float]]  # name, elements and work of tensors
+
+
+def _blocks(model: ModelSpec, joint_qkv: bool, joint_gate: bool) -> tuple[_Block, list[_Block], _Block]:
+    """Tensors of embedding, of every layer (layers of a kind share one list) and of head."""
     leaves = parameter_leaves(model)
-    out = [Tensor(leaf.name, leaf.count, None, 0.0) for leaf in leaves if leaf.place == "first"]
+    kinds: dict[str, _Block] = {}
+    layers = []
     for layer in range(model.layers):
         kind = "dense_layer" if model.moe is None or layer < model.dense_layers else "moe_layer"
-        own = [leaf for leaf in leaves if leaf.place in ("layer", kind)]
-        whole = sum(leaf.count for leaf in own if leaf.matmul)
-        parts = [part for leaf in own if leaf.name != "norm/layer" for part in _parts(model, leaf, joint_qkv, joint_gate)]
-        norm = next(leaf for leaf in own if leaf.name == "norm/layer")
-        biased = 2 if model.norm_bias else 1
-        norms = [("norm/layer", norm.count // (model.norms_per_layer * biased), False)] * biased
-        middle = next((i for i, (name, _, _) in enumerate(parts) if name.startswith(("mlp", "moe"))), len(parts))
-        ordered = [*norms, *parts[:middle], *norms * (model.norms_per_layer - 1), *parts[middle:]]
-        out += [Tensor(name, n, layer, n / whole if product else 0.0) for name, n, product in ordered]
+        if kind not in kinds:
+            kinds[kind] = _layer(model, [leaf for leaf in leaves if leaf.place in ("layer", kind)], joint_qkv, joint_gate)
+        layers.append(kinds[kind])
     last = [leaf for leaf in leaves if leaf.place == "last"]
     head = sum(leaf.count for leaf in last if leaf.matmul)
-    return out + [Tensor(leaf.name, leaf.count, None, leaf.count / head if leaf.matmul else 0.0) for leaf in last]
+    first: _Block = [(leaf.name, leaf.count, 0.0) for leaf in leaves if leaf.place == "first"]
+    return first, layers, [(leaf.name, leaf.count, leaf.count / head if leaf.matmul else 0.0) for leaf in last]
+
+
+def _layer(model: ModelSpec, own: list[Leaf], joint_qkv: bool, joint_gate: bool) -> _Block:
+    whole = sum(leaf.count for leaf in own if leaf.matmul)
+    parts = [part for leaf in own if leaf.name != "norm/layer" for part in _parts(model, leaf, joint_qkv, joint_gate)]
+    norm = next(leaf for leaf in own if leaf.name == "norm/layer")
+    biased = 2 if model.norm_bias else 1
+    norms = [("norm/layer", norm.count // (model.norms_per_layer * biased), False)] * biased
+    middle = next((i for i, (name, _, _) in enumerate(parts) if name.startswith(("mlp", "moe"))), len(parts))
+    ordered = [*norms, *parts[:middle], *norms * (model.norms_per_layer - 1), *parts[middle:]]
+    return [(name, n, n / whole if product else 0.0) for name, n, product in ordered]
 
 
 def _parts(model: ModelSpec, leaf: Leaf, joint_qkv: bool, joint_gate: bool) -> list[tuple[str, int, bool]]:
@@ -79,5 +96,18 @@ def _parts(model: ModelSpec, leaf: Leaf, joint_qkv: bool, joint_gate: bool) -> l
 @cache
 def bucket_count(model: ModelSpec, joint_qkv: bool, joint_gate: bool, wire_bytes: float, cap: float) -> int:
     """Buckets of the whole model; a tensor larger than the cap is a bucket of its own."""
-    sizes = [wire_bytes * one.elements for one in reversed(tensors(model, joint_qkv, joint_gate))]
-    return len(assign(sizes, FIRST_BUCKET_BYTES, cap))
+    first, layers, last = _blocks(model, joint_qkv, joint_gate)
+    closed, held, limit = 0, 0.0, float(FIRST_BUCKET_BYTES)
+    known: dict[tuple[int, float, float], tuple[int, float, float]] = {}  # layers of a kind end alike where they start alike
+    for block in (last, *reversed(layers), first):
+        key = (id(block), held, limit)
+        if key not in known:
+            more = 0
+            for _, elements, _ in reversed(block):
+                held += wire_bytes * elements
+                if held >= limit:
+                    more, held, limit = more + 1, 0.0, cap
+            known[key] = more, held, limit
+        more, held, limit = known[key]
+        closed += more
+    return closed + (held > 0)

@@ -10,6 +10,7 @@ from planner import schedules
 from planner.estimate.factored import Space
 from planner.estimate.table import COLUMNS, Table, length, pick
 from planner.ledger import Array
+from planner.specs.base import PlanError
 from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
@@ -17,6 +18,7 @@ _LEAST_MAX_TP = 16  # tensor parallelism is searched up to this, or up to the NV
 _MAX_MICRO_BATCH = 64
 # context parallelism is searched only where each rank keeps this many tokens: no validated run cuts shorter sequences
 _TOKENS_PER_CONTEXT_RANK = 8192
+MOST_ROWS = 2_000_000  # combinations of degrees, micro-batch and schedule; Llama 3.1 405B has 15,000 on 98,304 GPUs
 GROUPS = (2, 3, 4, 6, 8, 12, 16)  # layers per recompute group that are searched
 INNER = ("recompute", "recompute_size", "offload")  # options that go with every row of the other columns
 
@@ -94,6 +96,12 @@ def outer(plan: Plan) -> Table:
     del table["microbatches"]
 
     eps = divisors(model.moe.experts) if model.moe and supports.expert else [1]
+    if length(table) * len(eps) > MOST_ROWS:
+        asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
+        raise PlanError(
+            "layout", asked, f"more than {MOST_ROWS:,} combinations of degrees, micro-batch and schedule are possible with "
+            f"{plan.stack.title}; fix some, such as --tp, --pp, --ep or --micro-batch",
+        )  # fmt: skip
     table = _cross(table, "ep", _choices(request.ep, eps))
     if request.ep is None:
         table = _where(table, np.mod(table["dp"] * table["cp"], table["ep"]) == 0)
