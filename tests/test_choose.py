@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import api
+from planner import api, search_report
 from planner.estimate import communicate, evaluate
 from planner.estimate.table import to_layout
 from planner.estimate.ties import TIE
-from planner.search import layouts, order, search
+from planner.formulas import run_level
+from planner.search import best, layouts, order, search
 from planner.specs.base import PlanError
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.where import constraint
@@ -185,3 +186,20 @@ def test_orders_are_searched_where_they_differ() -> None:
     assert (table["dp"][several] > 1).all()
     assert not (layouts(plans.plan(gpus=4, gpus_per_node=4))["placement"] == 1).any()
     assert not (layouts(plans.plan(gpus=16, gpus_per_node=4, software="torchtitan"))["placement"] == 1).any()
+
+
+def test_energy_is_an_order_of_its_own() -> None:
+    """What waits draws less: joules of a step lie between waiting and computing all the time, and decide the order."""
+    of = plans.plan(gpus=16, gpus_per_node=8)
+    found = search(of).estimates
+    assert found is not None
+    joules, seconds = found.joules, found.time.seconds
+    limit = float(of.cluster.gpu.power) * 16 * run_level.HOST_FACTOR * run_level.PUE
+    assert (joules <= limit * run_level.POWER_FRAC * seconds * (1 + 1e-9)).all()
+    assert (joules >= limit * run_level.WAIT_FRAC * seconds * (1 - 1e-9)).all()
+    first = best(found, objective="energy")
+    assert first is not None
+    assert joules[first] <= joules[found.fits].min() * (1 + TIE)
+    assert search_report.per_token(*found.some([first])[0])["kwh_per_million_tokens"] == pytest.approx(
+        1e6 * joules[first] / 3.6e6 / (of.training.global_batch * of.training.seq_len)
+    )

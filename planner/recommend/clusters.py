@@ -148,12 +148,19 @@ def counts(model: ModelSpec, base: Options, node: int, most: int) -> list[int]:
     assert base.global_batch is not None
     seq_len = base.seq_len or model.max_positions
     tps = [base.tp] if base.tp else divisors(model.heads)
-    pps = [base.pp] if base.pp else divisors(model.layers)
+    pps = [base.pp] if base.pp else _stages(model.layers, base.uneven_stages)
     contexts = [c for c in divisors(seq_len) if c <= max(1, seq_len // _CONTEXT_TOKENS)]
     products = {1}
     for degrees in (tps, pps, [base.cp] if base.cp else contexts, [base.dp] if base.dp else divisors(base.global_batch)):
         products = {a * b for a, b in itertools.product(products, degrees) if a * b <= most}
     return sorted(n for n in products if n % node == 0)
+
+
+def _stages(layers: int, uneven: bool) -> list[int]:
+    """Stages that layers divide into, alone or with embedding and head as a layer each; any number where they may differ."""
+    if uneven:
+        return list(range(1, layers + 1))
+    return sorted({*divisors(layers), *(p for p in divisors(layers + 2) if 2 * p <= layers + 2)})
 
 
 def _machine(name: str, base: Options, model: ModelSpec, tokens: float | None, limits: Limits) -> _Machine:
