@@ -100,7 +100,7 @@ def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: di
     out: dict[str, Any] = {
         "name": name,
         "label": LABELS[name],
-        "help": HELP[name],
+        "help": HELP.get(name) or TEXTS[f"help_{name}"],
         "kind": "text",
         "choices": [],
         "slider": name in SLIDERS,

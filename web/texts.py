@@ -61,6 +61,7 @@ TEXTS: dict[str, str] = {
     "group_layout_hint": "Auto is searched; a fixed degree stays fixed.",
     "group_stack": "Software",
     "group_run": "The run",
+    "help_require": "What must hold, e.g. 'memory < 90%', 'days.high < 30', 'fits'; several with a semicolon",
     "group_run_hint": "Failures, checkpoints, energy and what must hold.",
     "group_calibration": "Calibration",
     "config": "Paste a config.json or a model TOML",
