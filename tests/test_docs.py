@@ -154,8 +154,8 @@ def documented() -> dict[str, dict[str, str]]:
         "report": at["search"],
         "search": at["schedule"],
         "schedule": at["validate"],
-        "validate": page.index("`list KIND --json`"),
-        "error": len(page),
+        "validate": page.index("`calibrate --json`"),
+        "error": page.index("`/api/compare`:"),
     }
     return {
         name: dict(re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", page[at[name] : ends[name]], re.MULTILINE)) for name in starts
