@@ -187,8 +187,8 @@ def test_a_link_takes_everything_along(page: Page, browser: Browser, address: st
     again.goto(page.url)
     settled(again)
     assert figures(again) == found
-    expect(again.get_by_label("Power limit")).to_have_value("300 W")
-    expect(again.get_by_label("Flash attention")).to_have_value("false")
+    expect(again.get_by_label("Power limit", exact=True)).to_have_value("300 W")
+    expect(again.get_by_label("Flash attention", exact=True)).to_have_value("false")
     other.close()
 
 
