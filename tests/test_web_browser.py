@@ -258,7 +258,7 @@ def test_charts_are_downloaded_as_table_and_pictures(page: Page, address: str, t
 def test_scenarios_are_compared_saved_and_loaded(page: Page, address: str, tmp_path: Path) -> None:
     go(page, address, FIXED)
     page.get_by_role("button", name="Add to comparison").click()
-    page.get_by_label("Name of the scenario").fill("base")
+    page.get_by_label("Name of the scenario", exact=True).fill("base")
     page.get_by_role("button", name="Save scenario").last.click()
     page.get_by_label("GPU", exact=True).select_option("h100-sxm5-80gb")
     settled(page)
@@ -275,7 +275,7 @@ def test_scenarios_are_compared_saved_and_loaded(page: Page, address: str, tmp_p
     file = tmp_path / "scenario.toml"
     file.write_text('model = "gpt2"\ngpu = "a100"\ngpus = 4\n', encoding="utf-8")
     go(page, address, FIXED)
-    page.get_by_label("Load a scenario file").set_input_files(file)
+    page.get_by_label("Load a scenario file", exact=True).set_input_files(file)
     expect(page).to_have_url(re.compile("model=gpt2"))
     settled(page)
     assert state(page) == {"model": "gpt2", "gpu": "a100", "gpus": "4"}
@@ -319,7 +319,7 @@ def test_without_a_script_it_is_a_form(browser: Browser, address: str) -> None:
     step = float(str(page.locator(".card a[data-key='step.seconds'] data").get_attribute("value")))
     assert step == said_by_command_line(FIXED)["step"]["seconds"]
     expect(page.locator("#advice-body")).not_to_contain_text("Looking for")
-    page.get_by_label("Recompute").select_option("full")
+    page.get_by_label("Recompute", exact=True).select_option("full")
     page.get_by_role("button", name="Estimate").click()
     assert state(page)["recompute"] == "full"
     slower = float(str(page.locator(".card a[data-key='step.seconds'] data").get_attribute("value")))
