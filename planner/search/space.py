@@ -97,9 +97,9 @@ def outer(plan: Plan) -> Table:
 
     eps = divisors(model.moe.experts) if model.moe and supports.expert else [1]
     if length(table) * len(eps) > MOST_ROWS:
-        asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
+        fixed = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
-            "layout", asked, f"more than {MOST_ROWS:,} combinations of degrees, micro-batch and schedule are possible with "
+            "layout", fixed, f"more than {MOST_ROWS:,} combinations of degrees, micro-batch and schedule are possible with "
             f"{plan.stack.title}; fix some, such as --tp, --pp, --ep or --micro-batch",
         )  # fmt: skip
     table = _cross(table, "ep", _choices(request.ep, eps))
