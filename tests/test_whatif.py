@@ -189,11 +189,8 @@ def test_legal_values_are_what_an_estimate_accepts(given: dict[str, Any]) -> Non
 def test_reasons_are_the_sentences_of_the_rules() -> None:
     options = api.read_options(FIXED)
     choices = {name: {c.value: c.reason for c in offered} for name, offered in legal.choices(options, 64).items()}
-    assert (
-        choices["vpp"][16]
-        "32 layers do not divide by pp 4 x vpp 16 = 64; take a divisor of 32 or, with embedding and head as a layer "
-        "each, of 34"
-    )
+    said = "32 layers do not divide by pp 4 x vpp 16 = 64; take a divisor of 32 or, with embedding and head as a layer each, "
+    assert choices["vpp"][16] == said + "of 34"
     assert choices["gpus"][4] == "tp 2 x pp 4 does not divide 4 GPUs"
     assert "does not divide" in str(choices["tp"][16])
     with pytest.raises(PlanError, match="32 layers do not divide by pp 4 x vpp 16"):
