@@ -23,7 +23,7 @@ from planner.search import Found, best, families, search, smallest
 from planner.search_report import NEEDS_PRICE, best_of, rejections
 from planner.specs.base import PlanError, sentence
 from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, Layout, recompute_parts
-from planner.specs.options import LAYOUT_OPTIONS, Options, flag
+from planner.specs.options import LAYOUT_OPTIONS, Options, flag, only_for
 from planner.units import show
 
 __all__ = [
@@ -59,6 +59,7 @@ def estimate(options: Options, *, brief: bool = False) -> Report:
 
 
 def _estimate(options: Options, brief: bool = False) -> tuple[Report, Answer]:
+    only_for(options, "estimate")
     required = require.read(options.require)
     scenario = resolve(options)
     answer = answer_of(scenario)
@@ -189,8 +190,7 @@ def search_layouts(options: Options, tick: Callable[[float], None] | None = None
 
 def search_with_layouts(options: Options, tick: Callable[[float], None] | None = None) -> tuple[Report, tuple[Found, ...]]:
     """`search_layouts` and what it was made from, for files that list every layout."""
-    if options.require:
-        raise PlanError("--require", options.require[0], "is judged by `dpplan estimate`; leave it out here")
+    only_for(options, "search")
     started = time.perf_counter()
     scenario = resolve(options)
     if options.objective in NEEDS_PRICE and scenario.parts[1].usd_per_gpu_hour is None:

@@ -17,7 +17,7 @@ from planner.render import layout_text
 from planner.render_sizing import FIGURES
 from planner.report import SCHEMA_VERSION, Report
 from planner.specs.base import PlanError
-from planner.specs.options import Options
+from planner.specs.options import Options, only_for
 
 BASES = ("count", "cost", "power")
 SCALINGS = ("strong", "weak")
@@ -112,7 +112,9 @@ def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> 
     merged = {**first, **given}
     for update in rest:
         merged.update(update)
-    return api.read_options(merged)
+    options = api.read_options(merged)
+    only_for(options, "compare")
+    return options
 
 
 def _label(dimensions: Sequence[Dimension], values: Sequence[Value]) -> str:

@@ -52,12 +52,14 @@ def command(
     with clear_errors(as_json):
         from planner import api, strategies
         from planner.specs.base import PlanError
+        from planner.specs.options import only_for
 
         if explain and strategy is None:
             raise PlanError("--explain", None, "explains one strategy: name it with --strategy")
         own = {"local_steps": local_steps, "rank": rank, "density": density, "servers": servers, "slack": slack,
                "backups": backups, "steps_factor": steps_factor}  # fmt: skip
         options, chosen = api.read_options(merge(given)), strategies.settings(own)
+        only_for(options, "strategies")
         found = strategies.answer(options, chosen, strategy)
         tree = strategies.explain(options, chosen, strategy) if explain and strategy else None
         if as_json:

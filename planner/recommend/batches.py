@@ -10,6 +10,7 @@ from planner.points import Progress, answer, document
 from planner.report import SCHEMA_VERSION, Report
 from planner.search import divisors
 from planner.specs.base import PlanError
+from planner.specs.options import only_for
 
 # tokens per step up to which batches are tried: DeepSeek-V3's largest, 15,360 sequences of 4,096 (arXiv 2412.19437, section 4.2)
 MOST_TOKENS = 15360 * 4096
@@ -19,6 +20,7 @@ WITHIN = (0.01, 0.05)  # of the best throughput
 def batch(given: Mapping[str, Any], *, jobs: int = 1, progress: Progress | None = None) -> Report:
     """Throughput of batches 2^k times a divisor of the GPUs' odd part. Raises PlanError where none has a layout."""
     options = api.read_options(given)
+    only_for(options, "recommend")
     if options.global_batch is not None:
         raise PlanError("--global-batch", options.global_batch, "is what is looked for; leave it out")
     model, _ = request.model_spec(options.model)

@@ -19,7 +19,7 @@ from planner.search import divisors
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS, ClusterTemplate
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options
+from planner.specs.options import Options, only_for
 from planner.units import UnitError, parse_count, show
 
 GOALS = ("cheapest", "smallest", "fastest")
@@ -79,6 +79,7 @@ def cluster(
     if "gpus" in given:
         raise PlanError("--gpus", given["gpus"], "is what is looked for; limit it with --max-gpus")
     base, limits, notes = api.read_options(given), limits.checked(given.get("tokens")), []
+    only_for(base, "recommend")
     model, _ = request.model_spec(base.model)
     tokens = _tokens(base)
     if base.global_batch is None:

@@ -17,6 +17,7 @@ from planner.ledger import Array
 from planner.points import Progress, answer, document
 from planner.report import SCHEMA_VERSION, Report, brief, exposed_s
 from planner.specs.base import PlanError
+from planner.specs.options import only_for
 from planner.specs.plan import Plan
 
 FREE = (0.01, 0.05)  # shares of the step below which communication counts as free
@@ -35,6 +36,7 @@ _WIRES: dict[str, tuple[str, ...]] = {
 def bandwidth(given: Mapping[str, Any], *, jobs: int = 1, progress: Progress | None = None) -> Report:
     """Exposed communication of each wire against its bandwidth. Raises PlanError where no layout is allowed."""
     options = api.read_options(given)
+    only_for(options, "recommend")
     if options.gpus < 2:
         raise PlanError("--gpus", options.gpus, "has no communication; ask for two GPUs or more")
     scenario = api.resolve(options)

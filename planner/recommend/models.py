@@ -17,7 +17,7 @@ from planner.recommend.clusters import Limits
 from planner.report import SCHEMA_VERSION, Report
 from planner.specs.base import PlanError
 from planner.specs.model import Experts, LatentAttention, ModelSpec
-from planner.specs.options import Options
+from planner.specs.options import Options, only_for
 
 _HEADS = 8  # scaled models have a multiple of so many heads, and of their key-value heads: tensor parallel divides them
 _LAYERS = 4  # and a multiple of so many layers: pipelines divide them
@@ -33,6 +33,7 @@ def largest(limits: Limits, given: Mapping[str, Any], *, jobs: int = 1, progress
     """The largest model of the catalogue, and the largest scaled `--model` if one is given, that train within the limits."""
     limits = limits.checked(given.get("tokens"))
     base = api.read_options({"model": catalog.ids("models")[0], **given})
+    only_for(base, "recommend")
     room = _room(base, limits)
     rows = _catalogue(base, limits, room, jobs, progress)
     notes = ["each model with its own training context (set --seq-len)"] if base.seq_len is None else []

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from planner.specs.base import Spec
+from planner.specs.base import PlanError, Spec
 from planner.specs.hardware import Precision
 from planner.specs.layout import OffloadName, PlacementName, Recompute, ScheduleName
 from planner.specs.run import CheckpointWriter
@@ -98,3 +98,15 @@ LAYOUT_OPTIONS: tuple[str, ...] = (
 def flag(name: str) -> str:
     """Command-line spelling of an option: "global_batch" -> "--global-batch"."""
     return "--" + name.replace("_", "-")
+
+
+_OWN = {"require": "estimate", "advice": "estimate", "objective": "search"}  # options that one verb alone answers
+
+
+def only_for(options: Options, verb: str) -> None:
+    """Refuse what another verb answers: it would be ignored here."""
+    for name, owner in _OWN.items():
+        value = getattr(options, name)
+        if owner != verb and value != Options.model_fields[name].default:
+            shown = value[0] if isinstance(value, tuple) else value
+            raise PlanError(flag(name), shown, f"belongs to `dpplan {owner}`; leave it out of `dpplan {verb}`")

@@ -1,0 +1,27 @@
+"""Options that one verb alone answers are refused by the others, which would ignore them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import dpplan, refused
+
+VERBS = {
+    "estimate": [], "search": [], "compare": ["--vary", "gpus=8,16"], "recommend": ["bandwidth"], "strategies": [],
+    "schedule": ["--schedule", "1f1b", "--pp", "2"],
+}  # fmt: skip
+OWN = {"require": ("estimate", '["memory < 99%"]'), "advice": ("estimate", "3"), "objective": ("search", '"memory"')}
+
+
+@pytest.mark.parametrize("option", OWN)
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_option_of_another_verb_is_refused(verb: str, option: str, tmp_path: Path) -> None:
+    owner, value = OWN[option]
+    file = tmp_path / "scenario.toml"
+    file.write_text(f'model = "gpt2"\ngpu = "a100"\ngpus = 8\n{option} = {value}\n')
+    answer = dpplan(verb, *VERBS[verb], "--scenario", file)
+    if verb == owner:
+        assert answer.status == 0, answer.stderr
+    else:
+        refused(answer, f"--{option}", f"dpplan {owner}")
