@@ -84,20 +84,18 @@ def parts_figure(rows: Sequence[Report]) -> Figure:
     data = []
     for i, name in enumerate(_names(rows)):
         seconds = [row["step"]["components"].get(name, 0.0) for row in rows]
-        data.append(
-            {
-                "type": "bar",
-                "name": words(name),
-                "x": labels,
-                "y": seconds,
-                "marker": {"color": _COLORS[i % len(_COLORS)]},
-                "text": [show(s, "s") for s in seconds],
-                "textposition": "none",
-                "hovertemplate": "%{x}, %{fullData.name}: %{text}<extra></extra>",
-            }
-        )
+        data.append(_bars(i, name, labels, seconds))
     return {"data": data, "layout": _layout(barmode="stack", yaxis={**_GRID, "title": {"text": "seconds per step"}},
                                             xaxis={"type": "category"})}  # fmt: skip
+
+
+def _bars(i: int, name: str, labels: list[str], seconds: list[float]) -> Figure:
+    """The seconds of one part, a bar per request."""
+    return {
+        "type": "bar", "name": words(name), "x": labels, "y": seconds, "marker": {"color": _COLORS[i % len(_COLORS)]},
+        "text": [show(s, "s") for s in seconds], "textposition": "none",
+        "hovertemplate": "%{x}, %{fullData.name}: %{text}<extra></extra>",
+    }  # fmt: skip
 
 
 def difference_figure(d: Report) -> Figure:
@@ -107,18 +105,7 @@ def difference_figure(d: Report) -> Figure:
     names = [name for name in d["rows"][0]["components"] if any(row["components"][name] for row in others)]
     for i, name in enumerate(names):
         seconds = [row["components"][name] for row in others]
-        data.append(
-            {
-                "type": "bar",
-                "name": words(name),
-                "x": labels,
-                "y": seconds,
-                "marker": {"color": _COLORS[i % len(_COLORS)]},
-                "text": [show(s, "s") for s in seconds],
-                "textposition": "none",
-                "hovertemplate": "%{x}, %{fullData.name}: %{text}<extra></extra>",
-            }
-        )
+        data.append(_bars(i, name, labels, seconds))
     data.append(
         {
             "type": "scatter",
