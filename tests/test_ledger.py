@@ -176,8 +176,56 @@ def test_threads_record_only_themselves(double: Any) -> None:
 _KERNEL = {"rate_flop_per_s": 312e12, "compute_units": 108.0, "efficiency": 0.9, "tile_exponent": 0.04, "tile_overhead_s": 4e-6,
            "wave_softness": 0.3, "launch_s": 1e-6, "memory_bytes_per_s": 2e12, "memory_frac": 0.7}  # fmt: skip
 
+_PAIRS = {"ranks_per_node": 8.0, "base_s": 1e-5, "latency_s": 4e-6, "hop_s": 5e-6, "pair_bytes_per_s": 2e11,
+          "card_bytes_per_s": 2e10, "ramp": 1e-9}  # fmt: skip
+_SHARDED = {"zero": [0.0, 1.0, 2.0, 3.0], "shard_ranks": [8.0, 1.0, 8.0, 64.0], "microbatches": [1.0, 4.0, 4.0, 4.0]}
+
 # inputs of every registered formula: lists are columns of one value per layout, numbers are the same for all
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "formulas.all_reduce.exchange_steps": {"ranks": [1.0, 2.0, 6.0, 1024.0]},
+    "formulas.all_reduce.recursive_doubling_s": {"tensor_bytes": [1e3, 1e6, 1e9], "ranks": [1.0, 6.0, 64.0], **_PAIRS},
+    "formulas.all_reduce.halving_doubling_s": {"tensor_bytes": [1e3, 1e6, 1e9], "ranks": [1.0, 6.0, 64.0], **_PAIRS},
+    "formulas.all_reduce.grid_all_reduce_s": {
+        "reduce_scatter_s": [0.0, 1e-3], "column_s": [1e-4, 2e-3], "all_gather_s": [0.0, 1e-3],
+    },
+    "formulas.all_reduce.parameter_server_s": {
+        "tensor_bytes": [1e3, 1e9, 1e9], "workers": [1.0, 8.0, 64.0], "servers": [1.0, 1.0, 8.0], "base_s": 1e-5, "hop_s": 5e-6,
+        "worker_bytes_per_s": 2e10, "server_bytes_per_s": 1e10,
+    },
+    "formulas.all_reduce.least_sent_bytes": {"tensor_bytes": [1e6, 1e9, 1e9], "ranks": [1.0, 2.0, 64.0]},
+    "formulas.compression.coded_bytes": {
+        "elements": [1e6, 1e9], "bits": [8.0, 1.0], "scale_bytes": 4.0, "block_elements": [256.0, 4096.0],
+    },
+    "formulas.compression.sparse_bytes": {
+        "elements": [1e6, 1e9], "density_frac": [0.01, 1.0], "value_bytes": 4.0, "index_bytes": 4.0,
+    },
+    "formulas.compression.low_rank_bytes": {
+        "row_plus_column_elements": [1e4, 1e6], "rest_elements": [0.0, 1e5], "rank": [1.0, 4.0], "bytes_per_element": 4.0,
+    },
+    "formulas.compression.low_rank_flop": {"matrix_elements": [1e6, 1e9], "rank": [1.0, 4.0]},
+    "formulas.compression.codec_s": {
+        "moved_bytes": [0.0, 1e9], "flop": [0.0, 1e12], "memory_bytes_per_s": 2e12, "stream_frac": 0.8, "rate_flop_per_s": 3e14,
+    },
+    "formulas.compression.exchanged_bytes": {
+        "code_bytes": [1e6, 1e6, 1e6], "ranks": [1.0, 8.0, 8.0], "gathered": [0.0, 0.0, 1.0],
+    },
+    "formulas.compression.break_even_bytes_per_s": {
+        "dense_sent_bytes": [1e9, 1e9], "coded_sent_bytes": [1e8, 2e9], "codec_s": [1e-3, 1e-3],
+    },
+    "formulas.data_parallel.forward_volume_bytes": {"parameter_bytes": 1e9, **_SHARDED},
+    "formulas.data_parallel.backward_volume_bytes": {
+        "parameter_bytes": 1e9, "gradient_bytes": 2e9, **_SHARDED, "reductions": 2.0,
+    },
+    "formulas.data_parallel.optimizer_volume_bytes": {
+        "parameter_bytes": 1e9, "zero": [0.0, 1.0, 2.0, 3.0], "shard_ranks": [8.0, 1.0, 8.0, 64.0],
+    },
+    "formulas.data_parallel.leaving_bytes": {"sent_bytes": 1e9, "ranks": [8.0, 16.0, 4.0], "ranks_per_node": [8.0, 8.0, 1.0]},
+    "formulas.data_parallel.local_steps_s": {"exchange_s": [1.0, 2.0], "local_steps": [1.0, 500.0]},
+    "formulas.data_parallel.bounded_staleness_factor": {"straggler_factor": [1.0, 1.2, 1.2], "slack_steps": [0.0, 0.0, 8.0]},
+    "formulas.data_parallel.dropped_batch_factor": {"workers": [8.0, 100.0], "backups": [0.0, 5.0]},
+    "formulas.kernels.measured_operator_s": {
+        "elements": [0.0, 1e6, 1e9], "kernels": [1.0, 2.0, 2.0], "seconds_per_element": 1e-10, "gap_s": 2e-6,
+    },
     "formulas.memory.resident_bytes": {"kept_bytes": [0.0, 1e9, 1e10], "layer_bytes": [1e8, 1e9, 1e9], "window_layers": 2.0},
     "formulas.memory.chunked_loss_bytes": {
         "logits_bytes": [1e9, 1e9, 1e9], "chunks": [1.0, 8.0, 4096.0], "tokens": [4096.0, 4096.0, 1024.0], "hidden": 4096.0,

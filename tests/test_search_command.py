@@ -167,7 +167,8 @@ def test_ctrl_c_ends_with_one_sentence_and_leaves_files_whole(tmp_path: Path) ->
     table = tmp_path / "layouts.csv"
     table.write_text("as it was\n", encoding="utf-8")
     code = (
-        "import sys, planner.search_report as r, time; from planner.cli import main; sys.argv[0] = 'dpplan'\n"
+        "import signal, sys, planner.search_report as r, time; from planner.cli import main; sys.argv[0] = 'dpplan'\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell starts background jobs that ignore it
         "def stuck(*_):\n    print('here', flush=True); time.sleep(60)\n"
         "r.csv_text = stuck; main()"
     )

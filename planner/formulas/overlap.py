@@ -48,14 +48,12 @@ def bucketed_exposed_s(sync_s: Array, window_s: Array, last_bucket_s: Array, slo
     return np.maximum(sync_s - usable_frac * window_s, 0.0) + last_bucket_s + slowdown * np.minimum(sync_s, window_s)
 
 
-@formula(
-    unit="s",
-    equation="end_i = max(ready_i, end_(i-1)) + AR_i",
-    source="PyTorch DDP, Li et al. 2020 (arXiv 2006.15704) section 3.2.3: buckets are reduced in order, each when its last "
-    "gradient is ready",
-)
 def bucket_ends_s(ready_s: Array, reduce_s: Array) -> Array:
-    """When each bucket is reduced, of buckets in the order in which they become ready; both arrays along the last axis."""
+    """When each bucket is reduced, in seconds, of buckets in the order in which they become ready; arrays along the last axis.
+
+    end_i = max(ready_i, end_(i-1)) + AR_i: PyTorch DDP, Li et al. 2020 (arXiv 2006.15704) section 3.2.3, reduces buckets in
+    order, each when its last gradient is ready. No registered formula, whose rows would not depend on one another.
+    """
     done = np.cumsum(reduce_s, axis=-1)
     return done + np.maximum.accumulate(ready_s - (done - reduce_s), axis=-1)
 
