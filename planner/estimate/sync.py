@@ -157,11 +157,11 @@ def end_of_step(
     hidden = overlap.bucketed_exposed_s(sync, backward_window_s, bucket, m.slowdown)
     exposed = np.where(may_overlap, hidden, sync)
 
-    # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has half of the root group
+    # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has half of the root group; without
+    # prefetching all layers were waited for already, and the whole root group is
     ends = sharded.gather + sharded.scatter
     root_s = communicate.all_gather_s(m, 2 * narrow * root, who.shards)
     per_layer = sharded_per_layer(c)
-    # (without prefetching all layers were waited for already, and the root group is too).
     # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv 1910.02054, section 7.2.1):
     # Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5 -> 21.9 %
     updated = np.where(per_layer & (c["zero"] == 2) & (not stack.state.zero2_gathers), gathered, 0.0)
