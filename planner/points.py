@@ -17,7 +17,7 @@ from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options
 
-_UNITS = (8, 128)  # requests, at least and at most, that are resolved and evaluated together
+_UNITS = (8, 256)  # requests, at least and at most, that are resolved and evaluated together
 _ROUNDS = 8  # units that every process gets, so that all end at about the same time
 _REASONS = 50  # requests up to which the broken rule is sought where one has no layout; it takes a search each
 # what may differ within a unit without ending what its requests share

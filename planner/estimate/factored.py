@@ -214,6 +214,11 @@ class Space:
         self._made.clear()
         self._kept.clear()
 
+    def release(self) -> None:
+        """Let go of all columns, which hold the space as it holds them: memory that else waits for the garbage collector."""
+        self.forget()
+        self.__dict__.pop("columns", None)
+
     def _settle(self, wanted: Sequence[Column], rows_too: bool = False) -> None:
         """Evaluate what was put off on levels that many rows share, the coarsest first; the rest stays put off
         unless rows_too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def repeated_share(c: Table, layers: int) -> Array:
     return np.where(whole, 1.0, np.where(kind == code("block"), block, 0.0))
 
 
-def microbatch_count(global_batch: int, c: Table) -> Array:
+def microbatch_count(global_batch: int, c: Mapping[str, Array]) -> Array:
     """Micro-batches per replica and step: of the plan's batch, or of the row's own where the table has a column `global_batch`.
 
     A table of several requests that differ in their batch has that column (planner/many.py); no layout has.
@@ -64,6 +64,11 @@ def length(table: Table) -> int:
 def pick(table: Table, rows: Array) -> Table:
     """Some rows of a table."""
     return {name: column[rows] for name, column in table.items()}
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """The rows of several tables with the same columns."""
+    return tables[0] if len(tables) == 1 else {name: np.concatenate([t[name] for t in tables]) for name in tables[0]}
 
 
 def to_layout(table: Table, row: int) -> Layout:

@@ -65,8 +65,13 @@ def _layers(plan: Plan, c: Columns) -> Array:
     )  # a layer at both ends
 
 
+def _global_batch(plan: Plan, c: Columns) -> Array:
+    """Of the plan, or of the row where layouts of several batches are looked at together."""
+    return c["global_batch"] if "global_batch" in c else np.full_like(c["dp"], plan.training.global_batch)
+
+
 def _batch(plan: Plan, c: Columns) -> Array:
-    return _divides(c["dp"] * c["micro_batch"], np.full_like(c["dp"], plan.training.global_batch))
+    return _divides(c["dp"] * c["micro_batch"], _global_batch(plan, c))
 
 
 def _sequence(plan: Plan, c: Columns) -> Array:
@@ -81,7 +86,7 @@ def _experts(plan: Plan, c: Columns) -> Array:
 
 
 def _microbatches(plan: Plan, c: Columns) -> Array:
-    m = plan.training.global_batch / (c["dp"] * c["micro_batch"])
+    m = _global_batch(plan, c) / (c["dp"] * c["micro_batch"])
     return schedules.allowed(SCHEDULES, c["schedule"], c["pp"], m, c["vpp"]) | (c["pp"] == 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,10 @@ def _restrict(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Ar
         if not tried.count:
             break
         tried.forget()
-        tried, count = restricted(tried, holds(tried.columns))
+        left, count = restricted(tried, holds(tried.columns))
+        if left is not tried:
+            tried.release()
+        tried = left
         if count:
             rejected[name] = count
     return tried
@@ -57,12 +60,12 @@ def _restrict_few(tried: Space, conditions: Iterable[tuple[str, Callable[[Table]
     return Space(tried.outer, tried.inner, allowed, np.arange(tried.n))
 
 
-def _tried(plan: Plan, rejected: dict[str, int], most: int) -> tuple[Space, int]:
+def _tried(plan: Plan, rejected: dict[str, int], most: int, batches: Sequence[int] | None = None) -> tuple[Space, int]:
     """(all layouts that satisfy what the request fixed, how many there are without its conditions); an error above `most`."""
-    whole = space.layouts_of(plan)
+    whole = space.layouts_of(plan, batches)
     wheres = [constraint(text) for text in plan.request.where]
     tried = _restrict(whole, [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres], rejected)
-    if tried.count > most:
+    if tried.count > most * (1 if batches is None else len(batches)):
         asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
             "layout", asked, f"{tried.count:,} layouts are possible with {plan.stack.title}, more than the {most:,} that "
@@ -90,13 +93,17 @@ class Found:
     enumerated: int
 
 
-def allowed_layouts(plan: Plan) -> Space:
-    """All layouts of the plan that satisfy what the request fixed, its conditions and the rules; nothing evaluated."""
-    return _allowed(plan, {})[0]
+def allowed_layouts(plan: Plan, batches: Sequence[int] | None = None) -> Space:
+    """All layouts of the plan that satisfy what the request fixed, its conditions and the rules; nothing evaluated.
+
+    batches: for each of these global batches in place of the plan's, which rows have in a column `global_batch`. Raises
+    PlanError where that is too many.
+    """
+    return _allowed(plan, {}, batches)[0]
 
 
-def _allowed(plan: Plan, rejected: dict[str, int]) -> tuple[Space, int]:
-    tried, enumerated = _tried(plan, rejected, MOST_LAYOUTS)
+def _allowed(plan: Plan, rejected: dict[str, int], batches: Sequence[int] | None = None) -> tuple[Space, int]:
+    tried, enumerated = _tried(plan, rejected, MOST_LAYOUTS, batches)
     return _restrict(tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected), enumerated
 
 

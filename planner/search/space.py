@@ -8,7 +8,7 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate.factored import Space
-from planner.estimate.table import COLUMNS, Table, length, pick
+from planner.estimate.table import COLUMNS, Table, length, pick, unique_rows
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
@@ -41,10 +41,9 @@ def _cross(table: Table, name: str, values: Array) -> Table:
 
 def _expand(table: Table, keys: Sequence[str], names: Sequence[str], of: Callable[..., Sequence[Sequence[float]]]) -> Table:
     """Every row with each tuple that `of` yields for its values of `keys`; it is asked once per distinct combination."""
-    kinds, which = np.unique(np.stack([table[key] for key in keys]), axis=1, return_inverse=True)
-    found = [np.array(of(*kind), dtype=float).reshape(-1, len(names)) for kind in kinds.T.tolist()]
+    kinds, which = unique_rows(table, keys)
+    found = [np.array(of(*kind), dtype=float).reshape(-1, len(names)) for kind in zip(*(kinds[key] for key in keys), strict=True)]
     counts = np.array([len(one) for one in found], dtype=np.intp)
-    which = which.reshape(-1)
     repeats = counts[which]
     ends = np.cumsum(repeats)
     within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - repeats, repeats)
@@ -70,33 +69,34 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     }
 
 
-def outer(plan: Plan) -> Table:
-    """Rows of everything but recompute and offloading; rules are applied by the caller."""
+def outer(plan: Plan, batches: Sequence[int]) -> Table:
+    """Rows of everything but recompute and offloading, for each global batch; rules are applied by the caller."""
     request, model, supports = plan.request, plan.model, plan.stack.supports
-    gpus, batch = plan.cluster.gpus, plan.training.global_batch
+    gpus = plan.cluster.gpus
     open_ = degrees(plan)
-    table: Table = {"tp": _choices(request.tp, open_["tp"])}
+    tps = _choices(request.tp, open_["tp"])
+    table: Table = {"global_batch": np.repeat(np.array(batches, dtype=float), len(tps)), "tp": np.tile(tps, len(batches))}
     table = _cross(table, "pp", _choices(request.pp, open_["pp"]))
     table = _cross(table, "cp", _choices(request.cp, open_["cp"]))
     ranks = table["tp"] * table["pp"] * table["cp"]
     table = {**table, "dp": gpus / ranks}
-    wanted = (np.mod(gpus, ranks) == 0) & (np.mod(batch, np.maximum(np.floor(table["dp"]), 1.0)) == 0)
+    wanted = (np.mod(gpus, ranks) == 0) & (np.mod(table["global_batch"], np.maximum(np.floor(table["dp"]), 1.0)) == 0)
     if request.dp is not None:
         wanted &= table["dp"] == request.dp
     table = pick(table, np.flatnonzero(wanted))
 
-    micro = [b for b in divisors(batch) if b <= _MAX_MICRO_BATCH]
+    micro = [b for b in range(1, _MAX_MICRO_BATCH + 1) if any(batch % b == 0 for batch in batches)]
     table = _cross(table, "micro_batch", _choices(request.micro_batch, micro))
     if request.micro_batch is None:
-        table = _where(table, np.mod(batch / table["dp"], table["micro_batch"]) == 0)
-    per_replica = batch / table["dp"]
+        table = _where(table, np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0)
+    per_replica = table["global_batch"] / table["dp"]
     whole = np.mod(per_replica, table["micro_batch"]) == 0
     table["microbatches"] = np.where(whole, per_replica / table["micro_batch"], 0.0)
     table = _expand(table, ("pp", "microbatches"), ("vpp", "schedule"), lambda p, m: _schedules(plan, int(p), int(m)))
     del table["microbatches"]
 
     eps = divisors(model.moe.experts) if model.moe and supports.expert else [1]
-    if length(table) * len(eps) > MOST_ROWS:
+    if length(table) * len(eps) > MOST_ROWS * len(batches):
         fixed = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
             "layout", fixed, f"more than {MOST_ROWS:,} combinations of degrees, micro-batch and schedule are possible with "
@@ -118,7 +118,7 @@ def outer(plan: Plan) -> Table:
         table = _where(table, (table["placement"] == 0) | several)
     table["ranks"] = table["dp"] * table["cp"]
     table = _expand(table, ("zero", "ranks"), ("shard_group",), lambda z, n: [[g] for g in _shard_groups(plan, int(z), int(n))])
-    return {name: table[name] for name in COLUMNS if name not in INNER}
+    return {name: table[name] for name in ("global_batch", *COLUMNS) if name not in INNER}
 
 
 def _where(table: Table, wanted: Array) -> Table:
@@ -137,9 +137,14 @@ def inner(plan: Plan) -> Table:
     return {name: rows[:, i] for i, name in enumerate(INNER)}
 
 
-def layouts_of(plan: Plan) -> Space:
-    """All layouts worth trying that satisfy what the request fixed; a block or group has no more layers than a stage."""
-    rows, options = outer(plan), inner(plan)
+def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
+    """All layouts worth trying that satisfy what the request fixed; a block or group has no more layers than a stage.
+
+    batches: for each of these global batches in place of the plan's; rows then have it in a column of their own.
+    """
+    rows, options = outer(plan, batches or [plan.training.global_batch]), inner(plan)
+    if batches is None:
+        del rows["global_batch"]
     stages, pattern = np.unique(rows["pp"], return_inverse=True)
     wanted = np.ones((max(len(stages), 1), len(options["recompute"])), dtype=bool)
     if plan.request.recompute is None and len(stages):

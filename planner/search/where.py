@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from planner.estimate.table import microbatch_count
 from planner.ledger import Array
 from planner.specs.plan import Plan
 from planner.specs.where import Constraint, codes
@@ -18,10 +19,8 @@ _COMPARE: dict[str, Callable[[Array, float], Array]] = {
 
 def holds(plan: Plan, one: Constraint, columns: Mapping[str, Array]) -> Array:
     """True where a layout satisfies the condition."""
-    if one.name == "grad_accum":
-        column = plan.training.global_batch / (columns["dp"] * columns["micro_batch"])
-    else:
-        column = columns[one.name]
+    counted = one.name == "grad_accum"
+    column = microbatch_count(plan.training.global_batch, columns) if counted else columns[one.name]
     if one.operator in _COMPARE:
         return _COMPARE[one.operator](column, one.numbers[0])
     same: Array = np.zeros_like(column, dtype=bool)
