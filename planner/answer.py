@@ -70,8 +70,8 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
     elif options.gpus == 1:
         usual = _USUAL[:1]
     usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
-    plans, run = [], request.run_spec(options, cluster.nodes)
     calibration = request.read_calibration(options.calibration) if options.calibration else None
+    plans, run = [], request.run_spec(options, cluster.nodes, calibration)
     for name, zero in [(options.stack, options.zero)] if options.stack else usual:
         stack = request.stack_spec(name, calibration)
         layout = LayoutRequest(

@@ -61,7 +61,7 @@ def read_calibration(name: str) -> Calibration:
     """
     path = catalog.user_path(name, "--calibration")
     data = catalog.read_toml(path, "--calibration")
-    known = {"schema_version", "gpu", "date", "source", "overlay", "device", "links", "stacks", "node"}
+    known = {"schema_version", "gpu", "date", "source", "overlay", "device", "links", "stacks", "storage", "node"}
     for key in data:
         if key not in known:
             raise PlanError("--calibration", str(path), f"unknown key {key!r}; known keys: {', '.join(sorted(known))}")
@@ -90,7 +90,8 @@ def read_calibration(name: str) -> Calibration:
     for stack in stacks:
         if stack not in catalog.ids("stacks"):
             raise PlanError("--calibration", str(path), f"[stacks.{stack}]: {catalog.near('stacks', stack)}")
-    return Calibration(str(path), gpu, overlay, links, stacks, device, own)
+    storage = catalog.build(StorageSpec, data["storage"], "--calibration", f"{path} [storage]") if "storage" in data else None
+    return Calibration(str(path), gpu, overlay, links, stacks, device, own, storage)
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Calibration:
     stacks: dict[str, Any] = dataclasses.field(default_factory=dict)
     device: GpuSpec | None = None  # a device of its own, where no shipped profile is corrected
     own_links: dict[str, LinkSpec] = dataclasses.field(default_factory=dict)
+    storage: StorageSpec | None = None  # what a node wrote and read
 
 
 def _link(name: str, scope: str, flag: str, measured: Calibration | None = None) -> LinkSpec:
@@ -300,8 +302,8 @@ def _storage(options: Options, nodes: int) -> float | None:
     return _number(options, "storage", "B/s")
 
 
-def run_spec(options: Options, nodes: int) -> RunSpec:
-    """What a request says of its whole run. Raises PlanError naming the option."""
+def run_spec(options: Options, nodes: int, calibration: Calibration | None = None) -> RunSpec:
+    """What a request says of its whole run, with the storage that a calibration measured. Raises PlanError naming the option."""
     use = _number(options, "use", "1")
     if use is not None and use > 1:
         raise PlanError("--use", options.use, "is a share between 0 and 1: write '80%' or '0.8'")
@@ -310,9 +312,15 @@ def run_spec(options: Options, nodes: int) -> RunSpec:
             raise PlanError(flag(name), getattr(options, name), "is of own hardware: give --capex, dollars per GPU")
     if options.capex is not None and (options.price is not None or options.market is not None):
         raise PlanError("--capex", options.capex, "own hardware has no price per hour; leave out --price and --market")
+    stored, read = _storage(options, nodes), None
+    measured = calibration.storage if calibration else None
+    if stored is None and measured is not None:
+        stored = measured.bytes_per_s(nodes)
+        read = None if measured.read_per_node is None else float(measured.read_per_node) * nodes
     return RunSpec(
         mtbf_s=_number(options, "mtbf", "h"), checkpoint=options.checkpoint or "async",
-        interval_s=_number(options, "checkpoint_interval", "min"), storage_bytes_per_s=_storage(options, nodes),
+        interval_s=_number(options, "checkpoint_interval", "min"), storage_bytes_per_s=stored, storage_read_bytes_per_s=read,
+        storage_measured=options.storage is None and measured is not None,
         restart_s=_number(options, "restart", "min", positive=False), spare_nodes=options.spare_nodes,
         capex_usd=_number(options, "capex", "USD"), lifetime_s=_number(options, "lifetime", "years"), use_frac=use,
         electricity_usd_per_j=_number(options, "electricity", "USD/kWh", positive=False), pue=options.pue,

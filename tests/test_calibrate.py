@@ -155,11 +155,27 @@ def test_quiet_samples_decide_and_disturbed_ones_are_scaled() -> None:
     quiet_ones = [Sample(1.0, 0.010, 0.010), Sample(1.1, 0.0101, 0.010), Sample(5.0, 0.010, 0.050)]
     value = quiet.value_of(quiet_ones, 0.010)
     assert value.quiet
-    assert value.seconds == pytest.approx(1.05)
+    assert value.seconds == pytest.approx((1.0 + 1.1 * 0.010 / 0.01005) / 2)  # each at the speed of its own probes
     assert (value.kept, value.tried) == (2, 3)
     scaled = quiet.value_of([Sample(2.0, 0.020, 0.020), Sample(3.0, 0.020, 0.040), Sample(4.0, 0.040, 0.040)], 0.010)
     assert not scaled.quiet
     assert scaled.seconds == pytest.approx(1.0)
+
+
+def test_the_reference_is_the_speed_of_most_moments() -> None:
+    steady = [0.0100 + 0.0001 * (i % 9) for i in range(60)]
+    burst, load = [0.0085] * 20, [0.02 + 0.001 * i for i in range(40)]
+    assert quiet.usual_probe_s(burst + steady + load) == pytest.approx(0.0104)
+    assert quiet.usual_probe_s([0.01, 0.02]) == 0.01  # of equals the fastest
+    assert quiet.usual_probe_s([0.3]) == 0.3
+
+
+@given(st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=60))
+def test_no_band_holds_more_probes_than_the_reference(probes: list[float]) -> None:
+    usual = quiet.usual_probe_s(probes)
+    assert min(probes) <= usual <= max(probes)
+    most = max(sum(p <= x <= p * quiet.SLACK**2 for x in probes) for p in probes)
+    assert sum(usual / quiet.SLACK**2 <= x <= usual * quiet.SLACK**2 for x in probes) >= most
 
 
 @given(st.lists(st.tuples(st.floats(1e-6, 1e3), st.floats(1e-4, 1.0)), min_size=1, max_size=30))

@@ -21,7 +21,7 @@ from planner import api
 from planner.specs.base import PlanError
 from web import limits, state, static_files, tasks, view
 from web.app import app
-from web.work import Busy, Gone, Workers
+from web.work import Busy, Gone, Unstarted, Workers
 
 REQUEST = {"model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "gpus": "8", "zero": "3", "global_batch": "64"}
 FIXED = {
@@ -521,6 +521,32 @@ def test_too_many_waiting_are_told_so(workers: Workers, client: TestClient, monk
     answer = client.get("/api/search", params=REQUEST)
     assert answer.status_code == 429
     assert "busy" in answer.json()["message"]
+
+
+def test_a_worker_that_does_not_start_is_said_at_once(
+    workers: Workers, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Workers._new
+    monkeypatch.setattr(Workers, "_new", lambda self: None)
+    job = workers.submit("what_if", (PAIRS,))
+    with pytest.raises(Unstarted):
+        job.future.result(10)
+    monkeypatch.setattr(Workers, "_new", started)  # the next request tries again
+    workers.limit_s = 60.0
+    assert b"GPT-2" in workers.submit("what_if", (PAIRS,)).future.result(60)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise Unstarted
+
+    monkeypatch.setattr("web.run.HEAVY.submit", refuse)
+    answer = client.get("/api/search", params=REQUEST)
+    assert answer.status_code == 503
+    assert "worker" in answer.json()["message"]
+
+
+def test_a_process_that_ends_before_it_is_ready_is_no_worker(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("web.work._work", print)  # takes what a worker takes, and ends
+    assert workers._new() is None
 
 
 def test_an_address_quotes_as_browsers_do(client: TestClient) -> None:

@@ -17,7 +17,7 @@ from web import api_routes, page_routes, run, static_files
 from web.guard import Guard, problem
 from web.limits import MAX_GPUS
 from web.texts import text
-from web.work import Busy, Gone
+from web.work import Busy, Gone, Unstarted
 
 __all__ = ["MAX_GPUS", "app", "create"]
 
@@ -65,6 +65,12 @@ def create() -> FastAPI:
         if _wants_page(request):
             return HTMLResponse(page_routes.rendered("error.html", field="server", message=text("busy")), status_code=429)
         return JSONResponse(problem("request", None, text("busy")), status_code=429)
+
+    @made.exception_handler(Unstarted)
+    async def unstarted(request: Request, _: Unstarted) -> Response:
+        if _wants_page(request):
+            return HTMLResponse(page_routes.rendered("error.html", field="server", message=text("unstarted")), status_code=503)
+        return JSONResponse(problem("request", None, text("unstarted")), status_code=503)
 
     @made.exception_handler(Gone)
     async def gone(_: Request, __: Gone) -> Response:

@@ -90,6 +90,7 @@ def answers(
         414: {"description": f"An address of more than {limits.MAX_QUERY_BYTES:,} bytes", "content": wrong},
         422: {"description": "A wrong request, or one that takes too long here", "content": wrong},
         429: {"description": "Too many requests wait; try again", "content": wrong},
+        503: {"description": "No worker process could be started; try again later", "content": wrong},
     }
     if posted:
         out[413] = {"description": f"A body of more than {limits.MAX_BODY_BYTES:,} bytes", "content": wrong}

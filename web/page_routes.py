@@ -21,7 +21,7 @@ from web.render import rendered as plain
 from web.state import MODEL_FILE, START, State, of_mapping, scenario_of, toml_of
 from web.static_files import url
 from web.texts import TEXTS, text
-from web.work import Busy
+from web.work import Busy, Unstarted
 
 router = APIRouter(include_in_schema=False)
 
@@ -157,7 +157,7 @@ async def _parts(request: Request, state: State, view: dict[str, Any], wait: boo
     yield lower
     try:
         yield json.loads(await form)["form"]
-    except (PlanError, Busy):
+    except (PlanError, Busy, Unstarted):
         yield ""
     yield end
     if not late.done():

@@ -140,6 +140,7 @@ TEXTS: dict[str, str] = {
     "error": "This cannot be answered",
     "error_back": "Change an input, or go back.",
     "busy": "The server is busy: too many requests wait. Try again in a moment.",
+    "unstarted": "The server could not start a worker process: its machine may be out of memory or processes. Try again later.",
     "updating": "Updating",
     "ready": "Up to date: {step}, {verdict}",
     "offline": "The server does not answer. Is dpplan serve still running?",

@@ -30,6 +30,10 @@ class Busy(Exception):
     """Too many requests wait already."""
 
 
+class Unstarted(Exception):
+    """No worker process could be started."""
+
+
 class Gone(Exception):
     """Nobody waits for this job any more."""
 
@@ -134,12 +138,17 @@ class Workers:
             worker = worker or self._new()
             job = self._queue.get()
             if job is None:
-                worker[0].kill()
+                if worker is not None:
+                    worker[0].kill()
                 return
             if job.dropped or not job.future.set_running_or_notify_cancel():
                 continue
             if time.monotonic() - job.since > self.limit_s:
                 _fail(job, Busy())
+                continue
+            worker = worker or self._new()  # what kept it from starting may have passed
+            if worker is None:
+                _fail(job, Unstarted())
                 continue
             if not self._answer(worker, job):
                 worker[0].kill()
@@ -148,16 +157,20 @@ class Workers:
                 self._processes.discard(worker[0])
                 worker = None
 
-    def _new(self) -> tuple[Any, Connection]:
+    def _new(self) -> tuple[Any, Connection] | None:
+        """A process that is ready to work; None where the system gives none, or it ended before it was ready."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["web.warm"])
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.lower), daemon=True)
-        process.start()
-        theirs.close()
-        self._processes.add(process)
-        with contextlib.suppress(EOFError, OSError):
+        try:
+            process.start()
+            theirs.close()
             ours.recv()  # it is there: from now on seconds count
+        except (EOFError, OSError):
+            ours.close()
+            return None
+        self._processes.add(process)
         return process, ours
 
     def _answer(self, worker: tuple[Any, Connection], job: Job) -> bool:

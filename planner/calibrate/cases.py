@@ -19,6 +19,7 @@ SAMPLES: dict[Mode, int] = {"quick": 2, "default": 4, "thorough": 9}
 VISITS: dict[Mode, int] = {"quick": 1, "default": 8, "thorough": 20}
 # seconds of all measuring before no further visit starts: kernels, then collectives, then steps of small models
 TOTAL_S: dict[Mode, float] = {"quick": 45.0, "default": 420.0, "thorough": 3600.0}
+STORAGE_S: dict[Mode, float] = {"quick": 3.0, "default": 15.0, "thorough": 120.0}  # beside them, for the folder of checkpoints
 
 KIB, MIB = 1024, 1024**2
 

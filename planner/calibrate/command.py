@@ -61,7 +61,9 @@ def checked(processes: int, timeout_s: float) -> None:
         raise PlanError("--timeout", timeout_s, "must be from 5 to 86400 seconds")
 
 
-def calibrate(out: str, mode: Mode, threads: int | None, processes: int, timeout_s: float, told: Told) -> dict[str, Any]:
+def calibrate(
+    out: str, mode: Mode, threads: int | None, processes: int, timeout_s: float, storage: str | None, told: Told
+) -> dict[str, Any]:
     """Measure with local workers and write the calibration file; returns the summary of the fits."""
     checked(processes, timeout_s)
     needs()
@@ -70,8 +72,19 @@ def calibrate(out: str, mode: Mode, threads: int | None, processes: int, timeout
         raise PlanError("--out", out, "must end in .toml: `--calibration` reads that")
     writable(path, "--out")
     settings = Settings(records=str(record.path_of(path)), out=str(path), mode=mode, threads=threads_of(threads, processes),
-                        timeout_s=timeout_s)  # fmt: skip
+                        timeout_s=timeout_s, storage=_storage(storage))  # fmt: skip
     return launch.run(settings, processes, told)
+
+
+def _storage(folder: str | None) -> str | None:
+    """The folder whose storage is measured; refused before anything is measured where it cannot be written."""
+    if folder is None:
+        return None
+    path = catalog.user_path(folder, "--storage").absolute()
+    if not path.is_dir():
+        raise PlanError("--storage", folder, "is no folder; give the one that checkpoints go to")
+    writable(path / "checkpoint", "--storage")
+    return str(path)
 
 
 def verification(
@@ -102,7 +115,7 @@ def verification(
         raw = record.read(records)
     reference = document["node"].get("probe_s") if document and "node" in document else None
     measured = record.merged(raw, reference)
-    speed = reference / record.best_of(raw) if reference else 1.0
+    speed = reference / record.usual_of(raw) if reference else 1.0
     out = verify.compare(measured, gpu=_gpu_of(found, document), ranks=processes, precision=settings.precision,
                          calibration=calibration, tolerance=tolerance, speed=speed)  # fmt: skip
     if folder:
@@ -182,6 +195,7 @@ def under_torchrun(words: Sequence[str]) -> Settings | int:
     speed.add_argument("--quick", action="store_true", help="about a minute")
     speed.add_argument("--thorough", action="store_true", help="until every case is certain")
     parser.add_argument("--threads", type=int, help="CPU threads of each rank")
+    parser.add_argument("--storage", help="folder that checkpoints go to, to measure its storage; default: that of --out")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds after which a rank that does not come is named")
     given = parser.parse_args(list(words))
     mode: Mode = "quick" if given.quick else "thorough" if given.thorough else "default"
@@ -193,7 +207,7 @@ def under_torchrun(words: Sequence[str]) -> Settings | int:
             writable(path, "--out")
         local = int(os.environ.get("LOCAL_WORLD_SIZE", str(ranks)))
         return Settings(records=str(record.path_of(path)), out=str(path), mode=mode, threads=threads_of(given.threads, local),
-                        timeout_s=given.timeout)  # fmt: skip
+                        timeout_s=given.timeout, storage=_storage(given.storage))  # fmt: skip
     except PlanError as error:
         import sys
 

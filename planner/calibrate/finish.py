@@ -12,7 +12,7 @@ from planner.calibrate import cases, detect, fit, predict, profile
 from planner.calibrate.cases import Case
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fits
-from planner.calibrate.record import Record, best_of, merged
+from planner.calibrate.record import Record, merged, usual_of
 from planner.specs.hardware import GpuSpec
 
 
@@ -38,8 +38,9 @@ def finish(
         _try(fits, "link " + group, lambda g=group: fit.link(every, g))
     if ranks > 1:
         _try(fits, "overlap", lambda: fit.overlap(every))
+    _try(fits, "storage", lambda: fit.storage(every))
     date = conditions.get("date") or _today(records)
-    conditions = {**conditions, "probe_s": best_of(records)}
+    conditions = {**conditions, "probe_s": usual_of(records)}
 
     def built(overhead: Mapping[str, Any]) -> profile.Document:
         return profile.build(

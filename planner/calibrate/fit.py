@@ -351,6 +351,20 @@ def link(records: Sequence[Record], group: str) -> Fit:
                found.outliers)  # fmt: skip
 
 
+def storage(records: Sequence[Record]) -> Fit:
+    """Bytes per second that a node writes and reads: the middle of the samples, whose spread is the error."""
+    numbers: dict[str, Number] = {}
+    spreads = []
+    for r in records:
+        if r["kind"] == "storage" and r["seconds"] > 0:
+            rate = 1.0 / r["seconds"]
+            numbers[f"{r['way']}_bandwidth"] = Number(rate, rate * r.get("spread", 0.0) / 2)
+            spreads.append(r.get("spread", 0.0) / 2)
+    if numbers.keys() != {"write_bandwidth", "read_bandwidth"}:
+        raise Unsupported("no file was written and read")
+    return Fit("storage", numbers, len(spreads), float(np.median(spreads)), max(spreads))
+
+
 def overlap(records: Sequence[Record]) -> Fit:
     """How much a product and an all-reduce slow each other down: extra time of both together over the shorter of the two."""
     seconds = {r["part"]: r["seconds"] for r in records if r["kind"] == "overlap"}

@@ -37,7 +37,7 @@ def measure(
     """
     want, start = cases.SAMPLES[mode], time.perf_counter()
     for visit in range(cases.VISITS[mode]):
-        open_tasks = [task for task in tasks if probe.agree(float(records.quiet(task[0], probe.best_s) < want))]
+        open_tasks = [task for task in tasks if probe.agree(float(records.quiet(task[0], probe.usual_s) < want))]
         done = len(tasks) - len(open_tasks)
         for what, prepare in open_tasks:
             left = total_s - (time.perf_counter() - start)
@@ -48,7 +48,7 @@ def measure(
             found = probe.samples(prepare(), want=want, wait_s=cases.WAIT_S[mode], most_s=cases.VISIT_S[mode], busy=busy)
             records.add({**what, "samples": [[s.seconds, s.before_s, s.after_s] for s in found], "when": round(time.time(), 1),
                          **conditions()})  # fmt: skip
-            done += records.quiet(what, probe.best_s) >= want
+            done += records.quiet(what, probe.usual_s) >= want
         if not open_tasks:
             break
     tell(Progress(stage, len(tasks), len(tasks), 0.0, probe.disturbed_frac))

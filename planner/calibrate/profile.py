@@ -64,6 +64,8 @@ def build(
     link = "pairs" if ranks == 2 else "all"
     if "link " + link in fits.fits:
         _links(document, fits, link, known, identity, date)
+    if "storage" in fits.fits:
+        document["storage"] = storage_table(fits.fits["storage"], found.host, date)
     if overhead:
         document["stacks"] = {name: dict(tables) for name, tables in overhead.items()}
     document["node"] = {
@@ -130,6 +132,15 @@ def _device(
         },
     }  # fmt: skip
     return out
+
+
+def storage_table(fit: Fit, host: str, date: str) -> Document:
+    """The folder that was written, as a place for checkpoints."""
+    return {
+        "id": "measured", "title": f"measured on {host}",
+        "per_node": number(fit.numbers["write_bandwidth"].value, _said(fit, "write_bandwidth"), date),
+        "read_per_node": number(fit.numbers["read_bandwidth"].value, _said(fit, "read_bandwidth"), date),
+    }  # fmt: skip
 
 
 def _links(document: Document, fits: Fits, group: str, known: str | None, identity: str, date: str) -> None:

@@ -1,20 +1,22 @@
 """When a machine is quiet enough to measure: a probe of known work before and after each sample, and who else uses the CPUs.
 
 A virtual machine shares cores with neighbours that /proc/stat does not show: the same product runs at half its speed for
-seconds. A sample counts when the probes around it run near the best speed seen.
+seconds, and a little faster while nobody else asks for the clock. The reference is the speed that the machine has most of the time,
+not its best moment: training is sustained. A sample counts when the probes around it run near the reference, and is scaled to it.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median, quantiles
+from statistics import median
 
-SLACK = 1.08  # a probe this much slower than the best one is a disturbed moment
+SLACK = 1.08  # a probe this much slower or faster than the usual one is a disturbed moment
 _PAUSE_S = 0.02  # between probes while waiting
-_LUCKY = 50  # one probe in so many may be faster than the machine is
+_OFTEN = 50  # probes after which the usual one is looked for again
 _WARM_UP = 20  # probes before the first sample
 
 
@@ -72,24 +74,33 @@ class Value:
     quiet: bool
 
 
-def best_probe_s(probes: Sequence[float]) -> float:
-    """The probe of an undisturbed machine: near the fastest, without the lucky ones."""
-    return quantiles(probes, n=_LUCKY)[0] if len(probes) >= _LUCKY else min(probes)
+def usual_probe_s(probes: Sequence[float]) -> float:
+    """The probe of the machine as it is most of the time: the middle of the band, SLACK to both sides, that holds most probes.
+
+    Of several such bands the fastest. Needs at least one probe.
+    """
+    ordered = sorted(probes)
+    ends = [bisect_right(ordered, SLACK**2 * probe) for probe in ordered]
+    start = max(range(len(ordered)), key=lambda i: (ends[i] - i, -i))
+    return median(ordered[start : ends[start]])
+
+
+def is_usual(probe_s: float, usual_s: float) -> bool:
+    """Whether a probe runs near the reference."""
+    return usual_s / SLACK <= probe_s <= SLACK * usual_s
 
 
 def value_of(samples: Sequence[Sample], reference_s: float) -> Value:
-    """Median of the samples at the reference speed; without two of them, of all samples scaled to it, marked as not quiet.
+    """Median of the samples near the reference speed, scaled to it; without two of them of all samples, marked as not quiet.
 
-    reference_s: the probe of the undisturbed machine. A verification takes that of its calibration, so that a machine whose clock
-    has changed since is compared at one speed.
+    reference_s: the usual probe. A verification takes that of its calibration, so that a machine whose clock has changed since is
+    compared at one speed. Steps and products follow the probe: over 1.17 of its range a step took 1.17 times as long.
     """
-    kept = [s.seconds for s in samples if reference_s / SLACK <= s.probe_s <= SLACK * reference_s]
-    if len(kept) >= 2:
-        middle = median(kept)
-        return Value(middle, (max(kept) - min(kept)) / middle if middle > 0 else 0.0, len(kept), len(samples), True)
-    scaled = [s.seconds * reference_s / s.mean_s for s in samples]
+    kept = [s for s in samples if is_usual(s.probe_s, reference_s)]
+    quiet = len(kept) >= 2
+    scaled = [s.seconds * reference_s / s.mean_s for s in (kept if quiet else samples)]
     middle = median(scaled)
-    return Value(middle, (max(scaled) - min(scaled)) / middle if middle > 0 else 0.0, len(kept), len(samples), False)
+    return Value(middle, (max(scaled) - min(scaled)) / middle if middle > 0 else 0.0, len(kept), len(samples), quiet)
 
 
 class Probe:
@@ -104,7 +115,7 @@ class Probe:
     ) -> None:
         self.work, self.agree, self.one_thread = work, agree, one_thread
         self.seen: list[float] = []
-        self.best_s, self.tried, self.disturbed = float("inf"), 0, 0
+        self.usual_s, self.tried, self.disturbed = float("inf"), 0, 0
         for _ in range(_WARM_UP):
             self.look()
         self.tried = self.disturbed = 0
@@ -116,14 +127,14 @@ class Probe:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         seconds = self.agree(min(wall, cpu) if self.one_thread else wall)
         self.seen.append(seconds)
-        if len(self.seen) <= _LUCKY or len(self.seen) % _LUCKY == 0 or seconds < self.best_s:
-            self.best_s = best_probe_s(self.seen)
+        if len(self.seen) <= _OFTEN or len(self.seen) % _OFTEN == 0:
+            self.usual_s = usual_probe_s(self.seen)
         self.tried += 1
-        self.disturbed += seconds > SLACK * self.best_s
+        self.disturbed += seconds > SLACK * self.usual_s
         return seconds
 
     def quiet(self, probe_s: float) -> bool:
-        return probe_s <= SLACK * self.best_s
+        return is_usual(probe_s, self.usual_s)
 
     @property
     def disturbed_frac(self) -> float:

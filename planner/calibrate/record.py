@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from planner.calibrate.quiet import SLACK, Sample, best_probe_s, value_of
+from planner.calibrate.quiet import Sample, is_usual, usual_probe_s, value_of
 from planner.specs.base import PlanError
 
 Record = dict[str, Any]
@@ -25,10 +25,10 @@ def key(record: Record) -> str:
 def merged(records: Iterable[Record], reference_s: float | None = None) -> list[Record]:
     """One record per case, with the value of its samples over all visits (seconds, spread, kept, tried, quiet).
 
-    reference_s: probe of the undisturbed machine, by default the best of these records.
+    reference_s: probe of the machine as it usually is, by default that of these records.
     """
     records = list(records)
-    best_s = best_of(records) if reference_s is None else reference_s
+    usual_s = usual_of(records) if reference_s is None else reference_s
     found: dict[str, Record] = {}
     for record in records:
         if "samples" not in record:
@@ -41,16 +41,16 @@ def merged(records: Iterable[Record], reference_s: float | None = None) -> list[
         found[name] = {**record, "all": samples}
     out = []
     for record in found.values():
-        value = value_of(record.pop("all"), best_s)
+        value = value_of(record.pop("all"), usual_s)
         record.pop("samples")
         out.append({**record, **asdict(value)})
     return out
 
 
-def best_of(records: Iterable[Record]) -> float:
-    """The probe of the undisturbed machine over a whole run, s."""
+def usual_of(records: Iterable[Record]) -> float:
+    """The usual probe of a whole run, s."""
     probes = [probe for record in records for one in record.get("samples", ()) for probe in one[1:]]
-    return best_probe_s(probes) if probes else float("inf")
+    return usual_probe_s(probes) if probes else float("inf")
 
 
 def path_of(out: Path) -> Path:
@@ -113,9 +113,9 @@ class Records:
         if "samples" in record:
             self.samples.setdefault(key(record), []).extend(Sample(*one) for one in record["samples"])
 
-    def quiet(self, what: Record, best_s: float) -> int:
+    def quiet(self, what: Record, usual_s: float) -> int:
         """Quiet samples of a case so far."""
-        return sum(s.probe_s <= SLACK * best_s for s in self.samples.get(key(what), ()))
+        return sum(is_usual(s.probe_s, usual_s) for s in self.samples.get(key(what), ()))
 
     def add(self, record: Record) -> None:
         """Append what one visit measured; visits of the same case add up."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from planner.calibrate import cases, collectives, detect, device, finish, kernels, training
+from planner.calibrate import cases, collectives, detect, device, finish, kernels, storage, training
 from planner.calibrate.cases import Case
 from planner.calibrate.device import Device
 from planner.calibrate.measure import Progress, Task, measure
@@ -216,6 +216,10 @@ def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing
         links = list(collectives.tasks(here, settings.mode, where.rank, where.ranks, where.per_node))
         stages.append(("collectives", links, _LINKS_SHARE))
     stages.append(("small models", _models(here, where), _MODELS_SHARE))
+    folder = _storage_folder(settings, ranks)
+    if folder is not None:
+        stored = list(storage.tasks(folder, settings.mode, where.local_rank == 0))
+        stages.append(("storage", stored, cases.STORAGE_S[settings.mode] / total))
     for stage, tasks, share in stages:
         measure(stage, tasks, probe, records, settings.mode, share * total, told, state, ranks.meet,
                 busy=not here.gpu and (stage == "kernels" or where.ranks == 1))  # fmt: skip
@@ -229,6 +233,16 @@ def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing
             "hosts": ", ".join(sorted({one["host"] for one in everyone})), "disturbed_frac": round(probe.disturbed_frac, 3)},
         )  # fmt: skip
         tell(result=summary)
+
+
+def _storage_folder(settings: Settings, ranks: Ranks) -> Path | None:
+    """The folder whose storage is measured, of which all nodes must have one: they decide together."""
+    folder = Path(settings.storage or Path(settings.records).parent)
+    if ranks.agree(float(not folder.is_dir())) == 0:
+        return folder
+    if settings.storage:
+        raise PlanError("--storage", settings.storage, "is no folder on every node; give one that all have")
+    return None  # where a node does not have the folder of --out, nobody asked for it
 
 
 def _models(here: Device, where: Place) -> list[Task]:

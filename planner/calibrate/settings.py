@@ -27,6 +27,7 @@ class Settings:
     cases: tuple[dict[str, Any], ...] = ()  # decoders of a verification
     precision: str = "fp32"
     calibration: str | None = None
+    storage: str | None = None  # folder that checkpoints go to; None: that of the records
 
     def text(self) -> str:
         return json.dumps(asdict(self))

@@ -30,6 +30,10 @@ def command(
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds after which a rank that does not come is named", rich_help_panel=_MEASURE)
     ] = 120.0,
+    storage: Annotated[
+        str | None,
+        typer.Option("--storage", help="Folder that checkpoints go to; default: that of --out", rich_help_panel=_MEASURE),
+    ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Train decoders and compare with the estimate", rich_help_panel=_PROVE)
     ] = False,
@@ -82,6 +86,8 @@ def command(
             raise PlanError("--precision", precision, "must be fp32, bf16 or fp16")
         if not verify and (case or report or calibration):
             raise PlanError("--case" if case else "--report" if report else "--calibration", None, "goes with --verify")
+        if storage is not None and (verify or diff is not None or merge):
+            raise PlanError("--storage", storage, "goes with measuring: --out alone")
         if diff is None and not verify and out is None:
             raise PlanError("--out", None, "is needed: the file that --calibration will read")
         mode: Any = "quick" if quick else "thorough" if thorough else "default"
@@ -99,7 +105,7 @@ def command(
                 status = 0 if found["summary"]["within"] else 3
             else:
                 with _shown(plain) as told:
-                    found = {"schema_version": 1, **verb.calibrate(str(out), mode, threads, processes, timeout, told)}
+                    found = {"schema_version": 1, **verb.calibrate(str(out), mode, threads, processes, timeout, storage, told)}
         except Failed as error:
             refuse("calibrate", None, str(error), as_json, str(error))
             raise SystemExit(4) from None

@@ -36,8 +36,10 @@ class Checkpoints:
     goodput: float
 
 
-def checkpoints(plan: Plan, size_bytes: float, storage_bytes_per_s: float, mtbf_s: float) -> Checkpoints:
-    """Checkpoints of this size on a storage that writes so fast, under failures of the job every mtbf_s."""
+def checkpoints(
+    plan: Plan, size_bytes: float, storage_bytes_per_s: float, mtbf_s: float, read_bytes_per_s: float | None = None
+) -> Checkpoints:
+    """Checkpoints of this size on a storage that writes (and reads) so fast, under failures of the job every mtbf_s."""
     run = plan.run
     write = size_bytes / storage_bytes_per_s
     if run.checkpoint == "async":
@@ -48,7 +50,8 @@ def checkpoints(plan: Plan, size_bytes: float, storage_bytes_per_s: float, mtbf_
         stop, behind = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size_bytes, storage_bytes_per_s)), 0.0
     best = float(run_level.checkpoint_interval_s(stop, mtbf_s))
     interval = run.interval_s or max(best, behind)
-    restart = (run.restart_s if run.restart_s is not None else run_level.RESTART_S) + write / run_level.READ_OVER_WRITE
+    load = size_bytes / (read_bytes_per_s or storage_bytes_per_s * run_level.READ_OVER_WRITE)
+    restart = (run.restart_s if run.restart_s is not None else run_level.RESTART_S) + load
     good = float(run_level.goodput(interval, stop, restart + behind, mtbf_s))
     return Checkpoints(write, stop, interval, best, restart, good)
 
@@ -61,7 +64,7 @@ def reliability(plan: Plan) -> Report:
     states = state_ledger(plan)
     size = float(run_level.checkpoint_bytes(float(parameter_count(plan.model)), states["parameters"] + states["optimizer"]))
     speed = {one.id: one.bytes_per_s(cluster.nodes) for one in storages()}
-    here = checkpoints(plan, size, run.storage_bytes_per_s or speed[_USUAL_STORAGE], mtbf)
+    here = checkpoints(plan, size, run.storage_bytes_per_s or speed[_USUAL_STORAGE], mtbf, run.storage_read_bytes_per_s)
     repair = cluster.gpus * run_level.HARDWARE_FRAC * run_level.REPAIR_S / mtbf_gpu
     waiting = 1.0 if run.spare_nodes is None else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
     others = {name: checkpoints(plan, size, rate, mtbf) for name, rate in speed.items()}
@@ -156,6 +159,8 @@ def assumptions(plan: Plan) -> list[str]:
     run, r = plan.run, reliability(plan)
     failing = "stated in the request" if run.mtbf_s is not None else "Llama 3; --mtbf"
     stored = "stated in the request" if run.storage_bytes_per_s is not None else f"{_USUAL_STORAGE}; --storage"
+    if run.storage_measured:
+        stored = "as --calibration measured; --storage"
     said = [
         f"goodput: one failure per {r['mtbf_gpu_s'] / 3600:,.0f} GPU-hours ({failing}); {run.checkpoint} checkpoint of "
         f"{r['checkpoint_bytes'] / 1e9:,.0f} GB every {r['interval_s'] / 60:,.0f} min stops training "

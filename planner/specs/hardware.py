@@ -185,12 +185,13 @@ class PriceSpec(Spec):
 
 
 class StorageSpec(Spec):
-    """A place for checkpoints: what it writes per node of the job, or for the whole job."""
+    """A place for checkpoints: what it writes per node of the job, or for the whole job; what it reads, where that is known."""
 
     id: Id
     title: str
     per_node: BytesPerSecond | None = None
     whole: BytesPerSecond | None = None
+    read_per_node: BytesPerSecond | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:

@@ -18,6 +18,8 @@ class RunSpec(Spec):
     checkpoint: CheckpointWriter = "async"  # async: training goes on while the file is written
     interval_s: float | None = Field(default=None, gt=0)  # between checkpoints
     storage_bytes_per_s: float | None = Field(default=None, gt=0)  # what the checkpoint storage writes, for the whole job
+    storage_read_bytes_per_s: float | None = Field(default=None, gt=0)  # what it reads; None: a multiple of what it writes
+    storage_measured: bool = False  # both by a calibration
     restart_s: float | None = Field(default=None, ge=0)  # from failure to the first step, without loading
     spare_nodes: int | None = Field(
         default=None, ge=0, le=1_000_000
