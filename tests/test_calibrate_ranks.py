@@ -45,7 +45,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert answer.status == 0, answer.stderr
     found = answer.json()
     assert found["cases"] > 90
-    assert {"products fp32", "attention fp32", "operators fp32", "link pairs", "overlap"} <= found["fits"].keys()
+    assert {"products fp32", "attention fp32", "operators fp32", "link pairs", "overlap", "storage"} <= found["fits"].keys()
     return path
 
 

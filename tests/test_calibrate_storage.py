@@ -120,7 +120,8 @@ def test_the_file_that_calibrate_writes_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text(text)
     held = request.read_calibration(str(path)).storage
-    assert held is not None and float(held.per_node or 0) == pytest.approx(1e9)
+    assert held is not None
+    assert float(held.per_node or 0) == pytest.approx(1e9)
     assert float(held.read_per_node or 0) == pytest.approx(2e9)
 
 

@@ -1,8 +1,9 @@
 """When a machine is quiet enough to measure: a probe of known work before and after each sample, and who else uses the CPUs.
 
 A virtual machine shares cores with neighbours that /proc/stat does not show: the same product runs at half its speed for
-seconds, and a little faster while nobody else asks for the clock. The reference is the speed that the machine has most of the time,
-not its best moment: training is sustained. A sample counts when the probes around it run near the reference, and is scaled to it.
+seconds, and a little faster while nobody else asks for the clock. The reference is the speed that the machine has most of the
+time, not its best moment: training is sustained. A sample counts when the probes around it run near the reference, and is scaled
+to it.
 """
 
 from __future__ import annotations
