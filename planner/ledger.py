@@ -157,6 +157,11 @@ def recording(title: str = "estimate") -> Iterator[Call]:
         _recorder.reset(token)
 
 
+def is_recording() -> bool:
+    """Whether formulas leave their calls: what was evaluated before cannot stand for them then."""
+    return _recorder.get() is not None
+
+
 @contextmanager
 def section(title: str) -> Iterator[None]:
     """Name a group of calls in the recorded tree; costs nothing when nothing is recorded."""

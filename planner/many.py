@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from planner.estimate import Estimates, evaluate
-from planner.estimate.table import COLUMNS, joined, length
+from planner.estimate.table import COLUMNS, cut, joined, length
 from planner.search import allowed_layouts
 from planner.search.together import Best, Owner, best_of_each
 from planner.specs.base import PlanError, Spec
@@ -191,19 +190,5 @@ def one_row(estimates: Estimates, row: int, plan: Plan) -> Estimates:
     time = dataclasses.replace(estimates.time, detail={})
     memory = dataclasses.replace(estimates.memory, components={}, stage_components=[], timeline=[])
     bare = dataclasses.replace(estimates, time=time, memory=memory, table={k: estimates.table[k] for k in COLUMNS})
-    cut: Estimates = dataclasses.replace(_cut(bare, row, rows), plan=plan)
-    return cut
-
-
-def _cut(value: Any, row: int, rows: int) -> Any:
-    """The same record with one value where there were `rows`: the last axis of every array."""
-    if isinstance(value, np.ndarray):
-        return value[..., row : row + 1] if value.ndim and value.shape[-1] == rows else value
-    if isinstance(value, dict):
-        return {k: _cut(v, row, rows) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        made = [_cut(v, row, rows) for v in value]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{f.name: _cut(getattr(value, f.name), row, rows) for f in dataclasses.fields(value)})
-    return value
+    one: Estimates = dataclasses.replace(cut(bare, row, rows), plan=plan)
+    return one

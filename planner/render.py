@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +64,15 @@ def ascii_block(block: Block) -> str:
 
         lines += [line(names), "  ".join("-" * w for w in widths), *(line(row) for row in block.rows)]
     return "\n".join(lines).encode("ascii", "backslashreplace").decode("ascii") + "\n"
+
+
+def to_json(document: Any, indent: int | None = None) -> str:
+    """The document as JSON, infinities and NaN as null; compact without an indent."""
+    separators = (",", ":") if indent is None else None
+    try:
+        return json.dumps(document, indent=indent, separators=separators, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(document), indent=indent, separators=separators, default=str)
 
 
 def finite(value: Any) -> Any:

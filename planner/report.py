@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from planner import uncertainty
-from planner.estimate import Estimates, evaluate, inference, run
+from planner.estimate import Estimates, evaluate, fit, inference, run
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import Machine, machine, moved_one_by_one, sustained_clock
-from planner.estimate.memory import PHASES, layer_activations, state_ledger
+from planner.estimate.memory import PHASES, layer_activations, peak_memory, state_ledger
 from planner.estimate.step import StepTime, step_time
-from planner.estimate.table import Table, pick, repeated_share, to_layout
+from planner.estimate.table import Table, cut, length, pick, repeated_share, to_layout
 from planner.formulas import flops, memory, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
-from planner.ledger import Sourced, total
+from planner.ledger import Sourced, is_recording, total
 from planner.specs.plan import Plan
 
 SCHEMA_VERSION = 1
@@ -39,7 +39,12 @@ def whole_pipeline(table: Table, row: int) -> Any:
 def evaluate_row(estimates: Estimates, row: int) -> Estimates:
     """One layout alone, over every pipeline stage; recorded formula by formula when a recorder is on."""
     table = pick(estimates.table, np.array([row]))
-    return evaluate(estimates.plan, table, stages=whole_pipeline(table, 0))
+    stages = whole_pipeline(table, 0)
+    if not estimates.time.detail or is_recording():
+        return evaluate(estimates.plan, table, stages)
+    time = cut(estimates.time, row, length(estimates.table))  # is known
+    memory = peak_memory(estimates.plan, table, stages)
+    return Estimates(estimates.plan, table, time, memory, *fit(estimates.plan, memory))
 
 
 def reports(lines: Sequence[tuple[Estimates, int]], assumptions: Sequence[str] = ()) -> list[Report]:
@@ -70,6 +75,7 @@ def report(
     band = uncertainty.band(plan)
     seconds = float(one.time.seconds[0])
     communication = [_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0]
+    whole = run.whole_run(plan, one.time)
     if numbers is None:
         numbers = elasticities(plan, table) if sensitivities else []
     return {
@@ -97,11 +103,11 @@ def report(
         },
         "throughput": _throughput(plan, one, table),
         "communication": communication,
-        "run": _run(plan, one),
+        "run": whole,
         "inference": inference.serving(plan),
         "alternatives": [],
         "advice": [],
-        "assumptions": [*assumptions, *_assumed(plan)],
+        "assumptions": [*assumptions, *_assumed(plan, whole["reliability"])],
         "provenance": provenance(numbers),
         "machine": numbers,
     }
@@ -263,18 +269,14 @@ def _throughput(plan: Plan, one: Estimates, table: Table) -> Report:
     }
 
 
-def _run(plan: Plan, one: Estimates) -> Report:
-    return run.whole_run(plan, one.time)
-
-
-def _assumed(plan: Plan) -> list[str]:
+def _assumed(plan: Plan, failures: Report) -> list[str]:
     stack, clock = plan.stack, sustained_clock(plan)
     ledger = state_ledger(plan)
     said = [
         f"software: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items()) + ")",
         f"clock: tensor units sustain {float(clock):.0%} of the clock of the dense rate under load ({clock.source})",
-        *run.assumptions(plan),
+        *run.assumptions(plan, failures),
     ]  # fmt: skip
     price = plan.cluster.usd_per_gpu_hour
     if plan.training.tokens is not None and price is not None and plan.run.capex_usd is None:
@@ -353,7 +355,7 @@ def brief(one: Estimates, assumptions: Sequence[str] = ()) -> Report:
             "bottleneck": bottleneck(one, exposed),
         },
         "throughput": _throughput(plan, one, one.table),
-        "run": _run(plan, one),
+        "run": run.whole_run(plan, one.time),
         "assumptions": list(assumptions),
     }
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from planner import api, catalog, pipelines
-from planner.render import finite
+from planner.render import to_json
 from planner.specs.base import PlanError
 from planner.whatif import (
     calibrated,
@@ -44,7 +43,7 @@ def _asked(pairs: Pairs) -> Iterator[State]:
 
 def dumped(document: Any) -> bytes:
     """One JSON document, without infinities."""
-    return json.dumps(finite(document), separators=(",", ":"), default=str).encode()
+    return to_json(document).encode()
 
 
 def estimate(pairs: Pairs) -> bytes:

@@ -152,6 +152,6 @@ def write_text(name: str, field: str, text: str) -> None:
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
-    from planner.render import finite
+    from planner.render import to_json
 
-    print(json.dumps(finite(document), indent=2, default=str))
+    print(to_json(document, indent=2))

@@ -37,14 +37,18 @@ class Checkpoints:
 
 
 def checkpoints(
-    plan: Plan, size_bytes: float, storage_bytes_per_s: float, mtbf_s: float, read_bytes_per_s: float | None = None
-) -> Checkpoints:
-    """Checkpoints of this size on a storage that writes (and reads) so fast, under failures of the job every mtbf_s."""
+    plan: Plan, size_bytes: float, storage_bytes_per_s: float, mtbf_s: float, host_copy_bytes_per_s: float,
+    read_bytes_per_s: float | None = None,
+) -> Checkpoints:  # fmt: skip
+    """Checkpoints of this size on a storage that writes (and reads) so fast, under failures of the job every mtbf_s.
+
+    host_copy_bytes_per_s: of one GPU to the memory of its host, which is all that an asynchronous checkpoint waits for.
+    """
     run = plan.run
     write = size_bytes / storage_bytes_per_s
     if run.checkpoint == "async":
         share = size_bytes / plan.cluster.gpus
-        stop = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, share, machine(plan).host_copy_bandwidth))
+        stop = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, share, host_copy_bytes_per_s))
         behind = write  # the newest whole file is older by the time it takes to write one
     else:
         stop, behind = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size_bytes, storage_bytes_per_s)), 0.0
@@ -64,10 +68,12 @@ def reliability(plan: Plan) -> Report:
     states = state_ledger(plan)
     size = float(run_level.checkpoint_bytes(float(parameter_count(plan.model)), states["parameters"] + states["optimizer"]))
     speed = {one.id: one.bytes_per_s(cluster.nodes) for one in storages()}
-    here = checkpoints(plan, size, run.storage_bytes_per_s or speed[_USUAL_STORAGE], mtbf, run.storage_read_bytes_per_s)
+    copy = machine(plan).host_copy_bandwidth
+    stored = run.storage_bytes_per_s or speed[_USUAL_STORAGE]
+    here = checkpoints(plan, size, stored, mtbf, copy, run.storage_read_bytes_per_s)
     repair = cluster.gpus * run_level.HARDWARE_FRAC * run_level.REPAIR_S / mtbf_gpu
     waiting = 1.0 if run.spare_nodes is None else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
-    others = {name: checkpoints(plan, size, rate, mtbf) for name, rate in speed.items()}
+    others = {name: checkpoints(plan, size, rate, mtbf, copy) for name, rate in speed.items()}
     return {
         "mtbf_gpu_s": mtbf_gpu,
         "mtbf_s": mtbf,
@@ -154,9 +160,9 @@ def _cost(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, floa
     return float(np.asarray(owned)), energy_j * rate
 
 
-def assumptions(plan: Plan) -> list[str]:
-    """What a run rests on, as sentences with the options that change it."""
-    run, r = plan.run, reliability(plan)
+def assumptions(plan: Plan, failures: Report) -> list[str]:
+    """What a run rests on, as sentences with the options that change it. failures: `reliability` of the whole run."""
+    run, r = plan.run, failures
     failing = "stated in the request" if run.mtbf_s is not None else "Llama 3; --mtbf"
     stored = "stated in the request" if run.storage_bytes_per_s is not None else f"{_USUAL_STORAGE}; --storage"
     if run.storage_measured:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -85,6 +87,20 @@ def to_layout(table: Table, row: int) -> Layout:
         offload=OFFLOADS[int(value["offload"])],
         placement=PLACEMENTS[int(value["placement"])],
     )  # fmt: skip
+
+
+def cut(value: Any, row: int, rows: int) -> Any:
+    """A record of many layouts with the values of one: of every array whose last axis has one for each of them."""
+    if isinstance(value, np.ndarray):
+        return value[..., row : row + 1] if value.ndim and value.shape[-1] == rows else value
+    if isinstance(value, dict):
+        return {k: cut(v, row, rows) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        made = [cut(v, row, rows) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: cut(getattr(value, f.name), row, rows) for f in dataclasses.fields(value)})
+    return value
 
 
 def unique_rows(table: Table, columns: Sequence[str]) -> tuple[Table, Array]:
