@@ -98,6 +98,7 @@ class Outline:
             return step_energy_j(self.plan, self.whole.time.seconds, busy_s(self.whole.time))
         time = step_time(self.plan, self.space.columns)
         (busy,) = self.space.values(busy_s(time))
+        self.space.release()
         return step_energy_j(self.plan, self.time.seconds, busy)
 
     def some(self, rows: Sequence[int]) -> list[tuple[Estimates, int]]:
@@ -125,5 +126,6 @@ def outline(plan: Plan, space: Space, numbers: Machine | None = None, tick: Call
     time = step_time(plan, columns, numbers)
     need = needed(plan, columns)
     seconds, repeated, device, host = space.values(time.seconds, time.components["recompute"], need.device, need.host, tick=tick)
+    space.release()
     need = Need(device, host)
     return Outline(plan, space, OutlineTime(seconds, {"recompute": repeated}), need, *fit(plan, need))
