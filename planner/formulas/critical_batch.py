@@ -34,7 +34,9 @@ def steps_to_target(least_steps: Array, batch_tokens: Array, critical_tokens: Ar
     return least_steps * (1 + critical_tokens / batch_tokens)
 
 
-@formula(unit="tokens", equation="E_min (1 + B / B_crit)", source="McCandlish et al. 2018, arXiv 1812.06162, equations 2.11 and 2.12")
+@formula(
+    unit="tokens", equation="E_min (1 + B / B_crit)", source="McCandlish et al. 2018, arXiv 1812.06162, equations 2.11 and 2.12"
+)
 def tokens_to_target(least_tokens: Array, batch_tokens: Array, critical_tokens: Array) -> Array:
     """Tokens to a fixed loss: least_tokens with a tiny batch, twice as many at the critical one; each step takes B of them."""
     return least_tokens * (1 + batch_tokens / critical_tokens)
@@ -64,8 +66,7 @@ def gradient_variance(small_batch: Array, small_squared: Array, big_batch: Array
 def noise_scale(variance: Array, squared: Array) -> Array:
     """Simple noise scale, the batch at which noise and gradient are alike; in the examples that the variance is of.
 
-    It stands for the critical batch where the Hessian is near a multiple of the identity; the paper finds it within a small
-    factor of the measured one.
+    It stands for the critical batch where the Hessian is near a multiple of the identity.
     """
     return variance / squared
 
@@ -76,7 +77,9 @@ def critical_batch_at_loss(loss_nats: Array) -> Array:
     return LAW_TOKENS / np.power(loss_nats, 1 / LAW_EXPONENT)
 
 
-@formula(unit="1", equation="1.69 + 406.4 / N^0.34 + 410.7 / D^0.28", source="Hoffmann et al. 2022, arXiv 2203.15556, parametric fit")
+@formula(
+    unit="1", equation="1.69 + 406.4 / N^0.34 + 410.7 / D^0.28", source="Hoffmann et al. 2022, arXiv 2203.15556, parametric fit"
+)
 def expected_loss(parameters: Array, tokens: Array) -> Array:
     """Nats per token of a model of N parameters after D tokens, of data and a tokenizer like those of the paper."""
     return LEAST_LOSS + PARAMETER_TERM / np.power(parameters, PARAMETER_EXPONENT) + TOKEN_TERM / np.power(tokens, TOKEN_EXPONENT)
@@ -97,7 +100,7 @@ def root_rate(rate: Array, batch_tokens: Array, reference_tokens: Array) -> Arra
 @formula(
     unit="1",
     equation="rate (1 + B_noise / B0) / (1 + B_noise / B)",
-    source="McCandlish et al. 2018, arXiv 1812.06162, equation 2.6: eps_max / (1 + B_noise / B), with eps_max from the rate at B0",
+    source="McCandlish et al. 2018, arXiv 1812.06162: eps_max / (1 + B_noise / B), with eps_max from the rate at B0",
 )
 def saturating_rate(rate: Array, batch_tokens: Array, reference_tokens: Array, noise_tokens: Array) -> Array:
     """Best learning rate of SGD near a quadratic: linear far below the noise scale, constant far above it."""

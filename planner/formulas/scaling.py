@@ -41,10 +41,9 @@ def marginal_frac(
     return (tokens_per_s - before_tokens_per_s) / (gpus - before_gpus) / (first_tokens_per_s / first_gpus)
 
 
-@formula(unit="1", equation="communication / computation", source="definition; hidden communication counts, as it hides no longer "
-         "where computation shrinks")  # fmt: skip
+@formula(unit="1", equation="(exposed + hidden) / computation", source="definition")
 def communication_ratio(exposed_s: Array, hidden_s: Array, compute_s: Array) -> Array:
-    """Seconds of communication of a step, exposed and hidden, over those of computation."""
+    """Seconds of communication of a step over those of computation; what is hidden counts: it shows where computation shrinks."""
     return (exposed_s + hidden_s) / compute_s
 
 
