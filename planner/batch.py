@@ -33,6 +33,7 @@ _SPREAD = (0.25, 1.0, 4.0)  # times the critical batch: laws and measurements di
 _COMPUTE = ("compute", "memory bandwidth", "launch")
 _DAY_S = 86400.0
 _FEWEST = 3  # points of Amdahl's fit
+_SHOWN = 0.005  # factors nearer to one are left out of the sentence
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,8 @@ def _curve(name: str, runs: Sequence[_Run], base: Target, target: Target, stop_b
     if name == "strong" and len(fitting) >= _FEWEST:
         out["amdahl"] = scaling.amdahl([(p["value"], p["step_seconds"]) for p in fitting])
     if name == "weak":
-        free = first["step_seconds"] - first["exposed_s"]
-        out["floor_days"] = target.least_steps * free / first["goodput"] / _DAY_S
+        free = min(p["step_seconds"] - p["exposed_s"] for p in fitting)  # more GPUs may have a faster layout
+        out["floor_days"] = target.least_steps * free / max(p["goodput"] for p in fitting) / _DAY_S
     at = next(p for p in fitting if p["value"] == (out["stops_at"] or fitting[-1]["value"]))
     out["why"] = _why(first, at, out["stops_at"] is not None, stop_below)
     return out
@@ -272,8 +273,12 @@ def _why(first: Report, here: Report, stops: bool, stop_below: float) -> Report:
     share = f"{100 * stop_below:g} % of one at {first['value']:,}"
     brings = f"at {here['value']:,} GPUs an added one brings less than" if stops else (
         f"up to {here['value']:,} GPUs an added one brings at least")  # fmt: skip
-    named = [f"{_NAMES.get(name, name.replace('_', ' '))} x {factor:.2f}" for name, factor in factors.items() if factor >= 1.005]
-    of = f", at {here['of_critical']:.2g} critical batches a step" if factors["tokens"] >= 1.005 else ""
+    named = [
+        f"{_NAMES.get(name, name.replace('_', ' '))} x {factor:.2f}"
+        for name, factor in factors.items()
+        if abs(factor - 1) >= _SHOWN
+    ]
+    of = f", at {here['of_critical']:.2g} critical batches a step" if factors["tokens"] >= 1 + _SHOWN else ""
     made = f" ({', '.join(named)}{of})" if named else ""
     sentence = f"{brings} {share}: GPU-time to the target is {whole:.2f} times as much{made}"
     return {"at": here["value"], "stops": stops, "gpu_time_factor": whole, "factors": factors, "main": main, "sentence": sentence}

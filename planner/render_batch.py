@@ -103,8 +103,8 @@ def _regime(curve: Report, r: Report) -> Block:
         )
     if curve["floor_days"] is not None:
         block.text.append(
-            f"floor       {_days(curve['floor_days'])} days: the least steps, each without exposed communication; no number of "
-            "GPUs with this batch each goes below"
+            f"floor       {_days(curve['floor_days'])} days: the least steps, each as the shortest above without its exposed "
+            "communication; more GPUs with this batch each do not go below"
         )
     return block
 

@@ -129,6 +129,16 @@ def test_with_a_free_network_growing_the_batch_is_amdahls_law(steps: float, free
         assert taken == pytest.approx(amdahl_s(steps * free, steps * free * 50.0 / first, gpus))
 
 
+def test_the_floor_is_below_every_point_even_where_more_gpus_have_a_faster_layout() -> None:
+    """Four GPUs hold the states of this model only with recompute; with more of them less is repeated, and steps are shorter."""
+    given_ = {"model": "llama-2-7b", "gpu": "h100", "tokens": "1B", "global_batch": 8, "zero": 1, "tp": 1, "pp": 1}
+    weak = batch.batch(Asked(sweep="gpus=4..16", critical_batch="16"), given_ | {"stack": "megatron-core"})["regimes"]["weak"]
+    points = [p for p in weak["points"] if p["fits"]]
+    assert len(points) > 1
+    assert all(p["days"] > weak["floor_days"] for p in points)
+    assert points[0]["step_seconds"] - points[0]["exposed_s"] > min(p["step_seconds"] - p["exposed_s"] for p in points[1:])
+
+
 def test_a_slow_network_is_named() -> None:
     out = found(critical="1e12", nic_bandwidth="2 Gbit/s")
     why = out["regimes"]["strong"]["why"]
