@@ -12,7 +12,7 @@ from typing import Any
 
 from planner import api, request, scaling
 from planner.dimensions import Dimension, Value, product, swept, unit_of, varied
-from planner.points import Point, Progress, answer, document, node_size, unit_cost
+from planner.points import Point, Progress, answer, common_batch, document, node_size, unit_cost
 from planner.render import layout_text
 from planner.render_sizing import FIGURES
 from planner.report import SCHEMA_VERSION, Report
@@ -22,7 +22,6 @@ from planner.specs.options import Options, only_for
 BASES = ("count", "cost", "power")
 SCALINGS = ("strong", "weak")
 _NEIGHBOURS = 8  # whole-node counts on each side of the equal one that are tried where it has no layout
-_MOST_ODD = 64  # least common odd part of GPU counts that a default batch is made a multiple of
 _SIDE = 200  # requests side by side; more are a sweep
 
 
@@ -126,13 +125,6 @@ def _label(dimensions: Sequence[Dimension], values: Sequence[Value]) -> str:
 
 def _shown(value: Value) -> Any:
     return value.label if value.number is None else value.number
-
-
-def common_batch(seq_len: int, counts: Sequence[int]) -> int:
-    """Sequences per step near 4 Mi tokens, two to some power times what the odd parts of these counts need."""
-    odd = math.lcm(*(n // (n & -n) for n in counts))
-    odd = odd if odd <= _MOST_ODD else 1
-    return odd * 2 ** max(0, round(math.log2(request.BATCH_TOKENS / seq_len / odd)))
 
 
 def _batches(requests: Sequence[Options], dimensions: Sequence[Dimension], asked: Asked, notes: list[str]) -> list[Options]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from planner.specs.options import LAYOUT_OPTIONS, Options
 _UNITS = (8, 256)  # requests, at least and at most, that are resolved and evaluated together
 _ROUNDS = 8  # units that every process gets, so that all end at about the same time
 _REASONS = 50  # requests up to which the broken rule is sought where one has no layout; it takes a search each
+_MOST_ODD = 64  # least common odd part of GPU counts that a default batch is made a multiple of
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT_OPTIONS)
 
@@ -121,6 +123,13 @@ def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool])
 def document(point: Point) -> dict[str, Any]:
     """A point as JSON: the command that asks for it alone, and its figures or why there are none."""
     return {"command": command_line(point.options), "refused": point.refused, **(point.report or {})}
+
+
+def common_batch(seq_len: int, counts: Sequence[int]) -> int:
+    """Sequences per step near 4 Mi tokens, two to some power times what the odd parts of these counts need."""
+    odd = math.lcm(*(n // (n & -n) for n in counts))
+    odd = odd if odd <= _MOST_ODD else 1
+    return odd * 2 ** max(0, round(math.log2(request.BATCH_TOKENS / seq_len / odd)))
 
 
 # ------------------------------------------------------------------------------------------------ clusters of a request

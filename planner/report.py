@@ -217,6 +217,11 @@ def exposed_s(time: StepTime) -> dict[str, Any]:
     return wires
 
 
+def class_of(component: str) -> str:
+    """What a component of the step is: compute, memory bandwidth, launch, pipeline bubble, overhead, host link, communication."""
+    return _CLASS.get(component, "communication")
+
+
 def bottleneck(one: Estimates, exposed: dict[str, Any] | None = None) -> str:
     """What takes most of the step: compute, memory bandwidth, a link, the bubble, or launching kernels."""
     shares: dict[str, float] = {}

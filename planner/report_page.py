@@ -40,7 +40,7 @@ summary { cursor: pointer; color: #446; } figure { margin: 0; } figcaption { col
 
 def page(report: Report) -> str:
     """The report as one HTML page with plotly's script inside. Raises PlanError where plotly is not installed."""
-    drawn = _drawing()
+    drawn = drawing()
     title = f"{report['model']['title']} on {report['cluster']['gpus']:,} x {report['cluster']['gpu_title']}"
     body = [
         f"<h1>{escape(title)}</h1>",
@@ -66,10 +66,10 @@ def page(report: Report) -> str:
         f"<p>{escape(_rests_on(report))}</p>",
         _folded("Numbers of the machine, with sources", _machine_table(report)),
     ]  # fmt: skip
-    return _whole(title, body)
+    return whole(title, body)
 
 
-def _drawing() -> Callable[[str, Figure, str], str]:
+def drawing() -> Callable[[str, Figure, str], str]:
     """A function that makes HTML of a figure and its caption. Raises PlanError where plotly is not installed."""
     try:
         from plotly.io import to_html
@@ -85,7 +85,7 @@ def _drawing() -> Callable[[str, Figure, str], str]:
     return drawn
 
 
-def _whole(title: str, body: Sequence[str]) -> str:
+def whole(title: str, body: Sequence[str]) -> str:
     """A page with its style and plotly's script inside."""
     from plotly.offline import get_plotlyjs
 
@@ -98,7 +98,7 @@ def _whole(title: str, body: Sequence[str]) -> str:
 
 def search_page(found: Report) -> str:
     """What a search found as one HTML page: the front of time against memory, the best layouts, what was rejected."""
-    drawn = _drawing()
+    drawn = drawing()
     title = "Layouts"
     if found["top"]:
         first = found["top"][0]
@@ -129,7 +129,7 @@ def search_page(found: Report) -> str:
             table(header, best, (0, 1, 2, 3, 4)),
         ]  # fmt: skip
     body += ["<h2>Rejected</h2>", table(("reason", "layouts"), [(reason, f"{count:,}") for reason, count in why], (1,))]
-    return _whole(title, body)
+    return whole(title, body)
 
 
 def front_figure(found: Report) -> Figure:

@@ -27,7 +27,7 @@ def curve(axis: str, label: str, rows: Sequence[tuple[float, Report]], scaling: 
     out["best"] = best[0]
     if axis != "gpus":
         return out
-    _follow(out["points"])
+    follow(out["points"])
     kept, stops = pays(out["points"], stop_below)
     out["pays_until"], out["stops_at"] = kept, stops
     if len(fitting) > 1:
@@ -48,16 +48,16 @@ def _point(value: float, row: Report) -> Report:
     }  # fmt: skip
 
 
-def _follow(points: Sequence[Report]) -> None:
-    """Add efficiency, speed-up and what each added GPU brings to the points that fit."""
+def follow(points: Sequence[Report], rate: str = "tokens_per_s") -> None:
+    """Add efficiency, speed-up and what each added GPU brings, all of the quantity `rate`, to the points that fit."""
     fitting = [p for p in points if p["fits"]]
     first = before = fitting[0]
     for p in fitting:
-        rate, gpus = p["tokens_per_s"], p["value"]
-        p["speed_up"] = rate / first["tokens_per_s"]
-        p["efficiency"] = float(formulas.efficiency(rate, gpus, first["tokens_per_s"], first["value"]))
+        here, gpus = p[rate], p["value"]
+        p["speed_up"] = here / first[rate]
+        p["efficiency"] = float(formulas.efficiency(here, gpus, first[rate], first["value"]))
         p["marginal_frac"] = None if p is first else float(
-            formulas.marginal_frac(rate, gpus, before["tokens_per_s"], before["value"], first["tokens_per_s"], first["value"])
+            formulas.marginal_frac(here, gpus, before[rate], before["value"], first[rate], first["value"])
         )  # fmt: skip
         before = p
 

@@ -189,7 +189,7 @@ def test_more_gpus_stop_paying_where_they_bring_less(rates: list[float], share: 
         points.append(
             {"value": 2 * before["value"], "fits": True, "tokens_per_s": before["tokens_per_s"] + gain * before["value"]}
         )
-    scaling._follow(points)
+    scaling.follow(points)
     until, stops = scaling.pays(points, share)
     kept = [p for p in points[1:] if p["value"] <= until]
     assert all(p["marginal_frac"] >= share for p in kept)

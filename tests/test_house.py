@@ -54,6 +54,7 @@ def imported(*words: str) -> set[str]:
     ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
     ["compare", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1..4", "--stack", "pytorch-ddp"],
     ["recommend", "--model", "gpt2", "--gpu", "a100", "--max-gpus", "8", "--stack", "pytorch-ddp"],
+    ["batch", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1,2", "--stack", "pytorch-ddp", "--tokens", "1B"],
     ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"], ["allreduce", "--gpus", "16", "--gpu", "a100"],
 ], ids=" ".join)  # fmt: skip
 def test_a_command_imports_nothing_heavy(words: list[str]) -> None:

@@ -365,6 +365,29 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "tokens_per_s": [1e5, 3e5], "gpus": [16.0, 64.0], "before_tokens_per_s": 6e4, "before_gpus": 8.0,
         "first_tokens_per_s": 6e4, "first_gpus": 8.0,
     },
+    "formulas.scaling.communication_ratio": {"exposed_s": [0.0, 0.5, 0.1], "hidden_s": [1.0, 0.0, 0.2], "compute_s": 4.0},
+    "formulas.scaling.log_mean_s": {"after_s": [2.0, 1.0, 3.0], "before_s": [1.0, 1.0, 8.0]},
+    "formulas.critical_batch.global_batch": {"micro_batch": [1.0, 4.0], "accumulation": [32.0, 1.0], "replicas": [8.0, 512.0]},
+    "formulas.critical_batch.steps_to_target": {
+        "least_steps": 1e5, "batch_tokens": [1e3, 4e6, 1e12], "critical_tokens": [4e6, 4e6, 1e7],
+    },
+    "formulas.critical_batch.tokens_to_target": {
+        "least_tokens": 1e12, "batch_tokens": [1e3, 4e6, 1e8], "critical_tokens": [4e6, 4e6, 1e7],
+    },
+    "formulas.critical_batch.gradient_squared": {
+        "small_batch": [1.0, 8.0], "small_squared": [101.0, 2.25], "big_batch": [100.0, 512.0], "big_squared": [2.0, 1.0],
+    },
+    "formulas.critical_batch.gradient_variance": {
+        "small_batch": [1.0, 8.0], "small_squared": [101.0, 2.25], "big_batch": [100.0, 512.0], "big_squared": [2.0, 1.0],
+    },
+    "formulas.critical_batch.noise_scale": {"variance": [100.0, 10.0], "squared": [1.0, 0.5]},
+    "formulas.critical_batch.critical_batch_at_loss": {"loss_nats": [1.8, 2.5, 6.0]},
+    "formulas.critical_batch.expected_loss": {"parameters": [1e8, 7e9, 7e10], "tokens": [2e9, 2e12, 1.5e13]},
+    "formulas.critical_batch.linear_rate": {"rate": 3e-4, "batch_tokens": [1e6, 4e6], "reference_tokens": 4e6},
+    "formulas.critical_batch.root_rate": {"rate": 3e-4, "batch_tokens": [1e6, 4e6], "reference_tokens": 4e6},
+    "formulas.critical_batch.saturating_rate": {
+        "rate": 3e-4, "batch_tokens": [1e6, 4e6, 1e9], "reference_tokens": 4e6, "noise_tokens": 7e6,
+    },
 }  # fmt: skip
 
 SHIPPED = sorted(FORMULAS)

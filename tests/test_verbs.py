@@ -9,7 +9,7 @@ from command import dpplan, refused
 
 VERBS = {
     "estimate": [], "search": [], "compare": ["--vary", "gpus=8,16"], "recommend": ["bandwidth"], "strategies": [],
-    "schedule": ["--schedule", "1f1b", "--pp", "2"],
+    "batch": ["--tokens", "1B"], "schedule": ["--schedule", "1f1b", "--pp", "2"],
 }  # fmt: skip
 OWN = {"require": ("estimate", '["memory < 99%"]'), "advice": ("estimate", "3"), "objective": ("search", '"memory"')}
 

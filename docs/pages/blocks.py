@@ -95,6 +95,13 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "dp zero": lambda: traffic.zero_memory(),
     "dp volume": lambda: traffic.volumes(),
     "dp h": lambda: traffic.local_steps(),
+    "dp batch": lambda: output(
+        "dpplan batch --model llama-2-7b --gpu h100 --sweep gpus=64..4096 --global-batch 128 --reference-batch 1024 --tokens 2T "
+        "--learning-rate 3e-4 --warmup 8B"),
+    "dp noise": lambda: output(
+        "dpplan batch --model gpt2-xl --gpu a100 --sweep gpus=8..128 --seq-len 1024 --global-batch 64 --tokens 100B "
+        "--gradient-norm 8:1.5 --gradient-norm 512:0.4", parts=("GPT", "Were", "Notes"), each=8),
+    "dp published": lambda: traffic.published(),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
     "advice": lambda: output(

@@ -87,15 +87,15 @@ def options() -> str:
     shared = {p.name for p in commands["estimate"].params} & {p.name for p in commands["search"].params}
     for title, names in (
         (
-            "`dpplan estimate`, `dpplan search`, `dpplan recommend`, `dpplan compare` and `dpplan strategies`, and "
-            "`dpplan schedule` with a model",
+            "`dpplan estimate`, `dpplan search`, `dpplan recommend`, `dpplan compare`, `dpplan batch` and "
+            "`dpplan strategies`, and `dpplan schedule` with a model",
             ["estimate"],
         ),
         *((f"`dpplan {n}`", [n]) for n in commands),
     ):
         rows = []
         for parameter in commands[names[0]].params:
-            common = names[0] in ("estimate", "search", "schedule", "strategies") and parameter.name in shared
+            common = names[0] in ("estimate", "search", "schedule", "strategies", "batch") and parameter.name in shared
             if common != title.startswith("`dpplan estimate`, "):
                 continue
             if parameter.param_type_name == "argument":

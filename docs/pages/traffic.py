@@ -1,8 +1,9 @@
-"""Blocks of docs/data-parallelism.md: memory and bytes of the ZeRO stages, and what fewer exchanges send."""
+"""Blocks of docs/data-parallelism.md: memory and bytes of the ZeRO stages, what fewer exchanges send, published batches."""
 
 from __future__ import annotations
 
 from pages.text import table
+from planner.critical import PUBLISHED
 from planner.formulas.data_parallel import backward_volume_bytes, forward_volume_bytes, optimizer_volume_bytes, shard_count
 from planner.formulas.memory import state_bytes
 
@@ -45,3 +46,9 @@ def local_steps() -> str:
         sent = float(backward_volume_bytes(0.0, whole, 0.0, 64.0, 1.0)) / steps
         rows.append([f"{steps}", f"{sent / 1e9:.3g}", f"{sent / tokens:,.0f}"])
     return table([">H", ">GB per GPU and step", ">B per GPU and token of the batch"], rows)
+
+
+def published() -> str:
+    """Large batches as their papers state them."""
+    rows = [[one["model"], one["optimizer"], f"{one['batch']:,}", one["how"], one["source"]] for one in PUBLISHED]
+    return table(["model", "optimizer", ">batch, examples", "how", "source"], rows)

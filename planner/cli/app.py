@@ -10,7 +10,20 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from planner.cli import allreduce, calibrate, compare, estimate, listing, recommend, schedule, search, serve, strategies, validate
+from planner.cli import (
+    allreduce,
+    batch,
+    calibrate,
+    compare,
+    estimate,
+    listing,
+    recommend,
+    schedule,
+    search,
+    serve,
+    strategies,
+    validate,
+)
 from planner.cli.progress import INTERRUPTED
 
 
@@ -54,6 +67,7 @@ app.command("estimate")(estimate.command)
 app.command("search")(search.command)
 app.command("recommend")(recommend.command)
 app.command("compare")(compare.command)
+app.command("batch")(batch.command)
 app.command("schedule")(schedule.command)
 app.command("strategies")(strategies.command)
 app.command("allreduce")(allreduce.command)

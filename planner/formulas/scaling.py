@@ -1,4 +1,4 @@
-"""How a time falls with the number of GPUs: Amdahl's law and its fit, efficiency, and what one more GPU adds."""
+"""How a time falls with the number of GPUs: Amdahl's law and its fit, efficiency, what one more GPU adds, what makes the loss."""
 
 from __future__ import annotations
 
@@ -39,3 +39,21 @@ def marginal_frac(
 ) -> Array:
     """What each added GPU brings, as a share of what a GPU brought at the first count."""
     return (tokens_per_s - before_tokens_per_s) / (gpus - before_gpus) / (first_tokens_per_s / first_gpus)
+
+
+@formula(unit="1", equation="(exposed + hidden) / computation", source="definition")
+def communication_ratio(exposed_s: Array, hidden_s: Array, compute_s: Array) -> Array:
+    """Seconds of communication of a step over those of computation; what is hidden counts: it shows where computation shrinks."""
+    return (exposed_s + hidden_s) / compute_s
+
+
+@formula(unit="s", equation="(a - b) / ln(a / b)", source="logarithmic mean: changes of summands over it add up to ln(a / b)")
+def log_mean_s(after_s: Array, before_s: Array) -> Array:
+    """Logarithmic mean of two positive times; their common value where they are equal.
+
+    With it the logarithm of a ratio of sums falls apart into a part per summand, exactly and in no order:
+    ln(a / b) = sum of (a_i - b_i) / mean.
+    """
+    change = (after_s - before_s) / before_s
+    apart = np.abs(change) > 0
+    return np.where(apart, (after_s - before_s) / np.where(apart, np.log1p(change), 1.0), before_s)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner import api, request
+from planner.critical import LARGEST_TOKENS
 from planner.points import Progress, answer, document
 from planner.report import SCHEMA_VERSION, Report
 from planner.search import divisors
 from planner.specs.base import PlanError
 from planner.specs.options import only_for
 
-# tokens per step up to which batches are tried: DeepSeek-V3's largest, 15,360 sequences of 4,096 (arXiv 2412.19437, section 4.2)
-MOST_TOKENS = 15360 * 4096
+MOST_TOKENS = LARGEST_TOKENS  # per step, up to which batches are tried
 WITHIN = (0.01, 0.05)  # of the best throughput
 
 

@@ -1,0 +1,304 @@
+"""`dpplan batch`: every point an estimate of its own, regimes, factors of GPU-time, limits of the critical batch, refusals."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import shlex
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import ROOT, dpplan, refused
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner import batch, batch_page
+from planner.batch import Asked, batches_of, gpu_time_factors
+from planner.render_batch import batch_blocks
+
+SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core", "tokens": "10B", "global_batch": 64}
+REFERENCE = 64 * 512.0  # tokens of a step
+
+
+@cache
+def found(critical: str = "131072", sweep: str = "gpus=8..64", **changes: Any) -> Any:
+    return batch.batch(Asked(sweep=sweep, critical_batch=critical, learning_rate=1e-3, warmup="100M"), {**SMALL, **changes})
+
+
+def fitting(regime: str, **words: Any) -> list[Any]:
+    return [p for p in found(**words)["regimes"][regime]["points"] if p["fits"]]
+
+
+# ------------------------------------------------------------------------------------------------ points
+
+
+@pytest.mark.parametrize("regime", batch.REGIMES)
+def test_every_point_is_an_estimate_of_its_own(regime: str) -> None:
+    point = fitting(regime)[2]
+    alone = dpplan(*shlex.split(point["command"])[1:], "--json").json()
+    assert alone["layout"] == point["layout"]
+    assert alone["step"]["seconds"] == pytest.approx(point["step_seconds"], rel=1e-9)
+    assert alone["run"]["days"] == pytest.approx(point["days"])
+    assert alone["run"]["cost_usd"] == pytest.approx(point["cost_usd"])
+    assert alone["training"]["tokens"] == point["tokens"]
+
+
+def test_steps_and_tokens_of_the_points() -> None:
+    """64 sequences of 512 tokens are a quarter of the critical batch: E_min is 4/5 of the 10 B, S_min that over 131,072."""
+    out = found()
+    assert out["least"]["tokens"] == pytest.approx(8e9)
+    assert out["least"]["steps"] == pytest.approx(8e9 / 131072)
+    for curve in out["regimes"].values():
+        for p in curve["points"]:
+            size = p["global_batch"] * 512
+            assert p["steps"] == math.ceil(8e9 / 131072 * (1 + 131072 / size) * (1 - 1e-12))
+            assert p["tokens"] == p["steps"] * size
+            assert p["of_critical"] == pytest.approx(size / 131072)
+            layout = p["layout"]
+            assert layout["micro_batch"] * layout["grad_accum"] * layout["dp"] == p["global_batch"]
+            assert p["smallest_batch"] == layout["micro_batch"] * layout["dp"]
+            wall = p["tokens"] / p["tokens_per_s"] / p["goodput"]
+            assert p["days"] == pytest.approx(wall / 86400)
+
+
+def test_regimes_keep_grow_and_choose() -> None:
+    strong, weak, best = (fitting(name) for name in batch.REGIMES)
+    assert {p["global_batch"] for p in strong} == {64}
+    assert [p["global_batch"] for p in weak] == [64, 128, 256, 512]
+    for kept, grown, chosen in zip(strong, weak, best, strict=True):
+        assert chosen["days"] <= min(kept["days"], grown["days"])
+        assert kept["global_batch"] <= chosen["global_batch"] <= grown["global_batch"]
+
+
+@pytest.mark.parametrize("regime", batch.REGIMES)
+def test_factors_multiply_to_the_loss_of_efficiency(regime: str) -> None:
+    points = fitting(regime)
+    first = points[0]
+    for p in points:
+        gpu_days = p["value"] * p["days"] / (first["value"] * first["days"])
+        assert math.prod(p["gpu_time_factors"].values()) == pytest.approx(gpu_days)
+        assert p["efficiency"] == pytest.approx(1 / gpu_days)
+        assert sum(p["gpu_seconds_per_token"].values()) == pytest.approx(p["value"] / p["tokens_per_s"])
+    assert set(first["gpu_time_factors"].values()) == {1.0}
+
+
+def test_factors_by_hand() -> None:
+    """Communication grows from nothing to half of all: ln 2 is all its own; three times the tokens, goodput halved."""
+    first = {"gpu_seconds_per_token": {"compute": 1.0, "communication": 0.0}, "tokens": 10.0, "goodput": 1.0}
+    here = {"gpu_seconds_per_token": {"compute": 1.0, "communication": 1.0}, "tokens": 30.0, "goodput": 0.5}
+    assert gpu_time_factors(first, here) == pytest.approx({"tokens": 3, "compute": 1, "communication": 2, "failures": 2})
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+def test_an_endless_critical_batch_leaves_throughput_alone() -> None:
+    points = fitting("weak", critical="1e15")
+    first = points[0]
+    for p in points:
+        assert p["gpu_time_factors"]["tokens"] == pytest.approx(1, rel=1e-4)  # whole steps
+        assert p["speed_up"] == pytest.approx(
+            p["tokens_per_s"] * p["goodput"] / first["tokens_per_s"] / first["goodput"], rel=1e-4
+        )
+
+
+def test_far_beyond_the_critical_batch_steps_are_the_least_and_gpus_bring_nothing() -> None:
+    out = found(critical="512")
+    weak = out["regimes"]["weak"]
+    assert weak["points"][-1]["steps"] == pytest.approx(out["least"]["steps"], rel=0.01)
+    assert weak["pays_until"] == 8
+    assert weak["why"]["main"] == "tokens"
+    assert weak["why"]["factors"]["tokens"] == pytest.approx(2, rel=0.02)  # twice the batch, as many steps
+    assert all(p["days"] > weak["floor_days"] for p in weak["points"])
+    assert out["regimes"]["best"]["points"][-1]["global_batch"] == 64
+    assert weak["critical_crossed_at"] == 8
+
+
+@given(steps=st.floats(1.0, 1e7), free=st.floats(0.01, 100.0), first=st.floats(0.01, 1e3))
+def test_with_a_free_network_growing_the_batch_is_amdahls_law(steps: float, free: float, first: float) -> None:
+    """Serial: the least steps; parallel: the critical batch over that of one GPU, times as many."""
+    from planner.formulas.critical_batch import steps_to_target
+    from planner.formulas.scaling import amdahl_s
+
+    for gpus in (1.0, 8.0, 4096.0):
+        taken = steps_to_target(steps, first * gpus, 50.0) * free
+        assert taken == pytest.approx(amdahl_s(steps * free, steps * free * 50.0 / first, gpus))
+
+
+def test_the_floor_is_below_every_point_even_where_more_gpus_have_a_faster_layout() -> None:
+    """Four GPUs hold the states of this model only with recompute; with more of them less is repeated, and steps are shorter."""
+    given_ = {"model": "llama-2-7b", "gpu": "h100", "tokens": "1B", "global_batch": 8, "zero": 1, "tp": 1, "pp": 1}
+    weak = batch.batch(Asked(sweep="gpus=4..16", critical_batch="16"), given_ | {"stack": "megatron-core"})["regimes"]["weak"]
+    points = [p for p in weak["points"] if p["fits"]]
+    assert len(points) > 1
+    assert all(p["days"] > weak["floor_days"] for p in points)
+    assert points[0]["step_seconds"] - points[0]["exposed_s"] > min(p["step_seconds"] - p["exposed_s"] for p in points[1:])
+
+
+def test_a_slow_network_is_named() -> None:
+    out = found(critical="1e12", nic_bandwidth="2 Gbit/s")
+    why = out["regimes"]["strong"]["why"]
+    assert why["main"] == "communication"
+    assert why["stops"]
+    assert "exposed communication x" in why["sentence"]
+    ratios = [p["communication_ratio"] for p in out["regimes"]["strong"]["points"] if p["fits"]]
+    assert ratios == sorted(ratios)
+
+
+def test_a_larger_critical_batch_is_never_slower() -> None:
+    rows = found()["sensitivity"]
+    assert [row["factor"] for row in rows] == [0.25, 1.0, 4.0]
+    for regime in ("weak", "best"):
+        days = [row[regime]["days"] for row in rows]
+        assert days == sorted(days, reverse=True)
+        assert rows[1][regime]["days"] == found()["regimes"][regime]["points"][-1]["days"]
+    alone = found(critical="524288")["regimes"]["weak"]["points"][-1]
+    assert rows[2]["weak"]["days"] == pytest.approx(alone["days"], rel=1e-4)  # steps are whole
+
+
+def test_the_reference_run_may_have_another_batch() -> None:
+    """The tokens are those of the reference batch, which is four times that of the first count."""
+    out = batch.batch(Asked(sweep="gpus=8,16", critical_batch="131072", reference_batch=256), SMALL)
+    assert out["least"]["tokens"] == pytest.approx(5e9)
+    assert out["regimes"]["weak"]["points"][0]["tokens"] == pytest.approx(6.25e9, rel=1e-4)
+
+
+# ------------------------------------------------------------------------------------------------ batches, rates
+
+
+def test_rates_and_warm_up_of_each_batch() -> None:
+    rows = {row["global_batch"]: row for row in found()["batches"]}
+    assert sorted(rows) == [64, 128, 256, 512]
+    assert rows[256]["rates"] == pytest.approx({"linear": 4e-3, "root": 2e-3, "saturating": 1e-3 * 5 / 2})
+    assert rows[64]["warmup_steps"] == math.ceil(1e8 / REFERENCE)
+    assert rows[128]["warmup_frac"] == pytest.approx(1e8 / rows[128]["tokens"])
+    assert rows[256]["least_steps_factor"] == pytest.approx(2, rel=1e-3)
+    assert rows[256]["least_tokens_factor"] == pytest.approx(2, rel=1e-3)
+    assert found()["learning_rate"]["rule"] == "root"
+    assert found(optimizer="sgd")["learning_rate"]["rule"] == "linear"
+
+
+@pytest.mark.parametrize(
+    ("first", "gpus", "expected"),
+    [(64, 8, [64]), (64, 16, [64, 128]), (64, 24, [64, 128, 192]), (64, 64, [64, 128, 256, 512]), (3, 16, [3, 6])],
+)
+def test_batches_between_the_kept_and_the_grown(first: int, gpus: int, expected: list[int]) -> None:
+    assert batches_of(first, 8, gpus) == expected
+
+
+@given(per=st.integers(1, 1000), first=st.integers(1, 100), times=st.integers(1, 1000))
+def test_batches_start_kept_and_end_grown(per: int, first: int, times: int) -> None:
+    sizes = batches_of(per * first, first, first * times)
+    assert sizes == sorted(set(sizes))
+    assert (sizes[0], sizes[-1]) == (per * first, per * first * times)
+    assert all(after <= 2 * before for before, after in pairwise(sizes))
+
+
+# ------------------------------------------------------------------------------------------------ command
+
+WORDS = ["batch", "--model", "gpt2", "--gpu", "a100", "--seq-len", 512, "--stack", "megatron-core", "--tokens", "10B"]
+
+
+def test_the_command_answers_in_every_form(tmp_path: Path) -> None:
+    table, page = tmp_path / "batch.csv", tmp_path / "batch.html"
+    more = [
+        "--sweep",
+        "gpus=8,16",
+        "--global-batch",
+        64,
+        "--critical-batch",
+        "131072",
+        "--learning-rate",
+        1e-3,
+        "--warmup",
+        "100M",
+    ]
+    answer = dpplan(*WORDS, *more, "--jobs", 1, "--json", "--csv", table, "--html", page)
+    assert answer.status == 0
+    document = answer.json()
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert [(row["regime"], row["gpus"]) for row in rows] == [(name, n) for name in batch.REGIMES for n in ("8", "16")]
+    assert float(rows[3]["days"]) == document["regimes"]["weak"]["points"][1]["days"]
+    factors = [float(row) for name, row in rows[3].items() if name.startswith("factor_")]
+    assert math.prod(factors) == pytest.approx(1 / float(rows[3]["efficiency"]))
+    assert "Plotly" in page.read_text(encoding="utf-8")
+    text = dpplan(*WORDS, *more, "--jobs", 1)
+    assert text.status == 0
+    assert text.stdout.isascii()
+    for curve in document["regimes"].values():
+        assert curve["why"]["sentence"] in text.stdout
+
+
+def test_without_a_sweep_gpus_double() -> None:
+    out = batch.batch(Asked(critical_batch="1M"), {**SMALL, "gpus": 1, "tp": 1, "pp": 1})
+    assert [p["value"] for p in out["regimes"]["weak"]["points"]] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_nothing_fits_is_an_answer() -> None:
+    answer = dpplan("batch", "--model", "llama-70b", "--gpu", "rtx4090", "--sweep", "gpus=1,2", "--tokens", "1T", "--json")
+    assert answer.status == 3
+    curves = answer.json()["regimes"].values()
+    assert all(curve["why"] is None and all(p["why"] for p in curve["points"]) for curve in curves)
+    blocks = batch_blocks(answer.json())
+    assert any("nothing fits" in block.text for block in blocks)
+    assert all(not batch_page.curves_figure(answer.json(), "days", "days", "log")["data"] for _ in curves)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sweep", "tp=1..8"], "must be gpus"),
+        (["--sweep", "gpus=8"], "from 2 to 100"),
+        (["--sweep", "gpus=1..1000+1"], "from 2 to 100"),
+        (["--sweep", "gpus=8..64", "--gpus", "8"], "give one"),
+        (["--sweep", "gpus=8,16", "--stop-below", "1"], "--stop-below"),
+        (["--sweep", "gpus=8,16", "--jobs", "0"], "--jobs"),
+        (["--sweep", "gpus=8,16", "--learning-rate", "-1"], "--learning-rate"),
+        (["--sweep", "gpus=8,16", "--learning-rate", "nan"], "--learning-rate"),
+        (["--sweep", "gpus=8,16", "--reference-batch", "0"], "--reference-batch"),
+        (["--sweep", "gpus=8,16", "--warmup", "long"], "--warmup"),
+        (["--sweep", "gpus=8,16", "--critical-batch", "0"], "--critical-batch"),
+        (["--sweep", "gpus=8,16", "--target-loss", "2", "--critical-batch", "1M"], "give one"),
+        (["--sweep", "gpus=8,16", "--gradient-norm", "8:1"], "two batches"),
+        (["--sweep", "gpus=8,12", "--global-batch", "9"], "no whole batch"),
+        (["--sweep", "gpus=8,16", "--tokens", "1000", "--global-batch", "64"], "whole run"),
+    ],
+)
+def test_wrong_requests_are_refused(words: list[str], said: str) -> None:
+    refused(dpplan(*WORDS, *words), said)
+
+
+def test_tokens_are_needed() -> None:
+    refused(dpplan("batch", "--model", "gpt2", "--gpu", "a100", "--gpus", 8), "--tokens", "2T")
+
+
+# ------------------------------------------------------------------------------------------------ documentation
+
+_OPEN = ("gpu_time_factors", "gpu_seconds_per_token", "layout", "factors", "amdahl")  # names of things, or documented elsewhere
+
+
+def _keys(value: Any, path: str = "") -> set[str]:
+    if isinstance(value, list):
+        return (
+            {key for one in value for key in _keys(one, f"{path}[]")} if value and isinstance(value[0], dict) else {f"{path}[]"}
+        )
+    if not isinstance(value, dict) or path.rpartition(".")[2] in _OPEN:
+        return {path}
+    return {key for name, one in value.items() for key in _keys(one, f"{path}.{name}".lstrip("."))}
+
+
+def test_every_key_is_documented_and_every_documented_key_exists() -> None:
+    page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    begin = page.index("`batch --json`;")
+    body = page[begin : page.index("A wrong request (exit", begin)]
+    documented = set(re.findall(r"^\| `([^`]+)` \| [a-z ]+ \|", body, re.MULTILINE))
+    seen = set()
+    for out in (found(), dpplan("batch", "--model", "llama-70b", "--gpu", "rtx4090", "--sweep", "gpus=1,2", "--tokens", "1T",
+                                "--json").json()):  # fmt: skip
+        seen |= {re.sub(r"^regimes\.(strong|weak|best)", "regimes.NAME", key) for key in _keys(out)}
+    seen = {re.sub(r"^sensitivity\[\]\.(weak|best)", "sensitivity[].NAME", key) for key in seen}
+    assert seen == documented
