@@ -4,9 +4,11 @@ doubling, parameter server, and a ring of 16-bit codes, with torch.distributed's
     python benchmarks/allreduce_algorithms.py                      processes on the loopback device
     python benchmarks/allreduce_algorithms.py --rate 200mbit       each in a network namespace of its own (as root, Linux)
 
-The start of a message and the time per byte are fitted to messages between two processes, in one direction and in both at once
-(gloo has one connection for both); the formulas of planner/formulas get these numbers and nothing else. Printed: seconds measured
-and predicted, both rankings, and where doubling meets halving.
+The start of a message and the time per byte are fitted to the smallest and the largest message of three kinds: one at a time
+between two processes; all processes exchanging in pairs (gloo has one connection for both directions); all sending to their
+right neighbour. What a start takes is the work of processors, which all processes share, so it is measured with as many of them
+at work as the algorithm has. The formulas of planner/formulas get these numbers and nothing else. Printed: seconds measured and
+predicted, both rankings, and where algorithms overtake each other.
 """
 
 from __future__ import annotations
@@ -215,13 +217,23 @@ def one_rank(rank: int, n: int, repeats: int) -> dict[str, Any]:
         x, y = torch.zeros(size // 4), torch.zeros(size // 4)
 
         def twice() -> None:
-            for _ in range(2 if rank < 2 else 0):
-                exchange(x, 1 - rank, y, 1 - rank)
+            for _ in range(2 if rank < n else 0):
+                exchange(x, rank ^ 1, y, rank ^ 1)
+
+        return twice
+
+    def around(size: int) -> Callable[[], None]:
+        x, y = torch.zeros(size // 4), torch.zeros(size // 4)
+
+        def twice() -> None:
+            for _ in range(2 if rank < n else 0):
+                exchange(x, (rank + 1) % n, y, (rank - 1) % n)
 
         return twice
 
     found: dict[str, Any] = {
-        "pings": [timed(ping(size)) / 2 for size in PINGS], "exchanges": [timed(both_ways(size)) / 2 for size in PINGS],
+        name: [timed(call(size)) / 2 for size in PINGS]
+        for name, call in (("pings", ping), ("exchanges", both_ways), ("shifts", around))
     }  # fmt: skip
     for name, run in ALGORITHMS.items():
         found[name] = []
@@ -246,10 +258,13 @@ def one_rank(rank: int, n: int, repeats: int) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ many ranks, the model
 
 
-def predicted(name: str, size: float, n: int, way: tuple[float, float], pair: tuple[float, float]) -> float:
+Link = tuple[float, float]  # start of a message in seconds, bytes per second
+
+
+def predicted(name: str, size: float, n: int, way: Link, pair: Link, shift: Link) -> float:
     """What the formulas say of `n` ranks, each behind a link of its own.
 
-    way, pair: start and bytes per second of a message in one direction, and of two between the same ranks in both at once.
+    way: of one message at a time; pair: of all ranks exchanging in pairs; shift: of all sending to their right neighbour.
     """
     start_s, bytes_per_s = way
     link = {"base_s": 0.0, "latency_s": 2 * start_s, "hop_s": start_s}
@@ -257,7 +272,8 @@ def predicted(name: str, size: float, n: int, way: tuple[float, float], pair: tu
                  "card_bytes_per_s": pair[1], "ramp": 0.0}  # fmt: skip
     if name in ("ring", "ring 16 bit"):
         size = size / 2 if name == "ring 16 bit" else size
-        return float(ring_inter_s(size, n, n, 2.0, node_bytes_per_s=bytes_per_s, **link))
+        ring_link = {"base_s": 0.0, "latency_s": 2 * shift[0], "hop_s": shift[0]}
+        return float(ring_inter_s(size, n, n, 2.0, node_bytes_per_s=shift[1], **ring_link))
     if name == "tree":
         return float(tree_inter_s(size, n, 1.0, node_bytes_per_s=bytes_per_s, **link))
     if name == "doubling":
@@ -268,7 +284,7 @@ def predicted(name: str, size: float, n: int, way: tuple[float, float], pair: tu
                                     server_bytes_per_s=bytes_per_s))  # fmt: skip
 
 
-def fitted(taken: list[float]) -> tuple[float, float]:
+def fitted(taken: list[float]) -> Link:
     """(start of a message, bytes per second): what the smallest message takes, and what the largest takes longer."""
     return taken[0], (PINGS[-1] - PINGS[0]) / (taken[-1] - taken[0])
 
@@ -283,13 +299,12 @@ def crossing(sizes: list[int], below: list[float], above: list[float]) -> float 
     return None
 
 
-def report(measured: dict[str, list[float]], pings: list[float], exchanges: list[float], n: int) -> None:
-    way, pair = fitted(pings), fitted(exchanges)
-    for what, (start, rate) in (("one way", way), ("both ways at once", pair)):
-        print(f"{n} ranks; messages between two, {what}: start {start * 1e6:.0f} us, {rate / 1e6:.1f} MB/s")
+def report(measured: dict[str, list[float]], links: tuple[Link, Link, Link], n: int) -> None:
+    for what, (start, rate) in zip(("one at a time", "all in pairs", "all to the right"), links, strict=True):
+        print(f"{n} ranks; messages, {what}: start {start * 1e6:.0f} us, {rate / 1e6:.1f} MB/s")
     print("seconds measured / predicted, in ms")
     print(f"{'bytes':>9}  " + "  ".join(f"{name:>17}" for name in measured) + "  fastest measured, predicted")
-    said = {name: [predicted(name, size, n, way, pair) for size in SIZES] for name in measured}
+    said = {name: [predicted(name, size, n, *links) for size in SIZES] for name in measured}
     same, concordant, pairs = 0, 0, 0
     for i, size in enumerate(SIZES):
         cells = [f"{1e3 * measured[name][i]:8.2f} {1e3 * said[name][i]:8.2f}" for name in measured]
@@ -378,8 +393,11 @@ def main() -> None:
             clear(count)
     found = [json.loads(text.splitlines()[-1]) for text in out]
     slowest = {name: [max(one[name][i] for one in found[: asked.ranks]) for i in range(len(SIZES))] for name in ALGORITHMS}
-    exchanges = [max(pair) for pair in zip(found[0]["exchanges"], found[1]["exchanges"], strict=True)]
-    report(slowest, found[0]["pings"], exchanges, asked.ranks)
+    together = (
+        [max(each) for each in zip(*(one[name] for one in found[: asked.ranks]), strict=True)] for name in ("exchanges", "shifts")
+    )
+    pair, shift = (fitted(taken) for taken in together)
+    report(slowest, (fitted(found[0]["pings"]), pair, shift), asked.ranks)
 
 
 if __name__ == "__main__":
