@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from planner.cli import allreduce, calibrate, compare, estimate, listing, recommend, schedule, search, serve, strategies, validate
+from planner.cli import allreduce, calibrate, compare, estimate, feeding, listing, recommend, schedule, search, serve, strategies, validate
 from planner.cli.progress import INTERRUPTED
 
 
@@ -57,6 +57,8 @@ app.command("compare")(compare.command)
 app.command("schedule")(schedule.command)
 app.command("strategies")(strategies.command)
 app.command("allreduce")(allreduce.command)
+app.command("batchnorm")(feeding.batch_norm)
+app.command("input")(feeding.load)
 app.command("list")(listing.command)
 app.command("validate")(validate.command)
 app.command("calibrate")(calibrate.command)
