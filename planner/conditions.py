@@ -61,7 +61,9 @@ def _other(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> tu
         raise PlanError("--other-gpu", options.other_gpu, "needs --other-share, the share of GPUs of this kind, such as '25%'")
     share = _share(options, "other_share", "'25%'") or 0.0
     if not 0 < share < 1:
-        raise PlanError("--other-share", options.other_share, "must be more than 0 and less than 1; with one kind, name it in --gpu")
+        raise PlanError(
+            "--other-share", options.other_share, "must be more than 0 and less than 1; with one kind, name it in --gpu"
+        )
     hosts = share * cluster.nodes
     if cluster.nodes < 2 or abs(hosts - round(hosts)) > 1e-6 or round(hosts) in (0, cluster.nodes):
         near = min(max(round(hosts), 1), max(cluster.nodes - 1, 1))

@@ -29,7 +29,9 @@ def _straggler_blocks(r: Report) -> list[Block]:
     for name, seconds in found["seconds"].items():
         if seconds > 0:
             share = seconds / step
-            block.rows.append([_REASONS[name], show(seconds, "s"), _percent(share), "-" if days is None else f"{days * share:,.2f} days"])
+            block.rows.append(
+                [_REASONS[name], show(seconds, "s"), _percent(share), "-" if days is None else f"{days * share:,.2f} days"]
+            )
     block.text.append(
         f"chance of a slow host in the job {_percent(found['slow_job_frac'])}; jitter {_percent(found['jitter_frac'])}, of which "
         f"the bound sigma sqrt(2 ln N) makes {_percent(found['bound_frac'])}"

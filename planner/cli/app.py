@@ -10,7 +10,20 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from planner.cli import allreduce, calibrate, compare, estimate, feeding, listing, recommend, schedule, search, serve, strategies, validate
+from planner.cli import (
+    allreduce,
+    calibrate,
+    compare,
+    estimate,
+    feeding,
+    listing,
+    recommend,
+    schedule,
+    search,
+    serve,
+    strategies,
+    validate,
+)
 from planner.cli.progress import INTERRUPTED
 
 

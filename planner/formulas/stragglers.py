@@ -143,15 +143,14 @@ def packed_attention_frac(mean: Array, mean_square: Array) -> Array:
 
 @formula(
     unit="1",
-    equation="sqrt(E L / s (Var L^2 - Cov(L, L^2)^2 / Var L)) / E L^2",
-    source="delta method for s / E L documents whose lengths add up to a full row; own derivation, against draws in the tests",
+    equation="sqrt(E L / s E (L^2 - r L)^2) / E L^2, r = E L^2 / E L, lengths over s",
+    source="central limit theorem of renewal-reward processes: documents until a row is full; against draws in the tests",
 )
 def packed_spread_frac(mean: Array, square: Array, cube: Array, fourth: Array) -> Array:
-    """Standard deviation of the attention work of a packed row over its mean, from moments of L/s."""
-    variance = np.maximum(square - mean**2, 0.0)
-    covariance = cube - mean * square
-    left = fourth - square**2 - np.where(variance > _SMALL, covariance**2 / np.maximum(variance, _SMALL), 0.0)
-    return np.sqrt(mean * np.maximum(left, 0.0)) / square
+    """Standard deviation of the attention work of a packed row over its mean, from moments of L/s; for the mean of many rows."""
+    ratio = square / mean
+    variance = fourth - 2 * ratio * cube + ratio**2 * square
+    return np.sqrt(mean * np.maximum(variance, 0.0)) / square
 
 
 # ------------------------------------------------------------------------------------------------ batch norm
