@@ -81,8 +81,8 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
             uneven_stages=options.uneven_stages,
         )  # fmt: skip
         with_attention = _attention(training, options, stack)
-        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout, run=run, ranks=ranks,
-                          lengths=lengths, data=data))  # fmt: skip
+        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout, run=run,
+                          ranks=ranks, lengths=lengths, data=data))  # fmt: skip
     return tuple(plans)
 
 

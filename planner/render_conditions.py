@@ -33,15 +33,15 @@ def _straggler_blocks(r: Report) -> list[Block]:
                 [_REASONS[name], show(seconds, "s"), _percent(share), "-" if days is None else f"{days * share:,.2f} days"]
             )
     block.text.append(
-        f"chance of a slow host in the job {_percent(found['slow_job_frac'])}; jitter {_percent(found['jitter_frac'])}, of which "
-        f"the bound sigma sqrt(2 ln N) makes {_percent(found['bound_frac'])}"
+        f"chance of a slow host in the job {_percent(found['slow_job_frac'])}; jitter of a rank "
+        f"{_percent(found['jitter_frac'])}, sigma sqrt(2 ln N) is {_percent(found['bound_frac'])}"
     )
     mixed, lengths = found["mixed"], found["lengths"]
     if mixed is not None:
         block.text.append(
             f"computing of a step: {show(mixed['own_s'], 's')} on {r['cluster']['gpu']} alone, {show(mixed['other_s'], 's')} on "
-            f"{mixed['gpu']} alone, {show(mixed['together_s'], 's')} together ({mixed['split']} split, {_percent(mixed['share'])} "
-            "of the other kind)"
+            f"{mixed['gpu']} alone, {show(mixed['together_s'], 's')} together ({mixed['split']} split, "
+            f"{_percent(mixed['share'])} of the other kind)"
         )
     if lengths is not None:
         block.text += _length_lines(lengths)
@@ -50,11 +50,11 @@ def _straggler_blocks(r: Report) -> list[Block]:
 
 def _length_lines(found: Report) -> list[str]:
     return [
-        f"documents of {found['mean_tokens']:,.0f} tokens after cutting, {found['packing']}: {_percent(found['useful_frac'])} of the "
-        f"tokens are no padding, {found['useful_tokens_per_s']:,.0f} useful tokens/s",
-        f"no padding in {_percent(found['padded_frac'])} padded to the sequence, {_percent(found['padded_to_longest_frac'])} padded to "
-        f"the longest of a micro-batch, 100 % packed; attention {_percent(found['attention_frac'])} of a full row's, the fullest "
-        f"replica {_percent(found['imbalance_frac'])} more",
+        f"documents of {found['mean_tokens']:,.0f} tokens after cutting, {found['packing']}: {_percent(found['useful_frac'])} of "
+        f"the tokens are no padding, {found['useful_tokens_per_s']:,.0f} useful tokens/s",
+        f"no padding in {_percent(found['padded_frac'])} padded to the sequence, "
+        f"{_percent(found['padded_to_longest_frac'])} padded to the longest of a micro-batch, 100 % packed; attention "
+        f"{_percent(found['attention_frac'])} of a full row's, the fullest replica {_percent(found['imbalance_frac'])} more",
     ]
 
 
@@ -64,16 +64,17 @@ def input_block(found: Report, title: str = "Input pipeline") -> Block:
     seconds = found["seconds"]
     node = show(found["bytes_per_s_per_node"], "B/s")
     block.rows = [
-        ["samples", f"{found['samples_per_s']:,.4g} per s, {show(found['sample_bytes'], 'traffic')} each", ""],
+        ["samples", f"{_count(found['samples_per_s'])} per s, {show(found['sample_bytes'], 'traffic')} each", ""],
         ["storage bandwidth", f"{show(found['bytes_per_s'], 'B/s')}, {node} per node", _time(seconds["storage"])],
-        ["storage reads", f"{found['reads_per_s']:,.4g} per s, {found['reads_in_flight']:,.3g} in flight", _time(seconds["requests"])],
-        ["workers per replica", f"{found['workers_needed']} ({found['workers_busy']:,.3g} busy)", _time(seconds["workers"])],
+        ["storage reads", f"{_count(found['reads_per_s'])} per s, {_count(found['reads_in_flight'])} in flight",
+         _time(seconds["requests"])],
+        ["workers per replica", f"{found['workers_needed']} ({_count(found['workers_busy'])} busy)", _time(seconds["workers"])],
         ["copies to the GPU", f"{show(found['decoded_bytes'], 'traffic')} per sample", _time(seconds["copies"])],
         ["host memory for prefetch", f"{show(found['host_bytes_per_node'], 'B')} per node", ""],
     ]  # fmt: skip
     workers = found["workers"] or found["workers_needed"]
     block.text.append(
-        f"{workers} workers x {found['prefetch']} batches ahead cover a stall of {show(found['covered_s'], 's')}; at least "
+        f"workers ({workers}) x batches ahead ({found['prefetch']}) cover a stall of {show(found['covered_s'], 's')}; at least "
         f"{found['prefetch_needed']} ahead per worker keep the GPUs busy"
     )
     if found["bound"] is None:
@@ -81,6 +82,10 @@ def input_block(found: Report, title: str = "Input pipeline") -> Block:
     else:
         block.text.append(f"INPUT-BOUND by {found['bound']}: the step waits {show(found['wait_s'], 's')}; {found['remedy']}")
     return block
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 
 def _time(seconds: float) -> str:

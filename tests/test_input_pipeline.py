@@ -73,8 +73,8 @@ def test_mlperf_storage_images() -> None:
 
 
 def test_workers_by_littles_law() -> None:
-    words = ("input", "--samples-per-s", 2000, "--gpus", 8, "--batch", 50, "--sample-bytes", "100 kB", "--decoded-bytes", "150 kB",
-             "--worker-rate", 100, "--read-latency", "10 ms")  # fmt: skip
+    words = ("input", "--samples-per-s", 2000, "--gpus", 8, "--batch", 50, "--sample-bytes", "100 kB",
+             "--decoded-bytes", "150 kB", "--worker-rate", 100, "--read-latency", "10 ms")  # fmt: skip
     found = dpplan(*words, "--json").json()["input"]
     # each of eight GPUs takes 250 samples/s, each sample 10 ms of decoding and 10 ms of waiting: five workers
     assert found["workers_busy"] == pytest.approx(5)
@@ -196,7 +196,9 @@ def test_large_samples_bind_and_say_what_to_change() -> None:
     text = dpplan(*REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", "nfs", "--plain").stdout
     assert "INPUT-BOUND by storage bandwidth" in text
     enough = f"{found['bytes_per_s'] * 1.001} B/s"
-    assert dpplan(*REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", enough, "--json").json()["input"]["wait_s"] == 0
+    assert (
+        dpplan(*REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", enough, "--json").json()["input"]["wait_s"] == 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -364,8 +364,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "formulas.stragglers.equal_split_s": {"own_s": [1.0, 2.0], "other_s": 1.5},
     "formulas.stragglers.proportional_split_s": {
-        "own_s": [7.0, 7.0, 16.0], "other_s": [14.0, 14.0, 41.0], "replicas": [4.0, 4.0, 64.0], "other_replicas": [0.0, 1.0, 16.0],
-        "microbatches": [7.0, 7.0, 16.0],
+        "own_s": [7.0, 7.0, 16.0], "other_s": [14.0, 14.0, 41.0], "replicas": [4.0, 4.0, 64.0],
+        "other_replicas": [0.0, 1.0, 16.0], "microbatches": [7.0, 7.0, 16.0],
     },
     "formulas.stragglers.cut_moment": {"mean_frac": [0.2, 0.2, 2.0], "sigma": [1.0, 0.0, 0.5], "order": [1.0, 2.0, 4.0]},
     "formulas.stragglers.longest_frac": {"mean_frac": [0.2, 0.2, 2.0], "sigma": [1.0, 0.0, 0.5], "documents": [1.0, 8.0, 4.0]},

@@ -1,4 +1,4 @@
-"""Ranks that differ: the slowest of many, slow hosts, two kinds of GPUs, documents of different lengths, batch norm over ranks."""
+"""Ranks that differ: the slowest of many, slow hosts, two kinds of GPUs, lengths of documents, batch norm over ranks."""
 
 from __future__ import annotations
 

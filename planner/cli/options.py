@@ -123,7 +123,8 @@ def with_link_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 INPUT_OPTIONS = (
-    "sample_bytes", "decoded_bytes", "read_bytes", "data_storage", "data_iops", "read_latency", "worker_rate", "workers", "prefetch",
+    "sample_bytes", "decoded_bytes", "read_bytes", "data_storage", "data_iops", "read_latency", "worker_rate", "workers",
+    "prefetch",
 )  # fmt: skip
 
 

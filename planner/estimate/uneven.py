@@ -63,13 +63,13 @@ def slow_hosts_frac(plan: Plan, m: Machine) -> Array:
 def imbalance_frac(plan: Plan, c: Table) -> Array:
     """How much more attention the fullest replica has than the mean one, as a share of its attention.
 
-    Replicas meet once per step; where parameters are gathered layer by layer (ZeRO-3) or tokens go to experts of other replicas,
-    in every micro-batch.
+    Replicas meet once per step; in every micro-batch where it reduces gradients (ZeRO-2), gathers parameters (ZeRO-3), or sends
+    tokens to experts of other replicas.
     """
     if plan.lengths is None or plan.lengths.packing != "packed":
         return 0.0
     one_row = float(stragglers.packed_spread_frac(*moments(plan)))
-    together = (c["zero"] >= 3) | (c["ep"] > 1)
+    together = (c["zero"] >= 2) | (c["ep"] > 1)
     rows = c["micro_batch"] * np.where(together, 1.0, microbatch_count(plan.training.global_batch, c))
     most = 1 / attended_frac(plan) - 1  # no row has more than one document of its whole length
     slowest = rowwise(_slowest_replica, c["dp"])

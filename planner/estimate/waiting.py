@@ -84,15 +84,17 @@ def assumptions(plan: Plan) -> list[str]:
                     f"{ranks.slow_frac:.2%}, and the whole job waits for it (--slow-hosts, --slow-factor)")  # fmt: skip
     if ranks.other is not None:
         said.append(
-            f"two kinds of GPUs: {ranks.other_frac:.0%} are {ranks.other.title}, {ranks.split} split of the batch; replicas are of "
-            f"one kind where they can be, links, price and power are those of {plan.cluster.gpu.title}, memory that of the smaller"
+            f"two kinds of GPUs: {ranks.other_frac:.0%} are {ranks.other.title}, {ranks.split} split of the batch; replicas "
+            f"are of one kind where they can be; links, price and power of {plan.cluster.gpu.title}, memory of the smaller"
         )
     if plan.lengths is not None:
         said.append(
-            f"lengths: log-normal, mean {plan.lengths.mean_tokens:,.0f} tokens, sigma {plan.lengths.sigma:g}, cut to the sequence; "
-            f"{plan.lengths.packing} (--length-mean, --length-sigma, --packing)"
+            f"lengths: log-normal, mean {plan.lengths.mean_tokens:,.0f} tokens, sigma {plan.lengths.sigma:g}, cut to the "
+            f"sequence; {plan.lengths.packing} (--length-mean, --length-sigma, --packing)"
         )
     if plan.data is not None:
-        said.append("input: each replica reads its samples once, workers load ahead, storage, workers and copies to the GPU run side "
-                    "by side; nothing is cached")  # fmt: skip
+        said.append(
+            "input: each replica reads its samples once, workers load ahead; storage, workers and copies to the GPU run side by "
+            "side; nothing is cached"
+        )
     return said

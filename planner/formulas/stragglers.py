@@ -53,7 +53,8 @@ def expected_slowest(
     """
     hosts, ranks, p, d = (np.asarray(x, dtype=float)[..., None] for x in (hosts, ranks_per_host, slow_frac, slow_by_frac))
     sigma = np.asarray(jitter_frac, dtype=float)[..., None]
-    shift = np.where(sigma > 0, d / np.where(sigma > 0, sigma, 1.0), 0.0)
+    jitters = sigma > _SMALL
+    shift = np.where(jitters, d / np.where(jitters, sigma, 1.0), 0.0)
     x, w = _nodes()
     ahead = _REACH * (x - 1)  # below the mean of usual ranks
     behind = _REACH * x
@@ -66,7 +67,7 @@ def expected_slowest(
     some = slow_job_frac(hosts, p)
     between = (start - _REACH) * some
     peaks = (w * (_REACH * (high - (1 - low)) + (end - start) * beyond)).sum(axis=-1)
-    return np.where(sigma[..., 0] > 0, sigma[..., 0] * (peaks + between[..., 0]), (d * some)[..., 0])
+    return np.where(jitters[..., 0], sigma[..., 0] * (peaks + between[..., 0]), (d * some)[..., 0])
 
 
 # ------------------------------------------------------------------------------------------------ two kinds of GPUs
