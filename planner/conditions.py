@@ -111,7 +111,8 @@ def _storage(options: Options, nodes: int) -> float | None:
     if asked is None:
         return None
     if asked in known:
-        return known[asked].bytes_per_s(nodes) * READ_OVER_WRITE
+        one = known[asked]
+        return one.bytes_per_s(nodes) * READ_OVER_WRITE if one.read_per_node is None else float(one.read_per_node) * nodes
     if "/" not in asked:
         raise PlanError("--data-storage", asked, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}")
     return number(options, "data_storage", "B/s")

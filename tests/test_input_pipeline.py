@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import plans
@@ -225,3 +226,21 @@ def test_wrong_rates() -> None:
     refused(dpplan("input", "--samples-per-s", 0, "--sample-bytes", "1 MB"), "--samples-per-s")
     refused(dpplan("input", "--samples-per-s", 10), "--sample-bytes")
     refused(dpplan("input", "--samples-per-s", 10, "--sample-bytes", "1 MB", "--gpus", 0), "--gpus")
+
+
+def test_a_scenario_file_says_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_text(
+        'model = "llama-2-7b"\ngpu = "h100"\ngpus = 64\njitter = "0.5%"\nslow_hosts = 0.005\nslow_factor = 1.2\n'
+        'length_mean = 900\nother_gpu = "a100"\nother_share = 0.25\nsplit = "proportional"\ntoken_bytes = 4\ndata_storage = "nfs"\nworkers = 2\n'
+    )
+    flags = dpplan(
+        *REQUEST, "--jitter", "0.5%", "--slow-hosts", "0.5%", "--slow-factor", "1.2", "--length-mean", 900, "--other-gpu", "a100",
+        "--other-share", "25%", "--split", "proportional", "--token-bytes", 4, "--data-storage", "nfs", "--workers", 2, "--json",
+    ).json()  # fmt: skip
+    told = dpplan("estimate", "--scenario", file, "--json").json()
+    assert told["step"] == flags["step"]
+    assert told["stragglers"] == flags["stragglers"]
+    assert told["input"] == flags["input"]
+    file.write_text('model = "gpt2"\ngpu = "a100"\nworkers = 0\n')
+    refused(dpplan("estimate", "--scenario", file), "--workers")
