@@ -232,7 +232,8 @@ def test_a_scenario_file_says_the_same(tmp_path: Path) -> None:
     file = tmp_path / "scenario.toml"
     file.write_text(
         'model = "llama-2-7b"\ngpu = "h100"\ngpus = 64\njitter = "0.5%"\nslow_hosts = 0.005\nslow_factor = 1.2\n'
-        'length_mean = 900\nother_gpu = "a100"\nother_share = 0.25\nsplit = "proportional"\ntoken_bytes = 4\ndata_storage = "nfs"\nworkers = 2\n'
+        'length_mean = 900\nother_gpu = "a100"\nother_share = 0.25\nsplit = "proportional"\n'
+        'token_bytes = 4\ndata_storage = "nfs"\nworkers = 2\n'
     )
     flags = dpplan(
         *REQUEST, "--jitter", "0.5%", "--slow-hosts", "0.5%", "--slow-factor", "1.2", "--length-mean", 900, "--other-gpu", "a100",
