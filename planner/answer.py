@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner import request
+from planner import conditions, request
 from planner.estimate import Estimates, Outline
 from planner.search import Found, best, search, smallest
 from planner.specs.base import PlanError
@@ -70,6 +70,8 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
     elif options.gpus == 1:
         usual = _USUAL[:1]
     usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
+    ranks = conditions.ranks_spec(options, cluster, training)
+    lengths, data = conditions.lengths_spec(options, model), conditions.input_spec(options, cluster.nodes)
     calibration = request.read_calibration(options.calibration) if options.calibration else None
     plans, run = [], request.run_spec(options, cluster.nodes, calibration)
     for name, zero in [(options.stack, options.zero)] if options.stack else usual:
@@ -79,7 +81,8 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
             uneven_stages=options.uneven_stages,
         )  # fmt: skip
         with_attention = _attention(training, options, stack)
-        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout, run=run))
+        plans.append(Plan(model=model, cluster=cluster, training=with_attention, stack=stack, request=layout, run=run,
+                          ranks=ranks, lengths=lengths, data=data))  # fmt: skip
     return tuple(plans)
 
 

@@ -105,7 +105,7 @@ def _better(entry: Report) -> tuple[bool, float]:
 
 
 def _shortfall(estimates: Estimates, row: int) -> str:
-    usable = float(estimates.plan.cluster.gpu.usable_memory)
+    usable = estimates.plan.usable_bytes
     need = float(estimates.memory.device[row])
     if need <= usable:
         return f"needs {show(float(estimates.memory.host[row]), 'B')} of host memory per GPU, more than the node has"

@@ -18,6 +18,7 @@ from planner.search import allowed_layouts
 from planner.search.together import Best, Owner, best_of_each
 from planner.specs.base import PlanError, Spec
 from planner.specs.plan import Plan
+from planner.specs.ranks import RanksSpec
 
 BLOCK = 262144  # rows evaluated together
 
@@ -139,7 +140,15 @@ def _alike(plan: Plan, same: _Same) -> Hashable:
         same.number(plan.model), same.number(plan.stack), same.fields("cluster", cluster), same.fields("training", plan.training),
         min(cluster.gpus, cluster.gpus_per_node), cluster.nodes > 1, plan.request.uneven_stages,
         plan.request.recompute, plan.request.offload, plan.request.search_offload,
+        _conditions(plan, same),
     )  # fmt: skip
+
+
+def _conditions(plan: Plan, same: _Same) -> Hashable:
+    """How ranks differ and what is read: such plans share a table with those of as many GPUs only, whose slowest is as late."""
+    told = tuple(None if one is None else same.number(one) for one in (plan.ranks, plan.lengths, plan.data))
+    usual = plan.ranks == RanksSpec() and plan.lengths is None and plan.data is None
+    return told, None if usual else plan.cluster.gpus
 
 
 def _layouts_of(plan: Plan, same: _Same) -> Hashable:

@@ -30,7 +30,7 @@ def answer(given: Mapping[str, Any], sizes: str | None = None, servers: int | No
     given: cluster options by name; sizes: "100MB,1GB"; servers: of the parameter server, by default one per node.
     Raises PlanError naming the option.
     """
-    cluster, m, assumed = _links(given)
+    cluster, m, assumed = links(given)
     asked = _bytes(sizes)
     if servers is not None and not 1 <= servers <= _MOST_SERVERS:
         raise PlanError("--servers", servers, f"must be between 1 and {_MOST_SERVERS:,}")
@@ -63,7 +63,7 @@ def answer(given: Mapping[str, Any], sizes: str | None = None, servers: int | No
     }  # fmt: skip
 
 
-def _links(given: Mapping[str, Any]) -> tuple[ClusterSpec, Machine, list[str]]:
+def links(given: Mapping[str, Any]) -> tuple[ClusterSpec, Machine, list[str]]:
     """The cluster and its numbers; model, training and software of the plan bear on no number of a link."""
     options = {name: value for name, value in given.items() if value is not None}
     calibration = options.pop("calibration", None)

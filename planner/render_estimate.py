@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.render import Block, Report, layout_text, limit_text
+from planner.render_conditions import condition_blocks
 from planner.units import show
 
 _NOTHING = 1e-6  # seconds or bytes that are rounding
@@ -19,8 +20,8 @@ def _words(name: str) -> str:
 def estimate_blocks(r: Report) -> list[Block]:
     """The answer first, then memory, time, communication, families, advice and assumptions."""
     return [
-        _answer_block(r), *_requirement_blocks(r), _memory_block(r), _stage_block(r), _step_block(r), _communication_block(r),
-        *_family_blocks(r), *_advice_blocks(r), _basis_block(r),
+        _answer_block(r), *_requirement_blocks(r), _memory_block(r), _stage_block(r), _step_block(r), *condition_blocks(r),
+        _communication_block(r), *_family_blocks(r), *_advice_blocks(r), _basis_block(r),
     ]  # fmt: skip
 
 

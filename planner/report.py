@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner import uncertainty
-from planner.estimate import Estimates, evaluate, fit, inference, run
+from planner.estimate import Estimates, evaluate, fit, inference, loading, run, uneven, waiting
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import Machine, machine, moved_one_by_one, sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, peak_memory, state_ledger
@@ -27,7 +27,7 @@ Report = dict[str, Any]
 _CLASS = {
     "matmul": "compute", "attention": "compute", "recompute": "compute", "memory_bound": "memory bandwidth",
     "optimizer": "memory bandwidth", "launch": "launch", "bubble": "pipeline bubble", "overhead": "overhead",
-    "offload": "host link",
+    "offload": "host link", "stragglers": "stragglers", "input": "input",
 }  # fmt: skip
 
 
@@ -105,6 +105,8 @@ def report(
         "communication": communication,
         "run": whole,
         "inference": inference.serving(plan),
+        "stragglers": waiting.report(plan, machine(plan), table, one.time),
+        "input": loading.report(plan, machine(plan), table, seconds, _first(one.time.components.get("input", 0.0))),
         "alternatives": [],
         "advice": [],
         "assumptions": [*assumptions, *_assumed(plan, whole["reliability"])],
@@ -113,8 +115,12 @@ def report(
     }
 
 
+def _first(leaf: Any) -> float:
+    return float(np.asarray(leaf).reshape(-1)[0])
+
+
 def _numbers(ledger: dict[str, Any]) -> dict[str, float]:
-    return {name: float(np.asarray(leaf).reshape(-1)[0]) for name, leaf in ledger.items()}
+    return {name: _first(leaf) for name, leaf in ledger.items()}
 
 
 def _model(plan: Plan) -> Report:
@@ -152,7 +158,7 @@ def _cluster(plan: Plan) -> Report:
 
 def _memory(plan: Plan, one: Estimates) -> Report:
     m = one.memory
-    usable = float(plan.cluster.gpu.usable_memory)
+    usable = plan.usable_bytes
     stages = [
         {
             "stage": int(m.stages[i][0]),
@@ -256,10 +262,11 @@ def _throughput(plan: Plan, one: Estimates, table: Table) -> Report:
     tokens = float(training.global_batch * training.seq_len)
     qk, v = flops.head_widths(model)
     weights = total(flops.matmul_weights(model))
-    useful = float(flops.model_flop(weights, float(model.layers * model.heads * (qk + v)), tokens, float(training.seq_len)))
+    seen = training.seq_len * uneven.attended_frac(plan)  # positions of the same document, where rows are packed
+    useful = float(flops.model_flop(weights, float(model.layers * model.heads * (qk + v)), tokens, seen))
     executed = useful + float(one.time.repeated_flop[0]) * gpus
     seconds = float(one.time.seconds[0])
-    rate = float(plan.cluster.gpu.rate(training.precision) or 0.0)
+    rate = uneven.peak_flop_per_s(plan)
     per_s = float(run_level.tokens_per_s(training.global_batch, training.seq_len, seconds))
     return {
         "tokens_per_s": per_s,
@@ -282,6 +289,7 @@ def _assumed(plan: Plan, failures: Report) -> list[str]:
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items()) + ")",
         f"clock: tensor units sustain {float(clock):.0%} of the clock of the dense rate under load ({clock.source})",
         *run.assumptions(plan, failures),
+        *waiting.assumptions(plan),
     ]  # fmt: skip
     price = plan.cluster.usd_per_gpu_hour
     if plan.training.tokens is not None and price is not None and plan.run.capex_usd is None:
@@ -333,7 +341,7 @@ def brief(one: Estimates, assumptions: Sequence[str] = ()) -> Report:
     """The figures of a single layout that comparisons show, from what is already evaluated; a part of `report`, same keys."""
     plan, memory = one.plan, one.memory
     layout, seconds, around = to_layout(one.table, 0), float(one.time.seconds[0]), uncertainty.band(plan)
-    usable, exposed = float(plan.cluster.gpu.usable_memory), exposed_s(one.time)
+    usable, exposed = plan.usable_bytes, exposed_s(one.time)
     return {
         "model": plan.model.title or plan.model.name,
         "cluster": _cluster(plan),

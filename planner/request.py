@@ -270,7 +270,7 @@ def usual_price(gpu: str) -> Sourced | None:
 # ------------------------------------------------------------------------------------------------- the whole run
 
 
-def _number(options: Options, name: str, unit: str, *, low: float = 0.0, positive: bool = True) -> float | None:
+def number(options: Options, name: str, unit: str, *, low: float = 0.0, positive: bool = True) -> float | None:
     """An option with a unit in base units; a bare number is in `unit`."""
     given = getattr(options, name)
     if given is None:
@@ -299,12 +299,12 @@ def _storage(options: Options, nodes: int) -> float | None:
         return None if asked is None else known[asked].bytes_per_s(nodes)
     if "/" not in asked:
         raise PlanError("--storage", asked, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}")
-    return _number(options, "storage", "B/s")
+    return number(options, "storage", "B/s")
 
 
 def run_spec(options: Options, nodes: int, calibration: Calibration | None = None) -> RunSpec:
     """What a request says of its whole run, with the storage that a calibration measured. Raises PlanError naming the option."""
-    use = _number(options, "use", "1")
+    use = number(options, "use", "1")
     if use is not None and use > 1:
         raise PlanError("--use", options.use, "is a share between 0 and 1: write '80%' or '0.8'")
     for name in ("lifetime", "use", "electricity"):
@@ -318,13 +318,13 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         stored = measured.bytes_per_s(nodes)
         read = None if measured.read_per_node is None else float(measured.read_per_node) * nodes
     return RunSpec(
-        mtbf_s=_number(options, "mtbf", "h"), checkpoint=options.checkpoint or "async",
-        interval_s=_number(options, "checkpoint_interval", "min"), storage_bytes_per_s=stored, storage_read_bytes_per_s=read,
+        mtbf_s=number(options, "mtbf", "h"), checkpoint=options.checkpoint or "async",
+        interval_s=number(options, "checkpoint_interval", "min"), storage_bytes_per_s=stored, storage_read_bytes_per_s=read,
         storage_measured=options.storage is None and measured is not None,
-        restart_s=_number(options, "restart", "min", positive=False), spare_nodes=options.spare_nodes,
-        capex_usd=_number(options, "capex", "USD"), lifetime_s=_number(options, "lifetime", "years"), use_frac=use,
-        electricity_usd_per_j=_number(options, "electricity", "USD/kWh", positive=False), pue=options.pue,
-        grid_kg_per_j=_number(options, "grid", "g/kWh", positive=False),
+        restart_s=number(options, "restart", "min", positive=False), spare_nodes=options.spare_nodes,
+        capex_usd=number(options, "capex", "USD"), lifetime_s=number(options, "lifetime", "years"), use_frac=use,
+        electricity_usd_per_j=number(options, "electricity", "USD/kWh", positive=False), pue=options.pue,
+        grid_kg_per_j=number(options, "grid", "g/kWh", positive=False),
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def rejections(found: Sequence[Found]) -> dict[str, int]:
 def _shortfall(evaluated: Sequence[Outline]) -> Report | None:
     """Of the layouts that do not fit the GPU's memory: the bytes that the nearest and the median are short of."""
     short = [
-        e.memory.device[~e.fits & e.host_fits] - float(e.plan.cluster.gpu.usable_memory) for e in evaluated
+        e.memory.device[~e.fits & e.host_fits] - e.plan.usable_bytes for e in evaluated
     ]  # fmt: skip
     missing = np.concatenate(short) if short else np.zeros(0)
     if not len(missing):

@@ -357,6 +357,36 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "formulas.run_level.energy_j": {
         "gpus": [8.0, 2048.0], "power_w": 400.0, "power_frac": 0.85, "facility_factor": 1.4, "time_s": [3600.0, 1e6],
     },
+    "formulas.stragglers.slow_job_frac": {"hosts": [1.0, 64.0, 2048.0], "slow_frac": [0.005, 0.0, 1.0]},
+    "formulas.stragglers.expected_slowest": {
+        "hosts": [2.0, 64.0, 1e5], "ranks_per_host": [1.0, 8.0, 8.0], "jitter_frac": [0.01, 0.0, 0.004],
+        "slow_frac": [0.0, 0.005, 0.3], "slow_by_frac": 0.1,
+    },
+    "formulas.stragglers.equal_split_s": {"own_s": [1.0, 2.0], "other_s": 1.5},
+    "formulas.stragglers.proportional_split_s": {
+        "own_s": [7.0, 7.0, 16.0], "other_s": [14.0, 14.0, 41.0], "replicas": [4.0, 4.0, 64.0],
+        "other_replicas": [0.0, 1.0, 16.0], "microbatches": [7.0, 7.0, 16.0],
+    },
+    "formulas.stragglers.cut_moment": {"mean_frac": [0.2, 0.2, 2.0], "sigma": [1.0, 0.0, 0.5], "order": [1.0, 2.0, 4.0]},
+    "formulas.stragglers.longest_frac": {"mean_frac": [0.2, 0.2, 2.0], "sigma": [1.0, 0.0, 0.5], "documents": [1.0, 8.0, 4.0]},
+    "formulas.stragglers.packed_attention_frac": {"mean": [0.2, 1.0], "mean_square": [0.09, 1.0]},
+    "formulas.stragglers.packed_spread_frac": {
+        "mean": [0.25, 0.2], "square": [0.0625, 0.09], "cube": [0.015625, 0.057], "fourth": [0.00390625, 0.045],
+    },
+    "formulas.stragglers.batch_norm_forward_bytes": {"channels": [64.0, 2048.0], "element_bytes": 4.0},
+    "formulas.stragglers.batch_norm_backward_bytes": {"channels": [64.0, 2048.0], "element_bytes": 4.0},
+    "formulas.input_pipeline.read_bytes_per_s": {"samples_per_s": [100.0, 1e6], "sample_bytes": 115e3},
+    "formulas.input_pipeline.reads_per_sample": {"sample_bytes": [1e5, 1e6, 1e5], "read_bytes": [1e6, 262144.0, 1e5]},
+    "formulas.input_pipeline.worker_sample_s": {"worker_samples_per_s": [200.0, 50.0], "reads": [1.0, 0.1], "latency_s": 0.01},
+    "formulas.input_pipeline.in_flight": {"arrivals_per_s": [100.0, 1e5], "seconds": 0.025},
+    "formulas.input_pipeline.load_s": {
+        "storage_s": [0.1, 0.5], "requests_s": [0.2, 0.2], "workers_s": [0.4, 0.4], "copy_s": 0.3,
+    },
+    "formulas.input_pipeline.input_wait_s": {"loading_s": [0.4, 1.5], "step_s": 1.0},
+    "formulas.input_pipeline.prefetched_bytes": {
+        "ranks": [1.0, 8.0], "workers": 4.0, "prefetch": 2.0, "batch": [1.0, 32.0], "decoded_bytes": 6e5,
+    },
+    "formulas.input_pipeline.covered_s": {"workers": [1.0, 4.0], "prefetch": 2.0, "batch": 32.0, "samples_per_s": [10.0, 256.0]},
     "formulas.scaling.amdahl_s": {"serial_s": 0.2, "parallel_s": [100.0, 900.0], "gpus": [8.0, 4096.0]},
     "formulas.scaling.efficiency": {
         "tokens_per_s": [1e5, 3e5], "gpus": [16.0, 64.0], "first_tokens_per_s": 6e4, "first_gpus": 8.0,

@@ -7,8 +7,10 @@ from typing import Any, get_args
 
 from planner import api
 from planner.cli.options import HELP
+from planner.specs.data import Packing
 from planner.specs.hardware import Precision
 from planner.specs.layout import PLACEMENTS
+from planner.specs.ranks import Split
 from planner.specs.run import CheckpointWriter
 from planner.specs.training import OptimizerName
 from planner.whatif.legal import Choice
@@ -58,10 +60,31 @@ _GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
         ("storage", "spare_nodes", "require"),
         ("mtbf", "checkpoint", "checkpoint_interval", "restart", "capex", "lifetime", "use", "electricity", "pue", "grid"),
     ),
+    (
+        "conditions",
+        ("jitter", "slow_hosts", "length_mean", "data_storage"),
+        (
+            "slow_factor",
+            "other_gpu",
+            "other_share",
+            "split",
+            "length_sigma",
+            "packing",
+            "sample_bytes",
+            "token_bytes",
+            "decoded_bytes",
+            "read_bytes",
+            "data_iops",
+            "read_latency",
+            "worker_rate",
+            "workers",
+            "prefetch",
+        ),
+    ),
 )
 SLIDERS = ("gpus", "global_batch", "seq_len", "tp", "pp", "dp", "cp", "ep", "vpp", "micro_batch")
 _WORDS = {"zero": {0: "0: replicated", 1: "1: optimizer", 2: "2: and gradients", 3: "3: and parameters (FSDP)"}}
-_KIND = {"model": "models", "gpu": "gpus", "cluster": "clusters", "stack": "stacks"}
+_KIND = {"model": "models", "gpu": "gpus", "cluster": "clusters", "stack": "stacks", "other_gpu": "gpus"}
 _LINKS = ("intra_node", "inter_node", "host_link")
 _DETERMINED = ("gpus", "seq_len", "global_batch")
 
@@ -120,6 +143,10 @@ def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: di
         offered = [Choice(p, None) for p in PLACEMENTS]
     elif name == "checkpoint":
         offered = [Choice(c, None) for c in get_args(CheckpointWriter)]
+    elif name == "split":
+        offered = [Choice(s, None) for s in get_args(Split)]
+    elif name == "packing":
+        offered = [Choice(p, None) for p in get_args(Packing)]
     elif name in ("flash_attention", "search_offload", "uneven_stages"):
         offered = [Choice(True, None), Choice(False, None)]
     if offered is None:

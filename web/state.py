@@ -17,7 +17,7 @@ from web import limits
 MODEL_FILE = "model.json"  # what a pasted model is called, in commands too
 MODEL_TOML = "model.toml"
 CALIBRATION_FILE = "calibration.toml"
-_NAMES = ("model", "gpu", "cluster", "stack", "intra_node", "inter_node", "host_link")
+_NAMES = ("model", "gpu", "cluster", "stack", "intra_node", "inter_node", "host_link", "other_gpu")
 _KINDS = {
     "model": "models",
     "gpu": "gpus",
@@ -25,10 +25,17 @@ _KINDS = {
     "stack": "stacks",
     "intra_node": "networks",
     "inter_node": "networks",
+    "other_gpu": "gpus",
 }
-_FRACTIONS = (
+FRACTIONS = (
     "pue",
     "clock",
+    "slow_factor",
+    "length_mean",
+    "length_sigma",
+    "token_bytes",
+    "data_iops",
+    "worker_rate",
 )  # options that are numbers but need not be whole
 SEPARATOR = "; "  # between several conditions in one field
 _SEVERAL = ("require", "where")  # options that may be given several times
@@ -105,7 +112,7 @@ def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
             continue
         if name in given:
             raise api.PlanError(_short(name), _short(text), "is given twice; keep one")
-        given[name] = text if name in _NOT_HERE else _number(text) if name in _FRACTIONS else _typed(text)
+        given[name] = text if name in _NOT_HERE else _number(text) if name in FRACTIONS else _typed(text)
     return of_mapping(given)
 
 

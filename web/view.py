@@ -161,6 +161,8 @@ _ALONE = {
     "pipeline bubble": ("bubble",),
     "launch": ("launch",),
     "overhead": ("overhead",),
+    "stragglers": ("stragglers",),
+    "input": ("input",),
     "host link": ("offload",),
     "compute": _COMPUTE,
     "memory bandwidth": _MOVES,
@@ -253,8 +255,8 @@ def of_command(command: str, state: State) -> State:
         i += 2
     kept = {k: v for k, v in given.items() if k not in ("model", "calibration") or not state.files}
     typed = {k: int(v) if isinstance(v, str) and v.isascii() and v.isdigit() else v for k, v in kept.items()}
-    if "clock" in typed:
-        typed["clock"] = float(typed["clock"])
-    from web.state import of_mapping
+    from web.state import FRACTIONS, of_mapping
+
+    typed.update({name: float(typed[name]) for name in FRACTIONS if name in typed})
 
     return of_mapping({**typed, "config": state.config, "calibration": state.calibration})

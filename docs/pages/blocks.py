@@ -92,6 +92,18 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "dp allreduce": lambda: output("dpplan allreduce --gpu h100 --gpus 64"),
     "dp top-k": lambda: output(
         "dpplan strategies --model gpt2-xl --gpu a100 --gpus 16 --seq-len 1024 --strategy top-k --explain", parts=("top-k",)),
+    "dp stragglers": lambda: output(f"dpplan estimate {_DP} --jitter 0.5% --slow-hosts 0.5% --tokens 1T", parts=("Waiting",))
+    + "\nBy the size of the job:\n\n" + traffic.slowest(),
+    "dp mixed": lambda: "\n".join(output(
+        f"dpplan estimate {_DP} --other-gpu a100 --other-share 25% --split {split}", parts=("", "Waiting"), each=7)
+        for split in ("equal", "proportional")),
+    "dp lengths": lambda: output(f"dpplan estimate {_DP} --length-mean 800 --packing packed", parts=("Waiting",)) + "\n"
+    + output(f"dpplan estimate {_DP} --length-mean 800 --packing padded", parts=("Waiting",)),
+    "dp batchnorm": lambda: output("dpplan batchnorm --gpu a100 --gpus 64"),
+    "dp images": lambda: output(
+        "dpplan input --samples-per-s 14286 --gpus 8 --batch 400 --sample-bytes 114660 --decoded-bytes 150528 --worker-rate 200 "
+        "--data-storage nfs"),
+    "dp tokens": lambda: output(f"dpplan estimate {_DP} --data-storage nfs", parts=("Input",)),
     "dp zero": lambda: traffic.zero_memory(),
     "dp volume": lambda: traffic.volumes(),
     "dp h": lambda: traffic.local_steps(),

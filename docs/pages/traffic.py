@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pages.text import table
+from pages.text import percent, table
 from planner.critical import PUBLISHED
 from planner.formulas.data_parallel import backward_volume_bytes, forward_volume_bytes, optimizer_volume_bytes, shard_count
 from planner.formulas.memory import state_bytes
+from planner.formulas.overlap import straggler_factor
+from planner.formulas.stragglers import expected_slowest, slow_job_frac
 
 _PARAMETERS, _RANKS = 7.5e9, 64.0  # Rajbhandari et al. 2020, figure 1
 _STATES = {"parameters": (3.0, 2.0), "gradients": (2.0, 2.0), "optimizer": (1.0, 12.0)}  # sharded from this stage, bytes
@@ -52,3 +54,16 @@ def published() -> str:
     """Large batches as their papers state them."""
     rows = [[one["model"], one["optimizer"], f"{one['batch']:,}", one["how"], one["source"]] for one in PUBLISHED]
     return table(["model", "optimizer", ">batch, examples", "how", "source"], rows)
+
+
+def slowest() -> str:
+    """What a step waits for its slowest rank by the number of hosts of eight GPUs, as a share of what it computes."""
+    jitter, slow, by = 0.005, 0.005, 0.1
+    rows = []
+    for hosts in (1, 8, 64, 512, 2048):
+        alone = float(expected_slowest(float(hosts), 8.0, jitter))
+        both = float(expected_slowest(float(hosts), 8.0, jitter, slow, by))
+        bound = float(straggler_factor(8.0 * hosts, jitter)) - 1
+        rows.append([f"{hosts:,}", percent(float(slow_job_frac(float(hosts), slow)), 1), percent(bound, 2), percent(alone, 2),
+                     percent(both, 2)])  # fmt: skip
+    return table([">hosts of 8 GPUs", ">chance of a slow one", ">bound of the jitter", ">jitter 0.5 %", ">and slow hosts"], rows)

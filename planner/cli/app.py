@@ -16,6 +16,7 @@ from planner.cli import (
     calibrate,
     compare,
     estimate,
+    feeding,
     listing,
     recommend,
     schedule,
@@ -71,6 +72,8 @@ app.command("batch")(batch.command)
 app.command("schedule")(schedule.command)
 app.command("strategies")(strategies.command)
 app.command("allreduce")(allreduce.command)
+app.command("batchnorm")(feeding.batch_norm)
+app.command("input")(feeding.load)
 app.command("list")(listing.command)
 app.command("validate")(validate.command)
 app.command("calibrate")(calibrate.command)

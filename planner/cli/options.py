@@ -11,6 +11,7 @@ import typer
 # name -> (type, help, panel); names, defaults and meaning are those of planner.specs.options.Options
 _CLUSTER, _LAYOUT, _TRAINING = "Cluster", "Layout (what is left out is searched)", "Training"
 _RUN = "Run: cost, energy, failures"
+_RANKS, _DATA = "Ranks that differ", "Data and its loading"
 
 _OPTIONS: dict[str, tuple[type, str, str]] = {
     "model": (str, "Catalogue name, Hugging Face config.json or model TOML", "Model"),
@@ -71,6 +72,25 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
     ),
     "restart": (str, "Minutes from a failure to the next step, without loading", _RUN),
     "spare_nodes": (int, "Nodes that are paid for and wait for failures", _RUN),
+    "jitter": (str, "Standard deviation of a rank's step over its mean, e.g. 0.5%; the step waits for the slowest", _RANKS),
+    "slow_hosts": (str, "Chance of a host to be slow, e.g. 0.5%", _RANKS),
+    "slow_factor": (float, "How many times as long a slow host computes (1.1)", _RANKS),
+    "other_gpu": (str, "GPU of the other hosts, in a cluster of two kinds", _RANKS),
+    "other_share": (str, "Share of the GPUs that are of the other kind, e.g. 25%", _RANKS),
+    "split": (str, "Of the batch over two kinds: equal, or proportional to their speed", _RANKS),
+    "length_mean": (float, "Mean tokens of a document; default: every sequence is full", _DATA),
+    "length_sigma": (float, "Standard deviation of the logarithm of the length (1)", _DATA),
+    "packing": (str, "padded: one document per sequence, or packed: filled with documents that do not see each other", _DATA),
+    "sample_bytes": (str, "Bytes read per sample; default: the stored tokens of a sequence", _DATA),
+    "token_bytes": (float, "Bytes of a stored token; default: 2, or 4 from a vocabulary of 65,500 on", _DATA),
+    "decoded_bytes": (str, "Bytes of a sample in host memory, as copied to the GPU", _DATA),
+    "read_bytes": (str, "Bytes of one read; default: a sample", _DATA),
+    "data_storage": (str, "Storage of the data: local-nvme, parallel-fs, object-store, nfs, or what it reads: '40 GB/s'", _DATA),
+    "data_iops": (float, "Reads per second that this storage answers", _DATA),
+    "read_latency": (str, "Time that a worker waits for a read, e.g. '10 ms'", _DATA),
+    "worker_rate": (float, "Samples per second that one worker decodes", _DATA),
+    "workers": (int, "Workers that load the samples of one replica", _DATA),
+    "prefetch": (int, "Batches that each worker loads ahead (2)", _DATA),
     "stack": (
         str,
         "Training software (dpplan list stacks); default: the usual one for each family of layouts",
@@ -100,6 +120,17 @@ LINK_OPTIONS = (
 def with_link_options(command: Callable[..., None]) -> Callable[..., None]:
     """The same with the options that say which GPUs communicate over what."""
     return _with(command, {name: _OPTIONS[name] for name in LINK_OPTIONS})
+
+
+INPUT_OPTIONS = (
+    "sample_bytes", "decoded_bytes", "read_bytes", "data_storage", "data_iops", "read_latency", "worker_rate", "workers",
+    "prefetch",
+)  # fmt: skip
+
+
+def with_input_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same with the options that say how samples are loaded."""
+    return _with(command, {name: _OPTIONS[name] for name in INPUT_OPTIONS})
 
 
 def _with(

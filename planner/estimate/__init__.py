@@ -50,7 +50,7 @@ def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Mac
 
 def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array]:
     """(the layout fits, what it offloads fits the host memory where its size is known), one value per layout."""
-    usable = float(plan.cluster.gpu.usable_memory)
+    usable = plan.usable_bytes
     host = plan.cluster.host_memory
     per_gpu = float(host) / min(plan.cluster.gpus_per_node, plan.cluster.gpus) if host is not None else np.inf
     host_fits = memory.host <= per_gpu

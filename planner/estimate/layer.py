@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import communicate
+from planner.estimate import communicate, uneven
 from planner.estimate.communicate import Group, place
 from planner.estimate.machine import Machine
 from planner.estimate.table import Table
@@ -129,7 +129,8 @@ class _Layer:
         self.flash = self.attention.startswith("flash")
         self.vocab = padded_vocab(plan, self.tp)
         qk, v = flops.head_widths(model)
-        pairs = flops.mean_pairs(model, float(training.seq_len)) * u["micro_batch"] / self.cp
+        self.attended = uneven.attended_frac(plan)  # less than one where packed documents do not see each other
+        pairs = flops.mean_pairs(model, float(training.seq_len)) * self.attended * u["micro_batch"] / self.cp
         self.causal_flop = flops.attention_forward_flop(pairs, model.heads / self.tp, float(qk), float(v))
         full = float(training.seq_len) ** 2 * u["micro_batch"] / self.cp
         self.core_flop = flops.attention_forward_flop(full, model.heads / self.tp, float(qk), float(v))
@@ -248,7 +249,7 @@ class _Layer:
 
     def attention_shape(self) -> Array:
         """Share of the attention rate that sequence, window and head width leave: the mean over layers, weighted by time."""
-        model, s = self.plan.model, float(self.plan.training.seq_len)
+        model, s = self.plan.model, float(self.plan.training.seq_len) * self.attended
         width = float(flops.head_widths(model)[1])
         share, window = flops.windowed_share(model), min(float(model.attention_window or s), s)
         measured = (self.m.attention_half_sequence, self.m.attention_width_exponent)

@@ -228,7 +228,7 @@ def machine(plan: Plan) -> Machine:
         tensor_hidden=_assumed(
             0.35, "1", "asynchronous tensor parallelism of torch: products and exchanges in pieces; refit of torchtitan's runs"
         ) if training.async_tensor_parallel else _tensor_hidden(plan),
-        straggler_sigma=_assumed(0.004, "1", "relative jitter of one GPU's step; not identifiable from the runs"),
+        straggler_sigma=_jitter(plan),
         optimizer_bytes=_assumed(_OPTIMIZER_TRAFFIC[training.optimizer], "1", "own count: read and write of gradient, "
                                  "master, moments and parameter, with unscaling, norm and zeroing"),
         cpu_adam=stack.cpu_adam,
@@ -236,6 +236,12 @@ def machine(plan: Plan) -> Machine:
         attention_width_exponent=curve.attention_width_exponent or 0.0,
         **_operators(plan),
     )  # fmt: skip
+
+
+def _jitter(plan: Plan) -> Sourced:
+    if plan.ranks.jitter_frac is None:
+        return _assumed(0.004, "1", "relative jitter of one GPU's step; not identifiable from the runs")
+    return Sourced(plan.ranks.jitter_frac, "1", "measured", "stated in the request")
 
 
 def _operators(plan: Plan) -> dict[str, Any]:

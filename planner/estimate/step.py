@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate import communicate, sync
+from planner.estimate import communicate, loading, sync, uneven
 from planner.estimate import pipeline as pipelines
 from planner.estimate.communicate import Group, Traffic, place
 from planner.estimate.factored import Column
@@ -236,8 +236,10 @@ def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
     add("pipeline_transfer", sends.exposed)
     add("bubble", pipe - microbatches * slowest)
     add("optimizer", optimizer)
-    slower = overlap.straggler_factor(c["tp"] * pp * c["cp"] * c["dp"], m.straggler_sigma)
-    add("overhead", (slower - 1) * total(components) + m.step_overhead)
+    if plan.ranks.other is not None:
+        with section("the other GPUs"):
+            components = uneven.shared(plan, c, components, step_time(uneven.of_other_gpu(plan), c).components)
+    components.update(_waiting(plan, m, c, components))
 
     accounts = _Accounts((), {}, {})
     if not isinstance(pp, Column):  # a search asks for sums only
@@ -254,6 +256,18 @@ def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
         repeated_flop=microbatches * model.layers / pp * (one.repeated * unit.forward_flop + core),
         detail=accounts.detail,
     )
+
+
+def _waiting(plan: Plan, m: Machine, c: Table, components: Ledger) -> Ledger:
+    """What comes on top of the work: waiting for the slowest rank, the fixed cost of a step, waiting for data."""
+    if uneven.asked(plan):
+        late = {"stragglers": total(uneven.parts(plan, m, c, components)), "overhead": 0.0 * total(components) + m.step_overhead}
+    else:
+        slower = overlap.straggler_factor(c["tp"] * c["pp"] * c["cp"] * c["dp"], m.straggler_sigma)
+        late = {"overhead": (slower - 1) * total(components) + m.step_overhead}
+    if plan.data is not None:
+        late["input"] = loading.wait_s(plan, m, c, total(components) + total(late))
+    return late
 
 
 @dataclass(frozen=True)

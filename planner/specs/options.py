@@ -7,8 +7,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from planner.specs.base import PlanError, Spec
+from planner.specs.data import Packing
 from planner.specs.hardware import Precision
 from planner.specs.layout import OffloadName, PlacementName, Recompute, ScheduleName
+from planner.specs.ranks import Split
 from planner.specs.run import CheckpointWriter
 from planner.specs.training import OptimizerName
 from planner.specs.where import constraint
@@ -74,6 +76,25 @@ class Options(Spec):
     storage: str | None = None
     restart: float | str | None = None
     spare_nodes: int | None = Field(default=None, ge=0, le=1_000_000)
+    jitter: float | str | None = None
+    slow_hosts: float | str | None = None
+    slow_factor: float | None = Field(default=None, ge=1, le=100)
+    other_gpu: str | None = Field(default=None, min_length=1, max_length=4096)
+    other_share: float | str | None = None
+    split: Split | None = None
+    length_mean: float | None = None
+    length_sigma: float | None = Field(default=None, ge=0, le=4)
+    packing: Packing | None = None
+    sample_bytes: float | str | None = None
+    token_bytes: float | None = Field(default=None, gt=0, le=64)
+    decoded_bytes: float | str | None = None
+    read_bytes: float | str | None = None
+    data_storage: str | None = Field(default=None, min_length=1, max_length=4096)
+    data_iops: float | None = Field(default=None, gt=0)
+    read_latency: float | str | None = None
+    worker_rate: float | None = Field(default=None, gt=0)
+    workers: int | None = Field(default=None, ge=1, le=1024)
+    prefetch: int | None = Field(default=None, ge=1, le=1024)
     stack: str | None = Field(default=None, min_length=1, max_length=4096)
     calibration: str | None = Field(default=None, min_length=1, max_length=4096)
     top: int = Field(default=5, ge=1, le=1000)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from planner.specs.base import Spec
 from planner.specs.cluster import ClusterSpec
+from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
+from planner.specs.ranks import RanksSpec
 from planner.specs.run import RunSpec
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
@@ -20,3 +22,13 @@ class Plan(Spec):
     stack: StackSpec
     request: LayoutRequest = LayoutRequest()
     run: RunSpec = RunSpec()
+    ranks: RanksSpec = RanksSpec()
+    lengths: LengthsSpec | None = None  # None: every sequence is full
+    data: InputSpec | None = None  # None: loading is not looked at
+
+    @property
+    def usable_bytes(self) -> float:
+        """Device memory that a framework can allocate on every GPU of the cluster."""
+        other = self.ranks.other
+        own = float(self.cluster.gpu.usable_memory)
+        return own if other is None else min(own, float(other.usable_memory))

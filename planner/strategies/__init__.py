@@ -74,7 +74,7 @@ def _evaluate(plan: Plan, strategy: Strategy, given: Settings) -> Chosen | str:
     context = Context(changed, estimates, numbers, given)
     cost = strategy.cost(context)
     device = estimates.memory.device + cost.extra_bytes
-    fits = (device <= float(changed.cluster.gpu.usable_memory)) & estimates.host_fits
+    fits = (device <= changed.usable_bytes) & estimates.host_fits
     if fits.any():
         row = fastest(np.where(fits, cost.step_s, np.inf), estimates.time.components["recompute"])
     else:
@@ -108,7 +108,7 @@ def answer(options: Options, given: Settings, name: str | None = None) -> Report
         "schema_version": SCHEMA_VERSION,
         "model": plan.model.name,
         "cluster": {"title": cluster.title, "gpu": cluster.gpu.id, "gpus": cluster.gpus, "nodes": cluster.nodes,
-                    "capacity_bytes": float(cluster.gpu.usable_memory)},
+                    "capacity_bytes": plan.usable_bytes},
         "global_batch": training.global_batch,
         "seq_len": training.seq_len,
         "precision": training.precision,

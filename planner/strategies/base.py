@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.estimate import Estimates, communicate, sync
+from planner.estimate import Estimates, communicate, sync, uneven
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime, step_time
 from planner.estimate.sync import Replicas
@@ -93,7 +93,7 @@ class Context:
     @cached_property
     def slower(self) -> Array:
         """Jitter of all ranks, which an estimate puts on everything in the step."""
-        return overlap.straggler_factor(float(self.plan.cluster.gpus), self.m.straggler_sigma)
+        return uneven.jitter_factor(self.plan, self.m, float(self.plan.cluster.gpus))
 
     @cached_property
     def plain(self) -> StepTime:

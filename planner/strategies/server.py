@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.formulas import all_reduce, collectives, data_parallel, overlap
+from planner.estimate import uneven
+from planner.formulas import all_reduce, collectives, data_parallel
 from planner.ledger import Array
 from planner.specs.plan import Plan
 from planner.strategies.base import FP32_BYTES, Context, Cost, Statistics, Strategy, with_state
@@ -62,7 +63,7 @@ def _synchronous(x: Context) -> Cost:
 def _backup(x: Context) -> Cost:
     """The b slowest are not waited for: of N normal ranks the b-th largest is near the largest of N / (b + 1)."""
     spent = exchange_s(x, x.who.group.ranks) + update_s(x)
-    waited = overlap.straggler_factor(float(x.plan.cluster.gpus) / (backups(x) + 1), x.m.straggler_sigma)
+    waited = uneven.jitter_factor(x.plan, x.m, float(x.plan.cluster.gpus) / (backups(x) + 1))
     return _cost(x, spent, spent, waited)
 
 

@@ -90,7 +90,7 @@ def _front(evaluated: list[Outline], usd_per_s: float | None) -> Chart:
         Column("cost per 1 T tokens", "USD"),
     )
     seen = _thinned(usable, seconds)
-    capacity = float(evaluated[0].plan.cluster.gpu.usable_memory)
+    capacity = evaluated[0].plan.usable_bytes
     hover = [
         f"{r[0]}<br>{show(r[2], 's')}, {show(r[4], 'B')}" + ("" if r[5] is None else f", {r[5]:,.0f} USD per 1 T tokens")
         for r in rows

@@ -1,0 +1,48 @@
+"""Synchronised batch norm: what its statistics cost between ranks, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import communicate
+from planner.estimate.machine import Machine
+from planner.formulas import stragglers
+
+# widths of the batch norms of ResNet-50: He et al. 2015 (arXiv 1512.03385) table 1, (blocks, inner width) of each stage
+_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
+_EXPANSION = 4
+
+
+def resnet50() -> list[int]:
+    """Channels of the 53 batch norms of ResNet-50: the first, three in each block, and one beside the first of each stage."""
+    out = [64]
+    for blocks, width in _STAGES:
+        out += [width, width, _EXPANSION * width] * blocks + [_EXPANSION * width]
+    return out
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """All layers of one training step."""
+
+    layers: int
+    channels: int
+    forward_bytes: float  # that a rank gives
+    backward_bytes: float
+    forward_s: float  # nothing hides them: the layer waits for its statistics
+    backward_s: float
+
+
+def traffic(m: Machine, channels: Sequence[int], ranks: int, domain: int, element_bytes: float) -> Traffic:
+    """Bytes and seconds of the all-gathers of a forward pass and the all-reduces of a backward pass."""
+    widths = np.array(channels, dtype=float)
+    group = communicate.place(np.full(len(widths), float(ranks)), np.ones(len(widths)), domain)
+    forward = stragglers.batch_norm_forward_bytes(widths, element_bytes)
+    backward = stragglers.batch_norm_backward_bytes(widths, element_bytes)
+    gathered = communicate.all_gather_s(m, ranks * forward, group)
+    reduced = communicate.all_reduce_s(m, backward, group)
+    return Traffic(len(channels), int(widths.sum()), float(forward.sum()), float(backward.sum()), float(gathered.sum()),
+                   float(reduced.sum()))  # fmt: skip
