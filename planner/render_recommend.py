@@ -10,7 +10,7 @@ _MOST_MODELS = 12  # models of the catalogue that are listed
 
 def recommend_blocks(r: Report) -> list[Block]:
     """The answer first, then what was tried and why the rest fell."""
-    blocks = {"cluster": _cluster, "bandwidth": _bandwidth, "batch": _batch, "model": _model}[r["question"]](r)
+    blocks = {"cluster": _cluster, "bandwidth": _bandwidth, "batch": _batch, "model": _model, "offload": _offload}[r["question"]](r)
     if r["notes"]:
         blocks.append(Block("What this rests on", text=list(r["notes"])))
     return blocks
@@ -233,3 +233,55 @@ def _told(row: Report) -> str:
     days = "" if row["days"] is None else f", {row['days']:,.1f} days"
     return (f"{row['title']}, {show(row['parameters'], 'count')} parameters: step {show(row['step']['seconds'], 's')}, "
             f"{show(row['memory']['headroom_bytes'], 'B')} free{days}")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ offload
+
+
+def _offload(r: Report) -> list[Block]:
+    layer = r["layer"]
+    hidden = layer["hidden_bytes_per_s"]
+    head = Block(
+        f"Recompute or swap a layer of {r['model']['title']} on {r['gpu']}",
+        text=[
+            f"layout      {layout_text(r['layout'])}  [{r['stack']}], {r['seq_len']:,} tokens per sequence",
+            f"a layer     keeps {show(layer['kept_bytes'], 'B')} for backward, {show(layer['recompute_kept_bytes'], 'B')} where it "
+            "is recomputed",
+            f"            forward {show(layer['forward_s'], 's')}, backward {show(layer['backward_s'], 's')}, to run forward again "
+            f"{show(layer['recompute_s'], 's')}",
+            f"break-even  above {show(layer['break_even_bytes_per_s'], 'B/s')} per GPU and direction swapping costs less than "
+            f"recompute, from {'-' if hidden is None else show(hidden, 'B/s')} on nothing",
+        ],
+    )
+    by_link = Block(
+        "By link to host memory",
+        text=["per GPU with all GPUs of the host copying; adds: beside the computation of the same layer"],
+        header=["link", ">per GPU", ">copy", ">hidden", ">swap adds", ">in turn", ">recompute adds", "cheaper"],
+    )
+    for one in r["links"]:
+        own = " (this node)" if one["id"] == r["host_link"] else ""
+        by_link.rows.append([
+            f"{one['id']}{own}", show(one["bytes_per_s"], "B/s"), show(one["copy_s"], "s"), show(one["hidden_s"], "s"),
+            show(one["out_exposed_s"] + one["back_exposed_s"], "s"), show(one["in_turn_s"], "s"), show(one["recompute_s"], "s"),
+            one["cheaper"],
+        ])  # fmt: skip
+    names = [one["id"] for one in r["links"]]
+    lengths = Block("By sequence length", header=[">tokens", ">kept", ">recompute", ">break-even", ">hides from", *names])
+    for row in r["lengths"]:
+        free = row["hidden_bytes_per_s"]
+        lengths.rows.append([
+            f"{row['seq_len']:,}", show(row["kept_bytes"], "B"), show(row["recompute_s"], "s"),
+            show(row["break_even_bytes_per_s"], "B/s"), "-" if free is None else show(free, "B/s"),
+            *(row["cheaper"][name] for name in names),
+        ])  # fmt: skip
+    bounds = Block(
+        "What ZeRO-Infinity's equations ask for",
+        text=["bandwidth per GPU for a share of the achievable matrix rate, nothing overlapping (arXiv 2104.07857, section 4)"],
+        header=["what moves", ">FLOP per byte", *(f">{float(s):.0%}" for s in r["bounds"][0]["bytes_per_s"]), ">over this node's link"],
+    )
+    for one in r["bounds"]:
+        bounds.rows.append([
+            one["what"], f"{one['flop_per_byte']:,.0f}", *(show(value, "B/s") for value in one["bytes_per_s"].values()),
+            _percent(one["efficiency_frac"]),
+        ])  # fmt: skip
+    return [head, by_link, lengths, bounds]

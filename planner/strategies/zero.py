@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.estimate import communicate, sync
 from planner.estimate.states import rank_parameters
-from planner.formulas import data_parallel, overlap
+from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
 from planner.specs.plan import Plan
 from planner.strategies.base import Context, Cost, Strategy, evaluated, several_nodes, with_training
@@ -78,7 +78,7 @@ def _delayed_update(x: Context) -> Cost:
     whole = evaluated(x)
     away = x.slower * x.estimates.time.components["optimizer"]
     rest = whole.compute_s - away
-    beside = np.maximum(away - rest - whole.exposed_s, 0.0)
+    beside = offload.delayed_update_exposed_s(away, rest + whole.exposed_s)
     return Cost(
         rest + beside, whole.exposed_s, whole.hidden_s, whole.forward_bytes, whole.backward_bytes, whole.optimizer_bytes,
         whole.leaving_bytes,
