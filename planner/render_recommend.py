@@ -10,7 +10,8 @@ _MOST_MODELS = 12  # models of the catalogue that are listed
 
 def recommend_blocks(r: Report) -> list[Block]:
     """The answer first, then what was tried and why the rest fell."""
-    blocks = {"cluster": _cluster, "bandwidth": _bandwidth, "batch": _batch, "model": _model, "offload": _offload}[r["question"]](r)
+    kinds = {"cluster": _cluster, "bandwidth": _bandwidth, "batch": _batch, "model": _model, "offload": _offload}
+    blocks = kinds[r["question"]](r)
     if r["notes"]:
         blocks.append(Block("What this rests on", text=list(r["notes"])))
     return blocks
@@ -245,10 +246,10 @@ def _offload(r: Report) -> list[Block]:
         f"Recompute or swap a layer of {r['model']['title']} on {r['gpu']}",
         text=[
             f"layout      {layout_text(r['layout'])}  [{r['stack']}], {r['seq_len']:,} tokens per sequence",
-            f"a layer     keeps {show(layer['kept_bytes'], 'B')} for backward, {show(layer['recompute_kept_bytes'], 'B')} where it "
-            "is recomputed",
-            f"            forward {show(layer['forward_s'], 's')}, backward {show(layer['backward_s'], 's')}, to run forward again "
-            f"{show(layer['recompute_s'], 's')}",
+            f"a layer     keeps {show(layer['kept_bytes'], 'B')} for backward, {show(layer['recompute_kept_bytes'], 'B')} where "
+            "it is recomputed",
+            f"            forward {show(layer['forward_s'], 's')}, backward {show(layer['backward_s'], 's')}, to run forward "
+            f"again {show(layer['recompute_s'], 's')}",
             f"break-even  above {show(layer['break_even_bytes_per_s'], 'B/s')} per GPU and direction swapping costs less than "
             f"recompute, from {'-' if hidden is None else show(hidden, 'B/s')} on nothing",
         ],
@@ -272,16 +273,16 @@ def _offload(r: Report) -> list[Block]:
         lengths.rows.append([
             f"{row['seq_len']:,}", show(row["kept_bytes"], "B"), show(row["recompute_s"], "s"),
             show(row["break_even_bytes_per_s"], "B/s"), "-" if free is None else show(free, "B/s"),
-            *(row["cheaper"][name] for name in names),
+            *(one["cheaper"] for one in row["links"]),
         ])  # fmt: skip
     bounds = Block(
         "What ZeRO-Infinity's equations ask for",
         text=["bandwidth per GPU for a share of the achievable matrix rate, nothing overlapping (arXiv 2104.07857, section 4)"],
-        header=["what moves", ">FLOP per byte", *(f">{float(s):.0%}" for s in r["bounds"][0]["bytes_per_s"]), ">over this node's link"],
+        header=["what moves", ">FLOP per byte", *(f">{one['share_frac']:.0%}" for one in r["bounds"][0]["needed"]), ">this link gives"],
     )
     for one in r["bounds"]:
         bounds.rows.append([
-            one["what"], f"{one['flop_per_byte']:,.0f}", *(show(value, "B/s") for value in one["bytes_per_s"].values()),
+            one["what"], f"{one['flop_per_byte']:,.0f}", *(show(need["bytes_per_s"], "B/s") for need in one["needed"]),
             _percent(one["efficiency_frac"]),
         ])  # fmt: skip
     return [head, by_link, lengths, bounds]

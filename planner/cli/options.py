@@ -45,7 +45,11 @@ _OPTIONS: dict[str, tuple[type, str, str]] = {
         _LAYOUT,
     ),
     "micro_batch": (int, "Sequences per replica and pass", _LAYOUT),
-    "offload": (str, "none, optimizer, params, activations (to host memory); optimizer-nvme, params-optimizer-nvme, params-nvme", _LAYOUT),
+    "offload": (
+        str,
+        "none, optimizer, params, activations (to host memory); optimizer-nvme, params-optimizer-nvme, params-nvme",
+        _LAYOUT,
+    ),
     "placement": (str, "Order of ranks, innermost first: tp-cp-dp-pp (stages apart) or tp-cp-pp-dp (replicas apart)", _LAYOUT),
     "where": (list[str], "Only layouts with this, such as 'tp <= 8' or 'recompute = none'; may be repeated", _LAYOUT),
     "search_offload": (bool, "Try everything that the software can offload to host memory, too", _LAYOUT),

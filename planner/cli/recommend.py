@@ -18,8 +18,8 @@ def command(
         typer.Argument(
             metavar="[cluster|bandwidth|batch|model|offload]",
             help="cluster: smallest, cheapest, fastest that trains the model within the limits; bandwidth: per GPU, that makes "
-            "communication free; batch: that saturates this cluster; model: the largest that fits it; offload: recompute a layer's "
-            "activations or swap them, over which link",
+            "communication free; batch: that saturates this cluster; model: the largest that fits it; offload: recompute a "
+            "layer's activations or swap them, over which link",
         ),
     ] = "cluster",
     days: Annotated[

@@ -50,7 +50,7 @@ def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Mac
 
 
 def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
-    """(the layout fits, what it offloads fits the host memory, and the drives, where their size is known), one value per layout."""
+    """(the layout fits, what it offloads fits the host memory, and the drives, where their size is known); a value per layout."""
     usable = float(plan.cluster.gpu.usable_memory)
     host = plan.cluster.host_memory
     sharing = min(plan.cluster.gpus_per_node, plan.cluster.gpus)

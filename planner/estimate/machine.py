@@ -399,7 +399,7 @@ def _host_copy_bandwidth(plan: Plan) -> Sourced:
     return alone if alone <= share else Sourced(share, "B/s", bridges.kind, bridges.source, bridges.date)
 
 
-def _drives(plan: Plan) -> dict[str, Sourced]:
+def _drives(plan: Plan) -> dict[str, Any]:
     """A GPU's share of the drives of its node, which all GPUs of the node read and write at the same time."""
     nvme, sharing = plan.cluster.nvme, min(plan.cluster.gpus_per_node, plan.cluster.gpus)
     if nvme is None:

@@ -173,7 +173,8 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
 
 
 def _drives(plan: Plan, m: Machine, c: Table, owned: Array, update_s: Array) -> Array:
-    """What drives add to the update: states and gradients are read; states are written, gradients were before, parameters may be."""
+    """What drives add to the update: states and gradients are read, and both are written in a step, parameters too where they live
+    there."""
     state = state_ledger(plan)["optimizer"] + offload.GRADIENT_BYTES
     parameter = np.where(offloads(c, *NVME_PARAMS), sync.compute_bytes(plan), 0.0)
     read, write = outside.drive_s(state * owned, m.nvme_read), outside.drive_s((state + parameter) * owned, m.nvme_write)

@@ -1,4 +1,4 @@
-"""When recomputing beats swapping: a layer's activations run again, or copied to host memory and back, over every kind of link."""
+"""When recomputing beats swapping: a layer's activations run again, or copied to host memory and back, over each kind of link."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def offload(given: Mapping[str, Any]) -> Report:
     if chosen is None:
         raise api.why_none(scenario)
     plan, table = chosen.estimates.plan, {name: column[:1] for name, column in chosen.estimates.table.items()}
-    layer = of_layer(plan, table)
+    layer, layout = of_layer(plan, table), to_layout(table, 0)
+    accumulated = round(plan.training.global_batch / (layout.dp * layout.micro_batch))
     lengths = sorted({*_LENGTHS, plan.training.seq_len})
     return {
         "schema_version": SCHEMA_VERSION,
@@ -52,7 +53,7 @@ def offload(given: Mapping[str, Any]) -> Report:
         "gpu": plan.cluster.gpu.id,
         "gpus": plan.cluster.gpus,
         "stack": plan.stack.id,
-        "layout": to_layout(table, 0).model_dump(),
+        "layout": {**layout.model_dump(), "global_batch": plan.training.global_batch, "grad_accum": accumulated},
         "seq_len": plan.training.seq_len,
         "host_link": plan.cluster.host_link.id,
         "layer": layer,
@@ -122,7 +123,7 @@ def _of_length(plan: Plan, table: Table, length: int) -> Report | None:
     return {
         "seq_len": length,
         **{name: layer[name] for name in ("kept_bytes", "recompute_s", "break_even_bytes_per_s", "hidden_bytes_per_s")},
-        "cheaper": {link.id: over(other, link, layer)["cheaper"] for link in links(other)},
+        "links": [{"id": link.id, "cheaper": over(other, link, layer)["cheaper"]} for link in links(other)],
     }
 
 
@@ -144,12 +145,11 @@ def bounds(plan: Plan, table: Table) -> list[Report]:
         {
             "what": what,
             "flop_per_byte": float(intensity),
-            "bytes_per_s": {
-                f"{share:g}": float(outside.bandwidth_for_efficiency(intensity, peak, share)) for share in _EFFICIENCIES
-            },
-            "efficiency_frac": float(
-                outside.bandwidth_efficiency(intensity, float(machine(plan).host_copy_bandwidth), peak)
-            ),
+            "needed": [
+                {"share_frac": share, "bytes_per_s": float(outside.bandwidth_for_efficiency(intensity, peak, share))}
+                for share in _EFFICIENCIES
+            ],
+            "efficiency_frac": float(outside.bandwidth_efficiency(intensity, float(machine(plan).host_copy_bandwidth), peak)),
         }
         for what, intensity in found.items()
     ]

@@ -121,7 +121,7 @@ class TypicalNode(Spec):
     nvlink_domain: int | None = Field(default=None, ge=1)  # GPUs in one switched domain, when larger than the node
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
-    nvme: NvmeSpec | None = None
+    nvme: NvmeSpec | None = None  # its drives, for those who offload to them
 
 
 class GpuSpec(Spec):

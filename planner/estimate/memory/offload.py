@@ -25,9 +25,10 @@ GRADIENT_BYTES = 4.0  # of a gradient beside its optimizer state on the drives: 
 # elements that a rank reads, updates and writes as one tile: DeepSpeed's sub_group_size, 1e9 by default, for drives as small as
 # users of NVMe offloading set it (1e8 in text-generation-webui, modules/deepspeed_parameters.py)
 TILE = 1e8
-# fp32 buffers of a tile: parameter, gradient and two moments (offload_optimizer.buffer_count 4) that are read, updated and written
+# fp32 buffers of three tiles, one being read, one updated, one written: parameter, gradient, two moments (offload_optimizer,
+# buffer_count 4)
 _TILE_BUFFERS = 3 * 4 * 4.0
-# buffers that parameters pass through: offload_param.buffer_count 5 of buffer_size 1e8 elements (DeepSpeed, docs/_pages/config-json)
+# buffers that parameters pass through: buffer_count 5 of buffer_size 1e8 elements (DeepSpeed, docs/_pages/config-json.md)
 _PARAMETER_BUFFERS = 5 * 1e8
 
 
