@@ -28,8 +28,10 @@ def drive_s(moved_bytes: Array, drive_bytes_per_s: Array) -> Array:
     "runtime/swap_tensor/pipelined_optimizer_swapper.py; own derivation, drives serving reads and writes in turn",
 )
 def tiled_update_s(read_s: Array, update_s: Array, write_s: Array, tiles: Array) -> Array:
-    """Time to read optimizer states from drives, update them and write them back in k tiles, of which a tile's update runs beside
-    the writing of the one before and the reading of the next. With one tile nothing overlaps."""
+    """Time to read optimizer states from drives, update them and write them back, in k tiles.
+
+    The update of a tile runs beside the writing of the one before and the reading of the next; with one tile nothing overlaps.
+    """
     drives_s = read_s + write_s
     return (drives_s + update_s) / tiles + (1 - 1 / tiles) * np.maximum(drives_s, update_s)
 
@@ -93,7 +95,9 @@ def bandwidth_for_efficiency(intensity_flop_per_byte: Array, peak_flop_per_s: Ar
     source="own derivation: each way a layer takes the longer of its computation and its copy (vDNN, Rhu et al. 2016)",
 )
 def break_even_copy_s(forward_s: Array, backward_s: Array, recompute_s: Array) -> Array:
-    """Longest one-way copy of a layer's activations that costs no more than computing them again (R), where copies out run beside
-    the layer's forward (F) and copies back beside its backward (B)."""
+    """Longest one-way copy of a layer's activations that costs no more than computing them again.
+
+    R: recompute; copies out run beside the layer's forward (F), copies back beside its backward (B).
+    """
     short, long = np.minimum(forward_s, backward_s), np.maximum(forward_s, backward_s)
     return np.where(short + recompute_s <= long, short + recompute_s, (short + long + recompute_s) / 2)

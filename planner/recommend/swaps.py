@@ -128,28 +128,32 @@ def _of_length(plan: Plan, table: Table, length: int) -> Report | None:
 
 
 def bounds(plan: Plan, table: Table) -> list[Report]:
-    """Bandwidths per GPU that ZeRO-Infinity's equations ask for: parameters and gradients, optimizer states, checkpoints."""
+    """Bandwidths that ZeRO-Infinity's equations ask for: of all ranks together that share parameters and gradients, or optimizer
+    states, and of each rank for checkpoints."""
     training, layout = plan.training, to_layout(table, 0)
     peak = float(plan.cluster.gpu.rate(training.precision) or 0.0) * float(machine(plan).gemm_efficiency)
-    tokens: Array = float(layout.micro_batch * training.seq_len / layout.cp / layout.tp)
+    tokens: Array = float(layout.micro_batch * training.seq_len / layout.cp)
+    link = float(machine(plan).host_copy_bandwidth)
     accumulated = training.global_batch / (layout.dp * layout.micro_batch)
     narrow = compute_bytes(plan)
     states = state_ledger(plan)["optimizer"] + 4.0  # with a gradient in fp32, as ZeRO-Infinity counts 16 B
+    shards = float(layout.shard_group)
     found = {
         # loaded for forward, backward and recompute, and gradients stored: four times
-        "parameters and gradients": outside.state_intensity(tokens, 4 * narrow),
-        "optimizer states": outside.state_intensity(tokens * accumulated, 2 * states),
-        "activation checkpoints": outside.checkpoint_intensity(float(plan.model.hidden), 1.0),
+        "parameters and gradients": (outside.state_intensity(tokens, 4 * narrow), shards if layout.zero >= 3 else 1.0),
+        "optimizer states": (outside.state_intensity(tokens * accumulated, 2 * states), shards if layout.zero >= 1 else 1.0),
+        "activation checkpoints": (outside.checkpoint_intensity(float(plan.model.hidden), 1.0), 1.0),
     }
     return [
         {
             "what": what,
             "flop_per_byte": float(intensity),
+            "ranks": round(ranks),
             "needed": [
                 {"share_frac": share, "bytes_per_s": float(outside.bandwidth_for_efficiency(intensity, peak, share))}
                 for share in _EFFICIENCIES
             ],
-            "efficiency_frac": float(outside.bandwidth_efficiency(intensity, float(machine(plan).host_copy_bandwidth), peak)),
+            "efficiency_frac": float(outside.bandwidth_efficiency(intensity, ranks * link, peak)),
         }
-        for what, intensity in found.items()
+        for what, (intensity, ranks) in found.items()
     ]
