@@ -277,12 +277,20 @@ def _offload(r: Report) -> list[Block]:
         ])  # fmt: skip
     bounds = Block(
         "What ZeRO-Infinity's equations ask for",
-        text=["bandwidth of all ranks that share it, for a share of the achievable matrix rate; nothing overlaps (arXiv 2104.07857)"],
-        header=["what moves", ">FLOP per byte", ">ranks", *(f">{one['share_frac']:.0%}" for one in r["bounds"][0]["needed"]), ">this link gives"],
+        text=[
+            "bandwidth of all ranks that share it, for a share of the achievable matrix rate; nothing overlaps (arXiv 2104.07857)"
+        ],
+        header=[
+            "what moves",
+            ">FLOP per byte",
+            ">ranks",
+            *(f">{one['share_frac']:.0%}" for one in r["bounds"][0]["needed"]),
+            ">this link gives",
+        ],
     )
     for one in r["bounds"]:
         bounds.rows.append([
-            one["what"], f"{one['flop_per_byte']:,.0f}", f"{one['ranks']:,}", *(show(need["bytes_per_s"], "B/s") for need in one["needed"]),
-            _percent(one["efficiency_frac"]),
+            one["what"], f"{one['flop_per_byte']:,.0f}", f"{one['ranks']:,}",
+            *(show(need["bytes_per_s"], "B/s") for need in one["needed"]), _percent(one["efficiency_frac"]),
         ])  # fmt: skip
     return [head, by_link, lengths, bounds]

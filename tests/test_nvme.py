@@ -1,4 +1,4 @@
-"""States on NVMe drives, delayed updates, and recompute against swapping: by hand, against ZeRO-Infinity's figures, and as a user asks."""
+"""States on NVMe drives, delayed updates, recompute against swapping: by hand, against ZeRO-Infinity's figures, as users ask."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_intensities_of_zero_infinity() -> None:
 
 
 def test_bandwidths_of_zero_infinity() -> None:
-    """The authors' SC21 slides: at 2K tokens per GPU parameters and gradients, which overlap, need 60 GB/s, optimizer states, which
-    do not, 1,500 GB/s (DeepSpeed, docs/assets/files/SC21-ZeRO-Infinity.pdf). V100: 125 TFLOP/s on paper, about 70 reached."""
+    """The authors' SC21 slides: at 2K tokens per GPU parameters and gradients, which overlap, need 60 GB/s, optimizer states,
+    which do not, 1,500 GB/s (DeepSpeed, docs/assets/files/SC21-ZeRO-Infinity.pdf). V100: 125 TFLOP/s, about 70 reached."""
     parameters, states = (outside.state_intensity(2048.0, moved) for moved in (8.0, 32.0))
     assert outside.bandwidth_for_efficiency(parameters, 125e12, 0.5) == pytest.approx(60e9, rel=0.03)  # copies as long as compute
     assert 0.9 < outside.bandwidth_efficiency(states, 1500e9, 70e12) < 0.93

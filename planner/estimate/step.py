@@ -173,8 +173,8 @@ def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks:
 
 
 def _drives(plan: Plan, m: Machine, c: Table, owned: Array, update_s: Array) -> Array:
-    """What drives add to the update: states and gradients are read, and both are written in a step, parameters too where they live
-    there."""
+    """What drives add to the update: states and gradients are read and written in a step, parameters written where they live
+    on drives."""
     state = state_ledger(plan)["optimizer"] + offload.GRADIENT_BYTES
     parameter = np.where(offloads(c, *NVME_PARAMS), sync.compute_bytes(plan), 0.0)
     read, write = outside.drive_s(state * owned, m.nvme_read), outside.drive_s((state + parameter) * owned, m.nvme_write)

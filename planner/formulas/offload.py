@@ -39,7 +39,7 @@ def tiled_update_s(read_s: Array, update_s: Array, write_s: Array, tiles: Array)
 @formula(
     unit="s",
     equation="max(U - R, 0)",
-    source="ZeRO-Offload, Ren et al. 2021 (arXiv 2101.06840), delayed parameter update: it runs beside the next step, one step delayed",
+    source="ZeRO-Offload, Ren et al. 2021 (arXiv 2101.06840), delayed parameter update: beside the next step, one step late",
 )
 def delayed_update_exposed_s(update_s: Array, rest_s: Array) -> Array:
     """Time that a delayed parameter update adds to the rest of the step, beside which the CPU computes it and copies run."""
@@ -60,8 +60,8 @@ def state_intensity(tokens: Array, bytes_per_parameter: Array) -> Array:
 @formula(
     unit="FLOP/B",
     equation="24 h c",
-    source="ZeRO-Infinity, arXiv 2104.07857 section 4: 8 x 12 h^2 FLOP per token and layer; a checkpoint of 2 h B per token goes out "
-    "and comes back",
+    source="ZeRO-Infinity, arXiv 2104.07857 section 4: 8 x 12 h^2 FLOP per token and layer; a checkpoint of 2 h B per token "
+    "goes out and comes back",
 )
 def checkpoint_intensity(hidden: Array, layers_between: Array) -> Array:
     """FLOP per byte of activation checkpoints (16-bit inputs of every c-th layer of width h) that go out and come back."""
