@@ -10,7 +10,7 @@ from planner.estimate import Estimates, Outline
 from planner.search import Found, best, search, smallest
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
-from planner.specs.layout import LayoutRequest
+from planner.specs.layout import NVME, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT_OPTIONS, Options
 from planner.specs.plan import Plan
@@ -23,6 +23,7 @@ _USUAL = (("pytorch-ddp", 0), ("deepspeed", 1), ("deepspeed", 2), ("pytorch-fsdp
 # and these where the request asks for what only they run: a ZeRO stage beside tensor or pipeline parallelism, offloading
 _WHEN_STAGE_ASKED = (("megatron-core", 0), ("torchtitan", 2), ("torchtitan", 3))
 _WHEN_OFFLOADED = (("deepspeed", 1), ("deepspeed", 2), ("deepspeed", 3), ("pytorch-fsdp", 3))
+_WHEN_ON_DRIVES = (("deepspeed", 3),)
 _WHEN_ACTIVATIONS = (("pytorch-fsdp", 3), ("pytorch-ddp", 0), ("megatron-core", 1))
 
 
@@ -49,6 +50,7 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
         intra_node=options.intra_node, inter_node=options.inter_node, nics_per_node=options.nics_per_node,
         nic_bandwidth=options.nic_bandwidth, price=options.price, clock=options.clock, power_limit=options.power_limit,
         host_link=options.host_link, market=options.market, calibration=calibration,
+        drives=request.Drives(options.nvme_read, options.nvme_write, options.nvme_capacity, options.offload in NVME),
     )  # fmt: skip
     assumptions += assumed
     training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)
@@ -65,6 +67,7 @@ def plans_of(options: Options, model: ModelSpec, cluster: ClusterSpec, training:
     usual: tuple[tuple[str, int], ...] = _USUAL
     if options.offload not in (None, "none"):
         usual = _WHEN_ACTIVATIONS if options.offload == "activations" else _WHEN_OFFLOADED
+        usual = _WHEN_ON_DRIVES if options.offload in NVME else usual
     elif options.zero is not None:
         usual = (*_USUAL, *_WHEN_STAGE_ASKED)
     elif options.gpus == 1:

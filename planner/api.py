@@ -107,6 +107,8 @@ def _better(entry: Report) -> tuple[bool, float]:
 def _shortfall(estimates: Estimates, row: int) -> str:
     usable = estimates.plan.usable_bytes
     need = float(estimates.memory.device[row])
+    if need <= usable and not estimates.drive_fits[row]:
+        return f"needs {show(float(estimates.memory.drive[row]), 'B')} of NVMe drives per GPU, more than the node has"
     if need <= usable:
         return f"needs {show(float(estimates.memory.host[row]), 'B')} of host memory per GPU, more than the node has"
     parts = sorted(((float(v[row]), k) for k, v in estimates.memory.components.items()), reverse=True)[:3]

@@ -156,7 +156,7 @@ def _layouts_of(plan: Plan, same: _Same) -> Hashable:
     cluster = plan.cluster
     return (
         same.number(plan.model), same.number(plan.stack), same.number(plan.request), same.fields("training", plan.training),
-        cluster.gpus, cluster.gpus_per_node, cluster.nvlink_domain, cluster.gpu.architecture,
+        cluster.gpus, cluster.gpus_per_node, cluster.nvlink_domain, cluster.gpu.architecture, cluster.nvme is not None,
     )  # fmt: skip
 
 

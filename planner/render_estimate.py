@@ -32,6 +32,8 @@ def _answer_block(r: Report) -> Block:
     verdict = "fits" if m["fits"] else "DOES NOT FIT"
     if not m["host_fits"]:
         verdict += " (host memory)"
+    if not m["nvme_fits"]:
+        verdict += " (NVMe drives)"
     headroom = (
         f"{show(m['headroom_bytes'], 'B')} free" if m["headroom_bytes"] >= 0 else f"{show(-m['headroom_bytes'], 'B')} short"
     )
@@ -84,6 +86,8 @@ def _memory_block(r: Report) -> Block:
     block.rows.append(["on the device", show(whole, "B"), ""])
     if m["host_bytes"] > 0:
         block.rows.append(["in host memory, per GPU", show(m["host_bytes"], "B"), ""])
+    if m["nvme_bytes"] > 0:
+        block.rows.append(["on NVMe drives, per GPU", show(m["nvme_bytes"], "B"), ""])
     bytes_per = " + ".join(f"{v:g} {k}" for k, v in r["stack"]["bytes_per_parameter"].items())
     block.text.append(f"bytes per parameter before sharding: {bytes_per} = {sum(r['stack']['bytes_per_parameter'].values()):g}")
     block.text.append(

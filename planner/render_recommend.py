@@ -10,7 +10,8 @@ _MOST_MODELS = 12  # models of the catalogue that are listed
 
 def recommend_blocks(r: Report) -> list[Block]:
     """The answer first, then what was tried and why the rest fell."""
-    blocks = {"cluster": _cluster, "bandwidth": _bandwidth, "batch": _batch, "model": _model}[r["question"]](r)
+    kinds = {"cluster": _cluster, "bandwidth": _bandwidth, "batch": _batch, "model": _model, "offload": _offload}
+    blocks = kinds[r["question"]](r)
     if r["notes"]:
         blocks.append(Block("What this rests on", text=list(r["notes"])))
     return blocks
@@ -233,3 +234,63 @@ def _told(row: Report) -> str:
     days = "" if row["days"] is None else f", {row['days']:,.1f} days"
     return (f"{row['title']}, {show(row['parameters'], 'count')} parameters: step {show(row['step']['seconds'], 's')}, "
             f"{show(row['memory']['headroom_bytes'], 'B')} free{days}")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ offload
+
+
+def _offload(r: Report) -> list[Block]:
+    layer = r["layer"]
+    hidden = layer["hidden_bytes_per_s"]
+    head = Block(
+        f"Recompute or swap a layer of {r['model']['title']} on {r['gpu']}",
+        text=[
+            f"layout      {layout_text(r['layout'])}  [{r['stack']}], {r['seq_len']:,} tokens per sequence",
+            f"a layer     keeps {show(layer['kept_bytes'], 'B')} for backward, {show(layer['recompute_kept_bytes'], 'B')} where "
+            "it is recomputed",
+            f"            forward {show(layer['forward_s'], 's')}, backward {show(layer['backward_s'], 's')}, to run forward "
+            f"again {show(layer['recompute_s'], 's')}",
+            f"break-even  above {show(layer['break_even_bytes_per_s'], 'B/s')} per GPU and direction swapping costs less than "
+            f"recompute, from {'-' if hidden is None else show(hidden, 'B/s')} on nothing",
+        ],
+    )
+    by_link = Block(
+        "By link to host memory",
+        text=["per GPU with all GPUs of the host copying; adds: beside the computation of the same layer"],
+        header=["link", ">per GPU", ">copy", ">hidden", ">swap adds", ">in turn", ">recompute adds", "cheaper"],
+    )
+    for one in r["links"]:
+        own = " (this node)" if one["id"] == r["host_link"] else ""
+        by_link.rows.append([
+            f"{one['id']}{own}", show(one["bytes_per_s"], "B/s"), show(one["copy_s"], "s"), show(one["hidden_s"], "s"),
+            show(one["out_exposed_s"] + one["back_exposed_s"], "s"), show(one["in_turn_s"], "s"), show(one["recompute_s"], "s"),
+            one["cheaper"],
+        ])  # fmt: skip
+    names = [one["id"] for one in r["links"]]
+    lengths = Block("By sequence length", header=[">tokens", ">kept", ">recompute", ">break-even", ">hides from", *names])
+    for row in r["lengths"]:
+        free = row["hidden_bytes_per_s"]
+        lengths.rows.append([
+            f"{row['seq_len']:,}", show(row["kept_bytes"], "B"), show(row["recompute_s"], "s"),
+            show(row["break_even_bytes_per_s"], "B/s"), "-" if free is None else show(free, "B/s"),
+            *(one["cheaper"] for one in row["links"]),
+        ])  # fmt: skip
+    bounds = Block(
+        "What ZeRO-Infinity's equations ask for",
+        text=[
+            "bandwidth of all ranks that share it, for a share of the achievable matrix rate; nothing overlaps (arXiv 2104.07857)"
+        ],
+        header=[
+            "what moves",
+            ">FLOP per byte",
+            ">ranks",
+            *(f">{one['share_frac']:.0%}" for one in r["bounds"][0]["needed"]),
+            ">this link gives",
+        ],
+    )
+    for one in r["bounds"]:
+        bounds.rows.append([
+            one["what"], f"{one['flop_per_byte']:,.0f}", f"{one['ranks']:,}",
+            *(show(need["bytes_per_s"], "B/s") for need in one["needed"]), _percent(one["efficiency_frac"]),
+        ])  # fmt: skip
+    return [head, by_link, lengths, bounds]

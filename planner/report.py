@@ -27,7 +27,7 @@ Report = dict[str, Any]
 _CLASS = {
     "matmul": "compute", "attention": "compute", "recompute": "compute", "memory_bound": "memory bandwidth",
     "optimizer": "memory bandwidth", "launch": "launch", "bubble": "pipeline bubble", "overhead": "overhead",
-    "offload": "host link", "stragglers": "stragglers", "input": "input",
+    "offload": "host link", "nvme": "NVMe drives", "stragglers": "stragglers", "input": "input",
 }  # fmt: skip
 
 
@@ -197,6 +197,8 @@ def _memory(plan: Plan, one: Estimates) -> Report:
         "host_saving_bytes": float(m.host_saving[0]),
         "host_loading_bytes": float(m.host_loading[0]),
         "host_fits": bool(one.host_fits[0]),
+        "nvme_bytes": float(m.drive[0]),
+        "nvme_fits": bool(one.drive_fits[0]),
         "best_recompute_group": max(1, min(round(group), round(layers))),
         "layer_activations": [
             {"name": name, "bytes": value} for name, value in _numbers(layer_activations(plan, one.table)).items()

@@ -337,6 +337,8 @@ def _answer(report: Report) -> list[list[str]]:
         ["host memory per GPU", f"{show(memory['host_bytes'], 'B')} offloaded"
          f"{'' if memory['host_fits'] else ', more than there is'}; {show(memory['host_saving_bytes'], 'B')} to save "
          f"a checkpoint, {show(memory['host_loading_bytes'], 'B')} to load one"],
+        *([["NVMe drives per GPU", f"{show(memory['nvme_bytes'], 'B')} offloaded"
+            f"{'' if memory['nvme_fits'] else ', more than there is'}"]] if memory["nvme_bytes"] else []),
         ["step time", f"{show(step['seconds'], 's')}, 80 % band {show(step['low'], 's')} to {show(step['high'], 's')} "
          f"({step['confidence']})"],
         ["bottleneck", step["bottleneck"]],

@@ -12,7 +12,7 @@ from planner import catalog
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS, ClusterSpec, ClusterTemplate
-from planner.specs.hardware import GpuSpec, LinkSpec, PriceSpec, StorageSpec, TypicalNode
+from planner.specs.hardware import GpuSpec, LinkSpec, NvmeSpec, PriceSpec, StorageSpec, TypicalNode
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, flag
 from planner.specs.run import RunSpec
@@ -138,6 +138,7 @@ def cluster_spec(
     clock: float | None = None,
     power_limit: str | None = None,
     host_link: str | None = None,
+    drives: Drives | None = None,
     market: str | None = None,
     calibration: Calibration | None = None,
 ) -> tuple[ClusterSpec, list[str]]:
@@ -189,11 +190,51 @@ def cluster_spec(
         gpu=card, gpus=gpus, gpus_per_node=per_node, intra_node=inside, inter_node=between, nics_per_node=nics,
         nic_bandwidth=speed, nvlink_domain=max(domain, per_node),
         host_link=_link(host_link or node.host_link, "intra_node", "--host-link", calibration), host_memory=node.host_memory,
-        usd_per_gpu_hour=usd,
+        nvme=_nvme(drives, node), usd_per_gpu_hour=usd,
         clock=None if clock is None else Sourced(clock, "1", "measured", "stated in the request"),
         power_limit=_power_limit(power_limit, card),
     )  # fmt: skip
     return spec, assumed
+
+
+@dataclass(frozen=True)
+class Drives:
+    """What a request says of the NVMe drives of a node; `used` where it offloads to them."""
+
+    read: str | None = None
+    write: str | None = None
+    capacity: str | None = None
+    used: bool = False
+
+
+def _nvme(asked: Drives | None, node: TypicalNode | ClusterTemplate) -> NvmeSpec | None:
+    """Drives of a node: what the request states over what the profile knows; None where neither knows both speeds.
+
+    Left out where the request neither uses nor states any: whether a rented node has drives is for the user to say.
+    """
+    if asked is None:
+        return None
+    given = {name: text for name in ("read", "write", "capacity") if (text := getattr(asked, name)) is not None}
+    if not given and not asked.used:
+        return None
+    stated: dict[str, Sourced] = {}
+    for name, text in given.items():
+        option, (unit, example) = f"--nvme-{name}", ("B", "30 TB") if name == "capacity" else ("B/s", "10 GB/s")
+        try:
+            value = parse(text, unit)
+        except UnitError as error:
+            raise PlanError(option, text, f"{error}; write for example '{example}'") from None
+        if not any(letter.isalpha() for letter in text.lower().replace("e", "")):
+            raise PlanError(option, text, f"needs its unit: write for example '{example}'")
+        if value <= 0:
+            raise PlanError(option, text, "must be positive")
+        stated[name] = Sourced(value, unit, "assumed", "stated in the request")
+    known = {name: number for name in NvmeSpec.model_fields if (number := getattr(node.nvme, name, None)) is not None}
+    whole = {**known, **stated}
+    missing = [f"--nvme-{name}" for name in ("read", "write") if name not in whole]
+    if given and missing:
+        raise PlanError(missing[0], None, "is needed too: the profile of this node knows no drives")
+    return None if missing else NvmeSpec(**whole)
 
 
 def _nic_speed(asked: str | float | None, link: LinkSpec, node: TypicalNode | ClusterTemplate, other_link: bool) -> Sourced:

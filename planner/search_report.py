@@ -50,7 +50,9 @@ def rejections(found: Sequence[Found]) -> dict[str, int]:
         reasons = dict(one.rejected)
         if one.estimates is not None:
             reasons["does not fit host memory"] = int((~one.estimates.host_fits).sum())
-            reasons["does not fit memory"] = int((~one.estimates.fits & one.estimates.host_fits).sum())
+            drives = one.estimates.host_fits & ~one.estimates.drive_fits
+            reasons["does not fit NVMe drives"] = int(drives.sum())
+            reasons["does not fit memory"] = int((~one.estimates.fits & one.estimates.host_fits & ~drives).sum())
         for reason, count in reasons.items():
             if count:
                 counts[reason] = counts.get(reason, 0) + count
@@ -60,7 +62,7 @@ def rejections(found: Sequence[Found]) -> dict[str, int]:
 def _shortfall(evaluated: Sequence[Outline]) -> Report | None:
     """Of the layouts that do not fit the GPU's memory: the bytes that the nearest and the median are short of."""
     short = [
-        e.memory.device[~e.fits & e.host_fits] - e.plan.usable_bytes for e in evaluated
+        e.memory.device[~e.fits & e.host_fits & e.drive_fits] - e.plan.usable_bytes for e in evaluated
     ]  # fmt: skip
     missing = np.concatenate(short) if short else np.zeros(0)
     if not len(missing):

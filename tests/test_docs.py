@@ -200,6 +200,7 @@ REPORTS = (
     "--require 'step > 1 s'",
     "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
+    "dpplan estimate --model gpt2 --gpu h200 --gpus 8 --offload params-nvme",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --jitter 0.5%",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 16 --jitter 0.5% --slow-hosts 1% --other-gpu h100 --other-share 50% "

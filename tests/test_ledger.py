@@ -231,6 +231,22 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "logits_bytes": [1e9, 1e9, 1e9], "chunks": [1.0, 8.0, 4096.0], "tokens": [4096.0, 4096.0, 1024.0], "hidden": 4096.0,
         "vocab": 32000.0, "element_bytes": 2.0, "tp": [1.0, 2.0, 4.0],
     },
+    "formulas.offload.drive_s": {"moved_bytes": [0.0, 1e9, 1e11], "drive_bytes_per_s": [1e9, 1.25e9, 6e9]},
+    "formulas.offload.tiled_update_s": {
+        "read_s": [4.0, 16.0, 4.0], "update_s": 10.0, "write_s": [2.0, 8.0, 2.0], "tiles": [1.0, 4.0, 100.0],
+    },
+    "formulas.offload.delayed_update_exposed_s": {"update_s": [1.0, 5.0, 0.0], "rest_s": [3.0, 3.0, 1.0]},
+    "formulas.offload.state_intensity": {"tokens": [2048.0, 4096.0], "bytes_per_parameter": [8.0, 32.0]},
+    "formulas.offload.checkpoint_intensity": {"hidden": [2048.0, 8192.0], "layers_between": [1.0, 4.0]},
+    "formulas.offload.bandwidth_efficiency": {
+        "intensity_flop_per_byte": [512.0, 2048.0], "bytes_per_s": [1.5e12, 7e10], "peak_flop_per_s": 7e13,
+    },
+    "formulas.offload.bandwidth_for_efficiency": {
+        "intensity_flop_per_byte": [512.0, 2048.0], "peak_flop_per_s": 7e13, "efficiency_frac": [0.5, 0.9],
+    },
+    "formulas.offload.break_even_copy_s": {
+        "forward_s": [1.0, 1.0, 2.0], "backward_s": [2.0, 2.0, 1.0], "recompute_s": [1.0, 0.3, 5.0],
+    },
     "formulas.overlap.host_copy_s": {"copied_bytes": [0.0, 1e9, 1e10], "host_bytes_per_s": [1e10, 2e10, 2.5e10]},
     "formulas.overlap.offload_exposed_s": {"compute_s": [0.0, 1.0, 2.0], "copy_s": [1.0, 0.5, 3.0]},
     "formulas.collectives.group_bandwidth_bytes_per_s": {

@@ -19,7 +19,7 @@ from planner.estimate.table import COLUMNS, Table, length, to_layout, to_table
 from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
-from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, Layout, LayoutRequest
+from planner.specs.layout import AWAY_PARAMS, OFFLOADS, PLACEMENTS, SCHEDULES, Layout, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
@@ -65,7 +65,9 @@ def allowed(p: Plan, x: Row) -> bool:
     hybrid = x.zero == 3 and can.hybrid_shard and x.shard_group > 1
     if x.zero not in can.zero or not (whole or hybrid):
         return False
-    if x.offload == "params" and x.zero < 3:  # only sharded parameters can live in host memory
+    if x.offload.endswith("nvme") and p.cluster.nvme is None:
+        return False
+    if x.offload in AWAY_PARAMS and x.zero < 3:  # only sharded parameters can live in host memory
         return False
     if x.offload == "activations" and (
         (x.pp > 1 and not can.offload_with_pipeline) or (x.recompute != "none" and not can.offload_with_recompute)

@@ -21,6 +21,7 @@ DOCUMENTS = (
     ("recommend", "bandwidth", *SMALL, "--gpu", "a100", "--gpus", 16, "--micro-batch", 1),
     ("recommend", "batch", *SMALL, "--gpu", "a100", "--gpus", 8, "--micro-batch", 1),
     ("recommend", "model", *SMALL, "--gpu", "rtx5060ti-16gb", "--gpus", 1, "--global-batch", 4),
+    ("recommend", "offload", *SMALL, "--gpu", "a100", "--gpus", 8),
     ("compare", *SMALL, "--vary", "gpu=a100,h100", "--gpus", 8),
     ("compare", *SMALL, "--gpu", "a100", "--sweep", "gpus=7,8,16,32", "--global-batch", 64),
 )

@@ -87,6 +87,7 @@ TEXTS: dict[str, str] = {
     "fits_detail": "{used} of {capacity} per GPU, {free} free",
     "short_detail": "{used} needed, {capacity} there: {short} short",
     "host_short": "Host memory is short: {need} per GPU is more than the node has",
+    "nvme_short": "NVMe drives are short: {need} per GPU is more than the node has",
     "card_step": "Step",
     "card_band": "80 % band {low} to {high}",
     "card_tokens": "Throughput",
@@ -170,6 +171,7 @@ BOTTLENECKS: dict[str, str] = {
     "stragglers": "Waiting for the slowest rank takes {share} of the step.",
     "input": "The step waits for its data {share} of the time: loading is slower than computing.",
     "host link": "The link to host memory takes {share} of the step: what is offloaded has to travel.",
+    "NVMe drives": "NVMe drives take {share} of the step: optimizer states are read, updated and written in every step.",
 }
 
 LABELS: dict[str, str] = {
@@ -207,6 +209,9 @@ LABELS: dict[str, str] = {
     "tokens": "Tokens of the run",
     "stack": "Training software",
     "host_link": "Link to host memory",
+    "nvme_read": "NVMe reads per node",
+    "nvme_write": "NVMe writes per node",
+    "nvme_capacity": "NVMe capacity per node",
     "market": "Market of the price",
     "placement": "Order of ranks",
     "search_offload": "Search offloading",
@@ -251,6 +256,9 @@ PLACEHOLDERS: dict[str, str] = {
     "tokens": "e.g. 2T",
     "nic_bandwidth": "e.g. 200 Gbit/s",
     "power_limit": "e.g. 500 W",
+    "nvme_read": "e.g. 10 GB/s",
+    "nvme_write": "e.g. 5 GB/s",
+    "nvme_capacity": "e.g. 30 TB",
     "clock": "e.g. 0.85",
     "gpus_per_node": "usual node",
     "nics_per_node": "usual node",

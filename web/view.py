@@ -59,6 +59,8 @@ def _detail(memory: Report) -> str:
         return text("short_detail", used=used, capacity=capacity, short=free)
     if not memory["host_fits"]:
         return text("host_short", need=show(memory["host_bytes"], "B"))
+    if not memory["nvme_fits"]:
+        return text("nvme_short", need=show(memory["nvme_bytes"], "B"))
     return text("fits_detail", used=used, capacity=capacity, free=free)
 
 

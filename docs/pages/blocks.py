@@ -114,6 +114,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
         "dpplan batch --model gpt2-xl --gpu a100 --sweep gpus=8..128 --seq-len 1024 --global-batch 64 --tokens 100B "
         "--gradient-norm 8:1.5 --gradient-norm 512:0.4", parts=("GPT", "Were", "Notes"), each=8),
     "dp published": lambda: traffic.published(),
+    "dp drives": lambda: output("dpplan estimate --model llama-2-70b --gpu h100 --gpus 8 --offload params-nvme",
+                                parts=("", "Memory per GPU", "Step time")),
+    "dp infinity": lambda: traffic.infinity(),
+    "dp swap": lambda: output("dpplan recommend offload --model llama-2-7b --gpu a100 --gpus 8"),
+    "dp links": lambda: traffic.swaps(),
     "list": lambda: output("dpplan list schedules"),
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
     "advice": lambda: output(

@@ -1,4 +1,4 @@
-"""Blocks of docs/data-parallelism.md: memory and bytes of the ZeRO stages, what fewer exchanges send, published batches."""
+"""Blocks of docs/data-parallelism.md: memory and bytes of ZeRO, bounds of offloading, fewer exchanges, published batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pages.text import percent, table
 from planner.critical import PUBLISHED
 from planner.formulas.data_parallel import backward_volume_bytes, forward_volume_bytes, optimizer_volume_bytes, shard_count
 from planner.formulas.memory import state_bytes
+from planner.formulas.offload import bandwidth_efficiency, bandwidth_for_efficiency, state_intensity
 from planner.formulas.overlap import straggler_factor
 from planner.formulas.stragglers import expected_slowest, slow_job_frac
 
@@ -14,6 +15,8 @@ _STATES = {"parameters": (3.0, 2.0), "gradients": (2.0, 2.0), "optimizer": (1.0,
 _PRINTED = ("120", "31.4", "16.6", "1.9")
 _NAMES = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")
 _ACCUMULATION = 8.0
+_TOKENS, _V100, _V100_REACHED = 2048.0, 125e12, 70e12  # of the SC21 slides; V100: on paper, and about what it reaches
+_SWAPS = (("rtx4090", 8), ("a100", 8), ("h100", 8), ("b200", 8), ("gh200", 1))
 
 
 def zero_memory() -> str:
@@ -67,3 +70,37 @@ def slowest() -> str:
         rows.append([f"{hosts:,}", percent(float(slow_job_frac(float(hosts), slow)), 1), percent(bound, 2), percent(alone, 2),
                      percent(both, 2)])  # fmt: skip
     return table([">hosts of 8 GPUs", ">chance of a slow one", ">bound of the jitter", ">jitter 0.5 %", ">and slow hosts"], rows)
+
+
+def infinity() -> str:
+    """What ZeRO-Infinity's authors print of bandwidths per GPU, and what the equations give."""
+    parameters, states = (state_intensity(_TOKENS, moved) for moved in (8.0, 32.0))
+    copy = float(bandwidth_for_efficiency(parameters, _V100, 0.5))
+    share = float(bandwidth_efficiency(states, 1500e9, _V100_REACHED))
+    return table(["what moves", "overlaps", ">FLOP per byte", ">GB/s, printed", "dpplan"], [
+        ["parameters, gradients", "yes", f"{float(parameters):,.0f}", "60",
+         f"{copy / 1e9:.0f} GB/s: copies as long as computation at 125 TFLOP/s"],
+        ["optimizer states", "no", f"{float(states):,.0f}", "1,500", f"{share:.0%} of 70 TFLOP/s are left at 1,500 GB/s"],
+    ])  # fmt: skip
+
+
+def swaps() -> str:
+    """What swapping a layer adds over each link, and what recompute adds, on one node of several GPUs."""
+    from planner.recommend import offload
+    from planner.units import show
+
+    rows = []
+    for gpu, gpus in _SWAPS:
+        found = offload({"model": "llama-2-7b", "gpu": gpu, "gpus": gpus, "stack": "deepspeed", "zero": 3, "micro_batch": 1,
+                         "recompute": "none", "seq_len": 4096})  # fmt: skip
+        layer = found["layer"]
+        each = []
+        for one in found["links"]:
+            text = show(one["out_exposed_s"] + one["back_exposed_s"], "s") + f", {one['cheaper']}"
+            each.append(f"**{text}**" if one["id"] == found["host_link"] else text)
+        rows.append([
+            f"{gpus} x {gpu}", show(layer["kept_bytes"], "B"), show(layer["recompute_s"], "s"),
+            show(layer["break_even_bytes_per_s"], "B/s"), show(layer["hidden_bytes_per_s"] or 0.0, "B/s"), *each,
+        ])  # fmt: skip
+    header = ["GPUs", ">kept", ">recompute", ">break-even", ">free from", ">PCIe 3", ">PCIe 4", ">PCIe 5", ">NVLink-C2C"]
+    return table(header, rows)

@@ -1,4 +1,4 @@
-"""`dpplan recommend`: which cluster, how much bandwidth, how large a batch, how large a model."""
+"""`dpplan recommend`: which cluster, how much bandwidth, how large a batch, how large a model, recompute or swap."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def command(
     question: Annotated[
         str,
         typer.Argument(
-            metavar="[cluster|bandwidth|batch|model]",
+            metavar="[cluster|bandwidth|batch|model|offload]",
             help="cluster: smallest, cheapest, fastest that trains the model within the limits; bandwidth: per GPU, that makes "
-            "communication free; batch: that saturates this cluster; model: the largest that fits it",
+            "communication free; batch: that saturates this cluster; model: the largest that fits it; offload: recompute a "
+            "layer's activations or swap them, over which link",
         ),
     ] = "cluster",
     days: Annotated[
@@ -47,7 +48,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
 ) -> None:
-    """Ask backwards: the cluster for a model, the bandwidth or batch for a cluster, the model for a cluster.
+    """Ask backwards: the cluster for a model, the bandwidth, batch or host link for a cluster, the model for a cluster.
 
     Exit status: 0 answered, 3 nothing is within the limits or fits, 2 the request is wrong, 130 interrupted.
     """
@@ -76,7 +77,9 @@ def command(
                     if len(values) > 1:
                         raise PlanError(f"--{name}", ", ".join(values), f"must be one kind for recommend {question}")
                     merged.update({name: values[0]} if values else {})
-                if question == "model":
+                if question == "offload":
+                    out = recommend.offload(merged)
+                elif question == "model":
                     out = recommend.largest(limits, merged, jobs=many, progress=tick)
                 else:
                     ask = recommend.bandwidth if question == "bandwidth" else recommend.batch
@@ -104,6 +107,7 @@ _OWN = {
     "cluster": ("--days", "--budget", "--max-gpus", "--power-kw", "--sure", "--goal"),
     "bandwidth": (),
     "batch": (),
+    "offload": (),
     "model": ("--days", "--budget", "--sure", "--model-out"),
 }
 

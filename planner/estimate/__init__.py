@@ -33,6 +33,7 @@ class Estimates:
     memory: Memory
     fits: Array  # bool
     host_fits: Array  # bool: what is offloaded fits the host memory, where its size is known
+    drive_fits: Array  # bool: the same of the NVMe drives
 
 
 def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Machine | None = None) -> Estimates:
@@ -48,13 +49,17 @@ def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Mac
     return Estimates(plan, table, time, memory, *fit(plan, memory))
 
 
-def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array]:
-    """(the layout fits, what it offloads fits the host memory where its size is known), one value per layout."""
+def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
+    """(the layout fits, what it offloads fits the host memory, and the drives, where their size is known); a value per layout."""
     usable = plan.usable_bytes
     host = plan.cluster.host_memory
-    per_gpu = float(host) / min(plan.cluster.gpus_per_node, plan.cluster.gpus) if host is not None else np.inf
-    host_fits = memory.host <= per_gpu
-    return (memory.device <= usable) & host_fits, host_fits
+    sharing = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
+    host_fits = memory.host <= (float(host) / sharing if host is not None else np.inf)
+    nvme = plan.cluster.nvme
+    drive_fits = np.ones_like(host_fits)
+    if nvme is not None and nvme.capacity is not None and memory.drive is not None:
+        drive_fits = memory.drive <= float(nvme.capacity) / sharing
+    return (memory.device <= usable) & host_fits & drive_fits, host_fits, drive_fits
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class Outline:
     memory: Need
     fits: Array
     host_fits: Array
+    drive_fits: Array
     whole: Estimates | None = None  # of all layouts, where they are few
 
     @functools.cached_property
@@ -121,11 +127,15 @@ def outline(plan: Plan, space: Space, numbers: Machine | None = None, tick: Call
     if space.count <= _SMALL:
         all_of = evaluate(plan, {name: column for name, column in space.flat().items() if name in COLUMNS}, numbers=numbers)
         short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
-        return Outline(plan, space, short, Need(all_of.memory.device, all_of.memory.host), all_of.fits, all_of.host_fits, all_of)
+        whole = Need(all_of.memory.device, all_of.memory.host, all_of.memory.drive)
+        return Outline(plan, space, short, whole, all_of.fits, all_of.host_fits, all_of.drive_fits, all_of)
     columns = space.columns
     time = step_time(plan, columns, numbers)
     need = needed(plan, columns)
-    seconds, repeated, device, host = space.values(time.seconds, time.components["recompute"], need.device, need.host, tick=tick)
+    wanted = [time.seconds, time.components["recompute"], need.device, need.host]
+    if need.drive is not None:
+        wanted.append(need.drive)
+    seconds, repeated, device, host, *drive = space.values(*wanted, tick=tick)
     space.release()
-    need = Need(device, host)
+    need = Need(device, host, *drive)
     return Outline(plan, space, OutlineTime(seconds, {"recompute": repeated}), need, *fit(plan, need))

@@ -123,6 +123,9 @@ class Machine:
     optimizer_s: Array = 0.0
     attention_half_sequence: Array = 0.0  # tokens; 0: that of formulas.kernels
     attention_width_exponent: Array = 0.0  # 0: that of formulas.kernels
+    # NVMe drives of the node, each GPU's share; 0: none are used
+    nvme_read: Array = 0.0
+    nvme_write: Array = 0.0
     # mechanisms that no number can switch off, by name (SWITCHES): only ablations name any
     without: frozenset[str] = frozenset()
 
@@ -235,6 +238,7 @@ def machine(plan: Plan) -> Machine:
         attention_half_sequence=curve.attention_half_sequence or 0.0,
         attention_width_exponent=curve.attention_width_exponent or 0.0,
         **_operators(plan),
+        **_drives(plan),
     )  # fmt: skip
 
 
@@ -399,6 +403,15 @@ def _host_copy_bandwidth(plan: Plan) -> Sourced:
         return alone
     share = bridges / min(plan.cluster.gpus_per_node, plan.cluster.gpus)
     return alone if alone <= share else Sourced(share, "B/s", bridges.kind, bridges.source, bridges.date)
+
+
+def _drives(plan: Plan) -> dict[str, Any]:
+    """A GPU's share of the drives of its node, which all GPUs of the node read and write at the same time."""
+    nvme, sharing = plan.cluster.nvme, min(plan.cluster.gpus_per_node, plan.cluster.gpus)
+    if nvme is None:
+        return {}
+    whole = {"nvme_read": nvme.read, "nvme_write": nvme.write}
+    return {name: Sourced(one / sharing, "B/s", one.kind, one.source, one.date) for name, one in whole.items()}
 
 
 # numbers of parts, which nobody mismeasures

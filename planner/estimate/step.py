@@ -14,13 +14,14 @@ from planner.estimate.communicate import Group, Traffic, place
 from planner.estimate.factored import Column
 from planner.estimate.layer import KEY, Collective, LayerCost, layer_cost
 from planner.estimate.machine import Machine, machine
-from planner.estimate.memory import offload
+from planner.estimate.memory import offload, state_ledger
 from planner.estimate.states import RankParameters, rank_parameters
 from planner.estimate.table import Table, microbatch_count, offloads, repeated_share, unique_rows
 from planner.formulas import data_parallel, kernels, overlap, pipeline
+from planner.formulas import offload as outside
 from planner.ledger import Array, Ledger, group, merge, section, total
 from planner.schedules.base import Work, total_s
-from planner.specs.layout import PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES
+from planner.specs.layout import AWAY_OPTIMIZER, NVME, NVME_PARAMS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES
 from planner.specs.plan import Plan
 
 
@@ -151,22 +152,68 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
                    (steady + filling) * each, steady * steady_s + filling * each, crossing)  # fmt: skip
 
 
-def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks: Array) -> Array:
-    """On the GPU, or with offload on the CPU of the node."""
+def _optimizer(plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks: Array) -> tuple[Array, Array | None]:
+    """(On the GPU, or with offload on the CPU of the node; what waiting for NVMe drives adds, None where nobody uses any)."""
     owned = parameters / data_parallel.shard_count(c["zero"], 1.0, shard_ranks)
     on_gpu = data_parallel.optimizer_step_s(
         owned, m.optimizer_bytes, memory_bytes_per_s=m.memory_bandwidth, elementwise_frac=m.stream_frac
     )
     if np.any(np.asarray(m.optimizer_s) > 0):
         on_gpu = kernels.measured_operator_s(owned, 0.0, seconds_per_element=m.optimizer_s, gap_s=0.0)
-    away = offloads(c, "optimizer", "params")
+    away = offloads(c, *AWAY_OPTIMIZER)
     if not np.any(away):
-        return on_gpu
+        return on_gpu, None
     gpus_per_node = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
     streamed = data_parallel.streamed_state_s(owned, host_bytes_per_s=m.host_bandwidth)
     if plan.stack.offload_update == "gpu":  # states live in host memory and pass through the GPU
-        return on_gpu + np.where(away, streamed, 0.0)
-    return np.where(away, streamed + data_parallel.cpu_step_s(owned * gpus_per_node, m.cpu_adam), on_gpu)
+        return on_gpu + np.where(away, streamed, 0.0), None
+    on_cpu = data_parallel.cpu_step_s(owned * gpus_per_node, m.cpu_adam)
+    waiting = _drives(plan, m, c, owned, on_cpu) if np.any(offloads(c, *NVME)) else None
+    return np.where(away, streamed + on_cpu, on_gpu), waiting
+
+
+def _drives(plan: Plan, m: Machine, c: Table, owned: Array, update_s: Array) -> Array:
+    """What drives add to the update: states and gradients are read and written in a step, parameters written where they live
+    on drives."""
+    state = state_ledger(plan)["optimizer"] + offload.GRADIENT_BYTES
+    parameter = np.where(offloads(c, *NVME_PARAMS), sync.compute_bytes(plan), 0.0)
+    read, write = outside.drive_s(state * owned, m.nvme_read), outside.drive_s((state + parameter) * owned, m.nvme_write)
+    return np.where(offloads(c, *NVME), outside.tiled_update_s(read, update_s, write, offload.tiles(owned)) - update_s, 0.0)
+
+
+def _sharding_s(plan: Plan, m: Machine, one: _Layer, sharded: sync.ShardedLayer) -> tuple[Array, Array]:
+    """What gathers and reductions of a layer's shards add to its forward and to its backward."""
+    if plan.training.overlap is False or not plan.stack.overlap.prefetch:
+        return sharded.forward, sharded.backward
+    return (
+        overlap.prefetched_exposed_s(one.forward, sharded.forward, m.slowdown),
+        overlap.prefetched_exposed_s(one.backward, sharded.backward, m.slowdown),
+    )
+
+
+@dataclass(frozen=True)
+class LayerSeconds:
+    """Seconds of one mean layer and micro-batch on one rank, one value per row."""
+
+    forward: Array  # with its collectives and what sharding adds
+    backward: Array  # the same, without recompute
+    again: Array  # what recomputing the whole layer adds to backward
+
+
+def layer_seconds(plan: Plan, table: Table, numbers: Machine | None = None) -> LayerSeconds:
+    """What a layer of every row takes, by the formulas of `step_time`, and what running its forward again adds.
+
+    The time of a layer is that of the row without recompute, whatever the row says.
+    """
+    m = numbers or machine(plan)
+    rows = len(table["tp"])
+    whole = {**table, "recompute": np.full(rows, float(RECOMPUTE_KINDS.index("full"))), "recompute_size": np.zeros(rows)}
+    combos, back = unique_rows(whole, KEY)
+    unit = _spread_all(layer_cost(plan, m, combos), functools.partial(_spread, back=back, rows=rows))
+    one = _one_layer(plan, m, whole, unit)
+    sharded = sync.sharded_layer(plan, m, whole, rank_parameters(plan, whole), sync.replicas(plan, whole))
+    extras = _sharding_s(plan, m, replace(one, backward=one.backward - one.recompute), sharded)
+    return LayerSeconds(one.forward + extras[0], one.backward - one.recompute + extras[1], one.recompute)
 
 
 def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
@@ -180,13 +227,7 @@ def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
         parameters: RankParameters = rank_parameters(plan, c)
         who = sync.replicas(plan, c)
         sharded = sync.sharded_layer(plan, m, c, parameters, who)
-        if plan.training.overlap is False or not plan.stack.overlap.prefetch:
-            extras = sharded.forward, sharded.backward
-        else:
-            extras = (
-                overlap.prefetched_exposed_s(one.forward, sharded.forward, m.slowdown),
-                overlap.prefetched_exposed_s(one.backward, sharded.backward, m.slowdown),
-            )
+        extras = _sharding_s(plan, m, one, sharded)
         extra = extras[0] + extras[1]
 
     copied: offload.Copies | None = None
@@ -214,7 +255,7 @@ def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
         if plan.stack.overlap.interleaved_window:
             window = window * np.where(vpp > 1, 0.5 + 0.5 * np.minimum(microbatches, pp), 1.0)
         end = sync.end_of_step(plan, m, c, who, sharded, shared, experts, outer, window)
-        optimizer = _optimizer(plan, m, c, shared + experts, who.shards.ranks)
+        optimizer, drives = _optimizer(plan, m, c, shared + experts, who.shards.ranks)
 
     components: Ledger = {}
 
@@ -236,6 +277,8 @@ def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
     add("pipeline_transfer", sends.exposed)
     add("bubble", pipe - microbatches * slowest)
     add("optimizer", optimizer)
+    if drives is not None:
+        add("nvme", drives)
     if plan.ranks.other is not None:
         with section("the other GPUs"):
             components = uneven.shared(plan, c, components, step_time(uneven.of_other_gpu(plan), c).components)

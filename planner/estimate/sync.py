@@ -11,10 +11,10 @@ from planner.estimate.communicate import Group, Traffic, place, place_twice
 from planner.estimate.gradients import bucket_count
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
-from planner.estimate.table import Table
-from planner.formulas import data_parallel, overlap
+from planner.estimate.table import Table, offloads
+from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
-from planner.specs.layout import OFFLOADS, PLACEMENTS
+from planner.specs.layout import AWAY_PARAMS, NVME_PARAMS, PLACEMENTS
 from planner.specs.plan import Plan
 
 LAST_BYTES = 25e6  # the last part of what is reduced in one call, which nothing hides: about a bucket of torch's DDP
@@ -92,10 +92,13 @@ def sharded_layer(plan: Plan, m: Machine, c: Table, parameters: RankParameters, 
     per_layer = parameters.per_layer()
     weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
-    if np.any(away := c["offload"] == OFFLOADS.index("params")):  # each rank first brings its shard from host memory
+    if np.any(away := offloads(c, *AWAY_PARAMS)):  # each rank first brings its shard from host memory
         shard = data_parallel.streamed_state_s(
             per_layer / who.shards.ranks, host_bytes_per_s=m.host_bandwidth, bytes_per_parameter=compute_bytes(plan)
         )
+        if np.any(drives := offloads(c, *NVME_PARAMS)):  # drive to host and host to GPU run beside each other, ahead of the layer
+            read = offload.drive_s(compute_bytes(plan) * per_layer / who.shards.ranks, m.nvme_read)
+            shard = np.where(drives, np.maximum(shard, read), shard)
         gather = gather + np.where(away, shard, 0.0)
     scatter = communicate.reduce_scatter_s(m, gradients, who.shards, m.network_frac)
     if np.any(who.mirrors.ranks > 1):

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner import schedules
 from planner.ledger import Array
-from planner.specs.layout import OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, Layout
+from planner.specs.layout import AWAY_PARAMS, NVME, OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, Layout
 from planner.specs.plan import Plan
 
 Columns = Mapping[str, Array]
@@ -127,7 +127,11 @@ def _stack(plan: Plan, c: Columns) -> Array:
 
 
 def _offload(plan: Plan, c: Columns) -> Array:
-    return (c["offload"] != OFFLOADS.index("params")) | (c["zero"] >= 3)
+    return ~np.isin(c["offload"], [OFFLOADS.index(name) for name in (*AWAY_PARAMS, *NVME)]) | (c["zero"] >= 3)
+
+
+def _offload_drives(plan: Plan, c: Columns) -> Array:
+    return ~np.isin(c["offload"], [OFFLOADS.index(name) for name in NVME]) | (plan.cluster.nvme is not None)
 
 
 def _offload_activations(plan: Plan, c: Columns) -> Array:
@@ -218,8 +222,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "offloaded parameters need ZeRO-3", "--offload", _offload,
-        lambda p, x: f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}; take --zero 3, or "
+        lambda p, x: (f"DeepSpeed offloads to NVMe under ZeRO-3 alone, not with ZeRO-{x.zero}" if x.offload in NVME else
+        f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}") + "; take --zero 3, or "
         "--offload optimizer",
+    ),
+    Rule(
+        "drives known for NVMe offloading", "--offload", _offload_drives,
+        lambda p, x: f"the NVMe drives of {p.cluster.title} are not known; state them with --nvme-read and --nvme-write, such as "
+        "'10 GB/s' and '5 GB/s', or take --offload params",
     ),
     Rule(
         "offloaded activations supported", "--offload", _offload_activations,

@@ -6,10 +6,11 @@ from planner.recommend.batches import batch
 from planner.recommend.clusters import Limits, cluster
 from planner.recommend.links import bandwidth
 from planner.recommend.models import largest, model_toml
+from planner.recommend.swaps import offload
 
-__all__ = ["QUESTIONS", "Limits", "answered", "bandwidth", "batch", "cluster", "largest", "model_toml"]
+__all__ = ["QUESTIONS", "Limits", "answered", "bandwidth", "batch", "cluster", "largest", "model_toml", "offload"]
 
-QUESTIONS = ("cluster", "bandwidth", "batch", "model")
+QUESTIONS = ("cluster", "bandwidth", "batch", "model", "offload")
 
 
 def answered(out: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from planner.estimate.factored import Space
 from planner.estimate.table import COLUMNS, Table, length, pick, unique_rows
 from planner.ledger import Array
 from planner.specs.base import PlanError
-from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
+from planner.specs.layout import NVME, OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
 _LEAST_MAX_TP = 16  # tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
@@ -131,7 +131,8 @@ def inner(plan: Plan) -> Table:
     if request.offload is not None:
         offloads: Sequence[int] = [OFFLOADS.index(request.offload)]
     else:
-        offloads = [OFFLOADS.index(name) for name in supports.offload] if request.search_offload else [0]
+        there = [name for name in supports.offload if name not in NVME or plan.cluster.nvme is not None]
+        offloads = [OFFLOADS.index(name) for name in there] if request.search_offload else [0]
     kinds = [recompute_parts(text) for text in ([request.recompute] if request.recompute else _recomputes(plan))]
     rows = np.array([(kind, size, offload) for offload in offloads for kind, size in kinds], dtype=float)
     return {name: rows[:, i] for i, name in enumerate(INNER)}

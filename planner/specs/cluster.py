@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from planner.ledger import Sourced
 from planner.specs.base import Bytes, BytesPerSecond, Names, Quantity, Spec, Watts
-from planner.specs.hardware import GpuSpec, Id, LinkSpec
+from planner.specs.hardware import GpuSpec, Id, LinkSpec, NvmeSpec
 
 MAX_GPUS = 1_000_000
 
@@ -29,6 +29,7 @@ class ClusterTemplate(Spec):
     nvlink_domain: int | None = Field(default=None, ge=1)
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
+    nvme: NvmeSpec | None = None  # its drives, for those who offload to them
     usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
 
 
@@ -46,6 +47,7 @@ class ClusterSpec(Spec):
     nvlink_domain: int = Field(ge=1)
     host_link: LinkSpec
     host_memory: Bytes | None = None
+    nvme: NvmeSpec | None = None  # drives, only where the request offloads to them or states them
     usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
     clock: Annotated[Sourced, Quantity("1", maximum=1.5)] | None = None  # tensor clock under load, where it is known
     power_limit: Watts | None = None  # per GPU, where it is set below the board's

@@ -102,6 +102,14 @@ class OperatorTimes(Spec):
     optimizer: Seconds | None = None  # per parameter that a rank updates
 
 
+class NvmeSpec(Spec):
+    """NVMe drives of one node as training software sees them: all drives together, shared by all GPUs of the node."""
+
+    read: BytesPerSecond  # long sequential reads into host memory
+    write: BytesPerSecond  # the same, written
+    capacity: Bytes | None = None  # room for offloaded states; None: not known, and not checked
+
+
 class TypicalNode(Spec):
     """The server this GPU is usually found in; used when the request says nothing else."""
 
@@ -113,6 +121,7 @@ class TypicalNode(Spec):
     nvlink_domain: int | None = Field(default=None, ge=1)  # GPUs in one switched domain, when larger than the node
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
+    nvme: NvmeSpec | None = None  # its drives, for those who offload to them
 
 
 class GpuSpec(Spec):

@@ -15,12 +15,21 @@ ScheduleName = Literal[
     "1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe", "zb-h1", "zb-h2", "zb-v", "dualpipev", "breadth-first",
     "sequential",
 ]  # fmt: skip
-OffloadName = Literal["none", "optimizer", "params", "activations"]
+OffloadName = Literal[
+    "none", "optimizer", "params", "activations", "optimizer-nvme", "params-optimizer-nvme", "params-nvme",
+]  # fmt: skip
 # which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
 PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
+
+# what each way of offloading keeps where: "params-optimizer-nvme" has parameters in host memory and the optimizer on the drives,
+# "params-nvme" both on the drives; "params" has both in host memory
+NVME: tuple[OffloadName, ...] = ("optimizer-nvme", "params-optimizer-nvme", "params-nvme")
+AWAY_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
+AWAY_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
+NVME_PARAMS: tuple[OffloadName, ...] = ("params-nvme",)
 
 _RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
 

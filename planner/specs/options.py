@@ -36,6 +36,9 @@ class Options(Spec):
     clock: float | None = Field(default=None, gt=0, le=1.5)
     power_limit: str | None = None
     host_link: str | None = Field(default=None, min_length=1, max_length=4096)
+    nvme_read: str | None = None
+    nvme_write: str | None = None
+    nvme_capacity: str | None = None
 
     tp: int | None = Degree
     pp: int | None = Degree

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from planner.estimate import communicate, sync
 from planner.estimate.states import rank_parameters
-from planner.formulas import data_parallel, overlap
+from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
 from planner.specs.plan import Plan
-from planner.strategies.base import Context, Cost, Strategy, evaluated, several_nodes, with_training
+from planner.strategies.base import Context, Cost, Statistics, Strategy, evaluated, several_nodes, with_training
 
 _ZERO = "ZeRO, Rajbhandari et al. 2020 (arXiv 1910.02054)"
 _FSDP = "torch.distributed.fsdp; Zhao et al. 2023 (arXiv 2304.11277)"
@@ -78,11 +76,16 @@ def _delayed_update(x: Context) -> Cost:
     whole = evaluated(x)
     away = x.slower * x.estimates.time.components["optimizer"]
     rest = whole.compute_s - away
-    beside = np.maximum(away - rest - whole.exposed_s, 0.0)
+    beside = offload.delayed_update_exposed_s(away, rest + whole.exposed_s)
     return Cost(
         rest + beside, whole.exposed_s, whole.hidden_s, whole.forward_bytes, whole.backward_bytes, whole.optimizer_bytes,
         whole.leaving_bytes,
     )  # fmt: skip
+
+
+def _one_step_old(x: Context) -> Statistics:
+    """Staleness 1: gradients are those of parameters before the last update."""
+    return Statistics(1.0, "gradients of parameters one step old (staleness 1): taken as no cost; yours may need more steps")
 
 
 def _without_prefetch(plan: Plan) -> Plan:
@@ -104,7 +107,7 @@ STRATEGIES = (
              "deepspeed", 2, offload="optimizer"),
     Strategy("zero-offload-dpu", "ZeRO-Offload, delayed update", "offload",
              "the CPU updates beside the next step, which uses parameters one step old", _OFFLOAD + " section 5.2",
-             "deepspeed", 2, _delayed_update, "optimizer"),
+             "deepspeed", 2, _delayed_update, "optimizer", steps=_one_step_old),
     Strategy("zero-infinity", "ZeRO-Infinity to host memory", "offload", "ZeRO-3 with parameters and optimizer in host memory",
              "ZeRO-Infinity, Rajbhandari et al. 2021 (arXiv 2104.07857)", "deepspeed", 3, offload="params"),
     Strategy("fsdp-full-shard", "FSDP FULL_SHARD", "FSDP", "as ZeRO-3; the next layer is gathered beside the one at work", _FSDP,

@@ -49,6 +49,7 @@ class Memory:
     stage_components: list[Ledger]  # of the worst phase, one ledger of rows per stage
     timeline: list[list[Ledger]]  # one ledger of rows per stage and phase
     host: Array  # bytes in host memory per GPU, offloaded states and activations
+    drive: Array  # bytes on the node's NVMe drives per GPU
     host_saving: Array  # bytes of host memory per GPU that saving a checkpoint from a host copy takes
     host_loading: Array  # bytes of host memory per GPU that loading a checkpoint takes
     layer_bytes: Array  # activations of one layer and micro-batch without recompute
@@ -83,6 +84,7 @@ class Need:
 
     device: Array
     host: Array
+    drive: Array | None = None  # None where no drives are known
 
 
 def needed(plan: Plan, c: Table) -> Need:
@@ -90,12 +92,16 @@ def needed(plan: Plan, c: Table) -> Need:
     parameters, slack = rank_parameters(plan, c), float(plan.stack.fragmentation_frac)
     reserved: list[Array] = []
     host: list[Array] = []
+    drive: list[Array] = []
     for stage in representative_stages(plan, c):
         found = one_stage(plan, c, parameters, stage, stage_split(plan, c, stage))
         reserved.append(_reserved(found.phases, found.segments, slack))
         host.append(found.host)
+        drive.append(found.drive)
     context, communicators = _outside(plan, c)
-    return Need(functools.reduce(np.maximum, reserved) + (context + communicators), functools.reduce(np.maximum, host))
+    device = functools.reduce(np.maximum, reserved) + (context + communicators)
+    drives = None if plan.cluster.nvme is None else functools.reduce(np.maximum, drive)
+    return Need(device, functools.reduce(np.maximum, host), drives)
 
 
 def _outside(plan: Plan, c: Table) -> tuple[Array, Array]:
@@ -144,6 +150,7 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
         stage_components=[{name: leaf[i] for name, leaf in leaves.items()} for i in range(count)],
         timeline=[[{k: v.reshape(count, rows)[i] for k, v in one.items()} for one in wide] for i in range(count)],
         host=found.host.reshape(count, rows).max(axis=0),
+        drive=found.drive.reshape(count, rows).max(axis=0),
         host_saving=found.host_saving.reshape(count, rows).max(axis=0),
         host_loading=found.host_loading.reshape(count, rows).max(axis=0),
         layer_bytes=found.layer[-rows:],

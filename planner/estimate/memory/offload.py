@@ -1,4 +1,5 @@
-"""Activations that live in host memory between forward and backward: what leaves, what stays, how long the copies take."""
+"""What lives outside the GPU: activations in host memory between forward and backward, and states on NVMe drives with the buffers
+that they pass through."""
 
 from __future__ import annotations
 
@@ -13,11 +14,34 @@ from planner.estimate.states import RankParameters, StageSplit
 from planner.estimate.table import Table, offloads, repeated_share
 from planner.formulas import memory, overlap
 from planner.ledger import Array
+from planner.specs.layout import NVME, NVME_PARAMS
 from planner.specs.plan import Plan
 
 # layers on the GPU: with copies on streams of their own the one that computes and the one being copied; else a layer at most
 # while its tensors leave one after the other
 _AHEAD, _IN_TURN = 2.0, 1.0
+
+GRADIENT_BYTES = 4.0  # of a gradient beside its optimizer state on the drives: fp32 (DeepSpeed, swap_out_gradients)
+# elements that a rank reads, updates and writes as one tile: DeepSpeed's sub_group_size, 1e9 by default, for drives as small as
+# users of NVMe offloading set it (1e8 in text-generation-webui, modules/deepspeed_parameters.py)
+TILE = 1e8
+# fp32 buffers of three tiles, one being read, one updated, one written: parameter, gradient, two moments (offload_optimizer,
+# buffer_count 4)
+_TILE_BUFFERS = 3 * 4 * 4.0
+# buffers that parameters pass through: buffer_count 5 of buffer_size 1e8 elements (DeepSpeed, docs/_pages/config-json.md)
+_PARAMETER_BUFFERS = 5 * 1e8
+
+
+def tiles(owned: Array) -> Array:
+    """Tiles in which the optimizer of a rank passes from the drives and back; a share of one counts as one."""
+    return np.maximum(owned / TILE, 1.0)
+
+
+def buffers(plan: Plan, c: Table, owned: Array) -> Array:
+    """Bytes of page-locked host memory per GPU through which states pass to the drives and back."""
+    optimizer = np.where(offloads(c, *NVME), _TILE_BUFFERS * np.minimum(owned, TILE), 0.0)
+    parameters = sync.compute_bytes(plan) * np.minimum(_PARAMETER_BUFFERS, owned)
+    return optimizer + np.where(offloads(c, *NVME_PARAMS), parameters, 0.0)
 
 
 def moved(plan: Plan, c: Table, of: Kept, alive_bytes: Array, weight_bytes: Array) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from planner.estimate.table import Table, microbatch_count, offloads
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
-from planner.specs.layout import SCHEDULES
+from planner.specs.layout import AWAY_OPTIMIZER, AWAY_PARAMS, NVME, NVME_PARAMS, SCHEDULES
 from planner.specs.plan import Plan
 from planner.specs.stack import StateBytes
 
@@ -38,6 +38,7 @@ class StageMemory:
     phases: list[Ledger]
     segments: Array  # flat buffers, for which what activations freed makes no room: reserved beside forward and backward
     host: Array
+    drive: Array  # bytes on NVMe drives
     host_saving: Array
     host_loading: Array
     layer: Array  # activations of a mean layer without recompute
@@ -70,6 +71,7 @@ class _States:
     gradients: Array
     optimizer: Array
     host: Array
+    drive: Array
     saving: Array
     loading: Array
     elements: Array  # all parameters of the stage on this rank, before data parallelism
@@ -94,19 +96,24 @@ def _states(plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: A
     low = plan.training.precision not in ("fp32", "tf32")
     master = state.master if state.whole_master and low else 0.0
     optimizer = cut(ledger["optimizer"] - master, _ZERO_1) + cut(master, _NEVER)
-    away_optimizer, away_params = offloads(c, "optimizer", "params"), offloads(c, "params")
+    away_optimizer, away_params = offloads(c, *AWAY_OPTIMIZER), offloads(c, *AWAY_PARAMS)
     saving = parameters + optimizer
     loading = saving
     if plan.stack.loading == "whole":  # all that the file has for these layers
         loading = memory.state_bytes(shared + experts, ledger["parameters"] + ledger["optimizer"], 1.0) + 0.0 * saving
     host = np.where(away_optimizer, optimizer + gradients, 0.0) + np.where(away_params, parameters, 0.0)
+    owned = (shared + experts) / shard_count(c["zero"], 1.0, shard)
+    drive = 0.0 * host
+    if np.any(on_drives := offloads(c, *NVME)):
+        moved = np.where(on_drives, optimizer, 0.0) + np.where(offloads(c, *NVME_PARAMS), parameters, 0.0)
+        drive = moved + np.where(on_drives, owned * offload.GRADIENT_BYTES, 0.0)
+        host = host - moved + offload.buffers(plan, c, owned)
     optimizer = np.where(away_optimizer, 0.0, optimizer)
     if plan.stack.offload_update == "cpu":  # the CPU updates: sharded gradients leave for host memory layer by layer
         in_flight = 2 * p.per_layer() * ledger["gradients"] / shard_count(c["zero"], 2.0, shard)
         gradients = np.where(away_optimizer & (c["zero"] >= 2), np.minimum(in_flight, gradients), gradients)
     parameters = np.where(away_params & (c["zero"] >= 3), 0.0, parameters)
-    owned = (shared + experts) / shard_count(c["zero"], 1.0, shard)
-    return _States(parameters, gradients, optimizer, host, saving, loading, shared + experts, owned)
+    return _States(parameters, gradients, optimizer, host, drive, saving, loading, shared + experts, owned)
 
 
 def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: StageSplit) -> StageMemory:
@@ -139,7 +146,7 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     cast = np.where(state.cast_copy & low & (c["zero"] < 3), 2.0 * own.elements, 0.0)
     standing = np.where(state.persistent_gradients | (microbatches > 1), own.gradients, 0.0)
     temporary = state.optimizer_temporary * own.owned
-    away = offloads(c, "optimizer", "params")
+    away = offloads(c, *AWAY_OPTIMIZER)
     temporary = np.where(away & (stack.offload_update == "cpu"), 0.0, temporary)
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
     copied = state.gradient_copy * own.elements / c["vpp"] + placeholders
@@ -183,7 +190,7 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     ]  # fmt: skip
     # the caching allocator keeps what the passes freed; flat buffers larger than any of it need segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
-    return StageMemory(phases, flat, own.host + host, own.saving, own.loading, kept.whole, kept.input)
+    return StageMemory(phases, flat, own.host + host, own.drive, own.saving, own.loading, kept.whole, kept.input)
 
 
 def _last_product(plan: Plan, c: Table, p: RankParameters) -> Array:
