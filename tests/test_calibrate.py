@@ -187,7 +187,7 @@ def test_a_value_lies_inside_its_samples_or_below_when_scaled(samples: list[tupl
 
 
 def test_a_probe_waits_for_quiet_and_gives_up() -> None:
-    times = iter([*[0.001] * 20, *[0.01] * 400])
+    times = iter([*[0.001] * 40, *[0.01] * 800])
     busy = Probe(lambda: __import__("time").sleep(next(times)))
     found = busy.samples(lambda: 1.0, want=3, wait_s=0.05, most_s=0.1)
     assert found

@@ -16,6 +16,7 @@ MODES: tuple[Mode, ...] = ("quick", "default", "thorough")
 VISIT_S: dict[Mode, float] = {"quick": 0.25, "default": 0.5, "thorough": 2.0}
 WAIT_S: dict[Mode, float] = {"quick": 0.05, "default": 0.15, "thorough": 1.0}
 SAMPLES: dict[Mode, int] = {"quick": 2, "default": 4, "thorough": 9}
+MOMENTS: dict[Mode, int] = {"quick": 1, "default": 2, "thorough": 3}  # over which these samples are spread: visits at least
 VISITS: dict[Mode, int] = {"quick": 1, "default": 8, "thorough": 20}
 # seconds of all measuring before no further visit starts: kernels, then collectives, then steps of small models
 TOTAL_S: dict[Mode, float] = {"quick": 45.0, "default": 420.0, "thorough": 3600.0}

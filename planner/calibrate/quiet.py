@@ -17,6 +17,7 @@ from statistics import median
 
 SLACK = 1.08  # a probe this much slower or faster than the usual one is a disturbed moment
 _PAUSE_S = 0.02  # between probes while waiting
+_RUNS = 2  # of the work in a probe, of which the faster counts: the first may find its operands in memory, not in a cache
 _OFTEN = 50  # probes after which the usual one is looked for again
 _WARM_UP = 20  # probes before the first sample
 
@@ -122,17 +123,20 @@ class Probe:
         self.tried = self.disturbed = 0
 
     def look(self) -> float:
-        """Run the probe once: its seconds on the slowest rank."""
-        wall, cpu = time.perf_counter(), time.process_time()
-        self.work()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        seconds = self.agree(min(wall, cpu) if self.one_thread else wall)
+        """Run the probe: its seconds on the slowest rank."""
+        seconds = self.agree(min(self._once() for _ in range(_RUNS)))
         self.seen.append(seconds)
         if len(self.seen) <= _OFTEN or len(self.seen) % _OFTEN == 0:
             self.usual_s = usual_probe_s(self.seen)
         self.tried += 1
         self.disturbed += seconds > SLACK * self.usual_s
         return seconds
+
+    def _once(self) -> float:
+        wall, cpu = time.perf_counter(), time.process_time()
+        self.work()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        return min(wall, cpu) if self.one_thread else wall
 
     def quiet(self, probe_s: float) -> bool:
         return is_usual(probe_s, self.usual_s)

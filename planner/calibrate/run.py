@@ -32,6 +32,7 @@ _LOST_AFTER_BEATS = 4
 _KERNELS_SHARE, _LINKS_SHARE, _MODELS_SHARE = 0.6, 0.2, 0.2
 _ALONE_KERNELS_SHARE = 0.8
 VERIFY_S = {"quick": 20.0, "default": 280.0, "thorough": 1500.0}  # of all steps that verification trains
+_MORE_OF_COLLECTIVES = 3  # a message takes as long as its ranks take to wake up: two hundred or five hundred microseconds
 _STEP_SAMPLES = {"quick": 3, "default": 6, "thorough": 12}
 
 
@@ -222,7 +223,8 @@ def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing
         stages.append(("storage", stored, cases.STORAGE_S[settings.mode] / total))
     for stage, tasks, share in stages:
         measure(stage, tasks, probe, records, settings.mode, share * total, told, state, ranks.meet,
-                busy=not here.gpu and (stage == "kernels" or where.ranks == 1))  # fmt: skip
+                busy=not here.gpu and (stage == "kernels" or where.ranks == 1),
+                more=_MORE_OF_COLLECTIVES if stage == "collectives" else 1)  # fmt: skip
     if where.rank == 0:
         doing[0] = "the fit"
         assert settings.out is not None
