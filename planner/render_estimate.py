@@ -63,8 +63,9 @@ def _answer_block(r: Report) -> Block:
 
 def _failures_text(run: Report) -> str:
     r = run["reliability"]
-    spares = f"{r['spare_nodes_proposed']} spare nodes suffice 99 % of the time" if r["spare_nodes"] is None else (
-        f"{r['spare_nodes']} spare nodes suffice {_percent(r['spares_suffice_frac'])} of the time")  # fmt: skip
+    proposed = r["spare_nodes"] is None
+    spare, share = (r["spare_nodes_proposed"], "99 %") if proposed else (r["spare_nodes"], _percent(r["spares_suffice_frac"]))
+    spares = f"{spare} spare {'node suffices' if spare == 1 else 'nodes suffice'} {share} of the time"
     failures = run["failures"]
     return (
         f"            {failures:,.{1 if failures < 10 else 0}f} failures expected; checkpoint of "
