@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -13,7 +12,8 @@ import torch.distributed as dist
 from planner.calibrate import cases
 from planner.calibrate.device import Device
 from planner.calibrate.measure import Task, Timed
-from planner.calibrate.record import Record
+from planner.calibrate.quiet import quantile
+from planner.calibrate.record import PROMPT, Record
 
 _REPEAT_BYTES = 4 * cases.MIB  # one sample moves about this much, in up to _MOST_REPEATS calls
 _MOST_REPEATS = 30
@@ -78,7 +78,7 @@ def _between(device: Device, whole: int, mine: Mine) -> Timed:
 
 
 def _timed(device: Device, operation: str, whole: int, mine: Mine) -> Timed:
-    """Seconds per call, on a CPU the middle of several: now and then a rank wakes up late. A rank outside all groups waits."""
+    """Seconds per call, on a CPU of a prompt one (record.PROMPT). A rank outside all groups of a kind waits."""
     if mine is None:
         return lambda: 0.0
     group, members = mine
@@ -97,8 +97,7 @@ def _timed(device: Device, operation: str, whole: int, mine: Mine) -> Timed:
         device.wait()
         if device.gpu:  # calls are only begun
             return (time.perf_counter() - start) / repeats
-        ends = [start, *each]
-        return median(after - before for before, after in pairwise(ends))
+        return quantile([after - before for before, after in pairwise([start, *each])], PROMPT)
 
     return timed
 

@@ -316,11 +316,15 @@ def _steps(operation: str, ranks: Array) -> Array:
     return np.zeros_like(ranks) if passes is None else passes * (ranks - 1) / 2
 
 
+_STARTED = ("all_reduce", "reduce_scatter")
 _LINKED = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 
 
 def link(records: Sequence[Record], group: str) -> Fit:
-    """One link: base, latency, ramp and a bandwidth per operation, the form of formulas.collectives.ring_intra_s."""
+    """One link: base, latency, ramp and a bandwidth per operation, the form of formulas.collectives.ring_intra_s.
+
+    Operations that reduce may have a start of their own: gloo's set up buffers before the first message.
+    """
     mine = [r for r in records if r["kind"] == "collective" and r["group"] == group and r["operation"] in _LINKED
             and not r.get("beside")]  # fmt: skip
     if not mine:
@@ -333,6 +337,8 @@ def link(records: Sequence[Record], group: str) -> Fit:
     parameters += [("base", np.log(least / 50), np.log(least / 2), np.log(least * 5)),
                    ("latency", np.log(least / 50), np.log(least / 2), np.log(least * 10)),
                    ("ramp", np.log(1e-12), np.log(least / 1e3), np.log(1e-4))]  # fmt: skip
+    started = [f"{name}_start" for name in names if name in _STARTED]
+    parameters += [(name, np.log(least / 1e3), np.log(least / 10), np.log(least * 30)) for name in started]
 
     def predict(values: Array, over: Sequence[Record]) -> Array:
         v = {p[0]: np.exp(x) for p, x in zip(parameters, values, strict=True)}
@@ -340,7 +346,8 @@ def link(records: Sequence[Record], group: str) -> Fit:
         out = []
         for i, r in enumerate(over):
             n, name = ranks[i], r["operation"]
-            ring = v["base"] + float(_steps(name, n)) * v["latency"] + float(_volume(name, n)) * size[i] / v[f"{name}_bandwidth"]
+            started_s = v["base"] + v.get(f"{name}_start", 0.0) + float(_steps(name, n)) * v["latency"]
+            ring = started_s + float(_volume(name, n)) * size[i] / v[f"{name}_bandwidth"]
             out.append(ring + (v["ramp"] * np.sqrt(size[i]) if name != "send_recv" else 0.0))
         return np.array(out)
 

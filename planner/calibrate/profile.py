@@ -164,6 +164,7 @@ def _links(document: Document, fits: Fits, group: str, known: str | None, identi
         if name not in rates:
             fields[f"{name}_frac"] = number(1.0, "no measurement: as the fastest collective of this link", date, "assumed")
     fields |= {"base_latency": timed("base"), "latency": timed("latency"), "ramp": timed("ramp")}
+    fields |= {name: timed(name) for name in fit.numbers if name.endswith("_start")}
     if known:
         document["links"] = {link.id: fields}
         return

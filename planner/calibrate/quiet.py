@@ -87,13 +87,23 @@ def usual_probe_s(probes: Sequence[float]) -> float:
     return median(ordered[start : ends[start]])
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which this share of them lies, between neighbours in proportion. Needs at least one."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    return ordered[below] + (place - below) * (ordered[min(below + 1, len(ordered) - 1)] - ordered[below])
+
+
 def is_usual(probe_s: float, usual_s: float) -> bool:
     """Whether a probe runs near the reference."""
     return usual_s / SLACK <= probe_s <= SLACK * usual_s
 
 
-def value_of(samples: Sequence[Sample], reference_s: float) -> Value:
-    """Median of the samples near the reference speed, scaled to it; without two of them of all samples, marked as not quiet.
+def value_of(samples: Sequence[Sample], reference_s: float, share: float = 0.5) -> Value:
+    """Median (or another quantile: share) of the samples near the reference speed, scaled to it.
+
+    Without two such samples it is of all of them, marked as not quiet.
 
     reference_s: the usual probe. A verification takes that of its calibration, so that a machine whose clock has changed since is
     compared at one speed. Steps and products follow the probe: over 1.17 of its range a step took 1.17 times as long.
@@ -101,7 +111,7 @@ def value_of(samples: Sequence[Sample], reference_s: float) -> Value:
     kept = [s for s in samples if is_usual(s.probe_s, reference_s)]
     quiet = len(kept) >= 2
     scaled = [s.seconds * reference_s / s.mean_s for s in (kept if quiet else samples)]
-    middle = median(scaled)
+    middle = quantile(scaled, share)
     return Value(middle, (max(scaled) - min(scaled)) / middle if middle > 0 else 0.0, len(kept), len(samples), quiet)
 
 

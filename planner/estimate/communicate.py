@@ -63,11 +63,12 @@ def _card_bandwidth(m: Machine, frac: Array) -> Array:
 
 
 def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_frac: Array, inter_frac: Array,
-          network: Array = 1.0, *, switch: bool = False) -> Array:  # fmt: skip
+          network: Array = 1.0, *, start_s: Array = 0.0, switch: bool = False) -> Array:  # fmt: skip
+    base_s = m.intra_base + start_s
     inside = np.minimum(group.ranks, group.ranks_per_node)
     bandwidth = _intra_bandwidth(m, inside, intra_frac, m.intra_two_rank)
     intra = collectives.ring_intra_s(
-        tensor_bytes, inside, passes, base_s=m.intra_base, latency_s=m.intra_latency, bytes_per_s=bandwidth, ramp=m.intra_ramp
+        tensor_bytes, inside, passes, base_s=base_s, latency_s=m.intra_latency, bytes_per_s=bandwidth, ramp=m.intra_ramp
     )
     if switch:  # NCCL takes whichever it expects to be faster: rings for small messages, the switch for large ones
         in_switch = inside >= m.intra_switch_ranks
@@ -84,12 +85,12 @@ def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_fr
     within = np.where(inside > 1, bandwidth, np.inf)
     node = collectives.node_bandwidth_bytes_per_s(inside, _card_bandwidth(m, inter_frac * network), within)
     ring = collectives.ring_inter_s(
-        tensor_bytes, group.ranks, group.nodes, passes, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop,
+        tensor_bytes, group.ranks, group.nodes, passes, base_s=base_s, latency_s=m.intra_latency, hop_s=m.inter_hop,
         node_bytes_per_s=node,
     )  # fmt: skip
     if passes == 2 and "tree" not in m.without:
         tree = collectives.tree_inter_s(
-            tensor_bytes, group.nodes, inside, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop,
+            tensor_bytes, group.nodes, inside, base_s=base_s, latency_s=m.intra_latency, hop_s=m.inter_hop,
             node_bytes_per_s=node,
         )  # fmt: skip
         ring = np.minimum(ring, tree)
@@ -98,7 +99,8 @@ def _pass(m: Machine, tensor_bytes: Array, group: Group, passes: float, intra_fr
 
 def all_reduce_s(m: Machine, tensor_bytes: Array, group: Group) -> Array:
     """Fastest of ring, tree and reduction in the switch over the group's placement."""
-    return _pass(m, tensor_bytes, group, 2.0, m.intra_all_reduce, m.inter_all_reduce, switch=True)
+    return _pass(m, tensor_bytes, group, 2.0, m.intra_all_reduce, m.inter_all_reduce,
+                 start_s=m.intra_all_reduce_start, switch=True)  # fmt: skip
 
 
 def all_gather_s(m: Machine, tensor_bytes: Array, group: Group, network: Array = 1.0) -> Array:
@@ -108,7 +110,8 @@ def all_gather_s(m: Machine, tensor_bytes: Array, group: Group, network: Array =
 
 def reduce_scatter_s(m: Machine, tensor_bytes: Array, group: Group, network: Array = 1.0) -> Array:
     """Ring reduce-scatter; `network` as for all_gather_s."""
-    return _pass(m, tensor_bytes, group, 1.0, m.intra_reduce_scatter, m.inter_reduce_scatter, network)
+    return _pass(m, tensor_bytes, group, 1.0, m.intra_reduce_scatter, m.inter_reduce_scatter, network,
+                 start_s=m.intra_reduce_scatter_start)  # fmt: skip
 
 
 def all_to_all_s(m: Machine, tensor_bytes: Array, group: Group, remote_frac: Array) -> Array:

@@ -123,6 +123,9 @@ class Machine:
     optimizer_s: Array = 0.0
     attention_half_sequence: Array = 0.0  # tokens; 0: that of formulas.kernels
     attention_width_exponent: Array = 0.0  # 0: that of formulas.kernels
+    # s more per call of the operation inside a node; 0: as the others
+    intra_all_reduce_start: Array = 0.0
+    intra_reduce_scatter_start: Array = 0.0
     # NVMe drives of the node, each GPU's share; 0: none are used
     nvme_read: Array = 0.0
     nvme_write: Array = 0.0
@@ -205,6 +208,8 @@ def machine(plan: Plan) -> Machine:
         intra_bandwidth=bandwidth,
         intra_base=intra.base_latency or _assumed(0.0, "s", "no table; the latency of the steps holds it"),
         intra_latency=intra.latency,
+        intra_all_reduce_start=intra.all_reduce_start or 0.0,
+        intra_reduce_scatter_start=intra.reduce_scatter_start or 0.0,
         intra_ramp=intra.ramp,
         intra_mesh=intra.mesh or _assumed(0.0, "1", "a switch or a bus: every group has the whole link"),
         intra_peers=_peers(plan),

@@ -167,6 +167,8 @@ class LinkSpec(Spec):
     bandwidth: BytesPerSecond  # one direction; per GPU inside a node, per NIC between nodes
     latency: Seconds  # inside a node two steps of a ring (there and back); between nodes one step from node to node
     base_latency: Seconds | None = None  # once per call, inside a node
+    all_reduce_start: Seconds | None = None  # more per call of this operation: what a library sets up before its first message
+    reduce_scatter_start: Seconds | None = None
     ramp: Annotated[Sourced, Quantity("1", exclusive=False)]  # s per sqrt(B), protocol changes at middle sizes
     all_reduce_frac: Efficiency
     all_gather_frac: Efficiency
