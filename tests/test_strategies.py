@@ -391,7 +391,7 @@ def test_keys_of_strategies_are_documented() -> None:
 def test_keys_of_allreduce_are_documented() -> None:
     document = dpplan("allreduce", "--gpu", "h100", "--gpus", 16, "--json").json()
     seen = _keys(document, stop=frozenset({"sizes[].seconds"}))
-    assert seen == _documented("`allreduce --json`", "`batchnorm --json`")
+    assert seen == _documented("`allreduce --json`", "`batch --json`")
     assert json.dumps(document)
 
 
