@@ -166,6 +166,8 @@ def fill(text: str) -> str:
 
     def one(match: re.Match[str]) -> str:
         name = match.group(1).strip()
+        if "<!-- begin: " in match.group(0)[1:]:  # what lies between would be lost
+            raise ValueError(f"block {name!r} has no end before the next one begins")
         if name.startswith("keys "):
             body = keys.fields(name.removeprefix("keys "))
         elif name.startswith("worth "):
