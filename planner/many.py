@@ -20,7 +20,7 @@ from planner.specs.base import PlanError, Spec
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 
-BLOCK = 262144  # rows evaluated together
+BLOCK = 131072  # rows evaluated together
 
 # fields that enumerate or rank layouts, or price a run, but do not change what one layout takes
 _APART: dict[str, frozenset[str]] = {

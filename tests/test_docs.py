@@ -29,7 +29,7 @@ build = importlib.util.module_from_spec(_SPEC)
 sys.modules["docs_build"] = build
 _SPEC.loader.exec_module(build)
 
-from pages import accuracy, formulas  # noqa: E402
+from pages import accuracy, blocks, formulas  # noqa: E402
 from pages.text import run  # noqa: E402
 
 PAGES = [*build.PAGES, *build.hand_written()]
@@ -41,6 +41,11 @@ def text(name: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ generated pages
+
+
+def test_a_block_without_its_end_loses_nothing() -> None:
+    with pytest.raises(ValueError, match="'first' has no end"):
+        blocks.fill("<!-- begin: first -->\n\ntext\n\n<!-- begin: second -->\n\ntext\n\n<!-- end -->\n")
 
 
 @pytest.mark.parametrize("name", PAGES)
