@@ -39,6 +39,12 @@ REQUESTS = (
     {"gpus": 1, "model": "llama-2-7b", "global_batch": 4, "gpu": "rtx4090"},  # does not fit
     {"gpus": 3, "global_batch": 32, "gpus_per_node": 3, "stack": "pytorch-ddp"},  # no layout: 3 does not divide 32
     {"gpus": 8, "model": "deepseek-v2-lite", "global_batch": 16, "stack": "megatron-core"},
+    {"gpus": 16, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%"},
+    {"gpus": 8, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%"},
+    {"gpus": 16, "global_batch": 64, "length_mean": 200, "packing": "packed"},
+    {"gpus": 16, "global_batch": 64, "other_gpu": "v100", "other_share": "50%", "precision": "fp16", "split": "proportional"},
+    {"gpus": 8, "global_batch": 64, "data_storage": "nfs"},
+    {"gpus": 8, "global_batch": 32, "gpu": "h100", "offload": "optimizer-nvme", "zero": 3},
 )
 
 
