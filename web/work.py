@@ -91,9 +91,10 @@ class Workers:
                 done = Job(name, arguments)
                 done.future.set_result(self._kept[key][0])
                 return done
-            if key is not None and key in self._running:
-                self._running[key].waiters += 1
-                return self._running[key]
+            running = None if key is None else self._running.get(key)
+            if running is not None and not running.dropped:  # one that was dropped only waits for its process to end
+                running.waiters += 1
+                return running
             job = Job(name, arguments)
             try:
                 self._queue.put_nowait(job)
