@@ -21,7 +21,7 @@ from planner.schedules import checks, timing
 from planner.schedules.base import Actions, parse_actions, with_sends
 from planner.specs.base import PlanError
 from planner.specs.layout import Layout
-from planner.specs.options import only_for
+from planner.specs.options import only_for, refuse_whole_steps
 from planner.step_trace import of_estimate
 from planner.units import UnitError, parse
 
@@ -323,6 +323,7 @@ def _of_model(request: Request, given: dict[str, Any]) -> tuple[_Case, str]:
             raise PlanError(dashed, getattr(request, field), "comes from the model; leave it out, or leave out --model")
     options = api.read_options({**given, **{k: getattr(request, k) for k in ("schedule", "pp", "vpp")}})
     only_for(options, "schedule")
+    refuse_whole_steps(options, "schedule")
     one = chosen(options)
     layout = to_layout(one.table, 0)
     return _estimated(one, layout, request), layout.schedule

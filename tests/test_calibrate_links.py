@@ -6,10 +6,8 @@ from typing import Any
 
 import plans
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from planner.calibrate import cases, fit, quiet, record
+from planner.calibrate import cases, fit, record
 from planner.calibrate.record import PROMPT
 from planner.estimate import communicate
 from planner.estimate.communicate import Group
@@ -49,15 +47,6 @@ def test_starts_add_to_their_operation_alone() -> None:
     for call, more in ((communicate.all_reduce_s, 5e-3), (communicate.reduce_scatter_s, 2e-3), (communicate.all_gather_s, 0.0)):
         assert float(call(late, size, group) - call(usual, size, group)) == pytest.approx(more, abs=1e-12)
     assert float(communicate.all_reduce_s(late, size, Group(1.0, 1.0))) == 0.0  # nobody to wait for
-
-
-@given(st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=30), st.floats(0.0, 1.0))
-def test_a_quantile_lies_among_its_values(values: list[float], share: float) -> None:
-    found = quiet.quantile(values, share)
-    assert min(values) <= found <= max(values) * (1 + 1e-12)
-    assert sum(v < found * (1 - 1e-12) for v in values) <= share * (len(values) - 1) + 1
-    assert quiet.quantile(values, 0.0) == min(values)
-    assert quiet.quantile(values, 1.0) == pytest.approx(max(values))
 
 
 def test_prompt_messages_count_and_products_in_the_middle() -> None:

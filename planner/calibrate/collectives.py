@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from planner.calibrate import cases
 from planner.calibrate.device import Device
 from planner.calibrate.measure import Task, Timed
-from planner.calibrate.quiet import quantile
 from planner.calibrate.record import PROMPT, Record
 
 _REPEAT_BYTES = 4 * cases.MIB  # one sample moves about this much, in up to _MOST_REPEATS calls
@@ -97,7 +96,7 @@ def _timed(device: Device, operation: str, whole: int, mine: Mine) -> Timed:
         device.wait()
         if device.gpu:  # calls are only begun
             return (time.perf_counter() - start) / repeats
-        return quantile([after - before for before, after in pairwise([start, *each])], PROMPT)
+        return float(np.quantile(np.diff([start, *each]), PROMPT))
 
     return timed
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+import numpy as np
+
 SLACK = 1.08  # a probe this much slower or faster than the usual one is a disturbed moment
 _PAUSE_S = 0.02  # between probes while waiting
 _RUNS = 2  # of the work in a probe, of which the faster counts: the first may find its operands in memory, not in a cache
@@ -87,14 +89,6 @@ def usual_probe_s(probes: Sequence[float]) -> float:
     return median(ordered[start : ends[start]])
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of them lies, between neighbours in proportion. Needs at least one."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    return ordered[below] + (place - below) * (ordered[min(below + 1, len(ordered) - 1)] - ordered[below])
-
-
 def is_usual(probe_s: float, usual_s: float) -> bool:
     """Whether a probe runs near the reference."""
     return usual_s / SLACK <= probe_s <= SLACK * usual_s
@@ -111,7 +105,7 @@ def value_of(samples: Sequence[Sample], reference_s: float, share: float = 0.5) 
     kept = [s for s in samples if is_usual(s.probe_s, reference_s)]
     quiet = len(kept) >= 2
     scaled = [s.seconds * reference_s / s.mean_s for s in (kept if quiet else samples)]
-    middle = quantile(scaled, share)
+    middle = float(np.quantile(scaled, share))
     return Value(middle, (max(scaled) - min(scaled)) / middle if middle > 0 else 0.0, len(kept), len(samples), quiet)
 
 

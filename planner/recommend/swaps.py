@@ -21,7 +21,7 @@ from planner.ledger import Array, total
 from planner.report import SCHEMA_VERSION, Report
 from planner.specs.base import PlanError
 from planner.specs.hardware import LinkSpec
-from planner.specs.options import only_for
+from planner.specs.options import only_for, refuse_whole_steps
 from planner.specs.plan import Plan
 
 _LENGTHS = (1024, 4096, 16384, 65536)  # tokens per sequence that are shown beside the plan's own
@@ -36,6 +36,7 @@ def offload(given: Mapping[str, Any]) -> Report:
     """
     options = api.read_options(given)
     only_for(options, "recommend")
+    refuse_whole_steps(options, "recommend offload")
     scenario = api.resolve(options)
     chosen = many.choose([scenario.plans])[0]
     if isinstance(chosen, PlanError):

@@ -7,6 +7,7 @@ and none that ties with it is left out.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -72,7 +73,7 @@ def best_of_each(block: Sequence[Owner]) -> list[Best]:
     bound = np.full(len(block), np.inf)  # seconds beyond which nothing ties with the fastest that fits
     goal = np.full(len(block), _FIRST)
     aside: set[int] = set()
-    for rounds in range(1_000_000):
+    for rounds in itertools.count(1):
         owner = found.owner
         open_ = np.flatnonzero(~found.seen & (found.seconds <= bound[owner]))
         if not len(open_):
@@ -86,7 +87,7 @@ def best_of_each(block: Sequence[Owner]) -> list[Best]:
         goal *= _MORE
         fitting = np.flatnonzero(found.fits)
         np.minimum.at(bound, found.owner[fitting], found.seconds[fitting] * (1 + TIE))
-        if rounds + 1 == _ROUNDS:
+        if rounds == _ROUNDS:
             aside = {k for k in np.flatnonzero(np.isinf(bound)).tolist() if block[k].count >= _MANY}
             bound[list(aside)] = -np.inf
     parts = found.parts()

@@ -134,3 +134,17 @@ def only_for(options: Options, verb: str) -> None:
         if owner != verb and value != Options.model_fields[name].default:
             shown = value[0] if isinstance(value, tuple) else value
             raise PlanError(flag(name), shown, f"belongs to `dpplan {owner}`; leave it out of `dpplan {verb}`")
+
+
+# what makes whole steps of a job longer: a pipeline or a layer alone, on equal GPUs, does not show it
+OF_WHOLE_STEPS: tuple[str, ...] = (
+    "jitter", "slow_hosts", "slow_factor", "other_gpu", "other_share", "split", "sample_bytes", "token_bytes", "decoded_bytes",
+    "read_bytes", "data_storage", "data_iops", "read_latency", "worker_rate", "workers", "prefetch",
+)  # fmt: skip
+
+
+def refuse_whole_steps(options: Options, verb: str) -> None:
+    """Refuse what a verb about a part of the step would ignore."""
+    for name in OF_WHOLE_STEPS:
+        if (value := getattr(options, name)) is not None:
+            raise PlanError(flag(name), value, f"changes whole steps, `dpplan {verb}` is about a part of one; leave it out")

@@ -7,6 +7,7 @@ from typing import Any
 from planner.api import Options, PlanError
 from planner.pipelines import Drawn, Request, draw
 from planner.schedules.drawing import Interval, intervals
+from planner.specs.options import OF_WHOLE_STEPS
 from planner.trace import KINDS
 from planner.units import show
 from planner.whatif.chart import BLUE, GREEN, SAND, Chart, Column
@@ -17,7 +18,7 @@ _MOST_BARS = 1_500  # drawn; a longer step is drawn from its start
 
 def drawn_of(options: Options) -> Drawn:
     """The schedule of the layout that an estimate with these options answers with."""
-    given = options.model_dump(exclude_none=True)
+    given = options.model_dump(exclude_none=True, exclude=set(OF_WHOLE_STEPS))
     chosen = {name: given.pop(name, None) for name in ("schedule", "pp", "vpp")}
     return draw(Request(**chosen), given)
 
