@@ -1,14 +1,17 @@
-"""All-reduce algorithms really run, beside what the formulas say: ring, double binary tree, recursive doubling, halving and
-doubling, parameter server, and a ring of 16-bit codes, with torch.distributed's gloo send and receive among processes.
+"""All-reduce algorithms really run, beside what the formulas say: ring, double binary tree,
+recursive doubling, halving and doubling, parameter server, and a ring of 16-bit codes, with
+torch.distributed's gloo send and receive among processes.
 
     python benchmarks/allreduce_algorithms.py                      processes on the loopback device
-    python benchmarks/allreduce_algorithms.py --rate 200mbit       each in a network namespace of its own (as root, Linux)
+    python benchmarks/allreduce_algorithms.py --rate 200mbit       each in a network namespace of
+    its own (as root, Linux)
 
-The start of a message and the time per byte are fitted to the smallest and the largest message of three kinds: one at a time
-between two processes; all processes exchanging in pairs (gloo has one connection for both directions); all sending to their
-right neighbour. What a start takes is the work of processors, which all processes share, so it is measured with as many of them
-at work as the algorithm has. The formulas of planner/formulas get these numbers and nothing else. Printed: seconds measured and
-predicted, both rankings, and where algorithms overtake each other.
+The start of a message and the time per byte are fitted to the smallest and the largest message of
+three kinds: one at a time between two processes; all processes exchanging in pairs (gloo has one
+connection for both directions); all sending to their right neighbour. What a start takes is the
+work of processors, which all processes share, so it is measured with as many of them at work as the
+algorithm has. The formulas of planner/formulas get these numbers and nothing else. Printed: seconds
+measured and predicted, both rankings, and where algorithms overtake each other.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ CHUNK = 2**20  # bytes that a tree passes on at a time, as formulas.collectives 
 SUBNET = "10.77.0"
 
 
-# ------------------------------------------------------------------------------------------------ algorithms, one rank
+# ------------------------------------------------------------------------------------------------ a
 
 
 def ring(x: Any, rank: int, n: int) -> None:
@@ -85,7 +88,11 @@ def halving(x: Any, rank: int, n: int) -> None:
     while distance < n:
         middle = (low + high) // 2
         held.append((low, high))
-        mine, other = ((low, middle), (middle, high)) if not rank & distance else ((middle, high), (low, middle))
+        mine, other = (
+            ((low, middle), (middle, high))
+            if not rank & distance
+            else ((middle, high), (low, middle))
+        )
         into = torch.empty(mine[1] - mine[0])
         exchange(x[other[0] : other[1]], rank ^ distance, into, rank ^ distance)
         x[mine[0] : mine[1]] += into
@@ -108,7 +115,9 @@ def in_order(first: int, last: int, parent: int, out: dict[int, tuple[int, list[
         return first
     size = last - first + 1
     root = first + 2 ** ((size).bit_length() - 1) - 1
-    children = [in_order(a, b, root, out) for a, b in ((first, root - 1), (root + 1, last)) if a <= b]
+    children = [
+        in_order(a, b, root, out) for a, b in ((first, root - 1), (root + 1, last)) if a <= b
+    ]
     out[root] = (parent, children)
     return root
 
@@ -120,8 +129,14 @@ def tree(x: Any, rank: int, n: int) -> None:
 
     one: dict[int, tuple[int, list[int]]] = {}
     in_order(0, n - 1, -1, one)
-    other = {n - 1 - r: (n - 1 - p if p >= 0 else -1, [n - 1 - c for c in cs]) for r, (p, cs) in one.items()}
-    places = [(nodes[rank], half.split(max(CHUNK // 4, 1))) for nodes, half in zip((one, other), x.chunk(2), strict=True)]
+    other = {
+        n - 1 - r: (n - 1 - p if p >= 0 else -1, [n - 1 - c for c in cs])
+        for r, (p, cs) in one.items()
+    }
+    places = [
+        (nodes[rank], half.split(max(CHUNK // 4, 1)))
+        for nodes, half in zip((one, other), x.chunk(2), strict=True)
+    ]
     up, down, sent = {}, {}, []
     for t, ((parent, children), chunks) in enumerate(places):
         for k, chunk in enumerate(chunks):
@@ -153,7 +168,8 @@ def tree(x: Any, rank: int, n: int) -> None:
 
 
 def server(x: Any, rank: int, n: int) -> None:
-    """Rank n, which has no gradients of its own, adds what n workers push and sends the sum to all."""
+    """Rank n, which has no gradients of its own, adds what n workers push and sends the sum to
+    all."""
     import torch
     import torch.distributed as dist
 
@@ -161,7 +177,9 @@ def server(x: Any, rank: int, n: int) -> None:
         dist.isend(x, n).wait()
         dist.irecv(x, n).wait()
         return
-    waiting = [(buffer, dist.irecv(buffer, r)) for r in range(n) for buffer in (torch.empty_like(x),)]
+    waiting = [
+        (buffer, dist.irecv(buffer, r)) for r in range(n) for buffer in (torch.empty_like(x),)
+    ]
     for buffer, work in waiting:
         work.wait()
         x += buffer
@@ -176,12 +194,18 @@ def half_ring(x: Any, rank: int, n: int) -> None:
 
 
 ALGORITHMS: dict[str, Callable[[Any, int, int], None]] = {
-    "ring": ring, "tree": tree, "doubling": doubling, "halving": halving, "server": server, "ring 16 bit": half_ring,
-}  # fmt: skip
+    "ring": ring,
+    "tree": tree,
+    "doubling": doubling,
+    "halving": halving,
+    "server": server,
+    "ring 16 bit": half_ring,
+}
 
 
 def one_rank(rank: int, n: int, repeats: int) -> dict[str, Any]:
-    """Seconds of every algorithm and size on this rank, the median of repeats; and of messages from rank 0 to rank 1."""
+    """Seconds of every algorithm and size on this rank, the median of repeats; and of messages from
+    rank 0 to rank 1."""
     import torch
     import torch.distributed as dist
 
@@ -234,13 +258,15 @@ def one_rank(rank: int, n: int, repeats: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: [timed(call(size)) / 2 for size in PINGS]
         for name, call in (("pings", ping), ("exchanges", both_ways), ("shifts", around))
-    }  # fmt: skip
+    }
     for name, run in ALGORITHMS.items():
         found[name] = []
         for size in SIZES:
             x = torch.zeros(size // 4)
 
-            def work(run: Callable[[Any, int, int], None] = run, x: Any = x, name: str = name) -> None:
+            def work(
+                run: Callable[[Any, int, int], None] = run, x: Any = x, name: str = name
+            ) -> None:
                 x.fill_(float(rank + 1) if rank < n else 0.0)
                 if rank < n or name == "server":
                     run(x, rank, n)
@@ -255,7 +281,7 @@ def one_rank(rank: int, n: int, repeats: int) -> dict[str, Any]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ many ranks, the model
+# ------------------------------------------------------------------------------------------------ m
 
 
 Link = tuple[float, float]  # start of a message in seconds, bytes per second
@@ -264,12 +290,19 @@ Link = tuple[float, float]  # start of a message in seconds, bytes per second
 def predicted(name: str, size: float, n: int, way: Link, pair: Link, shift: Link) -> float:
     """What the formulas say of `n` ranks, each behind a link of its own.
 
-    way: of one message at a time; pair: of all ranks exchanging in pairs; shift: of all sending to their right neighbour.
+    way: of one message at a time; pair: of all ranks exchanging in pairs; shift: of all sending to
+    their right neighbour.
     """
     start_s, bytes_per_s = way
     link = {"base_s": 0.0, "latency_s": 2 * start_s, "hop_s": start_s}
-    exchanged = {"base_s": 0.0, "latency_s": 2 * pair[0], "hop_s": pair[0], "pair_bytes_per_s": pair[1],
-                 "card_bytes_per_s": pair[1], "ramp": 0.0}  # fmt: skip
+    exchanged = {
+        "base_s": 0.0,
+        "latency_s": 2 * pair[0],
+        "hop_s": pair[0],
+        "pair_bytes_per_s": pair[1],
+        "card_bytes_per_s": pair[1],
+        "ramp": 0.0,
+    }
     if name in ("ring", "ring 16 bit"):
         size = size / 2 if name == "ring 16 bit" else size
         ring_link = {"base_s": 0.0, "latency_s": 2 * shift[0], "hop_s": shift[0]}
@@ -280,17 +313,28 @@ def predicted(name: str, size: float, n: int, way: Link, pair: Link, shift: Link
         return float(recursive_doubling_s(size, n, 1.0, **exchanged))
     if name == "halving":
         return float(halving_doubling_s(size, n, 1.0, **exchanged))
-    return float(parameter_server_s(size, n, 1.0, base_s=0.0, hop_s=start_s, worker_bytes_per_s=bytes_per_s,
-                                    server_bytes_per_s=bytes_per_s))  # fmt: skip
+    return float(
+        parameter_server_s(
+            size,
+            n,
+            1.0,
+            base_s=0.0,
+            hop_s=start_s,
+            worker_bytes_per_s=bytes_per_s,
+            server_bytes_per_s=bytes_per_s,
+        )
+    )
 
 
 def fitted(taken: list[float]) -> Link:
-    """(start of a message, bytes per second): what the smallest message takes, and what the largest takes longer."""
+    """(start of a message, bytes per second): what the smallest message takes, and what the largest
+    takes longer."""
     return taken[0], (PINGS[-1] - PINGS[0]) / (taken[-1] - taken[0])
 
 
 def crossing(sizes: list[int], below: list[float], above: list[float]) -> float | None:
-    """Size at which `above` becomes the faster of two, between sizes by straight lines in logarithms."""
+    """Size at which `above` becomes the faster of two, between sizes by straight lines in
+    logarithms."""
     ratio = np.log(np.array(below) / np.array(above))
     for i in range(len(sizes) - 1):
         if ratio[i] < 0 <= ratio[i + 1]:
@@ -300,16 +344,24 @@ def crossing(sizes: list[int], below: list[float], above: list[float]) -> float 
 
 
 def report(measured: dict[str, list[float]], links: tuple[Link, Link, Link], n: int) -> None:
-    for what, (start, rate) in zip(("one at a time", "all in pairs", "all to the right"), links, strict=True):
+    for what, (start, rate) in zip(
+        ("one at a time", "all in pairs", "all to the right"), links, strict=True
+    ):
         print(f"{n} ranks; messages, {what}: start {start * 1e6:.0f} us, {rate / 1e6:.1f} MB/s")
     print("seconds measured / predicted, in ms")
-    print(f"{'bytes':>9}  " + "  ".join(f"{name:>17}" for name in measured) + "  fastest measured, predicted")
+    print(
+        f"{'bytes':>9}  "
+        + "  ".join(f"{name:>17}" for name in measured)
+        + "  fastest measured, predicted"
+    )
     said = {name: [predicted(name, size, n, *links) for size in SIZES] for name in measured}
     same, concordant, pairs = 0, 0, 0
     for i, size in enumerate(SIZES):
         cells = [f"{1e3 * measured[name][i]:8.2f} {1e3 * said[name][i]:8.2f}" for name in measured]
         exact = [name for name in measured if name != "ring 16 bit"]
-        best, guess = (min(exact, key=lambda name, t=table, i=i: t[name][i]) for table in (measured, said))  # type: ignore[misc]
+        best, guess = (
+            min(exact, key=lambda name, t=table, i=i: t[name][i]) for table in (measured, said)
+        )  # type: ignore[misc]
         same += best == guess
         for j, one in enumerate(exact):
             for other in exact[j + 1 :]:
@@ -318,10 +370,18 @@ def report(measured: dict[str, list[float]], links: tuple[Link, Link, Link], n: 
                     pairs += 1
                     concordant += (a > 1) == (b > 1)
         print(f"{size:9}  " + "  ".join(f"{cell:>17}" for cell in cells) + f"  {best}, {guess}")
-    errors = {name: [p / m - 1 for p, m in zip(said[name], measured[name], strict=True)] for name in measured}
-    print("median error  " + "  ".join(f"{name} {100 * statistics.median(e):+.0f} %" for name, e in errors.items()))
-    print(f"fastest of the exact ones right in {same} of {len(SIZES)} sizes; {concordant} of {pairs} pairs that should differ by "
-          "more than 15 % are in the predicted order")  # fmt: skip
+    errors = {
+        name: [p / m - 1 for p, m in zip(said[name], measured[name], strict=True)]
+        for name in measured
+    }
+    print(
+        "median error  "
+        + "  ".join(f"{name} {100 * statistics.median(e):+.0f} %" for name, e in errors.items())
+    )
+    print(
+        f"fastest of the exact ones right in {same} of {len(SIZES)} sizes; {concordant} of {pairs}"
+        " pairs that should differ by more than 15 % are in the predicted order"
+    )
     for one, other in (("doubling", "halving"), ("doubling", "ring"), ("tree", "ring")):
         real, ours = (crossing(SIZES, table[one], table[other]) for table in (measured, said))
         shown = [f"{x / 1024:.0f} KiB" if x else "none" for x in (real, ours)]
@@ -348,7 +408,8 @@ def namespaces(count: int, rate: str) -> list[str]:
         shell(f"ip -n {name} link set lo up")
         limit = f"tbf rate {rate} burst 16kb latency 10s"
         shell(f"ip netns exec {name} tc qdisc add dev eth0 root {limit}")
-        # a receiver takes no more than its own link either: what arrives is shaped on the bridge's side
+        # a receiver takes no more than its own link either: what arrives is shaped on the bridge's
+        # side
         shell(f"tc qdisc add dev dpv{i} root {limit}")
     return names
 
@@ -361,7 +422,9 @@ def clear(count: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, default=4, choices=(2, 4, 8))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rate", help="link of each rank, as tc writes it: 100mbit; needs root")
@@ -380,11 +443,25 @@ def main() -> None:
         running = []
         for rank in range(count):
             inside = ["ip", "netns", "exec", names[rank]] if names else []
-            words = [*inside, sys.executable, __file__, "--rank", str(rank), "--ranks", str(asked.ranks), "--repeats",
-                     str(asked.repeats)]  # fmt: skip
-            device = {"GLOO_SOCKET_IFNAME": "eth0" if names else "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+            words = [
+                *inside,
+                sys.executable,
+                __file__,
+                "--rank",
+                str(rank),
+                "--ranks",
+                str(asked.ranks),
+                "--repeats",
+                str(asked.repeats),
+            ]
+            device = {
+                "GLOO_SOCKET_IFNAME": "eth0" if names else "lo",
+                "TORCH_CPP_LOG_LEVEL": "ERROR",
+            }
             environment = os.environ | device | {"MASTER_ADDR": where, "MASTER_PORT": str(port)}
-            running.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment))
+            running.append(
+                subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
+            )
         out = [process.communicate(timeout=900)[0] for process in running]
         if any(process.returncode for process in running):
             raise SystemExit("a rank failed; see above")
@@ -392,9 +469,13 @@ def main() -> None:
         if asked.rate:
             clear(count)
     found = [json.loads(text.splitlines()[-1]) for text in out]
-    slowest = {name: [max(one[name][i] for one in found[: asked.ranks]) for i in range(len(SIZES))] for name in ALGORITHMS}
+    slowest = {
+        name: [max(one[name][i] for one in found[: asked.ranks]) for i in range(len(SIZES))]
+        for name in ALGORITHMS
+    }
     together = (
-        [max(each) for each in zip(*(one[name] for one in found[: asked.ranks]), strict=True)] for name in ("exchanges", "shifts")
+        [max(each) for each in zip(*(one[name] for one in found[: asked.ranks]), strict=True)]
+        for name in ("exchanges", "shifts")
     )
     pair, shift = (fitted(taken) for taken in together)
     report(slowest, (fitted(found[0]["pings"]), pair, shift), asked.ranks)

@@ -1,13 +1,16 @@
-"""How near `dpplan calibrate` comes on this CPU: calibrate, then verify on decoders that no fit has seen, and hold it to the bar.
+"""How near `dpplan calibrate` comes on this CPU: calibrate, then verify on decoders that no fit has
+seen, and hold it to the bar.
 
     python benchmarks/calibrate_cpu.py FOLDER [--only one,two,ranks] [--wait 600]
 
-one: one process, one thread; two: one process, two threads; ranks: two processes with gloo, DDP and FSDP2. Each calibrates anew
-into FOLDER (seven minutes at most) and trains its decoders (five at most); on a quiet machine it takes about half. Waits for a
-quiet machine first, up to --wait seconds, and says of each part whether the machine stayed quiet: a noisy part that misses
-its bar is reported as skipped.
+one: one process, one thread; two: one process, two threads; ranks: two processes with gloo, DDP and
+FSDP2. Each calibrates anew into FOLDER (seven minutes at most) and trains its decoders (five at
+most); on a quiet machine it takes about half. Waits for a quiet machine first, up to --wait
+seconds, and says of each part whether the machine stayed quiet: a noisy part that misses its bar is
+reported as skipped.
 
-Exit status: 0 every part passed, 1 a part missed its bar, 3 nothing missed and something was skipped.
+Exit status: 0 every part passed, 1 a part missed its bar, 3 nothing missed and something was
+skipped.
 """
 
 from __future__ import annotations
@@ -26,12 +29,15 @@ sys.path.insert(0, str(ROOT))
 from planner.calibrate.quiet import Others  # noqa: E402
 
 QUIET_CORES = 0.15  # CPU seconds per second that others may use
-DISTURBED_CASES = 1 / 3  # a part with more decoders than this measured in disturbed moments is skipped
+DISTURBED_CASES = (
+    1 / 3
+)  # a part with more decoders than this measured in disturbed moments is skipped
 COLLECTIVES_BAR = 0.15  # median error of held-out sizes
 
 
 class Part(NamedTuple):
-    """Options of one part, and its bar: mean and worst error over decoders of these parallelisms."""
+    """Options of one part, and its bar: mean and worst error over decoders of these
+    parallelisms."""
 
     options: tuple[str, ...]
     parallel: tuple[str, ...]
@@ -42,7 +48,12 @@ class Part(NamedTuple):
 PARTS = {
     "one": Part(("--threads", "1"), ("single",), 0.05, 0.10),
     "two": Part(("--threads", "2"), ("single",), 0.08, float("inf")),
-    "ranks": Part(("--processes", "2", "--threads", "1"), ("ddp", "fsdp", "fsdp-noreshard"), 0.12, float("inf")),
+    "ranks": Part(
+        ("--processes", "2", "--threads", "1"),
+        ("ddp", "fsdp", "fsdp-noreshard"),
+        0.12,
+        float("inf"),
+    ),
 }
 
 
@@ -50,7 +61,11 @@ def dpplan(*words: str) -> tuple[int, dict[str, Any]]:
     """Run a command of its own; its JSON."""
     code = "from planner.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, *words, "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-c", code, *words, "--json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     return done.returncode, json.loads(done.stdout) if done.stdout else {}
 
@@ -75,24 +90,46 @@ def run_part(name: str, part: Part, folder: Path) -> tuple[str, str]:
     if status:
         return "missed", f"calibrate ended with status {status}: {found.get('error')}"
     calibrated_s, start = time.monotonic() - start, time.monotonic()
-    status, verified = dpplan("calibrate", "--verify", "--calibration", str(out), "--report", str(folder / name), *part.options)
+    status, verified = dpplan(
+        "calibrate",
+        "--verify",
+        "--calibration",
+        str(out),
+        "--report",
+        str(folder / name),
+        *part.options,
+    )
     if status not in (0, 3):
         return "missed", f"verify ended with status {status}: {verified.get('error')}"
     rows = [row for row in verified["cases"] if row["case"]["parallel"] in part.parallel]
     errors = [abs(row["error"]) for row in rows]
     mean, worst = sum(errors) / len(errors), max(errors)
     disturbed = sum(not row["quiet"] for row in rows) / len(rows)
-    held = {curve: f["held_out_median"] for curve, f in found["fits"].items() if f["held_out_median"] is not None}
+    held = {
+        curve: f["held_out_median"]
+        for curve, f in found["fits"].items()
+        if f["held_out_median"] is not None
+    }
     told = [
-        f"calibrate {calibrated_s:.0f} s ({found['quiet']} of {found['cases']} cases quiet), "
-        f"verify {time.monotonic() - start:.0f} s",
-        f"{len(rows)} decoders: mean {mean:.1%} (bar {part.mean:.0%}), worst {worst:.1%}; {disturbed:.0%} of them disturbed",
-        f"bytes of states {'exact' if verified['summary']['states_exact'] else 'DIFFER'}; "
-        f"speed {verified['speed']:.2f} of that at calibration",
+        (
+            f"calibrate {calibrated_s:.0f} s ({found['quiet']} of {found['cases']} cases quiet), "
+            f"verify {time.monotonic() - start:.0f} s"
+        ),
+        (
+            f"{len(rows)} decoders: mean {mean:.1%} (bar {part.mean:.0%}), worst {worst:.1%};"
+            f" {disturbed:.0%} of them disturbed"
+        ),
+        (
+            f"bytes of states {'exact' if verified['summary']['states_exact'] else 'DIFFER'}; "
+            f"speed {verified['speed']:.2f} of that at calibration"
+        ),
         "held-out medians: " + ", ".join(f"{curve} {value:.1%}" for curve, value in held.items()),
-        *(f"  {row['name']}: {row['predicted_step_s']:.4g} s, measured {row['measured_step_s']:.4g} s, {row['error']:+.1%}"
-          for row in verified["cases"]),
-    ]  # fmt: skip
+        *(
+            f"  {row['name']}: {row['predicted_step_s']:.4g} s, measured"
+            f" {row['measured_step_s']:.4g} s, {row['error']:+.1%}"
+            for row in verified["cases"]
+        ),
+    ]
     links = [value for curve, value in held.items() if curve.startswith("link ")]
     good = (
         mean <= part.mean
@@ -105,7 +142,9 @@ def run_part(name: str, part: Part, folder: Path) -> tuple[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--wait", type=float, default=600.0)
@@ -114,7 +153,10 @@ def main() -> int:
     verdicts = []
     for name in given.only.split(","):
         quiet = wait_for_quiet(given.wait)
-        print(f"{name}: {'quiet' if quiet else 'other processes use the cores'} at the start", flush=True)
+        print(
+            f"{name}: {'quiet' if quiet else 'other processes use the cores'} at the start",
+            flush=True,
+        )
         verdict, told = run_part(name, PARTS[name], given.folder)
         verdicts.append(verdict)
         print(f"  {verdict}\n    {told}", flush=True)

@@ -1,10 +1,11 @@
-"""How long `dpplan estimate` takes from nothing: whole processes, a layout that is given and the full search for 2,048 GPUs.
+"""How long `dpplan estimate` takes from nothing: whole processes, a layout that is given and the
+full search for 2,048 GPUs.
 
     python benchmarks/cold_start.py            # 11 runs of each, in turn
     python benchmarks/cold_start.py --profile  # also: which imports and functions the time goes to
 
-Targets on a machine of two cores: 0.5 s with the layout given, 1.0 s with the search. Quote the median; a wide range says that
-the machine was busy.
+Targets on a machine of two cores: 0.5 s with the layout given, 1.0 s with the search. Quote the
+median; a wide range says that the machine was busy.
 """
 
 from __future__ import annotations
@@ -23,9 +24,26 @@ import time
 
 SEARCH = ["estimate", "--model", "llama-70b", "--gpus", "2048", "--gpu", "rtx4090"]
 FIXED = [
-    *SEARCH, "--tp", "2", "--pp", "16", "--vpp", "5", "--dp", "64", "--zero", "1", "--micro-batch", "1", "--recompute", "full",
-    "--schedule", "interleaved", "--stack", "megatron-core",
-]  # fmt: skip
+    *SEARCH,
+    "--tp",
+    "2",
+    "--pp",
+    "16",
+    "--vpp",
+    "5",
+    "--dp",
+    "64",
+    "--zero",
+    "1",
+    "--micro-batch",
+    "1",
+    "--recompute",
+    "full",
+    "--schedule",
+    "interleaved",
+    "--stack",
+    "megatron-core",
+]
 CASES: dict[str, tuple[list[str], float | None]] = {
     "python, nothing imported": (["-c", "pass"], None),
     "numpy, pydantic and typer imported": (["-c", "import numpy, pydantic, typer"], None),
@@ -35,7 +53,11 @@ CASES: dict[str, tuple[list[str], float | None]] = {
 
 
 # compiled modules are kept and read, as those of an installed package are
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")}
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+}
 
 
 def seconds(words: list[str]) -> float:
@@ -50,7 +72,9 @@ def imports(words: list[str], most: int = 12) -> list[str]:
     command = [sys.executable, "-X", "importtime", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=True)
     spent: dict[str, int] = {}
-    for own, name in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)", done.stderr, re.MULTILINE):
+    for own, name in re.findall(
+        r"^import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)", done.stderr, re.MULTILINE
+    ):
         package = name.partition(".")[0]
         spent[package] = spent.get(package, 0) + int(own)
     order = sorted(spent, key=lambda package: -spent[package])
@@ -77,18 +101,29 @@ def run(runs: int, profile: bool) -> None:
             spent = seconds(words)
             if turn:  # the first compiles and fills caches
                 times[name].append(spent)
-    print(f"{'wall seconds of a whole process':36s} {'min':>7s} {'median':>7s} {'max':>7s}   target")
+    print(
+        f"{'wall seconds of a whole process':36s} {'min':>7s} {'median':>7s} {'max':>7s}   target"
+    )
     for name, (_, target) in CASES.items():
         row = (min(times[name]), statistics.median(times[name]), max(times[name]))
-        print(f"{name:36s} " + " ".join(f"{value:7.3f}" for value in row) + (f"   {target:.1f}" if target else ""))
+        print(
+            f"{name:36s} "
+            + " ".join(f"{value:7.3f}" for value in row)
+            + (f"   {target:.1f}" if target else "")
+        )
     if profile:
-        print("\nimports of the full search (with the overhead of tracing them)\n" + "\n".join(imports(CASES["full search"][0])))
+        print(
+            "\nimports of the full search (with the overhead of tracing them)\n"
+            + "\n".join(imports(CASES["full search"][0]))
+        )
         for name, words in (("layout given", FIXED), ("full search", SEARCH)):
             print(f"\n{name}, modules imported (with the overhead of profiling)\n{calls(words)}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=11)
     parser.add_argument("--profile", action="store_true")
     asked = parser.parse_args()

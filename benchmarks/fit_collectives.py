@@ -1,12 +1,15 @@
-"""Fit the numbers of a link profile (latencies, ramp, shares of the bandwidth) on measured tables of collectives.
+"""Fit the numbers of a link profile (latencies, ramp, shares of the bandwidth) on measured tables
+of collectives.
 
-    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink2] [--gpu v100-sxm2-32gb] [--ranks 4,8] [--hold mesh,ramp]
+    python benchmarks/fit_collectives.py TABLE.csv [--link nvlink2] [--gpu v100-sxm2-32gb] [--ranks
+    4,8] [--hold mesh,ramp]
 
-TABLE.csv has the columns gpu, nodes, gpus_per_node, ranks, intra_node, inter_node, nics_per_node, nic_gbps, collective,
-bytes (whole tensor), time_us, note. All rows of one link are one fit of the planner's own functions
-(planner/estimate/communicate.py): least squares of log(predicted / measured). Printed are the values fitted on all rows, with
-a word on those that reached a bound; the errors where each random half of the rows is predicted by the fit on the other half;
-and the errors of the shipped profile. Writes nothing.
+TABLE.csv has the columns gpu, nodes, gpus_per_node, ranks, intra_node, inter_node, nics_per_node,
+nic_gbps, collective, bytes (whole tensor), time_us, note. All rows of one link are one fit of the
+planner's own functions (planner/estimate/communicate.py): least squares of log(predicted /
+measured). Printed are the values fitted on all rows, with a word on those that reached a bound; the
+errors where each random half of the rows is predicted by the fit on the other half; and the errors
+of the shipped profile. Writes nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from planner import catalog, request
 from planner.estimate import communicate
 from planner.estimate.communicate import Group, place
 from planner.estimate.machine import Machine, machine
+from planner.inputs import catalog
+from planner.inputs import cluster as request
+from planner.inputs.calibration import stack_spec
 from planner.specs.hardware import GpuSpec, LinkSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
@@ -71,7 +76,8 @@ INTER = (
 
 @dataclass(frozen=True)
 class Calls:
-    """Measured calls, one per row of every column; `numbers` is the machine of each call as the profiles ship it."""
+    """Measured calls, one per row of every column; `numbers` is the machine of each call as the
+    profiles ship it."""
 
     collective: np.ndarray
     group: Group
@@ -81,9 +87,22 @@ class Calls:
     numbers: Machine
 
     def pick(self, rows: np.ndarray) -> Calls:
-        numbers = Machine(**{f.name: getattr(self.numbers, f.name)[rows] for f in fields(Machine) if f.name != "without"})
+        numbers = Machine(
+            **{
+                f.name: getattr(self.numbers, f.name)[rows]
+                for f in fields(Machine)
+                if f.name != "without"
+            }
+        )
         group = Group(self.group.ranks[rows], self.group.ranks_per_node[rows])
-        return Calls(self.collective[rows], group, self.tensor_bytes[rows], self.measured_s[rows], self.sharing[rows], numbers)
+        return Calls(
+            self.collective[rows],
+            group,
+            self.tensor_bytes[rows],
+            self.measured_s[rows],
+            self.sharing[rows],
+            numbers,
+        )
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -99,25 +118,39 @@ def link_of(row: dict[str, str]) -> str:
 def usable(row: dict[str, str], smallest_bytes: float = 1.0) -> bool:
     """Whether a row has a known collective, size and time, and nothing doubtful about it."""
     told = row["collective"] in COLLECTIVES and row["bytes"] and float(row["time_us"] or 0) > 0
-    return bool(told) and float(row["bytes"]) >= smallest_bytes and not any(word in row["note"] for word in DOUBTFUL)
+    return (
+        bool(told)
+        and float(row["bytes"]) >= smallest_bytes
+        and not any(word in row["note"] for word in DOUBTFUL)
+    )
 
 
 def _numbers(row: dict[str, str]) -> tuple[Machine, int, LinkSpec]:
-    """The planner's machine for a row's cluster. Inside a node the rest of the usual node is there but idle."""
+    """The planner's machine for a row's cluster. Inside a node the rest of the usual node is there
+    but idle."""
     ranks, nodes = int(row["ranks"]), int(row["nodes"])
     per_node = int(row["gpus_per_node"] or ranks // nodes)
     if nodes == 1:
         per_node = max(catalog.load("gpus", GpuSpec, row["gpu"]).node.gpus_per_node, ranks)
     cluster, _ = request.cluster_spec(
-        gpu=row["gpu"], gpus=per_node * nodes, gpus_per_node=per_node, intra_node=row["intra_node"] or None,
-        inter_node=row["inter_node"] or None, nics_per_node=int(row["nics_per_node"]) if row["nics_per_node"] else None,
+        gpu=row["gpu"],
+        gpus=per_node * nodes,
+        gpus_per_node=per_node,
+        intra_node=row["intra_node"] or None,
+        inter_node=row["inter_node"] or None,
+        nics_per_node=int(row["nics_per_node"]) if row["nics_per_node"] else None,
         nic_bandwidth=f"{row['nic_gbps']} Gbit/s" if row["nic_gbps"] else None,
-    )  # fmt: skip
-    shape = ModelSpec(name="none", layers=1, hidden=64, heads=1, kv_heads=1, head_dim=64, ffn_hidden=64, vocab=64)
+    )
+    shape = ModelSpec(
+        name="none", layers=1, hidden=64, heads=1, kv_heads=1, head_dim=64, ffn_hidden=64, vocab=64
+    )
     plan = Plan(
-        model=shape, cluster=cluster, training=TrainingSpec(seq_len=64, global_batch=1, precision="fp16"),
-        stack=request.stack_spec("megatron-core"), request=LayoutRequest(),
-    )  # fmt: skip
+        model=shape,
+        cluster=cluster,
+        training=TrainingSpec(seq_len=64, global_batch=1, precision="fp16"),
+        stack=stack_spec("megatron-core"),
+        request=LayoutRequest(),
+    )
     domain = cluster.nvlink_domain if nodes == 1 else per_node
     return machine(plan), domain, cluster.intra_node
 
@@ -130,7 +163,16 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
     for row in rows:
         key = tuple(
             row[name]
-            for name in ("gpu", "nodes", "gpus_per_node", "ranks", "intra_node", "inter_node", "nics_per_node", "nic_gbps")
+            for name in (
+                "gpu",
+                "nodes",
+                "gpus_per_node",
+                "ranks",
+                "intra_node",
+                "inter_node",
+                "nics_per_node",
+                "nic_gbps",
+            )
         )
         if key not in known:
             known[key] = _numbers(row)
@@ -145,12 +187,20 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
         for name, column in numbers.items():
             column.append(float(getattr(m, name)))
         if link.host_bandwidth is not None:
-            numbers["intra_host"][-1] = float(link.host_bandwidth) / inside[-1]  # a test runs alone on its host
+            numbers["intra_host"][-1] = (
+                float(link.host_bandwidth) / inside[-1]
+            )  # a test runs alone on its host
         if "NVLS off" in row["note"]:
             numbers["intra_switch_ranks"][-1] = np.inf
     columns = Machine(**{name: np.array(column) for name, column in numbers.items()})
-    return Calls(np.array(collective), Group(np.array(ranks), np.array(inside)), np.array(size), np.array(time),
-                 np.array(sharing), columns)  # fmt: skip
+    return Calls(
+        np.array(collective),
+        Group(np.array(ranks), np.array(inside)),
+        np.array(size),
+        np.array(time),
+        np.array(sharing),
+        columns,
+    )
 
 
 def predicted_s(of: Calls, changed: dict[str, float] | None = None) -> np.ndarray:
@@ -172,9 +222,17 @@ def predicted_s(of: Calls, changed: dict[str, float] | None = None) -> np.ndarra
 
 
 def told(of: Calls, link: LinkSpec) -> list[Parameter]:
-    """The parameters that these calls can tell: of links that have them, and of collectives that were called."""
+    """The parameters that these calls can tell: of links that have them, and of collectives that
+    were called."""
     seen = {COLLECTIVES[index] + "_frac" for index in np.unique(of.collective)}
-    optional = {"two_rank_frac", "switch_all_reduce_frac", "switch_latency", "mesh", "host_bandwidth", "socket_bandwidth"}
+    optional = {
+        "two_rank_frac",
+        "switch_all_reduce_frac",
+        "switch_latency",
+        "mesh",
+        "host_bandwidth",
+        "socket_bandwidth",
+    }
     chosen = []
     for parameter in INTRA if link.scope == "intra_node" else INTER:
         if parameter.key in optional:
@@ -195,8 +253,15 @@ def fit(of: Calls, parameters: list[Parameter]) -> dict[str, float]:
         named = {p.field: value for p, value in zip(parameters, values * scale, strict=True)}
         return np.log(predicted_s(of, named) / of.measured_s)
 
-    low, start = (np.array([getattr(p, name) for p in parameters]) / scale for name in ("low", "start"))
-    found = least_squares(residual, start, bounds=(low, np.ones_like(scale)), loss="soft_l1", f_scale=0.1).x * scale
+    low, start = (
+        np.array([getattr(p, name) for p in parameters]) / scale for name in ("low", "start")
+    )
+    found = (
+        least_squares(
+            residual, start, bounds=(low, np.ones_like(scale)), loss="soft_l1", f_scale=0.1
+        ).x
+        * scale
+    )
     return {p.field: float(value) for p, value in zip(parameters, found, strict=True)}
 
 
@@ -222,25 +287,36 @@ def _report(title: str, error: np.ndarray, of: Calls) -> None:
     for name, chosen in groups.items():
         if np.any(chosen):
             part = 100 * error[chosen]
-            shown = f"MAPE {np.abs(part).mean():5.1f} %  median {np.median(np.abs(part)):5.1f} %  bias {np.median(part):+5.1f} %"
+            shown = (
+                f"MAPE {np.abs(part).mean():5.1f} %  median {np.median(np.abs(part)):5.1f} %  bias"
+                f" {np.median(part):+5.1f} %"
+            )
             print(f"    {name:16s} {shown}  rows {len(part)}")
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("table", type=Path)
     arguments.add_argument("--link", help="only this link")
     arguments.add_argument("--gpu", help="only rows of this GPU")
     arguments.add_argument("--ranks", help="only groups of these sizes, as 4,8")
-    arguments.add_argument("--hold", default="", help="keys of the profile that are not fitted, as base_latency,mesh")
-    arguments.add_argument("--smallest", type=float, default=1.0, help="bytes below which rows are left out")
+    arguments.add_argument(
+        "--hold", default="", help="keys of the profile that are not fitted, as base_latency,mesh"
+    )
+    arguments.add_argument(
+        "--smallest", type=float, default=1.0, help="bytes below which rows are left out"
+    )
     arguments.add_argument("--seed", type=int, default=0)
     options = arguments.parse_args()
     sizes = options.ranks.split(",") if options.ranks else None
     table = [
         row
         for row in rows_of(options.table)
-        if usable(row, options.smallest) and options.gpu in (None, row["gpu"]) and (sizes is None or row["ranks"] in sizes)
+        if usable(row, options.smallest)
+        and options.gpu in (None, row["gpu"])
+        and (sizes is None or row["ranks"] in sizes)
     ]
     for link in catalog.load_all("networks", LinkSpec):
         rows = [row for row in table if link_of(row) == link.id]
@@ -259,7 +335,11 @@ def main() -> None:
             edge = " ON ITS LOWER BOUND" if value < p.low + 1e-3 * (p.high - p.low) else ""
             edge = " ON ITS UPPER BOUND" if value > p.high - 1e-3 * (p.high - p.low) else edge
             print(f"    {p.key:24s} {value:.3g}{edge}")
-        _report("held out: each half by the fit on the other", held_out(every, parameters, options.seed), every)
+        _report(
+            "held out: each half by the fit on the other",
+            held_out(every, parameters, options.seed),
+            every,
+        )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
-"""Fit the GEMM curve of a GPU (`[kernels]` of its profile) on tables of measured GEMM times, and say how well it does.
+"""Fit the GEMM curve of a GPU (`[kernels]` of its profile) on tables of measured GEMM times, and
+say how well it does.
 
     python benchmarks/fit_kernels.py FOLDER [--seed 0] [--toml]
 
-FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU, library) is one table:
-half of its rows, drawn at random, is fitted; errors are those of the other half. The formula is the product's own,
-`planner.formulas.kernels.gemm_s`; a least-squares fit of the log error, in which shapes that no training runs count half.
+FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU,
+library) is one table: half of its rows, drawn at random, is fitted; errors are those of the other
+half. The formula is the product's own, `planner.formulas.kernels.gemm_s`; a least-squares fit of
+the log error, in which shapes that no training runs count half.
 
-A GEMM table has a clock of its own. aiconfigurator times a graph of up to six products, replayed nine times (three of them
-to warm up), so a short product is over before the power limit acts and a long one is not: above about a millisecond the rate
-of large products drops by 5 to 20 % within a factor of two of duration. `power_clock` is the clock left; the duration at which
-half of the drop has come belongs to the way the tables were measured and is one constant for all (fitted alone: 0.9 to 1.4 ms).
-gemm_efficiency is therefore the rate of short products. Training is a steady stream: it gets power_clock, and less.
+A GEMM table has a clock of its own. aiconfigurator times a graph of up to six products, replayed
+nine times (three of them to warm up), so a short product is over before the power limit acts and a
+long one is not: above about a millisecond the rate of large products drops by 5 to 20 % within a
+factor of two of duration. `power_clock` is the clock left; the duration at which half of the drop
+has come belongs to the way the tables were measured and is one constant for all (fitted alone: 0.9
+to 1.4 ms). gemm_efficiency is therefore the rate of short products. Training is a steady stream: it
+gets power_clock, and less.
 
-Prints one line per table, a parameter on a bound marked with *; with --toml the lines of [kernels] as well. Writes nothing.
+Prints one line per table, a parameter on a bound marked with *; with --toml the lines of [kernels]
+as well. Writes nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +31,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner import catalog
 from planner.formulas.kernels import gemm_s
+from planner.inputs import catalog
 from planner.specs.hardware import GpuSpec
 
 SMALLEST_TRAINED = (512, 128, 128)  # m, n, k
 OTHER_WEIGHT = 0.5  # of shapes that no training runs
-POWER_AFTER_S = 1.2e-3  # duration of a product in a table at which half of the drop of the clock has come
+POWER_AFTER_S = (
+    1.2e-3  # duration of a product in a table at which half of the drop of the clock has come
+)
 POWER_STEEPNESS = 4.0  # of that drop over duration
 
 # a product too small to show anything but the fixed time of a kernel
@@ -63,7 +70,9 @@ class Table(NamedTuple):
     time_s: np.ndarray
 
     def part(self, rows: np.ndarray) -> Table:
-        return Table(self.gpu, self.library, self.m[rows], self.n[rows], self.k[rows], self.time_s[rows])
+        return Table(
+            self.gpu, self.library, self.m[rows], self.n[rows], self.k[rows], self.time_s[rows]
+        )
 
     def trained(self) -> np.ndarray:
         """Rows whose shape a training run could have."""
@@ -88,17 +97,27 @@ def tables(paths: list[Path]) -> Iterator[Table]:
 
 
 def predicted_s(table: Table, hardware: dict[str, float], values: np.ndarray) -> np.ndarray:
-    """Seconds of each GEMM as its table would show it: gemm_s at the clock that a product of this duration gets."""
+    """Seconds of each GEMM as its table would show it: gemm_s at the clock that a product of this
+    duration gets."""
     efficiency, exponent, overhead_us, softness, launch_us, memory, clock = values
     rate = hardware["rate_flop_per_s"]
     curve: dict[str, Any] = {
-        "compute_units": hardware["compute_units"], "efficiency": efficiency, "tile_exponent": exponent,
-        "tile_overhead_s": overhead_us * 1e-6, "wave_softness": softness, "launch_s": launch_us * 1e-6,
-        "memory_bytes_per_s": hardware["memory_bytes_per_s"], "memory_frac": memory,
-    }  # fmt: skip
+        "compute_units": hardware["compute_units"],
+        "efficiency": efficiency,
+        "tile_exponent": exponent,
+        "tile_overhead_s": overhead_us * 1e-6,
+        "wave_softness": softness,
+        "launch_s": launch_us * 1e-6,
+        "memory_bytes_per_s": hardware["memory_bytes_per_s"],
+        "memory_frac": memory,
+    }
     short = gemm_s(table.m, table.n, table.k, rate_flop_per_s=rate, **curve)
     limited = 1 / (1 + (POWER_AFTER_S / short) ** POWER_STEEPNESS)
-    return np.asarray(gemm_s(table.m, table.n, table.k, rate_flop_per_s=rate * (1 - (1 - clock) * limited), **curve))
+    return np.asarray(
+        gemm_s(
+            table.m, table.n, table.k, rate_flop_per_s=rate * (1 - (1 - clock) * limited), **curve
+        )
+    )
 
 
 def hardware_of(gpu: GpuSpec) -> dict[str, float]:
@@ -106,9 +125,10 @@ def hardware_of(gpu: GpuSpec) -> dict[str, float]:
     rate = gpu.rate("bf16")
     assert rate is not None, f"{gpu.id} has no bf16"
     return {
-        "rate_flop_per_s": float(rate), "compute_units": float(gpu.compute_units),
+        "rate_flop_per_s": float(rate),
+        "compute_units": float(gpu.compute_units),
         "memory_bytes_per_s": float(gpu.memory_bandwidth),
-    }  # fmt: skip
+    }
 
 
 def fit(table: Table, hardware: dict[str, float]) -> np.ndarray:
@@ -125,7 +145,9 @@ def fit(table: Table, hardware: dict[str, float]) -> np.ndarray:
         for softness in (0.2, 0.9):
             start = START.copy()
             start[OVERHEAD], start[SOFTNESS] = overhead_us, softness
-            found = least_squares(residual, start, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.1, x_scale=HIGH)
+            found = least_squares(
+                residual, start, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.1, x_scale=HIGH
+            )
             if best is None or found.cost < best.cost:
                 best = found
     assert best is not None
@@ -133,7 +155,8 @@ def fit(table: Table, hardware: dict[str, float]) -> np.ndarray:
 
 
 def kernel_floor_s(table: Table) -> float:
-    """Fixed time of a kernel of a replayed graph (`kernel_gap`): the tenth percentile of products that do next to nothing."""
+    """Fixed time of a kernel of a replayed graph (`kernel_gap`): the tenth percentile of products
+    that do next to nothing."""
     m, n, k = table.m, table.n, table.k
     small = (2 * (m * k + n * k + m * n) < SMALL_BYTES) & (2 * m * n * k < SMALL_FLOP)
     return float(np.quantile(table.time_s[small], 0.1))
@@ -145,35 +168,56 @@ def error_text(predicted: np.ndarray, measured: np.ndarray) -> str:
         return "no rows"
     relative = predicted / measured - 1.0
     size = np.abs(relative)
-    return f"{100 * size.mean():5.1f} {100 * np.median(size):5.1f} {100 * relative.mean():+5.1f} ({len(measured)})"
+    return (
+        f"{100 * size.mean():5.1f} {100 * np.median(size):5.1f} {100 * relative.mean():+5.1f}"
+        f" ({len(measured)})"
+    )
 
 
 def shown(values: np.ndarray) -> str:
     """Fitted values, a star on those within a hundredth of a bound's range."""
     at_bound = np.minimum(values - LOW, HIGH - values) < 0.01 * (HIGH - LOW)
-    return ", ".join(f"{value:.3g}{'*' if bound else ''}" for value, bound in zip(values, at_bound, strict=True))
+    return ", ".join(
+        f"{value:.3g}{'*' if bound else ''}" for value, bound in zip(values, at_bound, strict=True)
+    )
 
 
 def toml(table: Table, values: np.ndarray, error: float) -> str:
     """Lines of [kernels]."""
-    source = f"fitted on half of the {table.library} GEMM table; held-out error {100 * error:.1f} % where m, n, k >= 1024"
+    source = (
+        f"fitted on half of the {table.library} GEMM table; held-out error {100 * error:.1f} %"
+        " where m, n, k >= 1024"
+    )
     lines = []
     for (name, unit, *_), value in zip(PARAMETERS, values, strict=True):
         number = f'"{value:.3g} us"' if unit == "us" else f"{value:.3g}"
-        lines.append(f'{name} = {{ value = {number}, kind = "measured", source = "{source}", date = "2026-11" }}')
+        lines.append(
+            f'{name} = {{ value = {number}, kind = "measured", source = "{source}", date ='
+            ' "2026-11" }'
+        )
     floor = f"products of less than 0.4 MB in the {table.library} GEMM table, tenth percentile"
     number = f'"{1e6 * kernel_floor_s(table):.2g} us"'
-    lines.append(f'kernel_gap = {{ value = {number}, kind = "measured", source = "{floor}", date = "2026-11" }}')
+    lines.append(
+        f'kernel_gap = {{ value = {number}, kind = "measured", source = "{floor}", date ='
+        ' "2026-11" }'
+    )
     return "\n".join(lines)
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--toml", action="store_true")
     options = arguments.parse_args()
-    print("table | " + ", ".join(name for name, *_ in PARAMETERS) + " | held-out MAPE, median, bias % (rows): ", end="")
+    print(
+        "table | "
+        + ", ".join(name for name, *_ in PARAMETERS)
+        + " | held-out MAPE, median, bias % (rows): ",
+        end="",
+    )
     print("all; as trained; m, n, k >= 1024")
     for table in tables(sorted(options.folder.glob("*.csv"))):
         hardware = hardware_of(catalog.load("gpus", GpuSpec, table.gpu))
@@ -185,7 +229,11 @@ def main() -> None:
         print(f"{table.gpu} {table.library} | {shown(values)} | {report}")
         if options.toml:
             large = groups[-1]
-            print(toml(table, values, float(np.abs(predicted[large] / table.time_s[large] - 1).mean())))
+            print(
+                toml(
+                    table, values, float(np.abs(predicted[large] / table.time_s[large] - 1).mean())
+                )
+            )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/schedules.py        # the best of 3
 
-Targets: 16 ranks and 64 micro-batches for 10,000 rows of durations within 1 s; 64 ranks and 512 micro-batches for one row,
-lists, checks and dependencies included, within 0.5 s.
+Targets: 16 ranks and 64 micro-batches for 10,000 rows of durations within 1 s; 64 ranks and 512
+micro-batches for one row, lists, checks and dependencies included, within 0.5 s.
 """
 
 from __future__ import annotations
@@ -41,14 +41,22 @@ def single(name: str, v: int, check: bool) -> float:
 
 
 def main() -> None:
-    print(f"{'schedule':14} {'vpp':>3} {'16 x 64, 10,000 rows':>22} {'64 x 512, one row':>18} {'with all checks':>16}")
+    print(
+        f"{'schedule':14} {'vpp':>3} {'16 x 64, 10,000 rows':>22} {'64 x 512, one row':>18}"
+        f" {'with all checks':>16}"
+    )
     for name in schedules.BY_NAME:
         if name in ("zb-1p", "zb-2p"):
             continue  # made by a search over orders, at p = 64 a matter of seconds
         v = schedules.default_chunks(name)
-        best = [min(run() for _ in range(TIMES)) for run in (
-            lambda n=name, c=v: many(n, c), lambda n=name, c=v: single(n, c, False), lambda n=name, c=v: single(n, c, True),
-        )]  # fmt: skip
+        best = [
+            min(run() for _ in range(TIMES))
+            for run in (
+                lambda n=name, c=v: many(n, c),
+                lambda n=name, c=v: single(n, c, False),
+                lambda n=name, c=v: single(n, c, True),
+            )
+        ]
         print(f"{name:14} {v:3} {best[0]:20.2f} s {best[1]:16.2f} s {best[2]:14.2f} s")
 
 

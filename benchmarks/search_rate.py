@@ -1,11 +1,13 @@
-"""How fast layouts are decided: inside the evaluator, in process, as a command from nothing, and over many scenarios.
+"""How fast layouts are decided: inside the evaluator, in process, as a command from nothing, and
+over many scenarios.
 
-    python benchmarks/search_rate.py            # everything; half a minute of one core, a minute of two
-    python benchmarks/search_rate.py --quick    # without the sweep
+    python benchmarks/search_rate.py            # everything; half a minute of one core, a minute of
+    two python benchmarks/search_rate.py --quick    # without the sweep
 
-Bars on a machine of two cores: 3 million layouts/s on one core inside the evaluator; the whole dense space of Llama 3.1 405B on
-2,048 and 16,384 GPUs in 0.3 s in process; `dpplan search` from nothing in 1.2 s; 10,000 scenarios in 60 s on two cores; 1 GB.
-The best of several runs is printed with the median: a wide range says that the machine was busy.
+Bars on a machine of two cores: 3 million layouts/s on one core inside the evaluator; the whole
+dense space of Llama 3.1 405B on 2,048 and 16,384 GPUs in 0.3 s in process; `dpplan search` from
+nothing in 1.2 s; 10,000 scenarios in 60 s on two cores; 1 GB. The best of several runs is printed
+with the median: a wide range says that the machine was busy.
 """
 
 from __future__ import annotations
@@ -24,17 +26,35 @@ import numpy as np
 
 from planner import api
 from planner.estimate import outline
+from planner.inputs.scenario import resolve
 from planner.search import search
+from planner.search.answer import answer_of
 from planner.specs.plan import Plan
 
-DENSE = {"model": "llama-3.1-405b", "gpu": "h100", "stack": "megatron-core", "global_batch": 2048, "uneven_stages": True}
+DENSE = {
+    "model": "llama-3.1-405b",
+    "gpu": "h100",
+    "stack": "megatron-core",
+    "global_batch": 2048,
+    "uneven_stages": True,
+}
 # sequences of 128 Ki tokens open context parallelism; more GPUs and a larger batch more degrees
 SPACES: dict[str, dict[str, Any]] = {
     "405B, 2,048 GPUs, 8 Ki tokens": {**DENSE, "gpus": 2048},
     "405B, 16,384 GPUs, 8 Ki tokens": {**DENSE, "gpus": 16384},
     "405B, 2,048 GPUs, 128 Ki tokens": {**DENSE, "gpus": 2048, "seq_len": 131072},
-    "405B, 16,384 GPUs, 128 Ki tokens": {**DENSE, "gpus": 16384, "seq_len": 131072, "global_batch": 16384},
-    "405B, 15,360 GPUs (not a power of two), 128 Ki tokens": {**DENSE, "gpus": 15360, "seq_len": 131072, "global_batch": 15360},
+    "405B, 16,384 GPUs, 128 Ki tokens": {
+        **DENSE,
+        "gpus": 16384,
+        "seq_len": 131072,
+        "global_batch": 16384,
+    },
+    "405B, 15,360 GPUs (not a power of two), 128 Ki tokens": {
+        **DENSE,
+        "gpus": 15360,
+        "seq_len": 131072,
+        "global_batch": 15360,
+    },
 }
 COMMAND = ["search", "--model", "llama-3.1-405b", "--gpu", "h100", "--gpus", "2048"]
 SCENARIOS = 10_000
@@ -42,10 +62,12 @@ RUNS = 5
 
 
 def plan_of(**given: Any) -> Plan:
-    return api.resolve(api.read_options(given)).plans[0]
+    return resolve(api.read_options(given)).plans[0]
 
 
-def timed(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter, runs: int = RUNS) -> tuple[float, float]:
+def timed(
+    call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter, runs: int = RUNS
+) -> tuple[float, float]:
     """(best, median) seconds of a call."""
     call()
     out = []
@@ -57,36 +79,59 @@ def timed(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counte
 
 
 def rates() -> None:
-    """Layouts per second inside the evaluator (seconds of the processor: it is one thread), and the whole search in process."""
+    """Layouts per second inside the evaluator (seconds of the processor: it is one thread), and the
+    whole search in process."""
     for title, given in SPACES.items():
         plan = plan_of(**given)
         found = search(plan).estimates
         assert found is not None
         space = found.space.again()
         del found
-        inside, usual = timed(lambda plan=plan, space=space: outline(plan, space.again()), time.process_time)
+        inside, usual = timed(
+            lambda plan=plan, space=space: outline(plan, space.again()), time.process_time
+        )
         whole, whole_usual = timed(lambda plan=plan: search(plan))
         print(f"{title}: {space.count:,} layouts")
-        print(f"  evaluator {inside:.3f} s (median {usual:.3f}): {space.count / inside / 1e6:.2f} M layouts/s")
+        print(
+            f"  evaluator {inside:.3f} s (median {usual:.3f}): {space.count / inside / 1e6:.2f} M"
+            " layouts/s"
+        )
         print(f"  with enumeration and rules {whole:.3f} s (median {whole_usual:.3f})", flush=True)
 
 
 def command() -> None:
     """The command from nothing: interpreter, imports, search, tables."""
     code = "from planner.cli import main; main()"
-    best, usual = timed(lambda: subprocess.run([sys.executable, "-c", code, *COMMAND], stdout=subprocess.DEVNULL, check=True))
+    best, usual = timed(
+        lambda: subprocess.run(
+            [sys.executable, "-c", code, *COMMAND], stdout=subprocess.DEVNULL, check=True
+        )
+    )
     print(f"dpplan {' '.join(COMMAND)}: {best:.2f} s (median {usual:.2f})")
 
 
 def scenario(i: int) -> float:
-    """Step time of one scenario of a sweep: model, GPU, GPUs, batch and sequence vary, the layout is nearly fixed."""
+    """Step time of one scenario of a sweep: model, GPU, GPUs, batch and sequence vary, the layout
+    is nearly fixed."""
     gpus = 8 << (i % 6)
-    options = api.read_options({
-        "model": ("llama-3.1-8b", "llama-2-7b", "llama-2-13b")[i % 3], "gpu": ("a100", "h100", "b200")[i // 3 % 3], "gpus": gpus,
-        "global_batch": gpus * (1 + i // 9 % 16), "seq_len": 1024 * (1 + i % 4), "stack": "megatron-core", "tp": 2, "pp": 1,
-        "cp": 1, "micro_batch": 1, "zero": 1, "recompute": "none", "sequence_parallel": True,
-    })  # fmt: skip
-    answer = api.answer_of(api.resolve(options))
+    options = api.read_options(
+        {
+            "model": ("llama-3.1-8b", "llama-2-7b", "llama-2-13b")[i % 3],
+            "gpu": ("a100", "h100", "b200")[i // 3 % 3],
+            "gpus": gpus,
+            "global_batch": gpus * (1 + i // 9 % 16),
+            "seq_len": 1024 * (1 + i % 4),
+            "stack": "megatron-core",
+            "tp": 2,
+            "pp": 1,
+            "cp": 1,
+            "micro_batch": 1,
+            "zero": 1,
+            "recompute": "none",
+            "sequence_parallel": True,
+        }
+    )
+    answer = answer_of(resolve(options))
     assert answer is not None
     return float(answer.chosen.time.seconds[answer.row])
 
@@ -97,7 +142,10 @@ def sweep() -> None:
     with multiprocessing.Pool(2) as pool:
         seconds = pool.map(scenario, range(SCENARIOS), chunksize=100)
     spent = time.perf_counter() - started
-    print(f"{SCENARIOS:,} scenarios on two processes: {spent:.1f} s ({len(set(np.round(seconds, 9))):,} different step times)")
+    print(
+        f"{SCENARIOS:,} scenarios on two processes: {spent:.1f} s"
+        f" ({len(set(np.round(seconds, 9))):,} different step times)"
+    )
 
 
 def main() -> None:

@@ -1,11 +1,13 @@
-"""Pick-regret of the search itself over the measured groups of layouts: the search is restricted to the layouts of a group.
+"""Pick-regret of the search itself over the measured groups of layouts: the search is restricted to
+the layouts of a group.
 
     python benchmarks/search_regret.py            # all shipped runs, some minutes
     python benchmarks/search_regret.py SUITE ...  # some suites
 
-Every measured layout of a group goes through `planner.search.search` with all of its options fixed: a layout that ran and that
-the search would not propose is counted with the rule that forbids it, or as predicted not to fit. Of the layouts left, the one
-that `search.order` puts first is the pick. `dpplan validate` picks among predictions without rules and memory; both are printed.
+Every measured layout of a group goes through `planner.search.search` with all of its options fixed:
+a layout that ran and that the search would not propose is counted with the rule that forbids it, or
+as predicted not to fit. Of the layouts left, the one that `search.order` puts first is the pick.
+`dpplan validate` picks among predictions without rules and memory; both are printed.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from planner import api
 from planner.search import order, search
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
-from planner.validate import Row, row_plan
-from planner.validate.files import read_all
-from planner.validate.ranking import group_of
+from planner.verbs.validate import Row, row_plan
+from planner.verbs.validate.files import read_all
+from planner.verbs.validate.ranking import group_of
 
 
 def searched(row: Row) -> tuple[Any, str]:
@@ -44,7 +46,12 @@ def main() -> None:
     members: dict[str, list[Row]] = defaultdict(list)
     for row in read_all((), suites):
         entry = measured.get(row["run_id"])
-        if entry is not None and entry["measured_step_s"] and entry["outcome"] != "oom" and group_of(row) in groups:
+        if (
+            entry is not None
+            and entry["measured_step_s"]
+            and entry["outcome"] != "oom"
+            and group_of(row) in groups
+        ):
             members[group_of(row)].append(row)
     regrets, theirs, same, lost = [], [], 0, Counter[str]()
     for name, rows in members.items():
@@ -61,9 +68,13 @@ def main() -> None:
         columns = [
             np.array([float(column[0]) for column in values])
             for values in zip(
-                *((e.time.seconds, e.time.components["recompute"], e.memory.device) for e in outlines), strict=True
+                *(
+                    (e.time.seconds, e.time.components["recompute"], e.memory.device)
+                    for e in outlines
+                ),
+                strict=True,
             )
-        ]  # fmt: skip
+        ]
         pick = kept[int(order(*columns, np.arange(len(kept)), 1, "time")[0])]["run_id"]
         best = min(measured[row["run_id"]]["measured_step_s"] for row in rows)
         regrets.append(measured[pick]["measured_step_s"] / best - 1)
@@ -71,8 +82,14 @@ def main() -> None:
         same += pick == groups[name]["pick"]["run_id"]
     runs = sum(len(rows) for rows in members.values())
     print(f"{len(regrets)} groups of {runs} runs")
-    print(f"search:          mean regret {100 * np.mean(regrets):.2f} %, largest {100 * max(regrets):.1f} %")
-    print(f"dpplan validate: mean regret {100 * np.mean(theirs):.2f} %, largest {100 * max(theirs):.1f} %; same pick in {same}")
+    print(
+        f"search:          mean regret {100 * np.mean(regrets):.2f} %, largest"
+        f" {100 * max(regrets):.1f} %"
+    )
+    print(
+        f"dpplan validate: mean regret {100 * np.mean(theirs):.2f} %, largest"
+        f" {100 * max(theirs):.1f} %; same pick in {same}"
+    )
     print(f"{sum(lost.values())} runs that the search does not propose")
     for why, count in lost.most_common():
         print(f"  {count:5d}  {why}")

@@ -3,8 +3,8 @@
     python benchmarks/sweep_rate.py                 # all cases, two processes
     python benchmarks/sweep_rate.py searched --jobs 1 --points 2500
 
-Target: 10,000 scenarios within 60 s on two cores. Every case is one `dpplan compare` with two sweeps, with its document and
-its CSV.
+Target: 10,000 scenarios within 60 s on two cores. Every case is one `dpplan compare` with two
+sweeps, with its document and its CSV.
 """
 
 from __future__ import annotations
@@ -16,27 +16,51 @@ import time
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
-from planner.compare import Asked, compare, csv_text
+from planner.verbs.compare import Asked, compare, csv_text
 
-# the second sweep has as many values as make the number of points; GPUs take 25 counts of whole nodes
+# the second sweep has as many values as make the number of points; GPUs take 25 counts of whole
+# nodes
 GPUS = "gpus=8..200+8"
 CASES: dict[str, tuple[str, dict[str, object]]] = {
-    "one layout": ("global_batch", {"model": "llama-2-7b", "gpu": "a100", "stack": "megatron-core", "tp": 1, "pp": 1, "vpp": 1,
-                                    "micro_batch": 1, "zero": 1, "recompute": "none"}),
-    "one stack, layout searched": ("global_batch", {"model": "llama-2-7b", "gpu": "a100", "stack": "megatron-core"}),
+    "one layout": (
+        "global_batch",
+        {
+            "model": "llama-2-7b",
+            "gpu": "a100",
+            "stack": "megatron-core",
+            "tp": 1,
+            "pp": 1,
+            "vpp": 1,
+            "micro_batch": 1,
+            "zero": 1,
+            "recompute": "none",
+        },
+    ),
+    "one stack, layout searched": (
+        "global_batch",
+        {"model": "llama-2-7b", "gpu": "a100", "stack": "megatron-core"},
+    ),
     "searched": ("global_batch", {"model": "llama-2-7b", "gpu": "a100"}),
-    "searched, bandwidths": ("nic_bandwidth", {"model": "llama-2-7b", "gpu": "a100", "global_batch": 4800}),
-}  # fmt: skip
+    "searched, bandwidths": (
+        "nic_bandwidth",
+        {"model": "llama-2-7b", "gpu": "a100", "global_batch": 4800},
+    ),
+}
 
 
 def sweep(name: str, points: int) -> str:
     """The second sweep: batches that 24 divides, or bandwidths 1 Gbit/s apart."""
     count = max(2, points // 25)
-    return f"global-batch=600..{600 * count}+600" if name == "global_batch" else f"nic-bandwidth=100..{99 + count}+1 Gbit/s"
+    return (
+        f"global-batch=600..{600 * count}+600"
+        if name == "global_batch"
+        else f"nic-bandwidth=100..{99 + count}+1 Gbit/s"
+    )
 
 
 def cpu_s() -> float:
-    """Seconds of all processes so far: on a busy machine the number to compare, 120 s on two cores are the 60 s of the target."""
+    """Seconds of all processes so far: on a busy machine the number to compare, 120 s on two cores
+    are the 60 s of the target."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -47,7 +71,10 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
-    print(f"{'case':28} {'points':>7} {'layouts':>12} {'seconds':>8} {'CPU s':>7} {'CPU s per 10,000':>17} {'peak memory':>12}")
+    print(
+        f"{'case':28} {'points':>7} {'layouts':>12} {'seconds':>8} {'CPU s':>7}"
+        f" {'CPU s per 10,000':>17} {'peak memory':>12}"
+    )
     for name in asked.case or CASES:
         what, given = CASES[name]
         started, spent = time.perf_counter(), cpu_s()
@@ -55,10 +82,20 @@ def main() -> None:
         csv_text(out)
         seconds, spent = time.perf_counter() - started, cpu_s() - spent
         layouts = sum(row.get("layouts", 0) for row in out["points"])
-        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024
+        peak = (
+            max(
+                resource.getrusage(who).ru_maxrss
+                for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+            )
+            * 1024
+        )
         count = len(out["points"])
         each = 10_000 * spent / count
-        print(f"{name:28} {count:7,} {layouts:12,} {seconds:8.1f} {spent:7.1f} {each:17.0f} {peak / 2**30:8.2f} GiB", flush=True)
+        print(
+            f"{name:28} {count:7,} {layouts:12,} {seconds:8.1f} {spent:7.1f} {each:17.0f}"
+            f" {peak / 2**30:8.2f} GiB",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

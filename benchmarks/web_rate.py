@@ -1,12 +1,14 @@
-"""How fast the dashboard is: server time of a what-if, slider to painted charts, first numbers, many users, memory.
+"""How fast the dashboard is: server time of a what-if, slider to painted charts, first numbers,
+many users, memory.
 
     python benchmarks/web_rate.py            # everything, about two minutes
     python benchmarks/web_rate.py --no-browser
 
-Targets on a machine of two cores: a what-if with the layout given p50 15 ms, p99 50 ms; with the full search on 2,048 GPUs p50
-150 ms; slider to painted charts p50 60 ms, p99 150 ms; first numbers 300 ms and all charts of the first screen 1.2 s after the
-address is opened; 50 users at once, each with a what-if every two seconds beside two searches that never end, p99 200 ms; each
-Python process at most 300 MB. The load of the machine is printed: a busy one measures itself.
+Targets on a machine of two cores: a what-if with the layout given p50 15 ms, p99 50 ms; with the
+full search on 2,048 GPUs p50 150 ms; slider to painted charts p50 60 ms, p99 150 ms; first numbers
+300 ms and all charts of the first screen 1.2 s after the address is opened; 50 users at once, each
+with a what-if every two seconds beside two searches that never end, p99 200 ms; each Python process
+at most 300 MB. The load of the machine is printed: a busy one measures itself.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ def of(values: list[float], target: str = "") -> str:
     """Percentiles in milliseconds."""
     ordered = sorted(values)
     p99 = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
-    text = f"p50 {1e3 * statistics.median(ordered):7.1f} ms   p99 {1e3 * p99:7.1f} ms   n {len(ordered)}"
+    text = (
+        f"p50 {1e3 * statistics.median(ordered):7.1f} ms   p99 {1e3 * p99:7.1f} ms   n"
+        f" {len(ordered)}"
+    )
     return f"{text}   (target {target})" if target else text
 
 
@@ -70,10 +75,16 @@ def different(asked: dict[str, object], i: int) -> str:
 
 def server(address: str) -> None:
     """Server time, one request after the other."""
-    for name, asked, count, target in (("layout given", FIXED, 200, "15 / 50"), ("search on 2,048 GPUs", SEARCH, 40, "150")):
+    for name, asked, count, target in (
+        ("layout given", FIXED, 200, "15 / 50"),
+        ("search on 2,048 GPUs", SEARCH, 40, "150"),
+    ):
         for i in range(3):
             timed(f"{address}/page/view?{different(asked, 1000 + i)}")
-        print(f"what-if, {name:<22} {of([timed(f'{address}/page/view?{different(asked, i)}') for i in range(count)], target)}")
+        print(
+            f"what-if, {name:<22}"
+            f" {of([timed(f'{address}/page/view?{different(asked, i)}') for i in range(count)], target)}"
+        )
 
 
 async def get(address: str, path: str) -> float:
@@ -117,16 +128,31 @@ def memory() -> str:
     found: dict[int, tuple[int, int, str]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            fields = dict(line.split(":", 1) for line in (path / "status").read_text().splitlines() if ":" in line)
+            fields = dict(
+                line.split(":", 1)
+                for line in (path / "status").read_text().splitlines()
+                if ":" in line
+            )
             size = int(fields.get("VmRSS", "0 kB").split()[0]) * 1024
-            found[int(path.name)] = int(fields["PPid"]), size, (path / "cmdline").read_text().replace("\0", " ")
+            found[int(path.name)] = (
+                int(fields["PPid"]),
+                size,
+                (path / "cmdline").read_text().replace("\0", " "),
+            )
         except (OSError, KeyError, ValueError):
             continue
     mine = {os.getpid()}
     for _ in range(4):
         mine |= {pid for pid, (parent, _, _) in found.items() if parent in mine}
-    sizes = [size for pid, (_, size, words) in found.items() if pid in mine and pid != os.getpid() and "python" in words]
-    return f"largest {max(sizes) / 1e6:.0f} MB, {len(sizes)} processes, {sum(sizes) / 1e6:.0f} MB counted with what they share"
+    sizes = [
+        size
+        for pid, (_, size, words) in found.items()
+        if pid in mine and pid != os.getpid() and "python" in words
+    ]
+    return (
+        f"largest {max(sizes) / 1e6:.0f} MB, {len(sizes)} processes, {sum(sizes) / 1e6:.0f} MB"
+        " counted with what they share"
+    )
 
 
 _DRAG = """async ([count]) => {
@@ -154,7 +180,9 @@ def in_browser(address: str, loads: int = 7) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        browser = play.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox"] if os.geteuid() == 0 else []
+        )
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         numbers, charts = [], []
         for i in range(loads):
@@ -162,7 +190,8 @@ def in_browser(address: str, loads: int = 7) -> None:
             page.goto(f"{address}/?{different(FIXED, 50 + i)}")
             page.wait_for_selector("body[data-painted]")
             found = page.evaluate(
-                "[performance.getEntriesByType('paint').find(e => e.name === 'first-contentful-paint').startTime,"
+                "[performance.getEntriesByType('paint').find(e => e.name ==="
+                " 'first-contentful-paint').startTime,"
                 "performance.getEntriesByName('painted')[0].startTime]"
             )
             numbers.append(found[0] / 1e3)

@@ -3,9 +3,9 @@
     python docs/build.py            write what has changed
     python docs/build.py --check    write nothing; exit 1 and name every page that is not current
 
-Written first, because every band comes from it: planner/data/residuals.csv. Whole pages: docs/formulas.md, docs/catalogue.md,
-docs/against-our-sources.md, docs/accuracy.md. Blocks between `<!-- begin: NAME -->` and `<!-- end -->`: README.md and the
-hand-written pages of docs/.
+Written first, because every band comes from it: planner/data/residuals.csv. Whole pages:
+docs/formulas.md, docs/catalogue.md, docs/against-our-sources.md, docs/accuracy.md. Blocks between
+`<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ for folder in (ROOT, ROOT / "docs"):
 
 from pages import accuracy, blocks, catalogue, formulas, sources  # noqa: E402
 
-from planner import uncertainty  # noqa: E402
+from planner.report import band as uncertainty  # noqa: E402
 
 RESIDUALS = uncertainty.RESIDUALS.relative_to(ROOT).as_posix()
 
@@ -37,8 +37,14 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def hand_written() -> list[str]:
     """Pages that may hold generated blocks."""
-    found = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
-    return [name for path in found if path.exists() and (name := path.relative_to(ROOT).as_posix()) not in PAGES]
+    found = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
+        (ROOT / "docs").glob("*.md")
+    )
+    return [
+        name
+        for path in found
+        if path.exists() and (name := path.relative_to(ROOT).as_posix()) not in PAGES
+    ]
 
 
 def current(name: str) -> str:
@@ -59,10 +65,18 @@ def stale() -> dict[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the generated documentation, or check that it is current.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is not current")
+    parser = argparse.ArgumentParser(
+        description="Write the generated documentation, or check that it is current."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when a page is not current"
+    )
     asked = parser.parse_args(arguments)
-    if not asked.check and RESIDUALS in PAGES and (wanted := current(RESIDUALS)) != (ROOT / RESIDUALS).read_text("utf-8"):
+    if (
+        not asked.check
+        and RESIDUALS in PAGES
+        and (wanted := current(RESIDUALS)) != (ROOT / RESIDUALS).read_text("utf-8")
+    ):
         (ROOT / RESIDUALS).write_text(wanted, encoding="utf-8")
         uncertainty.recorded.cache_clear()
         print(f"wrote {RESIDUALS}")

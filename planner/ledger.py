@@ -1,7 +1,9 @@
-"""Named leaves that add up, formulas that know their own source, and the recorder behind `--explain`.
+"""Named leaves that add up, formulas that know their own source, and the recorder behind
+`--explain`.
 
-A ledger is a plain dict from a path-like name ("parameters/attention/qkv") to a number or an array of one number per layout.
-A formula is a pure function marked with `@formula`; while `recording()` is on, each call leaves a `Call` with numbers in and out.
+A ledger is a plain dict from a path-like name ("parameters/attention/qkv") to a number or an array
+of one number per layout. A formula is a pure function marked with `@formula`; while `recording()`
+is on, each call leaves a `Call` with numbers in and out.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ Kind = Literal["measured", "vendor", "assumed"]
 
 
 class Sourced(float):
-    """A float that remembers where it was read. Arithmetic yields plain floats: provenance belongs to inputs only."""
+    """A float that remembers where it was read. Arithmetic yields plain floats: provenance belongs
+    to inputs only."""
 
     __slots__ = ("date", "kind", "source", "unit")
 
@@ -32,7 +35,9 @@ class Sourced(float):
     source: str
     date: str
 
-    def __new__(cls, value: float, unit: str = "1", kind: Kind = "assumed", source: str = "", date: str = "") -> Sourced:
+    def __new__(
+        cls, value: float, unit: str = "1", kind: Kind = "assumed", source: str = "", date: str = ""
+    ) -> Sourced:
         self = super().__new__(cls, value)
         self.unit, self.kind, self.source, self.date = unit, kind, source, date
         return self
@@ -42,7 +47,8 @@ class Sourced(float):
 
 
 def total(ledger: Mapping[str, Array]) -> Array:
-    """Sum of all leaves (0.0 for an empty ledger); those of factored columns that depend on little are added up first."""
+    """Sum of all leaves (0.0 for an empty ledger); those of factored columns that depend on little
+    are added up first."""
     value: Array = 0.0
     for leaf in sorted(ledger.values(), key=lambda leaf: getattr(leaf, "breadth", 0)):
         value = value + leaf
@@ -82,7 +88,7 @@ def take(ledger: Mapping[str, Array], rows: Array) -> Ledger:
     return {name: leaf[rows] if np.ndim(leaf) else leaf for name, leaf in ledger.items()}
 
 
-# ---------------------------------------------------------------------------------------------------- formulas
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,14 @@ def formula(unit: str, equation: str, source: str) -> Callable[[Callable[P, R]],
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         module = function.__module__.removeprefix("planner.")
-        what = Formula(function.__name__, module, unit, equation, source, inspect.cleandoc(function.__doc__ or ""))
+        what = Formula(
+            function.__name__,
+            module,
+            unit,
+            equation,
+            source,
+            inspect.cleandoc(function.__doc__ or ""),
+        )
         FORMULAS[f"{module}.{function.__name__}"] = what
         names = list(inspect.signature(function).parameters)
 

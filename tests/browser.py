@@ -1,4 +1,5 @@
-"""A browser and a server for tests: Chromium as it is installed, and `dpplan serve` as a process of its own."""
+"""A browser and a server for tests: Chromium as it is installed, and `dpplan serve` as a process of
+its own."""
 
 from __future__ import annotations
 
@@ -18,10 +19,16 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def chromium() -> str:
-    """Path of the browser. These tests never skip: without one they fail and say what is missing."""
-    found = os.environ.get("CHROMIUM") or next((path for name in NAMES if (path := shutil.which(name))), None)
+    """Path of the browser. These tests never skip: without one they fail and say what is
+    missing."""
+    found = os.environ.get("CHROMIUM") or next(
+        (path for name in NAMES if (path := shutil.which(name))), None
+    )
     if found is None:
-        raise RuntimeError("Chromium is missing: apt-get install chromium, or name one with CHROMIUM=/path/to/chromium")
+        raise RuntimeError(
+            "Chromium is missing: apt-get install chromium, or name one with"
+            " CHROMIUM=/path/to/chromium"
+        )
     return found
 
 
@@ -38,18 +45,27 @@ def served(timeout_s: float = 90) -> Iterator[str]:
     code = "import sys; from planner.cli import main; sys.argv[0] = 'dpplan'; main()"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "serve", "--port", str(port)], cwd=ROOT, env=env, stderr=subprocess.PIPE
+        [sys.executable, "-c", code, "serve", "--port", str(port)],
+        cwd=ROOT,
+        env=env,
+        stderr=subprocess.PIPE,
     )
     address = f"http://127.0.0.1:{port}"
     try:
         until = time.monotonic() + timeout_s
         while True:
             try:
-                with urllib.request.urlopen(f"{address}/page/view?model=gpt2&gpu=a100", timeout=timeout_s):
+                with urllib.request.urlopen(
+                    f"{address}/page/view?model=gpt2&gpu=a100", timeout=timeout_s
+                ):
                     break
             except OSError:
                 if process.poll() is not None or time.monotonic() > until:
-                    said = process.stderr.read().decode() if process.poll() is not None and process.stderr else ""
+                    said = (
+                        process.stderr.read().decode()
+                        if process.poll() is not None and process.stderr
+                        else ""
+                    )
                     raise RuntimeError(f"dpplan serve did not answer: {said}") from None
                 time.sleep(0.1)
         yield address

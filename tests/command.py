@@ -26,7 +26,8 @@ class Answer:
     stderr: str
 
     def json(self) -> Any:
-        """Stdout as one JSON document: strictly, so that NaN, Infinity or a second document fail."""
+        """Stdout as one JSON document: strictly, so that NaN, Infinity or a second document
+        fail."""
 
         def refuse(word: str) -> None:
             raise ValueError(f"{word} is not JSON")
@@ -42,11 +43,15 @@ def dpplan(*words: object) -> Answer:
     return Answer(result.exit_code, result.stdout, result.stderr)
 
 
-def python(code: str, *arguments: object, folder: Path = ROOT, timeout: float = 60, **environment: str) -> Answer:
+def python(
+    code: str, *arguments: object, folder: Path = ROOT, timeout: float = 60, **environment: str
+) -> Answer:
     """Run code in a fresh interpreter."""
     words = [sys.executable, "-c", code, *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environment}
-    done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=env, timeout=timeout, check=False)
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=folder, env=env, timeout=timeout, check=False
+    )
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -57,7 +62,8 @@ def dpplan_process(*words: object, timeout_s: float = 60, **environment: str) ->
 
 
 def refused(answer: Answer, *said: str) -> str:
-    """Check that the request was refused as the contract says, naming what `said` lists; returns the sentence."""
+    """Check that the request was refused as the contract says, naming what `said` lists; returns
+    the sentence."""
     assert answer.status == 2, answer
     assert "Traceback" not in answer.stderr
     sentence = answer.stderr.strip()

@@ -20,10 +20,18 @@ LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB = 5, 512, 8, 4, 1408, 4096
 
 def run(tied: bool, cap_mb: int | None) -> dict[str, Any]:
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
-        num_hidden_layers=LAYERS, tie_word_embeddings=tied, attn_implementation="sdpa",
-    ))  # fmt: skip
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCAB,
+            hidden_size=HIDDEN,
+            intermediate_size=FFN,
+            num_attention_heads=HEADS,
+            num_key_value_heads=KV_HEADS,
+            num_hidden_layers=LAYERS,
+            tie_word_embeddings=tied,
+            attn_implementation="sdpa",
+        )
+    )
     order: list[int] = []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(lambda p: order.append(p.numel()))
@@ -46,10 +54,17 @@ def run(tied: bool, cap_mb: int | None) -> dict[str, Any]:
 
 if __name__ == "__main__":
     rank, ranks, port = (int(x) for x in sys.argv[1:])
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(ranks)}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+    }
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    found = {f"{tied} {cap}": run(tied, cap) for tied, cap in ((False, None), (True, None), (False, 4))}
+    found = {
+        f"{tied} {cap}": run(tied, cap) for tied, cap in ((False, None), (True, None), (False, 4))
+    }
     print(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()

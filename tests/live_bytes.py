@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_iter
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts every storage that an operator returns until it is freed. `now` is what is alive, `peak` the most that was."""
+    """Counts every storage that an operator returns until it is freed. `now` is what is alive,
+    `peak` the most that was."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Small plans for tests: a model of a few layers, a cluster from the shipped profiles, layouts with stated defaults."""
+"""Small plans for tests: a model of a few layers, a cluster from the shipped profiles, layouts with
+stated defaults."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 from hypothesis import settings
 
+from planner.estimate.columns import Table, to_table
 from planner.estimate.machine import Machine, machine
-from planner.estimate.table import Table, to_table
-from planner.request import cluster_spec, stack_spec
+from planner.inputs.calibration import stack_spec
+from planner.inputs.cluster import cluster_spec
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import Experts, ModelSpec
@@ -19,16 +21,24 @@ from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
 
-settings.register_profile("plans", deadline=None)  # the first estimate of a session imports and reads profiles
+settings.register_profile(
+    "plans", deadline=None
+)  # the first estimate of a session imports and reads profiles
 settings.load_profile("plans")
 
 
 def model(**changes: Any) -> ModelSpec:
     """A gated decoder of eight layers."""
     shape: dict[str, Any] = {
-        "name": "small", "layers": 8, "hidden": 512, "heads": 8, "kv_heads": 8, "head_dim": 64, "ffn_hidden": 1408,
+        "name": "small",
+        "layers": 8,
+        "hidden": 512,
+        "heads": 8,
+        "kv_heads": 8,
+        "head_dim": 64,
+        "ffn_hidden": 1408,
         "vocab": 4096,
-    }  # fmt: skip
+    }
     return ModelSpec(**(shape | changes))
 
 
@@ -38,7 +48,9 @@ def expert_model(**changes: Any) -> ModelSpec:
 
 
 @cache
-def cluster(gpus: int, gpu: str = "a100-sxm4-80gb", gpus_per_node: int | None = None) -> ClusterSpec:
+def cluster(
+    gpus: int, gpu: str = "a100-sxm4-80gb", gpus_per_node: int | None = None
+) -> ClusterSpec:
     return cluster_spec(gpu=gpu, gpus=gpus, gpus_per_node=gpus_per_node)[0]
 
 
@@ -69,9 +81,20 @@ def plan(
 
 
 def layout(gpus: int, **chosen: Any) -> Layout:
-    """Plain data parallelism except for what is chosen; dp is what the other degrees leave of the GPUs."""
-    whole: dict[str, Any] = {"tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "zero": 0, "sequence_parallel": False,
-                             "recompute": "none", "schedule": "1f1b", "micro_batch": 1}  # fmt: skip
+    """Plain data parallelism except for what is chosen; dp is what the other degrees leave of the
+    GPUs."""
+    whole: dict[str, Any] = {
+        "tp": 1,
+        "pp": 1,
+        "vpp": 1,
+        "cp": 1,
+        "ep": 1,
+        "zero": 0,
+        "sequence_parallel": False,
+        "recompute": "none",
+        "schedule": "1f1b",
+        "micro_batch": 1,
+    }
     whole |= chosen
     whole.setdefault("dp", gpus // (whole["tp"] * whole["pp"] * whole["cp"]))
     whole.setdefault("shard_group", whole["dp"] * whole["cp"])

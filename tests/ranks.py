@@ -1,4 +1,5 @@
-"""One rank of a small distributed training on a CPU: prints its bytes as JSON. Run by tests/test_memory_ranks.py.
+"""One rank of a small distributed training on a CPU: prints its bytes as JSON. Run by
+tests/test_memory_ranks.py.
 
 python ranks.py RANK RANKS PORT
 """
@@ -21,7 +22,11 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import (
+    LlamaDecoderLayer,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
 
 LAYERS, HIDDEN, HEADS, FFN, VOCAB, TOKENS = 4, 64, 4, 192, 256, 32
 MODES = ("ddp", "zero-1", "fsdp", "fsdp, gathered once", "tensor", "pipeline")
@@ -33,9 +38,13 @@ class Stage(nn.Module):
     def __init__(self, layers: int, first: bool = True, last: bool = True) -> None:
         super().__init__()
         config = LlamaConfig(
-            vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_attention_heads=HEADS, num_hidden_layers=layers,
+            vocab_size=VOCAB,
+            hidden_size=HIDDEN,
+            intermediate_size=FFN,
+            num_attention_heads=HEADS,
+            num_hidden_layers=layers,
             attn_implementation="sdpa",
-        )  # fmt: skip
+        )
         self.embed = nn.Embedding(VOCAB, HIDDEN) if first else None
         self.layers = nn.ModuleList(LlamaDecoderLayer(config, i) for i in range(layers))
         self.rotary = LlamaRotaryEmbedding(config)
@@ -60,8 +69,16 @@ def held(tensors: Any) -> int:
 
 def gathered_of(model: nn.Module) -> list[torch.Tensor]:
     """Gathered parameters that FSDP holds at this moment; what it let go of has no bytes."""
-    groups = [m._get_fsdp_state()._fsdp_param_group for m in model.modules() if isinstance(m, FSDPModule)]
-    return [t for group in groups if group is not None for one in group.fsdp_params for t in one.all_gather_outputs]
+    groups = [
+        m._get_fsdp_state()._fsdp_param_group for m in model.modules() if isinstance(m, FSDPModule)
+    ]
+    return [
+        t
+        for group in groups
+        if group is not None
+        for one in group.fsdp_params
+        for t in one.all_gather_outputs
+    ]
 
 
 def loss_of(logits: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
@@ -71,7 +88,9 @@ def loss_of(logits: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
 def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
     torch.manual_seed(0)
     mesh = init_device_mesh("cpu", (ranks,))
-    words = torch.randint(0, VOCAB, (2 * ranks, TOKENS), generator=torch.Generator().manual_seed(rank))
+    words = torch.randint(
+        0, VOCAB, (2 * ranks, TOKENS), generator=torch.Generator().manual_seed(rank)
+    )
     model: nn.Module = Stage(LAYERS)
     gathered = 0
     if mode == "pipeline":
@@ -83,7 +102,13 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
             "head": ColwiseParallel(output_layouts=Replicate()),
         }
         for i in range(LAYERS):
-            for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"):
+            for name in (
+                "self_attn.q_proj",
+                "self_attn.k_proj",
+                "self_attn.v_proj",
+                "mlp.gate_proj",
+                "mlp.up_proj",
+            ):
                 plan[f"layers.{i}.{name}"] = columns
             for name in ("self_attn.o_proj", "mlp.down_proj"):
                 plan[f"layers.{i}.{name}"] = rows
@@ -103,23 +128,39 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
     if mode == "pipeline":
         stage = PipelineStage(model, rank, ranks, torch.device("cpu"))
         schedule = Schedule1F1B(stage, 2 * ranks, loss_fn=loss_of)
-        schedule.step(*([words] if rank == 0 else []), **({"target": words} if rank == ranks - 1 else {}))
+        schedule.step(
+            *([words] if rank == 0 else []), **({"target": words} if rank == ranks - 1 else {})
+        )
     else:
         out = runs(words)
         gathered = sum(t.untyped_storage().nbytes() for t in gathered_of(model))
         loss_of(out, words).backward()
-    # the embedding's gradient of a tensor-parallel rank is a partial sum until something reads it as its shard
-    sharded = [p.grad.redistribute(placements=p.placements) if isinstance(p, DTensor) else p.grad for p in own]
+    # the embedding's gradient of a tensor-parallel rank is a partial sum until something reads it
+    # as its shard
+    sharded = [
+        p.grad.redistribute(placements=p.placements) if isinstance(p, DTensor) else p.grad
+        for p in own
+    ]
     gradients = held(sharded)
     optimizer.step()
     inner = optimizer.optim if mode == "zero-1" else optimizer
     moments = [v for state in inner.state.values() for k, v in state.items() if k != "step"]
-    return {"parameters": held(own), "gradients": gradients, "optimizer": held(moments), "gathered": gathered}
+    return {
+        "parameters": held(own),
+        "gradients": gradients,
+        "optimizer": held(moments),
+        "gathered": gathered,
+    }
 
 
 if __name__ == "__main__":
     rank, ranks, port = (int(x) for x in sys.argv[1:])
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(ranks)}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+    }
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     found = {mode: run(mode, rank, ranks) for mode in MODES}

@@ -1,4 +1,5 @@
-"""Small tables of runs for tests of validate: rows as text, files of them, and entries as if they had been predicted."""
+"""Small tables of runs for tests of validate: rows as text, files of them, and entries as if they
+had been predicted."""
 
 from __future__ import annotations
 
@@ -7,11 +8,31 @@ from pathlib import Path
 from typing import Any
 
 PLAIN = {
-    "run_id": "r", "suite": "small", "gpu": "a100-sxm4-80gb", "gpus": "8", "gpus_per_node": "8", "stack": "megatron-core",
-    "layers": "24", "hidden": "2048", "heads": "16", "vocab": "50304", "seq_len": "2048", "precision": "bf16", "tp": "1",
-    "pp": "1", "dp": "8", "zero": "1", "micro_batch": "4", "global_batch": "64", "recompute": "none", "step_s": "",
-    "peak_memory_gib": "", "memory_kind": "", "outcome": "ok", "options": "",
-}  # fmt: skip
+    "run_id": "r",
+    "suite": "small",
+    "gpu": "a100-sxm4-80gb",
+    "gpus": "8",
+    "gpus_per_node": "8",
+    "stack": "megatron-core",
+    "layers": "24",
+    "hidden": "2048",
+    "heads": "16",
+    "vocab": "50304",
+    "seq_len": "2048",
+    "precision": "bf16",
+    "tp": "1",
+    "pp": "1",
+    "dp": "8",
+    "zero": "1",
+    "micro_batch": "4",
+    "global_batch": "64",
+    "recompute": "none",
+    "step_s": "",
+    "peak_memory_gib": "",
+    "memory_kind": "",
+    "outcome": "ok",
+    "options": "",
+}
 
 
 def row(**changes: object) -> dict[str, str]:
@@ -28,6 +49,14 @@ def write(path: Path, *rows: dict[str, str], names: tuple[str, ...] = tuple(PLAI
 
 def entry(predicted: float, measured: float | None, **changes: Any) -> dict[str, Any]:
     return {
-        "run_id": "r", "suite": "small", "predicted_step_s": predicted, "measured_step_s": measured, "predicted_peak_gib": 1.0,
-        "measured_peak_gib": None, "predicted_fits": True, "outcome": "ok", "group": "g", "layout": str(predicted),
-    } | changes  # fmt: skip
+        "run_id": "r",
+        "suite": "small",
+        "predicted_step_s": predicted,
+        "measured_step_s": measured,
+        "predicted_peak_gib": 1.0,
+        "measured_peak_gib": None,
+        "predicted_fits": True,
+        "outcome": "ok",
+        "group": "g",
+        "layout": str(predicted),
+    } | changes

@@ -1,4 +1,5 @@
-"""Advice: every entry is the plan that its own command answers; a single change changes one thing; links decide on offloading."""
+"""Advice: every entry is the plan that its own command answers; a single change changes one thing;
+links decide on offloading."""
 
 from __future__ import annotations
 
@@ -9,26 +10,39 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner import api, catalog
+from planner import api
 from planner.advise import changes
-from planner.answer import answer_of, resolve
-from planner.estimate.table import to_layout, to_table
+from planner.estimate.columns import to_layout, to_table
 from planner.formulas.rules import check
+from planner.inputs import catalog
+from planner.inputs.scenario import resolve
+from planner.search.answer import answer_of
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import Layout
 
 SCENARIOS = {
     "fits, nothing fixed": "--model llama-2-7b --gpu h100 --gpus 16 --seq-len 4096",
-    "fits, all fixed": "--model llama-2-7b --gpu a100 --gpus 16 --tp 2 --pp 2 --vpp 2 --dp 4 --zero 1 --micro-batch 1 "
-                       "--recompute full --schedule interleaved --global-batch 64 --stack megatron-core",
-    "does not fit, one change does": "--model llama-2-7b --gpu rtx4090 --gpus 8 --zero 3 --micro-batch 2 --recompute none "
-                                     "--stack pytorch-fsdp",
-    "does not fit, two changes do": "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 2 "
-                                    "--recompute none --stack megatron-core",
+    "fits, all fixed": (
+        "--model llama-2-7b --gpu a100 --gpus 16 --tp 2 --pp 2 --vpp 2 --dp 4 --zero 1"
+        " --micro-batch 1 --recompute full --schedule interleaved --global-batch 64 --stack"
+        " megatron-core"
+    ),
+    "does not fit, one change does": (
+        "--model llama-2-7b --gpu rtx4090 --gpus 8 --zero 3 --micro-batch 2 --recompute none "
+        "--stack pytorch-fsdp"
+    ),
+    "does not fit, two changes do": (
+        "--model llama-2-7b --gpu a100-sxm4-40gb --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 2 "
+        "--recompute none --stack megatron-core"
+    ),
     "experts": "--model mixtral-8x7b --gpu h100 --gpus 64 --recompute full --ep 8 --tp 8 --pp 1",
-    "long sequences": "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1",
-    "hybrid shards": "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8",
-}  # fmt: skip
+    "long sequences": (
+        "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1"
+    ),
+    "hybrid shards": (
+        "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8"
+    ),
+}
 
 
 @cache
@@ -58,13 +72,19 @@ def test_every_entry_is_what_its_command_answers(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_differences_are_against_the_plan_that_was_asked_for(name: str) -> None:
     r = estimated(SCENARIOS[name] + " --advice 60")
-    step, tokens, need = r["step"]["seconds"], r["throughput"]["tokens_per_s"], r["memory"]["device_bytes"]
+    step, tokens, need = (
+        r["step"]["seconds"],
+        r["throughput"]["tokens_per_s"],
+        r["memory"]["device_bytes"],
+    )
     for a in r["advice"]:
         assert a["step_change_s"] == pytest.approx(a["step_seconds"] - step, abs=1e-9)
         assert a["step_change_frac"] == pytest.approx(a["step_seconds"] / step - 1, abs=1e-9)
         assert a["tokens_change_frac"] == pytest.approx(a["tokens_per_s"] / tokens - 1, abs=1e-9)
         assert a["bytes_saved"] == pytest.approx(need - a["device_bytes"], abs=1)
-        assert (a["link"] is None) == (a["layout"]["offload"] == "none") == (a["transfer_s"] is None)
+        assert (
+            (a["link"] is None) == (a["layout"]["offload"] == "none") == (a["transfer_s"] is None)
+        )
     commands = [a["command"] for a in r["advice"]]
     assert len(set(commands)) == len(commands)
 
@@ -101,20 +121,32 @@ def test_two_changes_are_told_only_where_no_single_one_suffices() -> None:
     assert not alone["memory"]["fits"]
     assert all(len(a["changes"]) == 1 for a in alone["advice"] if a["kind"] == "keep")
     together = estimated(SCENARIOS["does not fit, two changes do"] + " --advice 60")
-    assert any(len(a["changes"]) == 2 for a in together["advice"] if a["kind"] == "keep" and a["fits"])
+    assert any(
+        len(a["changes"]) == 2 for a in together["advice"] if a["kind"] == "keep" and a["fits"]
+    )
 
 
 def test_of_the_blocks_that_fit_the_smallest_is_told() -> None:
     """--recompute block:N: one layer less does not fit."""
-    words = ("--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 4 --recompute none "
-             "--stack megatron-core --advice 60")  # fmt: skip
+    words = (
+        "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 4 --recompute"
+        " none --stack megatron-core --advice 60"
+    )
     r = estimated(words)
     assert not r["memory"]["fits"]
-    block = next(a for a in r["advice"] if str(a["changes"].get("recompute")).startswith("block:") and len(a["changes"]) == 1)
+    block = next(
+        a
+        for a in r["advice"]
+        if str(a["changes"].get("recompute")).startswith("block:") and len(a["changes"]) == 1
+    )
     size = int(block["changes"]["recompute"].partition(":")[2])
     assert block["fits"]
     assert size > 1
-    fewer = [*shlex.split(words.replace("--recompute none", f"--recompute block:{size - 1}")), "--advice", "0"]
+    fewer = [
+        *shlex.split(words.replace("--recompute none", f"--recompute block:{size - 1}")),
+        "--advice",
+        "0",
+    ]
     assert dpplan("estimate", *fewer).status == 3
     full = next(a for a in r["advice"] if a["changes"] == {"recompute": "full"})
     assert block["step_seconds"] < full["step_seconds"]
@@ -128,24 +160,29 @@ def test_advice_0_evaluates_nothing_and_n_lists_at_most_n() -> None:
     refused(dpplan("estimate", *SCENARIOS["experts"].split(), "--advice", "-1"), "--advice")
 
 
-# ------------------------------------------------------------------------------------------------ candidates
+# ------------------------------------------------------------------------------------------------ c
 
 
 def chosen(words: str) -> tuple[Any, Layout, api.Options]:
     options = api.read_options(
-        {k.strip("-").replace("-", "_"): int(v) if v.isdigit() else v
-         for k, v in zip(words.split()[::2], words.split()[1::2], strict=True)}
-    )  # fmt: skip
+        {
+            k.strip("-").replace("-", "_"): int(v) if v.isdigit() else v
+            for k, v in zip(words.split()[::2], words.split()[1::2], strict=True)
+        }
+    )
     answer = answer_of(resolve(options))
     assert answer is not None
     return answer.chosen.plan, to_layout(answer.chosen.table, answer.row), options
 
 
-@pytest.mark.parametrize("words", [
-    "--model llama-2-7b --gpu h100 --gpus 16 --tp 2 --pp 2",
-    "--model mixtral-8x7b --gpu h100 --gpus 64 --ep 4",
-    "--model llama-3-8b --gpu a100 --gpus 32 --zero 3 --stack pytorch-fsdp --shard-group 8",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--model llama-2-7b --gpu h100 --gpus 16 --tp 2 --pp 2",
+        "--model mixtral-8x7b --gpu h100 --gpus 64 --ep 4",
+        "--model llama-3-8b --gpu a100 --gpus 32 --zero 3 --stack pytorch-fsdp --shard-group 8",
+    ],
+)
 def test_no_change_is_the_plan_itself_and_degrees_still_multiply_to_the_gpus(words: str) -> None:
     plan, base, _ = chosen(words)
     listed = changes.layout_changes(plan, base)
@@ -156,7 +193,11 @@ def test_no_change_is_the_plan_itself_and_degrees_still_multiply_to_the_gpus(wor
             continue
         assert layout != base
         assert layout.tp * layout.pp * layout.cp * layout.dp == plan.cluster.gpus
-        assert all(getattr(layout, k) == v for k, v in update.items() if layout.pp > 1 or k not in ("vpp", "schedule"))
+        assert all(
+            getattr(layout, k) == v
+            for k, v in update.items()
+            if layout.pp > 1 or k not in ("vpp", "schedule")
+        )
     assert changes.completed(base, {}, plan.cluster.gpus, True) == base
     assert changes.difference(base, base) == ""
 
@@ -172,19 +213,41 @@ def test_a_pinned_request_is_answered_by_that_layout() -> None:
 def test_layouts_that_a_rule_forbids_are_not_advised() -> None:
     for name, words in SCENARIOS.items():
         for a in estimated(words + " --advice 60")["advice"][:5]:
-            options = api.read_options({"model": words.split()[1], "gpu": "h100", "gpus": a["gpus"], "stack": a["stack"]})
-            plan = resolve(options).plans[0].model_copy(
-                update={"training": resolve(options).plans[0].training.model_copy(
-                    update={"global_batch": a["layout"]["global_batch"], "seq_len": estimated(words)["training"]["seq_len"]})}
-            )  # fmt: skip
+            options = api.read_options(
+                {"model": words.split()[1], "gpu": "h100", "gpus": a["gpus"], "stack": a["stack"]}
+            )
+            plan = (
+                resolve(options)
+                .plans[0]
+                .model_copy(
+                    update={
+                        "training": (
+                            resolve(options)
+                            .plans[0]
+                            .training.model_copy(
+                                update={
+                                    "global_batch": a["layout"]["global_batch"],
+                                    "seq_len": estimated(words)["training"]["seq_len"],
+                                }
+                            )
+                        )
+                    }
+                )
+            )
             layout = Layout(**{k: v for k, v in a["layout"].items() if k in Layout.model_fields})
             if "seq_len" not in a["changes"]:
-                assert all(bool(ok[0]) for ok in check(plan, to_table([layout])).values()), (name, a["change"])
+                assert all(bool(ok[0]) for ok in check(plan, to_table([layout])).values()), (
+                    name,
+                    a["change"],
+                )
 
 
-# ------------------------------------------------------------------------------------------------ offload or recompute
+# ------------------------------------------------------------------------------------------------ o
 
-OFFLOAD = "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 1 --stack megatron-core --recompute none"
+OFFLOAD = (
+    "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 1 --stack"
+    " megatron-core --recompute none"
+)
 
 
 def test_a_faster_link_never_waits_longer_and_changes_no_memory() -> None:
@@ -203,29 +266,37 @@ def test_every_choice_is_what_its_command_answers() -> None:
     found = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
     for choice in found["choices"]:
         answer = dpplan(*shlex.split(choice["command"])[1:], "--json", "--advice", 0).json()
-        assert answer["step"]["seconds"] == pytest.approx(choice["step_seconds"], rel=1e-9), choice["command"]
+        assert answer["step"]["seconds"] == pytest.approx(choice["step_seconds"], rel=1e-9), choice[
+            "command"
+        ]
         assert answer["memory"]["fits"] == choice["fits"]
 
 
 def test_a_layer_by_hand() -> None:
-    """Bytes over the share of the bridges that one of eight GPUs gets; PCIe 4 bridges carry 100 GB/s."""
+    """Bytes over the share of the bridges that one of eight GPUs gets; PCIe 4 bridges carry 100
+    GB/s."""
     found = estimated(OFFLOAD + " --advice 0 --explain")["offload"]
     assert found["link"] == "pcie4"
     assert found["layer"]["transfer_s"] == pytest.approx(found["layer"]["bytes"] / (100e9 / 8))
     # the copy is longer than running the layer again, and so offloading costs more than recompute
     assert found["layer"]["transfer_s"] > found["layer"]["recompute_s"]
-    recompute, offload = (next(c for c in found["choices"] if c["what"] == what and c["link"] in (None, "pcie4"))
-                          for what in ("recompute full", "offload activations"))  # fmt: skip
+    recompute, offload = (
+        next(c for c in found["choices"] if c["what"] == what and c["link"] in (None, "pcie4"))
+        for what in ("recompute full", "offload activations")
+    )
     assert offload["step_change_s"] > recompute["step_change_s"] > 0
 
 
 def test_an_offloaded_optimizer_waits_for_sixteen_bytes_per_parameter() -> None:
     """ZeRO-Offload: 16 B of each parameter a rank owns pass the link once per step."""
     words = (
-        "--model llama-2-7b --gpu a100 --gpus 8 --stack deepspeed --zero 2 --micro-batch 1 --recompute none --advice 0 --explain"
+        "--model llama-2-7b --gpu a100 --gpus 8 --stack deepspeed --zero 2 --micro-batch 1"
+        " --recompute none --advice 0 --explain"
     )
     found = estimated(words)["offload"]
-    away = next(c for c in found["choices"] if c["what"] == "offload optimizer" and c["link"] == "pcie4")
+    away = next(
+        c for c in found["choices"] if c["what"] == "offload optimizer" and c["link"] == "pcie4"
+    )
     link = catalog.load("networks", LinkSpec, "pcie4")
     owned = estimated(words)["model"]["parameters"] / 8
     straggling = away["transfer_s"] / (16 * owned / float(link.bandwidth * link.send_recv_frac))
@@ -233,7 +304,10 @@ def test_an_offloaded_optimizer_waits_for_sixteen_bytes_per_parameter() -> None:
 
 
 def test_the_host_link_is_an_option_of_the_cluster() -> None:
-    slow, fast = (estimated(f"{OFFLOAD} --offload activations --advice 0 --host-link {name}") for name in ("pcie3", "c2c"))
+    slow, fast = (
+        estimated(f"{OFFLOAD} --offload activations --advice 0 --host-link {name}")
+        for name in ("pcie3", "c2c")
+    )
     assert slow["step"]["seconds"] > fast["step"]["seconds"]
     assert {c["link"] for c in fast["communication"] if c["group"] == "host"} == {"nvlink-c2c"}
     refused(dpplan("estimate", *OFFLOAD.split(), "--host-link", "ib-ndr"), "--host-link")

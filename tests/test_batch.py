@@ -1,4 +1,5 @@
-"""`dpplan batch`: every point an estimate of its own, regimes, factors of GPU-time, limits of the critical batch, refusals."""
+"""`dpplan batch`: every point an estimate of its own, regimes, factors of GPU-time, limits of the
+critical batch, refusals."""
 
 from __future__ import annotations
 
@@ -16,24 +17,35 @@ from command import ROOT, dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import batch, batch_page
-from planner.batch import Asked, batches_of, gpu_time_factors
-from planner.render_batch import batch_blocks
+from planner.show import batch_page
+from planner.show.batch import batch_blocks
+from planner.verbs import batch
+from planner.verbs.batch import Asked, batches_of, gpu_time_factors
 
-SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core", "tokens": "10B", "global_batch": 64}
+SMALL = {
+    "model": "gpt2",
+    "gpu": "a100",
+    "seq_len": 512,
+    "stack": "megatron-core",
+    "tokens": "10B",
+    "global_batch": 64,
+}
 REFERENCE = 64 * 512.0  # tokens of a step
 
 
 @cache
 def found(critical: str = "131072", sweep: str = "gpus=8..64", **changes: Any) -> Any:
-    return batch.batch(Asked(sweep=sweep, critical_batch=critical, learning_rate=1e-3, warmup="100M"), {**SMALL, **changes})
+    return batch.batch(
+        Asked(sweep=sweep, critical_batch=critical, learning_rate=1e-3, warmup="100M"),
+        {**SMALL, **changes},
+    )
 
 
 def fitting(regime: str, **words: Any) -> list[Any]:
     return [p for p in found(**words)["regimes"][regime]["points"] if p["fits"]]
 
 
-# ------------------------------------------------------------------------------------------------ points
+# ------------------------------------------------------------------------------------------------ p
 
 
 @pytest.mark.parametrize("regime", batch.REGIMES)
@@ -48,7 +60,8 @@ def test_every_point_is_an_estimate_of_its_own(regime: str) -> None:
 
 
 def test_steps_and_tokens_of_the_points() -> None:
-    """64 sequences of 512 tokens are a quarter of the critical batch: E_min is 4/5 of the 10 B, S_min that over 131,072."""
+    """64 sequences of 512 tokens are a quarter of the critical batch: E_min is 4/5 of the 10 B,
+    S_min that over 131,072."""
     out = found()
     assert out["least"]["tokens"] == pytest.approx(8e9)
     assert out["least"]["steps"] == pytest.approx(8e9 / 131072)
@@ -82,18 +95,31 @@ def test_factors_multiply_to_the_loss_of_efficiency(regime: str) -> None:
         gpu_days = p["value"] * p["days"] / (first["value"] * first["days"])
         assert math.prod(p["gpu_time_factors"].values()) == pytest.approx(gpu_days)
         assert p["efficiency"] == pytest.approx(1 / gpu_days)
-        assert sum(p["gpu_seconds_per_token"].values()) == pytest.approx(p["value"] / p["tokens_per_s"])
+        assert sum(p["gpu_seconds_per_token"].values()) == pytest.approx(
+            p["value"] / p["tokens_per_s"]
+        )
     assert set(first["gpu_time_factors"].values()) == {1.0}
 
 
 def test_factors_by_hand() -> None:
-    """Communication grows from nothing to half of all: ln 2 is all its own; three times the tokens, goodput halved."""
-    first = {"gpu_seconds_per_token": {"compute": 1.0, "communication": 0.0}, "tokens": 10.0, "goodput": 1.0}
-    here = {"gpu_seconds_per_token": {"compute": 1.0, "communication": 1.0}, "tokens": 30.0, "goodput": 0.5}
-    assert gpu_time_factors(first, here) == pytest.approx({"tokens": 3, "compute": 1, "communication": 2, "failures": 2})
+    """Communication grows from nothing to half of all: ln 2 is all its own; three times the tokens,
+    goodput halved."""
+    first = {
+        "gpu_seconds_per_token": {"compute": 1.0, "communication": 0.0},
+        "tokens": 10.0,
+        "goodput": 1.0,
+    }
+    here = {
+        "gpu_seconds_per_token": {"compute": 1.0, "communication": 1.0},
+        "tokens": 30.0,
+        "goodput": 0.5,
+    }
+    assert gpu_time_factors(first, here) == pytest.approx(
+        {"tokens": 3, "compute": 1, "communication": 2, "failures": 2}
+    )
 
 
-# ------------------------------------------------------------------------------------------------ limits
+# ------------------------------------------------------------------------------------------------ l
 
 
 def test_an_endless_critical_batch_leaves_throughput_alone() -> None:
@@ -112,14 +138,18 @@ def test_far_beyond_the_critical_batch_steps_are_the_least_and_gpus_bring_nothin
     assert weak["points"][-1]["steps"] == pytest.approx(out["least"]["steps"], rel=0.01)
     assert weak["pays_until"] == 8
     assert weak["why"]["main"] == "tokens"
-    assert weak["why"]["factors"]["tokens"] == pytest.approx(2, rel=0.02)  # twice the batch, as many steps
+    assert weak["why"]["factors"]["tokens"] == pytest.approx(
+        2, rel=0.02
+    )  # twice the batch, as many steps
     assert all(p["days"] > weak["floor_days"] for p in weak["points"])
     assert out["regimes"]["best"]["points"][-1]["global_batch"] == 64
     assert weak["critical_crossed_at"] == 8
 
 
 @given(steps=st.floats(1.0, 1e7), free=st.floats(0.01, 100.0), first=st.floats(0.01, 1e3))
-def test_with_a_free_network_growing_the_batch_is_amdahls_law(steps: float, free: float, first: float) -> None:
+def test_with_a_free_network_growing_the_batch_is_amdahls_law(
+    steps: float, free: float, first: float
+) -> None:
     """Serial: the least steps; parallel: the critical batch over that of one GPU, times as many."""
     from planner.formulas.critical_batch import steps_to_target
     from planner.formulas.scaling import amdahl_s
@@ -130,13 +160,26 @@ def test_with_a_free_network_growing_the_batch_is_amdahls_law(steps: float, free
 
 
 def test_the_floor_is_below_every_point_even_where_more_gpus_have_a_faster_layout() -> None:
-    """Four GPUs hold the states of this model only with recompute; with more of them less is repeated, and steps are shorter."""
-    given_ = {"model": "llama-2-7b", "gpu": "h100", "tokens": "1B", "global_batch": 8, "zero": 1, "tp": 1, "pp": 1}
-    weak = batch.batch(Asked(sweep="gpus=4..16", critical_batch="16"), given_ | {"stack": "megatron-core"})["regimes"]["weak"]
+    """Four GPUs hold the states of this model only with recompute; with more of them less is
+    repeated, and steps are shorter."""
+    given_ = {
+        "model": "llama-2-7b",
+        "gpu": "h100",
+        "tokens": "1B",
+        "global_batch": 8,
+        "zero": 1,
+        "tp": 1,
+        "pp": 1,
+    }
+    weak = batch.batch(
+        Asked(sweep="gpus=4..16", critical_batch="16"), given_ | {"stack": "megatron-core"}
+    )["regimes"]["weak"]
     points = [p for p in weak["points"] if p["fits"]]
     assert len(points) > 1
     assert all(p["days"] > weak["floor_days"] for p in points)
-    assert points[0]["step_seconds"] - points[0]["exposed_s"] > min(p["step_seconds"] - p["exposed_s"] for p in points[1:])
+    assert points[0]["step_seconds"] - points[0]["exposed_s"] > min(
+        p["step_seconds"] - p["exposed_s"] for p in points[1:]
+    )
 
 
 def test_a_slow_network_is_named() -> None:
@@ -167,13 +210,15 @@ def test_the_reference_run_may_have_another_batch() -> None:
     assert out["regimes"]["weak"]["points"][0]["tokens"] == pytest.approx(6.25e9, rel=1e-4)
 
 
-# ------------------------------------------------------------------------------------------------ batches, rates
+# ------------------------------------------------------------------------------------------------ b
 
 
 def test_rates_and_warm_up_of_each_batch() -> None:
     rows = {row["global_batch"]: row for row in found()["batches"]}
     assert sorted(rows) == [64, 128, 256, 512]
-    assert rows[256]["rates"] == pytest.approx({"linear": 4e-3, "root": 2e-3, "saturating": 1e-3 * 5 / 2})
+    assert rows[256]["rates"] == pytest.approx(
+        {"linear": 4e-3, "root": 2e-3, "saturating": 1e-3 * 5 / 2}
+    )
     assert rows[64]["warmup_steps"] == math.ceil(1e8 / REFERENCE)
     assert rows[128]["warmup_frac"] == pytest.approx(1e8 / rows[128]["tokens"])
     assert rows[256]["least_steps_factor"] == pytest.approx(2, rel=1e-3)
@@ -184,7 +229,13 @@ def test_rates_and_warm_up_of_each_batch() -> None:
 
 @pytest.mark.parametrize(
     ("first", "gpus", "expected"),
-    [(64, 8, [64]), (64, 16, [64, 128]), (64, 24, [64, 128, 192]), (64, 64, [64, 128, 256, 512]), (3, 16, [3, 6])],
+    [
+        (64, 8, [64]),
+        (64, 16, [64, 128]),
+        (64, 24, [64, 128, 192]),
+        (64, 64, [64, 128, 256, 512]),
+        (3, 16, [3, 6]),
+    ],
 )
 def test_batches_between_the_kept_and_the_grown(first: int, gpus: int, expected: list[int]) -> None:
     assert batches_of(first, 8, gpus) == expected
@@ -198,9 +249,21 @@ def test_batches_start_kept_and_end_grown(per: int, first: int, times: int) -> N
     assert all(after <= 2 * before for before, after in pairwise(sizes))
 
 
-# ------------------------------------------------------------------------------------------------ command
+# ------------------------------------------------------------------------------------------------ c
 
-WORDS = ["batch", "--model", "gpt2", "--gpu", "a100", "--seq-len", 512, "--stack", "megatron-core", "--tokens", "10B"]
+WORDS = [
+    "batch",
+    "--model",
+    "gpt2",
+    "--gpu",
+    "a100",
+    "--seq-len",
+    512,
+    "--stack",
+    "megatron-core",
+    "--tokens",
+    "10B",
+]
 
 
 def test_the_command_answers_in_every_form(tmp_path: Path) -> None:
@@ -221,7 +284,9 @@ def test_the_command_answers_in_every_form(tmp_path: Path) -> None:
     assert answer.status == 0
     document = answer.json()
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
-    assert [(row["regime"], row["gpus"]) for row in rows] == [(name, n) for name in batch.REGIMES for n in ("8", "16")]
+    assert [(row["regime"], row["gpus"]) for row in rows] == [
+        (name, n) for name in batch.REGIMES for n in ("8", "16")
+    ]
     assert float(rows[3]["days"]) == document["regimes"]["weak"]["points"][1]["days"]
     factors = [float(row) for name, row in rows[3].items() if name.startswith("factor_")]
     assert math.prod(factors) == pytest.approx(1 / float(rows[3]["efficiency"]))
@@ -239,13 +304,26 @@ def test_without_a_sweep_gpus_double() -> None:
 
 
 def test_nothing_fits_is_an_answer() -> None:
-    answer = dpplan("batch", "--model", "llama-70b", "--gpu", "rtx4090", "--sweep", "gpus=1,2", "--tokens", "1T", "--json")
+    answer = dpplan(
+        "batch",
+        "--model",
+        "llama-70b",
+        "--gpu",
+        "rtx4090",
+        "--sweep",
+        "gpus=1,2",
+        "--tokens",
+        "1T",
+        "--json",
+    )
     assert answer.status == 3
     curves = answer.json()["regimes"].values()
     assert all(curve["why"] is None and all(p["why"] for p in curve["points"]) for curve in curves)
     blocks = batch_blocks(answer.json())
     assert any("nothing fits" in block.text for block in blocks)
-    assert all(not batch_page.curves_figure(answer.json(), "days", "days", "log")["data"] for _ in curves)
+    assert all(
+        not batch_page.curves_figure(answer.json(), "days", "days", "log")["data"] for _ in curves
+    )
 
 
 @pytest.mark.parametrize(
@@ -276,15 +354,23 @@ def test_tokens_are_needed() -> None:
     refused(dpplan("batch", "--model", "gpt2", "--gpu", "a100", "--gpus", 8), "--tokens", "2T")
 
 
-# ------------------------------------------------------------------------------------------------ documentation
+# ------------------------------------------------------------------------------------------------ d
 
-_OPEN = ("gpu_time_factors", "gpu_seconds_per_token", "layout", "factors", "amdahl")  # names of things, or documented elsewhere
+_OPEN = (
+    "gpu_time_factors",
+    "gpu_seconds_per_token",
+    "layout",
+    "factors",
+    "amdahl",
+)  # names of things, or documented elsewhere
 
 
 def _keys(value: Any, path: str = "") -> set[str]:
     if isinstance(value, list):
         return (
-            {key for one in value for key in _keys(one, f"{path}[]")} if value and isinstance(value[0], dict) else {f"{path}[]"}
+            {key for one in value for key in _keys(one, f"{path}[]")}
+            if value and isinstance(value[0], dict)
+            else {f"{path}[]"}
         )
     if not isinstance(value, dict) or path.rpartition(".")[2] in _OPEN:
         return {path}
@@ -297,8 +383,21 @@ def test_every_key_is_documented_and_every_documented_key_exists() -> None:
     body = page[begin : page.index("`batchnorm --json`", begin)]
     documented = set(re.findall(r"^\| `([^`]+)` \| [a-z ]+ \|", body, re.MULTILINE))
     seen = set()
-    for out in (found(), dpplan("batch", "--model", "llama-70b", "--gpu", "rtx4090", "--sweep", "gpus=1,2", "--tokens", "1T",
-                                "--json").json()):  # fmt: skip
+    for out in (
+        found(),
+        dpplan(
+            "batch",
+            "--model",
+            "llama-70b",
+            "--gpu",
+            "rtx4090",
+            "--sweep",
+            "gpus=1,2",
+            "--tokens",
+            "1T",
+            "--json",
+        ).json(),
+    ):
         seen |= {re.sub(r"^regimes\.(strong|weak|best)", "regimes.NAME", key) for key in _keys(out)}
     seen = {re.sub(r"^sensitivity\[\]\.(weak|best)", "sensitivity[].NAME", key) for key in seen}
     assert seen == documented

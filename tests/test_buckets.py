@@ -1,4 +1,5 @@
-"""Buckets of DDP: the assignment against torch's own, the order of gradients, and the timeline by hand and in its limits."""
+"""Buckets of DDP: the assignment against torch's own, the order of gradients, and the timeline by
+hand and in its limits."""
 
 from __future__ import annotations
 
@@ -16,25 +17,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import catalog
 from planner.estimate import evaluate
 from planner.estimate.buckets import of_estimate, ready_s, timeline
-from planner.estimate.gradients import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, assign, bucket_count, tensors
+from planner.estimate.gradients import (
+    BUCKET_CAP_BYTES,
+    FIRST_BUCKET_BYTES,
+    assign,
+    bucket_count,
+    tensors,
+)
 from planner.estimate.machine import machine
 from planner.formulas.overlap import bucket_ends_s, bucketed_exposed_s
 from planner.formulas.params import parameter_count
-from planner.request import model_spec
+from planner.inputs import catalog
+from planner.inputs.model import model_spec
 from planner.specs.model import ModelSpec
 
 
 def test_buckets_close_when_they_are_full() -> None:
-    # first limit 10, then 25: 4 + 7 reaches 11; 20 + 6 reaches 26; one of 100 is a bucket alone; the rest is the last
+    # first limit 10, then 25: 4 + 7 reaches 11; 20 + 6 reaches 26; one of 100 is a bucket alone;
+    # the rest is the last
     assert assign([4, 7, 20, 6, 100, 1, 2], 10, 25) == [[0, 1], [2, 3], [4], [5, 6]]
     assert assign([], 10, 25) == []
 
 
-@given(sizes=st.lists(st.integers(1, 1000), max_size=60), first=st.integers(1, 500), cap=st.integers(1, 2000))
-def test_every_gradient_is_in_one_bucket_and_none_starts_full(sizes: list[int], first: int, cap: int) -> None:
+@given(
+    sizes=st.lists(st.integers(1, 1000), max_size=60),
+    first=st.integers(1, 500),
+    cap=st.integers(1, 2000),
+)
+def test_every_gradient_is_in_one_bucket_and_none_starts_full(
+    sizes: list[int], first: int, cap: int
+) -> None:
     found = assign(sizes, first, cap)
     assert [i for bucket in found for i in bucket] == list(range(len(sizes)))
     for k, bucket in enumerate(found):
@@ -44,15 +58,30 @@ def test_every_gradient_is_in_one_bucket_and_none_starts_full(sizes: list[int], 
             assert sum(sizes[i] for i in bucket) >= limit
 
 
-@given(sizes=st.lists(st.integers(1, 400_000), min_size=1, max_size=40), cap=st.sampled_from([100_000, 1_000_000]))
+@given(
+    sizes=st.lists(st.integers(1, 400_000), min_size=1, max_size=40),
+    cap=st.sampled_from([100_000, 1_000_000]),
+)
 def test_assignment_equals_that_of_torch(sizes: list[int], cap: int) -> None:
     torch = pytest.importorskip("torch", reason="the oracle is torch, of the dev extra")
     parameters = [torch.empty(n, device="meta") for n in sizes]
-    expected, _ = torch.distributed._compute_bucket_assignment_by_size(parameters, [FIRST_BUCKET_BYTES, cap])
-    assert assign([4 * n for n in sizes], FIRST_BUCKET_BYTES, cap) == [list(one) for one in expected]
+    expected, _ = torch.distributed._compute_bucket_assignment_by_size(
+        parameters, [FIRST_BUCKET_BYTES, cap]
+    )
+    assert assign([4 * n for n in sizes], FIRST_BUCKET_BYTES, cap) == [
+        list(one) for one in expected
+    ]
 
 
-MODELS = ("gpt2", "llama-2-7b", "llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "falcon-180b")
+MODELS = (
+    "gpt2",
+    "llama-2-7b",
+    "llama-3-8b",
+    "mixtral-8x7b",
+    "deepseek-v2-lite",
+    "gemma-2-9b",
+    "falcon-180b",
+)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -82,8 +111,11 @@ def test_gradients_are_ready_from_the_head_to_the_embedding() -> None:
 
 
 def test_a_timeline_by_hand() -> None:
-    # ready at 1, 2, 6 s, 3 s each: 1-4, 4-7, 7-10; backward ends at 6: 4 s left over, 5 s beside it at a tenth: 0.5 s more
-    found = timeline(np.array([1.0, 2.0, 6.0]), np.array([5.0, 5.0, 5.0]), np.full(3, 3.0), [1, 1, 1], 6.0, 0.1)
+    # ready at 1, 2, 6 s, 3 s each: 1-4, 4-7, 7-10; backward ends at 6: 4 s left over, 5 s beside it
+    # at a tenth: 0.5 s more
+    found = timeline(
+        np.array([1.0, 2.0, 6.0]), np.array([5.0, 5.0, 5.0]), np.full(3, 3.0), [1, 1, 1], 6.0, 0.1
+    )
     assert [(b.start_s, b.end_s) for b in found.buckets] == [(1, 4), (4, 7), (7, 10)]
     assert found.tail_s == pytest.approx(4.0)
     assert found.contention_s == pytest.approx(0.5)
@@ -94,7 +126,9 @@ def test_a_timeline_by_hand() -> None:
     gaps=st.lists(st.floats(0, 10), min_size=1, max_size=30),
     spent=st.lists(st.floats(1e-3, 10), min_size=30, max_size=30),
 )
-def test_buckets_follow_one_another_and_never_start_early(gaps: list[float], spent: list[float]) -> None:
+def test_buckets_follow_one_another_and_never_start_early(
+    gaps: list[float], spent: list[float]
+) -> None:
     ready, reduce_s = np.cumsum(gaps), np.array(spent[: len(gaps)])
     ends = bucket_ends_s(ready, reduce_s)
     end = 0.0
@@ -104,8 +138,11 @@ def test_buckets_follow_one_another_and_never_start_early(gaps: list[float], spe
 
 
 @given(buckets_=st.integers(20, 400), share=st.floats(0.05, 4.0), slowdown=st.floats(0, 0.5))
-def test_many_equal_buckets_take_what_the_estimator_says(buckets_: int, share: float, slowdown: float) -> None:
-    """Equal buckets, ready at equal times: the closed form differs by one bucket and the 5 % of backward it takes as unusable."""
+def test_many_equal_buckets_take_what_the_estimator_says(
+    buckets_: int, share: float, slowdown: float
+) -> None:
+    """Equal buckets, ready at equal times: the closed form differs by one bucket and the 5 % of
+    backward it takes as unusable."""
     window, sync = 1.0, share
     ready = np.arange(1, buckets_ + 1) / buckets_ * window
     each = np.full(buckets_, sync / buckets_)
@@ -116,15 +153,20 @@ def test_many_equal_buckets_take_what_the_estimator_says(buckets_: int, share: f
 
 @pytest.mark.parametrize(("gpus", "nic"), [(8, 1.0), (64, 1.0), (64, 0.02)])
 def test_the_timeline_of_a_layout_agrees_with_its_estimate(gpus: int, nic: float) -> None:
-    """Llama 7B has hundreds of buckets: the closed form of estimates is within a fifth of the timeline."""
-    plan = plans.plan(model_spec("llama-2-7b")[0], gpus=gpus, software="pytorch-ddp", global_batch=gpus)
+    """Llama 7B has hundreds of buckets: the closed form of estimates is within a fifth of the
+    timeline."""
+    plan = plans.plan(
+        model_spec("llama-2-7b")[0], gpus=gpus, software="pytorch-ddp", global_batch=gpus
+    )
     m = plans.numbers(plan, nic_per_gpu=nic * float(machine(plan).nic_per_gpu))
     table = plans.rows(gpus, {})
     time = evaluate(plan, table, numbers=m).time
     found = of_estimate(plan, m, table, time)
     assert len(found.buckets) > 100
     assert sum(b.bytes for b in found.buckets) == pytest.approx(4 * parameter_count(plan.model))
-    assert found.exposed_s == pytest.approx(float(time.components["data_parallel"][0]), abs=0.05 * found.backward_s, rel=0.2)
+    assert found.exposed_s == pytest.approx(
+        float(time.components["data_parallel"][0]), abs=0.05 * found.backward_s, rel=0.2
+    )
 
 
 def test_larger_buckets_are_fewer_and_end_later_when_the_network_is_fast() -> None:
@@ -138,12 +180,13 @@ def test_larger_buckets_are_fewer_and_end_later_when_the_network_is_fast() -> No
     assert all(b.bytes >= BUCKET_CAP_BYTES for b in small.buckets[1:-1])
 
 
-# --------------------------------------------------------------------------------------- a real run of two processes
+# --------------------------------------------------------------------------------------- a real run
 
 
 @cache
 def ran() -> dict[str, dict[str, Any]]:
-    """What the first of two ranks printed: buckets of the second backward pass, and gradients in the order in which they came."""
+    """What the first of two ranks printed: buckets of the second backward pass, and gradients in
+    the order in which they came."""
     for needed in ("torch", "transformers"):
         pytest.importorskip(needed, reason=f"the oracle is {needed}, of the dev extra")
     with socket.socket() as free:
@@ -152,13 +195,18 @@ def ran() -> dict[str, dict[str, Any]]:
     script = Path(__file__).parent / "ddp_ranks.py"
     started = [
         subprocess.Popen(
-            [sys.executable, str(script), str(rank), "2", str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [sys.executable, str(script), str(rank), "2", str(port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             cwd=script.parent,
         )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     out = [process.communicate(timeout=300) for process in started]
-    assert all(process.returncode == 0 for process in started), "\n".join(error[-2000:] for _, error in out)
+    assert all(process.returncode == 0 for process in started), "\n".join(
+        error[-2000:] for _, error in out
+    )
     first, second = (json.loads(text.splitlines()[-1]) for text, _ in out)
     assert first == second
     found: dict[str, dict[str, Any]] = first
@@ -168,13 +216,20 @@ def ran() -> dict[str, dict[str, Any]]:
 @pytest.mark.oracle
 @pytest.mark.parametrize(("tied", "cap_mib"), [(False, None), (True, None), (False, 4)])
 def test_buckets_equal_those_of_a_real_ddp_run(tied: bool, cap_mib: int | None) -> None:
-    """Number, order and sizes of buckets, and which gradients are in each, as DDP reduces them over gloo."""
+    """Number, order and sizes of buckets, and which gradients are in each, as DDP reduces them over
+    gloo."""
     from ddp_ranks import FFN, HEADS, HIDDEN, KV_HEADS, LAYERS, VOCAB
 
     model = plans.model(
-        layers=LAYERS, hidden=HIDDEN, heads=HEADS, kv_heads=KV_HEADS, head_dim=HIDDEN // HEADS, ffn_hidden=FFN, vocab=VOCAB,
+        layers=LAYERS,
+        hidden=HIDDEN,
+        heads=HEADS,
+        kv_heads=KV_HEADS,
+        head_dim=HIDDEN // HEADS,
+        ffn_hidden=FFN,
+        vocab=VOCAB,
         tied_embeddings=tied,
-    )  # fmt: skip
+    )
     real = ran()[f"{tied} {cap_mib}"]
     ours = [one.elements for one in reversed(tensors(model))]
     assert ours == real["arrived"]
@@ -186,9 +241,13 @@ def test_buckets_equal_those_of_a_real_ddp_run(tied: bool, cap_mib: int | None) 
 
 
 @pytest.mark.parametrize("cap", [1e5, 3e6, BUCKET_CAP_BYTES])
-@pytest.mark.parametrize("name", ["gpt2", "llama-2-7b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-2b"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama-2-7b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-2b"]
+)
 def test_counting_buckets_is_assigning_them(name: str, cap: float) -> None:
     shape = catalog.load("models", ModelSpec, name)
     for joint in (False, True):
         sizes = [2.0 * one.elements for one in reversed(tensors(shape, joint, joint))]
-        assert bucket_count(shape, joint, joint, 2.0, cap) == len(assign(sizes, FIRST_BUCKET_BYTES, cap))
+        assert bucket_count(shape, joint, joint, 2.0, cap) == len(
+            assign(sizes, FIRST_BUCKET_BYTES, cap)
+        )

@@ -1,7 +1,9 @@
-"""The Slurm script and the JobSet manifest that ship: checked by Slurm itself where it is installed, and by JobSet's own schema.
+"""The Slurm script and the JobSet manifest that ship: checked by Slurm itself where it is
+installed, and by JobSet's own schema.
 
-tests/data/jobset-v1alpha2.json.gz is the schema of kubernetes-sigs/jobset@08dfbdfd (2026-08-18, Apache-2.0),
-config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml, version v1alpha2, descriptions left out.
+tests/data/jobset-v1alpha2.json.gz is the schema of kubernetes-sigs/jobset@08dfbdfd (2026-08-18,
+Apache-2.0), config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml, version v1alpha2,
+descriptions left out.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ PartitionName=all Nodes=ALL Default=YES
 
 @cache
 def schema() -> dict[str, Any]:
-    """JobSet's schema, made strict: a key that it does not know is an error, as with kubectl's server-side validation."""
+    """JobSet's schema, made strict: a key that it does not know is an error, as with kubectl's
+    server-side validation."""
     packed = Path(__file__).parent / "data" / "jobset-v1alpha2.json.gz"
     return strict(json.loads(gzip.decompress(packed.read_bytes())), top=True)
 
@@ -66,18 +69,27 @@ def manifest() -> dict[str, Any]:
 
 def errors(document: dict[str, Any]) -> list[str]:
     jsonschema = pytest.importorskip("jsonschema")
-    return [error.message for error in jsonschema.Draft202012Validator(schema()).iter_errors(document)]
+    return [
+        error.message for error in jsonschema.Draft202012Validator(schema()).iter_errors(document)
+    ]
 
 
 def test_the_manifest_is_a_jobset() -> None:
     assert errors(manifest()) == []
 
 
-@pytest.mark.parametrize(("path", "key"), [
-    (("spec",), "failurePolici"), (("spec", "replicatedJobs", 0), "replica"),
-    (("spec", "replicatedJobs", 0, "template", "spec"), "parallel"),
-    (("spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "containers", 0), "volumeMount"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        (("spec",), "failurePolici"),
+        (("spec", "replicatedJobs", 0), "replica"),
+        (("spec", "replicatedJobs", 0, "template", "spec"), "parallel"),
+        (
+            ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "containers", 0),
+            "volumeMount",
+        ),
+    ],
+)
 def test_the_schema_sees_a_wrong_key(path: tuple[Any, ...], key: str) -> None:
     document = copy.deepcopy(manifest())
     at: Any = document
@@ -93,7 +105,9 @@ def arguments(words: list[str]) -> list[str]:
 
 
 def test_both_give_options_that_the_module_knows(tmp_path: Path) -> None:
-    container = manifest()["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+    container = manifest()["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"][
+        "containers"
+    ][0]
     words = [word.replace("/results", str(tmp_path)) for word in arguments(container["command"])]
     settings = under_torchrun(words)
     assert not isinstance(settings, int)
@@ -108,7 +122,11 @@ def test_the_rendezvous_of_the_manifest_is_its_first_pod() -> None:
     """JobSet names pods NAME-JOB-REPLICA-INDEX under a service named as the set."""
     document = manifest()
     name, job = document["metadata"]["name"], document["spec"]["replicatedJobs"][0]["name"]
-    command = " ".join(document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["command"])
+    command = " ".join(
+        document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][
+            0
+        ]["command"]
+    )
     assert f"--rdzv-endpoint={name}-{job}-0-0.{name}:" in command
 
 
@@ -116,12 +134,25 @@ def test_bash_parses_the_script() -> None:
     done = subprocess.run(["bash", "-n", str(SCRIPT)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     options = re.findall(r"^#SBATCH --([a-z-]+)", SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
-    assert set(options) == {"job-name", "nodes", "ntasks-per-node", "gpus-per-node", "exclusive", "time", "output"}
+    assert set(options) == {
+        "job-name",
+        "nodes",
+        "ntasks-per-node",
+        "gpus-per-node",
+        "exclusive",
+        "time",
+        "output",
+    }
 
 
-@pytest.mark.parametrize(("old", "new", "fine"), [
-    ("", "", True), ("--gpus-per-node=8", "--gpu-per-node=8", False), ("--time=00:30:00", "--time=soon", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "fine"),
+    [
+        ("", "", True),
+        ("--gpus-per-node=8", "--gpu-per-node=8", False),
+        ("--time=00:30:00", "--time=soon", False),
+    ],
+)
 def test_slurm_takes_the_script(old: str, new: str, fine: bool, tmp_path: Path) -> None:
     """sbatch reads every option before it looks for its controller, which is not there."""
     sbatch = shutil.which("sbatch")
@@ -131,8 +162,14 @@ def test_slurm_takes_the_script(old: str, new: str, fine: bool, tmp_path: Path) 
     script = tmp_path / "calibrate.sbatch"
     script.write_text(SCRIPT.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     try:
-        done = subprocess.run([sbatch, "--test-only", str(script), "node.toml"], capture_output=True, text=True, timeout=60,
-                              check=False, env={"SLURM_CONF": str(tmp_path / "slurm.conf"), "PATH": "/usr/bin:/bin"})  # fmt: skip
+        done = subprocess.run(
+            [sbatch, "--test-only", str(script), "node.toml"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={"SLURM_CONF": str(tmp_path / "slurm.conf"), "PATH": "/usr/bin:/bin"},
+        )
     except subprocess.TimeoutExpired:
         said = "Unable to contact"  # options were taken; it goes on looking for a controller
     else:

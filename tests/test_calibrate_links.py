@@ -1,4 +1,5 @@
-"""Links as calibration fits them: starts of operations that reduce, prompt samples, and what an estimate makes of both."""
+"""Links as calibration fits them: starts of operations that reduce, prompt samples, and what an
+estimate makes of both."""
 
 from __future__ import annotations
 
@@ -23,10 +24,24 @@ def collectives(ranks: int) -> list[dict[str, Any]]:
     for operation in cases.COLLECTIVES:
         for i, whole in enumerate(cases.sizes("default")):
             passes = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}.get(operation)
-            volume, steps = (1.0, 0.0) if passes is None else (passes * (ranks - 1) / ranks, passes * (ranks - 1) / 2)
+            volume, steps = (
+                (1.0, 0.0)
+                if passes is None
+                else (passes * (ranks - 1) / ranks, passes * (ranks - 1) / 2)
+            )
             seconds = 1e-4 + STARTS.get(operation, 0.0) + steps * 8e-5 + volume * whole / 2e9
-            out.append({"kind": "collective", "operation": operation, "group": "pairs", "ranks": ranks, "bytes": whole,
-                        "held_out": i % cases.HELD_OUT_EVERY == 1, "seconds": seconds, "quiet": True})  # fmt: skip
+            out.append(
+                {
+                    "kind": "collective",
+                    "operation": operation,
+                    "group": "pairs",
+                    "ranks": ranks,
+                    "bytes": whole,
+                    "held_out": i % cases.HELD_OUT_EVERY == 1,
+                    "seconds": seconds,
+                    "quiet": True,
+                }
+            )
     return out
 
 
@@ -44,8 +59,14 @@ def test_starts_add_to_their_operation_alone() -> None:
     usual = plans.numbers(plans.plan())
     late = plans.numbers(plans.plan(), intra_all_reduce_start=5e-3, intra_reduce_scatter_start=2e-3)
     group, size = Group(4.0, 4.0), 1e6
-    for call, more in ((communicate.all_reduce_s, 5e-3), (communicate.reduce_scatter_s, 2e-3), (communicate.all_gather_s, 0.0)):
-        assert float(call(late, size, group) - call(usual, size, group)) == pytest.approx(more, abs=1e-12)
+    for call, more in (
+        (communicate.all_reduce_s, 5e-3),
+        (communicate.reduce_scatter_s, 2e-3),
+        (communicate.all_gather_s, 0.0),
+    ):
+        assert float(call(late, size, group) - call(usual, size, group)) == pytest.approx(
+            more, abs=1e-12
+        )
     assert float(communicate.all_reduce_s(late, size, Group(1.0, 1.0))) == 0.0  # nobody to wait for
 
 

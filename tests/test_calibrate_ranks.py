@@ -1,4 +1,5 @@
-"""Calibration as it runs: two ranks measure, fit and train; a rank that dies or hangs is named; a full disk keeps what was there.
+"""Calibration as it runs: two ranks measure, fit and train; a rank that dies or hangs is named; a
+full disk keeps what was there.
 
 Everything here runs torch with gloo on the CPU, in quick mode or less.
 """
@@ -24,7 +25,15 @@ from planner.calibrate.settings import Settings
 pytestmark = pytest.mark.oracle
 
 RANKS = 2
-SMALL = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 192, "vocab": 256, "seq": 32, "micro_batch": 2}
+SMALL = {
+    "layers": 2,
+    "hidden": 64,
+    "heads": 4,
+    "ffn": 192,
+    "vocab": 256,
+    "seq": 32,
+    "micro_batch": 2,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -41,28 +50,60 @@ def case(parallel: str, **changed: Any) -> str:
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks in quick mode, as a user starts them."""
     path = tmp_path_factory.mktemp("node") / "node.toml"
-    answer = dpplan_process("calibrate", "--quick", "--processes", RANKS, "--out", path, "--json", timeout_s=300)
+    answer = dpplan_process(
+        "calibrate", "--quick", "--processes", RANKS, "--out", path, "--json", timeout_s=300
+    )
     assert answer.status == 0, answer.stderr
     found = answer.json()
     assert found["cases"] > 90
-    assert {"products fp32", "attention fp32", "operators fp32", "link pairs", "overlap", "storage"} <= found["fits"].keys()
+    assert {
+        "products fp32",
+        "attention fp32",
+        "operators fp32",
+        "link pairs",
+        "overlap",
+        "storage",
+    } <= found["fits"].keys()
     return path
 
 
 def test_two_ranks_write_a_file_that_estimates_take(calibrated: Path) -> None:
     document = nodes.read(calibrated, "--out")
     gpu = document["gpu"]
-    answer = dpplan("estimate", "--model", "gpt2", "--gpu", gpu, "--gpus", "2", "--precision", "fp32", "--global-batch", "4",
-                    "--micro-batch", "1", "--seq-len", "128", "--calibration", calibrated, "--json")  # fmt: skip
+    answer = dpplan(
+        "estimate",
+        "--model",
+        "gpt2",
+        "--gpu",
+        gpu,
+        "--gpus",
+        "2",
+        "--precision",
+        "fp32",
+        "--global-batch",
+        "4",
+        "--micro-batch",
+        "1",
+        "--seq-len",
+        "128",
+        "--calibration",
+        calibrated,
+        "--json",
+    )
     assert answer.status == 0, answer.stderr
     out = answer.json()
     assert out["provenance"]["measured_frac"] > 0.8
-    assert all(row["link"] == f"{gpu}-link" for row in out["communication"] if row["group"] == "data")
-    assert [p.name for p in calibrated.parent.iterdir() if "partial" in p.name or "trial" in p.name] == []
+    assert all(
+        row["link"] == f"{gpu}-link" for row in out["communication"] if row["group"] == "data"
+    )
+    assert [
+        p.name for p in calibrated.parent.iterdir() if "partial" in p.name or "trial" in p.name
+    ] == []
 
 
 def test_a_second_run_goes_on_from_the_records(calibrated: Path) -> None:
-    """What has its samples is not measured again: records only grow by cases that are still open."""
+    """What has its samples is not measured again: records only grow by cases that are still
+    open."""
     path = record.path_of(calibrated)
     before = path.read_text(encoding="utf-8").splitlines()
     merged = record.merged(map(json.loads, before))
@@ -73,12 +114,30 @@ def test_a_second_run_goes_on_from_the_records(calibrated: Path) -> None:
 
 
 @pytest.mark.slow
-def test_verification_trains_every_parallelism_and_counts_bytes_exactly(calibrated: Path, tmp_path: Path) -> None:
-    extra: dict[str, dict[str, Any]] = {"pipeline": {"microbatches": 4}, "single": {"family": "gpt"}}
+def test_verification_trains_every_parallelism_and_counts_bytes_exactly(
+    calibrated: Path, tmp_path: Path
+) -> None:
+    extra: dict[str, dict[str, Any]] = {
+        "pipeline": {"microbatches": 4},
+        "single": {"family": "gpt"},
+    }
     words = [word for how in cases.PARALLEL for word in ("--case", case(how, **extra.get(how, {})))]
-    answer = dpplan_process("calibrate", "--verify", "--quick", "--processes", RANKS, "--calibration", calibrated,
-                            "--tolerance", 10,
-                            "--report", tmp_path / "report", "--json", *words, timeout_s=300)  # fmt: skip
+    answer = dpplan_process(
+        "calibrate",
+        "--verify",
+        "--quick",
+        "--processes",
+        RANKS,
+        "--calibration",
+        calibrated,
+        "--tolerance",
+        10,
+        "--report",
+        tmp_path / "report",
+        "--json",
+        *words,
+        timeout_s=300,
+    )
     assert answer.status in (0, 3), answer.stderr
     out = answer.json()
     assert [row["case"]["parallel"] for row in out["cases"]] == list(cases.PARALLEL)
@@ -92,7 +151,9 @@ def test_verification_trains_every_parallelism_and_counts_bytes_exactly(calibrat
 
 
 @pytest.mark.slow
-def test_the_loss_falls_and_is_the_same_however_ranks_share_the_model(calibrated: Path, tmp_path: Path) -> None:
+def test_the_loss_falls_and_is_the_same_however_ranks_share_the_model(
+    calibrated: Path, tmp_path: Path
+) -> None:
     """FSDP and DDP train the same decoder on the same words: their losses are equal."""
     found = trained(tmp_path, "ddp", "fsdp")
     losses = {r["case"]["parallel"]: r["loss"] for r in found}
@@ -107,7 +168,7 @@ def trained(folder: Path, *parallel: str) -> list[dict[str, Any]]:
     return [r for r in record.read(path) if r["kind"] == "step"]
 
 
-# ------------------------------------------------------------------------------------------------- what goes wrong
+# -------------------------------------------------------------------------------------------------
 
 
 def interrupted(folder: Path, what: int, timeout_s: float) -> str:
@@ -120,7 +181,12 @@ def interrupted(folder: Path, what: int, timeout_s: float) -> str:
             os.kill(pids[1], what)
         told.append(message)
 
-    settings = Settings(records=str(folder / "r.jsonl"), out=str(folder / "node.toml"), mode="quick", timeout_s=timeout_s)
+    settings = Settings(
+        records=str(folder / "r.jsonl"),
+        out=str(folder / "node.toml"),
+        mode="quick",
+        timeout_s=timeout_s,
+    )
     with pytest.raises(launch.Failed) as failed:
         launch.run(settings, RANKS, strike, lambda rank, pid: pids.update({rank: pid}))
     assert told
@@ -157,19 +223,26 @@ def test_a_full_disk_keeps_the_file_that_was_there(tmp_path: Path) -> None:
     """Files may not grow beyond 4000 bytes: some records fit, then none."""
     out = tmp_path / "node.toml"
     out.write_text("schema_version = 1\n", encoding="utf-8")
-    answer = python(LIMITED, 4000, "calibrate", "--quick", "--threads", "1", "--out", out, timeout=120)
+    answer = python(
+        LIMITED, 4000, "calibrate", "--quick", "--threads", "1", "--out", out, timeout=120
+    )
     assert answer.status == 2, answer.stderr
     assert "cannot be written" in answer.stderr
     assert "Traceback" not in answer.stderr
     assert out.read_text(encoding="utf-8") == "schema_version = 1\n"
-    kept = record.read(record.path_of(out))  # what fits is whole; a line that was cut off is dropped
+    kept = record.read(
+        record.path_of(out)
+    )  # what fits is whole; a line that was cut off is dropped
     assert kept[0]["kind"] == "conditions"
     assert len(kept) > 1
 
 
 def test_torchrun_starts_the_same_ranks(tmp_path: Path) -> None:
     """A wrong request under torchrun is one sentence of rank 0; --help needs no torch."""
-    module = "import sys, runpy; sys.argv[0] = 'calibrate'; runpy.run_module('planner.calibrate', run_name='__main__')"
+    module = (
+        "import sys, runpy; sys.argv[0] = 'calibrate'; runpy.run_module('planner.calibrate',"
+        " run_name='__main__')"
+    )
     answer = python(module, "--out", tmp_path / "none" / "x.toml")
     assert answer.status == 2
     assert "no folder" in answer.stderr

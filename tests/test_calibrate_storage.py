@@ -1,4 +1,5 @@
-"""Storage as calibration measures it: files written and read, refusals, and what an estimate makes of the numbers."""
+"""Storage as calibration measures it: files written and read, refusals, and what an estimate makes
+of the numbers."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner import request
 from planner.calibrate import fit, profile
 from planner.specs.base import PlanError
 
 pytest.importorskip("torch", reason="calibration measures with torch, of the calibrate extra")
 
 from planner.calibrate import storage
+from planner.inputs.calibration import read_calibration
 
 MIB = 2**20
 
@@ -28,7 +29,10 @@ def timed(folder: Path, way: str, first: bool = True) -> float:
 
 def records(write_s: float, read_s: float, spread: float = 0.1) -> list[dict[str, Any]]:
     each = {"kind": "storage", "bytes": 16 * MIB, "spread": spread, "quiet": True}
-    return [{**each, "way": "write", "seconds": write_s}, {**each, "way": "read", "seconds": read_s}]
+    return [
+        {**each, "way": "write", "seconds": write_s},
+        {**each, "way": "read", "seconds": read_s},
+    ]
 
 
 @pytest.mark.parametrize("way", ["write", "read"])
@@ -38,12 +42,16 @@ def test_a_file_is_timed_and_leaves_nothing_behind(way: str, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_ranks_of_a_node_write_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_ranks_of_a_node_write_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(storage.tempfile, "TemporaryFile", None)
     assert timed(tmp_path, "write", first=False) == 0.0
 
 
-def test_every_byte_is_on_the_storage_before_the_clock_stops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_byte_is_on_the_storage_before_the_clock_stops(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     sizes = []
     synced = os.fsync
 
@@ -56,9 +64,13 @@ def test_every_byte_is_on_the_storage_before_the_clock_stops(monkeypatch: pytest
     assert sizes == [16 * MIB]
 
 
-def test_a_full_folder_is_refused_before_and_while_it_fills(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_folder_is_refused_before_and_while_it_fills(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(storage.shutil, "disk_usage", lambda _: type("usage", (), {"free": 3 * 16 * MIB}))
+        patched.setattr(
+            storage.shutil, "disk_usage", lambda _: type("usage", (), {"free": 3 * 16 * MIB})
+        )
         with pytest.raises(PlanError, match=r"--storage.*50 MB free, measuring wants 67 MB"):
             timed(tmp_path, "write")
 
@@ -82,15 +94,38 @@ def test_rates_are_the_middle_and_a_half_measurement_is_refused() -> None:
 
 def written(folder: Path, **rates: float) -> Path:
     path = folder / "node.toml"
-    lines = ["schema_version = 1", 'gpu = "rtx4090"', 'date = "2026-11-22"', 'source = "test"', "[storage]", 'id = "measured"',
-             'title = "measured on test"']  # fmt: skip
-    lines += [f'{k} = {{ value = {v}, kind = "measured", source = "test", date = "2026-11-22" }}' for k, v in rates.items()]
+    lines = [
+        "schema_version = 1",
+        'gpu = "rtx4090"',
+        'date = "2026-11-22"',
+        'source = "test"',
+        "[storage]",
+        'id = "measured"',
+        'title = "measured on test"',
+    ]
+    lines += [
+        f'{k} = {{ value = {v}, kind = "measured", source = "test", date = "2026-11-22" }}'
+        for k, v in rates.items()
+    ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-ASKED = ("estimate", "--model", "llama-2-7b", "--gpu", "rtx4090", "--gpus", "16", "--stack", "pytorch-fsdp", "--zero", "3",
-         "--checkpoint", "sync")  # fmt: skip
+ASKED = (
+    "estimate",
+    "--model",
+    "llama-2-7b",
+    "--gpu",
+    "rtx4090",
+    "--gpus",
+    "16",
+    "--stack",
+    "pytorch-fsdp",
+    "--zero",
+    "3",
+    "--checkpoint",
+    "sync",
+)
 
 
 def test_an_estimate_writes_checkpoints_as_fast_as_was_measured(tmp_path: Path) -> None:
@@ -104,27 +139,47 @@ def test_an_estimate_writes_checkpoints_as_fast_as_was_measured(tmp_path: Path) 
     assert run["restart_s"] == pytest.approx(start + run["checkpoint_bytes"] / 12e9)
     assert any("as --calibration measured" in said for said in answer["assumptions"])
     asked = dpplan(*ASKED, "--calibration", path, "--storage", "10 GB/s", "--json").json()
-    assert asked["run"]["reliability"]["checkpoint_write_s"] == pytest.approx(run["checkpoint_bytes"] / 10e9)
+    assert asked["run"]["reliability"]["checkpoint_write_s"] == pytest.approx(
+        run["checkpoint_bytes"] / 10e9
+    )
     assert any("stated in the request" in said for said in asked["assumptions"])
 
 
 def test_a_storage_that_is_no_storage_is_refused(tmp_path: Path) -> None:
-    refused(dpplan(*ASKED, "--calibration", written(tmp_path, per_node=-1.0)), "--calibration", "storage")
+    refused(
+        dpplan(*ASKED, "--calibration", written(tmp_path, per_node=-1.0)),
+        "--calibration",
+        "storage",
+    )
 
 
 def test_the_file_that_calibrate_writes_reads_back(tmp_path: Path) -> None:
-    text = profile.to_text({
-        "schema_version": 1, "gpu": "rtx4090", "date": "2026-11-22", "source": "test",
-        "storage": profile.storage_table(fit.storage(records(1e-9, 0.5e-9)), "test", "2026-11-22"),
-    })  # fmt: skip
+    text = profile.to_text(
+        {
+            "schema_version": 1,
+            "gpu": "rtx4090",
+            "date": "2026-11-22",
+            "source": "test",
+            "storage": profile.storage_table(
+                fit.storage(records(1e-9, 0.5e-9)), "test", "2026-11-22"
+            ),
+        }
+    )
     path = tmp_path / "node.toml"
     path.write_text(text)
-    held = request.read_calibration(str(path)).storage
+    held = read_calibration(str(path)).storage
     assert held is not None
     assert float(held.per_node or 0) == pytest.approx(1e9)
     assert float(held.read_per_node or 0) == pytest.approx(2e9)
 
 
 def test_a_folder_that_cannot_hold_checkpoints_is_refused_before_measuring(tmp_path: Path) -> None:
-    refused(dpplan("calibrate", "--out", tmp_path / "node.toml", "--storage", tmp_path / "none"), "--storage", "is no folder")
-    refused(dpplan("calibrate", "--diff", "a.toml", "b.toml", "--storage", tmp_path), "goes with measuring")
+    refused(
+        dpplan("calibrate", "--out", tmp_path / "node.toml", "--storage", tmp_path / "none"),
+        "--storage",
+        "is no folder",
+    )
+    refused(
+        dpplan("calibrate", "--diff", "a.toml", "b.toml", "--storage", tmp_path),
+        "goes with measuring",
+    )

@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import api, search_report
+from planner import api
 from planner.estimate import communicate, evaluate
-from planner.estimate.table import to_layout
+from planner.estimate.columns import to_layout
 from planner.estimate.ties import TIE
 from planner.formulas import run_level
+from planner.report import search as search_report
 from planner.search import best, layouts, order, search
 from planner.specs.base import PlanError
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.where import constraint
 
-# ------------------------------------------------------------------------------------------------------ conditions
+# --------------------------------------------------------------------------------------------------
 
 
 def satisfied(text: str, x: Layout, batch: int) -> bool:
@@ -37,15 +38,39 @@ def satisfied(text: str, x: Layout, batch: int) -> bool:
     numbers = [int(part) for part in value.split(",")]
     if operator in ("=", "!="):
         return (have in numbers) == (operator == "=")
-    return bool({"<": have < numbers[0], "<=": have <= numbers[0], ">": have > numbers[0], ">=": have >= numbers[0]}[operator])
+    return bool(
+        {
+            "<": have < numbers[0],
+            "<=": have <= numbers[0],
+            ">": have > numbers[0],
+            ">=": have >= numbers[0],
+        }[operator]
+    )
 
 
 CONDITIONS = (
-    "tp <= 2", "tp != 4", "pp > 1", "pp = 1,4", "dp >= 2", "vpp < 2", "cp = 1", "zero = 1", "micro_batch <= 2", "grad_accum > 4",
-    "recompute = none", "recompute != full,group", "recompute = block,none", "recompute = block:2", "schedule != 1f1b",
-    "sequence_parallel = yes", "sequence_parallel != yes", "placement = tp-cp-pp-dp", "shard_group >= 4", "ep < 2",
+    "tp <= 2",
+    "tp != 4",
+    "pp > 1",
+    "pp = 1,4",
+    "dp >= 2",
+    "vpp < 2",
+    "cp = 1",
+    "zero = 1",
+    "micro_batch <= 2",
+    "grad_accum > 4",
+    "recompute = none",
+    "recompute != full,group",
+    "recompute = block,none",
+    "recompute = block:2",
+    "schedule != 1f1b",
+    "sequence_parallel = yes",
+    "sequence_parallel != yes",
+    "placement = tp-cp-pp-dp",
+    "shard_group >= 4",
+    "ep < 2",
     "offload = none",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("text", CONDITIONS)
@@ -71,9 +96,14 @@ def test_a_condition_leaves_what_satisfies_it(text: str) -> None:
 
 
 def test_conditions_add_up_and_bind_what_estimate_picks() -> None:
-    options = api.read_options({
-        "model": "llama-2-7b", "gpu": "a100", "gpus": 16, "where": ["tp >= 2", "tp<=4", "recompute = none", "pp in 1,2"],
-    })  # fmt: skip
+    options = api.read_options(
+        {
+            "model": "llama-2-7b",
+            "gpu": "a100",
+            "gpus": 16,
+            "where": ["tp >= 2", "tp<=4", "recompute = none", "pp in 1,2"],
+        }
+    )
     assert options.where == ("tp >= 2", "tp <= 4", "recompute = none", "pp = 1,2")
     layout = api.estimate(options)["layout"]
     assert layout["tp"] in (2, 4)
@@ -107,15 +137,22 @@ def test_spellings_of_a_condition() -> None:
     assert constraint("sequence-parallel = true").text == "sequence_parallel = yes"
 
 
-# ----------------------------------------------------------------------------------------------------------- order
+# --------------------------------------------------------------------------------------------------
 
 
-values = st.lists(st.tuples(st.integers(100, 110), st.integers(0, 3), st.integers(1, 5), st.integers(0, 6)), max_size=25)
+values = st.lists(
+    st.tuples(st.integers(100, 110), st.integers(0, 3), st.integers(1, 5), st.integers(0, 6)),
+    max_size=25,
+)
 
 
 @given(values, st.integers(1, 8))
-def test_every_place_is_the_first_of_what_is_left(rows: list[tuple[int, int, int, int]], count: int) -> None:
-    seconds, repeated, device, same = (np.array([row[i] for row in rows], dtype=float) for i in range(4))
+def test_every_place_is_the_first_of_what_is_left(
+    rows: list[tuple[int, int, int, int]], count: int
+) -> None:
+    seconds, repeated, device, same = (
+        np.array([row[i] for row in rows], dtype=float) for i in range(4)
+    )
     got = order(seconds, repeated, device, same, count, "time").tolist()
     left = list(range(len(rows)))
     for place in got:
@@ -130,14 +167,16 @@ def test_every_place_is_the_first_of_what_is_left(rows: list[tuple[int, int, int
 
 @given(values)
 def test_by_memory_the_list_grows(rows: list[tuple[int, int, int, int]]) -> None:
-    seconds, repeated, device, same = (np.array([row[i] for row in rows], dtype=float) for i in range(4))
+    seconds, repeated, device, same = (
+        np.array([row[i] for row in rows], dtype=float) for i in range(4)
+    )
     got = order(seconds, repeated, device, same, 100, "memory").tolist()
     assert [rows[i][2] for i in got] == sorted(rows[i][2] for i in got)
     assert sorted(rows[i][3] for i in got) == sorted({row[3] for row in rows})
     assert all(rows[i][2] == min(row[2] for row in rows if row[3] == rows[i][3]) for i in got)
 
 
-# ------------------------------------------------------------------------------------------------------- placement
+# --------------------------------------------------------------------------------------------------
 
 
 def numbered(p: int, tp: int, cp: int, dp: int, order_: str) -> dict[str, list[list[int]]]:
@@ -153,17 +192,25 @@ def numbered(p: int, tp: int, cp: int, dp: int, order_: str) -> dict[str, list[l
 
 
 @pytest.mark.parametrize(
-    ("p", "tp", "cp", "dp"), [(2, 2, 1, 8), (4, 2, 2, 4), (2, 4, 2, 2), (8, 1, 1, 4), (2, 1, 4, 8), (4, 8, 1, 2)]
+    ("p", "tp", "cp", "dp"),
+    [(2, 2, 1, 8), (4, 2, 2, 4), (2, 4, 2, 2), (8, 1, 1, 4), (2, 1, 4, 8), (4, 8, 1, 2)],
 )
 @pytest.mark.parametrize("name", ["tp-cp-dp-pp", "tp-cp-pp-dp"])
-def test_ranks_of_a_group_per_node_are_those_that_numbering_puts_there(p: int, tp: int, cp: int, dp: int, name: str) -> None:
+def test_ranks_of_a_group_per_node_are_those_that_numbering_puts_there(
+    p: int, tp: int, cp: int, dp: int, name: str
+) -> None:
     domain = 8
     members = numbered(p, tp, cp, dp, name)["data"][0]
-    per_node = max(sum(rank // domain == node for rank in members) for node in {rank // domain for rank in members})
+    per_node = max(
+        sum(rank // domain == node for rank in members)
+        for node in {rank // domain for rank in members}
+    )
     if name == "tp-cp-dp-pp":
         group = communicate.place(np.array([float(dp * cp)]), np.array([float(tp)]), domain)
     else:
-        group = communicate.place_twice(*(np.array([float(n)]) for n in (cp, tp, dp, tp * cp * p)), domain)
+        group = communicate.place_twice(
+            *(np.array([float(n)]) for n in (cp, tp, dp, tp * cp * p)), domain
+        )
     assert group.ranks[0] == len(members)
     assert group.ranks_per_node[0] == per_node
 
@@ -173,7 +220,9 @@ def test_stages_inside_a_node_send_faster_and_reduce_slower() -> None:
     chosen: dict[str, Any] = {"tp": 2, "pp": 4, "zero": 1, "schedule": "1f1b"}
     near = evaluate(p, plans.rows(32, {**chosen, "placement": "tp-cp-pp-dp"}))
     far = evaluate(p, plans.rows(32, {**chosen, "placement": "tp-cp-dp-pp"}))
-    assert near.time.components["pipeline_transfer"][0] < far.time.components["pipeline_transfer"][0]
+    assert (
+        near.time.components["pipeline_transfer"][0] < far.time.components["pipeline_transfer"][0]
+    )
     assert near.time.components["data_parallel"][0] > far.time.components["data_parallel"][0]
     assert near.memory.device[0] == far.memory.device[0]
 
@@ -185,11 +234,14 @@ def test_orders_are_searched_where_they_differ() -> None:
     assert (table["pp"][several] > 1).all()
     assert (table["dp"][several] > 1).all()
     assert not (layouts(plans.plan(gpus=4, gpus_per_node=4))["placement"] == 1).any()
-    assert not (layouts(plans.plan(gpus=16, gpus_per_node=4, software="torchtitan"))["placement"] == 1).any()
+    assert not (
+        layouts(plans.plan(gpus=16, gpus_per_node=4, software="torchtitan"))["placement"] == 1
+    ).any()
 
 
 def test_energy_is_an_order_of_its_own() -> None:
-    """What waits draws less: joules of a step lie between waiting and computing all the time, and decide the order."""
+    """What waits draws less: joules of a step lie between waiting and computing all the time, and
+    decide the order."""
     of = plans.plan(gpus=16, gpus_per_node=8)
     found = search(of).estimates
     assert found is not None
@@ -200,6 +252,8 @@ def test_energy_is_an_order_of_its_own() -> None:
     first = best(found, objective="energy")
     assert first is not None
     assert joules[first] <= joules[found.fits].min() * (1 + TIE)
-    assert search_report.per_token(*found.some([first])[0])["kwh_per_million_tokens"] == pytest.approx(
+    assert search_report.per_token(*found.some([first])[0])[
+        "kwh_per_million_tokens"
+    ] == pytest.approx(
         1e6 * joules[first] / 3.6e6 / (of.training.global_batch * of.training.seq_len)
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner import api, request
+from planner import api
 from planner.estimate.machine import machine, sustained_clock
+from planner.inputs import cluster as request
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from tests import plans
@@ -42,7 +43,13 @@ def test_fp8_gains_where_power_limits_and_nowhere_else() -> None:
     def fp8(gpu: str) -> float:
         cluster, _ = request.cluster_spec(gpu=gpu, gpus=8)
         of = plans.plan().model_copy(update={"cluster": cluster})
-        return float(machine(of.model_copy(update={"training": of.training.model_copy(update={"precision": "fp8"})})).fp8_frac)
+        return float(
+            machine(
+                of.model_copy(
+                    update={"training": of.training.model_copy(update={"precision": "fp8"})}
+                )
+            ).fp8_frac
+        )
 
     assert fp8("rtx4090") == 1.0
     h100 = fp8("h100")
@@ -63,7 +70,14 @@ def test_no_law_for_an_architecture_nobody_fitted() -> None:
 
 def test_a_limit_costs_time_and_saves_energy() -> None:
     def answer(**more: object) -> dict[str, float]:
-        given = {"model": "llama-2-7b", "gpu": "a100", "gpus": 8, "stack": "megatron-core", "tokens": "1B", **more}
+        given = {
+            "model": "llama-2-7b",
+            "gpu": "a100",
+            "gpus": 8,
+            "stack": "megatron-core",
+            "tokens": "1B",
+            **more,
+        }
         out = api.estimate(Options(**given))  # type: ignore[arg-type]
         return {"step": out["step"]["seconds"], "energy": out["run"]["energy_kwh"]}
 

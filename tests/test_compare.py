@@ -1,4 +1,5 @@
-"""`dpplan compare`: parts of differences, sweeps, scaling, ranges, equal cost and power, files, what it refuses."""
+"""`dpplan compare`: parts of differences, sweeps, scaling, ranges, equal cost and power, files,
+what it refuses."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ from command import dpplan, dpplan_process, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import compare, compare_page, dimensions, scaling
 from planner.cli import progress
-from planner.compare import Asked, common_batch
 from planner.formulas import scaling as formulas
-from planner.render_sizing import chart_lines, compare_blocks
+from planner.show import compare_page
+from planner.show.compare import chart_lines, compare_blocks
 from planner.specs.base import PlanError
+from planner.verbs import compare
+from planner.verbs.compare import Asked, common_batch, dimensions, scaling
 
 SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core"}
 
@@ -37,7 +39,7 @@ def swept() -> Any:
     return compare.compare(Asked(sweep=["gpus=8..64"]), {**SMALL, "global_batch": 64})
 
 
-# ------------------------------------------------------------------------------------------------ side by side
+# ------------------------------------------------------------------------------------------------ s
 
 
 def test_parts_sum_to_the_whole_difference() -> None:
@@ -47,8 +49,12 @@ def test_parts_sum_to_the_whole_difference() -> None:
     assert out["difference"]["per"] == "step"
     for row, point in zip(rows, points, strict=True):
         assert sum(row["components"].values()) == pytest.approx(row["difference_s"], abs=1e-12)
-        assert row["difference_s"] == pytest.approx(point["step"]["seconds"] - points[0]["step"]["seconds"], rel=1e-9, abs=1e-12)
-        assert row["change_frac"]["step_seconds"] == pytest.approx(point["step"]["seconds"] / points[0]["step"]["seconds"] - 1)
+        assert row["difference_s"] == pytest.approx(
+            point["step"]["seconds"] - points[0]["step"]["seconds"], rel=1e-9, abs=1e-12
+        )
+        assert row["change_frac"]["step_seconds"] == pytest.approx(
+            point["step"]["seconds"] / points[0]["step"]["seconds"] - 1
+        )
     assert any(rows[2]["components"].values())
     assert not any(rows[0]["components"].values())
 
@@ -67,17 +73,24 @@ def test_every_request_is_an_estimate_of_its_own() -> None:
         full = dpplan(*words[1:], "--json").json()
         assert full["step"]["seconds"] == pytest.approx(point["step"]["seconds"], rel=1e-9)
         assert full["layout"] == point["layout"]
-        assert full["memory"]["device_bytes"] == pytest.approx(point["memory"]["device_bytes"], rel=1e-12)
+        assert full["memory"]["device_bytes"] == pytest.approx(
+            point["memory"]["device_bytes"], rel=1e-12
+        )
         assert full["run"]["cost_usd"] == pytest.approx(point["run"]["cost_usd"])
 
 
 def test_strategies_are_kept_apart() -> None:
     out = compare.compare(
-        Asked(vary=["strategy=ddp,zero1,zero2,zero3,3d"]), {k: v for k, v in SMALL.items() if k != "stack"} | {"gpus": 8}
+        Asked(vary=["strategy=ddp,zero1,zero2,zero3,3d"]),
+        {k: v for k, v in SMALL.items() if k != "stack"} | {"gpus": 8},
     )
     assert [(p["stack"], p["layout"]["zero"]) for p in out["points"]] == [
-        ("pytorch-ddp", 0), ("deepspeed", 1), ("deepspeed", 2), ("pytorch-fsdp", 3), ("megatron-core", 1),
-    ]  # fmt: skip
+        ("pytorch-ddp", 0),
+        ("deepspeed", 1),
+        ("deepspeed", 2),
+        ("pytorch-fsdp", 3),
+        ("megatron-core", 1),
+    ]
     assert all(p["layout"]["tp"] == p["layout"]["pp"] == 1 for p in out["points"][:4])
 
 
@@ -92,22 +105,35 @@ def test_differences_are_to_the_first_that_fits() -> None:
 
 def test_scenario_files_side_by_side(tmp_path: Path) -> None:
     for name, gpus in (("a", 8), ("b", 16)):
-        (tmp_path / f"{name}.toml").write_text(f'gpu = "a100"\ngpus = {gpus}\nglobal_batch = 32\nseq_len = 2048\n')
+        (tmp_path / f"{name}.toml").write_text(
+            f'gpu = "a100"\ngpus = {gpus}\nglobal_batch = 32\nseq_len = 2048\n'
+        )
     files = [str(tmp_path / "a.toml"), str(tmp_path / "b.toml")]
-    out = dpplan("compare", *files, "--model", "gpt2", "--seq-len", 512, "--stack", "pytorch-ddp", "--json").json()
+    out = dpplan(
+        "compare", *files, "--model", "gpt2", "--seq-len", 512, "--stack", "pytorch-ddp", "--json"
+    ).json()
     assert [p["cluster"]["gpus"] for p in out["points"]] == [8, 16]
-    assert [p["tokens_per_step"] for p in out["points"]] == [32 * 512] * 2  # options of the command line are stronger
+    assert [p["tokens_per_step"] for p in out["points"]] == [
+        32 * 512
+    ] * 2  # options of the command line are stronger
     assert out["dimensions"][0] == {"name": "scenario", "values": files, "swept": False}
 
 
-# ------------------------------------------------------------------------------------------------ equal cost, equal power
+# ------------------------------------------------------------------------------------------------ e
 
 
 @pytest.mark.parametrize(("at", "price"), [("cost", None), ("power", None)])
 def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) -> None:
-    given_ = {k: v for k, v in SMALL.items() if k != "gpu"} | {"gpus": 32, "global_batch": 5040, "tokens": "10B"}
+    given_ = {k: v for k, v in SMALL.items() if k != "gpu"} | {
+        "gpus": 32,
+        "global_batch": 5040,
+        "tokens": "10B",
+    }
     out = compare.compare(Asked(vary=["gpu=a100,rtx4090,h100"], at=at), given_)
-    each = {"cost": lambda c: c["usd_per_gpu_hour"], "power": lambda c: {"a100": 400, "rtx4090": 450, "h100": 700}[c["key"]]}[at]
+    each = {
+        "cost": lambda c: c["usd_per_gpu_hour"],
+        "power": lambda c: {"a100": 400, "rtx4090": 450, "h100": 700}[c["key"]],
+    }[at]
     clusters = [{**p["cluster"], "key": p["label"]} for p in out["points"]]
     target = 32 * each(clusters[0])
     assert clusters[0]["gpus"] == 32
@@ -120,16 +146,20 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) ->
 
 def test_no_price_no_equal_cost() -> None:
     with pytest.raises(PlanError, match="no price") as error:
-        compare.compare(Asked(vary=["gpu=a100,gb200-186gb"], at="cost"), {"model": "gpt2", "gpus": 8})
+        compare.compare(
+            Asked(vary=["gpu=a100,gb200-186gb"], at="cost"), {"model": "gpt2", "gpus": 8}
+        )
     assert error.value.field == "--at"
 
 
-# ------------------------------------------------------------------------------------------------ sweeps
+# ------------------------------------------------------------------------------------------------ s
 
 
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:
     assert {p["layout"]["global_batch"] for p in swept()["points"]} == {64}
-    weak = compare.compare(Asked(sweep=["gpus=8..32"], scaling="weak"), {**SMALL, "global_batch": 24})
+    weak = compare.compare(
+        Asked(sweep=["gpus=8..32"], scaling="weak"), {**SMALL, "global_batch": 24}
+    )
     assert [p["layout"]["global_batch"] for p in weak["points"]] == [24, 48, 96]
     assert weak["curves"][0]["amdahl"] is None
 
@@ -152,16 +182,28 @@ def test_curve_by_hand() -> None:
 
 
 def test_two_sweeps_make_a_curve_each() -> None:
-    out = compare.compare(Asked(sweep=["gpus=8,16", "micro-batch=1,2"]), {**SMALL, "global_batch": 64})
-    assert [(c["axis"], c["label"]) for c in out["curves"]] == [("gpus", "micro batch 1"), ("gpus", "micro batch 2")]
+    out = compare.compare(
+        Asked(sweep=["gpus=8,16", "micro-batch=1,2"]), {**SMALL, "global_batch": 64}
+    )
+    assert [(c["axis"], c["label"]) for c in out["curves"]] == [
+        ("gpus", "micro batch 1"),
+        ("gpus", "micro batch 2"),
+    ]
     assert len(out["points"]) == 4
     assert all(p["layout"]["micro_batch"] == p["values"]["micro_batch"] for p in out["points"])
 
 
 def test_a_sweep_of_another_number() -> None:
-    out = compare.compare(Asked(sweep=["nic-bandwidth=25..100 Gbit/s"]), {**SMALL, "gpus": 16, "global_batch": 64})
+    out = compare.compare(
+        Asked(sweep=["nic-bandwidth=25..100 Gbit/s"]), {**SMALL, "gpus": 16, "global_batch": 64}
+    )
     curve = out["curves"][0]
-    assert (curve["axis"], curve["unit"], curve["parts"], curve["amdahl"]) == ("nic_bandwidth", "Gbit/s", None, None)
+    assert (curve["axis"], curve["unit"], curve["parts"], curve["amdahl"]) == (
+        "nic_bandwidth",
+        "Gbit/s",
+        None,
+        None,
+    )
     steps = [p["step_seconds"] for p in curve["points"]]
     assert [p["value"] for p in curve["points"]] == [25, 50, 100]
     assert steps == sorted(steps, reverse=True)
@@ -172,12 +214,16 @@ def test_a_sweep_of_another_number() -> None:
 def test_amdahl_finds_what_made_the_times(serial: float, parallel: float, first: int) -> None:
     gpus = first * 2.0 ** np.arange(6)
     found = formulas.amdahl_fit(gpus, formulas.amdahl_s(serial, parallel, gpus))
-    assert formulas.amdahl_s(*found, gpus) == pytest.approx(formulas.amdahl_s(serial, parallel, gpus), rel=1e-6)
+    assert formulas.amdahl_s(*found, gpus) == pytest.approx(
+        formulas.amdahl_s(serial, parallel, gpus), rel=1e-6
+    )
 
 
 def test_amdahl_parts_are_never_negative() -> None:
     gpus = np.array([1.0, 2.0, 4.0])
-    assert formulas.amdahl_fit(gpus, 1 / gpus**1.2)[0] == 0.0  # faster than in proportion: nothing serial
+    assert (
+        formulas.amdahl_fit(gpus, 1 / gpus**1.2)[0] == 0.0
+    )  # faster than in proportion: nothing serial
     assert formulas.amdahl_fit(gpus, gpus)[1] == 0.0  # slower with more: nothing parallel
 
 
@@ -187,7 +233,11 @@ def test_more_gpus_stop_paying_where_they_bring_less(rates: list[float], share: 
     for gain in rates:
         before = points[-1]
         points.append(
-            {"value": 2 * before["value"], "fits": True, "tokens_per_s": before["tokens_per_s"] + gain * before["value"]}
+            {
+                "value": 2 * before["value"],
+                "fits": True,
+                "tokens_per_s": before["tokens_per_s"] + gain * before["value"],
+            }
         )
     scaling.follow(points)
     until, stops = scaling.pays(points, share)
@@ -200,33 +250,56 @@ def test_more_gpus_stop_paying_where_they_bring_less(rates: list[float], share: 
 
 @pytest.mark.parametrize(
     ("seq_len", "counts", "batch"),
-    [(4096, [8], 1024), (4096, [8, 4096], 1024), (4096, [24, 48], 768), (4096, [24, 40], 960), (2048, [64], 2048),
-     (4096, [8, 8 * 67], 1024), (10_000_000, [8], 1)],
-)  # fmt: skip
+    [
+        (4096, [8], 1024),
+        (4096, [8, 4096], 1024),
+        (4096, [24, 48], 768),
+        (4096, [24, 40], 960),
+        (2048, [64], 2048),
+        (4096, [8, 8 * 67], 1024),
+        (10_000_000, [8], 1),
+    ],
+)
 def test_batch_that_all_counts_share(seq_len: int, counts: list[int], batch: int) -> None:
     assert common_batch(seq_len, counts) == batch
 
 
-# ------------------------------------------------------------------------------------------------ ranges
+# ------------------------------------------------------------------------------------------------ r
 
 
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("gpus=8..64", [8, 16, 32, 64]), ("gpus=8..100", [8, 16, 32, 64]), ("gpus=8..512*4", [8, 32, 128, 512]),
-        ("gpus=16..64+16", [16, 32, 48, 64]), ("gpus=1,3,8", [1, 3, 8]), ("gpus=1,8..32", [1, 8, 16, 32]),
-        ("global-batch=1K..4K", [1000, 2000, 4000]), ("clock=0.5..0.7+0.1", [0.5, 0.6, 0.7]),
+        ("gpus=8..64", [8, 16, 32, 64]),
+        ("gpus=8..100", [8, 16, 32, 64]),
+        ("gpus=8..512*4", [8, 32, 128, 512]),
+        ("gpus=16..64+16", [16, 32, 48, 64]),
+        ("gpus=1,3,8", [1, 3, 8]),
+        ("gpus=1,8..32", [1, 8, 16, 32]),
+        ("global-batch=1K..4K", [1000, 2000, 4000]),
+        ("clock=0.5..0.7+0.1", [0.5, 0.6, 0.7]),
         ("nic_bandwidth=100..400 Gbit/s", ["100 Gbit/s", "200 Gbit/s", "400 Gbit/s"]),
     ],
-)  # fmt: skip
+)
 def test_ranges(text: str, values: list[Any]) -> None:
     found = dimensions.swept(text)
-    assert [v.update[found.name] for v in found.values] == pytest.approx(values) if isinstance(values[0], float) else values
+    assert (
+        [v.update[found.name] for v in found.values] == pytest.approx(values)
+        if isinstance(values[0], float)
+        else values
+    )
     assert [v.update[found.name] for v in found.values] == values or isinstance(values[0], float)
 
 
-@given(first=st.integers(1, 1000), times=st.integers(2, 9), count=st.integers(0, 5), beyond=st.floats(0, 0.99))
-def test_a_range_ends_at_or_before_its_last(first: int, times: int, count: int, beyond: float) -> None:
+@given(
+    first=st.integers(1, 1000),
+    times=st.integers(2, 9),
+    count=st.integers(0, 5),
+    beyond=st.floats(0, 0.99),
+)
+def test_a_range_ends_at_or_before_its_last(
+    first: int, times: int, count: int, beyond: float
+) -> None:
     last = int(first * times**count * (1 + beyond * (times - 1)))
     found = [v.update["gpus"] for v in dimensions.swept(f"gpus={first}..{last}*{times}").values]
     assert found == [first * times**i for i in range(count + 1)]
@@ -265,11 +338,17 @@ def test_a_range_ends_at_or_before_its_last(first: int, times: int, count: int, 
     ],
 )
 def test_wrong_comparisons_are_refused(words: list[str], said: str) -> None:
-    given_ = ["--model", "gpt2", "--seq-len", "512", *([] if any("gpu=" in w for w in words) else ["--gpu", "a100"])]
+    given_ = [
+        "--model",
+        "gpt2",
+        "--seq-len",
+        "512",
+        *([] if any("gpu=" in w for w in words) else ["--gpu", "a100"]),
+    ]
     refused(dpplan("compare", *given_, *words), said)
 
 
-# ------------------------------------------------------------------------------------------------ files
+# ------------------------------------------------------------------------------------------------ f
 
 
 def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
@@ -302,10 +381,17 @@ def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
         assert row["command"] == point["command"]
         if point["refused"] is None:
             assert float(row["step_seconds"]) == point["step"]["seconds"]
-            parts = sum(float(v) for k, v in row.items() if k.removesuffix("_s") in point["step"]["components"])
+            parts = sum(
+                float(v)
+                for k, v in row.items()
+                if k.removesuffix("_s") in point["step"]["components"]
+            )
             assert parts == pytest.approx(point["step"]["seconds"])
     text = page.read_text()
-    assert "cdn.plot.ly" not in text.replace("https://cdn.plot.ly/", "", 0) or '"showSendToCloud": false' in text
+    assert (
+        "cdn.plot.ly" not in text.replace("https://cdn.plot.ly/", "", 0)
+        or '"showSendToCloud": false' in text
+    )
     assert '"showSendToCloud": false' in text
     assert "<script src" not in text
 
@@ -318,11 +404,15 @@ def test_figures_hold_the_numbers_of_the_comparison() -> None:
         assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row["difference_s"])
         assert whole["y"][i] == row["difference_s"]
     stacked = compare_page.parts_figure(out["points"])["data"]
-    assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx([p["step"]["seconds"] for p in out["points"]])
+    assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx(
+        [p["step"]["seconds"] for p in out["points"]]
+    )
 
 
 def test_a_chart_has_every_point_and_its_ends() -> None:
-    lines = chart_lines([("a", [(1.0, 10.0), (10.0, 100.0)]), ("b", [(1.0, 10.0), (10.0, 50.0)])], True)
+    lines = chart_lines(
+        [("a", [(1.0, 10.0), (10.0, 100.0)]), ("b", [(1.0, 10.0), (10.0, 50.0)])], True
+    )
     text = "\n".join(lines)
     assert lines[0].rstrip().endswith("*")
     assert text.count("*") >= 1
@@ -339,11 +429,15 @@ def test_results_do_not_replace_what_they_come_from(tmp_path: Path) -> None:
     refused(dpplan("compare", scenario, "--vary", "gpus=1,2", "--csv", scenario), "--csv")
     assert scenario.read_text() == before
     same = tmp_path / "x"
-    refused(dpplan("compare", scenario, "--vary", "gpus=1,2", "--csv", same, "--html", same), "--html")
+    refused(
+        dpplan("compare", scenario, "--vary", "gpus=1,2", "--csv", same, "--html", same), "--html"
+    )
     assert not same.exists()
 
 
-def test_an_interrupted_command_writes_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_command_writes_nothing_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     table = tmp_path / "old.csv"
     table.write_text("before")
 
@@ -351,14 +445,28 @@ def test_an_interrupted_command_writes_nothing_and_says_so(monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     monkeypatch.setattr(compare, "answer", interrupt)
-    answer = dpplan("compare", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1..4", "--csv", table)
+    answer = dpplan(
+        "compare", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1..4", "--csv", table
+    )
     assert answer.status == progress.INTERRUPTED == 130
     assert table.read_text() == "before"
     assert "interrupted" in answer.stderr
 
 
 def test_piped_output_is_plain_and_refused_json_is_one_document() -> None:
-    answer = dpplan_process("compare", "--model", "gpt2", "--gpu", "a100", "--seq-len", 512, "--vary", "gpus=1,2", "--jobs", 1)
+    answer = dpplan_process(
+        "compare",
+        "--model",
+        "gpt2",
+        "--gpu",
+        "a100",
+        "--seq-len",
+        512,
+        "--vary",
+        "gpus=1,2",
+        "--jobs",
+        1,
+    )
     assert answer.status == 0
     assert answer.stdout.isascii()
     assert answer.stderr == ""
@@ -369,17 +477,40 @@ def test_piped_output_is_plain_and_refused_json_is_one_document() -> None:
 
 
 def test_nothing_fits_is_status_3() -> None:
-    words = ["--model", "llama-2-70b", "--gpu", "rtx4090", "--seq-len", 512, "--stack", "pytorch-ddp", "--vary", "gpus=1,2"]
+    words = [
+        "--model",
+        "llama-2-70b",
+        "--gpu",
+        "rtx4090",
+        "--seq-len",
+        512,
+        "--stack",
+        "pytorch-ddp",
+        "--vary",
+        "gpus=1,2",
+    ]
     assert dpplan("compare", *words).status == 3
 
 
 @settings(max_examples=5, deadline=None)
 @given(bandwidths=st.lists(st.integers(10, 800), min_size=2, max_size=4, unique=True))
 def test_sweep_order_does_not_matter(bandwidths: list[int]) -> None:
-    fixed = {**SMALL, "gpus": 16, "global_batch": 64, "tp": 2, "pp": 1, "micro_batch": 1, "zero": 1, "recompute": "none"}
+    fixed = {
+        **SMALL,
+        "gpus": 16,
+        "global_batch": 64,
+        "tp": 2,
+        "pp": 1,
+        "micro_batch": 1,
+        "zero": 1,
+        "recompute": "none",
+    }
 
     def steps(values: list[int]) -> dict[float, float]:
         text = "nic_bandwidth=" + ",".join(f"{v} Gbit/s" for v in values)
-        return {p["value"]: p["step_seconds"] for p in compare.compare(Asked(sweep=[text]), fixed)["curves"][0]["points"]}
+        return {
+            p["value"]: p["step_seconds"]
+            for p in compare.compare(Asked(sweep=[text]), fixed)["curves"][0]["points"]
+        }
 
     assert steps(bandwidths) == pytest.approx(steps(bandwidths[::-1]))

@@ -1,4 +1,5 @@
-"""The public contract: documents, exit statuses, scenario files, and what a request promises to keep."""
+"""The public contract: documents, exit statuses, scenario files, and what a request promises to
+keep."""
 
 from __future__ import annotations
 
@@ -22,50 +23,131 @@ OPTIONAL = (int, float, type(None))
 
 # name -> type, or a nested document; a list holds the shape of each of its entries
 LAYOUT = {
-    "tp": int, "pp": int, "vpp": int, "dp": int, "cp": int, "ep": int, "zero": int, "shard_group": int,
-    "sequence_parallel": bool, "recompute": str, "schedule": str, "micro_batch": int, "global_batch": int, "grad_accum": int,
-}  # fmt: skip
+    "tp": int,
+    "pp": int,
+    "vpp": int,
+    "dp": int,
+    "cp": int,
+    "ep": int,
+    "zero": int,
+    "shard_group": int,
+    "sequence_parallel": bool,
+    "recompute": str,
+    "schedule": str,
+    "micro_batch": int,
+    "global_batch": int,
+    "grad_accum": int,
+}
 ESTIMATE = {
     "schema_version": int,
     "model": {"name": str, "parameters": int, "active_parameters": int},
-    "cluster": {"gpu": str, "gpus": int, "gpus_per_node": int, "intra_node": str, "inter_node": str, "nics_per_node": int},
+    "cluster": {
+        "gpu": str,
+        "gpus": int,
+        "gpus_per_node": int,
+        "intra_node": str,
+        "inter_node": str,
+        "nics_per_node": int,
+    },
     "layout": LAYOUT,
     "memory": {
-        "peak_bytes": NUMBER, "reserved_bytes": NUMBER, "capacity_bytes": NUMBER, "fits": bool, "worst_stage": int,
-        "components": dict, "per_stage": [{"stage": int, "peak_bytes": NUMBER, "components": dict}],
+        "peak_bytes": NUMBER,
+        "reserved_bytes": NUMBER,
+        "capacity_bytes": NUMBER,
+        "fits": bool,
+        "worst_stage": int,
+        "components": dict,
+        "per_stage": [{"stage": int, "peak_bytes": NUMBER, "components": dict}],
     },
-    "step": {"seconds": NUMBER, "low": NUMBER, "high": NUMBER, "components": dict, "hidden": dict, "bottleneck": str},
+    "step": {
+        "seconds": NUMBER,
+        "low": NUMBER,
+        "high": NUMBER,
+        "components": dict,
+        "hidden": dict,
+        "bottleneck": str,
+    },
     "throughput": {
-        "tokens_per_s": NUMBER, "tokens_per_s_per_gpu": NUMBER, "model_tflops_per_gpu": NUMBER, "mfu": NUMBER, "hfu": NUMBER,
+        "tokens_per_s": NUMBER,
+        "tokens_per_s_per_gpu": NUMBER,
+        "model_tflops_per_gpu": NUMBER,
+        "mfu": NUMBER,
+        "hfu": NUMBER,
         "flop_convention": str,
     },
-    "communication": [{
-        "operation": str, "group": str, "bytes": NUMBER, "link": str, "seconds": NUMBER, "hidden_seconds": NUMBER,
-        "count": NUMBER,
-    }],
-    "run": {"days": OPTIONAL, "gpu_hours": OPTIONAL, "cost_usd": OPTIONAL, "energy_kwh": OPTIONAL, "goodput": NUMBER},
-    "alternatives": [{"stack": str, "layout": LAYOUT, "step_seconds": NUMBER, "device_bytes": NUMBER, "fits": bool}],
+    "communication": [
+        {
+            "operation": str,
+            "group": str,
+            "bytes": NUMBER,
+            "link": str,
+            "seconds": NUMBER,
+            "hidden_seconds": NUMBER,
+            "count": NUMBER,
+        }
+    ],
+    "run": {
+        "days": OPTIONAL,
+        "gpu_hours": OPTIONAL,
+        "cost_usd": OPTIONAL,
+        "energy_kwh": OPTIONAL,
+        "goodput": NUMBER,
+    },
+    "alternatives": [
+        {
+            "stack": str,
+            "layout": LAYOUT,
+            "step_seconds": NUMBER,
+            "device_bytes": NUMBER,
+            "fits": bool,
+        }
+    ],
     "advice": [{"change": str, "command": str, "step_seconds": NUMBER, "bytes_saved": NUMBER}],
     "assumptions": list,
     "provenance": {"measured_frac": NUMBER, "vendor_frac": NUMBER, "assumed_frac": NUMBER},
-}  # fmt: skip
+}
 SUMMARY = {
-    "time": {"n": int, "mape": OPTIONAL, "median_ape": OPTIONAL, "bias": OPTIONAL, "worst": OPTIONAL},
-    "memory": {"n": int, "mape": OPTIONAL, "median_ape": OPTIONAL, "bias": OPTIONAL, "worst": OPTIONAL},
+    "time": {
+        "n": int,
+        "mape": OPTIONAL,
+        "median_ape": OPTIONAL,
+        "bias": OPTIONAL,
+        "worst": OPTIONAL,
+    },
+    "memory": {
+        "n": int,
+        "mape": OPTIONAL,
+        "median_ape": OPTIONAL,
+        "bias": OPTIONAL,
+        "worst": OPTIONAL,
+    },
     "oom": {"n": int, "right": int},
-    "ranking": {"groups": int, "spearman": OPTIONAL, "pick_regret_mean": OPTIONAL, "pick_regret_max": OPTIONAL},
+    "ranking": {
+        "groups": int,
+        "spearman": OPTIONAL,
+        "pick_regret_mean": OPTIONAL,
+        "pick_regret_max": OPTIONAL,
+    },
 }
 
 REQUESTS = {
     "dense, searched": "--model llama-70b --gpus 2048 --gpu rtx4090 --tokens 2T",
-    "dense, fixed": "--model llama-70b --gpus 64 --gpu a100 --tp 4 --pp 8 --vpp 2 --dp 2 --zero 1 --micro-batch 1 "
-                    "--recompute full --schedule interleaved --global-batch 64 --stack megatron-core --sequence-parallel",
+    "dense, fixed": (
+        "--model llama-70b --gpus 64 --gpu a100 --tp 4 --pp 8 --vpp 2 --dp 2 --zero 1 --micro-batch"
+        " 1 --recompute full --schedule interleaved --global-batch 64 --stack megatron-core"
+        " --sequence-parallel"
+    ),
     "experts": "--model mixtral-8x7b --gpus 64 --gpu h100 --tokens 300B --price 1.99",
     "one GPU": "--model gpt2 --gpus 1 --gpu rtx4090",
-    "hybrid shard": "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8",
-    "offload": "--model llama-2-13b --gpus 8 --gpu rtx4090 --stack deepspeed --zero 3 --offload optimizer --recompute full",
+    "hybrid shard": (
+        "--model llama-3-8b --gpus 32 --gpu h100 --stack pytorch-fsdp --zero 3 --shard-group 8"
+    ),
+    "offload": (
+        "--model llama-2-13b --gpus 8 --gpu rtx4090 --stack deepspeed --zero 3 --offload optimizer"
+        " --recompute full"
+    ),
     "nothing fits": "--model llama-70b --gpus 8 --gpu rtx4090 --tp 8",
-}  # fmt: skip
+}
 
 
 @cache
@@ -79,7 +161,12 @@ def wrong(document: Any, shape: Any, where: str = "") -> list[str]:
         if not isinstance(document, dict):
             return [f"{where} is no object"]
         missing = [f"{where}.{key} is missing" for key in shape if key not in document]
-        return missing + [w for key in shape if key in document for w in wrong(document[key], shape[key], f"{where}.{key}")]
+        return missing + [
+            w
+            for key in shape
+            if key in document
+            for w in wrong(document[key], shape[key], f"{where}.{key}")
+        ]
     if isinstance(shape, list):
         if not isinstance(document, list):
             return [f"{where} is no list"]
@@ -103,11 +190,19 @@ class TestEstimate:
     def test_memory_adds_up_on_the_worst_rank(self, name: str) -> None:
         memory = estimated(name).json()["memory"]
         assert sum(memory["components"].values()) == pytest.approx(memory["peak_bytes"], rel=1e-12)
-        assert max(s["peak_bytes"] for s in memory["per_stage"]) == pytest.approx(memory["peak_bytes"], rel=1e-12)
-        assert memory["per_stage"][memory["worst_stage"]]["peak_bytes"] == pytest.approx(memory["peak_bytes"], rel=1e-12)
+        assert max(s["peak_bytes"] for s in memory["per_stage"]) == pytest.approx(
+            memory["peak_bytes"], rel=1e-12
+        )
+        assert memory["per_stage"][memory["worst_stage"]]["peak_bytes"] == pytest.approx(
+            memory["peak_bytes"], rel=1e-12
+        )
         for stage in memory["per_stage"]:
-            assert sum(stage["components"].values()) == pytest.approx(stage["peak_bytes"], rel=1e-12)
-        assert memory["peak_bytes"] + sum(memory["outside"].values()) == pytest.approx(memory["device_bytes"], rel=1e-12)
+            assert sum(stage["components"].values()) == pytest.approx(
+                stage["peak_bytes"], rel=1e-12
+            )
+        assert memory["peak_bytes"] + sum(memory["outside"].values()) == pytest.approx(
+            memory["device_bytes"], rel=1e-12
+        )
         assert memory["peak_bytes"] <= memory["reserved_bytes"] <= memory["device_bytes"]
         assert min(memory["components"].values()) >= 0
 
@@ -119,9 +214,18 @@ class TestEstimate:
 
     def test_figures_agree_with_each_other(self, name: str) -> None:
         r = estimated(name).json()
-        layout, cluster, throughput, training = r["layout"], r["cluster"], r["throughput"], r["training"]
+        layout, cluster, throughput, training = (
+            r["layout"],
+            r["cluster"],
+            r["throughput"],
+            r["training"],
+        )
         assert layout["tp"] * layout["pp"] * layout["cp"] * layout["dp"] == cluster["gpus"]
-        assert layout["dp"] * layout["micro_batch"] * layout["grad_accum"] == layout["global_batch"] == training["global_batch"]
+        assert (
+            layout["dp"] * layout["micro_batch"] * layout["grad_accum"]
+            == layout["global_batch"]
+            == training["global_batch"]
+        )
         tokens = training["global_batch"] * training["seq_len"] / r["step"]["seconds"]
         assert throughput["tokens_per_s"] == pytest.approx(tokens)
         assert throughput["tokens_per_s_per_gpu"] == pytest.approx(tokens / cluster["gpus"])
@@ -144,7 +248,9 @@ def test_run_figures_follow_from_tokens_and_price() -> None:
     r = estimated("experts").json()
     run, cluster = r["run"], r["cluster"]
     assert run["tokens"] == 300e9
-    assert run["days"] * 86400 * run["goodput"] == pytest.approx(300e9 / r["throughput"]["tokens_per_s"])
+    assert run["days"] * 86400 * run["goodput"] == pytest.approx(
+        300e9 / r["throughput"]["tokens_per_s"]
+    )
     assert run["gpu_hours"] == pytest.approx(run["days"] * 24 * cluster["gpus"])
     assert run["cost_usd"] == pytest.approx(run["gpu_hours"] * 1.99)
 
@@ -162,7 +268,20 @@ def test_what_does_not_fit_comes_with_reasons_and_changes_that_work() -> None:
 
 
 def test_advice_for_a_slow_layout_is_what_its_command_answers() -> None:
-    request = ["--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--recompute", "full", "--ep", "8", "--tp", "8"]
+    request = [
+        "--model",
+        "mixtral-8x7b",
+        "--gpus",
+        "64",
+        "--gpu",
+        "h100",
+        "--recompute",
+        "full",
+        "--ep",
+        "8",
+        "--tp",
+        "8",
+    ]
     r = dpplan("estimate", *request, "--json").json()
     assert r["memory"]["fits"]
     assert len(r["advice"]) > 1
@@ -179,16 +298,19 @@ def test_the_command_in_the_answer_asks_the_same_again() -> None:
     assert dpplan(*first["command"].split()[1:], "--json").json() == first
 
 
-# ------------------------------------------------------------------------------------------------- errors
+# -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [
-    "estimate --model no-such-model --gpus 8 --gpu a100",
-    "estimate --model llama-70b --gpus 8 --gpu a100 --tp 3",
-    "search --model llama-70b --gpus 8 --gpu no-such-gpu",
-    "validate no-such-file.csv",
-    "list no-such-kind",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "estimate --model no-such-model --gpus 8 --gpu a100",
+        "estimate --model llama-70b --gpus 8 --gpu a100 --tp 3",
+        "search --model llama-70b --gpus 8 --gpu no-such-gpu",
+        "validate no-such-file.csv",
+        "list no-such-kind",
+    ],
+)
 def test_an_error_is_one_json_document_and_one_sentence(words: str) -> None:
     answer = dpplan(*words.split(), "--json")
     refused(answer)
@@ -198,40 +320,59 @@ def test_an_error_is_one_json_document_and_one_sentence(words: str) -> None:
     assert dpplan(*words.split()).stdout == ""
 
 
-@pytest.mark.parametrize("words", [
-    "estimate --model llama-70b --gpus eight --json",
-    "estimate --model llama-70b --no-such-option 3 --json",
-    "estimate --model llama-70b --gpus --json",
-    "search --model llama-70b --tp 1.5 --json",
-    "list --json",
-    "nonsense --json",
-    "estimate stray --json",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "estimate --model llama-70b --gpus eight --json",
+        "estimate --model llama-70b --no-such-option 3 --json",
+        "estimate --model llama-70b --gpus --json",
+        "search --model llama-70b --tp 1.5 --json",
+        "list --json",
+        "nonsense --json",
+        "estimate stray --json",
+    ],
+)
 def test_words_that_are_no_options_are_refused_in_the_same_way(words: str) -> None:
     answer = dpplan(*words.split())
     refused(answer)
-    assert wrong(answer.json(), {"schema_version": int, "error": {"field": str, "remedy": str}}) == []
+    assert (
+        wrong(answer.json(), {"schema_version": int, "error": {"field": str, "remedy": str}}) == []
+    )
 
 
 def test_a_process_keeps_its_streams_apart() -> None:
-    words = "--model gpt2 --gpus 8 --gpu a100 --tp 2 --pp 2 --micro-batch 1 --stack megatron-core --zero 1"
+    words = (
+        "--model gpt2 --gpus 8 --gpu a100 --tp 2 --pp 2 --micro-batch 1 --stack megatron-core"
+        " --zero 1"
+    )
     answer = dpplan_process("estimate", *words.split(), "--json")
     assert answer.status == 0
     assert answer.stderr == ""
     assert answer.json()["layout"]["pp"] == 2
-    broken = dpplan_process("estimate", "--model", "gpt2", "--gpus", "8", "--gpu", "a100", "--tp", "5", "--json")
+    broken = dpplan_process(
+        "estimate", "--model", "gpt2", "--gpus", "8", "--gpu", "a100", "--tp", "5", "--json"
+    )
     refused(broken)
     assert broken.json()["error"]["field"]
 
 
-# ------------------------------------------------------------------------------------------------- other verbs
+# -------------------------------------------------------------------------------------------------
 
 
 def test_search_document() -> None:
-    answer = dpplan("search", "--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--top", "3", "--json")
+    answer = dpplan(
+        "search", "--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--top", "3", "--json"
+    )
     assert answer.status == 0
     found = answer.json()
-    shape = {"evaluated": int, "feasible": int, "rejected": dict, "seconds": NUMBER, "top": [ESTIMATE], "pareto": list}
+    shape = {
+        "evaluated": int,
+        "feasible": int,
+        "rejected": dict,
+        "seconds": NUMBER,
+        "top": [ESTIMATE],
+        "pareto": list,
+    }
     assert wrong(found, shape) == []
     assert len(found["top"]) == 3
     assert 0 < found["feasible"] <= found["evaluated"]
@@ -239,13 +380,17 @@ def test_search_document() -> None:
     assert found["rejected"].get("does not fit memory", 0) == found["evaluated"] - found["feasible"]
     seconds = [one["step"]["seconds"] for one in found["top"]]
     assert seconds == sorted(seconds)
-    best = dpplan("estimate", "--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--json").json()
+    best = dpplan(
+        "estimate", "--model", "mixtral-8x7b", "--gpus", "64", "--gpu", "h100", "--json"
+    ).json()
     assert best["layout"] == found["top"][0]["layout"]
     assert best["step"]["seconds"] == pytest.approx(seconds[0])
 
 
 def test_the_front_gets_slower_as_it_gets_smaller() -> None:
-    front = dpplan("search", "--model", "llama-3-8b", "--gpus", "16", "--gpu", "a100", "--top", "1", "--json").json()["pareto"]
+    front = dpplan(
+        "search", "--model", "llama-3-8b", "--gpus", "16", "--gpu", "a100", "--top", "1", "--json"
+    ).json()["pareto"]
     assert len(front) > 1
     for faster, slower in pairwise(front):
         assert faster["step_seconds"] <= slower["step_seconds"]
@@ -253,7 +398,9 @@ def test_the_front_gets_slower_as_it_gets_smaller() -> None:
 
 
 def test_search_without_a_fit_exits_3() -> None:
-    answer = dpplan("search", "--model", "llama-3.1-405b", "--gpus", "8", "--gpu", "rtx3090", "--json")
+    answer = dpplan(
+        "search", "--model", "llama-3.1-405b", "--gpus", "8", "--gpu", "rtx3090", "--json"
+    )
     assert answer.status == 3
     found = answer.json()
     assert found["feasible"] == 0
@@ -299,10 +446,20 @@ def test_validate_document(tmp_path: Path) -> None:
     assert answer.status == 0
     document = answer.json()
     row = {
-        "run_id": str, "predicted_step_s": NUMBER, "measured_step_s": OPTIONAL, "predicted_peak_gib": NUMBER,
-        "measured_peak_gib": OPTIONAL, "predicted_fits": bool, "outcome": str,
-    }  # fmt: skip
-    shape = {"rows": [row], "summary": SUMMARY, "suites": dict, "skipped": [{"run_id": str, "reason": str}]}
+        "run_id": str,
+        "predicted_step_s": NUMBER,
+        "measured_step_s": OPTIONAL,
+        "predicted_peak_gib": NUMBER,
+        "measured_peak_gib": OPTIONAL,
+        "predicted_fits": bool,
+        "outcome": str,
+    }
+    shape = {
+        "rows": [row],
+        "summary": SUMMARY,
+        "suites": dict,
+        "skipped": [{"run_id": str, "reason": str}],
+    }
     assert wrong(document, shape) == []
     assert [r["run_id"] for r in document["rows"]] == ["a", "b"]
     assert set(document["suites"]) == {"first", "second"}
@@ -311,19 +468,37 @@ def test_validate_document(tmp_path: Path) -> None:
     assert dpplan("validate", runs).stdout.isascii()
 
 
-# ------------------------------------------------------------------------------------------------- scenario files
+# -------------------------------------------------------------------------------------------------
 
 ASKED: dict[str, Any] = {
-    "model": "llama-2-7b", "gpu": "a100", "gpus": 16, "tp": 2, "zero": 1, "sequence-parallel": True, "micro-batch": 2,
-    "global-batch": 128, "seq-len": 4096, "precision": "bf16", "flash-attention": False, "tokens": "1.5T", "price": 2.5,
-    "stack": "megatron-core", "recompute": "selective", "nic-bandwidth": "100 Gbit/s", "top": 3,
-}  # fmt: skip
+    "model": "llama-2-7b",
+    "gpu": "a100",
+    "gpus": 16,
+    "tp": 2,
+    "zero": 1,
+    "sequence-parallel": True,
+    "micro-batch": 2,
+    "global-batch": 128,
+    "seq-len": 4096,
+    "precision": "bf16",
+    "flash-attention": False,
+    "tokens": "1.5T",
+    "price": 2.5,
+    "stack": "megatron-core",
+    "recompute": "selective",
+    "nic-bandwidth": "100 Gbit/s",
+    "top": 3,
+}
 
 
 def flags(asked: dict[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in asked.items():
-        words += [f"--{name}" if value else f"--no-{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
+        words += (
+            [f"--{name}" if value else f"--no-{name}"]
+            if isinstance(value, bool)
+            else [f"--{name}", str(value)]
+        )
     return words
 
 
@@ -336,14 +511,18 @@ def by_flags() -> Any:
 
 @pytest.mark.parametrize("suffix", ["toml", "yaml", "yml", "json"])
 @pytest.mark.parametrize("dashes", [True, False])
-def test_a_scenario_file_equals_flags(suffix: str, dashes: bool, tmp_path: Path, by_flags: Any) -> None:
+def test_a_scenario_file_equals_flags(
+    suffix: str, dashes: bool, tmp_path: Path, by_flags: Any
+) -> None:
     asked = ASKED if dashes else {name.replace("-", "_"): value for name, value in ASKED.items()}
     file = tmp_path / f"scenario.{suffix}"
     if suffix == "json":
         file.write_text(json.dumps(asked), encoding="utf-8")
     else:
         sign = " = " if suffix == "toml" else ": "
-        file.write_text("".join(f"{k}{sign}{json.dumps(v)}\n" for k, v in asked.items()), encoding="utf-8")
+        file.write_text(
+            "".join(f"{k}{sign}{json.dumps(v)}\n" for k, v in asked.items()), encoding="utf-8"
+        )
     answer = dpplan("estimate", "--scenario", file, "--json")
     assert answer.status == 0
     assert answer.json() == by_flags
@@ -351,16 +530,35 @@ def test_a_scenario_file_equals_flags(suffix: str, dashes: bool, tmp_path: Path,
 
 def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None:
     file = tmp_path / "scenario.json"
-    file.write_text(json.dumps({**ASKED, "tp": 16, "sequence-parallel": False, "flash-attention": True, "gpu": "rtx4090"}))
+    file.write_text(
+        json.dumps(
+            {
+                **ASKED,
+                "tp": 16,
+                "sequence-parallel": False,
+                "flash-attention": True,
+                "gpu": "rtx4090",
+            }
+        )
+    )
     words = ["--tp", "2", "--sequence-parallel", "--no-flash-attention", "--gpu", "a100"]
     assert dpplan("estimate", "--scenario", file, *words, "--json").json() == by_flags
 
 
-@pytest.mark.parametrize(("option", "values"), [
-    ("tp", [1, 4, 8]), ("pp", [1, 4]), ("vpp", [2]), ("dp", [2, 16]), ("zero", [0, 1, 2, 3]), ("micro-batch", [1, 4]),
-    ("recompute", ["none", "selective", "full", "block:2", "group:4"]), ("schedule", ["1f1b", "gpipe", "zb-1p"]),
-    ("sequence-parallel", [True, False]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("tp", [1, 4, 8]),
+        ("pp", [1, 4]),
+        ("vpp", [2]),
+        ("dp", [2, 16]),
+        ("zero", [0, 1, 2, 3]),
+        ("micro-batch", [1, 4]),
+        ("recompute", ["none", "selective", "full", "block:2", "group:4"]),
+        ("schedule", ["1f1b", "gpipe", "zb-1p"]),
+        ("sequence-parallel", [True, False]),
+    ],
+)
 def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
     for value in values:
         asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, option: value}
@@ -375,13 +573,16 @@ def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
             assert other["layout"][option.replace("-", "_")] == value
 
 
-# ------------------------------------------------------------------------------------------------- models
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["llama-2-70b", "mixtral-8x7b", "gpt2"])
 def test_a_config_json_gives_the_answer_of_the_catalogue(name: str) -> None:
     request = ["--gpus", "64", "--gpu", "h100", "--json"]
-    ours, theirs = (dpplan("estimate", "--model", model, *request).json() for model in (name, CONFIGS / f"{name}.json"))
+    ours, theirs = (
+        dpplan("estimate", "--model", model, *request).json()
+        for model in (name, CONFIGS / f"{name}.json")
+    )
     assert any("config.json" in text for text in theirs["assumptions"]) or name == "llama-2-70b"
     for r in (ours, theirs):
         for key in ("name", "title", "source"):
@@ -393,7 +594,7 @@ def test_a_config_json_gives_the_answer_of_the_catalogue(name: str) -> None:
     assert theirs == ours
 
 
-# ------------------------------------------------------------------------------------------------- explain
+# -------------------------------------------------------------------------------------------------
 
 
 def calls(tree: dict[str, Any]) -> list[dict[str, Any]]:
@@ -406,30 +607,45 @@ def explained() -> Any:
 
 
 def test_explain_adds_the_tree_and_changes_nothing_else(explained: Any) -> None:
-    assert {k: v for k, v in explained.items() if k not in ("explain", "offload")} == estimated("dense, fixed").json()
+    assert {k: v for k, v in explained.items() if k not in ("explain", "offload")} == estimated(
+        "dense, fixed"
+    ).json()
 
 
 def test_every_explained_formula_states_equation_unit_source_and_numbers(explained: Any) -> None:
     formulas = [call for call in calls(explained["explain"]) if "equation" in call]
     assert len(formulas) > 50
     for call in formulas:
-        assert all(isinstance(call[key], str) and call[key] for key in ("name", "equation", "unit", "source")), call["name"]
+        assert all(
+            isinstance(call[key], str) and call[key]
+            for key in ("name", "equation", "unit", "source")
+        ), call["name"]
         assert call["inputs"], call["name"]
         assert all("value" in given for given in call["inputs"].values())
         assert call["output"] is not None
 
 
 def test_explained_numbers_reproduce_themselves(explained: Any) -> None:
-    """Each formula, called with the numbers that the tree shows going in, gives the number that it shows coming out."""
-    functions = {what.name: getattr(import_module(f"planner.{what.module}"), what.name) for what in FORMULAS.values()}
+    """Each formula, called with the numbers that the tree shows going in, gives the number that it
+    shows coming out."""
+    functions = {
+        what.name: getattr(import_module(f"planner.{what.module}"), what.name)
+        for what in FORMULAS.values()
+    }
     checked = set()
     for call in calls(explained["explain"]):
         given = {name: what["value"] for name, what in call.get("inputs", {}).items()}
-        if not given or not all(isinstance(v, (*NUMBER, list)) for v in (call["output"], *given.values())):
+        if not given or not all(
+            isinstance(v, (*NUMBER, list)) for v in (call["output"], *given.values())
+        ):
             continue
-        shown = {name: np.array(v, float) if isinstance(v, list) else v for name, v in given.items()}  # one value per stage
+        shown = {
+            name: np.array(v, float) if isinstance(v, list) else v for name, v in given.items()
+        }  # one value per stage
         again = np.asarray(functions[call["name"]](**shown)).reshape(-1)
-        assert again == pytest.approx(np.asarray(call["output"], float).reshape(-1), rel=1e-12), call["name"]
+        assert again == pytest.approx(np.asarray(call["output"], float).reshape(-1), rel=1e-12), (
+            call["name"]
+        )
         checked.add(call["name"])
     assert {"gemm_s", "state_bytes"} <= checked
     assert len(checked) > 10
@@ -461,10 +677,12 @@ def test_explain_memory_prints_every_stage_and_phase() -> None:
 
 def test_explain_knows_two_parts() -> None:
     for words in (("--explain", "disk"), ("memory",)):
-        refused(dpplan("estimate", *REQUESTS["dense, fixed"].split(), *words), "--explain", words[-1])
+        refused(
+            dpplan("estimate", *REQUESTS["dense, fixed"].split(), *words), "--explain", words[-1]
+        )
 
 
-# ------------------------------------------------------------------------------------------------- calibration
+# -------------------------------------------------------------------------------------------------
 
 CALIBRATION = """
 schema_version = 1
@@ -484,8 +702,25 @@ kind = "measured"
 source = "calibration of a node"
 date = "2026-11-01"
 """
-CALIBRATED = ["--model", "llama-2-7b", "--gpus", "8", "--gpu", "a100", "--tp", "4", "--stack", "megatron-core", "--zero", "1",
-              "--micro-batch", "1", "--recompute", "none", "--no-sequence-parallel"]  # fmt: skip
+CALIBRATED = [
+    "--model",
+    "llama-2-7b",
+    "--gpus",
+    "8",
+    "--gpu",
+    "a100",
+    "--tp",
+    "4",
+    "--stack",
+    "megatron-core",
+    "--zero",
+    "1",
+    "--micro-batch",
+    "1",
+    "--recompute",
+    "none",
+    "--no-sequence-parallel",
+]
 
 
 def calibrated(tmp_path: Path, efficiency: float) -> Any:
@@ -499,11 +734,17 @@ def calibrated(tmp_path: Path, efficiency: float) -> Any:
 def test_a_calibration_moves_time_and_shows_as_measured(tmp_path: Path) -> None:
     shipped = dpplan("estimate", *CALIBRATED, "--json").json()
     slow, slower = calibrated(tmp_path, 0.4), calibrated(tmp_path, 0.2)
-    assert slower["step"]["components"]["matmul"] == pytest.approx(2 * slow["step"]["components"]["matmul"], rel=0.05)
+    assert slower["step"]["components"]["matmul"] == pytest.approx(
+        2 * slow["step"]["components"]["matmul"], rel=0.05
+    )
     assert slow["step"]["components"]["matmul"] > shipped["step"]["components"]["matmul"]
     assert slow["memory"] == shipped["memory"]
     measured = {n["name"]: n for n in slow["machine"]}["gemm_efficiency"]
-    assert (measured["value"], measured["kind"], measured["source"]) == (0.4, "measured", "calibration of a node")
+    assert (measured["value"], measured["kind"], measured["source"]) == (
+        0.4,
+        "measured",
+        "calibration of a node",
+    )
     assert slow["provenance"]["measured_frac"] > shipped["provenance"]["measured_frac"]
     assert sum(slow["provenance"].values()) == pytest.approx(1)
 
@@ -514,8 +755,11 @@ def test_a_calibration_of_a_link_moves_its_collectives_only(tmp_path: Path) -> N
     text = CALIBRATION.format(efficiency=0.4)
     file.write_text(text[: text.index("[overlay")] + text[text.index("[links") :], encoding="utf-8")
     slow = dpplan("estimate", *CALIBRATED, "--calibration", file, "--json").json()
-    moved = {c["operation"] for c, d in zip(slow["communication"], shipped["communication"], strict=True)
-             if c["seconds"] > d["seconds"] * 1.01}  # fmt: skip
+    moved = {
+        c["operation"]
+        for c, d in zip(slow["communication"], shipped["communication"], strict=True)
+        if c["seconds"] > d["seconds"] * 1.01
+    }
     assert moved == {"all_reduce"}
     assert slow["step"]["components"]["matmul"] == shipped["step"]["components"]["matmul"]
     assert slow["step"]["seconds"] > shipped["step"]["seconds"]
@@ -524,5 +768,7 @@ def test_a_calibration_of_a_link_moves_its_collectives_only(tmp_path: Path) -> N
 def test_a_calibration_is_for_one_gpu(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(CALIBRATION.format(efficiency=0.4), encoding="utf-8")
-    answer = dpplan("estimate", "--model", "gpt2", "--gpus", "8", "--gpu", "h100", "--calibration", file)
+    answer = dpplan(
+        "estimate", "--model", "gpt2", "--gpus", "8", "--gpu", "h100", "--calibration", file
+    )
     refused(answer, "--calibration", "a100-sxm4-80gb", "h100-sxm5-80gb")

@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 
 from planner import api
-from planner.validate import coverage
-from planner.validate.bands import residual_rows
-from planner.validate.crossval import FOLDS, ON_BOUND, cross_validate, folds_of, without_each_suite
-from planner.validate.errors import recipe_of
-from planner.validate.files import read_all
-from planner.validate.fit import (
+from planner.verbs.validate import coverage
+from planner.verbs.validate.bands import residual_rows
+from planner.verbs.validate.crossval import (
+    FOLDS,
+    ON_BOUND,
+    cross_validate,
+    folds_of,
+    without_each_suite,
+)
+from planner.verbs.validate.errors import recipe_of
+from planner.verbs.validate.files import read_all
+from planner.verbs.validate.fit import (
     ACROSS,
     PLATFORM,
     SHARED,
@@ -46,24 +52,29 @@ def shipped() -> list[Case]:
     return cases(read_all(()))
 
 
-def measured_as(found: list[Case], parameters: tuple[Parameter, ...], point: dict[str, float]) -> list[Case]:
+def measured_as(
+    found: list[Case], parameters: tuple[Parameter, ...], point: dict[str, float]
+) -> list[Case]:
     """The same runs, as measured on machines whose numbers are moved like this."""
     return [
-        replace(case, log_seconds=float(np.log(step_times(case, parameters, [point]).seconds[0]))) for case in found
-    ]  # fmt: skip
+        replace(case, log_seconds=float(np.log(step_times(case, parameters, [point]).seconds[0])))
+        for case in found
+    ]
 
 
 def wide(*names: str) -> tuple[Parameter, ...]:
     return tuple(replace(p, spread=1.0) for p in PLATFORM if p.name in names)
 
 
-# ------------------------------------------------------------------------------------------------- fits
+# -------------------------------------------------------------------------------------------------
 
 
 def test_multipliers_are_recovered_from_runs_on_a_moved_machine() -> None:
     parameters = wide("clock", "elementwise", "contention")
     moved = {"clock": 0.88, "elementwise": 1.25, "contention": 0.8}
-    values = fit(measured_as(suite("llm-foundry-h100"), parameters, moved), parameters, trust=NARROW)
+    values = fit(
+        measured_as(suite("llm-foundry-h100"), parameters, moved), parameters, trust=NARROW
+    )
     assert {v.label for v in values} == set(moved)
     for v in values:
         assert v.multiplier == pytest.approx(moved[v.label], rel=0.02), v.label
@@ -72,7 +83,8 @@ def test_multipliers_are_recovered_from_runs_on_a_moved_machine() -> None:
 
 
 def test_a_fit_stops_at_its_bounds_and_the_others_find_their_best_without_it() -> None:
-    """The clock wants 0.8 but may not fall below 0.9: it stays there, and bandwidth takes what it can of the rest."""
+    """The clock wants 0.8 but may not fall below 0.9: it stays there, and bandwidth takes what it
+    can of the rest."""
     clock, elementwise = wide("clock", "elementwise")
     parameters = (replace(clock, low=0.9), replace(elementwise, low=0.05))
     runs = measured_as(suite("llm-foundry-h100"), parameters, {"clock": 0.8})
@@ -81,15 +93,23 @@ def test_a_fit_stops_at_its_bounds_and_the_others_find_their_best_without_it() -
     assert held.multiplier == pytest.approx(0.9)
     assert not free.on_bound
     (alone,) = fit(
-        [replace(c, numbers=replace(c.numbers, sustained_clock=float(c.numbers.sustained_clock) * 0.9)) for c in runs],
-        (replace(elementwise, low=0.05),), trust=NARROW,
-    )  # fmt: skip
+        [
+            replace(
+                c,
+                numbers=replace(c.numbers, sustained_clock=float(c.numbers.sustained_clock) * 0.9),
+            )
+            for c in runs
+        ],
+        (replace(elementwise, low=0.05),),
+        trust=NARROW,
+    )
     assert free.multiplier == pytest.approx(alone.multiplier, rel=0.05)
     assert free.multiplier < 1
 
 
 def test_a_prior_keeps_what_the_runs_say_nothing_about() -> None:
-    """Runs on one node say nothing about the network; a prior that knows the value keeps it against few runs."""
+    """Runs on one node say nothing about the network; a prior that knows the value keeps it against
+    few runs."""
     one_node = [c for c in suite("llm-foundry-h100") if c.plan.cluster.nodes == 1][:6]
     parameters = wide("clock", "network")
     (clock,) = fit(measured_as(one_node, parameters, {"clock": 0.85}), parameters, trust=NARROW)
@@ -103,7 +123,10 @@ def test_a_prior_keeps_what_the_runs_say_nothing_about() -> None:
 def test_runs_of_no_weight_have_no_part_in_a_fit() -> None:
     runs, parameters = suite("llm-foundry-h100"), PLATFORM
     out = np.arange(len(runs)) % 3 == 0
-    wrong = [replace(c, log_seconds=c.log_seconds + 2.0) if o else c for c, o in zip(runs, out, strict=True)]
+    wrong = [
+        replace(c, log_seconds=c.log_seconds + 2.0) if o else c
+        for c, o in zip(runs, out, strict=True)
+    ]
     weight = np.where(out, 0.0, 1.0)
     kept = [c for c, o in zip(runs, out, strict=True) if not o]
     assert fit(wrong, parameters, weight) == fit(runs, parameters, weight)
@@ -138,7 +161,7 @@ def test_points_evaluated_together_are_those_evaluated_alone() -> None:
     assert together[1] > together[0]
 
 
-# ------------------------------------------------------------------------------------------------- folds
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [name for name, fold in FOLDS.items() if fold.only is None])
@@ -171,7 +194,7 @@ def test_a_platform_of_one_part_is_not_held_out() -> None:
     assert folds_of(suite("llm-foundry-h100")[:1]) == []
 
 
-# ------------------------------------------------------------------------------------------------- cross-validation
+# -------------------------------------------------------------------------------------------------
 
 
 def held(document: dict[str, Any], kind: str) -> list[float | None]:
@@ -179,10 +202,14 @@ def held(document: dict[str, Any], kind: str) -> list[float | None]:
 
 
 def test_held_out_predictions_do_not_depend_on_what_was_measured_there() -> None:
-    """Larger runs 1.5 times as slow as they were: predictions of them from smaller ones stay, those of smaller ones move."""
+    """Larger runs 1.5 times as slow as they were: predictions of them from smaller ones stay, those
+    of smaller ones move."""
     runs = suite("llm-foundry-h100")
     large = [c.plan.cluster.gpus > 64 for c in runs]
-    other = [replace(c, log_seconds=c.log_seconds + np.log(1.5)) if big else c for c, big in zip(runs, large, strict=True)]
+    other = [
+        replace(c, log_seconds=c.log_seconds + np.log(1.5)) if big else c
+        for c, big in zip(runs, large, strict=True)
+    ]
     before, after = cross_validate(runs), cross_validate(other)
     assert held(before, "scale") == held(after, "scale")
     assert [x is not None for x in held(before, "scale")] == large
@@ -194,16 +221,22 @@ def test_held_out_predictions_do_not_depend_on_what_was_measured_there() -> None
 def test_a_suite_is_predicted_without_itself() -> None:
     runs = [*suite("zero-bubble"), *suite("korthikanti-2022")]
     own = [c.row["suite"] == "korthikanti-2022" for c in runs]
-    other = [replace(c, log_seconds=c.log_seconds + 0.3) if o else c for c, o in zip(runs, own, strict=True)]
+    other = [
+        replace(c, log_seconds=c.log_seconds + 0.3) if o else c
+        for c, o in zip(runs, own, strict=True)
+    ]
     before, after = without_each_suite(runs)[0], without_each_suite(other)[0]
     assert before[own].tolist() == after[own].tolist()
     assert (before[~np.array(own)] < after[~np.array(own)]).all()
     alone = without_each_suite(suite("zero-bubble"))[0]
-    assert alone.tolist() == [float(step_times(c, (), [{}]).seconds[0]) for c in suite("zero-bubble")]
+    assert alone.tolist() == [
+        float(step_times(c, (), [{}]).seconds[0]) for c in suite("zero-bubble")
+    ]
 
 
 def test_a_document_by_hand() -> None:
-    """Measured as on a platform with a clock 10 % down: defaults are too fast, one clock explains it and is found."""
+    """Measured as on a platform with a clock 10 % down: defaults are too fast, one clock explains
+    it and is found."""
     runs = measured_as(suite("zero-bubble"), PLATFORM, {"clock": 0.9})
     document = cross_validate(runs, noise=0.02)
     kinds = document["kinds"]
@@ -214,7 +247,11 @@ def test_a_document_by_hand() -> None:
     assert clock["fitted"] / clock["shipped"] == pytest.approx(0.9, rel=0.02)
     assert clock["platform"] == "zero-bubble/a100-sxm4-80gb/megatron-core"
     assert clock["power_law"] == pytest.approx(0.855, abs=0.005)
-    assert kinds["defaults"]["all"]["n"] == kinds["defaults"]["suites"]["zero-bubble"]["n"] == len(runs)
+    assert (
+        kinds["defaults"]["all"]["n"]
+        == kinds["defaults"]["suites"]["zero-bubble"]["n"]
+        == len(runs)
+    )
 
 
 def test_the_order_of_layouts_is_judged_as_in_validation() -> None:
@@ -224,7 +261,9 @@ def test_the_order_of_layouts_is_judged_as_in_validation() -> None:
     assert judged == pytest.approx(document["summary"]["ranking"])  # sums in another order
     assert document["summary"]["ranking"]["groups"]
     errors = document["cross_validation"]["kinds"]["defaults"]["all"]
-    assert {name: errors[name] for name in document["summary"]["time"]} == pytest.approx(document["summary"]["time"])
+    assert {name: errors[name] for name in document["summary"]["time"]} == pytest.approx(
+        document["summary"]["time"]
+    )
 
 
 def test_bands_rest_on_predictions_that_never_saw_the_suite() -> None:
@@ -241,8 +280,14 @@ def test_bands_rest_on_predictions_that_never_saw_the_suite() -> None:
 
 def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path) -> None:
     good = read_all((), ("korthikanti-2022",))
-    bad = [{**good[0], "outcome": "slow"}, {**good[1], "peak_memory_gib": "much"}, {**good[2], "outcome": "oom"},
-           {**good[3], "step_s": ""}, {**good[4], "gpu": "no-such-gpu"}, {**good[5], "dp": "7"}]  # fmt: skip
+    bad = [
+        {**good[0], "outcome": "slow"},
+        {**good[1], "peak_memory_gib": "much"},
+        {**good[2], "outcome": "oom"},
+        {**good[3], "step_s": ""},
+        {**good[4], "gpu": "no-such-gpu"},
+        {**good[5], "dp": "7"},
+    ]
     table = tmp_path / "runs.csv"
     with table.open("w", encoding="utf-8", newline="") as file:
         lines = csv.DictWriter(file, list(good[0]))
@@ -250,13 +295,17 @@ def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path)
         lines.writerows([bad[0], *good[:2], *bad[1:], *good[2:]])
     document = api.validate((table,), cross_validation=True)
     assert len(document["cross_validation"]["rows"]) == len(good)
-    assert [r["run_id"] for r in document["cross_validation"]["rows"]] == [r["run_id"] for r in good]
+    assert [r["run_id"] for r in document["cross_validation"]["rows"]] == [
+        r["run_id"] for r in good
+    ]
     timed = [row for row in document["rows"] if row["unseen_step_s"] is not None]
-    assert [row["unseen_step_s"] for row in timed] == pytest.approx([row["predicted_step_s"] for row in timed])
+    assert [row["unseen_step_s"] for row in timed] == pytest.approx(
+        [row["predicted_step_s"] for row in timed]
+    )
     assert len(timed) == len(good)
 
 
-# ------------------------------------------------------------------------------------------------- what is fitted
+# -------------------------------------------------------------------------------------------------
 
 
 def test_every_shared_number_rests_on_three_runs_and_on_no_unexplained_bound() -> None:
@@ -265,12 +314,23 @@ def test_every_shared_number_rests_on_three_runs_and_on_no_unexplained_bound() -
     known = {label for case in runs for label in labels(case, SHARED)}
     assert {v.label for v in values} <= known
     assert len(values) > 15
-    lines = [f"{v.label}: {v.runs} runs, x {v.multiplier:.3f} in {v.parameter.low} .. {v.parameter.high}" for v in values]
+    lines = [
+        f"{v.label}: {v.runs} runs, x {v.multiplier:.3f} in {v.parameter.low} .. {v.parameter.high}"
+        for v in values
+    ]
     few = [line for v, line in zip(values, lines, strict=True) if v.runs < 3]
     assert not few, f"serve fewer than three runs: {few}; all: {lines}"
-    bound = [line for v, line in zip(values, lines, strict=True) if v.on_bound and not ON_BOUND.get(v.label)]
+    bound = [
+        line
+        for v, line in zip(values, lines, strict=True)
+        if v.on_bound and not ON_BOUND.get(v.label)
+    ]
     assert not bound, f"on a bound without a word in ON_BOUND: {bound}"
-    assert set(ON_BOUND) <= {v.label for v in values if v.on_bound}, "explains a number that is on no bound"
+    assert set(ON_BOUND) <= {v.label for v in values if v.on_bound}, (
+        "explains a number that is on no bound"
+    )
     for v in values:
         assert v.parameter.low <= v.multiplier <= v.parameter.high
-        assert v.spread <= v.parameter.spread * (1 + 1e-9), "runs cannot make a number less sure than its prior"
+        assert v.spread <= v.parameter.spread * (1 + 1e-9), (
+            "runs cannot make a number less sure than its prior"
+        )

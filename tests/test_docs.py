@@ -1,4 +1,5 @@
-"""The documentation is current, complete and true: generated pages, options, report keys, links, commands, examples."""
+"""The documentation is current, complete and true: generated pages, options, report keys, links,
+commands, examples."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from typing import Any
 import pytest
 import typer
 
-from planner import catalog, uncertainty, validate
 from planner.cli.app import app
+from planner.inputs import catalog
 from planner.ledger import FORMULAS
+from planner.report import band as uncertainty
 from planner.specs.model import ModelSpec
 from planner.specs.training import TrainingSpec
+from planner.verbs import validate
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,12 +43,14 @@ def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-# ------------------------------------------------------------------------------------------------ generated pages
+# ------------------------------------------------------------------------------------------------ g
 
 
 def test_a_block_without_its_end_loses_nothing() -> None:
     with pytest.raises(ValueError, match="'first' has no end"):
-        blocks.fill("<!-- begin: first -->\n\ntext\n\n<!-- begin: second -->\n\ntext\n\n<!-- end -->\n")
+        blocks.fill(
+            "<!-- begin: first -->\n\ntext\n\n<!-- begin: second -->\n\ntext\n\n<!-- end -->\n"
+        )
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -53,7 +58,9 @@ def test_page_is_current(name: str) -> None:
     assert text(name) == build.current(name), f"{name} is not current; run: python docs/build.py"
 
 
-def test_check_names_the_page_that_is_not_current(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_the_page_that_is_not_current(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(build, "hand_written", list)
     monkeypatch.setattr(build, "PAGES", {"docs/formulas.md": lambda: "something else\n"})
     assert build.main(["--check"]) == 1
@@ -95,7 +102,7 @@ def test_every_profile_is_in_the_catalogue() -> None:
         assert not missing, f"{kind}: {missing}"
 
 
-# ------------------------------------------------------------------------------------------------ options, columns
+# ------------------------------------------------------------------------------------------------ o
 
 
 def test_every_option_is_documented() -> None:
@@ -113,7 +120,8 @@ READERS = ("__init__", "ablation", "plans", "rows")  # modules that read cells o
 
 def test_every_column_of_a_runs_table_is_documented() -> None:
     source = "".join(
-        path.read_text(encoding="utf-8") for path in ((ROOT / "planner/validate" / f"{name}.py") for name in READERS)
+        path.read_text(encoding="utf-8")
+        for path in ((ROOT / "planner/validate" / f"{name}.py") for name in READERS)
     )
     read = set(re.findall(r'row(?:\.get\(|\[)"(\w+)"', source)) | set(
         re.findall(r'\b(?:whole|number|measured)\(row, "(\w+)"', source)
@@ -124,23 +132,46 @@ def test_every_column_of_a_runs_table_is_documented() -> None:
     assert not missing
 
 
-# ------------------------------------------------------------------------------------------------ report keys
+# ------------------------------------------------------------------------------------------------ r
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,), "number": (int, float), "text": (str,), "bool": (bool,), "list": (list,), "object": (dict,),
-}  # fmt: skip
+    "int": (int,),
+    "number": (int, float),
+    "text": (str,),
+    "bool": (bool,),
+    "list": (list,),
+    "object": (dict,),
+}
 
 # keys whose inner keys are documented elsewhere, or are names of things
 _SAME_AS = {
-    "memory.per_stage[].components": "memory.components", "memory.per_stage[].phases[].components": "memory.components",
-    "alternatives[].layout": "layout", "advice[].layout": "layout",
-    "summary.memory": "summary.time", "groups[].best": "groups[].pick",
-}  # fmt: skip
+    "memory.per_stage[].components": "memory.components",
+    "memory.per_stage[].phases[].components": "memory.components",
+    "alternatives[].layout": "layout",
+    "advice[].layout": "layout",
+    "summary.memory": "summary.time",
+    "groups[].best": "groups[].pick",
+}
 _OPEN = {
-    "model.shape", "training", "step.hidden", "step.operators", "search.rejected", "rejected", "explain", "suites", "top[]",
-    "pareto[]", "families[]", "rows[].components", "kinds", "coverage.suites", "coverage.evidence", "cross_validation.kinds",
-    "cross_validation.rows[].predicted_step_s", "advice[].changes",
-}  # fmt: skip
+    "model.shape",
+    "training",
+    "step.hidden",
+    "step.operators",
+    "search.rejected",
+    "rejected",
+    "explain",
+    "suites",
+    "top[]",
+    "pareto[]",
+    "families[]",
+    "rows[].components",
+    "kinds",
+    "coverage.suites",
+    "coverage.evidence",
+    "cross_validation.kinds",
+    "cross_validation.rows[].predicted_step_s",
+    "advice[].changes",
+}
 
 
 @cache
@@ -163,7 +194,10 @@ def documented() -> dict[str, dict[str, str]]:
         "error": page.index("`/api/compare`:"),
     }
     return {
-        name: dict(re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", page[at[name] : ends[name]], re.MULTILINE)) for name in starts
+        name: dict(
+            re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", page[at[name] : ends[name]], re.MULTILINE)
+        )
+        for name in starts
     }
 
 
@@ -173,7 +207,11 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
         return [(path, value)]
     if isinstance(value, list):
         return [leaf for item in value for leaf in leaves(item, f"{path}[]")]
-    return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}.{key}" if path else key)]
+    return [
+        leaf
+        for key, item in value.items()
+        for leaf in leaves(item, f"{path}.{key}" if path else key)
+    ]
 
 
 def check(document: Any, kind: str) -> set[str]:
@@ -185,11 +223,18 @@ def check(document: Any, kind: str) -> set[str]:
             continue
         assert declared is not None, f"docs/contract.md does not document `{path}` of the {kind}"
         seen.add(path)
-        kinds = [t for word in declared.split(" or ") if word not in ("null", "any") for t in _TYPES[word]]
+        kinds = [
+            t
+            for word in declared.split(" or ")
+            if word not in ("null", "any")
+            for t in _TYPES[word]
+        ]
         if declared == "any" or (value is None and "null" in declared):
             continue
         assert isinstance(value, tuple(kinds)), f"`{path}` is {value!r}, documented as {declared}"
-        assert isinstance(value, bool) <= (bool in kinds), f"`{path}` is {value!r}, documented as {declared}"
+        assert isinstance(value, bool) <= (bool in kinds), (
+            f"`{path}` is {value!r}, documented as {declared}"
+        )
     return seen
 
 
@@ -200,16 +245,24 @@ def answer(command: str) -> Any:
 
 REPORTS = (
     "dpplan estimate --model mixtral-8x7b --gpu h100 --gpus 64 --seq-len 8192 --ep 8 --tokens 1T",
-    "dpplan estimate --model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1",
-    "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1 --require fits "
-    "--require 'step > 1 s'",
+    (
+        "dpplan estimate --model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2"
+        " --pp 1"
+    ),
+    (
+        "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full"
+        " --micro-batch 1 --require fits --require 'step > 1 s'"
+    ),
     "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
     "dpplan estimate --model gpt2 --gpu h200 --gpus 8 --offload params-nvme",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core",
     "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --jitter 0.5%",
-    "dpplan estimate --model gpt2 --gpu a100 --gpus 16 --jitter 0.5% --slow-hosts 1% --other-gpu h100 --other-share 50% "
-    "--length-mean 300 --data-storage nfs --workers 2 --worker-rate 1",
+    (
+        "dpplan estimate --model gpt2 --gpu a100 --gpus 16 --jitter 0.5% --slow-hosts 1%"
+        " --other-gpu h100 --other-share 50% --length-mean 300 --data-storage nfs --workers 2"
+        " --worker-rate 1"
+    ),
 )
 
 
@@ -223,24 +276,39 @@ def test_every_report_key_is_documented_and_every_documented_key_exists() -> Non
             for name in entry["layout"]:
                 assert f"layout.{name}" in documented()["report"]
         for stage in report["memory"]["per_stage"]:
-            for name in (*stage["components"], *(n for phase in stage["phases"] for n in phase["components"])):
+            for name in (
+                *stage["components"],
+                *(n for phase in stage["phases"] for n in phase["components"]),
+            ):
                 assert f"memory.components.{name}" in documented()["report"]
-        assert {f"step.components.{name}" for name in report["step"]["hidden"]} <= set(documented()["report"])
+        assert {f"step.components.{name}" for name in report["step"]["hidden"]} <= set(
+            documented()["report"]
+        )
         assert set(report["model"]["shape"]) <= set(ModelSpec.model_fields)
         assert set(report["training"]) <= set(TrainingSpec.model_fields)
         for name in report["model"]["shape"]:
             assert f"| `{name}` |" in shapes
         for name in report["training"]:
             assert f"| `{name}` |" in trainings
-    promised = {path for path in documented()["report"] if not path.startswith(("explain", "offload"))}
+    promised = {
+        path for path in documented()["report"] if not path.startswith(("explain", "offload"))
+    }
     assert promised - seen == set(), "documented, but in no report"
 
 
 def test_explain_keys_are_documented() -> None:
     report = answer("dpplan estimate --model gpt2 --gpu a100 --gpus 1 --micro-batch 8 --explain")
-    leaving = answer("dpplan estimate --model gpt2 --gpu a100 --gpus 2 --explain --stack megatron-core")["offload"]
-    assert check({"offload": leaving}, "report") == {path for path in documented()["report"] if path.startswith("offload.")}
-    known = {path.removeprefix("explain.").removesuffix("[]") for path in documented()["report"] if path.startswith("explain.")}
+    leaving = answer(
+        "dpplan estimate --model gpt2 --gpu a100 --gpus 2 --explain --stack megatron-core"
+    )["offload"]
+    assert check({"offload": leaving}, "report") == {
+        path for path in documented()["report"] if path.startswith("offload.")
+    }
+    known = {
+        path.removeprefix("explain.").removesuffix("[]")
+        for path in documented()["report"]
+        if path.startswith("explain.")
+    }
     page = text("docs/contract.md")
     todo, found = [report["explain"]], set()
     while todo:
@@ -254,13 +322,28 @@ def test_explain_keys_are_documented() -> None:
 
 def test_search_keys_are_documented() -> None:
     found = answer("dpplan search --model llama-2-7b --gpu a100 --gpus 8 --top 1")
-    seen = check({k: v for k, v in found.items() if k not in ("top", "pareto", "families")}, "search")
+    seen = check(
+        {k: v for k, v in found.items() if k not in ("top", "pareto", "families")}, "search"
+    )
     per_token = found["top"][0].pop("per_token")
     assert all(f"`{name}`" in text("docs/contract.md") for name in per_token)
     check(found["top"][0], "report")
     for entry in (*found["pareto"], *found["families"]):
-        check({"alternatives": [{name: value for name, value in entry.items() if name not in per_token}]}, "report")
-    apart = {"top[]", "top[].per_token", "pareto[]", "families[]", "advice[]"}  # the last only where nothing fits
+        check(
+            {
+                "alternatives": [
+                    {name: value for name, value in entry.items() if name not in per_token}
+                ]
+            },
+            "report",
+        )
+    apart = {
+        "top[]",
+        "top[].per_token",
+        "pareto[]",
+        "families[]",
+        "advice[]",
+    }  # the last only where nothing fits
     assert seen | apart == set(documented()["search"])
 
 
@@ -276,9 +359,19 @@ def test_schedule_keys_are_documented() -> None:
                 row[name] = row[name] and []
         found["peak_live_bytes"] = found["peak_live_bytes"] and []
         seen |= {path for path, _ in leaves({k: v for k, v in found.items() if k != "comparison"})}
-        seen |= {f"comparison[].{path}" for row in found["comparison"] for path, _ in leaves(row) if not path.endswith("[]")}
-        check({k: v for k, v in found.items() if k not in ("comparison", "peak_live_bytes")}, "schedule")
-    seen |= {f"comparison[].{name}" for name in ("busy_s", "peak_live_microbatches", "peak_live_bytes")} | {"peak_live_bytes"}
+        seen |= {
+            f"comparison[].{path}"
+            for row in found["comparison"]
+            for path, _ in leaves(row)
+            if not path.endswith("[]")
+        }
+        check(
+            {k: v for k, v in found.items() if k not in ("comparison", "peak_live_bytes")},
+            "schedule",
+        )
+    seen |= {
+        f"comparison[].{name}" for name in ("busy_s", "peak_live_microbatches", "peak_live_bytes")
+    } | {"peak_live_bytes"}
     assert seen == set(documented()["schedule"])
 
 
@@ -287,20 +380,29 @@ def test_validate_keys_are_documented(tmp_path: Path) -> None:
     bad = lines[1].replace("a100-sxm4-80gb", "no-such-gpu")
     path = tmp_path / "runs.csv"
     path.write_text("\n".join([*lines, bad]) + "\n", encoding="utf-8")
-    shipped = " ".join(f"planner/data/runs/{suite}.csv" for suite in ("deepspeed-a800-gist", "zero-bubble"))
+    shipped = " ".join(
+        f"planner/data/runs/{suite}.csv" for suite in ("deepspeed-a800-gist", "zero-bubble")
+    )
     document = answer(f"dpplan validate {path} {shipped} --coverage --ablations --cross-validate")
     seen = check(document, "validate")
     assert {name for entry in document["rows"] for name in entry["components"]} <= {
-        key.rpartition(".")[2] for key in documented()["report"] if key.startswith("step.components.")
+        key.rpartition(".")[2]
+        for key in documented()["report"]
+        if key.startswith("step.components.")
     }
-    for line in (*document["coverage"]["suites"].values(), *document["coverage"]["evidence"].values()):
+    for line in (
+        *document["coverage"]["suites"].values(),
+        *document["coverage"]["evidence"].values(),
+    ):
         assert set(line) == set(document["coverage"]["all"])
     for errors in document["kinds"].values():
         assert set(errors) == {*document["summary"]["time"], "suites", "mape_of_suites"}
     for kind in document["cross_validation"]["kinds"].values():
         assert set(kind) == {"meaning", "all", "tier_a", "suites", "ranking"}
         assert set(kind["all"]) == set(kind["tier_a"]) == set(document["kinds"]["all"])
-        assert all(set(errors) == set(document["summary"]["time"]) for errors in kind["suites"].values())
+        assert all(
+            set(errors) == set(document["summary"]["time"]) for errors in kind["suites"].values()
+        )
         assert set(kind["ranking"]) == set(document["summary"]["ranking"])
     for row in document["cross_validation"]["rows"]:
         assert set(row["predicted_step_s"]) == set(document["cross_validation"]["kinds"])
@@ -313,18 +415,29 @@ def test_validate_keys_are_documented(tmp_path: Path) -> None:
 
 
 def test_error_keys_are_documented() -> None:
-    assert check(answer("dpplan estimate --model no-such-model"), "error") == set(documented()["error"])
+    assert check(answer("dpplan estimate --model no-such-model"), "error") == set(
+        documented()["error"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["gpus", "models", "networks", "stacks", "clusters", "schedules"])
 def test_list_keys_are_documented(kind: str) -> None:
-    row = next(line for line in text("docs/contract.md").splitlines() if line.startswith(f"| {kind} |"))
-    assert {name for entry in answer(f"dpplan list {kind}") for name in entry} == set(re.findall(r"`(\w+)`", row))
+    row = next(
+        line for line in text("docs/contract.md").splitlines() if line.startswith(f"| {kind} |")
+    )
+    assert {name for entry in answer(f"dpplan list {kind}") for name in entry} == set(
+        re.findall(r"`(\w+)`", row)
+    )
 
 
-# ------------------------------------------------------------------------------------------------ links, commands
+# ------------------------------------------------------------------------------------------------ l
 
-_SHOWN = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+_SHOWN = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
+]
 
 
 def _anchors(name: str) -> set[str]:
@@ -342,7 +455,9 @@ def test_relative_links_resolve(name: str) -> None:
         file = (ROOT / name).parent / path if path else ROOT / name
         assert file.exists(), f"{name} links to {target}"
         if anchor:
-            assert anchor in _anchors(file.resolve().relative_to(ROOT).as_posix()), f"{name} links to {target}"
+            assert anchor in _anchors(file.resolve().relative_to(ROOT).as_posix()), (
+                f"{name} links to {target}"
+            )
 
 
 # what takes minutes of a node, and files that come from it
@@ -374,9 +489,12 @@ def test_commands_run(command: str, stated: int | None) -> None:
     assert out or status == 2
 
 
-@pytest.mark.parametrize("command", re.findall(r"^dpplan .*$", text("docs/extending.md"), re.MULTILINE))
+@pytest.mark.parametrize(
+    "command", re.findall(r"^dpplan .*$", text("docs/extending.md"), re.MULTILINE)
+)
 def test_examples_of_extending_are_answered(command: str) -> None:
-    """An example file is there to be copied: one that the program refuses is no example, whatever the page states."""
+    """An example file is there to be copied: one that the program refuses is no example, whatever
+    the page states."""
     status, _, err = run(command)
     assert status == 0, err
 
@@ -391,7 +509,11 @@ def test_readme_tree_is_true() -> None:
         path = name if name == above else above + name
         shown.add(path)
         assert (ROOT / path).is_dir(), path
-    have = {f"planner/{p.parent.name}/" for p in (ROOT / "planner").glob("*/*.*") if p.suffix in (".py", ".toml")}
+    have = {
+        f"planner/{p.parent.name}/"
+        for p in (ROOT / "planner").glob("*/*.*")
+        if p.suffix in (".py", ".toml")
+    }
     assert have <= shown
 
 

@@ -1,4 +1,5 @@
-"""Factored columns against plain ones: every operation on distinct combinations must be the operation on every layout."""
+"""Factored columns against plain ones: every operation on distinct combinations must be the
+operation on every layout."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.estimate import factored, outline
-from planner.estimate.factored import Space, restricted
+from planner.estimate import outline
+from planner.estimate.factored import column as factored
+from planner.estimate.factored.column import Space, restricted
 from planner.search import search
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
@@ -33,15 +35,35 @@ def compute(c: dict[str, Any]) -> Any:
     chosen = np.select([c["x"] == 1, c["x"] == 2], [first, c["c"] + 1.0], 0.0 * c["a"] + c["x"])
     second = np.maximum(np.minimum(first, c["c"]), chosen) + np.clip(c["x"] - c["c"], 0.0, 2.0)
     again = np.where(mask, second / (1.0 + c["a"]), np.sqrt(first + chosen + 1.0)) * (mask + 1.0)
-    loop = factored.rowwise(lambda a, x: np.array([p * 10 + q for p, q in zip(a, x, strict=True)]), c["a"], c["x"])
-    return again + loop + np.isin(c["b"], [1, 3]) + np.mod(c["c"], 2) * np.zeros_like(c["a"]) + np.full_like(c["b"], 2.5)
+    loop = factored.rowwise(
+        lambda a, x: np.array([p * 10 + q for p, q in zip(a, x, strict=True)]), c["a"], c["x"]
+    )
+    return (
+        again
+        + loop
+        + np.isin(c["b"], [1, 3])
+        + np.mod(c["c"], 2) * np.zeros_like(c["a"])
+        + np.full_like(c["b"], 2.5)
+    )
 
 
-rows = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=40, unique=True)
+rows = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3)),
+    min_size=1,
+    max_size=40,
+    unique=True,
+)
 
 
-@given(rows, st.lists(st.integers(0, 4), min_size=1, max_size=6, unique=True), st.integers(0, 99), st.sampled_from([0, 5, 32768]))
-def test_any_operation_equals_the_plain_one(rows: list[tuple[int, int, int]], options: list[int], seed: int, eager: int) -> None:
+@given(
+    rows,
+    st.lists(st.integers(0, 4), min_size=1, max_size=6, unique=True),
+    st.integers(0, 99),
+    st.sampled_from([0, 5, 32768]),
+)
+def test_any_operation_equals_the_plain_one(
+    rows: list[tuple[int, int, int]], options: list[int], seed: int, eager: int
+) -> None:
     whole = space(rows, options, seed)
     if not whole.count:
         return
@@ -52,11 +74,15 @@ def test_any_operation_equals_the_plain_one(rows: list[tuple[int, int, int]], op
     finally:
         factored._EAGER, factored._BLOCK = usual
     flat = whole.flat()
-    assert found.tolist() == pytest.approx(np.broadcast_to(compute(flat), whole.count).tolist(), rel=1e-14)
+    assert found.tolist() == pytest.approx(
+        np.broadcast_to(compute(flat), whole.count).tolist(), rel=1e-14
+    )
 
 
 @given(rows, st.lists(st.integers(0, 4), min_size=1, max_size=6, unique=True), st.integers(0, 99))
-def test_restriction_leaves_what_holds(rows: list[tuple[int, int, int]], options: list[int], seed: int) -> None:
+def test_restriction_leaves_what_holds(
+    rows: list[tuple[int, int, int]], options: list[int], seed: int
+) -> None:
     whole = space(rows, options, seed)
     if not whole.count:
         return
@@ -84,18 +110,25 @@ def test_a_column_is_no_array() -> None:
 
 
 PLANS = {
-    "dense": lambda: plans.plan(gpus=16, global_batch=48, request=LayoutRequest(uneven_stages=True)),
+    "dense": lambda: plans.plan(
+        gpus=16, global_batch=48, request=LayoutRequest(uneven_stages=True)
+    ),
     "experts": lambda: plans.plan(plans.expert_model(), gpus=16, seq_len=32768, global_batch=32),
     "simulated schedules": lambda: plans.plan(gpus=8, software="torchtitan", global_batch=32),
-    "bidirectional": lambda: plans.plan(plans.expert_model(), gpus=8, software="hai-llm", global_batch=32),
-    "offload": lambda: plans.plan(gpus=8, software="pytorch-fsdp", request=LayoutRequest(search_offload=True)),
+    "bidirectional": lambda: plans.plan(
+        plans.expert_model(), gpus=8, software="hai-llm", global_batch=32
+    ),
+    "offload": lambda: plans.plan(
+        gpus=8, software="pytorch-fsdp", request=LayoutRequest(search_offload=True)
+    ),
     "placement": lambda: plans.plan(gpus=32, gpus_per_node=4, global_batch=64),
 }
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_an_outline_equals_the_full_estimate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds, recompute, bytes of device and host of every layout: on distinct combinations as on plain columns, to 1e-12."""
+    """Seconds, recompute, bytes of device and host of every layout: on distinct combinations as on
+    plain columns, to 1e-12."""
     plan: Plan = PLANS[name]()
     monkeypatch.setattr("planner.estimate._SMALL", 0)
     found = search(plan).estimates
@@ -103,10 +136,14 @@ def test_an_outline_equals_the_full_estimate(name: str, monkeypatch: pytest.Monk
     fast = outline(plan, found.space.again())
     full = fast.full(np.arange(found.space.count))
     for one, other in (
-        (fast.time.seconds, full.time.seconds), (fast.time.components["recompute"], full.time.components["recompute"]),
-        (fast.memory.device, full.memory.device), (fast.memory.host, full.memory.host),
-    ):  # fmt: skip
+        (fast.time.seconds, full.time.seconds),
+        (fast.time.components["recompute"], full.time.components["recompute"]),
+        (fast.memory.device, full.memory.device),
+        (fast.memory.host, full.memory.host),
+    ):
         np.testing.assert_allclose(one, other, rtol=1e-12)
     assert fast.fits.tolist() == full.fits.tolist()
-    seconds = sum(np.broadcast_to(leaf, found.space.count) for leaf in full.time.components.values())
+    seconds = sum(
+        np.broadcast_to(leaf, found.space.count) for leaf in full.time.components.values()
+    )
     np.testing.assert_allclose(fast.time.seconds, seconds, rtol=1e-12)

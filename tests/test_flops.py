@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import catalog
 from planner.formulas.flops import (
     attention_forward_flop,
     causal_pairs,
@@ -19,6 +18,7 @@ from planner.formulas.flops import (
 )
 from planner.formulas.params import parameter_leaves
 from planner.formulas.run_level import utilisation
+from planner.inputs import catalog
 from planner.ledger import total
 from planner.specs.model import LatentAttention, ModelSpec
 
@@ -33,33 +33,49 @@ def load(name: str) -> ModelSpec:
 
 
 def test_llama_2_7b() -> None:
-    # per layer 4 * 4096^2 attention and 3 * 4096 * 11008 MLP weights = 202,375,168; 32 layers and a head of 32000 * 4096:
-    # 6,607,077,376 weights, 6 FLOP each; attention 12 * 32 layers * 4096 tokens * 4096 wide = 6,442,450,944
+    # per layer 4 * 4096^2 attention and 3 * 4096 * 11008 MLP weights = 202,375,168; 32 layers and a
+    # head of 32000 * 4096: 6,607,077,376 weights, 6 FLOP each; attention 12 * 32 layers * 4096
+    # tokens * 4096 wide = 6,442,450,944
     model = load("llama-2-7b")
     assert total(matmul_weights(model)) == 6_607_077_376
     assert flop_per_token(model, 4096.0) == 6 * 6_607_077_376 + 6_442_450_944
 
 
 def test_gpt_3_needs_3e23() -> None:
-    # Brown et al. 2020 (arXiv 2005.14165), table D.1: 174,600M parameters, 300B tokens, 3.14e23 FLOP, attention left out
+    # Brown et al. 2020 (arXiv 2005.14165), table D.1: 174,600M parameters, 300B tokens, 3.14e23
+    # FLOP, attention left out
     weights = total(matmul_weights(load("gpt3-175b")))
     assert weights == pytest.approx(174.6e9, rel=1e-3)
     assert float(model_flop(weights, 0.0, 300e9, 2048.0)) == pytest.approx(3.14e23, rel=2e-3)
 
 
-@given(layers=st.integers(1, 128), heads=st.integers(1, 128), vocab=st.integers(1, 200000), seq=st.integers(1, 100000))
+@given(
+    layers=st.integers(1, 128),
+    heads=st.integers(1, 128),
+    vocab=st.integers(1, 200000),
+    seq=st.integers(1, 100000),
+)
 def test_the_closed_form_of_megatron(layers: int, heads: int, vocab: int, seq: int) -> None:
     # Narayanan et al. 2021 (arXiv 2104.04473), equation 3 without the recomputed forward pass:
     # 72 B s l h^2 (1 + s/(6h) + V/(12 l h))
     h = 64 * heads
-    gpt = plans.model(layers=layers, hidden=h, heads=heads, kv_heads=heads, ffn_hidden=4 * h, mlp="plain", vocab=vocab)
+    gpt = plans.model(
+        layers=layers,
+        hidden=h,
+        heads=heads,
+        kv_heads=heads,
+        ffn_hidden=4 * h,
+        mlp="plain",
+        vocab=vocab,
+    )
     printed = 72 * layers * h**2 * (1 + seq / (6 * h) + vocab / (12 * layers * h))
     assert flop_per_token(gpt, float(seq)) == pytest.approx(printed, rel=1e-12)
 
 
 def test_palm_utilisation() -> None:
-    # Chowdhery et al. 2022 (arXiv 2204.02311), appendix B: 238.3K tokens/s on 6144 chips of 275 TFLOP/s, 540.35B parameters,
-    # 118 layers, 48 heads of 256, sequences of 2048: MFU 46.2 %, and 45.7 % without attention
+    # Chowdhery et al. 2022 (arXiv 2204.02311), appendix B: 238.3K tokens/s on 6144 chips of 275
+    # TFLOP/s, 540.35B parameters, 118 layers, 48 heads of 256, sequences of 2048: MFU 46.2 %, and
+    # 45.7 % without attention
     for attention, printed in ((118 * 48 * 2 * 256, 0.462), (0, 0.457)):
         flop = model_flop(540.35e9, attention, 238.3e3, 2048.0)
         assert float(utilisation(flop, 6144, 275e12, 1.0)) == pytest.approx(printed, abs=5e-4)
@@ -82,7 +98,9 @@ def test_only_chosen_experts_count() -> None:
 @pytest.mark.parametrize("name", ["llama-2-70b", "mixtral-8x7b", "deepseek-v3", "gpt2"])
 def test_no_more_weights_than_parameters(name: str) -> None:
     model = load(name)
-    stored = sum(leaf.count * leaf.occurrences(model) for leaf in parameter_leaves(model) if leaf.matmul)
+    stored = sum(
+        leaf.count * leaf.occurrences(model) for leaf in parameter_leaves(model) if leaf.matmul
+    )
     tied = model.padded_vocab * model.hidden if model.tied_embeddings else 0
     assert total(matmul_weights(model)) <= stored + tied
     assert (total(matmul_weights(model)) < stored + tied) == (model.moe is not None)
@@ -94,17 +112,20 @@ def test_head_widths_of_latent_attention() -> None:
     assert head_widths(plans.model()) == (64, 64)
 
 
-# ------------------------------------------------------------------------------------------------------- attention
+# --------------------------------------------------------------------------------------------------
 
 
 def test_attention_by_hand() -> None:
     # 1000 query-key pairs, 8 heads of width 64: two products of 2 * 64 FLOP each per pair and head
     assert float(attention_forward_flop(1000.0, 8.0, 64.0, 64.0)) == 1000 * 8 * 2 * 2 * 64
-    # the full score matrix of one sequence: 4 s^2 h per layer, Korthikanti et al. 2022 (arXiv 2205.05198), appendix A
+    # the full score matrix of one sequence: 4 s^2 h per layer, Korthikanti et al. 2022 (arXiv
+    # 2205.05198), appendix A
     assert float(attention_forward_flop(2048.0**2, 96.0, 128.0, 128.0)) == 4 * 2048**2 * 12288
 
 
-@pytest.mark.parametrize(("seq", "window"), [(4096, 4096), (4096, 1024), (8192, 100000), (2048, 1500)])
+@pytest.mark.parametrize(
+    ("seq", "window"), [(4096, 4096), (4096, 1024), (8192, 100000), (2048, 1500)]
+)
 def test_causal_pairs_agree_with_counting(seq: int, window: int) -> None:
     counted = sum(min(i, window) for i in range(1, seq + 1))
     assert float(causal_pairs(float(seq), float(window))) == pytest.approx(counted, rel=1e-3)

@@ -1,4 +1,5 @@
-"""Shipped hardware profiles: complete, sourced, plausible, exact by id; a user's own file is checked as strictly."""
+"""Shipped hardware profiles: complete, sourced, plausible, exact by id; a user's own file is
+checked as strictly."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planner import catalog
+from planner.inputs import catalog
 from planner.ledger import Sourced
 from planner.specs.base import PlanError, Spec
 from planner.specs.cluster import ClusterTemplate
@@ -20,11 +21,29 @@ PROFILES = [(kind, name) for kind in KINDS for name in catalog.ids(kind)]
 
 # every id that the published runs and collective tables used for validation name
 VALIDATED_GPUS = [
-    "a100-sxm4-40gb", "a100-sxm4-80gb", "a800-sxm4-80gb", "b200-sxm-180gb", "b300-sxm-270gb", "gb200-186gb",
-    "gb300-279gb", "gh200-96gb", "h100-sxm5-80gb", "h100-sxm5-96gb", "h200-sxm-141gb", "h800-sxm5-80gb", "l40s",
-    "mi300x-192gb", "mi355x-288gb", "rtx-pro-6000", "rtx4090", "rtx5060ti-16gb", "rtx5090", "v100-sxm2-16gb",
-    "v100-sxm2-32gb", "v100-sxm3-32gb",
-]  # fmt: skip
+    "a100-sxm4-40gb",
+    "a100-sxm4-80gb",
+    "a800-sxm4-80gb",
+    "b200-sxm-180gb",
+    "b300-sxm-270gb",
+    "gb200-186gb",
+    "gb300-279gb",
+    "gh200-96gb",
+    "h100-sxm5-80gb",
+    "h100-sxm5-96gb",
+    "h200-sxm-141gb",
+    "h800-sxm5-80gb",
+    "l40s",
+    "mi300x-192gb",
+    "mi355x-288gb",
+    "rtx-pro-6000",
+    "rtx4090",
+    "rtx5060ti-16gb",
+    "rtx5090",
+    "v100-sxm2-16gb",
+    "v100-sxm2-32gb",
+    "v100-sxm3-32gb",
+]
 VALIDATED_INTRA = ["infinity-fabric", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "pcie4", "pcie5"]
 VALIDATED_INTER = ["efa", "ethernet", "ib-hdr", "ib-ndr", "ib-xdr", "opa", "roce"]
 
@@ -54,7 +73,9 @@ def numbers(spec: object, path: str = "") -> Iterator[tuple[str, Sourced]]:
 
 
 @pytest.mark.parametrize(("kind", "name"), PROFILES)
-def test_profile_loads_under_its_file_name_and_every_number_is_sourced(kind: str, name: str) -> None:
+def test_profile_loads_under_its_file_name_and_every_number_is_sourced(
+    kind: str, name: str
+) -> None:
     spec = catalog.load(kind, KINDS[kind], name)
     assert spec.id == name  # type: ignore[attr-defined]
     found = list(numbers(spec))
@@ -105,23 +126,44 @@ def test_gpu_is_plausible(name: str) -> None:
         assert dense.fp32 <= dense.tf32 <= sixteen
     if dense.fp8 is not None:
         assert sixteen < dense.fp8 <= 2.05 * sixteen
-    if g.dense_fp16_accumulate is not None and g.dense_fp16_accumulate.fp16 is not None and dense.fp16 is not None:
+    if (
+        g.dense_fp16_accumulate is not None
+        and g.dense_fp16_accumulate.fp16 is not None
+        and dense.fp16 is not None
+    ):
         assert g.dense_fp16_accumulate.fp16 == pytest.approx(2 * dense.fp16, rel=0.01)
     # achieved memory and matrix rates stay below the vendor's
     # cards that power does not limit run a tenth above the advertised boost clock
-    assert g.kernels.gemm_efficiency * g.kernels.sustained_clock < (1.15 if "geforce" in g.title.lower() else 1.0)
+    assert g.kernels.gemm_efficiency * g.kernels.sustained_clock < (
+        1.15 if "geforce" in g.title.lower() else 1.0
+    )
     assert g.kernels.memory_frac < 1.0
     assert 0.0 <= g.kernels.gemm_wave_softness <= 1.0
     assert g.kernels.attention_backward <= g.kernels.attention_forward
 
 
-@pytest.mark.parametrize(("name", "bf16_tflops"), [
-    ("a100-sxm4-80gb", 312), ("a100-pcie-40gb", 312), ("h100-sxm5-80gb", 989), ("h100-pcie-80gb", 756),
-    ("h200-sxm-141gb", 989),
-    ("h20-96gb", 148), ("b200-sxm-180gb", 2250), ("gb200-186gb", 2500), ("l40s", 362.05), ("rtx4090", 165.2),
-    ("rtx5090", 209.5), ("rtx3090", 71.2), ("mi300x-192gb", 1307.4), ("mi250x-128gb", 191.5),
-])  # fmt: skip
-def test_dense_rates_are_without_sparsity_and_with_fp32_accumulation(name: str, bf16_tflops: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "bf16_tflops"),
+    [
+        ("a100-sxm4-80gb", 312),
+        ("a100-pcie-40gb", 312),
+        ("h100-sxm5-80gb", 989),
+        ("h100-pcie-80gb", 756),
+        ("h200-sxm-141gb", 989),
+        ("h20-96gb", 148),
+        ("b200-sxm-180gb", 2250),
+        ("gb200-186gb", 2500),
+        ("l40s", 362.05),
+        ("rtx4090", 165.2),
+        ("rtx5090", 209.5),
+        ("rtx3090", 71.2),
+        ("mi300x-192gb", 1307.4),
+        ("mi250x-128gb", 191.5),
+    ],
+)
+def test_dense_rates_are_without_sparsity_and_with_fp32_accumulation(
+    name: str, bf16_tflops: float
+) -> None:
     assert gpu(name).rate("bf16") == pytest.approx(bf16_tflops * 1e12)
 
 
@@ -142,10 +184,20 @@ def test_volta_has_neither_bf16_nor_tf32() -> None:
 
 def test_link_bandwidths_are_one_way() -> None:
     one_way = {
-        "nvlink2": 150, "nvlink3": 300, "nvlink4": 450, "nvlink5": 900, "infinity-fabric": 448,
-        "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63,
-        "ib-edr": 12.5, "ib-hdr": 25, "ib-ndr": 50, "ib-xdr": 100, "opa": 12.5,
-    }  # fmt: skip
+        "nvlink2": 150,
+        "nvlink3": 300,
+        "nvlink4": 450,
+        "nvlink5": 900,
+        "infinity-fabric": 448,
+        "pcie3": 15.75,
+        "pcie4": 31.5,
+        "pcie5": 63,
+        "ib-edr": 12.5,
+        "ib-hdr": 25,
+        "ib-ndr": 50,
+        "ib-xdr": 100,
+        "opa": 12.5,
+    }
     for name, gigabytes in one_way.items():
         assert link(name).bandwidth == pytest.approx(gigabytes * 1e9), name
     assert gpu("a800-sxm4-80gb").links["nvlink3"] == pytest.approx(200e9)
@@ -155,10 +207,19 @@ def test_link_bandwidths_are_one_way() -> None:
 @pytest.mark.parametrize("name", catalog.ids("networks"))
 def test_link_is_plausible(name: str) -> None:
     spec = link(name)
-    for frac in (spec.all_reduce_frac, spec.all_gather_frac, spec.reduce_scatter_frac, spec.send_recv_frac):
+    for frac in (
+        spec.all_reduce_frac,
+        spec.all_gather_frac,
+        spec.reduce_scatter_frac,
+        spec.send_recv_frac,
+    ):
         assert 0.02 < frac <= 1.0
     assert spec.latency < (20e-6 if spec.scope == "intra_node" else 1e-3)
-    assert (spec.switch_all_reduce_frac is None) == (spec.switch_minimum_ranks is None) == (spec.switch_latency is None)
+    assert (
+        (spec.switch_all_reduce_frac is None)
+        == (spec.switch_minimum_ranks is None)
+        == (spec.switch_latency is None)
+    )
     assert (spec.mesh is None) == (spec.mesh_ranks is None)
     assert spec.peer_to_peer == (not name.endswith("no-p2p"))
     if name.endswith("-no-p2p"):
@@ -187,7 +248,9 @@ def test_links_that_a_node_names_exist_in_the_right_scope(kind: str, name: str) 
 def test_prices_name_exact_gpus_and_are_dated() -> None:
     entries = catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml")
     assert set(entries) == {"price"}
-    prices = [catalog.build(PriceSpec, entry, "prices.toml", entry["gpu"]) for entry in entries["price"]]
+    prices = [
+        catalog.build(PriceSpec, entry, "prices.toml", entry["gpu"]) for entry in entries["price"]
+    ]
     assert len(prices) > 20
     for price in prices:
         assert price.gpu in catalog.ids("gpus")
@@ -199,14 +262,26 @@ def test_prices_name_exact_gpus_and_are_dated() -> None:
     assert len(keys) == len(set(keys))
 
 
-# ---------------------------------------------------------------------------------------------- finding a profile
+# ---------------------------------------------------------------------------------------------- fin
 
 
-@pytest.mark.parametrize(("alias", "name"), [
-    ("4090", "rtx4090"), ("rtx-4090", "rtx4090"), ("a100", "a100-sxm4-80gb"), ("A100", "a100-sxm4-80gb"),
-    ("h100", "h100-sxm5-80gb"), ("h200", "h200-sxm-141gb"), ("b200", "b200-sxm-180gb"), ("gb200", "gb200-186gb"),
-    ("v100", "v100-sxm2-32gb"), ("h20", "h20-96gb"), ("l40s", "l40s"), ("mi300x", "mi300x-192gb"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("4090", "rtx4090"),
+        ("rtx-4090", "rtx4090"),
+        ("a100", "a100-sxm4-80gb"),
+        ("A100", "a100-sxm4-80gb"),
+        ("h100", "h100-sxm5-80gb"),
+        ("h200", "h200-sxm-141gb"),
+        ("b200", "b200-sxm-180gb"),
+        ("gb200", "gb200-186gb"),
+        ("v100", "v100-sxm2-32gb"),
+        ("h20", "h20-96gb"),
+        ("l40s", "l40s"),
+        ("mi300x", "mi300x-192gb"),
+    ],
+)
 def test_familiar_names_are_exact_aliases(alias: str, name: str) -> None:
     assert gpu(alias).id == name
 
@@ -232,7 +307,10 @@ def test_unknown_id_answers_with_near_matches() -> None:
 def test_own_file_by_path(tmp_path: Path) -> None:
     text = (catalog.folder("gpus") / "rtx4090.toml").read_text(encoding="utf-8")
     path = tmp_path / "mine.toml"
-    path.write_text(text.replace('id = "rtx4090"', 'id = "my-card"').replace('"24 GiB"', '"48 GiB"'), encoding="utf-8")
+    path.write_text(
+        text.replace('id = "rtx4090"', 'id = "my-card"').replace('"24 GiB"', '"48 GiB"'),
+        encoding="utf-8",
+    )
     mine = gpu(str(path))
     assert mine.id == "my-card"
     assert mine.memory == 48 * 2**30
@@ -240,14 +318,22 @@ def test_own_file_by_path(tmp_path: Path) -> None:
 
 
 HOSTILE = {
-    "unknown key": ('title = "', 'memroy = "24 GiB"\ntitle = "', ["memroy", "unknown key", "memory_bandwidth"]),
+    "unknown key": (
+        'title = "',
+        'memroy = "24 GiB"\ntitle = "',
+        ["memroy", "unknown key", "memory_bandwidth"],
+    ),
     "unknown key in a table": ("[dense]", '[dense]\nfp64 = "1 TFLOP/s"', ["fp64", "unknown key"]),
     "negative": ('"1008 GB/s"', '"-1008 GB/s"', ["memory_bandwidth", "-1008"]),
     "zero": ('"24 GiB"', '"0 GiB"', ["memory", "0 GiB"]),
     "not a number": ('value = "450 W"', "value = nan", ["power", "finite"]),
     "too large": ('"1008 GB/s"', '"1e400 GB/s"', ["memory_bandwidth"]),
     "infinite": ('value = "450 W"', "value = inf", ["power", "finite"]),
-    "unit of another dimension": ('"1008 GB/s"', '"1008 GB"', ["memory_bandwidth", "1008 GB", "B/s"]),
+    "unit of another dimension": (
+        '"1008 GB/s"',
+        '"1008 GB"',
+        ["memory_bandwidth", "1008 GB", "B/s"],
+    ),
     "unknown unit": ('"1008 GB/s"', '"1008 gbps"', ["memory_bandwidth", "gbps", "Gbit"]),
     "wrong type": ("compute_units = 128", 'compute_units = "many"', ["compute_units", "many"]),
     "no source": (
@@ -255,8 +341,16 @@ HOSTILE = {
         "",
         ["usable_memory"],
     ),
-    "unknown kind": ('kind = "measured"', 'kind = "guessed"', ["usable_memory", "guessed", "assumed"]),
-    "beyond any machine": ("efficiency = { value = 0.97", "efficiency = { value = 97", ["gemm_efficiency"]),
+    "unknown kind": (
+        'kind = "measured"',
+        'kind = "guessed"',
+        ["usable_memory", "guessed", "assumed"],
+    ),
+    "beyond any machine": (
+        "efficiency = { value = 0.97",
+        "efficiency = { value = 97",
+        ["gemm_efficiency"],
+    ),
     "not TOML": ("[dense]", "[dense", ["not valid TOML", "line"]),
 }
 

@@ -1,4 +1,5 @@
-"""The house keeps its rules: what an estimate imports, how long files are, and that the public face explains itself."""
+"""The house keeps its rules: what an estimate imports, how long files are, and that the public face
+explains itself."""
 
 from __future__ import annotations
 
@@ -48,15 +49,56 @@ def imported(*words: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(answer.stderr)}
 
 
-@pytest.mark.parametrize("words", [
-    ["estimate", *REQUEST], ["estimate", *REQUEST, "--json"], ["estimate", *REQUEST, "--explain"],
-    ["search", *REQUEST, "--top", "1"], ["list", "gpus"], ["validate", "--suite", "small-runs"],
-    ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
-    ["compare", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1..4", "--stack", "pytorch-ddp"],
-    ["recommend", "--model", "gpt2", "--gpu", "a100", "--max-gpus", "8", "--stack", "pytorch-ddp"],
-    ["batch", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1,2", "--stack", "pytorch-ddp", "--tokens", "1B"],
-    ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"], ["allreduce", "--gpus", "16", "--gpu", "a100"],
-], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["estimate", *REQUEST],
+        ["estimate", *REQUEST, "--json"],
+        ["estimate", *REQUEST, "--explain"],
+        ["search", *REQUEST, "--top", "1"],
+        ["list", "gpus"],
+        ["validate", "--suite", "small-runs"],
+        ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
+        [
+            "compare",
+            "--model",
+            "gpt2",
+            "--gpu",
+            "a100",
+            "--sweep",
+            "gpus=1..4",
+            "--stack",
+            "pytorch-ddp",
+        ],
+        [
+            "recommend",
+            "--model",
+            "gpt2",
+            "--gpu",
+            "a100",
+            "--max-gpus",
+            "8",
+            "--stack",
+            "pytorch-ddp",
+        ],
+        [
+            "batch",
+            "--model",
+            "gpt2",
+            "--gpu",
+            "a100",
+            "--sweep",
+            "gpus=1,2",
+            "--stack",
+            "pytorch-ddp",
+            "--tokens",
+            "1B",
+        ],
+        ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"],
+        ["allreduce", "--gpus", "16", "--gpu", "a100"],
+    ],
+    ids=" ".join,
+)
 def test_a_command_imports_nothing_heavy(words: list[str]) -> None:
     found = imported(*words)
     assert not found & {*HEAVY, "rich", "yaml"}
@@ -73,7 +115,15 @@ def test_a_terminal_gets_rich_tables_and_nothing_else_heavy() -> None:
     ours, theirs = os.openpty()
     try:
         words = [sys.executable, "-c", REPORT_MODULES, "list", "schedules"]
-        done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=True, timeout=60)
+        done = subprocess.run(
+            words,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            check=True,
+            timeout=60,
+        )
     finally:
         os.close(ours)
         os.close(theirs)
@@ -98,7 +148,11 @@ def test_every_public_name_of_the_api_is_there_and_explained() -> None:
         thing = getattr(api, name)
         doc = inspect.getdoc(thing) or ""
         assert doc.strip().endswith((".", ".\n")), name
-    public = [name for name, f in inspect.getmembers(api, inspect.isfunction) if f.__module__ == api.__name__ and name[0] != "_"]
+    public = [
+        name
+        for name, f in inspect.getmembers(api, inspect.isfunction)
+        if f.__module__ == api.__name__ and name[0] != "_"
+    ]
     for name in public:
         assert inspect.getdoc(getattr(api, name)), name
 

@@ -1,4 +1,5 @@
-"""Reading a Hugging Face config.json: catalogue shapes, what is inferred, what is refused, and hostile files."""
+"""Reading a Hugging Face config.json: catalogue shapes, what is inferred, what is refused, and
+hostile files."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from planner import catalog
 from planner.formulas.params import parameter_count
-from planner.huggingface import FAMILIES, read_config
+from planner.inputs import catalog
+from planner.inputs.huggingface import FAMILIES, read_config
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 
-# One config.json per catalogue entry: the shape as published, with the other keys such files carry. OPT-175B and
-# Nemotron-4 have no such file of their own and are written in the form of their family.
+# One config.json per catalogue entry: the shape as published, with the other keys such files carry.
+# OPT-175B and Nemotron-4 have no such file of their own and are written in the form of their
+# family.
 CONFIGS = sorted((Path(__file__).parent / "configs").glob("*.json"))
 ORIGIN = {"name", "title", "aliases", "source"}
 
@@ -30,8 +32,22 @@ LLAMA: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
-GPT2 = {"model_type": "gpt2", "vocab_size": 96, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 48}
-MPT = {"model_type": "mpt", "vocab_size": 96, "d_model": 32, "n_layers": 3, "n_heads": 4, "max_seq_len": 48}
+GPT2 = {
+    "model_type": "gpt2",
+    "vocab_size": 96,
+    "n_embd": 32,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 48,
+}
+MPT = {
+    "model_type": "mpt",
+    "vocab_size": 96,
+    "d_model": 32,
+    "n_layers": 3,
+    "n_heads": 4,
+    "max_seq_len": 48,
+}
 QWEN3_MOE = {
     **LLAMA,
     "model_type": "qwen3_moe",
@@ -63,10 +79,14 @@ FALCON = {
 }
 
 
-def reads(tmp_path: Path, config: object, *without: str, **changes: Any) -> tuple[ModelSpec, list[str]]:
+def reads(
+    tmp_path: Path, config: object, *without: str, **changes: Any
+) -> tuple[ModelSpec, list[str]]:
     path = tmp_path / "config.json"
     if isinstance(config, dict):
-        config = json.dumps({key: value for key, value in {**config, **changes}.items() if key not in without})
+        config = json.dumps(
+            {key: value for key, value in {**config, **changes}.items() if key not in without}
+        )
     path.write_bytes(config if isinstance(config, bytes) else str(config).encode())
     return read_config(path)
 
@@ -109,7 +129,9 @@ def test_what_the_file_does_not_state_is_said(tmp_path: Path) -> None:
 
 def test_null_head_dim_and_spellings_of_transformers_5(tmp_path: Path) -> None:
     old, _ = reads(tmp_path, LLAMA, rope_theta=500000.0, torch_dtype="bfloat16")
-    new, _ = reads(tmp_path, LLAMA, head_dim=None, dtype="bfloat16", rope_parameters={"rope_theta": 5e5})
+    new, _ = reads(
+        tmp_path, LLAMA, head_dim=None, dtype="bfloat16", rope_parameters={"rope_theta": 5e5}
+    )
     assert old == new
 
 
@@ -131,10 +153,14 @@ def test_sliding_windows(tmp_path: Path) -> None:
     assert window(model_type="mistral", sliding_window=None) == (None, 1)
     assert window(model_type="mistral") == (4096, 1)
     assert window(model_type="qwen2", sliding_window=16, use_sliding_window=False) == (None, 1)
-    assert window(model_type="qwen2", sliding_window=16, use_sliding_window=True, max_window_layers=0) == (16, 1)
+    assert window(
+        model_type="qwen2", sliding_window=16, use_sliding_window=True, max_window_layers=0
+    ) == (16, 1)
     assert window(model_type="gemma2", sliding_window=16) == (16, 2)
     assert window(model_type="gemma2", sliding_window=16, layer_types=[full] * 6) == (None, 1)
-    assert window(model_type="gemma2", sliding_window=16, layer_types=[sliding, full, full] * 2) == (16, 3)
+    assert window(
+        model_type="gemma2", sliding_window=16, layer_types=[sliding, full, full] * 2
+    ) == (16, 3)
 
 
 def test_irregular_windows_are_refused(tmp_path: Path) -> None:
@@ -143,8 +169,12 @@ def test_irregular_windows_are_refused(tmp_path: Path) -> None:
     kinds = ["sliding_attention"] * 5 + ["full_attention"]
     assert "layer_types" in refusal(tmp_path, qwen, layer_types=kinds)
     assert "one kind per layer, 6" in refusal(tmp_path, qwen, layer_types=kinds[1:])
-    assert "'linear_attention' not understood" in refusal(tmp_path, qwen, layer_types=[*kinds[1:], "linear_attention"])
-    assert "sliding_window" in refusal(tmp_path, qwen, layer_types=["sliding_attention"] * 6, sliding_window=None)
+    assert "'linear_attention' not understood" in refusal(
+        tmp_path, qwen, layer_types=[*kinds[1:], "linear_attention"]
+    )
+    assert "sliding_window" in refusal(
+        tmp_path, qwen, layer_types=["sliding_attention"] * 6, sliding_window=None
+    )
 
 
 def test_experts_in_every_second_layer(tmp_path: Path) -> None:
@@ -174,12 +204,27 @@ def test_falcon_variants(tmp_path: Path) -> None:
     spec, _ = reads(tmp_path, FALCON, new_decoder_architecture=True, num_kv_heads=2)
     assert (spec.kv_heads, spec.norms_per_layer) == (2, 2)
     spec, _ = reads(tmp_path, FALCON, multi_query=False, parallel_attn=False, alibi=True, bias=True)
-    assert (spec.kv_heads, spec.norms_per_layer, spec.positions, spec.bias_qkv) == (4, 2, "alibi", True)
+    assert (spec.kv_heads, spec.norms_per_layer, spec.positions, spec.bias_qkv) == (
+        4,
+        2,
+        "alibi",
+        True,
+    )
 
 
 def test_mpt_of_llm_foundry_is_its_catalogue_entry(tmp_path: Path) -> None:
-    shape = {"d_model": 4096, "n_heads": 32, "n_layers": 32, "max_seq_len": 2048, "vocab_size": 50368}
-    foundry = {"no_bias": False, "learned_pos_emb": True, "attn_config": {"attn_impl": "flash", "alibi": False}}
+    shape = {
+        "d_model": 4096,
+        "n_heads": 32,
+        "n_layers": 32,
+        "max_seq_len": 2048,
+        "vocab_size": 50368,
+    }
+    foundry = {
+        "no_bias": False,
+        "learned_pos_emb": True,
+        "attn_config": {"attn_impl": "flash", "alibi": False},
+    }
     spec, _ = reads(tmp_path, {**MPT, **shape, **foundry})
     entry = catalog.load("models", ModelSpec, "mpt-7b")
     assert spec.model_dump(exclude=ORIGIN) == entry.model_dump(exclude=ORIGIN)
@@ -188,8 +233,16 @@ def test_mpt_of_llm_foundry_is_its_catalogue_entry(tmp_path: Path) -> None:
 
 
 def test_other_heads_and_quantization_are_mentioned(tmp_path: Path) -> None:
-    _, notes = reads(tmp_path, LLAMA, architectures=["LlamaForSequenceClassification"], quantization_config={"bits": 4})
-    assert "architectures names LlamaForSequenceClassification: counted with a language-model head" in notes
+    _, notes = reads(
+        tmp_path,
+        LLAMA,
+        architectures=["LlamaForSequenceClassification"],
+        quantization_config={"bits": 4},
+    )
+    assert (
+        "architectures names LlamaForSequenceClassification: counted with a language-model head"
+        in notes
+    )
     assert any(note.startswith("quantization_config is not used") for note in notes)
 
 
@@ -229,17 +282,28 @@ def test_harmless_extras_are_accepted(tmp_path: Path) -> None:
         ({"mlp_bias": "no"}, ["mlp_bias: 'no'", "true or false"]),
         ({"attention_dropout": 1.5}, ["attention_dropout: 1.5", "0 to 1"]),
         ({"rope_scaling": "linear"}, ["rope_scaling: 'linear'", "object"]),
-        ({"rope_scaling": {"original_max_position_embeddings": "4k"}}, ["rope_scaling.original_max", "'4k'"]),
+        (
+            {"rope_scaling": {"original_max_position_embeddings": "4k"}},
+            ["rope_scaling.original_max", "'4k'"],
+        ),
         ({"architectures": "Llama"}, ["architectures", "list"]),
         ({"pruned_heads": {"1": [0]}}, ["pruned_heads"]),
         ({"is_encoder_decoder": True}, ["is_encoder_decoder: True", "only decoder"]),
-        ({"num_key_value_head": 8}, ["num_key_value_head: 8", "unknown key", "did you mean num_key_value_heads"]),
+        (
+            {"num_key_value_head": 8},
+            ["num_key_value_head: 8", "unknown key", "did you mean num_key_value_heads"],
+        ),
         ({"use_gated_attention": True}, ["use_gated_attention: True", "unknown key for llama"]),
-        ({"use_bias": False}, ["use_bias: False", "unknown key"]),  # off may mean other weights than absent
+        (
+            {"use_bias": False},
+            ["use_bias: False", "unknown key"],
+        ),  # off may mean other weights than absent
         ({"red\x1b[31m\ud800": 1}, ["'red\\x1b[31m\\ud800': 1", "unknown key"]),
     ],
 )
-def test_what_is_not_understood_is_refused(tmp_path: Path, changes: dict[str, Any], words: list[str]) -> None:
+def test_what_is_not_understood_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: list[str]
+) -> None:
     message = refusal(tmp_path, LLAMA, **changes)
     assert all(word in message for word in words), message
 
@@ -264,21 +328,33 @@ def test_what_is_not_understood_is_refused(tmp_path: Path, changes: dict[str, An
         ({**LLAMA, "model_type": "qwen3"}, {}, "head_dim"),
     ],
 )
-def test_what_a_family_does_not_express(tmp_path: Path, config: dict[str, Any], changes: dict[str, Any], word: str) -> None:
+def test_what_a_family_does_not_express(
+    tmp_path: Path, config: dict[str, Any], changes: dict[str, Any], word: str
+) -> None:
     assert word in refusal(tmp_path, config, **changes)
 
 
 def test_numbers_transformers_would_make_up_must_be_stated(tmp_path: Path) -> None:
-    assert "num_key_value_heads" in refusal(tmp_path, {**LLAMA, "model_type": "mistral"}, "num_key_value_heads")
-    assert reads(tmp_path, {**LLAMA, "model_type": "mistral"}, num_key_value_heads=None)[0].kv_heads == 4
+    assert "num_key_value_heads" in refusal(
+        tmp_path, {**LLAMA, "model_type": "mistral"}, "num_key_value_heads"
+    )
+    assert (
+        reads(tmp_path, {**LLAMA, "model_type": "mistral"}, num_key_value_heads=None)[0].kv_heads
+        == 4
+    )
     assert "q_lora_rank" in refusal(tmp_path, DEEPSEEK, "q_lora_rank")
     assert "n_shared_experts" in refusal(tmp_path, DEEPSEEK, "n_shared_experts")
 
 
 def test_embeddings_narrower_than_the_model_are_refused(tmp_path: Path) -> None:
-    opt = {**{key: value for key, value in LLAMA.items() if key != "intermediate_size"}, "ffn_dim": 80}
+    opt = {
+        **{key: value for key, value in LLAMA.items() if key != "intermediate_size"},
+        "ffn_dim": 80,
+    }
     del opt["num_key_value_heads"]
-    assert "word_embed_proj_dim: 16" in refusal(tmp_path, opt, model_type="opt", word_embed_proj_dim=16)
+    assert "word_embed_proj_dim: 16" in refusal(
+        tmp_path, opt, model_type="opt", word_embed_proj_dim=16
+    )
 
 
 @pytest.mark.parametrize(
@@ -294,7 +370,10 @@ def test_embeddings_narrower_than_the_model_are_refused(tmp_path: Path) -> None:
         (b"\xef\xbb\xbf{}", "not valid JSON"),
         (b'{"model_type": "llama", "hidden_size": NaN}', "hidden_size: nan"),
         (b'{"model_type": "llama", "rope_theta": 1e400}', "rope_theta: inf"),
-        (b'{"model_type": "llama", "rope_scaling": {"factors": [1, -Infinity]}}', "rope_scaling.factors[1]: -inf"),
+        (
+            b'{"model_type": "llama", "rope_scaling": {"factors": [1, -Infinity]}}',
+            "rope_scaling.factors[1]: -inf",
+        ),
         (b'{"hidden_size": ' + b"9" * 5000 + b"}", "not a usable config.json"),
         (b'{"hidden_size": 1, "hidden_size": 2}', "'hidden_size' occurs twice"),
         (b"[" * 100_000, "nested"),
@@ -315,14 +394,19 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         read_config(tmp_path)
 
 
-VARIANTS = [*(json.loads(path.read_text("utf-8")) for path in CONFIGS), MPT, {**LLAMA, "model_type": "phi"}]
+VARIANTS = [
+    *(json.loads(path.read_text("utf-8")) for path in CONFIGS),
+    MPT,
+    {**LLAMA, "model_type": "phi"},
+]
 FIRST_OF_FAMILY = {config["model_type"]: config for config in reversed(VARIANTS)}
 HOSTILE = [None, -1, 0, 1.5, 10**30, "x" * 300, True, [None], {"a": {"b": []}}]
 
 
 @pytest.mark.parametrize("family", sorted(FIRST_OF_FAMILY))
 def test_any_value_under_any_key_is_read_or_refused(tmp_path: Path, family: str) -> None:
-    """One key at a time gets a value of another kind: the answer is a model or a PlanError, never a traceback."""
+    """One key at a time gets a value of another kind: the answer is a model or a PlanError, never a
+    traceback."""
     config = FIRST_OF_FAMILY[family]
     for key in config:
         for value in HOSTILE:

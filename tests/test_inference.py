@@ -1,4 +1,5 @@
-"""Memory of generating text with the trained model: the cache by hand and by published figures, and what fits."""
+"""Memory of generating text with the trained model: the cache by hand and by published figures, and
+what fits."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 from plans import model
 from plans import plan as small_plan
 
-from planner import catalog
 from planner.estimate.inference import device_bytes, sequence_bytes, serving
 from planner.formulas.inference import kv_cache_bytes, working_bytes
+from planner.inputs import catalog
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
@@ -22,12 +23,19 @@ def shipped(name: str) -> ModelSpec:
     return catalog.load("models", ModelSpec, name)
 
 
-@pytest.mark.parametrize(("name", "kib"), [
-    ("llama-2-7b", 512),  # 2 x 32 layers x 4096 x 2 B
-    ("llama-2-70b", 320),  # 2 x 80 x 8 heads x 128 x 2 B
-    ("llama-3.1-405b", 504),  # 2 x 126 x 8 x 128 x 2 B
-    ("deepseek-v3", 68.625),  # 61 layers x (512 + 64) x 2 B: 70 KB, DeepSeek-V3 hardware paper (arXiv 2505.09343) table 1
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "kib"),
+    [
+        ("llama-2-7b", 512),  # 2 x 32 layers x 4096 x 2 B
+        ("llama-2-70b", 320),  # 2 x 80 x 8 heads x 128 x 2 B
+        ("llama-3.1-405b", 504),  # 2 x 126 x 8 x 128 x 2 B
+        (
+            "deepseek-v3",
+            68.625,
+            # 61 layers x (512 + 64) x 2 B: 70 KB, DeepSeek-V3 hardware paper (arXiv 2505.09343) table 1
+        ),
+    ],
+)
 def test_bytes_of_a_token(name: str, kib: float) -> None:
     assert float(sequence_bytes(shipped(name), 1.0)) == kib * 1024
 
@@ -40,7 +48,11 @@ def test_cache_and_working_memory_by_hand() -> None:
 
 
 def test_a_window_bounds_the_cache() -> None:
-    gemma = shipped("gemma-2-9b") if "gemma-2-9b" in catalog.ids("models") else model(attention_window=4096, window_every=2)
+    gemma = (
+        shipped("gemma-2-9b")
+        if "gemma-2-9b" in catalog.ids("models")
+        else model(attention_window=4096, window_every=2)
+    )
     assert gemma.attention_window is not None
     long, longer = (float(sequence_bytes(gemma, n * gemma.attention_window)) for n in (4.0, 8.0))
     assert longer < 2 * long
@@ -52,7 +64,9 @@ def plan(of: ModelSpec | None = None, **changes: Any) -> Plan:
 
 
 @given(tp=st.sampled_from([1, 2, 4, 8]), batch=st.integers(1, 500), tokens=st.integers(1, 10**6))
-def test_bytes_grow_with_batch_and_context_and_fall_with_gpus(tp: int, batch: int, tokens: int) -> None:
+def test_bytes_grow_with_batch_and_context_and_fall_with_gpus(
+    tp: int, batch: int, tokens: int
+) -> None:
     here = float(device_bytes(plan(), tp, float(batch), float(tokens)))
     assert here < float(device_bytes(plan(), tp, batch + 1.0, float(tokens)))
     assert here < float(device_bytes(plan(), tp, float(batch), tokens + 1.0))
@@ -61,13 +75,20 @@ def test_bytes_grow_with_batch_and_context_and_fall_with_gpus(tp: int, batch: in
 
 def test_heads_beyond_those_of_keys_are_copied() -> None:
     whole, cut = (plan(kv_heads=k) for k in (1, 8))
-    one, eight = (float(device_bytes(whole, tp, 8.0, 1e6) - device_bytes(whole, tp, 0.0, 1e6)) for tp in (1, 8))
+    one, eight = (
+        float(device_bytes(whole, tp, 8.0, 1e6) - device_bytes(whole, tp, 0.0, 1e6))
+        for tp in (1, 8)
+    )
     assert eight == pytest.approx(one, rel=1e-3)
-    one, eight = (float(device_bytes(cut, tp, 8.0, 1e6) - device_bytes(cut, tp, 0.0, 1e6)) for tp in (1, 8))
+    one, eight = (
+        float(device_bytes(cut, tp, 8.0, 1e6) - device_bytes(cut, tp, 0.0, 1e6)) for tp in (1, 8)
+    )
     assert eight == pytest.approx(one / 8, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["llama-2-7b", "llama-2-70b", "mixtral-8x7b", "deepseek-v3", "gpt2"])
+@pytest.mark.parametrize(
+    "name", ["llama-2-7b", "llama-2-70b", "mixtral-8x7b", "deepseek-v3", "gpt2"]
+)
 def test_the_largest_batch_fits_and_one_more_does_not(name: str) -> None:
     asked = plan(shipped(name))
     found = serving(asked)
@@ -75,13 +96,18 @@ def test_the_largest_batch_fits_and_one_more_does_not(name: str) -> None:
     assert tp is not None
     for most in found["max_batch"]:
         for more, fits in ((0, True), (1, False)):
-            need = float(device_bytes(asked, tp, float(most["batch"] + more), float(most["context"])))
+            need = float(
+                device_bytes(asked, tp, float(most["batch"] + more), float(most["context"]))
+            )
             assert (need <= found["budget_bytes"]) == fits
         row = [one for one in found["table"] if one["context"] == most["context"]]
         assert all(one["fits"] == (one["batch"] <= most["batch"]) for one in row)
     assert found["max_batch"][-1]["batch"] >= 1
     if tp > 1:
-        assert float(device_bytes(asked, tp // 2, 1.0, float(asked.model.max_positions))) > found["budget_bytes"]
+        assert (
+            float(device_bytes(asked, tp // 2, 1.0, float(asked.model.max_positions)))
+            > found["budget_bytes"]
+        )
 
 
 def test_the_table_is_printed_when_asked() -> None:

@@ -1,4 +1,5 @@
-"""Reading samples: what storage and workers must deliver, what is held ahead, and a step that waits for its data."""
+"""Reading samples: what storage and workers must deliver, what is held ahead, and a step that waits
+for its data."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ from planner.formulas.input_pipeline import (
     reads_per_sample,
     worker_sample_s,
 )
-from planner.request import storages
+from planner.inputs.run import storages
 from planner.specs.data import InputSpec, LengthsSpec
 
-# MLPerf Storage, configs/dlio/workload/resnet50_h100.yaml: a batch of 400 images of 114,660.07 B each 0.224 s
+# MLPerf Storage, configs/dlio/workload/resnet50_h100.yaml: a batch of 400 images of 114,660.07 B
+# each 0.224 s
 IMAGE_BYTES, IMAGES, BATCH_S = 114660.07, 400, 0.224
 
 
@@ -59,14 +61,27 @@ def test_reads_hold_at_least_the_sample(sample: float, read: float) -> None:
 def test_mlperf_storage_images() -> None:
     """One simulated H100 wants 1,786 images or 204.7 MB (195 MiB) per second."""
     rate = IMAGES / BATCH_S
-    found = dpplan("input", "--samples-per-s", rate, "--batch", IMAGES, "--sample-bytes", IMAGE_BYTES, "--json").json()["input"]
+    found = dpplan(
+        "input", "--samples-per-s", rate, "--batch", IMAGES, "--sample-bytes", IMAGE_BYTES, "--json"
+    ).json()["input"]
     assert found["samples_per_s"] == pytest.approx(1785.7, abs=0.05)
     assert found["bytes_per_s"] == pytest.approx(204.75e6, rel=1e-4)
     assert found["bytes_per_s"] / 2**20 == pytest.approx(195.3, abs=0.05)
     assert found["bound"] is None
-    # 90 % of the accelerators busy is what the benchmark asks: with nine tenths of the bandwidth the step takes 1 / 0.9 as long
-    slow = dpplan("input", "--samples-per-s", rate, "--batch", IMAGES, "--sample-bytes", IMAGE_BYTES, "--data-storage",
-                  f"{0.9 * found['bytes_per_s']:.6f} B/s", "--json")  # fmt: skip
+    # 90 % of the accelerators busy is what the benchmark asks: with nine tenths of the bandwidth
+    # the step takes 1 / 0.9 as long
+    slow = dpplan(
+        "input",
+        "--samples-per-s",
+        rate,
+        "--batch",
+        IMAGES,
+        "--sample-bytes",
+        IMAGE_BYTES,
+        "--data-storage",
+        f"{0.9 * found['bytes_per_s']:.6f} B/s",
+        "--json",
+    )
     assert slow.status == 3
     late = slow.json()["input"]
     assert late["bound"] == "storage bandwidth"
@@ -74,10 +89,26 @@ def test_mlperf_storage_images() -> None:
 
 
 def test_workers_by_littles_law() -> None:
-    words = ("input", "--samples-per-s", 2000, "--gpus", 8, "--batch", 50, "--sample-bytes", "100 kB",
-             "--decoded-bytes", "150 kB", "--worker-rate", 100, "--read-latency", "10 ms")  # fmt: skip
+    words = (
+        "input",
+        "--samples-per-s",
+        2000,
+        "--gpus",
+        8,
+        "--batch",
+        50,
+        "--sample-bytes",
+        "100 kB",
+        "--decoded-bytes",
+        "150 kB",
+        "--worker-rate",
+        100,
+        "--read-latency",
+        "10 ms",
+    )
     found = dpplan(*words, "--json").json()["input"]
-    # each of eight GPUs takes 250 samples/s, each sample 10 ms of decoding and 10 ms of waiting: five workers
+    # each of eight GPUs takes 250 samples/s, each sample 10 ms of decoding and 10 ms of waiting:
+    # five workers
     assert found["workers_busy"] == pytest.approx(5)
     assert found["workers_needed"] == 5
     assert found["reads_in_flight"] == pytest.approx(20)
@@ -86,14 +117,19 @@ def test_workers_by_littles_law() -> None:
     few = dpplan(*words, "--workers", 4, "--json")
     assert few.status == 3
     assert few.json()["input"]["bound"] == "workers"
-    assert few.json()["input"]["wait_s"] == pytest.approx(0.2 * 0.25)  # 50 samples in 0.25 s instead of 0.2 s
+    assert few.json()["input"]["wait_s"] == pytest.approx(
+        0.2 * 0.25
+    )  # 50 samples in 0.25 s instead of 0.2 s
     assert "5 workers" in few.json()["input"]["remedy"]
     assert dpplan(*words, "--workers", 5, "--json").status == 0
 
 
 def fed(spec: InputSpec | None, **changes: Any) -> tuple[float, float]:
-    """Seconds of a step of 64 GPUs, 256 sequences of 1,024 tokens, and those in which it waits for data."""
-    plan = plans.plan(gpus=64, gpus_per_node=8, global_batch=256).model_copy(update={"data": spec, **changes})
+    """Seconds of a step of 64 GPUs, 256 sequences of 1,024 tokens, and those in which it waits for
+    data."""
+    plan = plans.plan(gpus=64, gpus_per_node=8, global_batch=256).model_copy(
+        update={"data": spec, **changes}
+    )
     time = step_time(plan, plans.rows(64, {}))
     return float(time.seconds[0]), float(time.components["input"][0]) if spec else 0.0
 
@@ -104,9 +140,13 @@ def test_a_slow_storage_is_the_step() -> None:
     seconds, wait = fed(InputSpec(storage_bytes_per_s=524_288 / (3 * usual)))
     assert seconds == pytest.approx(3 * usual)
     assert wait == pytest.approx(2 * usual)
-    assert fed(InputSpec(storage_bytes_per_s=524_288 / (0.9 * usual)))[0] == pytest.approx(usual, rel=1e-12)
+    assert fed(InputSpec(storage_bytes_per_s=524_288 / (0.9 * usual)))[0] == pytest.approx(
+        usual, rel=1e-12
+    )
     # twice the bytes where tokens are stored in 4; reads of a sample each, 256 of them
-    assert fed(InputSpec(storage_bytes_per_s=524_288 / usual, token_bytes=4))[0] == pytest.approx(2 * usual)
+    assert fed(InputSpec(storage_bytes_per_s=524_288 / usual, token_bytes=4))[0] == pytest.approx(
+        2 * usual
+    )
     assert fed(InputSpec(storage_reads_per_s=256 / (5 * usual)))[0] == pytest.approx(5 * usual)
     # each of 64 replicas loads four samples
     assert fed(InputSpec(workers=2, worker_samples_per_s=1 / usual))[0] == pytest.approx(2 * usual)
@@ -118,21 +158,31 @@ def test_a_slow_storage_is_the_step() -> None:
 def test_padding_is_not_read() -> None:
     usual, _ = fed(None)
     quarter = LengthsSpec(mean_tokens=256, sigma=0.0, packing="padded")
-    assert fed(InputSpec(storage_bytes_per_s=524_288 / (8 * usual)), lengths=quarter)[0] == pytest.approx(2 * usual)
+    assert fed(InputSpec(storage_bytes_per_s=524_288 / (8 * usual)), lengths=quarter)[
+        0
+    ] == pytest.approx(2 * usual)
 
 
 @given(
-    storage=st.floats(1e3, 1e12), reads=st.floats(1, 1e9), latency=st.floats(0, 1), rate=st.floats(0.1, 1e6),
-    workers=st.integers(1, 64), more=st.floats(1, 10),
-)  # fmt: skip
+    storage=st.floats(1e3, 1e12),
+    reads=st.floats(1, 1e9),
+    latency=st.floats(0, 1),
+    rate=st.floats(0.1, 1e6),
+    workers=st.integers(1, 64),
+    more=st.floats(1, 10),
+)
 def test_more_of_anything_never_slows(
     storage: float, reads: float, latency: float, rate: float, workers: int, more: float
 ) -> None:
     def wait(**changes: Any) -> float:
         given_: dict[str, Any] = {
-            "sample_bytes": 1e5, "storage_bytes_per_s": storage, "storage_reads_per_s": reads, "read_latency_s": latency,
-            "worker_samples_per_s": rate, "workers": workers,
-        }  # fmt: skip
+            "sample_bytes": 1e5,
+            "storage_bytes_per_s": storage,
+            "storage_reads_per_s": reads,
+            "read_latency_s": latency,
+            "worker_samples_per_s": rate,
+            "workers": workers,
+        }
         spec = InputSpec(**(given_ | changes))
         one = loading.sample(spec, 1.0, 1)
         found = loading.times(spec, one, 256.0, 64.0, 2e10)
@@ -141,20 +191,40 @@ def test_more_of_anything_never_slows(
     base = wait()
     assert base > 0
     for better in (
-        {"storage_bytes_per_s": storage * more}, {"storage_reads_per_s": reads * more}, {"read_latency_s": latency / more},
-        {"worker_samples_per_s": rate * more}, {"workers": workers + 1},
-    ):  # fmt: skip
+        {"storage_bytes_per_s": storage * more},
+        {"storage_reads_per_s": reads * more},
+        {"read_latency_s": latency / more},
+        {"worker_samples_per_s": rate * more},
+        {"workers": workers + 1},
+    ):
         assert wait(**better) <= base
 
 
-@given(rate=st.floats(1, 1e5), per_worker=st.floats(1, 1e4), latency=st.floats(0, 0.1), batch=st.integers(1, 512))
-def test_the_workers_and_bandwidth_that_are_named_suffice(rate: float, per_worker: float, latency: float, batch: int) -> None:
+@given(
+    rate=st.floats(1, 1e5),
+    per_worker=st.floats(1, 1e4),
+    latency=st.floats(0, 0.1),
+    batch=st.integers(1, 512),
+)
+def test_the_workers_and_bandwidth_that_are_named_suffice(
+    rate: float, per_worker: float, latency: float, batch: int
+) -> None:
     def needs(**changes: Any) -> Any:
-        spec = InputSpec(sample_bytes=1e5, worker_samples_per_s=per_worker, read_latency_s=latency, **changes)
+        spec = InputSpec(
+            sample_bytes=1e5, worker_samples_per_s=per_worker, read_latency_s=latency, **changes
+        )
         one = loading.sample(spec, 1.0, 1)
         found = loading.times(spec, one, 8.0 * batch, 8.0, math.inf)
-        return loading.document(spec, one, found, samples=8.0 * batch, step_s=8 * batch / rate, replicas=8.0, nodes=1,
-                                batch=float(batch))  # fmt: skip
+        return loading.document(
+            spec,
+            one,
+            found,
+            samples=8.0 * batch,
+            step_s=8 * batch / rate,
+            replicas=8.0,
+            nodes=1,
+            batch=float(batch),
+        )
 
     found = needs()
     workers = found["workers_needed"]
@@ -181,24 +251,48 @@ def test_tokens_are_a_trickle() -> None:
     assert usual["stragglers"] is None
     assert report["step"]["seconds"] == pytest.approx(usual["step"]["seconds"], rel=1e-12)
     nfs = next(one for one in storages() if one.id == "nfs")
-    assert found["seconds"]["storage"] == pytest.approx(found["sample_bytes"] * 1024 / (2 * nfs.bytes_per_s(8)))
+    assert found["seconds"]["storage"] == pytest.approx(
+        found["sample_bytes"] * 1024 / (2 * nfs.bytes_per_s(8))
+    )
 
 
-LAYOUT = ("--tp", 1, "--pp", 1, "--cp", 1, "--zero", 1, "--micro-batch", 1, "--recompute", "none", "--stack", "megatron-core")
+LAYOUT = (
+    "--tp",
+    1,
+    "--pp",
+    1,
+    "--cp",
+    1,
+    "--zero",
+    1,
+    "--micro-batch",
+    1,
+    "--recompute",
+    "none",
+    "--stack",
+    "megatron-core",
+)
 
 
 def test_large_samples_bind_and_say_what_to_change() -> None:
-    report = dpplan(*REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", "nfs", "--json").json()
+    report = dpplan(
+        *REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", "nfs", "--json"
+    ).json()
     found, step = report["input"], report["step"]
     assert step["bottleneck"] == "input"
     assert step["seconds"] == pytest.approx(1024 * 1e8 / 3e9)  # 1,024 samples of 100 MB at 3 GB/s
     assert found["wait_s"] == pytest.approx(step["components"]["input"])
     assert "storage must read" in found["remedy"]
-    text = dpplan(*REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", "nfs", "--plain").stdout
+    text = dpplan(
+        *REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", "nfs", "--plain"
+    ).stdout
     assert "INPUT-BOUND by storage bandwidth" in text
     enough = f"{found['bytes_per_s'] * 1.001} B/s"
     assert (
-        dpplan(*REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", enough, "--json").json()["input"]["wait_s"] == 0
+        dpplan(
+            *REQUEST, *LAYOUT, "--sample-bytes", "100 MB", "--data-storage", enough, "--json"
+        ).json()["input"]["wait_s"]
+        == 0
     )
 
 
@@ -231,14 +325,34 @@ def test_wrong_rates() -> None:
 def test_a_scenario_file_says_the_same(tmp_path: Path) -> None:
     file = tmp_path / "scenario.toml"
     file.write_text(
-        'model = "llama-2-7b"\ngpu = "h100"\ngpus = 64\njitter = "0.5%"\nslow_hosts = 0.005\nslow_factor = 1.2\n'
-        'length_mean = 900\nother_gpu = "a100"\nother_share = 0.25\nsplit = "proportional"\n'
-        'token_bytes = 4\ndata_storage = "nfs"\nworkers = 2\n'
+        'model = "llama-2-7b"\ngpu = "h100"\ngpus = 64\njitter = "0.5%"\nslow_hosts ='
+        ' 0.005\nslow_factor = 1.2\nlength_mean = 900\nother_gpu = "a100"\nother_share ='
+        ' 0.25\nsplit = "proportional"\ntoken_bytes = 4\ndata_storage = "nfs"\nworkers = 2\n'
     )
     flags = dpplan(
-        *REQUEST, "--jitter", "0.5%", "--slow-hosts", "0.5%", "--slow-factor", "1.2", "--length-mean", 900, "--other-gpu", "a100",
-        "--other-share", "25%", "--split", "proportional", "--token-bytes", 4, "--data-storage", "nfs", "--workers", 2, "--json",
-    ).json()  # fmt: skip
+        *REQUEST,
+        "--jitter",
+        "0.5%",
+        "--slow-hosts",
+        "0.5%",
+        "--slow-factor",
+        "1.2",
+        "--length-mean",
+        900,
+        "--other-gpu",
+        "a100",
+        "--other-share",
+        "25%",
+        "--split",
+        "proportional",
+        "--token-bytes",
+        4,
+        "--data-storage",
+        "nfs",
+        "--workers",
+        2,
+        "--json",
+    ).json()
     told = dpplan("estimate", "--scenario", file, "--json").json()
     assert told["step"] == flags["step"]
     assert told["stragglers"] == flags["stragglers"]

@@ -12,11 +12,14 @@ from planner.formulas import memory
 
 def chunked(chunks: int, software: str = "pytorch-fsdp", **chosen: int) -> Estimates:
     of = plans.plan(plans.model(vocab=128_000), software=software, loss_chunks=chunks)
-    return evaluate(of, plans.rows(8, {"zero": of.stack.supports.zero[0], "micro_batch": 4, **chosen}))
+    return evaluate(
+        of, plans.rows(8, {"zero": of.stack.supports.zero[0], "micro_batch": 4, **chosen})
+    )
 
 
 def test_bytes_by_hand() -> None:
-    # 4,096 tokens, 128,000 words of 14 bytes in 8 chunks; gradients of 4,096 x 512 and of 128,000 x 512 in 16 bit
+    # 4,096 tokens, 128,000 words of 14 bytes in 8 chunks; gradients of 4,096 x 512 and of 128,000 x
+    # 512 in 16 bit
     whole = 4096 * 128_000 * 14.0
     assert memory.chunked_loss_bytes(whole, 1.0, 4096.0, 512.0, 128e3, 2.0, 1.0) == whole
     by_hand = whole / 8 + 4096 * 512 * 2 + 128_000 * 512 * 2
@@ -34,7 +37,8 @@ def test_no_more_chunks_than_tokens() -> None:
 def test_more_chunks_take_less_memory_and_more_time() -> None:
     found = [chunked(k) for k in (1, 4, 16, 64)]
     peaks, seconds = (
-        [float(x[0]) for x in column] for column in zip(*((e.memory.peak, e.time.seconds) for e in found), strict=True)
+        [float(x[0]) for x in column]
+        for column in zip(*((e.memory.peak, e.time.seconds) for e in found), strict=True)
     )
     assert peaks == sorted(peaks, reverse=True)
     assert peaks[0] > peaks[-1]
@@ -44,7 +48,9 @@ def test_more_chunks_take_less_memory_and_more_time() -> None:
 
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_tensor_parallel_ranks_share_the_words(tp: int) -> None:
-    one, many = (chunked(8, "megatron-core", tp=n).memory.timeline[0][2]["logits"][0] for n in (1, tp))
+    one, many = (
+        chunked(8, "megatron-core", tp=n).memory.timeline[0][2]["logits"][0] for n in (1, tp)
+    )
     input_gradient = 4096 * 512 * 2
     assert many - input_gradient == pytest.approx((one - input_gradient) / tp)
 
@@ -56,10 +62,27 @@ def test_only_the_loss_changes() -> None:
 
 
 def test_the_option() -> None:
-    asked = ("--model", "llama-3-8b", "--gpu", "h100-sxm", "--gpus", "8", "--stack", "pytorch-fsdp", "--zero", "3")
-    plain, parts = (dpplan("estimate", *asked, *more, "--json").json() for more in ((), ("--loss-chunks", "8")))
+    asked = (
+        "--model",
+        "llama-3-8b",
+        "--gpu",
+        "h100-sxm",
+        "--gpus",
+        "8",
+        "--stack",
+        "pytorch-fsdp",
+        "--zero",
+        "3",
+    )
+    plain, parts = (
+        dpplan("estimate", *asked, *more, "--json").json() for more in ((), ("--loss-chunks", "8"))
+    )
     assert (plain["training"]["loss_chunks"], parts["training"]["loss_chunks"]) == (1, 8)
-    loss = [r["memory"]["per_stage"][0]["phases"][2]["components"]["logits"] / r["layout"]["micro_batch"] for r in (plain, parts)]
+    loss = [
+        r["memory"]["per_stage"][0]["phases"][2]["components"]["logits"]
+        / r["layout"]["micro_batch"]
+        for r in (plain, parts)
+    ]
     assert loss[1] < loss[0]
     assert "--loss-chunks 8" in parts["command"]
     refused(dpplan("estimate", *asked, "--loss-chunks", "0"), "--loss-chunks")

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import api, many, points
-from planner.estimate.table import to_layout
+from planner import api
+from planner.estimate.columns import to_layout
+from planner.inputs.scenario import resolve
+from planner.search import many
+from planner.search.answer import answer_of
 from planner.specs.base import PlanError
 from planner.specs.options import Options
+from planner.verbs import requests as points
 
 SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512}
 
@@ -21,11 +25,16 @@ def options(**chosen: object) -> Options:
 
 
 def one_by_one(asked: Options) -> tuple[bool, float, object, str] | None:
-    answer = api.answer_of(api.resolve(asked))
+    answer = answer_of(resolve(asked))
     if answer is None:
         return None
     e = answer.chosen
-    return answer.fits, float(e.time.seconds[answer.row]), to_layout(e.table, answer.row), e.plan.stack.id
+    return (
+        answer.fits,
+        float(e.time.seconds[answer.row]),
+        to_layout(e.table, answer.row),
+        e.plan.stack.id,
+    )
 
 
 REQUESTS = (
@@ -37,12 +46,24 @@ REQUESTS = (
     {"gpus": 8, "gpu": "rtx4090", "global_batch": 32, "price": 3.0},
     {"gpus": 8, "gpu": "rtx4090", "global_batch": 32},
     {"gpus": 1, "model": "llama-2-7b", "global_batch": 4, "gpu": "rtx4090"},  # does not fit
-    {"gpus": 3, "global_batch": 32, "gpus_per_node": 3, "stack": "pytorch-ddp"},  # no layout: 3 does not divide 32
+    {
+        "gpus": 3,
+        "global_batch": 32,
+        "gpus_per_node": 3,
+        "stack": "pytorch-ddp",
+    },  # no layout: 3 does not divide 32
     {"gpus": 8, "model": "deepseek-v2-lite", "global_batch": 16, "stack": "megatron-core"},
     {"gpus": 16, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%"},
     {"gpus": 8, "global_batch": 64, "jitter": "0.5%", "slow_hosts": "1%"},
     {"gpus": 16, "global_batch": 64, "length_mean": 200, "packing": "packed"},
-    {"gpus": 16, "global_batch": 64, "other_gpu": "v100", "other_share": "50%", "precision": "fp16", "split": "proportional"},
+    {
+        "gpus": 16,
+        "global_batch": 64,
+        "other_gpu": "v100",
+        "other_share": "50%",
+        "precision": "fp16",
+        "split": "proportional",
+    },
     {"gpus": 8, "global_batch": 64, "data_storage": "nfs"},
     {"gpus": 8, "global_batch": 32, "gpu": "h100", "offload": "optimizer-nvme", "zero": 3},
 )
@@ -50,7 +71,7 @@ REQUESTS = (
 
 def test_together_as_one_by_one() -> None:
     asked = [options(**one) for one in REQUESTS]
-    together = many.choose([api.resolve(one).plans for one in asked])
+    together = many.choose([resolve(one).plans for one in asked])
     for request, found in zip(asked, together, strict=True):
         alone = one_by_one(request)
         assert not isinstance(found, PlanError)
@@ -59,7 +80,11 @@ def test_together_as_one_by_one() -> None:
             continue
         assert found is not None, request
         e = found.estimates
-        assert (found.fits, to_layout(e.table, 0), e.plan.stack.id) == (alone[0], alone[2], alone[3]), request
+        assert (found.fits, to_layout(e.table, 0), e.plan.stack.id) == (
+            alone[0],
+            alone[2],
+            alone[3],
+        ), request
         assert float(e.time.seconds[0]) == pytest.approx(alone[1], rel=1e-12)
         assert bool(e.fits[0]) == found.fits
 
@@ -84,7 +109,9 @@ def near(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(near(a[key], b[key]) for key in a)
     if isinstance(a, list):
         return len(a) == len(b) and all(map(near, a, b))
-    return bool(a == pytest.approx(b, rel=1e-9, abs=1e-15)) if isinstance(a, float) else bool(a == b)
+    return (
+        bool(a == pytest.approx(b, rel=1e-9, abs=1e-15)) if isinstance(a, float) else bool(a == b)
+    )
 
 
 def test_a_point_is_the_estimate() -> None:
@@ -105,7 +132,11 @@ def test_a_point_is_the_estimate() -> None:
 
 def test_wrong_requests_leave_the_others_answered() -> None:
     found = points.answer(
-        [options(gpus=8, global_batch=8, tp=5), options(gpus=8, global_batch=8), options(gpus=8, gpu="nothing")]
+        [
+            options(gpus=8, global_batch=8, tp=5),
+            options(gpus=8, global_batch=8),
+            options(gpus=8, gpu="nothing"),
+        ]
     )
     assert [p.report is None for p in found] == [True, False, True]
     assert "--tp" in (found[0].refused or "")
@@ -113,9 +144,15 @@ def test_wrong_requests_leave_the_others_answered() -> None:
 
 
 def test_processes_give_the_same_answers_in_the_same_order() -> None:
-    asked = [options(gpus=8, global_batch=64, stack="pytorch-ddp", precision=p) for p in ("bf16", "fp16", "tf32", "fp32")]
     asked = [
-        one.model_copy(update={"seq_len": s}) for s in (128, 256, 512) for one in asked for _ in range(3)
+        options(gpus=8, global_batch=64, stack="pytorch-ddp", precision=p)
+        for p in ("bf16", "fp16", "tf32", "fp32")
+    ]
+    asked = [
+        one.model_copy(update={"seq_len": s})
+        for s in (128, 256, 512)
+        for one in asked
+        for _ in range(3)
     ]  # more than a unit
     seen: list[int] = []
     two = points.answer(asked, jobs=2, progress=lambda done, whole: seen.append(done) or None)
@@ -125,13 +162,17 @@ def test_processes_give_the_same_answers_in_the_same_order() -> None:
 
 
 def test_exposed_seconds_are_the_components_that_are_communication() -> None:
-    from planner import report
+    from planner.report import layout as report
 
-    point = many.choose([api.resolve(options(gpus=16, global_batch=64, tp=2, pp=2, micro_batch=1, zero=1)).plans])[0]
+    point = many.choose(
+        [resolve(options(gpus=16, global_batch=64, tp=2, pp=2, micro_batch=1, zero=1)).plans]
+    )[0]
     assert isinstance(point, many.Chosen)
     time = point.estimates.time
     exposed = report.exposed_s(time)
     parts = ("tensor_parallel", "data_parallel", "pipeline_transfer")
-    assert float(sum(exposed.values())[0]) == pytest.approx(float(sum(time.components[name][0] for name in parts)))
+    assert float(sum(exposed.values())[0]) == pytest.approx(
+        float(sum(time.components[name][0] for name in parts))
+    )
     assert float(exposed["network"][0]) > 0
     assert float(exposed["intra-node link"][0]) > 0

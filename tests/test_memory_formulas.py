@@ -1,4 +1,5 @@
-"""Bytes that training keeps: the published counts per layer, bytes that torch was seen to save, cases worked by hand."""
+"""Bytes that training keeps: the published counts per layer, bytes that torch was seen to save,
+cases worked by hand."""
 
 from __future__ import annotations
 
@@ -26,19 +27,32 @@ from planner.formulas.memory import (
 from planner.ledger import total
 from planner.specs.model import ModelSpec
 
-# the 22B, 175B and 530B models of Korthikanti et al. 2022 (arXiv 2205.05198), table 3: heads, hidden; sequences of 2048
+# the 22B, 175B and 530B models of Korthikanti et al. 2022 (arXiv 2205.05198), table 3: heads,
+# hidden; sequences of 2048
 KORTHIKANTI = {"22b": (64, 6144), "175b": (96, 12288), "530b": (128, 20480)}
 SEQUENCE = 2048
 
 
 def gpt(heads: int, hidden: int) -> ModelSpec:
     return plans.model(
-        hidden=hidden, heads=heads, kv_heads=heads, head_dim=hidden // heads, ffn_hidden=4 * hidden, mlp="plain",
-        activation="gelu", norm="layernorm", norm_bias=True, positions="learned", dropout=True, vocab=51200,
-    )  # fmt: skip
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn_hidden=4 * hidden,
+        mlp="plain",
+        activation="gelu",
+        norm="layernorm",
+        norm_bias=True,
+        positions="learned",
+        dropout=True,
+        vocab=51200,
+    )
 
 
-def per_token_and_width(shape: ModelSpec, software: str, training: dict[str, Any], **chosen: Any) -> tuple[float, float]:
+def per_token_and_width(
+    shape: ModelSpec, software: str, training: dict[str, Any], **chosen: Any
+) -> tuple[float, float]:
     """Bytes kept per layer over s b h, (all but the attention core, attention core)."""
     plan = plans.plan(shape, software=software, seq_len=SEQUENCE, **training)
     table = plans.rows(8, chosen | {"micro_batch": 2})
@@ -52,19 +66,23 @@ def per_token_and_width(shape: ModelSpec, software: str, training: dict[str, Any
 @pytest.mark.parametrize("size", KORTHIKANTI)
 @pytest.mark.parametrize("t", [1, 2, 8])
 def test_activations_of_a_gpt_layer(size: str, t: int) -> None:
-    # arXiv 2205.05198: equation 1, 34 + 5 a s/h; equation 2, 10 + 24/t + 5 a s/(h t); equation 4, 34/t + 5 a s/(h t)
+    # arXiv 2205.05198: equation 1, 34 + 5 a s/h; equation 2, 10 + 24/t + 5 a s/(h t); equation 4,
+    # 34/t + 5 a s/(h t)
     shape = gpt(*KORTHIKANTI[size])
     scores = 5 * shape.heads * SEQUENCE / shape.hidden
     plain, core = per_token_and_width(shape, "megatron-lm-2022", {}, tp=t)
     assert plain == pytest.approx(10 + 24 / t)
     assert core == pytest.approx(scores / t)
-    sequence_parallel, core = per_token_and_width(shape, "megatron-lm-2022", {}, tp=t, sequence_parallel=t > 1)
+    sequence_parallel, core = per_token_and_width(
+        shape, "megatron-lm-2022", {}, tp=t, sequence_parallel=t > 1
+    )
     assert sequence_parallel == pytest.approx(34 / t)
     assert core == pytest.approx(scores / t)
 
 
 def test_the_attention_core_of_gpt_3_is_worth_recomputing() -> None:
-    # arXiv 2205.05198, section 5: 5 a s/h is 80 for GPT-3 and 64 for MT-NLG, 70 % and 65 % of a layer's activations
+    # arXiv 2205.05198, section 5: 5 a s/h is 80 for GPT-3 and 64 for MT-NLG, 70 % and 65 % of a
+    # layer's activations
     for size, scores, share in (("175b", 80, 0.70), ("530b", 64, 0.65)):
         rest, core = per_token_and_width(gpt(*KORTHIKANTI[size]), "megatron-lm-2022", {})
         assert core == pytest.approx(scores)
@@ -80,26 +98,33 @@ def test_the_attention_core_of_gpt_3_is_worth_recomputing() -> None:
         ("70b", "pytorch-fsdp", {"fused_norm": False}, 48.532),
     ],
 )
-def test_activations_of_a_llama_layer(shape: str, software: str, training: dict[str, Any], saved: float) -> None:
-    # bytes per token over h that autograd of torch 2.13 saves for one bf16 layer with flash attention, counted on fake tensors:
-    # fused norm and SwiGLU (12 + 4 kv/a + 6 f/h), and transformers' modules as they are (20 + 4 kv/a + 8 f/h);
-    # 4 a/h more for the log-sum-exp, and 8/h for norm statistics that are left out here
+def test_activations_of_a_llama_layer(
+    shape: str, software: str, training: dict[str, Any], saved: float
+) -> None:
+    # bytes per token over h that autograd of torch 2.13 saves for one bf16 layer with flash
+    # attention, counted on fake tensors: fused norm and SwiGLU (12 + 4 kv/a + 6 f/h), and
+    # transformers' modules as they are (20 + 4 kv/a + 8 f/h); 4 a/h more for the log-sum-exp, and
+    # 8/h for norm statistics that are left out here
     widths = {"7b": (4096, 32, 32, 11008), "70b": (8192, 64, 8, 28672)}
     hidden, heads, kv, ffn = widths[shape]
-    llama = plans.model(hidden=hidden, heads=heads, kv_heads=kv, head_dim=128, ffn_hidden=ffn, vocab=32000)
+    llama = plans.model(
+        hidden=hidden, heads=heads, kv_heads=kv, head_dim=128, ffn_hidden=ffn, vocab=32000
+    )
     rest, core = per_token_and_width(llama, software, training)
     assert rest + core == pytest.approx(saved, abs=0.003)
 
 
 def test_fewer_key_heads_than_ranks_are_copied() -> None:
-    # eight ranks, eight heads of 64 and two key heads: each rank keeps one query, one key and one value head
+    # eight ranks, eight heads of 64 and two key heads: each rank keeps one query, one key and one
+    # value head
     plan = plans.plan(plans.model(kv_heads=2))
     kept = layer_activations(plan, plans.rows(8, {"tp": 8}, {"tp": 2}))
     assert kept["attention/qkv"].tolist() == [1024 * 3 * 64 * 2, 1024 * (4 + 2) * 64 * 2]
 
 
 def test_experts_keep_what_their_tokens_need() -> None:
-    # two of the experts per token: input 2 h, twice 2 * 2 h routed copies, twice 6 bytes of 704 elements
+    # two of the experts per token: input 2 h, twice 2 * 2 h routed copies, twice 6 bytes of 704
+    # elements
     plan = plans.plan(plans.expert_model())
     kept = layer_activations(plan, plans.rows(8, {}))
     assert float(kept["moe/input"][0]) == 1024 * 512 * 2
@@ -108,37 +133,48 @@ def test_experts_keep_what_their_tokens_need() -> None:
     assert "mlp/hidden" not in kept
 
 
-# ------------------------------------------------------------------------------------------------- single formulas
+# -------------------------------------------------------------------------------------------------
 
 
 def test_cases_by_hand() -> None:
     assert float(state_bytes(7e9, 16.0, 8.0)) == 14e9
-    assert float(norm_kept_bytes(1000.0, 512.0, 2.0, 2.0)) == 2_048_000  # 1000 tokens, 512 wide, two norms of 2 B
+    assert (
+        float(norm_kept_bytes(1000.0, 512.0, 2.0, 2.0)) == 2_048_000
+    )  # 1000 tokens, 512 wide, two norms of 2 B
     assert float(product_input_bytes(1000.0, 512.0, 2.0)) == 1_024_000
     assert float(projected_bytes(1000.0, 768.0, 2.0, 4.0)) == 384_000
     assert float(dropout_mask_bytes(1000.0, 512.0, 2.0)) == 1_024_000
     assert float(mlp_kept_bytes(1000.0, 2048.0, 6.0, 2.0)) == 6_144_000
     assert float(logits_bytes(1000.0, 32000.0, 6.0, 2.0)) == 96_000_000
-    assert float(reserved_bytes(60.0, 40.0, 0.2)) == pytest.approx(108)  # states leave no gaps, 40 that come and go leave 8
+    assert float(reserved_bytes(60.0, 40.0, 0.2)) == pytest.approx(
+        108
+    )  # states leave no gaps, 40 that come and go leave 8
 
 
 def test_flash_attention_keeps_only_its_statistics() -> None:
-    # 2048 tokens of 32 heads: 4 B of log-sum-exp each; with scores kept, 5 B per score over 2048 keys
+    # 2048 tokens of 32 heads: 4 B of log-sum-exp each; with scores kept, 5 B per score over 2048
+    # keys
     flash, scores = attention_core_bytes(2048.0, 32.0, 2048.0, np.array([0.0, 5.0]), 1.0)
     assert flash == 2048 * 32 * 4
     assert scores == 5 * 32 * 2048**2
 
 
 @given(tokens=st.integers(1, 10**6), heads=st.integers(1, 128), tp=st.integers(1, 16))
-def test_flash_attention_grows_linearly_and_scores_quadratically(tokens: int, heads: int, tp: int) -> None:
+def test_flash_attention_grows_linearly_and_scores_quadratically(
+    tokens: int, heads: int, tp: int
+) -> None:
     one, two = (
-        attention_core_bytes(float(n * tokens), heads, float(n * tokens), np.array([0.0, 5.0]), float(tp)) for n in (1, 2)
+        attention_core_bytes(
+            float(n * tokens), heads, float(n * tokens), np.array([0.0, 5.0]), float(tp)
+        )
+        for n in (1, 2)
     )
     assert (two / one).tolist() == pytest.approx([2.0, 4.0])
 
 
 def test_best_recompute_group() -> None:
-    # Chen et al. 2016 (arXiv 1604.06174), section 4: sqrt(n) segments where an input is as large as a layer's activations
+    # Chen et al. 2016 (arXiv 1604.06174), section 4: sqrt(n) segments where an input is as large as
+    # a layer's activations
     assert float(best_group_layers(64.0, 1.0, 1.0)) == 8
     assert float(best_group_layers(32.0, 2.0, 16.0)) == 2
 

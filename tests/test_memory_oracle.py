@@ -1,4 +1,5 @@
-"""Bytes that torch keeps and FLOP that it counts on transformers' models, against the formulas: without a GPU, to the byte."""
+"""Bytes that torch keeps and FLOP that it counts on transformers' models, against the formulas:
+without a GPU, to the byte."""
 
 from __future__ import annotations
 
@@ -24,9 +25,13 @@ pytestmark = pytest.mark.oracle
 SHAPES = [(1, 64), (2, 96), (3, 160)]  # sequences, tokens
 
 
-def predicted_kept(name: str, layers: int, mode: str, batch: int, sequence: int, precision: str = "bf16") -> float:
+def predicted_kept(
+    name: str, layers: int, mode: str, batch: int, sequence: int, precision: str = "bf16"
+) -> float:
     of = torch_models.plan(name, layers, batch, sequence, mode, precision=precision)
-    memory = evaluate(of, plans.rows(1, {"micro_batch": batch, "recompute": MODES.get(mode, "selective")})).memory
+    memory = evaluate(
+        of, plans.rows(1, {"micro_batch": batch, "recompute": MODES.get(mode, "selective")})
+    ).memory
     return float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
 
 
@@ -73,9 +78,13 @@ def test_a_whole_step(name: str, mode: str, micro: int) -> None:
 @pytest.mark.parametrize(("batch", "sequence"), SHAPES)
 @pytest.mark.parametrize("name", DENSE)
 def test_flop_of_a_step(name: str, batch: int, sequence: int) -> None:
-    """Exact, but for the table of rotations: one product of half a head's frequencies and all positions per batch."""
+    """Exact, but for the table of rotations: one product of half a head's frequencies and all
+    positions per batch."""
     layers = 3
-    model, words = torch_models.build(name, layers, attention="eager"), torch_models.tokens(batch, sequence)
+    model, words = (
+        torch_models.build(name, layers, attention="eager"),
+        torch_models.tokens(batch, sequence),
+    )
     counter = FlopCounterMode(display=False)
     with counter:
         model(input_ids=words, labels=words, use_cache=False).loss.backward()

@@ -1,4 +1,5 @@
-"""A real training step of two ranks on a CPU: bytes of parameters, gradients and optimizer of each rank equal the formulas."""
+"""A real training step of two ranks on a CPU: bytes of parameters, gradients and optimizer of each
+rank equal the formulas."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ pytestmark = pytest.mark.oracle
 
 RANKS = 2
 SHAPE = plans.model(
-    layers=LAYERS, hidden=HIDDEN, heads=HEADS, kv_heads=HEADS, head_dim=HIDDEN // HEADS, ffn_hidden=FFN, vocab=VOCAB
+    layers=LAYERS,
+    hidden=HIDDEN,
+    heads=HEADS,
+    kv_heads=HEADS,
+    head_dim=HIDDEN // HEADS,
+    ffn_hidden=FFN,
+    vocab=VOCAB,
 )
 LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp": ("pytorch-ddp", {}),
@@ -49,21 +56,35 @@ def seen() -> list[dict[str, dict[str, int]]]:
     started = [
         subprocess.Popen(
             [sys.executable, str(script), str(rank), str(RANKS), str(port)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=script.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=script.parent,
         )
         for rank in range(RANKS)
-    ]  # fmt: skip
+    ]
     out = [process.communicate(timeout=300) for process in started]
-    assert all(process.returncode == 0 for process in started), "\n".join(error[-2000:] for _, error in out)
+    assert all(process.returncode == 0 for process in started), "\n".join(
+        error[-2000:] for _, error in out
+    )
     return [json.loads(text.splitlines()[-1]) for text, _ in out]
 
 
 def predicted(mode: str) -> list[list[Ledger]]:
     """Ledgers of every stage and phase."""
     software, chosen = LAYOUTS[mode]
-    of = plans.plan(SHAPE, gpus=RANKS, software=software, seq_len=TOKENS, global_batch=4 * RANKS, precision="fp32")
+    of = plans.plan(
+        SHAPE,
+        gpus=RANKS,
+        software=software,
+        seq_len=TOKENS,
+        global_batch=4 * RANKS,
+        precision="fp32",
+    )
     stages = np.arange(float(chosen.get("pp", 1)))[:, None]
-    return evaluate(of, plans.rows(RANKS, {**chosen, "micro_batch": 2}), stages=stages).memory.timeline
+    return evaluate(
+        of, plans.rows(RANKS, {**chosen, "micro_batch": 2}), stages=stages
+    ).memory.timeline
 
 
 @pytest.mark.parametrize("mode", LAYOUTS)
@@ -72,7 +93,10 @@ def test_bytes_of_every_rank(seen: list[dict[str, dict[str, int]]], mode: str, s
     stages = predicted(mode)
     said = [float(stage[PHASES.index("optimizer step")][state][0]) for stage in stages]
     saw = [rank[mode][state] for rank in seen]
-    if (mode, state) == ("zero-1", "optimizer"):  # ZeroRedundancyOptimizer deals out whole tensors: even to one of them
+    if (mode, state) == (
+        "zero-1",
+        "optimizer",
+    ):  # ZeroRedundancyOptimizer deals out whole tensors: even to one of them
         assert sum(saw) == RANKS * said[0]
         assert saw == pytest.approx(RANKS * said, rel=0.02)
     else:
@@ -84,4 +108,7 @@ def test_gathered_parameters(seen: list[dict[str, dict[str, int]]]) -> None:
     forward = predicted("fsdp, gathered once")[0][PHASES.index("forward")]
     for rank in seen:
         assert rank["fsdp, gathered once"]["gathered"] == float(forward["gathered_layers"][0])
-        assert rank["fsdp"]["gathered"] < predicted("fsdp")[0][PHASES.index("forward")]["gathered_layers"][0]
+        assert (
+            rank["fsdp"]["gathered"]
+            < predicted("fsdp")[0][PHASES.index("forward")]["gathered_layers"][0]
+        )

@@ -8,20 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import catalog
 from planner.estimate import Estimates, evaluate
 from planner.estimate.memory import PHASES, layer_activations
 from planner.estimate.states import stage_split
 from planner.formulas.params import parameter_count
+from planner.inputs import catalog
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.stack import StackSpec
-from planner.validate import predict, validate_rows
+from planner.verbs.validate import predict, validate_rows
 
 
 def split(software: str, shape: ModelSpec, pp: int, vpp: int = 1) -> list[tuple[float, float]]:
     """(dense, expert) layers of every stage."""
     of = plans.plan(shape, software=software, gpus=8 * pp)
-    table = plans.rows(8 * pp, *({"pp": pp, "vpp": vpp, "schedule": "interleaved" if vpp > 1 else "1f1b"} for _ in range(pp)))
+    table = plans.rows(
+        8 * pp,
+        *(
+            {"pp": pp, "vpp": vpp, "schedule": "interleaved" if vpp > 1 else "1f1b"}
+            for _ in range(pp)
+        ),
+    )
     found = stage_split(of, table, np.arange(float(pp)))
     return list(zip(found.dense.tolist(), found.moe.tolist(), strict=True))
 
@@ -31,8 +37,13 @@ def layers(software: str, shape: ModelSpec, pp: int) -> list[float]:
 
 
 def test_embedding_and_head_count_as_layers_where_that_is_even() -> None:
-    # Megatron-DeepSpeed's BLOOM: 70 layers on 12 stages are (70 + 2) / 12 = 6, one less at both ends
-    assert layers("megatron-deepspeed", catalog.load("models", ModelSpec, "bloom-176b"), 12) == [5, *[6] * 10, 5]
+    # Megatron-DeepSpeed's BLOOM: 70 layers on 12 stages are (70 + 2) / 12 = 6, one less at both
+    # ends
+    assert layers("megatron-deepspeed", catalog.load("models", ModelSpec, "bloom-176b"), 12) == [
+        5,
+        *[6] * 10,
+        5,
+    ]
     # Qi et al. 2023 (arXiv 2401.10241), table 4: 22 layers on 8 stages
     assert layers("megatron-core", plans.model(layers=22), 8) == [2, *[3] * 6, 2]
     assert layers("megatron-core", plans.model(layers=24), 8) == [3] * 8
@@ -44,8 +55,11 @@ def test_uneven_layers_go_to_the_first_stages() -> None:
 
 
 def test_nanotron_fills_a_stage_past_its_share_of_the_products() -> None:
-    # 28 layers of 4 * 3072^2 + 3 * 8192 * 3072 weights and a head of 131072 * 3072 = 3.56 layers: shares of 31.56 / p
-    shape = plans.model(layers=28, hidden=3072, heads=32, kv_heads=32, head_dim=96, ffn_hidden=8192, vocab=131072)
+    # 28 layers of 4 * 3072^2 + 3 * 8192 * 3072 weights and a head of 131072 * 3072 = 3.56 layers:
+    # shares of 31.56 / p
+    shape = plans.model(
+        layers=28, hidden=3072, heads=32, kv_heads=32, head_dim=96, ffn_hidden=8192, vocab=131072
+    )
     assert layers("nanotron", shape, 2) == [16, 12]
     assert layers("nanotron", shape, 4) == [8, 8, 8, 4]
     assert layers("nanotron", shape, 8) == [4] * 7 + [0]
@@ -53,7 +67,8 @@ def test_nanotron_fills_a_stage_past_its_share_of_the_products() -> None:
 
 
 def test_blocks_are_dealt_out_as_equals() -> None:
-    # Aleph Alpha scaling: embedding, 40 layers, norm and head are 43 blocks: 22 and 21, or 11, 11, 11 and 10
+    # Aleph Alpha scaling: embedding, 40 layers, norm and head are 43 blocks: 22 and 21, or 11, 11,
+    # 11 and 10
     assert layers("scaling-want", plans.model(layers=40), 2) == [21, 19]
     assert layers("scaling-want", plans.model(layers=40), 4) == [10, 11, 11, 8]
 
@@ -67,10 +82,15 @@ def test_dense_layers_come_first() -> None:
 
 
 @given(
-    software=st.sampled_from(["deepspeed", "megatron-core", "nanotron", "scaling-want"]), count=st.integers(1, 96),
-    pp=st.integers(1, 16), dense=st.integers(0, 6), vocab=st.sampled_from([1000, 50000, 250000]),
-)  # fmt: skip
-def test_stages_together_have_every_layer_once(software: str, count: int, pp: int, dense: int, vocab: int) -> None:
+    software=st.sampled_from(["deepspeed", "megatron-core", "nanotron", "scaling-want"]),
+    count=st.integers(1, 96),
+    pp=st.integers(1, 16),
+    dense=st.integers(0, 6),
+    vocab=st.sampled_from([1000, 50000, 250000]),
+)
+def test_stages_together_have_every_layer_once(
+    software: str, count: int, pp: int, dense: int, vocab: int
+) -> None:
     dense = min(dense, count)
     experts = Experts(experts=8, experts_per_token=2, ffn_hidden=704, dense_layers=dense)
     found = np.array(split(software, plans.model(layers=count, vocab=vocab, moe=experts), pp))
@@ -81,34 +101,61 @@ def test_stages_together_have_every_layer_once(software: str, count: int, pp: in
 def test_a_stage_of_dense_layers_is_smaller_than_one_of_experts() -> None:
     shape = plans.model(moe=Experts(experts=8, experts_per_token=2, ffn_hidden=704, dense_layers=4))
     of = plans.plan(shape, software="deepspeed")
-    found = evaluate(of, plans.rows(8, {"pp": 2}), stages=np.array([[0.0], [1.0]])).memory.stage_components
+    found = evaluate(
+        of, plans.rows(8, {"pp": 2}), stages=np.array([[0.0], [1.0]])
+    ).memory.stage_components
     first, last = (float(stage["parameters"][0]) / 2 for stage in found)
-    # each of the last four layers has eight experts of 3 * 512 * 704 and a router; a dense one 3 * 512 * 1408
-    assert last - first == 4 * (8 * 3 * 512 * 704 + 8 * 512 - 3 * 512 * 1408) + 512  # and the final norm
+    # each of the last four layers has eight experts of 3 * 512 * 704 and a router; a dense one 3 *
+    # 512 * 1408
+    assert (
+        last - first == 4 * (8 * 3 * 512 * 704 + 8 * 512 - 3 * 512 * 1408) + 512
+    )  # and the final norm
     assert first + last == parameter_count(shape)
 
 
 @given(
-    software=st.sampled_from(["deepspeed", "megatron-core", "nanotron", "scaling-want"]), count=st.integers(4, 64),
-    pp=st.sampled_from([2, 4, 8, 16]), dense=st.integers(1, 6), seq=st.sampled_from([512, 4096]),
-)  # fmt: skip
-def test_the_stages_that_are_looked_at_have_the_worst(software: str, count: int, pp: int, dense: int, seq: int) -> None:
-    experts = Experts(experts=8, experts_per_token=2, ffn_hidden=704, dense_layers=min(dense, count))
-    of = plans.plan(plans.model(layers=count, moe=experts), software=software, gpus=8 * pp, seq_len=seq, global_batch=256)
+    software=st.sampled_from(["deepspeed", "megatron-core", "nanotron", "scaling-want"]),
+    count=st.integers(4, 64),
+    pp=st.sampled_from([2, 4, 8, 16]),
+    dense=st.integers(1, 6),
+    seq=st.sampled_from([512, 4096]),
+)
+def test_the_stages_that_are_looked_at_have_the_worst(
+    software: str, count: int, pp: int, dense: int, seq: int
+) -> None:
+    experts = Experts(
+        experts=8, experts_per_token=2, ffn_hidden=704, dense_layers=min(dense, count)
+    )
+    of = plans.plan(
+        plans.model(layers=count, moe=experts),
+        software=software,
+        gpus=8 * pp,
+        seq_len=seq,
+        global_batch=256,
+    )
     rows = plans.rows(8 * pp, {"pp": pp})
     every = evaluate(of, rows, stages=np.arange(float(pp))[:, None]).memory.peak[0]
     assert evaluate(of, rows).memory.peak[0] == pytest.approx(every, rel=1e-12)
 
 
-# ---------------------------------------------------------------------------------------------- what stacks keep
+# ---------------------------------------------------------------------------------------------- wha
 
 
-def run(software: str, shape: ModelSpec | None = None, *, gpus: int = 8, changes: dict[str, object] | None = None,
-        training: dict[str, object] | None = None, **layout: object) -> Estimates:  # fmt: skip
+def run(
+    software: str,
+    shape: ModelSpec | None = None,
+    *,
+    gpus: int = 8,
+    changes: dict[str, object] | None = None,
+    training: dict[str, object] | None = None,
+    **layout: object,
+) -> Estimates:
     of = plans.plan(shape, software=software, gpus=gpus, **(training or {}))  # type: ignore[arg-type]
     stack: StackSpec = of.stack
     state = stack.state.model_copy(update=changes or {})
-    of = of.model_copy(update={"stack": stack.model_copy(update={"state": state, "state_fp16": None})})
+    of = of.model_copy(
+        update={"stack": stack.model_copy(update={"state": state, "state_fp16": None})}
+    )
     return evaluate(of, plans.rows(gpus, dict(layout)))
 
 
@@ -118,34 +165,58 @@ def leaf(of: Estimates, phase: str, name: str) -> float:
 
 def test_logits_that_are_gathered_do_not_shrink_with_tensor_parallelism() -> None:
     # 1024 tokens, 4096 words, 14 B
-    assert {leaf(run("scaling-want", tp=tp), "loss", "logits") for tp in (1, 4)} == {1024 * 4096 * 14.0}
+    assert {leaf(run("scaling-want", tp=tp), "loss", "logits") for tp in (1, 4)} == {
+        1024 * 4096 * 14.0
+    }
     assert leaf(run("megatron-core", tp=4), "loss", "logits") == 1024 * 4096 * 6 / 4
 
 
 def test_sequence_parallelism_holds_whole_tensors_of_one_product() -> None:
-    # 1024 tokens of 512 in 2 B: a gathered input and an output before the scatter; inputs that are kept gathered need no buffer
+    # 1024 tokens of 512 in 2 B: a gathered input and an output before the scatter; inputs that are
+    # kept gathered need no buffer
     whole = 1024 * 512 * 2
-    assert leaf(run("megatron-core", tp=2, sequence_parallel=True), "forward", "sequence_buffers") == 2 * whole
+    assert (
+        leaf(run("megatron-core", tp=2, sequence_parallel=True), "forward", "sequence_buffers")
+        == 2 * whole
+    )
     assert leaf(run("megatron-core", tp=2), "forward", "sequence_buffers") == 0
-    assert leaf(run("scaling-want", tp=2, sequence_parallel=True), "forward", "sequence_buffers") == whole
+    assert (
+        leaf(run("scaling-want", tp=2, sequence_parallel=True), "forward", "sequence_buffers")
+        == whole
+    )
 
 
 def test_fp8_products_keep_one_byte() -> None:
-    # of h = 512 and f = 1408: inputs of two products and of the third lose a byte, the output of attention is kept once more
-    wide, narrow = (layer_activations(plans.plan(gpu="h100-sxm5-80gb", precision=p), plans.rows(8, {})) for p in ("bf16", "fp8"))
-    saved = {name: float(wide[name][0] - narrow[name][0]) / 1024 for name in wide if wide[name][0] != narrow[name][0]}
-    assert saved == {"attention/input": 512, "mlp/input": 512, "mlp/hidden": 1408, "attention/output": -512}
+    # of h = 512 and f = 1408: inputs of two products and of the third lose a byte, the output of
+    # attention is kept once more
+    wide, narrow = (
+        layer_activations(plans.plan(gpu="h100-sxm5-80gb", precision=p), plans.rows(8, {}))
+        for p in ("bf16", "fp8")
+    )
+    saved = {
+        name: float(wide[name][0] - narrow[name][0]) / 1024
+        for name in wide
+        if wide[name][0] != narrow[name][0]
+    }
+    assert saved == {
+        "attention/input": 512,
+        "mlp/input": 512,
+        "mlp/hidden": 1408,
+        "attention/output": -512,
+    }
 
 
 def test_a_relu_keeps_its_output_alone() -> None:
     gelu, relu = (
-        layer_activations(plans.plan(plans.model(mlp="plain", activation=a)), plans.rows(8, {})) for a in ("gelu", "relu")
+        layer_activations(plans.plan(plans.model(mlp="plain", activation=a)), plans.rows(8, {}))
+        for a in ("gelu", "relu")
     )
     assert float(gelu["mlp/hidden"][0]) == 2 * float(relu["mlp/hidden"][0]) == 1024 * 1408 * 4
 
 
 def test_gradients_beside_the_buffer() -> None:
-    # bf16 gradients of all parameters at the end of backward, none in forward; with them the embedding's once more
+    # bf16 gradients of all parameters at the end of backward, none in forward; with them the
+    # embedding's once more
     whole = parameter_count(plans.model())
     of = run("nanotron", changes={"gradient_copy": 2.0})
     assert leaf(of, "forward", "gradient_copies") == 0
@@ -167,35 +238,85 @@ def test_fp16_may_have_states_of_its_own() -> None:
 
 
 def test_a_whole_master_copy_is_not_sharded() -> None:
-    # DeepSpeed's BF16_Optimizer of early 2022: 4 B of master copy on every rank, 8 B of moments over the replicas, which is what
-    # lets BLOOM's layout take 63 GiB where a sharded copy would take 50
+    # DeepSpeed's BF16_Optimizer of early 2022: 4 B of master copy on every rank, 8 B of moments
+    # over the replicas, which is what lets BLOOM's layout take 63 GiB where a sharded copy would
+    # take 50
     count = parameter_count(plans.model())
     assert leaf(run("megatron-deepspeed", zero=1), "forward", "optimizer") == count * (4 + 8 / 8)
-    assert leaf(run("megatron-deepspeed", zero=1, changes={"whole_master": False}), "forward", "optimizer") == count * 12 / 8
-    assert leaf(run("megatron-deepspeed", zero=1, training={"precision": "fp32"}), "forward", "optimizer") == count * 8 / 8
+    assert (
+        leaf(
+            run("megatron-deepspeed", zero=1, changes={"whole_master": False}),
+            "forward",
+            "optimizer",
+        )
+        == count * 12 / 8
+    )
+    assert (
+        leaf(
+            run("megatron-deepspeed", zero=1, training={"precision": "fp32"}),
+            "forward",
+            "optimizer",
+        )
+        == count * 8 / 8
+    )
 
 
 def test_reserved_memory_adds_gaps_to_what_comes_and_goes() -> None:
     of = run("deepspeed", changes={"optimizer_temporary": 6.0, "flat_temporaries": False})
     memory, slack = of.memory, float(of.plan.stack.fragmentation_frac)
-    lasting = sum(memory.components[name][0] for name in ("parameters", "gradients", "optimizer", "communication_buckets"))
+    lasting = sum(
+        memory.components[name][0]
+        for name in ("parameters", "gradients", "optimizer", "communication_buckets")
+    )
     assert memory.reserved[0] == pytest.approx(lasting + (1 + slack) * (memory.peak[0] - lasting))
-    assert memory.reserved_high[0] == pytest.approx(lasting + (1 + 2 * slack) * (memory.peak[0] - lasting))
+    assert memory.reserved_high[0] == pytest.approx(
+        lasting + (1 + 2 * slack) * (memory.peak[0] - lasting)
+    )
     # flat buffers of the step find no room among freed activations: they come on top of the passes
-    flat = run("deepspeed", changes={"optimizer_temporary": 6.0, "flat_temporaries": True}, training={"seq_len": 65536})
-    gaps = run("deepspeed", changes={"optimizer_temporary": 6.0, "flat_temporaries": False}, training={"seq_len": 65536})
+    flat = run(
+        "deepspeed",
+        changes={"optimizer_temporary": 6.0, "flat_temporaries": True},
+        training={"seq_len": 65536},
+    )
+    gaps = run(
+        "deepspeed",
+        changes={"optimizer_temporary": 6.0, "flat_temporaries": False},
+        training={"seq_len": 65536},
+    )
     assert flat.memory.peak[0] == gaps.memory.peak[0]
-    assert flat.memory.reserved[0] - gaps.memory.reserved[0] == 6 * parameter_count(plans.model()) + 2 * 4096 * 512
+    assert (
+        flat.memory.reserved[0] - gaps.memory.reserved[0]
+        == 6 * parameter_count(plans.model()) + 2 * 4096 * 512
+    )
 
 
 def test_the_rank_whose_log_is_printed_is_compared() -> None:
-    # a head of 131072 words makes the last of two stages the fullest; nanotron's log is that of rank 0
+    # a head of 131072 words makes the last of two stages the fullest; nanotron's log is that of
+    # rank 0
     row = {
-        "run_id": "r", "suite": "small", "gpu": "h100-sxm5-80gb", "gpus": "8", "gpus_per_node": "8", "stack": "nanotron",
-        "layers": "8", "hidden": "1024", "heads": "8", "vocab": "131072", "seq_len": "4096", "precision": "bf16", "tp": "1",
-        "pp": "2", "dp": "4", "zero": "1", "micro_batch": "4", "global_batch": "64", "recompute": "none", "outcome": "ok",
-        "memory_kind": "reserved", "peak_memory_gib": "20",
-    }  # fmt: skip
+        "run_id": "r",
+        "suite": "small",
+        "gpu": "h100-sxm5-80gb",
+        "gpus": "8",
+        "gpus_per_node": "8",
+        "stack": "nanotron",
+        "layers": "8",
+        "hidden": "1024",
+        "heads": "8",
+        "vocab": "131072",
+        "seq_len": "4096",
+        "precision": "bf16",
+        "tp": "1",
+        "pp": "2",
+        "dp": "4",
+        "zero": "1",
+        "micro_batch": "4",
+        "global_batch": "64",
+        "recompute": "none",
+        "outcome": "ok",
+        "memory_kind": "reserved",
+        "peak_memory_gib": "20",
+    }
     for stack, stage in (("nanotron", 0), ("deepspeed", -1)):
         memory = predict(row | {"stack": stack}).memory
         assert memory.stage_reserved[-1, 0] > 1.4 * memory.stage_reserved[0, 0]

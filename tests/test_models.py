@@ -1,4 +1,5 @@
-"""The model catalogue and its parameter counts: published numbers, hand-worked leaves, laws that hold for any shape."""
+"""The model catalogue and its parameter counts: published numbers, hand-worked leaves, laws that
+hold for any shape."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import catalog
 from planner.formulas.params import active_parameter_count, parameter_count, parameter_leaves
+from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 
@@ -112,7 +113,9 @@ def test_catalogue_entry(name: str) -> None:
 
 
 def test_ids_and_aliases_are_unique_and_reachable() -> None:
-    entries = [tomllib.loads(path.read_text("utf-8")) for path in catalog.folder("models").glob("*.toml")]
+    entries = [
+        tomllib.loads(path.read_text("utf-8")) for path in catalog.folder("models").glob("*.toml")
+    ]
     names = [name for entry in entries for name in (entry["name"], *entry["aliases"])]
     assert len(names) == len(set(names))
     assert all(name == name.lower() and not catalog.is_path(name) for name in names)
@@ -153,9 +156,12 @@ def test_mixtral_active_is_total_less_the_idle_experts() -> None:
     assert active_parameter_count(model("mixtral-8x7b")) == 12_879_925_248
 
 
-@pytest.mark.parametrize("name", [name for name in IDS if name.startswith(("megatron-", "mt-nlg", "gpt3-", "mpt-"))])
+@pytest.mark.parametrize(
+    "name", [name for name in IDS if name.startswith(("megatron-", "mt-nlg", "gpt3-", "mpt-"))]
+)
 def test_narayanan_formula(name: str) -> None:
-    """arXiv 2104.04473 equation 2: P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)), which leaves out the last norm."""
+    """arXiv 2104.04473 equation 2: P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)), which leaves
+    out the last norm."""
     spec = model(name)
     layers, h = spec.layers, spec.hidden
     formula = 12 * layers * h * h + 13 * layers * h + (spec.padded_vocab + spec.max_positions) * h
@@ -194,9 +200,17 @@ def test_leaves_of_a_llama_block() -> None:
 
 
 def test_leaves_of_a_gpt_block() -> None:
-    gpt = {"mlp": "plain", "norm": "layernorm", "norm_bias": True, "positions": "learned", "tied_embeddings": True}
+    gpt = {
+        "mlp": "plain",
+        "norm": "layernorm",
+        "norm_bias": True,
+        "positions": "learned",
+        "tied_embeddings": True,
+    }
     biases = {"bias_qkv": True, "bias_attention_out": True, "bias_mlp": True, "bias_head": True}
-    spec = tiny(kv_heads=4, max_positions=5, embedding_norm=True, qk_norm="per_head", **gpt, **biases)
+    spec = tiny(
+        kv_heads=4, max_positions=5, embedding_norm=True, qk_norm="per_head", **gpt, **biases
+    )
     assert leaves(spec) == {
         "embedding/word": (80, 1),
         "embedding/position": (5 * 8, 1),
@@ -216,7 +230,13 @@ def test_leaves_of_a_gpt_block() -> None:
 
 
 def test_leaves_of_latent_attention() -> None:
-    latent = {"query_rank": 6, "kv_rank": 5, "nope_head_dim": 3, "rope_head_dim": 2, "value_head_dim": 4}
+    latent = {
+        "query_rank": 6,
+        "kv_rank": 5,
+        "nope_head_dim": 3,
+        "rope_head_dim": 2,
+        "value_head_dim": 4,
+    }
     found = leaves(tiny(kv_heads=4, latent=latent))
     assert {name: count for name, (count, _) in found.items() if name.startswith("attention")} == {
         "attention/q_down": 8 * 6,
@@ -232,7 +252,13 @@ def test_leaves_of_latent_attention() -> None:
 
 
 def test_leaves_of_experts() -> None:
-    moe = {"experts": 4, "experts_per_token": 2, "ffn_hidden": 6, "shared_ffn_hidden": 12, "shared_gate": True}
+    moe = {
+        "experts": 4,
+        "experts_per_token": 2,
+        "ffn_hidden": 6,
+        "shared_ffn_hidden": 12,
+        "shared_gate": True,
+    }
     spec = tiny(moe={**moe, "dense_layers": 1}, bias_mlp=True)
     found = leaves(spec)
     assert found["mlp/weights"] == (3 * 8 * 16, 1)
@@ -250,10 +276,25 @@ def test_leaves_of_experts() -> None:
 
 @pytest.mark.parametrize(
     ("layers", "dense", "every", "experts"),
-    [(6, 0, 1, 6), (6, 2, 1, 4), (6, 0, 2, 3), (7, 0, 2, 4), (6, 1, 2, 3), (7, 1, 2, 3), (3, 3, 1, 0), (10, 2, 3, 3)],
+    [
+        (6, 0, 1, 6),
+        (6, 2, 1, 4),
+        (6, 0, 2, 3),
+        (7, 0, 2, 4),
+        (6, 1, 2, 3),
+        (7, 1, 2, 3),
+        (3, 3, 1, 0),
+        (10, 2, 3, 3),
+    ],
 )
 def test_layers_with_experts(layers: int, dense: int, every: int, experts: int) -> None:
-    moe = {"experts": 4, "experts_per_token": 2, "ffn_hidden": 6, "dense_layers": dense, "every": every}
+    moe = {
+        "experts": 4,
+        "experts_per_token": 2,
+        "ffn_hidden": 6,
+        "dense_layers": dense,
+        "every": every,
+    }
     spec = tiny(layers=layers, moe=moe)
     assert spec.moe_layers == experts == len(range(dense, layers, every))
     assert spec.dense_layers == layers - experts
@@ -300,9 +341,14 @@ def shapes(draw: st.DrawFn) -> ModelSpec:
         }
     if draw(st.booleans()):
         names = ("kv_rank", "nope_head_dim", "rope_head_dim", "value_head_dim")
-        fields["latent"] = {name: draw(WIDTHS) for name in names} | {"query_rank": draw(st.none() | WIDTHS)}
+        fields["latent"] = {name: draw(WIDTHS) for name in names} | {
+            "query_rank": draw(st.none() | WIDTHS)
+        }
     else:
-        fields |= {"bias_qkv": draw(st.booleans()), "qk_norm": draw(st.sampled_from(["none", "per_head", "full"]))}
+        fields |= {
+            "bias_qkv": draw(st.booleans()),
+            "qk_norm": draw(st.sampled_from(["none", "per_head", "full"])),
+        }
     return ModelSpec.model_validate(
         {
             "name": "any",
@@ -350,7 +396,11 @@ def test_tying_saves_exactly_the_head(spec: ModelSpec) -> None:
 @given(shapes())
 def test_active_parameters(spec: ModelSpec) -> None:
     total, active = parameter_count(spec), active_parameter_count(spec)
-    idle = spec.moe is not None and spec.moe_layers > 0 and spec.moe.experts_per_token < spec.moe.experts
+    idle = (
+        spec.moe is not None
+        and spec.moe_layers > 0
+        and spec.moe.experts_per_token < spec.moe.experts
+    )
     assert (active < total) if idle else (active == total)
 
 

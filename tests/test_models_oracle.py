@@ -1,4 +1,5 @@
-"""Parameter counts of configs against transformers itself, built on the meta device: equal to the unit."""
+"""Parameter counts of configs against transformers itself, built on the meta device: equal to the
+unit."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import torch
 import transformers
 
 from planner.formulas.params import active_parameter_count, parameter_count
-from planner.huggingface import read_config
+from planner.inputs.huggingface import read_config
 
 pytestmark = pytest.mark.oracle
 
@@ -19,12 +20,19 @@ CONFIGS = Path(__file__).parent / "configs"
 
 
 def oracle(data: dict[str, Any]) -> tuple[int, int]:
-    """(elements of all routed experts, elements of the whole model) in transformers; a tied head counts once."""
-    fields = {key: value for key, value in data.items() if key not in ("model_type", "quantization_config", "auto_map")}
+    """(elements of all routed experts, elements of the whole model) in transformers; a tied head
+    counts once."""
+    fields = {
+        key: value
+        for key, value in data.items()
+        if key not in ("model_type", "quantization_config", "auto_map")
+    }
     config = transformers.AutoConfig.for_model(data["model_type"], **fields)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
-    routed = sum(weight.numel() for name, weight in model.named_parameters() if ".mlp.experts." in name)
+    routed = sum(
+        weight.numel() for name, weight in model.named_parameters() if ".mlp.experts." in name
+    )
     return routed, sum(weight.numel() for weight in model.parameters())
 
 
@@ -32,7 +40,11 @@ def compare(path: Path, data: dict[str, Any]) -> None:
     spec, _ = read_config(path)
     routed, total = oracle(data)
     assert parameter_count(spec) == total
-    idle = routed * (spec.moe.experts - spec.moe.experts_per_token) // spec.moe.experts if spec.moe else 0
+    idle = (
+        routed * (spec.moe.experts - spec.moe.experts_per_token) // spec.moe.experts
+        if spec.moe
+        else 0
+    )
     assert active_parameter_count(spec) == total - idle
 
 
@@ -79,7 +91,13 @@ SMALL = {
     "llama": ("llama", LLAMA),
     "llama biases, own head width": (
         "llama",
-        {**LLAMA, "attention_bias": True, "mlp_bias": True, "head_dim": 12, "tie_word_embeddings": True},
+        {
+            **LLAMA,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "head_dim": 12,
+            "tie_word_embeddings": True,
+        },
     ),
     "llama, heads not given": ("llama", DENSE),
     "mistral": ("mistral", {**LLAMA, "head_dim": 16}),
@@ -89,14 +107,26 @@ SMALL = {
     "qwen2_moe": ("qwen2_moe", {**LLAMA, **EXPERTS, "shared_expert_intermediate_size": 40}),
     "qwen2_moe, every second layer": (
         "qwen2_moe",
-        {**LLAMA, **EXPERTS, "shared_expert_intermediate_size": 40, "decoder_sparse_step": 2, "qkv_bias": False},
+        {
+            **LLAMA,
+            **EXPERTS,
+            "shared_expert_intermediate_size": 40,
+            "decoder_sparse_step": 2,
+            "qkv_bias": False,
+        },
     ),
     "qwen3": ("qwen3", {**LLAMA, "head_dim": 16}),
     "qwen3 biases": ("qwen3", {**LLAMA, "head_dim": 16, "attention_bias": True}),
     "qwen3_moe": ("qwen3_moe", {**LLAMA, **EXPERTS, "head_dim": 16}),
-    "qwen3_moe, every third layer": ("qwen3_moe", {**LLAMA, **EXPERTS, "head_dim": 16, "decoder_sparse_step": 3}),
+    "qwen3_moe, every third layer": (
+        "qwen3_moe",
+        {**LLAMA, **EXPERTS, "head_dim": 16, "decoder_sparse_step": 3},
+    ),
     "gemma": ("gemma", {**LLAMA, "num_key_value_heads": 1, "head_dim": 16}),
-    "gemma untied": ("gemma", {**LLAMA, "head_dim": 16, "tie_word_embeddings": False, "attention_bias": True}),
+    "gemma untied": (
+        "gemma",
+        {**LLAMA, "head_dim": 16, "tie_word_embeddings": False, "attention_bias": True},
+    ),
     "gemma2": ("gemma2", {**LLAMA, "head_dim": 16}),
     "phi": ("phi", DENSE),
     "phi grouped, norms on queries and keys": ("phi", {**LLAMA, "qk_layernorm": True}),
@@ -107,7 +137,12 @@ SMALL = {
     "gpt_neox": ("gpt_neox", DENSE),
     "gpt_neox sequential, no attention bias": (
         "gpt_neox",
-        {**DENSE, "use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True},
+        {
+            **DENSE,
+            "use_parallel_residual": False,
+            "attention_bias": False,
+            "tie_word_embeddings": True,
+        },
     ),
     "opt": ("opt", OPT),
     "opt without biases": ("opt", {**OPT, "enable_bias": False, "tie_word_embeddings": False}),
@@ -117,15 +152,30 @@ SMALL = {
     "falcon grouped": ("falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon grouped, one norm": (
         "falcon",
-        {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+        {
+            **FALCON,
+            "new_decoder_architecture": True,
+            "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1,
+        },
     ),
     "falcon rw": (
         "falcon",
-        {**FALCON, "multi_query": False, "parallel_attn": False, "alibi": True, "bias": True, "ffn_hidden_size": 72},
+        {
+            **FALCON,
+            "multi_query": False,
+            "parallel_attn": False,
+            "alibi": True,
+            "bias": True,
+            "ffn_hidden_size": 72,
+        },
     ),
     "mpt": ("mpt", MPT),
     "deepseek_v2": ("deepseek_v2", LATENT),
-    "deepseek_v2 direct queries": ("deepseek_v2", {**LATENT, "q_lora_rank": None, "first_k_dense_replace": 0}),
+    "deepseek_v2 direct queries": (
+        "deepseek_v2",
+        {**LATENT, "q_lora_rank": None, "first_k_dense_replace": 0},
+    ),
     "deepseek_v3": ("deepseek_v3", LATENT),
 }
 
@@ -141,21 +191,30 @@ def test_small_config(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_config_as_transformers_writes_it(name: str, tmp_path: Path) -> None:
-    """What `save_pretrained` of the installed transformers writes is read without an unknown key, as the same shape."""
+    """What `save_pretrained` of the installed transformers writes is read without an unknown key,
+    as the same shape."""
     family, fields = SMALL[name]
     first, second = tmp_path / "config.json", tmp_path / "saved"
     first.write_text(json.dumps({"model_type": family, **fields}), "utf-8")
     transformers.AutoConfig.for_model(family, **fields).save_pretrained(second)
     same = {"name", "title", "source"}
-    assert read_config(second / "config.json")[0].model_dump(exclude=same) == read_config(first)[0].model_dump(exclude=same)
+    assert read_config(second / "config.json")[0].model_dump(exclude=same) == read_config(first)[
+        0
+    ].model_dump(exclude=same)
 
 
 @pytest.mark.parametrize(
     ("family", "fields"),
     [
         ("gemma2", {**LLAMA, "head_dim": 16}),
-        ("qwen2", {**LLAMA, "use_sliding_window": True, "max_window_layers": 0, "sliding_window": 16}),
-        ("qwen2", {**LLAMA, "use_sliding_window": True, "max_window_layers": 5, "sliding_window": 16}),
+        (
+            "qwen2",
+            {**LLAMA, "use_sliding_window": True, "max_window_layers": 0, "sliding_window": 16},
+        ),
+        (
+            "qwen2",
+            {**LLAMA, "use_sliding_window": True, "max_window_layers": 5, "sliding_window": 16},
+        ),
         ("qwen3", {**LLAMA, "head_dim": 16, "sliding_window": 16}),
     ],
 )
@@ -164,5 +223,8 @@ def test_windowed_layers(family: str, fields: dict[str, Any], tmp_path: Path) ->
     path.write_text(json.dumps({"model_type": family, **fields}), "utf-8")
     spec, _ = read_config(path)
     kinds = transformers.AutoConfig.for_model(family, **fields).layer_types
-    windowed = [spec.attention_window is not None and layer % spec.window_every == 0 for layer in range(spec.layers)]
+    windowed = [
+        spec.attention_window is not None and layer % spec.window_every == 0
+        for layer in range(spec.layers)
+    ]
     assert windowed == [kind == "sliding_attention" for kind in kinds]

@@ -1,4 +1,5 @@
-"""Activations in host memory: every byte is somewhere, copies take bytes over the link, and a fast link costs nothing."""
+"""Activations in host memory: every byte is somewhere, copies take bytes over the link, and a fast
+link costs nothing."""
 
 from __future__ import annotations
 
@@ -21,17 +22,23 @@ SHAPES = {"dense": plans.model(layers=8), "experts": plans.expert_model(layers=8
 GPUS = 8
 
 
-def both(of: Plan, numbers: dict[str, float] | None = None, **chosen: Any) -> tuple[Estimates, Estimates]:
+def both(
+    of: Plan, numbers: dict[str, float] | None = None, **chosen: Any
+) -> tuple[Estimates, Estimates]:
     """The layout without and with offloaded activations."""
     zero = of.stack.supports.zero[0]
-    tables = (plans.rows(GPUS, {"zero": zero, "micro_batch": 2, "offload": where, **chosen}) for where in ("none", "activations"))
+    tables = (
+        plans.rows(GPUS, {"zero": zero, "micro_batch": 2, "offload": where, **chosen})
+        for where in ("none", "activations")
+    )
     m = plans.numbers(of, **numbers) if numbers else None
     without, with_ = (evaluate(of, table, numbers=m) for table in tables)
     return without, with_
 
 
 def test_formulas_by_hand() -> None:
-    # ten layers of 1 GB, two of which stay: 8 GB leave; a copy of 1 GB over 20 GB/s takes 50 ms, 20 of them beside a layer's 30
+    # ten layers of 1 GB, two of which stay: 8 GB leave; a copy of 1 GB over 20 GB/s takes 50 ms, 20
+    # of them beside a layer's 30
     assert memory.resident_bytes(10e9, 1e9, 2.0) == 2e9
     assert memory.resident_bytes(1e9, 1e9, 2.0) == 1e9  # never more than there is
     assert overlap.host_copy_s(1e9, 20e9) == pytest.approx(0.05)
@@ -59,15 +66,23 @@ def test_hooks_move_everything_that_recompute_keeps(software: str, recompute: st
     of = plans.plan(SHAPES["dense"], software=software)
     without, with_ = both(of, recompute=recompute)
     host, layer = float(with_.memory.host[0]), float(without.memory.layer_bytes[0])
-    # torch packs weights too: a linear layer saves its own for the gradient of its input; a checkpoint saves its input alone
-    layer_weights = sum(leaf.count for leaf in parameter_leaves(of.model) if leaf.place not in ("first", "last"))
+    # torch packs weights too: a linear layer saves its own for the gradient of its input; a
+    # checkpoint saves its input alone
+    layer_weights = sum(
+        leaf.count for leaf in parameter_leaves(of.model) if leaf.place not in ("first", "last")
+    )
     weights = 0.0 if recompute == "full" else 2.0 * 8 * layer_weights
     if recompute == "none":
         assert host == pytest.approx(8 * layer + weights)
     if recompute == "full":
         assert host == pytest.approx(8 * float(one_input(of, with_.table)[0]))
-    gone = without.memory.timeline[0][1]["activations"][0] - with_.memory.timeline[0][1]["activations"][0]
-    assert gone == pytest.approx((host - weights) * 7 / 8)  # a layer's tensors are on the GPU while they leave one by one
+    gone = (
+        without.memory.timeline[0][1]["activations"][0]
+        - with_.memory.timeline[0][1]["activations"][0]
+    )
+    assert gone == pytest.approx(
+        (host - weights) * 7 / 8
+    )  # a layer's tensors are on the GPU while they leave one by one
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
@@ -85,7 +100,9 @@ def test_copies_carry_what_is_on_the_host_out_and_back(software: str, shape: str
 
 @pytest.mark.parametrize("software", [*BESIDE, *IN_TURN])
 def test_an_infinitely_fast_link_costs_nothing(software: str) -> None:
-    without, with_ = both(plans.plan(SHAPES["dense"], software=software), {"host_copy_bandwidth": 1e30})
+    without, with_ = both(
+        plans.plan(SHAPES["dense"], software=software), {"host_copy_bandwidth": 1e30}
+    )
     assert with_.time.seconds[0] == pytest.approx(without.time.seconds[0], rel=1e-12)
     assert "offload" not in without.time.components
 
@@ -94,8 +111,13 @@ def test_a_layer_takes_the_longer_of_its_work_and_its_copy() -> None:
     of = plans.plan(SHAPES["dense"], software="megatron-core")
     slow, slower = (both(of, {"host_copy_bandwidth": rate})[1] for rate in (1e5, 5e4))
     # bound by the link both ways: twice the copy time is twice the time of all layers
-    assert slower.time.ranks.slowest_s()[0] == pytest.approx(2 * slow.time.ranks.slowest_s()[0], rel=0.01)
-    seconds = [both(of, {"host_copy_bandwidth": rate})[1].time.seconds[0] for rate in np.geomspace(1e6, 1e13, 15)]
+    assert slower.time.ranks.slowest_s()[0] == pytest.approx(
+        2 * slow.time.ranks.slowest_s()[0], rel=0.01
+    )
+    seconds = [
+        both(of, {"host_copy_bandwidth": rate})[1].time.seconds[0]
+        for rate in np.geomspace(1e6, 1e13, 15)
+    ]
     assert seconds == sorted(seconds, reverse=True)
 
 
@@ -109,7 +131,10 @@ def test_gpus_of_a_host_share_its_bridges() -> None:
     for gpus in (1, 2, 8):
         of = plans.plan(SHAPES["dense"], gpus=gpus, software="megatron-core")
         link = of.cluster.host_link
-        alone, bridges = float(link.bandwidth) * float(link.send_recv_frac), float(link.host_bandwidth)
+        alone, bridges = (
+            float(link.bandwidth) * float(link.send_recv_frac),
+            float(link.host_bandwidth),
+        )
         rates.append(float(machine(of).host_copy_bandwidth))
         assert rates[-1] == pytest.approx(min(alone, bridges / gpus))
     assert rates[0] > rates[2]
@@ -117,7 +142,9 @@ def test_gpus_of_a_host_share_its_bridges() -> None:
 
 def test_one_row_with_and_one_without_do_not_disturb_each_other() -> None:
     of = plans.plan(SHAPES["dense"], software="pytorch-fsdp")
-    table = plans.rows(GPUS, {"zero": 3}, {"zero": 3, "offload": "activations"}, {"zero": 3, "offload": "params"})
+    table = plans.rows(
+        GPUS, {"zero": 3}, {"zero": 3, "offload": "activations"}, {"zero": 3, "offload": "params"}
+    )
     together = evaluate(of, table)
     for row in range(3):
         alone = evaluate(of, {name: column[row : row + 1] for name, column in table.items()})
@@ -126,15 +153,22 @@ def test_one_row_with_and_one_without_do_not_disturb_each_other() -> None:
     assert together.time.components["offload"][[0, 2]].tolist() == [0, 0]
 
 
-# ------------------------------------------------------------------------------------------------- asking for it
+# -------------------------------------------------------------------------------------------------
 
 ASKED = ("--model", "gpt2-xl", "--gpu", "a100", "--gpus", "8", "--offload", "activations")
 
 
 def test_only_stacks_that_can_offload_activations() -> None:
-    refused(dpplan("estimate", *ASKED, "--stack", "deepspeed"), "DeepSpeed", "offload none/optimizer/params")
     refused(
-        dpplan("estimate", *ASKED, "--stack", "megatron-core", "--pp", "2"), "--offload", "only without a pipeline", "pp is 2"
+        dpplan("estimate", *ASKED, "--stack", "deepspeed"),
+        "DeepSpeed",
+        "offload none/optimizer/params",
+    )
+    refused(
+        dpplan("estimate", *ASKED, "--stack", "megatron-core", "--pp", "2"),
+        "--offload",
+        "only without a pipeline",
+        "pp is 2",
     )
     refused(
         dpplan("estimate", *ASKED, "--stack", "nemo", "--recompute", "full"),
@@ -142,7 +176,9 @@ def test_only_stacks_that_can_offload_activations() -> None:
         "only without recompute",
         "recompute full",
     )
-    answer = dpplan("estimate", *ASKED, "--stack", "composer-fsdp", "--recompute", "full", "--json").json()
+    answer = dpplan(
+        "estimate", *ASKED, "--stack", "composer-fsdp", "--recompute", "full", "--json"
+    ).json()
     assert answer["layout"]["offload"] == "activations"
     assert answer["memory"]["host_bytes"] > 0
     assert answer["step"]["components"]["offload"] > 0
@@ -156,14 +192,25 @@ def test_the_search_offloads_only_when_asked() -> None:
     assert "offload" not in unasked["step"]["components"]
 
 
-# ------------------------------------------------------------------------------------------------- loading
+# -------------------------------------------------------------------------------------------------
 
 
 def test_host_memory_to_load_a_checkpoint() -> None:
-    shard, whole = (evaluate(plans.plan(SHAPES["dense"], software=name), plans.rows(GPUS, {"zero": 3})).memory
-                    for name in ("pytorch-fsdp", "composer-fsdp"))  # fmt: skip
+    shard, whole = (
+        evaluate(plans.plan(SHAPES["dense"], software=name), plans.rows(GPUS, {"zero": 3})).memory
+        for name in ("pytorch-fsdp", "composer-fsdp")
+    )
     assert shard.host_loading[0] == shard.host_saving[0]
-    assert whole.host_loading[0] == pytest.approx(GPUS * whole.host_saving[0])  # every rank reads what eight share
-    alone = evaluate(plans.plan(SHAPES["dense"], software="composer-fsdp", gpus=1), plans.rows(1, {"zero": 3})).memory
+    assert whole.host_loading[0] == pytest.approx(
+        GPUS * whole.host_saving[0]
+    )  # every rank reads what eight share
+    alone = evaluate(
+        plans.plan(SHAPES["dense"], software="composer-fsdp", gpus=1), plans.rows(1, {"zero": 3})
+    ).memory
     assert alone.host_loading[0] == alone.host_saving[0] == whole.host_loading[0]
-    assert "to load one" in dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", "8", "--explain", "memory").stdout
+    assert (
+        "to load one"
+        in dpplan(
+            "estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", "8", "--explain", "memory"
+        ).stdout
+    )

@@ -29,9 +29,15 @@ def test_prefetching(communication: float, exposed: float) -> None:
 
 
 @given(compute=SECONDS, communication=SECONDS, slowdown=SLOWDOWN)
-def test_prefetching_lies_between_perfect_overlap_and_none(compute: float, communication: float, slowdown: float) -> None:
+def test_prefetching_lies_between_perfect_overlap_and_none(
+    compute: float, communication: float, slowdown: float
+) -> None:
     together = compute + float(prefetched_exposed_s(compute, communication, slowdown))
-    assert max(compute, communication) * (1 - 1e-12) <= together <= (compute + communication) * (1 + 1e-12)
+    assert (
+        max(compute, communication) * (1 - 1e-12)
+        <= together
+        <= (compute + communication) * (1 + 1e-12)
+    )
     if slowdown == 0:
         assert together == pytest.approx(max(compute, communication))
 
@@ -49,7 +55,9 @@ def test_buckets(sync: float, exposed: float) -> None:
 
 
 @given(sync=SECONDS, window=SECONDS, bucket=st.floats(0, 1), slowdown=SLOWDOWN)
-def test_a_longer_backward_pass_hides_more(sync: float, window: float, bucket: float, slowdown: float) -> None:
+def test_a_longer_backward_pass_hides_more(
+    sync: float, window: float, bucket: float, slowdown: float
+) -> None:
     exposed = float(bucketed_exposed_s(sync, window, bucket, slowdown))
     assert exposed >= 0
     # step time, window included, never falls when the window grows, and no exposed second returns
@@ -72,10 +80,16 @@ def test_the_slowest_of_many_agrees_with_drawing_them() -> None:
 
 
 def test_without_prefetching_every_gather_and_reduction_is_waited_for() -> None:
-    """A stack that does not prefetch: sharded communication adds its whole time, and the step is never shorter for it."""
+    """A stack that does not prefetch: sharded communication adds its whole time, and the step is
+    never shorter for it."""
     of = plans.plan(software="pytorch-fsdp", gpus=16, global_batch=16)
-    waits = of.model_copy(update={"stack": of.stack.model_copy(
-        update={"overlap": of.stack.overlap.model_copy(update={"prefetch": False})})})  # fmt: skip
+    waits = of.model_copy(
+        update={
+            "stack": of.stack.model_copy(
+                update={"overlap": of.stack.overlap.model_copy(update={"prefetch": False})}
+            )
+        }
+    )
     table = plans.rows(16, {"zero": 3})
     beside, alone = (evaluate(p, table).time for p in (of, waits))
     assert alone.seconds[0] >= beside.seconds[0]

@@ -1,4 +1,5 @@
-"""What the estimator makes of a schedule: closed form or simulation, the same for a row alone and among others."""
+"""What the estimator makes of a schedule: closed form or simulation, the same for a row alone and
+among others."""
 
 from __future__ import annotations
 
@@ -8,25 +9,37 @@ import pytest
 
 from planner import schedules
 from planner.estimate import evaluate
+from planner.estimate.columns import pick, to_layout
 from planner.estimate.pipeline import chunk_seconds
-from planner.estimate.table import pick, to_layout
 from planner.schedules import timing
 
 GPUS = 8
 ROWS = [
-    {"pp": 4, "schedule": "1f1b"}, {"pp": 4, "schedule": "gpipe"}, {"pp": 4, "vpp": 2, "schedule": "interleaved"},
-    {"pp": 4, "schedule": "zb-1p"}, {"pp": 4, "schedule": "zb-h2"}, {"pp": 4, "vpp": 2, "schedule": "zb-v"},
-    {"pp": 4, "vpp": 2, "schedule": "dualpipev"}, {"pp": 2, "vpp": 2, "schedule": "zb-v"},
-    {"pp": 2, "vpp": 2, "schedule": "zb-v", "recompute": "full"}, {"pp": 4, "vpp": 2, "schedule": "breadth-first"},
-    {"pp": 4, "schedule": "sequential"}, {"pp": 2, "schedule": "dualpipe"}, {"pp": 4, "schedule": "zb-h1", "recompute": "full"},
-]  # fmt: skip
+    {"pp": 4, "schedule": "1f1b"},
+    {"pp": 4, "schedule": "gpipe"},
+    {"pp": 4, "vpp": 2, "schedule": "interleaved"},
+    {"pp": 4, "schedule": "zb-1p"},
+    {"pp": 4, "schedule": "zb-h2"},
+    {"pp": 4, "vpp": 2, "schedule": "zb-v"},
+    {"pp": 4, "vpp": 2, "schedule": "dualpipev"},
+    {"pp": 2, "vpp": 2, "schedule": "zb-v"},
+    {"pp": 2, "vpp": 2, "schedule": "zb-v", "recompute": "full"},
+    {"pp": 4, "vpp": 2, "schedule": "breadth-first"},
+    {"pp": 4, "schedule": "sequential"},
+    {"pp": 2, "schedule": "dualpipe"},
+    {"pp": 4, "schedule": "zb-h1", "recompute": "full"},
+]
 
 
 def plan() -> object:
     return plans.plan(plans.model(layers=16), gpus=GPUS, software="torchtitan")
 
 
-@pytest.mark.parametrize("row", range(len(ROWS)), ids=[f"{r['schedule']}-{r['pp']}-{r.get('recompute', '')}" for r in ROWS])
+@pytest.mark.parametrize(
+    "row",
+    range(len(ROWS)),
+    ids=[f"{r['schedule']}-{r['pp']}-{r.get('recompute', '')}" for r in ROWS],
+)
 def test_busy_and_bubble_are_those_of_the_timed_schedule(row: int) -> None:
     """m times the slowest rank and the bubble, against the lists timed with every micro-batch."""
     one = evaluate(plan(), plans.rows(GPUS, ROWS[row]))
@@ -39,7 +52,11 @@ def test_busy_and_bubble_are_those_of_the_timed_schedule(row: int) -> None:
     taken = float((timed.span if schedules.free_running(layout.schedule) else timed.makespan)[0])
     said = m * float(one.time.ranks.slowest_s()[0]) + float(one.time.components["bubble"][0])
     # DualPipe shares the head between two ranks, the estimate leaves it on one: never too short
-    assert said == pytest.approx(taken, rel=0.02) if layout.schedule != "dualpipe" else said >= taken * (1 - 1e-9)
+    assert (
+        said == pytest.approx(taken, rel=0.02)
+        if layout.schedule != "dualpipe"
+        else said >= taken * (1 - 1e-9)
+    )
 
 
 def test_a_row_alone_equals_the_row_among_others() -> None:
@@ -52,17 +69,33 @@ def test_a_row_alone_equals_the_row_among_others() -> None:
 
 
 def test_less_bubble_for_better_schedules() -> None:
-    table = plans.rows(GPUS, *({"pp": 4, **x} for x in (
-        {"schedule": "sequential"}, {"schedule": "1f1b"}, {"schedule": "interleaved", "vpp": 2}, {"schedule": "zb-v", "vpp": 2},
-    )))  # fmt: skip
+    table = plans.rows(
+        GPUS,
+        *(
+            {"pp": 4, **x}
+            for x in (
+                {"schedule": "sequential"},
+                {"schedule": "1f1b"},
+                {"schedule": "interleaved", "vpp": 2},
+                {"schedule": "zb-v", "vpp": 2},
+            )
+        ),
+    )
     bubble = evaluate(plan(), table).time.components["bubble"]
     assert (np.diff(bubble) < 0).all()
 
 
 def test_embedding_and_head_count_as_layers_where_that_divides() -> None:
-    """14 layers on 4 stages: 3, 4, 4, 3. On 3 stages neither 14 nor 16 divides, and layers are placed by cost."""
-    found = evaluate(plans.plan(plans.model(layers=14), gpus=GPUS, software="megatron-core"), plans.rows(GPUS, {"pp": 4})).time
+    """14 layers on 4 stages: 3, 4, 4, 3. On 3 stages neither 14 nor 16 divides, and layers are
+    placed by cost."""
+    found = evaluate(
+        plans.plan(plans.model(layers=14), gpus=GPUS, software="megatron-core"),
+        plans.rows(GPUS, {"pp": 4}),
+    ).time
     assert [float(n[0]) for n in found.ranks.layers] == [3, 4, 3]
-    found = evaluate(plans.plan(plans.model(layers=15), gpus=GPUS, software="megatron-core"), plans.rows(GPUS, {"pp": 4})).time
+    found = evaluate(
+        plans.plan(plans.model(layers=15), gpus=GPUS, software="megatron-core"),
+        plans.rows(GPUS, {"pp": 4}),
+    ).time
     first, middle, last = (float(n[0]) for n in found.ranks.layers)
     assert first + 2 * middle + last == 15

@@ -1,4 +1,5 @@
-"""`dpplan recommend`: what it names is within the limits, the next smaller is not, and looser limits never give worse answers."""
+"""`dpplan recommend`: what it names is within the limits, the next smaller is not, and looser
+limits never give worse answers."""
 
 from __future__ import annotations
 
@@ -13,24 +14,40 @@ from command import dpplan, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner import api, many, recommend
+from planner import api
 from planner.formulas.params import parameter_count
-from planner.recommend import batches, links, models
-from planner.recommend.clusters import GOALS, Limits, cluster, counts
-from planner.render_recommend import recommend_blocks
-from planner.report import exposed_s
-from planner.request import model_spec
-from planner.search import layouts
+from planner.inputs.model import model_spec
+from planner.inputs.scenario import resolve
+from planner.report.layout import exposed_s
+from planner.search import layouts, many
+from planner.show.recommend import recommend_blocks
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
+from planner.verbs import recommend
+from planner.verbs.recommend import batches, links, models
+from planner.verbs.recommend.clusters import GOALS, Limits, cluster, counts
 
-GIVEN = {"model": "gpt2-xl", "tokens": "10B", "global_batch": 64, "seq_len": 1024, "stack": "megatron-core", "micro_batch": 1}
+GIVEN = {
+    "model": "gpt2-xl",
+    "tokens": "10B",
+    "global_batch": 64,
+    "seq_len": 1024,
+    "stack": "megatron-core",
+    "micro_batch": 1,
+}
 KINDS = ("a100", "rtx4090", "gb300-279gb")
 
 
 @cache
-def found(days: float | None = None, budget: float | None = None, power_kw: float | None = None, max_gpus: int = 64,
-          goal: str = "cheapest", sure: bool = False, kinds: tuple[str, ...] = KINDS) -> Any:  # fmt: skip
+def found(
+    days: float | None = None,
+    budget: float | None = None,
+    power_kw: float | None = None,
+    max_gpus: int = 64,
+    goal: str = "cheapest",
+    sure: bool = False,
+    kinds: tuple[str, ...] = KINDS,
+) -> Any:
     return cluster(Limits(days, budget, max_gpus, power_kw, sure), GIVEN, kinds, goal=goal)
 
 
@@ -40,7 +57,7 @@ def rerun(command: str) -> Any:
     return dpplan(*words[1:], "--json").json()
 
 
-# ------------------------------------------------------------------------------------------------ cluster
+# ------------------------------------------------------------------------------------------------ c
 
 
 def tried(document: Any, machine: str) -> list[Any]:
@@ -68,10 +85,17 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
         assert full["memory"]["fits"]
         assert full["run"]["days"] <= days
         assert full["run"]["days"] == pytest.approx(answer["days"], rel=1e-9)
-        assert full["run"]["cost_usd"] == pytest.approx(answer["cost_usd"]) if answer["cost_usd"] else True
+        assert (
+            full["run"]["cost_usd"] == pytest.approx(answer["cost_usd"])
+            if answer["cost_usd"]
+            else True
+        )
         assert full["cluster"]["gpus"] == answer["gpus"]
         assert (full["step"]["low"], full["step"]["high"]) == pytest.approx(
-            tuple(answer[f"days_{end}"] / answer["days"] * full["step"]["seconds"] for end in ("low", "high"))
+            tuple(
+                answer[f"days_{end}"] / answer["days"] * full["step"]["seconds"]
+                for end in ("low", "high")
+            )
         )
 
 
@@ -80,7 +104,9 @@ def test_the_answers_are_the_best_of_all_that_is_tried() -> None:
     rows = [(one["machine"], row) for one in out["types"] for row in one["tried"] if row["within"]]
     assert out["answers"]["smallest"]["gpus"] == min(row["gpus"] for _, row in rows)
     assert out["answers"]["fastest"]["days"] == min(row["days"] for _, row in rows)
-    assert out["answers"]["cheapest"]["cost_usd"] == min(row["cost_usd"] for _, row in rows if row["cost_usd"] is not None)
+    assert out["answers"]["cheapest"]["cost_usd"] == min(
+        row["cost_usd"] for _, row in rows if row["cost_usd"] is not None
+    )
     assert out["tried"] == sum(len(one["tried"]) for one in out["types"])
 
 
@@ -108,19 +134,27 @@ def test_more_money_never_gives_a_slower_answer(less: float, more: float) -> Non
 
 
 def test_sure_holds_at_the_slow_end() -> None:
-    days = found(None)["answers"]["fastest"]["days_high"] * 0.99  # the fastest is likely, not sure, within these
+    days = (
+        found(None)["answers"]["fastest"]["days_high"] * 0.99
+    )  # the fastest is likely, not sure, within these
     assert found(days)["answers"]["fastest"]["verdict"] == "likely"
     held = found(days, sure=True)
     for row in (row for row in held["answers"].values() if row):
         assert row["days_high"] <= days
         assert row["verdict"] == "very likely"
-    assert held["answers"]["fastest"] is None or held["answers"]["fastest"]["days"] >= found(days)["answers"]["fastest"]["days"]
+    assert (
+        held["answers"]["fastest"] is None
+        or held["answers"]["fastest"]["days"] >= found(days)["answers"]["fastest"]["days"]
+    )
 
 
 def test_kinds_without_a_price_are_no_cheapest_and_meet_no_budget() -> None:
     out = found(5.0, kinds=("gb300-279gb", "a100"))
     assert out["answers"]["cheapest"]["machine"] == "a100"
-    assert next(one for one in out["types"] if one["machine"] == "gb300-279gb")["answer"]["cost_usd"] is None
+    assert (
+        next(one for one in out["types"] if one["machine"] == "gb300-279gb")["answer"]["cost_usd"]
+        is None
+    )
     priced = found(None, 1e6)
     reason = next(one["reason"] for one in priced["types"] if one["machine"] == "gb300-279gb")
     assert "no price" in reason
@@ -153,11 +187,13 @@ def test_without_limits_it_is_the_smallest_that_fits() -> None:
 @pytest.mark.parametrize("model_name", ["gpt2-xl", "llama-2-13b"])
 @pytest.mark.parametrize("batch_size", [48, 64])
 def test_no_count_with_a_layout_is_left_out(model_name: str, batch_size: int) -> None:
-    base = api.read_options({"model": model_name, "gpu": "a100", "global_batch": batch_size, "seq_len": 1024})
+    base = api.read_options(
+        {"model": model_name, "gpu": "a100", "global_batch": batch_size, "seq_len": 1024}
+    )
     kept = set(counts(model_spec(model_name)[0], base, 8, 256))
     for nodes in range(1, 33):
         options = base.model_copy(update={"gpus": 8 * nodes, "stack": "megatron-core"})
-        if len(layouts(api.resolve(options).plans[0])["tp"]):
+        if len(layouts(resolve(options).plans[0])["tp"]):
             assert 8 * nodes in kept
     assert all(n % 8 == 0 for n in kept)
 
@@ -175,17 +211,30 @@ def test_counts_left_out_could_not_have_been_within() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--days", "10"], "--tokens"), (["--budget", "10"], "--tokens"), (["--tokens", "1T", "--days", "-1"], "--days"),
-        (["--tokens", "1T", "--budget", "nan"], "--budget"), (["--max-gpus", "0"], "--max-gpus"),
-        (["--max-gpus", "2000000"], "--max-gpus"), (["--power-kw", "0"], "--power-kw"), (["--sure"], "--sure"),
-        (["--goal", "best"], "--goal"), (["--gpus", "8"], "--gpus"), (["--tokens", "many"], "--tokens"),
-        (["--gpu", "a100", "--gpu", "a100"], "--gpu"), (["--gpu", "a100,"], "--gpu"), (["--gpu", "nothing"], "nothing"),
-        (["everything"], "must be one of"), (["batch", "--days", "3"], "--days"), (["bandwidth", "--goal", "fastest"], "--goal"),
-        (["cluster", "--model-out", "x.toml"], "--model-out"), (["batch", "--gpu", "a100", "--gpu", "h100"], "--gpu"),
-        (["batch", "--gpu", "a100", "--global-batch", "8"], "--global-batch"), (["bandwidth", "--gpu", "a100"], "--gpus"),
+        (["--days", "10"], "--tokens"),
+        (["--budget", "10"], "--tokens"),
+        (["--tokens", "1T", "--days", "-1"], "--days"),
+        (["--tokens", "1T", "--budget", "nan"], "--budget"),
+        (["--max-gpus", "0"], "--max-gpus"),
+        (["--max-gpus", "2000000"], "--max-gpus"),
+        (["--power-kw", "0"], "--power-kw"),
+        (["--sure"], "--sure"),
+        (["--goal", "best"], "--goal"),
+        (["--gpus", "8"], "--gpus"),
+        (["--tokens", "many"], "--tokens"),
+        (["--gpu", "a100", "--gpu", "a100"], "--gpu"),
+        (["--gpu", "a100,"], "--gpu"),
+        (["--gpu", "nothing"], "nothing"),
+        (["everything"], "must be one of"),
+        (["batch", "--days", "3"], "--days"),
+        (["bandwidth", "--goal", "fastest"], "--goal"),
+        (["cluster", "--model-out", "x.toml"], "--model-out"),
+        (["batch", "--gpu", "a100", "--gpu", "h100"], "--gpu"),
+        (["batch", "--gpu", "a100", "--global-batch", "8"], "--global-batch"),
+        (["bandwidth", "--gpu", "a100"], "--gpus"),
         (["--jobs", "0"], "--jobs"),
     ],
-)  # fmt: skip
+)
 def test_wrong_questions_are_refused(words: list[str], said: str) -> None:
     refused(dpplan("recommend", *words, "--model", "gpt2"), said)
 
@@ -213,7 +262,7 @@ def test_nothing_within_the_limits_is_status_3_and_says_why() -> None:
 
 
 def test_every_kind_is_tried_when_none_is_named() -> None:
-    from planner import catalog
+    from planner.inputs import catalog
 
     out = cluster(Limits(days=1000, max_gpus=8), {**GIVEN, "model": "gpt2"})
     names = [one["machine"] for one in out["types"]]
@@ -224,7 +273,7 @@ def test_every_kind_is_tried_when_none_is_named() -> None:
     assert "cheapest" in text
 
 
-# ------------------------------------------------------------------------------------------------ bandwidth
+# ------------------------------------------------------------------------------------------------ b
 
 CROSSING = {
     "model": "llama-2-7b",
@@ -242,7 +291,7 @@ CROSSING = {
 
 @cache
 def plan_and_table() -> Any:
-    chosen = many.choose([api.resolve(api.read_options(CROSSING)).plans])[0]
+    chosen = many.choose([resolve(api.read_options(CROSSING)).plans])[0]
     assert isinstance(chosen, many.Chosen)
     return chosen.estimates.plan, chosen.estimates.table
 
@@ -282,7 +331,9 @@ def test_the_cluster_as_it_is_is_the_estimate() -> None:
     assert wires["network"]["exposed_s"] + wires["intra-node link"]["exposed_s"] == pytest.approx(
         sum(
             float(v[0])
-            for v in exposed_s(many.choose([api.resolve(api.read_options(CROSSING)).plans])[0].estimates.time).values()
+            for v in exposed_s(
+                many.choose([resolve(api.read_options(CROSSING)).plans])[0].estimates.time
+            ).values()
         )  # type: ignore[union-attr]
     )
     again = rerun(next(one for one in out["searched"] if one["times"] == 8)["command"])
@@ -297,48 +348,89 @@ def test_one_node_has_no_network() -> None:
     assert out["searched"] == []
 
 
-# ------------------------------------------------------------------------------------------------ batch
+# ------------------------------------------------------------------------------------------------ b
 
 
 def test_batches_within_a_share_of_the_best() -> None:
-    given_ = {"model": "gpt2", "gpu": "a100", "gpus": 8, "seq_len": 4096 // 4, "stack": "pytorch-ddp", "micro_batch": 1}
+    given_ = {
+        "model": "gpt2",
+        "gpu": "a100",
+        "gpus": 8,
+        "seq_len": 4096 // 4,
+        "stack": "pytorch-ddp",
+        "micro_batch": 1,
+    }
     out = recommend.batch(given_)
     rates = {row["global_batch"]: row["throughput"]["tokens_per_s_per_gpu"] for row in out["rows"]}
     best = max(rates.values())
     assert rates[out["best"]] == best
     for share, size in out["saturates"].items():
         assert rates[size] >= (1 - float(share)) * best
-        assert all(rate < (1 - float(share)) * best for smaller, rate in rates.items() if smaller < size)
+        assert all(
+            rate < (1 - float(share)) * best for smaller, rate in rates.items() if smaller < size
+        )
     assert all(size % 8 == 0 for size in rates)
     row = out["rows"][2]
-    assert rerun(row["command"])["throughput"]["tokens_per_s_per_gpu"] == pytest.approx(row["throughput"]["tokens_per_s_per_gpu"])
+    assert rerun(row["command"])["throughput"]["tokens_per_s_per_gpu"] == pytest.approx(
+        row["throughput"]["tokens_per_s_per_gpu"]
+    )
     assert max(rates) * out["seq_len"] <= batches.MOST_TOKENS
 
 
 def test_odd_numbers_of_gpus_get_batches_that_divide() -> None:
-    given_ = {"model": "gpt2", "gpu": "a100", "gpus": 24, "seq_len": 1024, "stack": "pytorch-ddp", "micro_batch": 1}
+    given_ = {
+        "model": "gpt2",
+        "gpu": "a100",
+        "gpus": 24,
+        "seq_len": 1024,
+        "stack": "pytorch-ddp",
+        "micro_batch": 1,
+    }
     assert all(row["global_batch"] % 24 == 0 for row in recommend.batch(given_)["rows"])
 
 
-# ------------------------------------------------------------------------------------------------ model
+# ------------------------------------------------------------------------------------------------ m
 
 
 @cache
 def largest_found() -> Any:
-    given_ = {"model": "gpt2-xl", "gpu": "rtx4090", "gpus": 2, "seq_len": 512, "global_batch": 16, "stack": "pytorch-ddp"}
+    given_ = {
+        "model": "gpt2-xl",
+        "gpu": "rtx4090",
+        "gpus": 2,
+        "seq_len": 512,
+        "global_batch": 16,
+        "stack": "pytorch-ddp",
+    }
     return recommend.largest(Limits(), given_)
 
 
 def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
     part = largest_found()["catalogue"]
     answer = part["answer"]
-    known = [parameter_count(api.catalog.load("models", ModelSpec, name)) for name in api.catalog.ids("models")]
+    known = [
+        parameter_count(api.catalog.load("models", ModelSpec, name))
+        for name in api.catalog.ids("models")
+    ]
     larger = [row for row in part["rows"] if row["parameters"] > answer["parameters"]]
     assert len(larger) == sum(count > answer["parameters"] for count in known)
-    ruled_out = [row for row in larger if row["refused"]][-1]  # the smallest of those that are not evaluated
-    bare = {"gpu": "rtx4090", "gpus": 2, "seq_len": 128, "tp": 1, "global_batch": 2, "stack": "pytorch-fsdp"}
-    assert not api.estimate(api.read_options({"model": ruled_out["model"], **bare}))["memory"]["fits"]
-    assert [row["parameters"] for row in part["rows"]] == sorted((row["parameters"] for row in part["rows"]), reverse=True)
+    ruled_out = [row for row in larger if row["refused"]][
+        -1
+    ]  # the smallest of those that are not evaluated
+    bare = {
+        "gpu": "rtx4090",
+        "gpus": 2,
+        "seq_len": 128,
+        "tp": 1,
+        "global_batch": 2,
+        "stack": "pytorch-fsdp",
+    }
+    assert not api.estimate(api.read_options({"model": ruled_out["model"], **bare}))["memory"][
+        "fits"
+    ]
+    assert [row["parameters"] for row in part["rows"]] == sorted(
+        (row["parameters"] for row in part["rows"]), reverse=True
+    )
     assert not any(row["fits"] for row in part["rows"] if row["parameters"] > answer["parameters"])
     assert rerun(answer["command"])["memory"]["fits"]
 
@@ -350,22 +442,43 @@ def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> 
     assert above["parameters"] > family["answer"]["parameters"]
     file = tmp_path / "scaled.toml"
     file.write_text(recommend.model_toml(shape))
-    given_ = {"gpu": "rtx4090", "gpus": 2, "seq_len": 512, "global_batch": 16, "stack": "pytorch-ddp"}
+    given_ = {
+        "gpu": "rtx4090",
+        "gpus": 2,
+        "seq_len": 512,
+        "global_batch": 16,
+        "stack": "pytorch-ddp",
+    }
     full = api.estimate(api.read_options({"model": str(file), **given_}))
     assert full["memory"]["fits"]
-    assert full["memory"]["device_bytes"] == pytest.approx(family["answer"]["memory"]["device_bytes"])
+    assert full["memory"]["device_bytes"] == pytest.approx(
+        family["answer"]["memory"]["device_bytes"]
+    )
     assert full["model"]["parameters"] == family["answer"]["parameters"]
 
 
-@pytest.mark.parametrize("name", ["llama-2-70b", "gpt2", "deepseek-v3", "gemma-2-9b", "qwen3-235b-a22b"])
+@pytest.mark.parametrize(
+    "name", ["llama-2-70b", "gpt2", "deepseek-v3", "gemma-2-9b", "qwen3-235b-a22b"]
+)
 def test_a_shape_scaled_by_one_is_the_model(name: str) -> None:
     model = model_spec(name)[0]
     same = models.scaled(model, model.heads, model.layers)
-    assert parameter_count(same) == pytest.approx(parameter_count(model), rel=0.02)  # MLP widths are rounded to 128
-    assert (same.hidden, same.kv_heads, same.head_dim, same.vocab) == (model.hidden, model.kv_heads, model.head_dim, model.vocab)
+    assert parameter_count(same) == pytest.approx(
+        parameter_count(model), rel=0.02
+    )  # MLP widths are rounded to 128
+    assert (same.hidden, same.kv_heads, same.head_dim, same.vocab) == (
+        model.hidden,
+        model.kv_heads,
+        model.head_dim,
+        model.vocab,
+    )
     read = api.catalog.build(
         type(model),
-        api.catalog.parse_toml(recommend.model_toml(same.model_dump(exclude_none=True, exclude={"aliases"})), Path("x"), "x"),
+        api.catalog.parse_toml(
+            recommend.model_toml(same.model_dump(exclude_none=True, exclude={"aliases"})),
+            Path("x"),
+            "x",
+        ),
         "x",
         "x",
     )
@@ -394,7 +507,9 @@ def test_days_bound_the_model() -> None:
         "tokens": "10B",
         "micro_batch": 1,
     }
-    loose, tight = (recommend.largest(Limits(days=days), given_)["catalogue"]["answer"] for days in (100.0, 2.0))
+    loose, tight = (
+        recommend.largest(Limits(days=days), given_)["catalogue"]["answer"] for days in (100.0, 2.0)
+    )
     assert tight["days"] <= 2.0
     assert tight["parameters"] <= loose["parameters"]
 

@@ -6,9 +6,9 @@ import pytest
 
 from planner.estimate import evaluate
 from planner.estimate.machine import fused_experts, machine
-from planner.validate import read_rows, row_plan
-from planner.validate.files import SHIPPED
-from planner.validate.rows import Row
+from planner.verbs.validate import read_rows, row_plan
+from planner.verbs.validate.files import SHIPPED
+from planner.verbs.validate.rows import Row
 
 
 def rows() -> list[Row]:
@@ -19,9 +19,17 @@ def on(gpu: str) -> Row:
     return next(row for row in rows() if row["gpu"] == gpu)
 
 
-@pytest.mark.parametrize(("release", "stack"), [
-    ("26.08", "nemo-26.06"), ("26.06.01", "nemo-26.06"), ("26.04.01", "nemo"), ("25.09", "nemo"), ("v4.1", "nemo"), ("", "nemo"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("release", "stack"),
+    [
+        ("26.08", "nemo-26.06"),
+        ("26.06.01", "nemo-26.06"),
+        ("26.04.01", "nemo"),
+        ("25.09", "nemo"),
+        ("v4.1", "nemo"),
+        ("", "nemo"),
+    ],
+)
 def test_a_run_gets_the_latest_profile_that_is_not_newer(release: str, stack: str) -> None:
     plan, _ = row_plan(on("gb300-279gb") | {"options": f"release={release}"})
     assert plan.stack.id == stack
@@ -37,10 +45,12 @@ def test_fused_experts_are_for_experts_on_blackwell() -> None:
 
 
 def test_fused_experts_move_less_and_launch_at_once() -> None:
-    from planner.estimate.table import to_table
+    from planner.estimate.columns import to_table
 
     row = on("gb300-279gb")
-    before, after = (row_plan(row | {"options": f"release={release}"}) for release in ("26.04", "26.06"))
+    before, after = (
+        row_plan(row | {"options": f"release={release}"}) for release in ("26.04", "26.06")
+    )
     assert float(machine(after[0]).operator_launch) < float(machine(before[0]).operator_launch)
     old, new = (evaluate(plan, to_table([layout])).time for plan, layout in (before, after))
     for name in ("memory_bound", "matmul", "launch"):

@@ -1,4 +1,5 @@
-"""`dpplan estimate --html`: the page holds what the report says, opens without a network, and is written whole or not at all."""
+"""`dpplan estimate --html`: the page holds what the report says, opens without a network, and is
+written whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from typing import Any
 import pytest
 from command import dpplan, python, refused
 
-from planner import report_page
 from planner.cli import scenario
+from planner.show import page as report_page
 from planner.units import show
 
 GIB = 2.0**30
@@ -49,7 +50,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self._in = tag
-        self.fetched += [str(value) for key, value in attrs if key in ("src", "href", "data", "action")]
+        self.fetched += [
+            str(value) for key, value in attrs if key in ("src", "href", "data", "action")
+        ]
         if tag == "tr":
             self.rows.append([])
         elif tag in ("td", "th"):
@@ -76,7 +79,10 @@ def test_the_page_says_what_the_report_says() -> None:
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert page.title == "Llama 2 7B on 16 x NVIDIA H100 SXM5 80 GB"
     assert cells["answer"] == ["fits"]
-    assert f"{show(said['step']['low'], 's')} to {show(said['step']['high'], 's')}" in cells["step time"][0]
+    assert (
+        f"{show(said['step']['low'], 's')} to {show(said['step']['high'], 's')}"
+        in cells["step time"][0]
+    )
     assert show(said["memory"]["device_bytes"], "B") in cells["memory per GPU"][0]
     assert f"{said['throughput']['tokens_per_s']:,.0f} tokens/s" in cells["throughput"][0]
     assert f"{100 * said['throughput']['mfu']:.1f} %" in cells["MFU"][0]
@@ -106,7 +112,9 @@ def test_bars_of_a_stage_add_up_to_what_lies_on_the_device() -> None:
     worst, outside = said["memory"]["worst_stage"], said["memory"]["outside"]
     for i, stage in enumerate(said["memory"]["per_stage"]):
         height = sum(trace["y"][i] for trace in figure["data"])
-        assert height * GIB == pytest.approx(stage["reserved_bytes"] + outside["context"] + outside["communicators"])
+        assert height * GIB == pytest.approx(
+            stage["reserved_bytes"] + outside["context"] + outside["communicators"]
+        )
         if stage["stage"] == worst:
             assert height * GIB == pytest.approx(said["memory"]["device_bytes"])
     (line,) = figure["layout"]["shapes"]
@@ -118,7 +126,9 @@ def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
     figure = report_page.phase_figure(said)
     stages = said["memory"]["per_stage"]
     (menu,) = figure["layout"]["updatemenus"]
-    assert [button["label"] for button in menu["buttons"]] == [f"stage {stage['stage']}" for stage in stages]
+    assert [button["label"] for button in menu["buttons"]] == [
+        f"stage {stage['stage']}" for stage in stages
+    ]
     for stage, button in zip(stages, menu["buttons"], strict=True):
         columns = button["args"][0]["y"]
         assert len(columns) == len(figure["data"])
@@ -166,7 +176,7 @@ def test_one_stage_and_nothing_hidden() -> None:
     assert "stage 0" in report_page.page(said)
 
 
-# ------------------------------------------------------------------------------------------------- the command
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
@@ -180,15 +190,28 @@ def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
     assert not re.search(r"<script[^>]+src=|<link|@import", text)
     assert len(text) > 1_000_000  # plotly.js is inside, once
     assert text.count("plotly.js v") == 1
-    assert text.count('"displaylogo": false') == text.count('"showSendToCloud": false') == text.count("<figure>") == 3
+    assert (
+        text.count('"displaylogo": false')
+        == text.count('"showSendToCloud": false')
+        == text.count("<figure>")
+        == 3
+    )
     assert os.listdir(tmp_path) == ["out.html"]
 
 
 def test_bad_paths_and_clashing_names_are_refused(tmp_path: Path) -> None:
     one = tmp_path / "one.html"
-    refused(dpplan("estimate", *ASKED, "--html", tmp_path / "no" / "x.html"), "--html", "cannot be written")
+    refused(
+        dpplan("estimate", *ASKED, "--html", tmp_path / "no" / "x.html"),
+        "--html",
+        "cannot be written",
+    )
     refused(dpplan("estimate", *ASKED, "--html", tmp_path), "--html", "cannot be written")
-    refused(dpplan("estimate", *ASKED, "--html", one, "--trace", tmp_path / "." / "one.html"), "--html", "named twice")
+    refused(
+        dpplan("estimate", *ASKED, "--html", one, "--trace", tmp_path / "." / "one.html"),
+        "--html",
+        "named twice",
+    )
     asked = tmp_path / "asked.toml"
     asked.write_text('model = "llama-2-7b"\ngpu = "a100"\ngpus = 8\n', encoding="utf-8")
     refused(dpplan("estimate", "--scenario", asked, "--html", asked), "--html", "named twice")
@@ -196,7 +219,9 @@ def test_bad_paths_and_clashing_names_are_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["asked.toml"]
 
 
-def test_a_page_that_cannot_be_finished_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_cannot_be_finished_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = tmp_path / "out.html"
     wanted.write_text("before", encoding="utf-8")
 
@@ -211,12 +236,17 @@ def test_a_page_that_cannot_be_finished_leaves_what_was_there(tmp_path: Path, mo
 
 def test_without_plotly_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.io", None)
-    refused(dpplan("estimate", *ASKED, "--html", tmp_path / "out.html", "--trace", tmp_path / "t.json"), "--html", "pip install")
+    refused(
+        dpplan("estimate", *ASKED, "--html", tmp_path / "out.html", "--trace", tmp_path / "t.json"),
+        "--html",
+        "pip install",
+    )
     assert os.listdir(tmp_path) == []
 
 
 def test_plotly_is_imported_only_for_a_page() -> None:
     code = (
-        "import sys\nfrom planner.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\nprint('plotly' in sys.modules)"
+        "import sys\nfrom planner.cli import main\ntry:\n    main()\nexcept SystemExit:\n   "
+        " pass\nprint('plotly' in sys.modules)"
     )
     assert python(code, "estimate", *ASKED).stdout.splitlines()[-1] == "False"

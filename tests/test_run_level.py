@@ -28,7 +28,7 @@ from planner.formulas.run_level import (
     tokens_per_s,
     utilisation,
 )
-from planner.request import storages
+from planner.inputs.run import storages
 from planner.specs.hardware import StorageSpec
 
 LLAMA_3 = 16384  # GPUs
@@ -36,12 +36,13 @@ YEAR_S = 365.25 * 86400
 
 
 def test_throughput_and_utilisation() -> None:
-    # 1024 sequences of 4096 tokens in 8 s; 8 GPUs of 312 TFLOP/s doing 1.248e15 FLOP in a second are half busy
+    # 1024 sequences of 4096 tokens in 8 s; 8 GPUs of 312 TFLOP/s doing 1.248e15 FLOP in a second
+    # are half busy
     assert tokens_per_s(1024.0, 4096.0, 8.0) == 524_288
     assert utilisation(1.248e15, 8.0, 312e12, 1.0) == pytest.approx(0.5)
 
 
-# ------------------------------------------------------------------------------------------------ failures
+# ------------------------------------------------------------------------------------------------ f
 
 
 def test_checkpoint_interval() -> None:
@@ -51,17 +52,23 @@ def test_checkpoint_interval() -> None:
 
 @given(cost=st.floats(1, 60), mtbf=st.floats(1e5, 1e8))
 def test_no_other_interval_loses_less(cost: float, mtbf: float) -> None:
-    """Young's interval is the first-order best: where failures are rare, others are worse by the complete formula too."""
+    """Young's interval is the first-order best: where failures are rare, others are worse by the
+    complete formula too."""
     best = float(checkpoint_interval_s(cost, mtbf))
-    here, shorter, longer = (float(goodput(factor * best, cost, 0.0, mtbf)) for factor in (1.0, 0.7, 1.5))
+    here, shorter, longer = (
+        float(goodput(factor * best, cost, 0.0, mtbf)) for factor in (1.0, 0.7, 1.5)
+    )
     assert here > max(shorter, longer)
 
 
 def test_goodput_by_hand() -> None:
-    # failures every 50000 s, checkpoints of 100 s every 3162 s, restarts of 600 s. First order: 100/3162 + (1581 + 600)/50000
-    # = 0.0316 + 0.0436 lost. Complete: 3162.28 / (50000 e^0.012 (e^0.0652456 - 1)) = 0.92688
+    # failures every 50000 s, checkpoints of 100 s every 3162 s, restarts of 600 s. First order:
+    # 100/3162 + (1581 + 600)/50000 = 0.0316 + 0.0436 lost. Complete: 3162.28 / (50000 e^0.012
+    # (e^0.0652456 - 1)) = 0.92688
     assert float(goodput(3162.2777, 100.0, 600.0, 50000.0)) == pytest.approx(0.92688, abs=1e-5)
-    assert float(goodput(3162.2777, 100.0, 600.0, 50000.0)) == pytest.approx(1 - 0.0316 - 0.0436, abs=3e-3)
+    assert float(goodput(3162.2777, 100.0, 600.0, 50000.0)) == pytest.approx(
+        1 - 0.0316 - 0.0436, abs=3e-3
+    )
 
 
 def test_goodput_is_what_a_run_with_random_failures_reaches() -> None:
@@ -84,7 +91,9 @@ def test_goodput_is_what_a_run_with_random_failures_reaches() -> None:
 
 
 @given(gpus=st.integers(1, 10**6), cost=st.floats(0.1, 3600), restart=st.floats(0, 1e5))
-def test_goodput_is_a_share_and_falls_with_the_number_of_gpus(gpus: int, cost: float, restart: float) -> None:
+def test_goodput_is_a_share_and_falls_with_the_number_of_gpus(
+    gpus: int, cost: float, restart: float
+) -> None:
     def at(count: float, mtbf_gpu: float) -> float:
         mtbf = float(job_mtbf_s(mtbf_gpu, count))
         return float(goodput(checkpoint_interval_s(cost, mtbf), cost, restart, mtbf))
@@ -102,19 +111,22 @@ def test_llama_3_failed_every_three_hours() -> None:
 
 @pytest.mark.parametrize(("gpus", "hours"), [(16384, 1.8), (131072, 0.23)])
 def test_time_between_failures_of_rsc(gpus: int, hours: float) -> None:
-    """arXiv 2410.21680, section III: 6.50 failures per 1000 days of an 8-GPU node project to these."""
+    """arXiv 2410.21680, section III: 6.50 failures per 1000 days of an 8-GPU node project to
+    these."""
     of_a_gpu = 1000 / 6.50 * 86400 * 8
     assert float(job_mtbf_s(of_a_gpu, gpus)) / 3600 == pytest.approx(hours, abs=0.05 * hours)
 
 
 def test_a_checkpoint_by_hand() -> None:
-    # 405e9 parameters of 2 B and 12 B of states: 5.67 TB; a 2048th of 10.24 GB/s each takes 5 s more than the pause of 1 s
+    # 405e9 parameters of 2 B and 12 B of states: 5.67 TB; a 2048th of 10.24 GB/s each takes 5 s
+    # more than the pause of 1 s
     assert float(checkpoint_bytes(405e9, 14.0)) == pytest.approx(5.67e12)
     assert float(checkpoint_stop_s(1.0, 5e9, 1e9)) == 6.0
 
 
 def test_spares_by_hand() -> None:
-    # two nodes in repair on average: none with e^-2, at most one with 3 e^-2, at most two with 5 e^-2
+    # two nodes in repair on average: none with e^-2, at most one with 3 e^-2, at most two with 5
+    # e^-2
     assert float(spares_suffice_frac(2.0, 0.0)) == pytest.approx(math.exp(-2))
     assert float(spares_suffice_frac(2.0, 2.0)) == pytest.approx(5 * math.exp(-2))
     assert spares_for(2.0) == 6  # 0.9955; five suffice 0.9834
@@ -128,17 +140,19 @@ def test_proposed_spares_suffice_and_one_less_does_not(mean: float) -> None:
     assert spares == 0 or float(spares_suffice_frac(mean, spares - 1.0)) < run_level.ENOUGH_SPARES
 
 
-# ------------------------------------------------------------------------------------------------ energy and money
+# ------------------------------------------------------------------------------------------------ e
 
 
 def test_run_and_energy() -> None:
     # 2e12 tokens at 1e6 a second, 80 % of the time: 2.5e6 s
     assert run_s(2e12, 1e6, 0.8) == pytest.approx(2.5e6)
-    # Llama 2 70B took 1,720,320 GPU-hours of 400 W (arXiv 2307.09288, table 2): 688 MWh at the board if always at the limit
+    # Llama 2 70B took 1,720,320 GPU-hours of 400 W (arXiv 2307.09288, table 2): 688 MWh at the
+    # board if always at the limit
     assert energy_j(1.0, 400.0, 1.0, 1.0, 1_720_320 * 3600) / 3.6e9 == pytest.approx(688.1, abs=0.1)
     # 1000 GPUs at 85 % of 700 W and 40 % more around them for an hour: 833 kWh
     assert energy_j(1000.0, 700.0, 0.85, 1.4, 3600.0) / 3.6e6 == pytest.approx(833)
-    # LLaMA 65B took 1,022,362 GPU-hours of 400 W at a PUE of 1.1: 449 MWh (arXiv 2302.13971, table 15)
+    # LLaMA 65B took 1,022,362 GPU-hours of 400 W at a PUE of 1.1: 449 MWh (arXiv 2302.13971, table
+    # 15)
     assert energy_j(1.0, 400.0, 1.0, 1.1, 1_022_362 * 3600) / 3.6e9 == pytest.approx(449, abs=1)
     # BLOOM took 1,082,990 GPU-hours of 400 W: 433 MWh (arXiv 2211.02001)
     assert energy_j(1.0, 400.0, 1.0, 1.0, 1_082_990 * 3600) / 3.6e9 == pytest.approx(433.2, abs=0.1)
@@ -150,17 +164,25 @@ def test_drawn_power_and_owned_hardware_by_hand() -> None:
     assert owned_usd(3600.0, 40_000.0, 4 * YEAR_S, 0.8) == pytest.approx(1.426, abs=1e-3)
 
 
-WORDS = "--model llama-2-7b --gpu h100 --gpus 256 --tp 1 --pp 1 --zero 1 --micro-batch 2 --recompute none --stack megatron-core"
+WORDS = (
+    "--model llama-2-7b --gpu h100 --gpus 256 --tp 1 --pp 1 --zero 1 --micro-batch 2 --recompute"
+    " none --stack megatron-core"
+)
 
 
 @cache
 def run_of(words: str = "", tokens: str = "2T") -> Any:
-    return dpplan("estimate", *WORDS.split(), *words.split(), "--tokens", tokens, "--advice", 0, "--json").json()["run"]
+    return dpplan(
+        "estimate", *WORDS.split(), *words.split(), "--tokens", tokens, "--advice", 0, "--json"
+    ).json()["run"]
 
 
 def test_llama_3_goodput_of_the_whole_model() -> None:
     """arXiv 2407.21783, section 3.3.4: more than 90 % effective training time on 16,384 GPUs."""
-    words = "--model llama-3.1-405b --gpu h100 --gpus 16384 --tp 8 --zero 1 --stack megatron-core --advice 0"
+    words = (
+        "--model llama-3.1-405b --gpu h100 --gpus 16384 --tp 8 --zero 1 --stack megatron-core"
+        " --advice 0"
+    )
     run = dpplan("estimate", *words.split(), "--tokens", "15.6T", "--json").json()["run"]
     assert 0.9 < run["goodput"] < 0.95
     assert run["reliability"]["mtbf_s"] / 3600 == pytest.approx(3.1, abs=0.05)
@@ -173,7 +195,9 @@ def test_figures_of_a_run_follow_from_each_other() -> None:
     assert run["failures"] == pytest.approx(run["days"] * 86400 / run["reliability"]["mtbf_s"])
     assert run["co2_kg"] == pytest.approx(run["energy_kwh"] * 0.436)
     facility = run_level.FACILITY_FACTOR
-    assert run["energy_kwh"] == pytest.approx(run["gpu_hours"] * run["gpu_power_w"] / 1e3 * facility)
+    assert run["energy_kwh"] == pytest.approx(
+        run["gpu_hours"] * run["gpu_power_w"] / 1e3 * facility
+    )
     assert run["cost_usd"] == run["hardware_usd"]
     assert run["electricity_usd"] == 0
     assert run["reliability"]["interval_s"] == pytest.approx(
@@ -186,10 +210,16 @@ def test_options_of_a_run_move_what_they_should() -> None:
     assert run_of("--mtbf 5000")["goodput"] < base["goodput"] < run_of("--mtbf 500000")["goodput"]
     assert run_of("--restart 60")["goodput"] < base["goodput"]
     slow = run_of("--storage 10MB/s")
-    assert slow["reliability"]["interval_s"] == pytest.approx(slow["reliability"]["checkpoint_write_s"])  # no sooner than written
-    assert run_of("--checkpoint sync --storage 10MB/s")["goodput"] < slow["goodput"] < base["goodput"]
+    assert slow["reliability"]["interval_s"] == pytest.approx(
+        slow["reliability"]["checkpoint_write_s"]
+    )  # no sooner than written
+    assert (
+        run_of("--checkpoint sync --storage 10MB/s")["goodput"] < slow["goodput"] < base["goodput"]
+    )
     assert run_of("--checkpoint-interval 600")["goodput"] < base["goodput"]
-    assert run_of("--pue 1.6")["energy_kwh"] == pytest.approx(base["energy_kwh"] * 1.6 / run_level.PUE)
+    assert run_of("--pue 1.6")["energy_kwh"] == pytest.approx(
+        base["energy_kwh"] * 1.6 / run_level.PUE
+    )
     assert run_of("--grid 57")["co2_kg"] == pytest.approx(0.057 * base["energy_kwh"])
     assert run_of("--grid 0")["co2_kg"] == 0
 
@@ -204,27 +234,45 @@ def test_spare_nodes_are_paid_for_and_keep_the_run_going() -> None:
 
 def test_own_hardware_costs_depreciation_and_electricity() -> None:
     run = run_of("--capex 40000 --lifetime 4 --use 80% --electricity 0.08")
-    assert run["hardware_usd"] == pytest.approx(run["gpu_hours"] * 40_000 / (4 * YEAR_S / 3600 * 0.8))
+    assert run["hardware_usd"] == pytest.approx(
+        run["gpu_hours"] * 40_000 / (4 * YEAR_S / 3600 * 0.8)
+    )
     assert run["electricity_usd"] == pytest.approx(0.08 * run["energy_kwh"])
     assert run["cost_usd"] == pytest.approx(run["hardware_usd"] + run["electricity_usd"])
 
 
 def test_spot_prices_are_listed_ones() -> None:
     words = "--model gpt2 --gpu rtx4090 --gpus 1 --advice 0 --json --market"
-    spot, demand = (dpplan("estimate", *words.split(), m).json()["cluster"] for m in ("spot", "on-demand"))
+    spot, demand = (
+        dpplan("estimate", *words.split(), m).json()["cluster"] for m in ("spot", "on-demand")
+    )
     assert spot["usd_per_gpu_hour"] < demand["usd_per_gpu_hour"]
     assert "spot" in spot["price_source"]
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ("--storage 20", "unit"), ("--storage 0GB/s", "positive"), ("--mtbf -3", "--mtbf"), ("--mtbf 3GB", "--mtbf"),
-    ("--pue 0.5", "--pue"),
-    ("--grid -1", "--grid"), ("--use 0.5", "--capex"), ("--capex 4e4 --use 3", "share"), ("--capex 4e4 --price 2", "--price"),
-    ("--market moon", "--market"), ("--checkpoint never", "--checkpoint"), ("--checkpoint-interval 0", "positive"),
-    ("--spare-nodes -1", "--spare-nodes"), ("--capex nan", "--capex"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--storage 20", "unit"),
+        ("--storage 0GB/s", "positive"),
+        ("--mtbf -3", "--mtbf"),
+        ("--mtbf 3GB", "--mtbf"),
+        ("--pue 0.5", "--pue"),
+        ("--grid -1", "--grid"),
+        ("--use 0.5", "--capex"),
+        ("--capex 4e4 --use 3", "share"),
+        ("--capex 4e4 --price 2", "--price"),
+        ("--market moon", "--market"),
+        ("--checkpoint never", "--checkpoint"),
+        ("--checkpoint-interval 0", "positive"),
+        ("--spare-nodes -1", "--spare-nodes"),
+        ("--capex nan", "--capex"),
+    ],
+)
 def test_a_wrong_option_of_the_run_is_refused(words: str, said: str) -> None:
-    refused(dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", 8, *words.split()), said)
+    refused(
+        dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", 8, *words.split()), said
+    )
 
 
 def test_storages_differ_in_writing_and_the_asked_one_counts() -> None:
@@ -234,9 +282,13 @@ def test_storages_differ_in_writing_and_the_asked_one_counts() -> None:
         asked = run_of(f"--storage {name}")
         assert asked["reliability"]["checkpoint_write_s"] == pytest.approx(one["write_s"])
         assert asked["goodput"] == pytest.approx(one["goodput"])
-        assert one["write_s"] == pytest.approx(run_of()["reliability"]["checkpoint_bytes"] / one["bytes_per_s"])
+        assert one["write_s"] == pytest.approx(
+            run_of()["reliability"]["checkpoint_bytes"] / one["bytes_per_s"]
+        )
     order = sorted(by_id.values(), key=lambda one: one["write_s"])
-    assert [one["goodput"] for one in order] == sorted((one["goodput"] for one in order), reverse=True)
+    assert [one["goodput"] for one in order] == sorted(
+        (one["goodput"] for one in order), reverse=True
+    )
     assert run_of()["goodput"] == by_id["parallel-fs"]["goodput"]
 
 

@@ -1,4 +1,5 @@
-"""`dpplan schedule` and `dpplan estimate --trace`: documents, traces and pages that load, and clear refusals."""
+"""`dpplan schedule` and `dpplan estimate --trace`: documents, traces and pages that load, and clear
+refusals."""
 
 from __future__ import annotations
 
@@ -11,10 +12,13 @@ from typing import Any
 import pytest
 from command import dpplan
 
-from planner import pipelines, schedules, step_trace, trace
-from planner.api import read_options
+from planner import schedules
+from planner.inputs.options import read_options
 from planner.schedules import base, checks, timing
-from planner.schedules.drawing import intervals
+from planner.show import trace
+from planner.show.drawing import intervals
+from planner.verbs import schedule as pipelines
+from planner.verbs import step_trace
 
 
 def document(*words: str) -> Any:
@@ -29,7 +33,7 @@ def refused(*words: str) -> Any:
     return json.loads(answer.stdout)["error"]
 
 
-# ------------------------------------------------------------------------------------------------ documents
+# ------------------------------------------------------------------------------------------------ d
 
 
 def test_unit_durations() -> None:
@@ -44,8 +48,20 @@ def test_unit_durations() -> None:
 
 
 def test_seconds_per_stage_and_bytes() -> None:
-    r = document("--schedule", "1f1b", "--pp", "4", "--microbatches", "16", "--forward-s", "1,1,1,2", "--backward-s", "2,2,2,4",
-                 "--activation-bytes", "1 GiB")  # fmt: skip
+    r = document(
+        "--schedule",
+        "1f1b",
+        "--pp",
+        "4",
+        "--microbatches",
+        "16",
+        "--forward-s",
+        "1,1,1,2",
+        "--backward-s",
+        "2,2,2,4",
+        "--activation-bytes",
+        "1 GiB",
+    )
     assert r["makespan_s"] == pytest.approx(16 * 6 + 9)
     assert r["peak_live_bytes"] == [n * 2**30 for n in (4, 3, 2, 1)]
     assert r["bubble_frac"] == pytest.approx(1 - (16 * (3 * 3 + 6) / 4) / (16 * 6 + 9))
@@ -61,50 +77,154 @@ def test_ranks_that_run_on_have_a_shorter_step() -> None:
 def test_chunks_share_the_seconds_of_their_rank() -> None:
     loop = document("--schedule", "interleaved", "--pp", "4", "--vpp", "3", "--microbatches", "8")
     assert loop["makespan_s"] == pytest.approx(8 * 3 + 9 / 3)
-    each = document("--schedule", "interleaved", "--pp", "4", "--vpp", "3", "--microbatches", "8", "--forward-s",
-                    ",".join(["0.5"] * 12), "--backward-s", "3")  # fmt: skip
+    each = document(
+        "--schedule",
+        "interleaved",
+        "--pp",
+        "4",
+        "--vpp",
+        "3",
+        "--microbatches",
+        "8",
+        "--forward-s",
+        ",".join(["0.5"] * 12),
+        "--backward-s",
+        "3",
+    )
     assert each["makespan_s"] == pytest.approx(8 * 4.5 + 3 * 4.5 / 3)
 
 
 def test_sends_among_the_actions() -> None:
     r = document("--schedule", "1f1b", "--pp", "2", "--microbatches", "1", "--sends")
-    assert r["actions"] == [["0F0", "0SEND_F0", "0RECV_B0", "0B0"], ["1RECV_F0", "1F0", "1B0", "1SEND_B0"]]
+    assert r["actions"] == [
+        ["0F0", "0SEND_F0", "0RECV_B0", "0B0"],
+        ["1RECV_F0", "1F0", "1B0", "1SEND_B0"],
+    ]
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
-    path.write_text(base.format_actions(schedules.actions("interleaved", 4, 8, 2)), encoding="utf-8")
-    mine, theirs = document("--file", str(path)), document("--schedule", "interleaved", "--pp", "4", "--microbatches", "8")
-    for key in ("makespan_s", "bubble_frac", "peak_live_microbatches", "actions", "pp", "vpp", "microbatches"):
+    path.write_text(
+        base.format_actions(schedules.actions("interleaved", 4, 8, 2)), encoding="utf-8"
+    )
+    mine, theirs = (
+        document("--file", str(path)),
+        document("--schedule", "interleaved", "--pp", "4", "--microbatches", "8"),
+    )
+    for key in (
+        "makespan_s",
+        "bubble_frac",
+        "peak_live_microbatches",
+        "actions",
+        "pp",
+        "vpp",
+        "microbatches",
+    ):
         assert mine[key] == theirs[key]
     assert mine["schedule"] == "mine.csv"
 
 
 def test_a_model_gives_seconds_and_bytes() -> None:
-    r = document("--model", "llama-2-7b", "--gpu", "a100", "--gpus", "16", "--pp", "4", "--tp", "1", "--schedule", "1f1b")
+    r = document(
+        "--model",
+        "llama-2-7b",
+        "--gpu",
+        "a100",
+        "--gpus",
+        "16",
+        "--pp",
+        "4",
+        "--tp",
+        "1",
+        "--schedule",
+        "1f1b",
+    )
     assert (r["schedule"], r["pp"]) == ("1f1b", 4)
     assert r["peak_live_microbatches"] == [4, 3, 2, 1]
     assert all(1e6 < x < 1e12 for x in r["peak_live_bytes"])
     assert 0 < r["bubble_frac"] < 1
 
 
-@pytest.mark.parametrize(("words", "field", "remedy"), [
-    (["--schedule", "zb-h3", "--pp", "4", "--microbatches", "8"], "--schedule", "zb-h1"),
-    (["--pp", "4", "--microbatches", "8"], "--schedule", "is needed"),
-    (["--schedule", "1f1b", "--pp", "4"], "--microbatches", "is needed"),
-    (["--schedule", "interleaved", "--pp", "4", "--microbatches", "6"], "--microbatches", "divide by pp"),
-    (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--forward-s", "1,2"], "--forward-s", "give 1 or 4"),
-    (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--forward-s", "fast"], "--forward-s", "number of seconds"),
-    (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--weight-s", "3", "--backward-s", "2"], "--weight-s", "longer"),
-    (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--straggler", "4:2"], "--straggler", "0 to 3"),
-    (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--activation-bytes", "1 s"], "--activation-bytes", "B"),
-    (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--tp", "2"], "--tp", "needs --model"),
-    (["--file", "no-such-file.csv"], "--file", "cannot be read"),
-    (["--file", "x.csv", "--pp", "4"], "--pp", "is in the file"),
-    (["--model", "gpt2", "--gpu", "a100", "--gpus", "8", "--pp", "4", "--forward-s", "1"], "--forward-s", "comes from the model"),
-    (["--model", "gpt2", "--gpu", "a100", "--gpus", "8", "--pp", "4", "--vpp", "5"], "--pp/--vpp", "12 layers"),
-    (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--trace", "no/folder/x.json"], "--trace", "cannot be written"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "field", "remedy"),
+    [
+        (["--schedule", "zb-h3", "--pp", "4", "--microbatches", "8"], "--schedule", "zb-h1"),
+        (["--pp", "4", "--microbatches", "8"], "--schedule", "is needed"),
+        (["--schedule", "1f1b", "--pp", "4"], "--microbatches", "is needed"),
+        (
+            ["--schedule", "interleaved", "--pp", "4", "--microbatches", "6"],
+            "--microbatches",
+            "divide by pp",
+        ),
+        (
+            ["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--forward-s", "1,2"],
+            "--forward-s",
+            "give 1 or 4",
+        ),
+        (
+            ["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--forward-s", "fast"],
+            "--forward-s",
+            "number of seconds",
+        ),
+        (
+            [
+                "--schedule",
+                "1f1b",
+                "--pp",
+                "4",
+                "--microbatches",
+                "8",
+                "--weight-s",
+                "3",
+                "--backward-s",
+                "2",
+            ],
+            "--weight-s",
+            "longer",
+        ),
+        (
+            ["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--straggler", "4:2"],
+            "--straggler",
+            "0 to 3",
+        ),
+        (
+            ["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--activation-bytes", "1 s"],
+            "--activation-bytes",
+            "B",
+        ),
+        (
+            ["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--tp", "2"],
+            "--tp",
+            "needs --model",
+        ),
+        (["--file", "no-such-file.csv"], "--file", "cannot be read"),
+        (["--file", "x.csv", "--pp", "4"], "--pp", "is in the file"),
+        (
+            ["--model", "gpt2", "--gpu", "a100", "--gpus", "8", "--pp", "4", "--forward-s", "1"],
+            "--forward-s",
+            "comes from the model",
+        ),
+        (
+            ["--model", "gpt2", "--gpu", "a100", "--gpus", "8", "--pp", "4", "--vpp", "5"],
+            "--pp/--vpp",
+            "12 layers",
+        ),
+        (
+            [
+                "--schedule",
+                "1f1b",
+                "--pp",
+                "4",
+                "--microbatches",
+                "8",
+                "--trace",
+                "no/folder/x.json",
+            ],
+            "--trace",
+            "cannot be written",
+        ),
+    ],
+)
 def test_wrong_requests(words: list[str], field: str, remedy: str) -> None:
     error = refused(*words)
     assert error["field"] == field
@@ -118,11 +238,12 @@ def test_the_terminal_shows_ranks_and_all_schedules() -> None:
     assert max(len(line) for line in out.splitlines() if line.startswith("rank ")) <= 120
 
 
-# ------------------------------------------------------------------------------------------------ traces
+# ------------------------------------------------------------------------------------------------ t
 
 
 def well_formed(events: list[dict[str, Any]]) -> None:
-    """What a viewer of trace events needs: named tracks, slices that do not overlap on a track, arrows from slice to slice."""
+    """What a viewer of trace events needs: named tracks, slices that do not overlap on a track,
+    arrows from slice to slice."""
     named = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for e in events:
@@ -142,32 +263,72 @@ def well_formed(events: list[dict[str, Any]]) -> None:
     for number, start in starts.items():
         assert start["ts"] <= ends[number]["ts"]
         for e in (start, ends[number]):
-            inside = [s for s in tracks[e["pid"], e["tid"]] if s[0] <= e["ts"] <= s[1] + 1e-9 * s[1]]
+            inside = [
+                s for s in tracks[e["pid"], e["tid"]] if s[0] <= e["ts"] <= s[1] + 1e-9 * s[1]
+            ]
             assert inside, e
 
 
 @pytest.mark.parametrize("name", sorted(schedules.BY_NAME))
 def test_trace_of_a_schedule(name: str, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    assert dpplan("schedule", "--schedule", name, "--pp", "4", "--microbatches", "8", "--p2p-s", "0.1", "--trace",
-                  str(path)).status == 0  # fmt: skip
+    assert (
+        dpplan(
+            "schedule",
+            "--schedule",
+            name,
+            "--pp",
+            "4",
+            "--microbatches",
+            "8",
+            "--p2p-s",
+            "0.1",
+            "--trace",
+            str(path),
+        ).status
+        == 0
+    )
     found = json.loads(path.read_text(encoding="utf-8"))
     well_formed(found["traceEvents"])
     slices = [e for e in found["traceEvents"] if e["ph"] == "X"]
     lists = schedules.actions(name, 4, 8)
     assert len(slices) == sum(len(a.parts or (a,)) for row in lists for a in row)
     arrows = [e for e in found["traceEvents"] if e["ph"] == "s"]
-    assert len(arrows) == sum(a.kind.startswith("SEND") for row in base.with_sends(lists) for a in row)
+    assert len(arrows) == sum(
+        a.kind.startswith("SEND") for row in base.with_sends(lists) for a in row
+    )
     assert {e["tid"] for e in slices} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("given", [
-    {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "zero": 1, "tp": 2, "pp": 4, "schedule": "1f1b", "global_batch": 64},
-    {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "zero": 1, "tp": 2, "pp": 4, "vpp": 4, "global_batch": 64},
-    {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "zero": 3, "global_batch": 32},
-    {"model": "gpt2", "gpu": "a100", "gpus": 8, "zero": 0, "tp": 1, "pp": 1},
-    {"model": "mixtral-8x7b", "gpu": "h100", "gpus": 64, "ep": 8, "pp": 4, "global_batch": 128},
-], ids=["1f1b", "interleaved", "zero-3", "ddp", "experts"])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        {
+            "model": "llama-2-7b",
+            "gpu": "h100",
+            "gpus": 16,
+            "zero": 1,
+            "tp": 2,
+            "pp": 4,
+            "schedule": "1f1b",
+            "global_batch": 64,
+        },
+        {
+            "model": "llama-2-7b",
+            "gpu": "h100",
+            "gpus": 16,
+            "zero": 1,
+            "tp": 2,
+            "pp": 4,
+            "vpp": 4,
+            "global_batch": 64,
+        },
+        {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "zero": 3, "global_batch": 32},
+        {"model": "gpt2", "gpu": "a100", "gpus": 8, "zero": 0, "tp": 1, "pp": 1},
+        {"model": "mixtral-8x7b", "gpu": "h100", "gpus": 64, "ep": 8, "pp": 4, "global_batch": 128},
+    ],
+    ids=["1f1b", "interleaved", "zero-3", "ddp", "experts"],
+)
 def test_trace_of_an_estimate(given: dict[str, Any]) -> None:
     options = read_options(given)
     one = pipelines.chosen(options)
@@ -177,7 +338,11 @@ def test_trace_of_an_estimate(given: dict[str, Any]) -> None:
     assert found["otherData"]["estimated_step_s"] == pytest.approx(seconds)
     overhead = float(one.time.components["overhead"][0])
     assert found["otherData"]["drawn_s"] == pytest.approx(seconds - overhead, rel=0.05)
-    names = {e["args"]["name"] for e in found["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name"}
+    names = {
+        e["args"]["name"]
+        for e in found["traceEvents"]
+        if e["ph"] == "M" and e["name"] == "thread_name"
+    }
     assert {"compute", "pipeline parallel", "data parallel"} <= names
     assert ("tensor parallel" in names) == (float(one.table["tp"][0]) > 1)
     buckets = [e for e in found["traceEvents"] if e["ph"] == "X" and "bucket" in e["name"]]
@@ -190,23 +355,43 @@ def test_trace_of_an_estimate(given: dict[str, Any]) -> None:
 def test_arrows_join_what_sends_and_what_waits() -> None:
     program = checks.checked(schedules.actions("1f1b", 2, 2))
     one = timing.timed(program, timing.Durations(send=0.5), keep=True)
-    pairs = [(a.stage, b.stage, a.kind, a.microbatch) for a, b in trace.messages(list(intervals(program, one)))]
+    pairs = [
+        (a.stage, b.stage, a.kind, a.microbatch)
+        for a, b in trace.messages(list(intervals(program, one)))
+    ]
     assert sorted(pairs) == [(0, 1, "F", 0), (0, 1, "F", 1), (1, 0, "B", 0), (1, 0, "B", 1)]
 
 
 def test_a_long_step_is_drawn_pass_by_pass() -> None:
     """Detail per layer gives way to one slice per pass before a trace becomes too large to load."""
-    one = pipelines.chosen(read_options({"model": "gpt2", "gpu": "a100", "gpus": 1, "micro_batch": 1, "global_batch": 4096}))
+    one = pipelines.chosen(
+        read_options(
+            {"model": "gpt2", "gpu": "a100", "gpus": 1, "micro_batch": 1, "global_batch": 4096}
+        )
+    )
     assert len(step_trace.of_estimate(one).events) < 3 * step_trace._MOST_LAYER_SLICES
 
 
-# ------------------------------------------------------------------------------------------------ the page
+# ------------------------------------------------------------------------------------------------ t
 
 
 def test_a_page_that_loads_and_sends_nothing(tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="plotly draws the page")
     path = tmp_path / "out.html"
-    assert dpplan("schedule", "--schedule", "zb-v", "--pp", "4", "--microbatches", "8", "--html", str(path)).status == 0
+    assert (
+        dpplan(
+            "schedule",
+            "--schedule",
+            "zb-v",
+            "--pp",
+            "4",
+            "--microbatches",
+            "8",
+            "--html",
+            str(path),
+        ).status
+        == 0
+    )
     page = path.read_text(encoding="utf-8")
     assert "Plotly.newPlot" in page
     assert not re.search(r'<script[^>]+src="http', page)

@@ -1,4 +1,5 @@
-"""Schedules as lists of actions: complete, free of deadlock, timed as an independent simulation times them, drawn, imported."""
+"""Schedules as lists of actions: complete, free of deadlock, timed as an independent simulation
+times them, drawn, imported."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import schedules
-from planner.schedules import automatic, base, checks, drawing, timing
+from planner.schedules import automatic, base, checks, timing
 from planner.schedules.base import Action, Actions, Work
+from planner.show import drawing
 from planner.specs.base import PlanError
 from planner.specs.layout import SCHEDULES
 
@@ -27,7 +29,9 @@ def chunks(name: str) -> tuple[int, ...]:
 
 def shapes() -> Iterator[tuple[str, int, int, int]]:
     """(schedule, p, m, v): several hundred that the schedule allows."""
-    for name, p, m in itertools.product(SCHEDULES, (1, 2, 3, 4, 5, 8), (1, 2, 3, 4, 6, 8, 12, 16, 17, 24)):
+    for name, p, m in itertools.product(
+        SCHEDULES, (1, 2, 3, 4, 5, 8), (1, 2, 3, 4, 6, 8, 12, 16, 17, 24)
+    ):
         for v in chunks(name):
             if schedules.BY_NAME[name].allows(p, m, v):
                 yield name, p, m, v
@@ -38,16 +42,20 @@ SHAPES = list(shapes())
 
 def timed(name: str, p: int, m: int, v: int, work: Work = UNIT, **other: Any) -> timing.Timing:
     """Ranks that take `work` seconds per micro-batch, in equal chunks."""
-    return timing.timed(schedules.program(name, p, m, v), timing.Durations(*(x / v for x in work), **other))
+    return timing.timed(
+        schedules.program(name, p, m, v), timing.Durations(*(x / v for x in work), **other)
+    )
 
 
 def idle(name: str, p: int, m: int, v: int, work: Work = UNIT) -> float:
     """Seconds that the closed form leaves idle on uniform stages."""
     fill = Work(*((p - 1) * x for x in work))
-    return float(np.asarray(schedules.BY_NAME[name].idle_s(fill, work, float(p), float(m), float(v))))
+    return float(
+        np.asarray(schedules.BY_NAME[name].idle_s(fill, work, float(p), float(m), float(v)))
+    )
 
 
-# ------------------------------------------------------------------------------------------------ lists and checks
+# ------------------------------------------------------------------------------------------------ l
 
 
 def test_there_are_hundreds_of_shapes() -> None:
@@ -60,7 +68,11 @@ def test_every_list_is_complete_and_runs(name: str) -> None:
     for _, p, m, v in (shape for shape in SHAPES if shape[0] == name):
         lists = schedules.actions(name, p, m, v)
         program = checks.checked(lists)
-        assert (program.ranks, program.stages, program.microbatches) == (p, p if name == "dualpipe" else p * v, m)
+        assert (program.ranks, program.stages, program.microbatches) == (
+            p,
+            p if name == "dualpipe" else p * v,
+            m,
+        )
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -69,21 +81,27 @@ def test_live_chunks_are_those_of_the_list(name: str) -> None:
         if name == "zb-2p" or (name == "zb-v" and m < 2 * p - 1):
             continue  # the closed form is a limit that short runs do not reach
         peak = checks.peak_live(schedules.actions(name, p, m, v))
-        said = schedules.BY_NAME[name].live_chunks(np.arange(p, dtype=float), float(p), float(v), float(m)) + np.zeros(p)
+        said = schedules.BY_NAME[name].live_chunks(
+            np.arange(p, dtype=float), float(p), float(v), float(m)
+        ) + np.zeros(p)
         assert peak == said.tolist(), (p, m, v)
 
 
 @pytest.mark.parametrize("name", ["zb-1p", "zb-2p", "zb-v"])
 def test_no_rank_holds_more_than_the_limit(name: str) -> None:
     for _, p, m, v in (shape for shape in SHAPES if shape[0] == name):
-        said = schedules.BY_NAME[name].live_chunks(np.arange(p, dtype=float), float(p), float(v), float(m))
+        said = schedules.BY_NAME[name].live_chunks(
+            np.arange(p, dtype=float), float(p), float(v), float(m)
+        )
         limit = 2 * p if name == "zb-2p" else said.max()
         assert max(checks.peak_live(schedules.actions(name, p, m, v))) <= limit
 
 
 def test_weight_gradients_keep_part_of_the_activations() -> None:
     # rank 3 of ZB-H1 keeps one micro-batch in flight and three whose weight gradient is to come
-    assert checks.peak_live(schedules.actions("zb-h1", 4, 16), held_frac=0.5)[3] == pytest.approx(1 + 3 * 0.5)
+    assert checks.peak_live(schedules.actions("zb-h1", 4, 16), held_frac=0.5)[3] == pytest.approx(
+        1 + 3 * 0.5
+    )
     assert checks.peak_live(schedules.actions("1f1b", 4, 16), held_frac=0.5) == [4, 3, 2, 1]
 
 
@@ -100,7 +118,9 @@ def test_sends_and_receives_pair_up() -> None:
                     got.append((a.kind[-1], a.stage, a.microbatch))
         assert sorted(sent) == sorted(got)
         stages = checks.checked(schedules.actions(name, 4, 8)).stages
-        turns = stages // 4 - 1 if name in ("zb-v", "dualpipev") else 0  # a V turns round on one rank
+        turns = (
+            stages // 4 - 1 if name in ("zb-v", "dualpipev") else 0
+        )  # a V turns round on one rank
         assert len(sent) == 2 * 8 * (stages - 1 - turns)
 
 
@@ -110,13 +130,17 @@ def changed(lists: Actions, rank: int, edit: Any) -> Actions:
     return rows
 
 
-@pytest.mark.parametrize(("edit", "words"), [
-    (lambda row: row.append(row[0]), "runs twice"),
-    (lambda row: row.remove(base.forward(1, 2)), "cannot be the forward passes|missing"),
-    (lambda row: row.remove(base.backward(1, 2)), "1B2 is missing|cannot be"),
-    (lambda row: row.append(base.weight_gradient(1, 0)), "drop one"),
-    (lambda row: row.insert(0, row.pop(row.index(base.backward(1, 0)))), "comes before 1F0"),
-], ids=["twice", "no forward", "no backward", "whole and split", "backward first"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda row: row.append(row[0]), "runs twice"),
+        (lambda row: row.remove(base.forward(1, 2)), "cannot be the forward passes|missing"),
+        (lambda row: row.remove(base.backward(1, 2)), "1B2 is missing|cannot be"),
+        (lambda row: row.append(base.weight_gradient(1, 0)), "drop one"),
+        (lambda row: row.insert(0, row.pop(row.index(base.backward(1, 0)))), "comes before 1F0"),
+    ],
+    ids=["twice", "no forward", "no backward", "whole and split", "backward first"],
+)
 def test_a_wrong_list_is_refused(edit: Any, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         checks.checked(changed(schedules.actions("1f1b", 2, 4), 1, edit))
@@ -142,25 +166,39 @@ def test_a_deadlock_names_the_ranks() -> None:
         checks.checked(lists)
 
 
-@pytest.mark.parametrize(("name", "p", "m", "v", "field", "words"), [
-    ("1f2b", 4, 8, 1, "--schedule", "1f1b"), ("interleaved", 4, 6, 2, "--microbatches", "divide by pp"),
-    ("interleaved", 4, 8, 1, "--vpp", "2 or more"), ("zb-v", 4, 8, 3, "--vpp", "2 chunks"), ("1f1b", 4, 8, 2, "--vpp", "1 chunk"),
-    ("dualpipe", 3, 8, 1, "--pp", "even"), ("dualpipe", 4, 9, 1, "--microbatches", "even"),
-    ("dualpipev", 4, 7, 2, "--microbatches", "2 pp"), ("breadth-first", 4, 2, 2, "--microbatches", "as many"),
-    ("zb-h2", 4, 6, 1, "--microbatches", "2 pp - 1"), ("1f1b", 0, 8, 1, "--pp", "between 1"),
-    ("gpipe", 2, 10**9, 1, "--microbatches", "between 1"), ("interleaved", 64, 6400, 64, "--microbatches", "actions"),
-])  # fmt: skip
-def test_what_cannot_run_says_why(name: str, p: int, m: int, v: int, field: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "p", "m", "v", "field", "words"),
+    [
+        ("1f2b", 4, 8, 1, "--schedule", "1f1b"),
+        ("interleaved", 4, 6, 2, "--microbatches", "divide by pp"),
+        ("interleaved", 4, 8, 1, "--vpp", "2 or more"),
+        ("zb-v", 4, 8, 3, "--vpp", "2 chunks"),
+        ("1f1b", 4, 8, 2, "--vpp", "1 chunk"),
+        ("dualpipe", 3, 8, 1, "--pp", "even"),
+        ("dualpipe", 4, 9, 1, "--microbatches", "even"),
+        ("dualpipev", 4, 7, 2, "--microbatches", "2 pp"),
+        ("breadth-first", 4, 2, 2, "--microbatches", "as many"),
+        ("zb-h2", 4, 6, 1, "--microbatches", "2 pp - 1"),
+        ("1f1b", 0, 8, 1, "--pp", "between 1"),
+        ("gpipe", 2, 10**9, 1, "--microbatches", "between 1"),
+        ("interleaved", 64, 6400, 64, "--microbatches", "actions"),
+    ],
+)
+def test_what_cannot_run_says_why(
+    name: str, p: int, m: int, v: int, field: str, words: str
+) -> None:
     with pytest.raises(PlanError) as caught:
         schedules.actions(name, p, m, v)
     assert caught.value.field == field
     assert words in str(caught.value)
 
 
-# ---------------------------------------------------------------------------------------------- closed forms
+# ---------------------------------------------------------------------------------------------- clo
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEDULES if name not in ("zb-2p", "zb-v", "dualpipe", "dualpipev")])
+@pytest.mark.parametrize(
+    "name", [name for name in SCHEDULES if name not in ("zb-2p", "zb-v", "dualpipe", "dualpipev")]
+)
 def test_closed_form_equals_the_simulation(name: str) -> None:
     for work in (UNIT, Work(1.0, 1.3, 0.6), Work(1.0, 0.9, 0.9), Work(1.0, 2.1, 1.0)):
         for _, p, m, v in (shape for shape in SHAPES if shape[0] == name):
@@ -168,20 +206,40 @@ def test_closed_form_equals_the_simulation(name: str) -> None:
                 continue
             one = timed(name, p, m, v, work)
             taken = (one.span if schedules.free_running(name) else one.makespan)[0]
-            assert taken == pytest.approx(m * sum(work) + idle(name, p, m, v, work)), (p, m, v, work)
+            assert taken == pytest.approx(m * sum(work) + idle(name, p, m, v, work)), (
+                p,
+                m,
+                v,
+                work,
+            )
 
 
-@pytest.mark.parametrize(("name", "p", "m", "v", "most"), [
-    ("1f1b", 8, 24, 1, 0.015), ("1f1b", 4, 8, 1, 0.045), ("gpipe", 8, 24, 1, 0.001), ("interleaved", 8, 24, 3, 0.025),
-    ("zb-h1", 8, 24, 1, 0.015), ("zb-h1", 4, 8, 1, 0.035), ("zb-h1", 16, 32, 1, 0.015), ("zb-h2", 8, 24, 1, 0.03),
-])  # fmt: skip
-def test_closed_form_is_near_on_uneven_stages(name: str, p: int, m: int, v: int, most: float) -> None:
-    """Stages as the estimator has them: equal, but for a first one with less and a last one with other layers and the head."""
+@pytest.mark.parametrize(
+    ("name", "p", "m", "v", "most"),
+    [
+        ("1f1b", 8, 24, 1, 0.015),
+        ("1f1b", 4, 8, 1, 0.045),
+        ("gpipe", 8, 24, 1, 0.001),
+        ("interleaved", 8, 24, 3, 0.025),
+        ("zb-h1", 8, 24, 1, 0.015),
+        ("zb-h1", 4, 8, 1, 0.035),
+        ("zb-h1", 16, 32, 1, 0.015),
+        ("zb-h2", 8, 24, 1, 0.03),
+    ],
+)
+def test_closed_form_is_near_on_uneven_stages(
+    name: str, p: int, m: int, v: int, most: float
+) -> None:
+    """Stages as the estimator has them: equal, but for a first one with less and a last one with
+    other layers and the head."""
     rng = np.random.default_rng(3)
     rows, count = 400, p * v
     f, i, w = 1 / v, rng.uniform(1, 1.3, rows) / v, rng.uniform(0.5, 1, rows) / v
     less = 1 / rng.integers(2, 6, rows)
-    first, last = np.where(rng.random(rows) < 0.5, 1 - less, 1.0), np.where(rng.random(rows) < 0.5, 1 - less, 1.0)
+    first, last = (
+        np.where(rng.random(rows) < 0.5, 1 - less, 1.0),
+        np.where(rng.random(rows) < 0.5, 1 - less, 1.0),
+    )
     head = rng.uniform(0, 2, rows) * less
     layers = np.ones((count, rows))
     layers[0], layers[-1] = first, last + head
@@ -197,27 +255,50 @@ def test_closed_form_is_near_on_uneven_stages(name: str, p: int, m: int, v: int,
     assert np.abs(said / taken - 1).max() < most
 
 
-@pytest.mark.parametrize(("name", "works"), [
-    ("zb-v", [UNIT, Work(1.0, 1.0, 0.7), Work(1.0, 1.4, 1.0), Work(1.0, 1.3, 0.8)]),
-    ("dualpipe", [UNIT, Work(1.0, 1.0, 0.7), Work(1.0, 1.0, 0.4)]),
-    ("dualpipev", [UNIT, Work(1.0, 1.0, 0.7), Work(1.0, 1.0, 0.4)]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "works"),
+    [
+        ("zb-v", [UNIT, Work(1.0, 1.0, 0.7), Work(1.0, 1.4, 1.0), Work(1.0, 1.3, 0.8)]),
+        ("dualpipe", [UNIT, Work(1.0, 1.0, 0.7), Work(1.0, 1.0, 0.4)]),
+        ("dualpipev", [UNIT, Work(1.0, 1.0, 0.7), Work(1.0, 1.0, 0.4)]),
+    ],
+)
 def test_closed_form_where_it_holds(name: str, works: list[Work]) -> None:
     for work in works:
-        for _, p, m, v in (shape for shape in SHAPES if shape[0] == name and shape[2] >= 2 * shape[1]):
+        for _, p, m, v in (
+            shape for shape in SHAPES if shape[0] == name and shape[2] >= 2 * shape[1]
+        ):
             one = timed(name, p, m, v, work)
             taken = (one.span if schedules.free_running(name) else one.makespan)[0]
-            assert taken == pytest.approx(m * sum(work) + idle(name, p, m, v, work)), (p, m, v, work)
+            assert taken == pytest.approx(m * sum(work) + idle(name, p, m, v, work)), (
+                p,
+                m,
+                v,
+                work,
+            )
 
 
-@pytest.mark.parametrize(("name", "seconds"), [
-    ("1f1b", 7 * 3), ("gpipe", 7 * 3), ("interleaved", 7 * 3 / 2), ("breadth-first", 7 * 3 / 2), ("sequential", 32 * 7 * 3),
-    ("zb-h1", 7 * (1 + 1 - 1)), ("zb-1p", 7), ("zb-h2", 0), ("zb-2p", 0), ("zb-v", 0),
-    ("dualpipe", 3 * (3 + 2 - 3)), ("dualpipev", 7 * (3 + 2 - 3) / 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("1f1b", 7 * 3),
+        ("gpipe", 7 * 3),
+        ("interleaved", 7 * 3 / 2),
+        ("breadth-first", 7 * 3 / 2),
+        ("sequential", 32 * 7 * 3),
+        ("zb-h1", 7 * (1 + 1 - 1)),
+        ("zb-1p", 7),
+        ("zb-h2", 0),
+        ("zb-2p", 0),
+        ("zb-v", 0),
+        ("dualpipe", 3 * (3 + 2 - 3)),
+        ("dualpipev", 7 * (3 + 2 - 3) / 2),
+    ],
+)
 def test_published_bubbles(name: str, seconds: float) -> None:
-    """8 ranks, 32 micro-batches, forward, input and weight gradient of a second each: arXiv 2104.04473 section 2.2 (1F1B, GPipe,
-    interleaved), 2211.05953 table 1 (breadth-first), 2401.10241 tables 1 and section 6 (zero bubble), 2412.19437 table 2."""
+    """8 ranks, 32 micro-batches, forward, input and weight gradient of a second each: arXiv
+    2104.04473 section 2.2 (1F1B, GPipe, interleaved), 2211.05953 table 1 (breadth-first),
+    2401.10241 tables 1 and section 6 (zero bubble), 2412.19437 table 2."""
     v = schedules.default_chunks(name)
     one = timed(name, 8, 32, v)
     taken = (one.span if schedules.free_running(name) else one.makespan)[0]
@@ -225,8 +306,10 @@ def test_published_bubbles(name: str, seconds: float) -> None:
 
 
 def test_uneven_passes_and_sends() -> None:
-    """Bubble rates of ZB-H1 and ZB-H2 for the 1.5B model on 8 stages with 24 micro-batches, from the milliseconds its authors
-    profiled (arXiv 2401.10241, appendix; both recalled, not re-read): the simulation has sends, which the closed form has not."""
+    """Bubble rates of ZB-H1 and ZB-H2 for the 1.5B model on 8 stages with 24 micro-batches, from
+    the milliseconds its authors
+    profiled (arXiv 2401.10241, appendix; both recalled, not re-read): the simulation has sends,
+    which the closed form has not."""
     work = Work(18.522, 18.086, 9.337)
     for name, share in (("zb-h1", 0.1585), ("zb-h2", 0.1083)):
         span = timed(name, 8, 24, 1, work, send=0.601).span[0]
@@ -248,7 +331,8 @@ def test_the_automatic_schedule_is_no_longer_than_the_handcrafted() -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_more_microbatches_cost_the_slowest_rank_each(name: str) -> None:
-    """Past a few per rank the bubble no longer depends on m: what the estimator relies on when it simulates fewer."""
+    """Past a few per rank the bubble no longer depends on m: what the estimator relies on when it
+    simulates fewer."""
     p, v = 4, schedules.default_chunks(name)
     if name == "sequential":
         return
@@ -257,11 +341,14 @@ def test_more_microbatches_cost_the_slowest_rank_each(name: str) -> None:
     assert more.span[0] - many.span[0] == pytest.approx(28 * 3.0)
 
 
-# ------------------------------------------------------------------------------------------------ timing by others
+# ------------------------------------------------------------------------------------------------ t
 
 
-def by_events(lists: Actions, work: dict[str, np.ndarray], send: np.ndarray, slowdown: np.ndarray) -> float:
-    """Makespan by discrete events: a process per rank, an event per result, messages that take their time."""
+def by_events(
+    lists: Actions, work: dict[str, np.ndarray], send: np.ndarray, slowdown: np.ndarray
+) -> float:
+    """Makespan by discrete events: a process per rank, an event per result, messages that take
+    their time."""
     simpy = pytest.importorskip("simpy", reason="simpy is a dev dependency")
     env = simpy.Environment()
     where = base.placement(lists)
@@ -275,7 +362,11 @@ def by_events(lists: Actions, work: dict[str, np.ndarray], send: np.ndarray, slo
 
     def needs(a: Action, rank: int) -> list[Any]:
         if a.kind == "F":
-            return [env.process(arrival("F", a.stage - 1, a.microbatch, rank, a.stage - 1))] if a.stage else []
+            return (
+                [env.process(arrival("F", a.stage - 1, a.microbatch, rank, a.stage - 1))]
+                if a.stage
+                else []
+            )
         if a.kind == "W":
             return []
         if a.stage == last:
@@ -287,7 +378,9 @@ def by_events(lists: Actions, work: dict[str, np.ndarray], send: np.ndarray, slo
         for a, events in zip(row, waits, strict=True):
             yield env.all_of(events)
             parts = a.parts or (a,)
-            yield env.timeout(float(sum(work[part.kind][part.stage] for part in parts) * slowdown[rank]))
+            yield env.timeout(
+                float(sum(work[part.kind][part.stage] for part in parts) * slowdown[rank])
+            )
             for part in parts:
                 if part.kind != "W":
                     done["F" if part.kind == "F" else "B", part.stage, part.microbatch].succeed()
@@ -305,36 +398,61 @@ def test_makespan_equals_a_discrete_event_simulation(data: st.DataObject) -> Non
     lists = schedules.actions(name, p, m, v)
     program = checks.checked(lists)
     seconds = st.floats(0.0, 4.0)
-    f, i, w = (np.array(data.draw(st.lists(seconds, min_size=program.stages, max_size=program.stages))) for _ in range(3))
-    send = np.array(data.draw(st.lists(seconds, min_size=max(program.stages - 1, 1), max_size=max(program.stages - 1, 1))))
+    f, i, w = (
+        np.array(data.draw(st.lists(seconds, min_size=program.stages, max_size=program.stages)))
+        for _ in range(3)
+    )
+    send = np.array(
+        data.draw(
+            st.lists(
+                seconds, min_size=max(program.stages - 1, 1), max_size=max(program.stages - 1, 1)
+            )
+        )
+    )
     slow = np.array(data.draw(st.lists(st.floats(0.5, 3.0), min_size=p, max_size=p)))
     work = {"F": f, "I": i, "W": w, "B": i + w}
     one = timing.timed(program, timing.Durations(f, i, w, send=send, slowdown=slow))
-    assert float(one.end.max()) == pytest.approx(by_events(lists, work, send, slow), rel=1e-9, abs=1e-9)
+    assert float(one.end.max()) == pytest.approx(
+        by_events(lists, work, send, slow), rel=1e-9, abs=1e-9
+    )
 
 
 def test_rows_together_equal_rows_alone() -> None:
     rng = np.random.default_rng(1)
-    for name, p, m, v in (("1f1b", 4, 8, 1), ("zb-v", 4, 8, 2), ("dualpipev", 3, 7, 2), ("interleaved", 2, 4, 3)):
+    for name, p, m, v in (
+        ("1f1b", 4, 8, 1),
+        ("zb-v", 4, 8, 2),
+        ("dualpipev", 3, 7, 2),
+        ("interleaved", 2, 4, 3),
+    ):
         program = schedules.program(name, p, m, v)
         f, i, w = rng.uniform(0.5, 2, (3, program.stages, 1200))
         send = rng.uniform(0, 1, (program.stages - 1, 1200))
-        many = timing.timed(program, timing.Durations(f, i, w, send, tail=rng.uniform(0, 1, (p, 1200))))
+        many = timing.timed(
+            program, timing.Durations(f, i, w, send, tail=rng.uniform(0, 1, (p, 1200)))
+        )
         for row in (0, 511, 512, 1199):
-            alone = timing.timed(program, timing.Durations(f[:, row], i[:, row], w[:, row], send[:, row]), keep=True)
+            alone = timing.timed(
+                program, timing.Durations(f[:, row], i[:, row], w[:, row], send[:, row]), keep=True
+            )
             assert alone.busy[:, 0] == pytest.approx(many.busy[:, row])
             assert alone.start[:, 0] == pytest.approx(many.start[:, row])
             assert (many.end[:, row] >= alone.end[:, 0]).all()
 
 
-@pytest.mark.parametrize(("p", "m", "v"), [(4, 16, 2), (4, 64, 8), (8, 32, 4), (16, 32, 5), (2, 8, 3)])
+@pytest.mark.parametrize(
+    ("p", "m", "v"), [(4, 16, 2), (4, 64, 8), (8, 32, 4), (16, 32, 5), (2, 8, 3)]
+)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
-def test_hidden_sends_of_chunks_show_in_fill_and_drain(p: int, m: int, v: int, share: float) -> None:
-    """Sends shorter than a chunk's work add 2 (v p - 1) of themselves, whatever m is: every boundary once each way."""
+def test_hidden_sends_of_chunks_show_in_fill_and_drain(
+    p: int, m: int, v: int, share: float
+) -> None:
+    """Sends shorter than a chunk's work add 2 (v p - 1) of themselves, whatever m is: every
+    boundary once each way."""
     send = share / v
-    assert timed("interleaved", p, m, v, send=send).makespan[0] - timed("interleaved", p, m, v).makespan[0] == pytest.approx(
-        2 * (v * p - 1) * send
-    )
+    assert timed("interleaved", p, m, v, send=send).makespan[0] - timed(
+        "interleaved", p, m, v
+    ).makespan[0] == pytest.approx(2 * (v * p - 1) * send)
 
 
 def test_blocking_sends_take_the_time_of_their_rank() -> None:
@@ -346,9 +464,15 @@ def test_blocking_sends_take_the_time_of_their_rank() -> None:
 
 def test_a_straggler_and_an_optimizer() -> None:
     # the last rank twice as slow sets the pace: 8 * 6 s, and the fill and drain of the three others
-    assert timed("1f1b", 4, 8, 1, slowdown=np.array([1.0, 1.0, 1.0, 2.0])).makespan[0] == pytest.approx(8 * 6 + 3 * 3)
-    assert timed("1f1b", 4, 8, 1, tail=np.array([0.0, 0.0, 0.0, 0.5])).makespan[0] == pytest.approx(11 * 3)
-    assert timed("1f1b", 4, 8, 1, tail=np.array([2.0, 0.0, 0.0, 0.0])).makespan[0] == pytest.approx(11 * 3 + 2)
+    assert timed("1f1b", 4, 8, 1, slowdown=np.array([1.0, 1.0, 1.0, 2.0])).makespan[
+        0
+    ] == pytest.approx(8 * 6 + 3 * 3)
+    assert timed("1f1b", 4, 8, 1, tail=np.array([0.0, 0.0, 0.0, 0.5])).makespan[0] == pytest.approx(
+        11 * 3
+    )
+    assert timed("1f1b", 4, 8, 1, tail=np.array([2.0, 0.0, 0.0, 0.0])).makespan[0] == pytest.approx(
+        11 * 3 + 2
+    )
 
 
 def test_an_overlapped_pair_may_be_shorter_than_its_halves() -> None:
@@ -357,18 +481,26 @@ def test_an_overlapped_pair_may_be_shorter_than_its_halves() -> None:
     assert half.busy.sum() < whole.busy.sum()
 
 
-@pytest.mark.parametrize(("durations", "field"), [
-    (timing.Durations(forward=np.ones(3)), "forward"), (timing.Durations(send=np.ones(7)), "send"),
-    (timing.Durations(forward=-1.0), "forward"), (timing.Durations(weight_gradient=math.inf), "weight_gradient"),
-    (timing.Durations(forward=np.ones((4, 5)), input_gradient=np.ones((4, 6))), "input_gradient"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("durations", "field"),
+    [
+        (timing.Durations(forward=np.ones(3)), "forward"),
+        (timing.Durations(send=np.ones(7)), "send"),
+        (timing.Durations(forward=-1.0), "forward"),
+        (timing.Durations(weight_gradient=math.inf), "weight_gradient"),
+        (
+            timing.Durations(forward=np.ones((4, 5)), input_gradient=np.ones((4, 6))),
+            "input_gradient",
+        ),
+    ],
+)
 def test_durations_that_do_not_fit(durations: timing.Durations, field: str) -> None:
     with pytest.raises(PlanError) as caught:
         timing.timed(schedules.program("1f1b", 4, 8, 1), durations)
     assert caught.value.field == field
 
 
-# ---------------------------------------------------------------------------------------------- text and drawing
+# ---------------------------------------------------------------------------------------------- tex
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -378,17 +510,24 @@ def test_text_and_back(name: str) -> None:
     assert base.parse_actions(base.format_actions(base.with_sends(lists)), "--file", "x") == lists
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("0F0,0X0", "line 1: '0X0' is no action"), ("0F0,0B0\n1F", "line 2: '1F' lacks its micro-batch"), ("\n\n", "holds no action"),
-    ("(0F0;0F1)OVERLAP_F_B", "one F with one B"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0F0,0X0", "line 1: '0X0' is no action"),
+        ("0F0,0B0\n1F", "line 2: '1F' lacks its micro-batch"),
+        ("\n\n", "holds no action"),
+        ("(0F0;0F1)OVERLAP_F_B", "one F with one B"),
+    ],
+)
 def test_text_that_is_none(text: str, words: str) -> None:
     with pytest.raises(PlanError, match=words.replace("(", r"\(")):
         base.parse_actions(text, "--file", "x.csv")
 
 
 def test_what_fsdp_adds_is_passed_over() -> None:
-    assert base.parse_actions("0UNSHARD,0F0,,0B0,0REDUCE_GRAD\n", "--file", "x") == [[base.forward(0, 0), base.backward(0, 0)]]
+    assert base.parse_actions("0UNSHARD,0F0,,0B0,0REDUCE_GRAD\n", "--file", "x") == [
+        [base.forward(0, 0), base.backward(0, 0)]
+    ]
 
 
 def test_a_timeline_is_as_wide_as_asked_and_shows_every_rank() -> None:
@@ -398,8 +537,11 @@ def test_a_timeline_is_as_wide_as_asked_and_shows_every_rank() -> None:
     assert all(len(line) <= 40 for line in lines)
     assert lines[3] == "rank 3 |...0aa1bb2cc3dd......|"
     assert lines[0].startswith("rank 0 |0123......aa")
-    narrow = drawing.timeline(schedules.program("zb-h1", 8, 64, 1), timing.timed(
-        schedules.program("zb-h1", 8, 64, 1), timing.Durations(), keep=True), 60)  # fmt: skip
+    narrow = drawing.timeline(
+        schedules.program("zb-h1", 8, 64, 1),
+        timing.timed(schedules.program("zb-h1", 8, 64, 1), timing.Durations(), keep=True),
+        60,
+    )
     assert {len(line) for line in narrow} == {60}
 
 
@@ -407,8 +549,12 @@ def test_intervals_neither_overlap_nor_vanish() -> None:
     for name in SCHEDULES:
         v = schedules.default_chunks(name)
         program = schedules.program(name, 4, 8, v)
-        found = list(drawing.intervals(program, timing.timed(program, timing.Durations(), keep=True)))
-        assert len(found) == sum(len(a.parts or (a,)) for row in schedules.actions(name, 4, 8, v) for a in row)
+        found = list(
+            drawing.intervals(program, timing.timed(program, timing.Durations(), keep=True))
+        )
+        assert len(found) == sum(
+            len(a.parts or (a,)) for row in schedules.actions(name, 4, 8, v) for a in row
+        )
         for rank in range(4):
             mine = sorted((x.start, x.end) for x in found if x.rank == rank)
             assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(mine))

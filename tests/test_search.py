@@ -1,4 +1,5 @@
-"""The search against an enumeration written independently of it, and the choices made from what it finds."""
+"""The search against an enumeration written independently of it, and the choices made from what it
+finds."""
 
 from __future__ import annotations
 
@@ -13,34 +14,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import catalog
 from planner.estimate import evaluate
-from planner.estimate.table import COLUMNS, Table, length, to_layout, to_table
+from planner.estimate.columns import COLUMNS, Table, length, to_layout, to_table
 from planner.estimate.ties import TIE
 from planner.formulas.rules import check
+from planner.inputs import catalog
 from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
 from planner.specs.layout import AWAY_PARAMS, OFFLOADS, PLACEMENTS, SCHEDULES, Layout, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
-# ------------------------------------------------------------------------------------------ every layout, the slow way
+# ------------------------------------------------------------------------------------------ every l
 
 
 Row = namedtuple("Row", Layout.model_fields)  # type: ignore[misc]  # as a layout, but cheap enough to make a million of
 
 
 def allowed(p: Plan, x: Row) -> bool:
-    """Whether the layout is possible, from the definitions: everything that is shared out comes out even."""
+    """Whether the layout is possible, from the definitions: everything that is shared out comes out
+    even."""
     model, can, batch, seq = p.model, p.stack.supports, p.training.global_batch, p.training.seq_len
     used = {"tensor": x.tp, "pipeline": x.pp, "context": x.cp, "expert": x.ep}
     if any(degree > 1 and not getattr(can, what) for what, degree in used.items()):
         return False
     if x.sequence_parallel and (x.tp == 1 or not can.sequence_parallel or seq % x.tp):
         return False
-    if model.heads % x.tp or model.hidden % x.tp or (model.kv_heads % x.tp and x.tp % model.kv_heads):
+    if (
+        model.heads % x.tp
+        or model.hidden % x.tp
+        or (model.kv_heads % x.tp and x.tp % model.kv_heads)
+    ):
         return False
     if any(
-        width % x.tp for width in [model.ffn_hidden] * bool(model.dense_layers) + ([model.moe.ffn_hidden] if model.moe else [])
+        width % x.tp
+        for width in [model.ffn_hidden] * bool(model.dense_layers)
+        + ([model.moe.ffn_hidden] if model.moe else [])
     ):
         return False
     if x.cp > 1 and seq % (2 * x.cp * (x.tp if x.sequence_parallel else 1)):
@@ -49,14 +57,22 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if not even(p, x.pp, x.vpp) or batch % (x.dp * x.micro_batch):
         return False
-    chunks = {"interleaved": x.vpp > 1, "breadth-first": x.vpp > 1, "zb-v": x.vpp == 2, "dualpipev": x.vpp == 2}
+    chunks = {
+        "interleaved": x.vpp > 1,
+        "breadth-first": x.vpp > 1,
+        "zb-v": x.vpp == 2,
+        "dualpipev": x.vpp == 2,
+    }
     if not chunks.get(x.schedule, x.vpp == 1) or (x.vpp > 1 and x.pp == 1):
         return False
     m = batch // (x.dp * x.micro_batch)
     suits = {
-        "interleaved": m % x.pp == 0, "breadth-first": m >= x.pp, "zb-h2": m >= 2 * x.pp - 1, "dualpipev": m >= 2 * x.pp,
+        "interleaved": m % x.pp == 0,
+        "breadth-first": m >= x.pp,
+        "zb-h2": m >= 2 * x.pp - 1,
+        "dualpipev": m >= 2 * x.pp,
         "dualpipe": x.pp % 2 == 0 and m % 2 == 0 and m >= 2 * x.pp,
-    }  # fmt: skip
+    }
     if x.pp > 1 and not suits.get(x.schedule, True):
         return False
     if x.pp > 1 and (x.schedule not in can.schedules or x.zero not in can.zero_with_pipeline):
@@ -70,17 +86,23 @@ def allowed(p: Plan, x: Row) -> bool:
     if x.offload in AWAY_PARAMS and x.zero < 3:  # only sharded parameters can live in host memory
         return False
     if x.offload == "activations" and (
-        (x.pp > 1 and not can.offload_with_pipeline) or (x.recompute != "none" and not can.offload_with_recompute)
+        (x.pp > 1 and not can.offload_with_pipeline)
+        or (x.recompute != "none" and not can.offload_with_recompute)
     ):
         return False
     if x.placement not in can.placements or (x.placement != "tp-cp-dp-pp" and x.ep > 1):
         return False
     kind, _, size = x.recompute.partition(":")
-    return kind in can.recompute and x.offload in can.offload and int(size or 0) <= -(-model.layers // x.pp)
+    return (
+        kind in can.recompute
+        and x.offload in can.offload
+        and int(size or 0) <= -(-model.layers // x.pp)
+    )
 
 
 def even(p: Plan, pp: int, vpp: int) -> bool:
-    """Stages and chunks of equal size; Megatron's may count embedding and head as a layer each if both ends keep one."""
+    """Stages and chunks of equal size; Megatron's may count embedding and head as a layer each if
+    both ends keep one."""
     layers, each = p.model.layers, pp * vpp
     ends = p.stack.id in ("megatron-core", "megatron-deepspeed") and 1 < pp <= (layers + 2) // 2
     return layers % each == 0 or (ends and (layers + 2) % each == 0)
@@ -96,11 +118,18 @@ def worth_trying(p: Plan, x: Row) -> bool:
             r.cp is not None or x.cp == 1 or x.cp * 8192 <= p.training.seq_len,
             r.micro_batch is not None or x.micro_batch <= 64,
             r.schedule is not None
-            or (x.schedule not in ("gpipe", "sequential", "breadth-first") and (x.pp > 1 or x.schedule == "1f1b")),
+            or (
+                x.schedule not in ("gpipe", "sequential", "breadth-first")
+                and (x.pp > 1 or x.schedule == "1f1b")
+            ),
             r.recompute is not None or worth_repeating(x.recompute, -(-p.model.layers // x.pp)),
-            r.shard_group is not None or x.shard_group == ranks or x.shard_group % min(node, ranks) == 0,
+            r.shard_group is not None
+            or x.shard_group == ranks
+            or x.shard_group % min(node, ranks) == 0,
             r.offload is not None or r.search_offload or x.offload == "none",
-            r.placement is not None or x.placement == "tp-cp-dp-pp" or (x.pp > 1 and x.dp > 1 and p.cluster.gpus > node),
+            r.placement is not None
+            or x.placement == "tp-cp-dp-pp"
+            or (x.pp > 1 and x.dp > 1 and p.cluster.gpus > node),
         )
     )
 
@@ -108,7 +137,9 @@ def worth_trying(p: Plan, x: Row) -> bool:
 def worth_repeating(recompute: str, layers: int) -> bool:
     """Blocks of fewer layers than a stage has, groups of a few sizes."""
     kind, _, size = recompute.partition(":")
-    return (kind != "block" or int(size) < layers) and (kind != "group" or int(size) in (2, 3, 4, 6, 8, 12, 16))
+    return (kind != "block" or int(size) < layers) and (
+        kind != "group" or int(size) in (2, 3, 4, 6, 8, 12, 16)
+    )
 
 
 def brute_force(p: Plan) -> set[Layout]:
@@ -121,15 +152,29 @@ def brute_force(p: Plan) -> set[Layout]:
         return list(values) if fixed is None else [fixed]
 
     found = set()
-    for tp, pp, cp in itertools.product(tried("tp", numbers), tried("pp", numbers), tried("cp", numbers)):
+    for tp, pp, cp in itertools.product(
+        tried("tp", numbers), tried("pp", numbers), tried("cp", numbers)
+    ):
         for dp in tried("dp", numbers):
             if tp * pp * cp * dp != gpus:
                 continue
             layers = -(-p.model.layers // pp)
-            repeats = ["none", "selective", "full", *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1))]
+            repeats = [
+                "none",
+                "selective",
+                "full",
+                *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1)),
+            ]
             for vpp, ep, group, zero, sequence, schedule, micro, placement in itertools.product(
                 tried("vpp", [v for v in range(1, p.model.layers + 1) if even(p, pp, v)]),
-                tried("ep", [e for e in numbers if e == 1 or (p.model.moe and p.model.moe.experts % e == 0)]),
+                tried(
+                    "ep",
+                    [
+                        e
+                        for e in numbers
+                        if e == 1 or (p.model.moe and p.model.moe.experts % e == 0)
+                    ],
+                ),
                 tried("shard_group", [n for n in range(1, dp * cp + 1) if (dp * cp) % n == 0]),
                 tried("zero", range(4)),
                 tried("sequence_parallel", [False, True]),
@@ -137,16 +182,33 @@ def brute_force(p: Plan) -> set[Layout]:
                 tried("micro_batch", range(1, p.training.global_batch // dp + 1)),
                 tried("placement", PLACEMENTS),
             ):
-                most = 1 if schedule in ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe") else p.model.layers
+                most = (
+                    1
+                    if schedule in ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe")
+                    else p.model.layers
+                )
                 if (dp * cp) % group or p.training.global_batch % (dp * micro) or vpp > most:
                     continue  # allowed() says so too, this only saves time
                 for recompute, offload in itertools.product(
-                    tried("recompute", repeats), tried("offload", OFFLOADS if r.search_offload else ["none"])
+                    tried("recompute", repeats),
+                    tried("offload", OFFLOADS if r.search_offload else ["none"]),
                 ):
                     x = Row(
-                        tp=tp, pp=pp, vpp=vpp, dp=dp, cp=cp, ep=ep, zero=zero, shard_group=group, sequence_parallel=sequence,
-                        recompute=recompute, schedule=schedule, micro_batch=micro, offload=offload, placement=placement,
-                    )  # fmt: skip
+                        tp=tp,
+                        pp=pp,
+                        vpp=vpp,
+                        dp=dp,
+                        cp=cp,
+                        ep=ep,
+                        zero=zero,
+                        shard_group=group,
+                        sequence_parallel=sequence,
+                        recompute=recompute,
+                        schedule=schedule,
+                        micro_batch=micro,
+                        offload=offload,
+                        placement=placement,
+                    )
                     if worth_trying(p, x) and allowed(p, x):
                         found.add(Layout(**x._asdict()))
     return found
@@ -157,18 +219,36 @@ def table_layouts(table: Table) -> list[Layout]:
 
 
 FIXABLE: dict[str, list[Any]] = {
-    "tp": [1, 2, 4], "pp": [1, 2, 3], "dp": [1, 2, 4], "cp": [1, 2], "ep": [1, 2], "zero": [0, 1, 2, 3], "micro_batch": [1, 2, 3],
-    "vpp": [1, 2], "sequence_parallel": [True, False], "recompute": ["none", "full", "block:2", "group:3"],
-    "shard_group": [1, 2, 4], "schedule": ["1f1b", "gpipe", "interleaved", "zb-1p"],
-    "offload": ["none", "optimizer", "params", "activations"], "placement": ["tp-cp-dp-pp", "tp-cp-pp-dp"],
-}  # fmt: skip
+    "tp": [1, 2, 4],
+    "pp": [1, 2, 3],
+    "dp": [1, 2, 4],
+    "cp": [1, 2],
+    "ep": [1, 2],
+    "zero": [0, 1, 2, 3],
+    "micro_batch": [1, 2, 3],
+    "vpp": [1, 2],
+    "sequence_parallel": [True, False],
+    "recompute": ["none", "full", "block:2", "group:3"],
+    "shard_group": [1, 2, 4],
+    "schedule": ["1f1b", "gpipe", "interleaved", "zb-1p"],
+    "offload": ["none", "optimizer", "params", "activations"],
+    "placement": ["tp-cp-dp-pp", "tp-cp-pp-dp"],
+}
 
 
-SOFTWARE = ("megatron-core", "torchtitan", "megatron-deepspeed", "pytorch-fsdp", "hai-llm", "deepspeed")
+SOFTWARE = (
+    "megatron-core",
+    "torchtitan",
+    "megatron-deepspeed",
+    "pytorch-fsdp",
+    "hai-llm",
+    "deepspeed",
+)
 
 
 def random_plan(seed: int) -> Plan:
-    """A small space: 4 to 8 GPUs, 2 to 6 layers, sometimes experts, sometimes a few values fixed."""
+    """A small space: 4 to 8 GPUs, 2 to 6 layers, sometimes experts, sometimes a few values
+    fixed."""
     draw = random.Random(seed)
     gpus = draw.choice([4, 6, 6, 8])
     heads = draw.choice([2, 4, 6, 8, 12])
@@ -176,25 +256,37 @@ def random_plan(seed: int) -> Plan:
         layers=draw.choice([2, 3, 4, 6]),
         heads=heads,
         kv_heads=draw.choice([k for k in (1, 2, 3, heads) if heads % k == 0]),
-        hidden=draw.choice([192, 384, 500]), ffn_hidden=draw.choice([600, 768]),
-    )  # fmt: skip
-    fixed = {name: draw.choice(FIXABLE[name]) for name in draw.sample(sorted(FIXABLE), draw.choice([0, 0, 0, 0, 1, 2]))}
+        hidden=draw.choice([192, 384, 500]),
+        ffn_hidden=draw.choice([600, 768]),
+    )
+    fixed = {
+        name: draw.choice(FIXABLE[name])
+        for name in draw.sample(sorted(FIXABLE), draw.choice([0, 0, 0, 0, 1, 2]))
+    }
     if seed % 11 == 3 and "offload" not in fixed:
         fixed["search_offload"] = True
     return plans.plan(
-        shape, gpus=gpus, gpus_per_node=draw.choice([n for n in (2, 4, gpus) if gpus % n == 0]),
+        shape,
+        gpus=gpus,
+        gpus_per_node=draw.choice([n for n in (2, 4, gpus) if gpus % n == 0]),
         software=SOFTWARE[seed % len(SOFTWARE)],
-        seq_len=draw.choice([96, 512, 16384, 16386, 32768]), global_batch=draw.choice([4, 6]),
+        seq_len=draw.choice([96, 512, 16384, 16386, 32768]),
+        global_batch=draw.choice([4, 6]),
         request=LayoutRequest(**fixed),
-    )  # fmt: skip
+    )
 
 
 def test_models_get_the_pipelines_they_were_trained_with() -> None:
-    """BLOOM: 70 layers on 12 stages; Llama 3 405B: 126 on 16, eight chunks each; both count embedding and head as layers."""
+    """BLOOM: 70 layers on 12 stages; Llama 3 405B: 126 on 16, eight chunks each; both count
+    embedding and head as layers."""
     for name, gpus, pp, vpp in (("bloom-176b", 384, 12, 1), ("llama-3.1-405b", 16384, 16, 8)):
         shape = catalog.load("models", ModelSpec, name)
         request = LayoutRequest(tp=8 if vpp > 1 else 4, pp=pp, vpp=vpp, recompute="full")
-        found = search(plans.plan(shape, gpus=gpus, gpus_per_node=8, global_batch=2048, seq_len=2048, request=request))
+        found = search(
+            plans.plan(
+                shape, gpus=gpus, gpus_per_node=8, global_batch=2048, seq_len=2048, request=request
+            )
+        )
         assert found.estimates is not None, name
     none = search(plans.plan(plans.model(layers=6), gpus=8, request=LayoutRequest(pp=8, dp=1)))
     assert none.estimates is None  # (6 + 2) / 8 = 1: the ends would have no layer at all
@@ -213,7 +305,9 @@ def test_search_equals_brute_force(seed: int) -> None:
     assert found.enumerated == len(got) + sum(found.rejected.values())
     # and the best of both is the same
     other = evaluate(p, to_table(sorted(expected, key=repr)))
-    fitting = [seconds for seconds, fits in zip(other.time.seconds, other.fits, strict=True) if fits]
+    fitting = [
+        seconds for seconds, fits in zip(other.time.seconds, other.fits, strict=True) if fits
+    ]
     row = best(found.estimates)
     assert (row is None) == (not fitting)
     if row is not None:
@@ -234,7 +328,9 @@ def test_every_layout_found_obeys_every_rule_and_the_request(seed: int) -> None:
         return
     for name, holds in check(p, found.estimates.table).items():
         assert np.all(holds), name
-    fixed = p.request.model_dump(exclude_none=True, exclude={"uneven_stages", "search_offload", "where"})
+    fixed = p.request.model_dump(
+        exclude_none=True, exclude={"uneven_stages", "search_offload", "where"}
+    )
     for x in table_layouts(found.estimates.table):
         assert {name: getattr(x, name) for name in fixed} == fixed
 
@@ -243,9 +339,10 @@ def test_a_value_the_search_would_not_try_is_kept_when_asked_for() -> None:
     request = LayoutRequest(tp=2, schedule="gpipe", recompute="block:3", sequence_parallel=False)
     found = search(plans.plan(request=request))
     assert found.estimates is not None
-    assert {(x.tp, x.schedule, x.recompute, x.sequence_parallel) for x in table_layouts(found.estimates.table)} == {
-        (2, "gpipe", "block:3", False)
-    }
+    assert {
+        (x.tp, x.schedule, x.recompute, x.sequence_parallel)
+        for x in table_layouts(found.estimates.table)
+    } == {(2, "gpipe", "block:3", False)}
 
 
 def test_an_impossible_request_finds_nothing_and_says_why() -> None:
@@ -254,7 +351,9 @@ def test_an_impossible_request_finds_nothing_and_says_why() -> None:
     assert found.estimates is None
     assert set(found.rejected) == {"layers divide by pp x vpp"}
     assert found.enumerated == sum(found.rejected.values()) > 0
-    assert search(plans.plan(request=LayoutRequest(tp=3))).estimates is None  # no third of eight GPUs
+    assert (
+        search(plans.plan(request=LayoutRequest(tp=3))).estimates is None
+    )  # no third of eight GPUs
 
 
 def test_uneven_stages_are_searched_when_asked_for() -> None:
@@ -264,7 +363,7 @@ def test_uneven_stages_are_searched_when_asked_for() -> None:
     assert set(found.estimates.table["pp"]) == {3.0}
 
 
-# ------------------------------------------------------------------------------------------------- choosing among them
+# -------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 100_000))
@@ -284,10 +383,17 @@ def test_pareto_front_by_definition(points: list[tuple[int, int]]) -> None:
 
 def test_best_ranked_and_smallest() -> None:
     # a model of about 10e9 parameters: some layouts fit eight GPUs, some do not
-    p = plans.plan(plans.model(layers=32, hidden=5120, heads=40, kv_heads=40, head_dim=128, ffn_hidden=13824), seq_len=4096)
+    p = plans.plan(
+        plans.model(layers=32, hidden=5120, heads=40, kv_heads=40, head_dim=128, ffn_hidden=13824),
+        seq_len=4096,
+    )
     found = search(p).estimates
     assert found is not None
-    seconds, needed, usable = found.time.seconds, found.memory.device, float(p.cluster.gpu.usable_memory)
+    seconds, needed, usable = (
+        found.time.seconds,
+        found.memory.device,
+        float(p.cluster.gpu.usable_memory),
+    )
     assert found.fits.tolist() == (needed <= usable).tolist()
     assert 0 < found.fits.sum() < length(found.table)
     order = sorted((float(s), row) for row, s in enumerate(seconds) if found.fits[row])
@@ -306,14 +412,21 @@ def test_best_ranked_and_smallest() -> None:
     assert needed[smallest(found, piped)] == needed[piped].min()
 
 
-# ------------------------------------------------------------------------------------------------------------ families
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "pytorch-fsdp"])
 def test_families_are_disjoint(software: str) -> None:
     table = layouts(plans.plan(plans.expert_model(), gpus=16, software=software, seq_len=32768))
     families = family_rows(table)
-    assert tuple(families) == ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3 / FSDP", "hybrid shard", "TP x PP x DP, ZeRO-1")
+    assert tuple(families) == (
+        "DDP",
+        "ZeRO-1",
+        "ZeRO-2",
+        "ZeRO-3 / FSDP",
+        "hybrid shard",
+        "TP x PP x DP, ZeRO-1",
+    )
     assert sum(column.astype(int) for column in families.values()).max() == 1
     alone = (table["tp"] * table["pp"] * table["cp"] * table["ep"]) == 1
     covered = np.any(list(families.values()), axis=0)

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from command import ROOT, dpplan, refused
 
-from planner import api, search_report
+from planner import api
 from planner.cli import progress
-from planner.render import chart
+from planner.report import search as search_report
+from planner.show.text import chart
 
 SMALL = ("search", "--model", "llama-2-7b", "--gpu", "a100", "--gpus", 8, "--top", 3)
 NARROW = (*SMALL, "--where", "tp <= 2", "--where", "recompute = none")
@@ -32,19 +33,34 @@ def test_the_document_adds_up() -> None:
     assert 0 < found["shortfall"]["least_bytes"] <= found["shortfall"]["median_bytes"]
     layouts = [r["layout"] for r in found["top"]]
     assert all(x["tp"] <= 2 and x["recompute"] == "none" for x in layouts)
-    rows = {tuple((k, v) for k, v in x.items() if k not in ("recompute", "offload")) for x in layouts}
+    rows = {
+        tuple((k, v) for k, v in x.items() if k not in ("recompute", "offload")) for x in layouts
+    }
     assert len(rows) == len(layouts) == 3
     front = found["pareto"]
     assert [a["step_seconds"] for a in front] == sorted(a["step_seconds"] for a in front)
-    assert [a["device_bytes"] for a in front] == sorted((a["device_bytes"] for a in front), reverse=True)
+    assert [a["device_bytes"] for a in front] == sorted(
+        (a["device_bytes"] for a in front), reverse=True
+    )
     for line in (*(r["per_token"] for r in found["top"]), *front):
         assert line["tokens_per_usd"] == pytest.approx(1e6 / line["usd_per_million_tokens"])
         assert line["kwh_per_million_tokens"] > 0
 
 
 def test_objectives() -> None:
-    by = {name: dpplan(*NARROW, "--objective", name, "--json").json() for name in ("time", "cost", "tokens-per-dollar", "memory")}
-    assert len({repr([r["layout"] for r in by[name]["top"]]) for name in ("time", "cost", "tokens-per-dollar")}) == 1
+    by = {
+        name: dpplan(*NARROW, "--objective", name, "--json").json()
+        for name in ("time", "cost", "tokens-per-dollar", "memory")
+    }
+    assert (
+        len(
+            {
+                repr([r["layout"] for r in by[name]["top"]])
+                for name in ("time", "cost", "tokens-per-dollar")
+            }
+        )
+        == 1
+    )
     sizes = [r["memory"]["device_bytes"] for r in by["memory"]["top"]]
     assert sizes == sorted(sizes)
     assert sizes[0] == pytest.approx(by["memory"]["pareto"][-1]["device_bytes"])
@@ -54,7 +70,9 @@ def test_objectives() -> None:
 def test_money_needs_a_price(tmp_path: Path) -> None:
     text = (ROOT / "docs/examples/gpu.toml").read_text(encoding="utf-8")
     gpu = tmp_path / "gpu.toml"
-    gpu.write_text("\n".join(line for line in text.splitlines() if "usd" not in line.lower()), encoding="utf-8")
+    gpu.write_text(
+        "\n".join(line for line in text.splitlines() if "usd" not in line.lower()), encoding="utf-8"
+    )
     words = ("search", "--model", "gpt2", "--gpu", gpu, "--gpus", 8, "--objective", "cost")
     refused(dpplan(*words), "--objective", "--price")
     assert dpplan(*words, "--price", 1.5).status == 0
@@ -67,7 +85,9 @@ def test_csv_and_html(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == found["feasible"]
     fastest = min(rows, key=lambda row: float(row["step_seconds"]))
-    assert float(fastest["step_seconds"]) == pytest.approx(found["pareto"][0]["step_seconds"], rel=1e-5)
+    assert float(fastest["step_seconds"]) == pytest.approx(
+        found["pareto"][0]["step_seconds"], rel=1e-5
+    )
     for row in rows:
         parts = sum(float(value) for name, value in row.items() if name.startswith("seconds_"))
         assert parts == pytest.approx(float(row["step_seconds"]), rel=1e-4)
@@ -82,7 +102,19 @@ def test_csv_and_html(tmp_path: Path) -> None:
 
 
 def test_where_nothing_fits_offloading_is_tried() -> None:
-    words = ("search", "--model", "llama-2-7b", "--gpu", "rtx4090", "--gpus", 2, "--seq-len", 2048, "--stack", "pytorch-fsdp")
+    words = (
+        "search",
+        "--model",
+        "llama-2-7b",
+        "--gpu",
+        "rtx4090",
+        "--gpus",
+        2,
+        "--seq-len",
+        2048,
+        "--stack",
+        "pytorch-fsdp",
+    )
     answer = dpplan(*words, "--json")
     assert answer.status == 3
     found = answer.json()
@@ -96,7 +128,10 @@ def test_where_nothing_fits_offloading_is_tried() -> None:
 
 def test_a_scenario_file_may_hold_conditions(tmp_path: Path) -> None:
     file = tmp_path / "case.toml"
-    file.write_text('model = "llama-2-7b"\ngpu = "a100"\ngpus = 8\nwhere = ["tp = 2", "pp = 1"]\n', encoding="utf-8")
+    file.write_text(
+        'model = "llama-2-7b"\ngpu = "a100"\ngpus = 8\nwhere = ["tp = 2", "pp = 1"]\n',
+        encoding="utf-8",
+    )
     layout = dpplan("estimate", "--scenario", file, "--json").json()["layout"]
     assert (layout["tp"], layout["pp"]) == (2, 1)
     file.write_text('model = "llama-2-7b"\ngpu = "a100"\ntp = [1, 2]\n', encoding="utf-8")
@@ -113,9 +148,13 @@ def test_a_space_that_is_too_large_is_said_and_not_cut(monkeypatch: pytest.Monke
 
 
 def test_a_page_where_nothing_fits() -> None:
-    from planner.report_page import search_page
+    from planner.show.page import search_page
 
-    found = api.search_layouts(api.read_options({"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 2, "stack": "megatron-core"}))
+    found = api.search_layouts(
+        api.read_options(
+            {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 2, "stack": "megatron-core"}
+        )
+    )
     assert "does not fit memory" in search_page(found)
 
 
@@ -129,7 +168,7 @@ def test_chart_puts_points_where_they_are() -> None:
     assert sum(line.count("*") for line in chart([5.0], [7.0], "s", "GiB")) == 1
 
 
-# ----------------------------------------------------------------------------------------------- progress and Ctrl-C
+# ----------------------------------------------------------------------------------------------- pr
 
 
 def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +177,9 @@ def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None
         assert tick is None
 
 
-def test_progress_shows_after_a_second(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_shows_after_a_second(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(progress, "_QUIET_S", 3600.0)
     with progress.progress("working") as tick:
@@ -154,7 +195,9 @@ def test_progress_shows_after_a_second(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_the_search_says_how_far_it_is() -> None:
     shares: list[float] = []
-    found, plans = api.search_with_layouts(api.read_options({"model": "llama-2-7b", "gpu": "a100", "gpus": 16}), shares.append)
+    found, plans = api.search_with_layouts(
+        api.read_options({"model": "llama-2-7b", "gpu": "a100", "gpus": 16}), shares.append
+    )
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
     lines: list[float] = []
@@ -167,14 +210,18 @@ def test_ctrl_c_ends_with_one_sentence_and_leaves_files_whole(tmp_path: Path) ->
     table = tmp_path / "layouts.csv"
     table.write_text("as it was\n", encoding="utf-8")
     code = (
-        "import signal, sys, planner.search_report as r, time; from planner.cli import main; sys.argv[0] = 'dpplan'\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell starts background jobs that ignore it
+        "import signal, sys, planner.search_report as r, time; from planner.cli import main;"
+        " sys.argv[0] = 'dpplan'\n"
+        # a shell starts background jobs that ignore it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def stuck(*_):\n    print('here', flush=True); time.sleep(60)\n"
         "r.csv_text = stuck; main()"
     )
     words: list[Any] = [sys.executable, "-c", code, *NARROW, "--csv", table]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(
+        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         time.sleep(0.1)

@@ -1,4 +1,5 @@
-"""Ranks that differ: the slowest of many, slow hosts, two kinds of GPUs, lengths of documents, batch norm over ranks."""
+"""Ranks that differ: the slowest of many, slow hosts, two kinds of GPUs, lengths of documents,
+batch norm over ranks."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ from planner.formulas.stragglers import (
     proportional_split_s,
     slow_job_frac,
 )
+from planner.inputs.model import model_spec
 from planner.ledger import total
-from planner.request import model_spec
 from planner.specs.data import LengthsSpec
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
@@ -43,7 +44,7 @@ def slowest(ranks: float, jitter: float = 1.0) -> float:
     return float(expected_slowest(ranks, 1.0, jitter))
 
 
-# ------------------------------------------------------------------------------------------------ the slowest of many
+# ------------------------------------------------------------------------------------------------ t
 
 
 @pytest.mark.parametrize(
@@ -68,12 +69,16 @@ def test_maximum_as_another_integration_gives_it(ranks: float) -> None:
         return z * ranks * float(np.exp(stats.norm.logpdf(z) + (ranks - 1) * stats.norm.logcdf(z)))
 
     top = stats.norm.isf(1 / ranks)
-    value, _ = integrate.quad(density, -9, 12, points=[top - 1, top, top + 1], limit=400, epsabs=1e-12, epsrel=1e-12)
+    value, _ = integrate.quad(
+        density, -9, 12, points=[top - 1, top, top + 1], limit=400, epsabs=1e-12, epsrel=1e-12
+    )
     assert slowest(ranks) == pytest.approx(value, rel=1e-9)
 
 
 @given(ranks=st.integers(2, 10**6), jitter=st.floats(1e-6, 0.5))
-def test_maximum_lies_below_the_usual_bound_and_near_bloms_formula(ranks: int, jitter: float) -> None:
+def test_maximum_lies_below_the_usual_bound_and_near_bloms_formula(
+    ranks: int, jitter: float
+) -> None:
     bound = float(straggler_factor(float(ranks), jitter)) - 1
     blom = jitter * float(stats.norm.ppf((ranks - 0.375) / (ranks + 0.25)))  # Blom 1958
     value = slowest(ranks, jitter)
@@ -84,48 +89,71 @@ def test_maximum_lies_below_the_usual_bound_and_near_bloms_formula(ranks: int, j
 
 
 def test_slow_hosts_by_hand() -> None:
-    # 64 hosts, each slow with chance 0.5 %: 1 - 0.995^64 = 27.4 % of jobs have a slow one and take 10 % longer
+    # 64 hosts, each slow with chance 0.5 %: 1 - 0.995^64 = 27.4 % of jobs have a slow one and take
+    # 10 % longer
     assert float(slow_job_frac(64.0, 0.005)) == pytest.approx(1 - 0.995**64)
     assert pytest.approx(0.2744, abs=1e-4) == 1 - 0.995**64
-    assert float(expected_slowest(64.0, 8.0, 0.0, 0.005, 0.1)) == pytest.approx(0.1 * (1 - 0.995**64))
+    assert float(expected_slowest(64.0, 8.0, 0.0, 0.005, 0.1)) == pytest.approx(
+        0.1 * (1 - 0.995**64)
+    )
     assert float(slow_job_frac(64.0, 1.0)) == 1.0
     assert float(slow_job_frac(64.0, 0.0)) == 0.0
 
 
-@pytest.mark.parametrize(("jitter", "slow", "by"), [(0.01, 0.02, 0.1), (0.05, 0.3, 0.1), (0.02, 0.01, 0.03), (0.004, 0.005, 0.5)])
+@pytest.mark.parametrize(
+    ("jitter", "slow", "by"),
+    [(0.01, 0.02, 0.1), (0.05, 0.3, 0.1), (0.02, 0.01, 0.03), (0.004, 0.005, 0.5)],
+)
 def test_slow_hosts_and_jitter_as_drawn(jitter: float, slow: float, by: float) -> None:
     hosts, ranks, draws = 16, 4, 40_000
     random = np.random.default_rng(5)
-    steps = jitter * random.standard_normal((draws, hosts, ranks)) + by * (random.random((draws, hosts, 1)) < slow)
+    steps = jitter * random.standard_normal((draws, hosts, ranks)) + by * (
+        random.random((draws, hosts, 1)) < slow
+    )
     drawn = steps.max(axis=(1, 2))
     error = drawn.std() / math.sqrt(draws)
-    assert float(expected_slowest(hosts, ranks, jitter, slow, by)) == pytest.approx(drawn.mean(), abs=4 * error)
+    assert float(expected_slowest(hosts, ranks, jitter, slow, by)) == pytest.approx(
+        drawn.mean(), abs=4 * error
+    )
 
 
 @given(
-    hosts=st.integers(1, 100_000), ranks=st.sampled_from([1, 4, 8]), jitter=st.floats(0, 0.3), slow=SHARE, by=st.floats(0, 5),
+    hosts=st.integers(1, 100_000),
+    ranks=st.sampled_from([1, 4, 8]),
+    jitter=st.floats(0, 0.3),
+    slow=SHARE,
+    by=st.floats(0, 5),
     more=st.floats(0, 1),
-)  # fmt: skip
-def test_slow_hosts_only_ever_cost(hosts: int, ranks: int, jitter: float, slow: float, by: float, more: float) -> None:
+)
+def test_slow_hosts_only_ever_cost(
+    hosts: int, ranks: int, jitter: float, slow: float, by: float, more: float
+) -> None:
     value = float(expected_slowest(hosts, ranks, jitter, slow, by))
     usual = float(expected_slowest(hosts, ranks, jitter))
     assert usual - 1e-9 <= value <= usual + by + 1e-9
-    assert value >= by * float(slow_job_frac(hosts, slow)) - 1e-9  # Jensen: the mean of the slow hosts alone
+    assert (
+        value >= by * float(slow_job_frac(hosts, slow)) - 1e-9
+    )  # Jensen: the mean of the slow hosts alone
     assert float(expected_slowest(hosts, ranks, jitter, slow, by + more)) >= value - 1e-9
-    assert float(expected_slowest(hosts, ranks, jitter, slow + (1 - slow) * more, by)) >= value - 1e-9
+    assert (
+        float(expected_slowest(hosts, ranks, jitter, slow + (1 - slow) * more, by)) >= value - 1e-9
+    )
     assert float(expected_slowest(hosts + 1, ranks, jitter, slow, by)) >= value - 1e-9
 
 
 def test_all_hosts_slow_is_everyone_slower() -> None:
-    assert float(expected_slowest(8.0, 8.0, 0.01, 1.0, 0.1)) == pytest.approx(0.1 + slowest(64, 0.01), rel=1e-9)
+    assert float(expected_slowest(8.0, 8.0, 0.01, 1.0, 0.1)) == pytest.approx(
+        0.1 + slowest(64, 0.01), rel=1e-9
+    )
 
 
-# ------------------------------------------------------------------------------------------------ two kinds of GPUs
+# ------------------------------------------------------------------------------------------------ t
 
 
 def test_splits_by_hand() -> None:
     assert float(equal_split_s(5.0, 14.0)) == 14.0
-    # 4 replicas, one of them half as fast, 7 micro-batches each: 28 in all; in 8 s the fast end 8 each, the slow one 4: 28
+    # 4 replicas, one of them half as fast, 7 micro-batches each: 28 in all; in 8 s the fast end 8
+    # each, the slow one 4: 28
     assert float(proportional_split_s(7.0, 14.0, 4.0, 1.0, 7.0)) == pytest.approx(8.0)
     # equally fast: nothing to gain; one kind alone: its own time
     assert float(proportional_split_s(7.0, 7.0, 4.0, 1.0, 7.0)) == pytest.approx(7.0)
@@ -134,8 +162,12 @@ def test_splits_by_hand() -> None:
 
 
 @given(
-    own=st.floats(0.2, 1), other=st.floats(0.2, 1), replicas=st.integers(2, 40), part=SHARE, m=st.integers(1, 60),
-)  # fmt: skip
+    own=st.floats(0.2, 1),
+    other=st.floats(0.2, 1),
+    replicas=st.integers(2, 40),
+    part=SHARE,
+    m=st.integers(1, 60),
+)
 def test_proportional_split_is_the_best_of_whole_micro_batches(
     own: float, other: float, replicas: int, part: float, m: int
 ) -> None:
@@ -153,7 +185,7 @@ def test_proportional_split_is_the_best_of_whole_micro_batches(
     assert ideal * (1 - 1e-9) <= value <= float(equal_split_s(own * m, other * m)) * (1 + 1e-9)
 
 
-# ------------------------------------------------------------------------------------------------ lengths
+# ------------------------------------------------------------------------------------------------ l
 
 
 @given(mean=st.floats(0.01, 3), sigma=st.floats(0, 2))
@@ -169,15 +201,21 @@ def test_moments_and_the_longest_as_drawn() -> None:
     mean, sigma = 0.2, 1.0
     lengths = np.minimum(random.lognormal(math.log(mean) - sigma**2 / 2, sigma, 2_000_000), 1.0)
     for order in (1.0, 2.0, 3.0, 4.0):
-        assert float(cut_moment(mean, sigma, order)) == pytest.approx((lengths**order).mean(), rel=5e-3)
+        assert float(cut_moment(mean, sigma, order)) == pytest.approx(
+            (lengths**order).mean(), rel=5e-3
+        )
     for documents in (1, 4, 64):
-        longest = lengths[: 2_000_000 // documents * documents].reshape(-1, documents).max(axis=1).mean()
+        longest = (
+            lengths[: 2_000_000 // documents * documents].reshape(-1, documents).max(axis=1).mean()
+        )
         assert float(longest_frac(mean, sigma, documents)) == pytest.approx(longest, rel=1e-2)
 
 
 @pytest.mark.parametrize(("mean", "sigma"), [(0.2, 1.0), (0.01, 0.5), (2.0, 0.3), (0.5, 0.0)])
 def test_the_longest_of_one_is_the_mean_and_of_many_the_sequence(mean: float, sigma: float) -> None:
-    assert float(longest_frac(mean, sigma, 1.0)) == pytest.approx(float(cut_moment(mean, sigma, 1.0)), rel=1e-6)
+    assert float(longest_frac(mean, sigma, 1.0)) == pytest.approx(
+        float(cut_moment(mean, sigma, 1.0)), rel=1e-6
+    )
     if sigma > 0:
         assert float(longest_frac(mean, sigma, 1e9)) >= float(longest_frac(mean, sigma, 10.0))
         assert float(longest_frac(mean, sigma, 1e9)) <= 1 + 1e-9
@@ -203,10 +241,12 @@ def test_attention_of_packed_rows_as_drawn(mean: float, sigma: float) -> None:
         taken = np.searchsorted(np.cumsum(lengths), rows)
         work[i] = (lengths[:taken] ** 2).sum() / rows
     assert work.mean() == pytest.approx(float(packed_attention_frac(*moments[:2])), rel=0.02)
-    assert math.sqrt(rows) * work.std() / work.mean() == pytest.approx(float(packed_spread_frac(*moments)), rel=0.06)
+    assert math.sqrt(rows) * work.std() / work.mean() == pytest.approx(
+        float(packed_spread_frac(*moments)), rel=0.06
+    )
 
 
-# ------------------------------------------------------------------------------------------------ estimates
+# ------------------------------------------------------------------------------------------------ e
 
 
 # wide enough to be limited by its products, not by launching kernels
@@ -230,7 +270,9 @@ def test_nothing_said_changes_nothing() -> None:
     base = sum(float(v[0]) for k, v in time.components.items() if k != "overhead")
     m = machine(plan)
     factor = float(straggler_factor(64.0, m.straggler_sigma))
-    assert float(time.components["overhead"][0]) == pytest.approx((factor - 1) * base + float(m.step_overhead), rel=1e-12)
+    assert float(time.components["overhead"][0]) == pytest.approx(
+        (factor - 1) * base + float(m.step_overhead), rel=1e-12
+    )
 
 
 def test_slow_hosts_lengthen_what_is_computed() -> None:
@@ -240,8 +282,12 @@ def test_slow_hosts_lengthen_what_is_computed() -> None:
     assert float(rare.seconds[0]) == pytest.approx(float(usual.seconds[0]), rel=1e-9)
     sigma = float(machine(plan).straggler_sigma)
     more = float(expected_slowest(8.0, 8.0, sigma, 0.005, 0.1)) - slowest(64, sigma)
-    assert float(slow.seconds[0] - usual.seconds[0]) == pytest.approx(more * computing(usual), rel=1e-9)
-    assert more < 0.1 * (1 - 0.995**8)  # the slowest of eight slow ranks is less late than the slowest of 64
+    assert float(slow.seconds[0] - usual.seconds[0]) == pytest.approx(
+        more * computing(usual), rel=1e-9
+    )
+    assert more < 0.1 * (
+        1 - 0.995**8
+    )  # the slowest of eight slow ranks is less late than the slowest of 64
 
 
 def test_stated_jitter_is_exact() -> None:
@@ -249,8 +295,12 @@ def test_stated_jitter_is_exact() -> None:
     _, _, some = stepped(ranks=RanksSpec(jitter_frac=0.01))
     base = float(none.seconds[0] - none.components["overhead"][0])
     assert float(none.components["stragglers"][0]) == 0.0
-    assert float(some.components["stragglers"][0]) == pytest.approx(0.01 * slowest(64) * base, rel=1e-12)
-    assert sum(float(v[0]) for v in some.components.values()) == pytest.approx(float(some.seconds[0]), rel=1e-12)
+    assert float(some.components["stragglers"][0]) == pytest.approx(
+        0.01 * slowest(64) * base, rel=1e-12
+    )
+    assert sum(float(v[0]) for v in some.components.values()) == pytest.approx(
+        float(some.seconds[0]), rel=1e-12
+    )
 
 
 def test_a_second_kind_that_is_the_first_changes_nothing() -> None:
@@ -273,19 +323,26 @@ def test_two_kinds_lie_between_both_alone() -> None:
 
 
 def test_a_replica_of_both_kinds_is_slow() -> None:
-    """Three quarters of two replicas: one replica has GPUs of both kinds, so both compute as the slower kind does."""
+    """Three quarters of two replicas: one replica has GPUs of both kinds, so both compute as the
+    slower kind does."""
     other = plans.cluster(64, "h100-sxm5-80gb", 8).gpu
     plan = plans.plan(WIDE, gpus=16, gpus_per_node=8, global_batch=64)
     table = plans.rows(16, {"tp": 8})
-    mixed = plan.model_copy(update={"ranks": RanksSpec(other=other, other_frac=0.25, split="proportional")})
-    assert computing(step_time(mixed, table)) == pytest.approx(computing(step_time(plan, table)), rel=1e-12)
+    mixed = plan.model_copy(
+        update={"ranks": RanksSpec(other=other, other_frac=0.25, split="proportional")}
+    )
+    assert computing(step_time(mixed, table)) == pytest.approx(
+        computing(step_time(plan, table)), rel=1e-12
+    )
 
 
 def test_memory_is_that_of_the_smaller_gpu() -> None:
     other = plans.cluster(64, "rtx4090", 8).gpu
     plan, table, _ = stepped(ranks=RanksSpec(other=other, other_frac=0.5))
     assert plan.usable_bytes == float(other.usable_memory)
-    assert bool(evaluate(plan, table).fits[0]) == (float(evaluate(plan, table).memory.device[0]) <= plan.usable_bytes)
+    assert bool(evaluate(plan, table).fits[0]) == (
+        float(evaluate(plan, table).memory.device[0]) <= plan.usable_bytes
+    )
 
 
 def test_packed_documents_attend_less_and_differ_between_replicas() -> None:
@@ -300,15 +357,28 @@ def test_packed_documents_attend_less_and_differ_between_replicas() -> None:
     late = slowest(64) * spread / math.sqrt(4.0)  # four rows per replica and step
     assert float(uneven.imbalance_frac(plan, table)[0]) == pytest.approx(min(late, 1 / share - 1))
     parts = uneven.parts(plan, machine(plan), table, packed.components)
-    assert float(parts["lengths"][0]) == pytest.approx(min(late, 1 / share - 1) * float(packed.components["attention"][0]))
-    assert float(uneven.imbalance_frac(stepped(lengths=LengthsSpec(mean_tokens=256, sigma=0.0))[0], table)[0]) == 0.0
+    assert float(parts["lengths"][0]) == pytest.approx(
+        min(late, 1 / share - 1) * float(packed.components["attention"][0])
+    )
+    assert (
+        float(
+            uneven.imbalance_frac(
+                stepped(lengths=LengthsSpec(mean_tokens=256, sigma=0.0))[0], table
+            )[0]
+        )
+        == 0.0
+    )
     assert float(same.seconds[0]) < float(full.seconds[0])
 
 
 def test_replicas_in_lockstep_wait_in_every_micro_batch() -> None:
     plan, _, _ = stepped(lengths=LengthsSpec(mean_tokens=100, sigma=0.5))
-    apart, together = (float(uneven.imbalance_frac(plan, plans.rows(64, {"zero": zero}))[0]) for zero in (1, 3))
-    assert together == pytest.approx(2 * apart)  # four micro-batches: half the spread where they add up
+    apart, together = (
+        float(uneven.imbalance_frac(plan, plans.rows(64, {"zero": zero}))[0]) for zero in (1, 3)
+    )
+    assert together == pytest.approx(
+        2 * apart
+    )  # four micro-batches: half the spread where they add up
 
 
 def test_padding_wastes_tokens_and_no_time() -> None:
@@ -318,13 +388,31 @@ def test_padding_wastes_tokens_and_no_time() -> None:
     assert uneven.useful_frac(plan) == pytest.approx(0.25)
 
 
-# ------------------------------------------------------------------------------------------------ commands
+# ------------------------------------------------------------------------------------------------ c
 
 REQUEST = ("--model", "llama-2-7b", "--gpu", "h100", "--gpus", "64")
 ALL = (
-    "--jitter", "0.5%", "--slow-hosts", "0.5%", "--slow-factor", "1.2", "--other-gpu", "a100", "--other-share", "25%", "--split",
-    "proportional", "--length-mean", "900", "--token-bytes", "4", "--data-storage", "nfs", "--workers", "2",
-)  # fmt: skip
+    "--jitter",
+    "0.5%",
+    "--slow-hosts",
+    "0.5%",
+    "--slow-factor",
+    "1.2",
+    "--other-gpu",
+    "a100",
+    "--other-share",
+    "25%",
+    "--split",
+    "proportional",
+    "--length-mean",
+    "900",
+    "--token-bytes",
+    "4",
+    "--data-storage",
+    "nfs",
+    "--workers",
+    "2",
+)
 
 
 def test_search_and_estimate_agree() -> None:
@@ -332,27 +420,60 @@ def test_search_and_estimate_agree() -> None:
     found = dpplan("search", *REQUEST, *ALL, "--top", 1, "--json").json()
     report = dpplan("estimate", *REQUEST, *ALL, "--json").json()
     assert found["top"][0]["step"]["seconds"] == pytest.approx(report["step"]["seconds"], rel=1e-9)
-    assert report["step"]["components"]["stragglers"] == pytest.approx(sum(report["stragglers"]["seconds"].values()), rel=1e-9)
+    assert report["step"]["components"]["stragglers"] == pytest.approx(
+        sum(report["stragglers"]["seconds"].values()), rel=1e-9
+    )
     assert report["stragglers"]["mixed"]["own_s"] < report["stragglers"]["mixed"]["together_s"]
     assert report["stragglers"]["mixed"]["together_s"] < report["stragglers"]["mixed"]["other_s"]
 
 
 def test_a_comparison_keeps_requests_apart() -> None:
     document = dpplan(
-        "compare", "--model", "gpt2-xl", "--gpu", "a100", "--gpus", 16, "--vary", "jitter=0,0.02,0.04", "--json"
+        "compare",
+        "--model",
+        "gpt2-xl",
+        "--gpu",
+        "a100",
+        "--gpus",
+        16,
+        "--vary",
+        "jitter=0,0.02,0.04",
+        "--json",
     ).json()
     steps = [row["step"]["seconds"] for row in document["points"]]
     assert steps[0] < steps[1] < steps[2]
-    alone = dpplan("estimate", "--model", "gpt2-xl", "--gpu", "a100", "--gpus", 16, "--jitter", 0.04, "--json").json()
+    alone = dpplan(
+        "estimate", "--model", "gpt2-xl", "--gpu", "a100", "--gpus", 16, "--jitter", 0.04, "--json"
+    ).json()
     assert steps[2] == pytest.approx(alone["step"]["seconds"], rel=1e-9)
-    sizes = dpplan("compare", "--model", "gpt2-xl", "--gpu", "a100", "--vary", "gpus=16,32", "--jitter", 0.04, "--json").json()
-    assert sizes["points"][0]["step"]["seconds"] == pytest.approx(alone["step"]["seconds"], rel=1e-9)
+    sizes = dpplan(
+        "compare",
+        "--model",
+        "gpt2-xl",
+        "--gpu",
+        "a100",
+        "--vary",
+        "gpus=16,32",
+        "--jitter",
+        0.04,
+        "--json",
+    ).json()
+    assert sizes["points"][0]["step"]["seconds"] == pytest.approx(
+        alone["step"]["seconds"], rel=1e-9
+    )
 
 
 def test_text_names_the_reasons() -> None:
     out = dpplan("estimate", *REQUEST, *ALL, "--tokens", "1T", "--plain").stdout
-    for said in ("Waiting for the slowest rank", "slow hosts", "jitter of equal ranks", "unequal documents", "Input pipeline",
-                 "proportional split", "useful tokens/s"):  # fmt: skip
+    for said in (
+        "Waiting for the slowest rank",
+        "slow hosts",
+        "jitter of equal ranks",
+        "unequal documents",
+        "Input pipeline",
+        "proportional split",
+        "useful tokens/s",
+    ):
         assert said in out
 
 
@@ -367,10 +488,16 @@ def test_text_names_the_reasons() -> None:
         (("--other-gpu", "a100"), ("--other-share",)),
         (("--other-share", "25%"), ("--other-gpu",)),
         (("--split", "equal"), ("--other-gpu",)),
-        (("--other-gpu", "a100", "--other-share", "10%"), ("--other-share", "whole hosts", "1/8 = 0.125")),
+        (
+            ("--other-gpu", "a100", "--other-share", "10%"),
+            ("--other-share", "whole hosts", "1/8 = 0.125"),
+        ),
         (("--other-gpu", "a100", "--other-share", "1"), ("--other-share", "less than 1")),
         (("--other-gpu", "a101", "--other-share", "25%"), ("a101",)),
-        (("--other-gpu", "a100", "--other-share", "25%", "--precision", "fp8"), ("--other-gpu", "fp8")),
+        (
+            ("--other-gpu", "a100", "--other-share", "25%", "--precision", "fp8"),
+            ("--other-gpu", "fp8"),
+        ),
         (("--packing", "padded"), ("--length-mean",)),
         (("--length-mean", "0"), ("--length-mean", "between 1")),
         (("--length-mean", "800", "--packing", "none"), ("--packing",)),
@@ -384,11 +511,15 @@ def test_wrong_requests(words: tuple[str, ...], said: tuple[str, ...]) -> None:
 def test_packing_beside_windows_is_refused() -> None:
     assert model_spec("gemma-2-9b")[0].attention_window is not None
     refused(
-        dpplan("estimate", "--model", "gemma-2-9b", "--gpu", "h100", "--gpus", 8, "--length-mean", 800), "--packing", "padded"
+        dpplan(
+            "estimate", "--model", "gemma-2-9b", "--gpu", "h100", "--gpus", 8, "--length-mean", 800
+        ),
+        "--packing",
+        "padded",
     )
 
 
-# ------------------------------------------------------------------------------------------------ batch norm
+# ------------------------------------------------------------------------------------------------ b
 
 
 def test_batch_norm_by_hand() -> None:
@@ -404,8 +535,12 @@ def test_batch_norms_of_resnet() -> None:
     document = dpplan("batchnorm", "--gpu", "a100", "--gpus", 64, "--json").json()
     assert document["forward"]["bytes"] == (2 * 26_560 + 53) * 4
     assert document["backward"]["bytes"] == 2 * 26_560 * 4
-    assert document["seconds"] == pytest.approx(document["forward"]["seconds"] + document["backward"]["seconds"])
-    own = dpplan("batchnorm", "--gpu", "a100", "--gpus", 64, "--channels", "64,256x3", "--json").json()
+    assert document["seconds"] == pytest.approx(
+        document["forward"]["seconds"] + document["backward"]["seconds"]
+    )
+    own = dpplan(
+        "batchnorm", "--gpu", "a100", "--gpus", 64, "--channels", "64,256x3", "--json"
+    ).json()
     assert (own["layers"], own["channels"]) == (4, 832)
     fewer = dpplan("batchnorm", "--gpu", "a100", "--gpus", 8, "--json").json()
     assert fewer["seconds"] < document["seconds"]

@@ -1,4 +1,5 @@
-"""Ways of keeping replicas in step: bytes by the ZeRO paper, agreement with estimates, laws of each family, and the command."""
+"""Ways of keeping replicas in step: bytes by the ZeRO paper, agreement with estimates, laws of each
+family, and the command."""
 
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ from command import dpplan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import strategies
 from planner.estimate import communicate, evaluate, sync
 from planner.estimate.machine import machine
 from planner.estimate.states import rank_parameters
@@ -30,22 +30,43 @@ from planner.formulas.data_parallel import (
 )
 from planner.formulas.params import parameter_count
 from planner.specs.model import ModelSpec
-from planner.strategies import BY_NAME, STRATEGIES
-from planner.strategies.base import Context, Cost, Settings, evaluated
-from planner.strategies.compressed import CODECS, break_even, top_k_codec
-from planner.strategies.zero import sharded_cost
+from planner.verbs import strategies
+from planner.verbs.strategies import BY_NAME, STRATEGIES
+from planner.verbs.strategies.base import Context, Cost, Settings, evaluated
+from planner.verbs.strategies.compressed import CODECS, break_even, top_k_codec
+from planner.verbs.strategies.zero import sharded_cost
 
-REQUEST = ("strategies", "--model", "gpt2-medium", "--gpu", "a100", "--gpus", 16, "--seq-len", 1024, "--global-batch", 512)
+REQUEST = (
+    "strategies",
+    "--model",
+    "gpt2-medium",
+    "--gpu",
+    "a100",
+    "--gpus",
+    16,
+    "--seq-len",
+    1024,
+    "--global-batch",
+    512,
+)
 
 
-def context(name: str, gpus: int = 16, settings: Settings | None = None, micro_batch: int = 4,
-            shape: ModelSpec | None = None, **numbers: float) -> Context:  # fmt: skip
+def context(
+    name: str,
+    gpus: int = 16,
+    settings: Settings | None = None,
+    micro_batch: int = 4,
+    shape: ModelSpec | None = None,
+    **numbers: float,
+) -> Context:
     """A strategy's plan of a small model, one layout."""
     one = BY_NAME[name]
     plan = one.change(plans.plan(shape, gpus=gpus, software=one.stack, global_batch=16 * gpus))
     m = one.numbers(plan, plans.numbers(plan, **numbers))
     shard = {"shard_group": min(gpus, plan.cluster.nvlink_domain)} if one.shard == "node" else {}
-    table = plans.rows(gpus, {"zero": one.zero, "micro_batch": micro_batch, "offload": one.offload, **shard})
+    table = plans.rows(
+        gpus, {"zero": one.zero, "micro_batch": micro_batch, "offload": one.offload, **shard}
+    )
     return Context(plan, evaluate(plan, table, numbers=m), m, settings or Settings())
 
 
@@ -57,11 +78,17 @@ def sent(found: Cost) -> float:
     return float((found.forward_bytes + found.backward_bytes + found.optimizer_bytes)[0])
 
 
-# ------------------------------------------------------------------------------------------------------ bytes
+# --------------------------------------------------------------------------------------------------
 
 
-@given(zero=st.sampled_from([0.0, 1.0, 2.0, 3.0]), ranks=st.integers(1, 100000), size=st.floats(1.0, 1e13))
-def test_phases_of_one_micro_batch_add_up_to_the_zero_paper(zero: float, ranks: int, size: float) -> None:
+@given(
+    zero=st.sampled_from([0.0, 1.0, 2.0, 3.0]),
+    ranks=st.integers(1, 100000),
+    size=st.floats(1.0, 1e13),
+)
+def test_phases_of_one_micro_batch_add_up_to_the_zero_paper(
+    zero: float, ranks: int, size: float
+) -> None:
     # 2 Psi for DDP, ZeRO-1 and ZeRO-2, 3 Psi for ZeRO-3 (arXiv 1910.02054, section 7)
     whole = (
         forward_volume_bytes(2 * size, zero, ranks, 1.0)
@@ -72,11 +99,14 @@ def test_phases_of_one_micro_batch_add_up_to_the_zero_paper(zero: float, ranks: 
 
 
 def test_accumulation_by_hand() -> None:
-    # 1 GB of 16-bit parameters, as much of gradients, 4 ranks, 8 micro-batches: DDP and ZeRO-1 send as for one micro-batch,
-    # ZeRO-2 reduces eight times, ZeRO-3 gathers sixteen times and reduces eight times; without no_sync DDP reduces eight times
+    # 1 GB of 16-bit parameters, as much of gradients, 4 ranks, 8 micro-batches: DDP and ZeRO-1 send
+    # as for one micro-batch, ZeRO-2 reduces eight times, ZeRO-3 gathers sixteen times and reduces
+    # eight times; without no_sync DDP reduces eight times
     zero = np.array([0.0, 1.0, 2.0, 3.0])
     assert forward_volume_bytes(1e9, zero, 4.0, 8.0).tolist() == pytest.approx([0, 0, 0, 6e9])
-    assert backward_volume_bytes(1e9, 1e9, zero, 4.0, 8.0).tolist() == pytest.approx([1.5e9, 0.75e9, 6e9, 12e9])
+    assert backward_volume_bytes(1e9, 1e9, zero, 4.0, 8.0).tolist() == pytest.approx(
+        [1.5e9, 0.75e9, 6e9, 12e9]
+    )
     assert optimizer_volume_bytes(1e9, zero, 4.0).tolist() == pytest.approx([0, 0.75e9, 0.75e9, 0])
     assert float(backward_volume_bytes(1e9, 1e9, 0.0, 4.0, 8.0, 8.0)) == pytest.approx(12e9)
 
@@ -87,15 +117,18 @@ def test_one_of_the_ranks_of_a_node_sends_to_the_next() -> None:
     assert float(leaving_bytes(8e9, 8.0, 1.0)) == pytest.approx(8e9)
 
 
-@pytest.mark.parametrize(("name", "psi"), [("ddp", 2.0), ("zero-1", 2.0), ("zero-2", 1 + 4.0), ("zero-3", 3 * 4.0)])
+@pytest.mark.parametrize(
+    ("name", "psi"), [("ddp", 2.0), ("zero-1", 2.0), ("zero-2", 1 + 4.0), ("zero-3", 3 * 4.0)]
+)
 def test_traffic_of_strategies_in_psi(name: str, psi: float) -> None:
-    """Four micro-batches on 16 GPUs; Psi: all gradients as they are on the wire (all of these have both types alike)."""
+    """Four micro-batches on 16 GPUs; Psi: all gradients as they are on the wire (all of these have
+    both types alike)."""
     x = context(name)
     one = sync.wire_bytes(x.plan) * parameter_count(x.plan.model) * 15 / 16
     assert sent(BY_NAME[name].cost(x)) == pytest.approx(psi * one, rel=1e-9)
 
 
-# -------------------------------------------------------------------------------------- agreement with estimates
+# -------------------------------------------------------------------------------------- agreement w
 
 
 @pytest.mark.parametrize("name", [one.name for one in STRATEGIES if one.is_plan])
@@ -109,8 +142,12 @@ def test_an_evaluated_strategy_is_its_estimate(name: str) -> None:
 def test_sharding_by_formula_is_the_estimate_when_given_its_seconds(name: str) -> None:
     x = context(name)
     layer = rank_parameters(x.plan, x.estimates.table).per_layer()
-    gather = communicate.all_gather_s(x.m, sync.compute_bytes(x.plan) * layer, x.who.shards, x.m.network_frac)
-    scatter = communicate.reduce_scatter_s(x.m, sync.wire_bytes(x.plan) * layer, x.who.shards, x.m.network_frac)
+    gather = communicate.all_gather_s(
+        x.m, sync.compute_bytes(x.plan) * layer, x.who.shards, x.m.network_frac
+    )
+    scatter = communicate.reduce_scatter_s(
+        x.m, sync.wire_bytes(x.plan) * layer, x.who.shards, x.m.network_frac
+    )
     ours = sharded_cost(x, gather, gather, scatter, (0.0, 0.0), 0.0)
     assert ours.exposed_s == pytest.approx(evaluated(x).exposed_s, rel=1e-6)
 
@@ -124,29 +161,44 @@ def test_reducing_always_is_ddp_once_per_micro_batch() -> None:
 
 
 def test_estimates_gather_what_zero_2_updated() -> None:
-    """DeepSpeed's ZeRO-2 keeps parameters whole and gathers them after the update; FSDP's has them as shards."""
+    """DeepSpeed's ZeRO-2 keeps parameters whole and gathers them after the update; FSDP's has them
+    as shards."""
     for software, expected in (("deepspeed", 1), ("pytorch-fsdp", 0)):
         plan = plans.plan(gpus=16, software=software, global_batch=64)
         time = evaluate(plan, plans.rows(16, {"zero": 2})).time
-        rows = [t for t in time.traffic if t.operation == "all_gather" and t.what == "parameters of the stage"]
+        rows = [
+            t
+            for t in time.traffic
+            if t.operation == "all_gather" and t.what == "parameters of the stage"
+        ]
         assert [float(t.count[0]) for t in rows] == [expected]
         assert float(rows[0].exposed[0]) == pytest.approx(float(rows[0].seconds[0]))
 
 
-# ------------------------------------------------------------------------------------------------------ laws
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("one", STRATEGIES, ids=lambda one: one.name)
 def test_every_strategy_gives_finite_times_and_bytes(one: strategies.Strategy) -> None:
     gpus = 8 if one.refuses(plans.plan(gpus=16)) else 16
     found = cost(one.name, gpus)
-    for column in (found.compute_s, found.exposed_s, found.hidden_s, found.forward_bytes, found.backward_bytes,
-                   found.optimizer_bytes, found.leaving_bytes):  # fmt: skip
+    for column in (
+        found.compute_s,
+        found.exposed_s,
+        found.hidden_s,
+        found.forward_bytes,
+        found.backward_bytes,
+        found.optimizer_bytes,
+        found.leaving_bytes,
+    ):
         assert np.isfinite(column).all()
         assert (column >= 0).all()
     assert (found.compute_s > 0).all()
     assert sent(found) > 0
-    assert (found.leaving_bytes <= found.forward_bytes + found.backward_bytes + found.optimizer_bytes + 1e-6).all() or (
+    assert (
+        found.leaving_bytes
+        <= found.forward_bytes + found.backward_bytes + found.optimizer_bytes + 1e-6
+    ).all() or (
         one.family == "server"  # where all of it leaves, both ways
     )
     assert one.source
@@ -156,8 +208,15 @@ def test_every_strategy_gives_finite_times_and_bytes(one: strategies.Strategy) -
 def test_names_are_unique_and_families_complete() -> None:
     assert len(BY_NAME) == len(STRATEGIES)
     assert {one.family for one in STRATEGIES} == {
-        "DDP", "ZeRO", "FSDP", "offload", "frameworks", "compressed", "local", "server",
-    }  # fmt: skip
+        "DDP",
+        "ZeRO",
+        "FSDP",
+        "offload",
+        "frameworks",
+        "compressed",
+        "local",
+        "server",
+    }
 
 
 def test_a_16_bit_hook_halves_the_bytes_of_ddp() -> None:
@@ -172,8 +231,12 @@ def test_bucket_views_save_a_copy_of_all_gradients() -> None:
 
 def test_a_second_partition_trades_memory_for_bytes_between_nodes() -> None:
     plain, second = cost("zero-3"), cost("zero-3-hpz")
-    assert float(second.leaving_bytes[0]) == pytest.approx(2 / 3 * float(plain.leaving_bytes[0]), rel=1e-6)
-    assert float(np.ravel(second.extra_bytes)[0]) == pytest.approx(2 * parameter_count(context("zero-3").plan.model) / 8)
+    assert float(second.leaving_bytes[0]) == pytest.approx(
+        2 / 3 * float(plain.leaving_bytes[0]), rel=1e-6
+    )
+    assert float(np.ravel(second.extra_bytes)[0]) == pytest.approx(
+        2 * parameter_count(context("zero-3").plan.model) / 8
+    )
     # where the network is slow, backward waits for it no more
     slow = {"nic_per_gpu": 1e9}
     assert float(cost("zero-3-hpz", **slow).step_s[0]) < float(cost("zero-3", **slow).step_s[0])
@@ -187,27 +250,36 @@ def test_delayed_update_hides_the_cpu_and_no_more() -> None:
     assert float(plain.step_s[0] - delayed.step_s[0]) <= away + 1e-12
 
 
-BILLION = plans.model(layers=24, hidden=2048, heads=16, kv_heads=16, head_dim=128, ffn_hidden=5632, vocab=32000)
+BILLION = plans.model(
+    layers=24, hidden=2048, heads=16, kv_heads=16, head_dim=128, ffn_hidden=5632, vocab=32000
+)
 
 
 @pytest.mark.parametrize("nic", [5e9, 20e9, 100e9])
 def test_synchronous_reduction_is_slower_than_overlapped(nic: float) -> None:
     for one, other in (("tf-multi-worker-mirrored", "ddp"), ("jax-pmap", "jax-pjit")):
-        synchronous, overlapped = (cost(name, shape=BILLION, nic_per_gpu=nic, slowdown=0.0) for name in (one, other))
+        synchronous, overlapped = (
+            cost(name, shape=BILLION, nic_per_gpu=nic, slowdown=0.0) for name in (one, other)
+        )
         assert float(synchronous.exposed_s[0]) > float(overlapped.exposed_s[0])
 
 
 def test_one_process_issues_for_all_gpus() -> None:
-    """nn.DataParallel: broadcasts and sums in the open, and a launch-bound forward pass n times over."""
+    """nn.DataParallel: broadcasts and sums in the open, and a launch-bound forward pass n times
+    over."""
     single, many = cost("data-parallel", 8), cost("ddp", 8)
     assert float(single.exposed_s[0]) > float(many.exposed_s[0])
-    assert float(single.compute_s[0]) > 1.5 * float(many.compute_s[0])  # the layers are tiny: the interpreter sets the pace
+    assert float(single.compute_s[0]) > 1.5 * float(
+        many.compute_s[0]
+    )  # the layers are tiny: the interpreter sets the pace
 
 
 @pytest.mark.parametrize("gpus", [16, 64])
 def test_fewer_exchanges_send_fewer_bytes(gpus: int) -> None:
     every = cost("local-sgd", gpus, Settings(local_steps=1))
-    assert sent(every) == pytest.approx(sent(cost("ddp", gpus)))  # 4 B of parameters where DDP reduces 4 B of gradients
+    assert sent(every) == pytest.approx(
+        sent(cost("ddp", gpus))
+    )  # 4 B of parameters where DDP reduces 4 B of gradients
     for steps in (2, 10, 500):
         rare = cost("local-sgd", gpus, Settings(local_steps=steps))
         assert sent(rare) == pytest.approx(sent(every) / steps)
@@ -215,7 +287,8 @@ def test_fewer_exchanges_send_fewer_bytes(gpus: int) -> None:
 
 
 def test_diloco_sends_between_nodes_once_in_h_steps() -> None:
-    # 64 GPUs, 8 nodes: a GPU has an eighth of 4 P bytes to average over 8 nodes, 2 * 7/8 of it, every 500 steps
+    # 64 GPUs, 8 nodes: a GPU has an eighth of 4 P bytes to average over 8 nodes, 2 * 7/8 of it,
+    # every 500 steps
     found = cost("diloco", 64)
     whole = 4.0 * parameter_count(context("ddp").plan.model)
     assert float(found.leaving_bytes[0]) == pytest.approx(whole / 8 * 2 * 7 / 8 / 500)
@@ -223,9 +296,14 @@ def test_diloco_sends_between_nodes_once_in_h_steps() -> None:
 
 
 def test_incast_at_the_servers() -> None:
-    """One server takes eight times as long as eight; more than the workers' own cards they cannot use."""
+    """One server takes eight times as long as eight; more than the workers' own cards they cannot
+    use."""
     one, eight, many = (
-        float(cost("ps-sync", 64, Settings(servers=n), inter_hop=0.0, intra_base=0.0, cpu_adam=1e15).exposed_s[0])
+        float(
+            cost(
+                "ps-sync", 64, Settings(servers=n), inter_hop=0.0, intra_base=0.0, cpu_adam=1e15
+            ).exposed_s[0]
+        )
         for n in (1, 8, 64)
     )
     assert one == pytest.approx(8 * eight, rel=1e-6)
@@ -237,7 +315,10 @@ def test_what_staleness_and_backups_save_and_cost() -> None:
     assert float(bounded_staleness_factor(1.1, 3.0)) == pytest.approx(1.05)
     assert float(bounded_staleness_factor(1.1, 1e12)) == pytest.approx(1.0)
     assert float(dropped_batch_factor(16.0, 1.0)) == pytest.approx(16 / 15)
-    times = [float(cost(name).compute_s[0]) for name in ("ps-sync", "ps-backup", "ps-bounded", "ps-async")]
+    times = [
+        float(cost(name).compute_s[0])
+        for name in ("ps-sync", "ps-backup", "ps-bounded", "ps-async")
+    ]
     assert times == sorted(times, reverse=True)
     steps = BY_NAME["ps-backup"].steps(context("ps-backup", settings=Settings(backups=4)))
     assert steps.factor == pytest.approx(16 / 12)
@@ -246,7 +327,8 @@ def test_what_staleness_and_backups_save_and_cost() -> None:
 
 @pytest.mark.parametrize("name", sorted(CODECS))
 def test_codecs_pay_below_their_break_even(name: str) -> None:
-    """At half of it the exchange with code is shorter than the dense one, at twice it is longer: no start-up times, one node."""
+    """At half of it the exchange with code is shorter than the dense one, at twice it is longer: no
+    start-up times, one node."""
     x = context(name, 8)
     codec = CODECS[name](x)
     at = break_even(x, codec)
@@ -275,7 +357,7 @@ def test_a_higher_rank_sends_more() -> None:
     assert low < high < sent(cost("ddp")) / 2
 
 
-# ------------------------------------------------------------------------------------------------------ the command
+# --------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -301,8 +383,19 @@ def test_the_command_answers_for_every_strategy() -> None:
 def test_a_plan_of_the_table_is_what_estimate_answers() -> None:
     found = next(one for one in answered()["strategies"] if one["name"] == "zero-1")
     layout = found["layout"]
-    words = ["estimate", *REQUEST[1:], "--stack", "deepspeed", "--zero", 1, "--micro-batch", layout["micro_batch"],
-             "--recompute", layout["recompute"], "--json"]  # fmt: skip
+    words = [
+        "estimate",
+        *REQUEST[1:],
+        "--stack",
+        "deepspeed",
+        "--zero",
+        1,
+        "--micro-batch",
+        layout["micro_batch"],
+        "--recompute",
+        layout["recompute"],
+        "--json",
+    ]
     report = dpplan(*words).json()
     assert report["step"]["seconds"] == pytest.approx(found["step"]["seconds"])
     assert report["memory"]["device_bytes"] == pytest.approx(found["device_bytes"])
@@ -312,7 +405,9 @@ def test_one_strategy_in_full() -> None:
     found = dpplan(*REQUEST, "--strategy", "ddp", "--json").json()
     (one,) = found["strategies"]
     line = one["timeline"]
-    assert sum(b["bytes"] for b in line["buckets"]) == pytest.approx(4 * parameter_count_of("gpt2-medium"))
+    assert sum(b["bytes"] for b in line["buckets"]) == pytest.approx(
+        4 * parameter_count_of("gpt2-medium")
+    )
     assert line["exposed_s"] == pytest.approx(line["tail_s"] + line["contention_s"])
     text = dpplan(*REQUEST, "--strategy", "ddp", "--plain").stdout
     assert "Buckets of the last backward pass" in text
@@ -323,32 +418,56 @@ def test_one_strategy_in_full() -> None:
 
 
 def parameter_count_of(name: str) -> int:
-    from planner.request import model_spec
+    from planner.inputs.model import model_spec
 
     return parameter_count(model_spec(name)[0])
 
 
 def test_the_statistical_cost_is_a_parameter() -> None:
     one = dpplan(*REQUEST, "--strategy", "diloco", "--json").json()["strategies"][0]
-    other = dpplan(*REQUEST, "--strategy", "diloco", "--steps-factor", 1.25, "--json").json()["strategies"][0]
+    other = dpplan(*REQUEST, "--strategy", "diloco", "--steps-factor", 1.25, "--json").json()[
+        "strategies"
+    ][0]
     assert other["seconds_per_token"] == pytest.approx(1.25 * one["seconds_per_token"])
     assert other["statistics"]["source"] == "stated in the request"
     assert other["step"] == one["step"]
 
 
 def test_nothing_that_fits_is_status_3() -> None:
-    answer = dpplan("strategies", "--model", "llama-3.1-405b", "--gpu", "rtx4090", "--gpus", 2, "--seq-len", 1024, "--json")
+    answer = dpplan(
+        "strategies",
+        "--model",
+        "llama-3.1-405b",
+        "--gpu",
+        "rtx4090",
+        "--gpus",
+        2,
+        "--seq-len",
+        1024,
+        "--json",
+    )
     assert answer.status == 3
     assert answer.json()["fits"] is False
 
 
-@pytest.mark.parametrize(("words", "field"), [
-    (["--gpus", "1"], "--gpus"), (["--tp", "2"], "--tp"), (["--zero", "3"], "--zero"), (["--stack", "deepspeed"], "--stack"),
-    (["--offload", "optimizer"], "--offload"), (["--strategy", "zero"], "--strategy"), (["--density", "2"], "--density"),
-    (["--steps-factor", "1.2"], "--steps-factor"), (["--explain"], "--explain"), (["--local-steps", "0"], "--local-steps"),
-    (["--strategy", "ddp", "--servers", "-1"], "--servers"), (["--rank", "0"], "--rank"),
-    (["--strategy", "tf-mirrored", "--explain"], "--strategy"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["--gpus", "1"], "--gpus"),
+        (["--tp", "2"], "--tp"),
+        (["--zero", "3"], "--zero"),
+        (["--stack", "deepspeed"], "--stack"),
+        (["--offload", "optimizer"], "--offload"),
+        (["--strategy", "zero"], "--strategy"),
+        (["--density", "2"], "--density"),
+        (["--steps-factor", "1.2"], "--steps-factor"),
+        (["--explain"], "--explain"),
+        (["--local-steps", "0"], "--local-steps"),
+        (["--strategy", "ddp", "--servers", "-1"], "--servers"),
+        (["--rank", "0"], "--rank"),
+        (["--strategy", "tf-mirrored", "--explain"], "--strategy"),
+    ],
+)
 def test_a_wrong_request_names_its_option(words: list[str], field: str) -> None:
     answer = dpplan(*REQUEST, *words, "--json")
     assert answer.status == 2
@@ -356,7 +475,7 @@ def test_a_wrong_request_names_its_option(words: list[str], field: str) -> None:
     assert field in answer.stderr
 
 
-# ------------------------------------------------------------------------------------------------------ documentation
+# --------------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -372,7 +491,11 @@ def _keys(value: Any, path: str = "", stop: frozenset[str] = frozenset()) -> set
         return {path}
     if isinstance(value, list):
         return {key for item in value for key in _keys(item, path + "[]", stop)} or {path + "[]"}
-    return {key for name, item in value.items() for key in _keys(item, f"{path}.{name}" if path else name, stop)}
+    return {
+        key
+        for name, item in value.items()
+        for key in _keys(item, f"{path}.{name}" if path else name, stop)
+    }
 
 
 def test_keys_of_strategies_are_documented() -> None:

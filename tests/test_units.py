@@ -53,9 +53,15 @@ def test_bits_are_an_eighth_of_bytes_and_binary_prefixes_are_larger() -> None:
 
 @pytest.mark.parametrize(
     ("text", "unit", "word"),
-    [("80 GB", "B/s", "B/s is needed"), ("80 GB/s", "B", "B is needed"), ("3 s", "B", "in s"), ("5 TFLOP", "FLOP/s", "in FLOP"),
-     ("2 USD", "USD/h", "USD/s is needed"), ("50 %", "s", "in 1")],
-)  # fmt: skip
+    [
+        ("80 GB", "B/s", "B/s is needed"),
+        ("80 GB/s", "B", "B is needed"),
+        ("3 s", "B", "in s"),
+        ("5 TFLOP", "FLOP/s", "in FLOP"),
+        ("2 USD", "USD/h", "USD/s is needed"),
+        ("50 %", "s", "in 1"),
+    ],
+)
 def test_a_wrong_dimension_is_refused_by_name(text: str, unit: str, word: str) -> None:
     with pytest.raises(UnitError, match=word):
         parse(text, unit)
@@ -63,16 +69,45 @@ def test_a_wrong_dimension_is_refused_by_name(text: str, unit: str, word: str) -
 
 @pytest.mark.parametrize(
     "text",
-    ["", "GB", "eighty GB", "80 gb", "80 Gb", "80 GB/", "80 / GB", "1 2 GB", "nan", "NaN GB", "inf", "-inf B", "1e400", "1e400 B",
-     "1e9999", "--5 B", "5 GB per s", "0x10 B", "1,5 GB", "1,5000 B", ",5 B", "5 GB\x00", None, True, [], {"value": 1}, b"1 B"],
-)  # fmt: skip
+    [
+        "",
+        "GB",
+        "eighty GB",
+        "80 gb",
+        "80 Gb",
+        "80 GB/",
+        "80 / GB",
+        "1 2 GB",
+        "nan",
+        "NaN GB",
+        "inf",
+        "-inf B",
+        "1e400",
+        "1e400 B",
+        "1e9999",
+        "--5 B",
+        "5 GB per s",
+        "0x10 B",
+        "1,5 GB",
+        "1,5000 B",
+        ",5 B",
+        "5 GB\x00",
+        None,
+        True,
+        [],
+        {"value": 1},
+        b"1 B",
+    ],
+)
 def test_malformed_or_not_finite(text: object) -> None:
     with pytest.raises(UnitError):
         parse(text, "B")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "number", [math.nan, math.inf, -math.inf, 10**400, -(10**5000)], ids=["nan", "inf", "-inf", "big", "huge"]
+    "number",
+    [math.nan, math.inf, -math.inf, 10**400, -(10**5000)],
+    ids=["nan", "inf", "-inf", "big", "huge"],
 )
 def test_numbers_that_are_not_finite(number: float) -> None:
     with pytest.raises(UnitError):
@@ -88,9 +123,19 @@ def test_an_unknown_unit_is_answered_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("15T", 1.5e13), ("300B", 3e11), ("4M", 4e6), ("2 k", 2000), ("2K", 2000), ("2e12", 2e12), ("1.4T", 1.4e12),
-     ("12,000", 12000), (7, 7), (2.5e9, 2.5e9)],
-)  # fmt: skip
+    [
+        ("15T", 1.5e13),
+        ("300B", 3e11),
+        ("4M", 4e6),
+        ("2 k", 2000),
+        ("2K", 2000),
+        ("2e12", 2e12),
+        ("1.4T", 1.4e12),
+        ("12,000", 12000),
+        (7, 7),
+        (2.5e9, 2.5e9),
+    ],
+)
 def test_counts(text: str | float, value: float) -> None:
     assert parse_count(text) == pytest.approx(value, rel=1e-15)
 
@@ -124,8 +169,18 @@ def test_show(value: float, unit: str, text: str) -> None:
     assert show(value, unit) == text
 
 
-@pytest.mark.parametrize(("shown", "read"), [("B", "B"), ("traffic", "B"), ("B/s", "B/s"), ("FLOP", "FLOP"), ("FLOP/s", "FLOP/s"),
-                                             ("s", "s"), ("W", "W")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shown", "read"),
+    [
+        ("B", "B"),
+        ("traffic", "B"),
+        ("B/s", "B/s"),
+        ("FLOP", "FLOP"),
+        ("FLOP/s", "FLOP/s"),
+        ("s", "s"),
+        ("W", "W"),
+    ],
+)
 @given(value=MAGNITUDES)
 def test_what_is_shown_can_be_read_back(shown: str, read: str, value: float) -> None:
     assert parse(show(value, shown, digits=15), read) == pytest.approx(value, rel=1e-13)
@@ -136,7 +191,9 @@ def test_counts_round_trip(value: float) -> None:
     assert parse_count(show(value, "count", digits=15)) == pytest.approx(value, rel=1e-13)
 
 
-@given(value=MAGNITUDES, unit=st.sampled_from(["GB/s", "Gbit/s", "GiB", "TFLOP/s", "ms", "USD/h", "%"]))
+@given(
+    value=MAGNITUDES, unit=st.sampled_from(["GB/s", "Gbit/s", "GiB", "TFLOP/s", "ms", "USD/h", "%"])
+)
 def test_reading_is_linear_in_the_number(value: float, unit: str) -> None:
     base, factor = unit_factor(unit)
     assert parse(f"{value!r} {unit}", base) == pytest.approx(value * factor, rel=1e-14)

@@ -13,17 +13,25 @@ from command import dpplan, refused
 from run_tables import PLAIN, entry, row, write
 
 from planner import api
+from planner.show.validate_page import figure
 from planner.specs.base import PlanError
-from planner.validate import predict, read_all, read_rows, residual_lines, summarise, validate_rows
-from planner.validate.errors import kinds
-from planner.validate.files import SHIPPED
-from planner.validate.plot import figure
+from planner.verbs.validate import (
+    predict,
+    read_all,
+    read_rows,
+    residual_lines,
+    summarise,
+    validate_rows,
+)
+from planner.verbs.validate.errors import kinds
+from planner.verbs.validate.files import SHIPPED
 
-# ------------------------------------------------------------------------------------------------- errors
+# -------------------------------------------------------------------------------------------------
 
 
 def test_errors_of_time_by_hand() -> None:
-    """Errors +10 %, -20 %, +50 %, -5 %: mean 21.25 %, median (10 + 20) / 2, bias (-5 + 10) / 2, worst +50 %."""
+    """Errors +10 %, -20 %, +50 %, -5 %: mean 21.25 %, median (10 + 20) / 2, bias (-5 + 10) / 2,
+    worst +50 %."""
     time = summarise([entry(1.1, 1.0), entry(1.6, 2.0), entry(6.0, 4.0), entry(0.95, 1.0)])["time"]
     assert time["n"] == 4
     assert time["mape"] == pytest.approx(0.2125)
@@ -34,30 +42,48 @@ def test_errors_of_time_by_hand() -> None:
 
 def test_errors_of_memory_by_hand() -> None:
     """10 GiB seen as 8, 16 as 20, 5 as 5: errors -20 %, +25 %, 0."""
-    seen = [entry(1, None, predicted_peak_gib=p, measured_peak_gib=m) for p, m in ((8.0, 10.0), (20.0, 16.0), (5.0, 5.0))]
+    seen = [
+        entry(1, None, predicted_peak_gib=p, measured_peak_gib=m)
+        for p, m in ((8.0, 10.0), (20.0, 16.0), (5.0, 5.0))
+    ]
     memory = summarise(seen)["memory"]
-    assert (memory["n"], memory["mape"], memory["median_ape"]) == (3, pytest.approx(0.15), pytest.approx(0.2))
+    assert (memory["n"], memory["mape"], memory["median_ape"]) == (
+        3,
+        pytest.approx(0.15),
+        pytest.approx(0.2),
+    )
     assert (memory["bias"], memory["worst"]) == (pytest.approx(0.0), pytest.approx(0.25))
-    assert summarise(seen)["time"] == {"n": 0, "mape": None, "median_ape": None, "bias": None, "worst": None}
+    assert summarise(seen)["time"] == {
+        "n": 0,
+        "mape": None,
+        "median_ape": None,
+        "bias": None,
+        "worst": None,
+    }
 
 
 def test_out_of_memory_rows_count_apart() -> None:
     entries = [
-        entry(1.0, 1.0), entry(1.0, 1.0, predicted_fits=False),
-        entry(9.0, None, outcome="oom", predicted_fits=False), entry(9.0, None, outcome="oom", predicted_fits=False),
+        entry(1.0, 1.0),
+        entry(1.0, 1.0, predicted_fits=False),
+        entry(9.0, None, outcome="oom", predicted_fits=False),
+        entry(9.0, None, outcome="oom", predicted_fits=False),
         entry(9.0, None, outcome="oom", predicted_fits=True),
-    ]  # fmt: skip
+    ]
     summary = summarise(entries)
     assert summary["oom"] == {"n": 3, "right": 2}
     assert summary["ran"] == {"n": 2, "right": 1}
     assert summary["time"]["n"] == 2
 
 
-# ------------------------------------------------------------------------------------------------- rows
+# -------------------------------------------------------------------------------------------------
 
 
 def test_rows_and_suites_of_a_table(tmp_path: Path) -> None:
-    fits, full = row(), row(layers=96, hidden=12288, heads=96, tp=8, dp=1, micro_batch=8, step_s="", outcome="oom")
+    fits, full = (
+        row(),
+        row(layers=96, hidden=12288, heads=96, tp=8, dp=1, micro_batch=8, step_s="", outcome="oom"),
+    )
     seconds = float(predict(fits).time.seconds[0])
     peak = float(predict(fits).memory.peak[0]) / 2**30
     reserved = float(predict(fits).memory.reserved[0]) / 2**30
@@ -65,8 +91,16 @@ def test_rows_and_suites_of_a_table(tmp_path: Path) -> None:
     table = write(
         tmp_path / "runs.csv",
         row(run_id="a", suite="x", step_s=seconds / 1.25, peak_memory_gib=peak * 2),
-        row(run_id="b", suite="x", step_s=seconds * 2, peak_memory_gib=reserved, memory_kind="reserved"),
-        row(run_id="c", suite="y", step_s=seconds, peak_memory_gib=device, memory_kind="nvidia-smi"),
+        row(
+            run_id="b",
+            suite="x",
+            step_s=seconds * 2,
+            peak_memory_gib=reserved,
+            memory_kind="reserved",
+        ),
+        row(
+            run_id="c", suite="y", step_s=seconds, peak_memory_gib=device, memory_kind="nvidia-smi"
+        ),
         dict(full, run_id="d", suite="y"),
         row(run_id="e", suite="y", step_s=""),
     )
@@ -85,51 +119,59 @@ def test_rows_and_suites_of_a_table(tmp_path: Path) -> None:
     assert whole["time"]["mape"] == pytest.approx((0.25 + 0.5 + 0) / 3)
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"gpu": "no-such-gpu"}, ["--gpu", "no-such-gpu"]),
-    ({"gpu": "a100-sxm4-80g"}, ["did you mean", "a100-sxm4-80gb"]),
-    ({"stack": "megatron-cor"}, ["--stack", "did you mean", "megatron-core"]),
-    ({"layers": ""}, ["layers is empty"]),
-    ({"layers": "many"}, ["layers", "'many'", "no number"]),
-    ({"layers": "2.5"}, ["layers", "2.5", "no whole number"]),
-    ({"layers": "nan"}, ["layers", "'nan'", "out of range"]),
-    ({"layers": "1e400"}, ["layers", "1e400"]),
-    ({"layers": "-4"}, ["layers", "-4"]),
-    ({"layers": "1000000000"}, ["layers", "1000000000", "less than or equal"]),
-    ({"heads": "0"}, ["heads is 0", "at least 1"]),
-    ({"heads": "7", "kv_heads": "2"}, ["heads 7", "kv_heads 2"]),
-    ({"dp": "0"}, ["dp is 0", "at least 1"]),
-    ({"tp": "0"}, ["tp is 0", "at least 1"]),
-    ({"pp": "1e30"}, ["gpus is 8"]),
-    ({"tp": "3"}, ["tp 3", "= 24", "gpus is 8"]),
-    ({"gpus": "0"}, ["--gpus", "0"]),
-    ({"gpus": "1e18"}, ["--gpus", "1000000000000000000"]),
-    ({"global_batch": "63"}, ["global_batch 63", "dp 8"]),
-    ({"global_batch": "0"}, ["global_batch"]),
-    ({"seq_len": "0"}, ["seq_len is 0", "at least 1"]),
-    ({"precision": "fp64"}, ["precision", "fp64"]),
-    ({"precision": "fp8"}, ["precision", "fp8", "A100"]),
-    ({"recompute": "some"}, ["recompute", "some"]),
-    ({"schedule": "gantt"}, ["schedule", "gantt"]),
-    ({"zero": "7"}, ["zero", "'7'"]),
-    ({"shard_group": "3"}, ["shard_group 3", "8"]),
-    ({"intra_node": "ib-ndr"}, ["--intra-node", "ib-ndr"]),
-    ({"nics_per_node": "1000"}, ["--nics-per-node", "1000"]),
-    ({"nic_gbps": "0"}, ["--nic-bandwidth", "positive"]),
-    ({"gpus_per_node": "3"}, ["--gpus", "8", "3 GPUs per node"]),
-    ({"experts": "8"}, ["moe_ffn_hidden is empty"]),
-    ({"outcome": "crashed"}, ["outcome", "'crashed'", "ok, oom"]),
-    ({"step_s": "fast"}, ["step_s", "'fast'"]),
-    ({"step_s": "0"}, ["step_s", "positive"]),
-    ({"step_s": "-1"}, ["step_s", "'-1'"]),
-    ({"step_s": "inf"}, ["step_s", "'inf'"]),
-    ({"peak_memory_gib": "80 GB"}, ["peak_memory_gib", "'80 GB'"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gpu": "no-such-gpu"}, ["--gpu", "no-such-gpu"]),
+        ({"gpu": "a100-sxm4-80g"}, ["did you mean", "a100-sxm4-80gb"]),
+        ({"stack": "megatron-cor"}, ["--stack", "did you mean", "megatron-core"]),
+        ({"layers": ""}, ["layers is empty"]),
+        ({"layers": "many"}, ["layers", "'many'", "no number"]),
+        ({"layers": "2.5"}, ["layers", "2.5", "no whole number"]),
+        ({"layers": "nan"}, ["layers", "'nan'", "out of range"]),
+        ({"layers": "1e400"}, ["layers", "1e400"]),
+        ({"layers": "-4"}, ["layers", "-4"]),
+        ({"layers": "1000000000"}, ["layers", "1000000000", "less than or equal"]),
+        ({"heads": "0"}, ["heads is 0", "at least 1"]),
+        ({"heads": "7", "kv_heads": "2"}, ["heads 7", "kv_heads 2"]),
+        ({"dp": "0"}, ["dp is 0", "at least 1"]),
+        ({"tp": "0"}, ["tp is 0", "at least 1"]),
+        ({"pp": "1e30"}, ["gpus is 8"]),
+        ({"tp": "3"}, ["tp 3", "= 24", "gpus is 8"]),
+        ({"gpus": "0"}, ["--gpus", "0"]),
+        ({"gpus": "1e18"}, ["--gpus", "1000000000000000000"]),
+        ({"global_batch": "63"}, ["global_batch 63", "dp 8"]),
+        ({"global_batch": "0"}, ["global_batch"]),
+        ({"seq_len": "0"}, ["seq_len is 0", "at least 1"]),
+        ({"precision": "fp64"}, ["precision", "fp64"]),
+        ({"precision": "fp8"}, ["precision", "fp8", "A100"]),
+        ({"recompute": "some"}, ["recompute", "some"]),
+        ({"schedule": "gantt"}, ["schedule", "gantt"]),
+        ({"zero": "7"}, ["zero", "'7'"]),
+        ({"shard_group": "3"}, ["shard_group 3", "8"]),
+        ({"intra_node": "ib-ndr"}, ["--intra-node", "ib-ndr"]),
+        ({"nics_per_node": "1000"}, ["--nics-per-node", "1000"]),
+        ({"nic_gbps": "0"}, ["--nic-bandwidth", "positive"]),
+        ({"gpus_per_node": "3"}, ["--gpus", "8", "3 GPUs per node"]),
+        ({"experts": "8"}, ["moe_ffn_hidden is empty"]),
+        ({"outcome": "crashed"}, ["outcome", "'crashed'", "ok, oom"]),
+        ({"step_s": "fast"}, ["step_s", "'fast'"]),
+        ({"step_s": "0"}, ["step_s", "positive"]),
+        ({"step_s": "-1"}, ["step_s", "'-1'"]),
+        ({"step_s": "inf"}, ["step_s", "'inf'"]),
+        ({"peak_memory_gib": "80 GB"}, ["peak_memory_gib", "'80 GB'"]),
+    ],
+)
 def test_a_row_that_cannot_be_expressed_is_skipped_with_the_reason(
     changes: dict[str, str], said: list[str], tmp_path: Path
 ) -> None:
     names = tuple(dict.fromkeys([*PLAIN, *changes]))
-    table = write(tmp_path / "runs.csv", row(run_id="good", step_s=2), row(run_id="bad", **changes), names=names)
+    table = write(
+        tmp_path / "runs.csv",
+        row(run_id="good", step_s=2),
+        row(run_id="bad", **changes),
+        names=names,
+    )
     out = api.validate([table])
     assert [r["run_id"] for r in out["rows"]] == ["good"]
     (skipped,) = out["skipped"]
@@ -160,21 +202,26 @@ def test_files_and_folders(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", row(run_id="a"))
     (tmp_path / "notes.txt").write_text("no table")
     assert [r["run_id"] for r in api.validate([tmp_path])["rows"]] == ["a", "b"]
-    assert [r["run_id"] for r in api.validate([tmp_path / "b.csv", tmp_path / "a.csv"])["rows"]] == ["b", "a"]
+    assert [
+        r["run_id"] for r in api.validate([tmp_path / "b.csv", tmp_path / "a.csv"])["rows"]
+    ] == ["b", "a"]
 
 
-@pytest.mark.parametrize(("content", "said"), [
-    (b"", "no column 'run_id'"),
-    (b"\n\n", "no column 'run_id'"),
-    (b"run_id,suite\na,b\n", "no column 'gpu'"),
-    (b"{\"json\": true}", "no column 'run_id'"),
-    (b"\xff\xfe\x00", "not UTF-8"),
-    (",".join(PLAIN).encode() + b"\n" + b"x," * 40, "more cells than the header"),
-    (",".join([*PLAIN, "tp"]).encode() + b"\n", "'tp' twice"),
-    (",".join(PLAIN).encode() + b'\n"open', "no readable CSV"),
-    (",".join(PLAIN).encode() + b'\n' + b"y" * 200_000, "no readable CSV"),
-    (b"x" * 9_000_000, "larger than"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no column 'run_id'"),
+        (b"\n\n", "no column 'run_id'"),
+        (b"run_id,suite\na,b\n", "no column 'gpu'"),
+        (b'{"json": true}', "no column 'run_id'"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (",".join(PLAIN).encode() + b"\n" + b"x," * 40, "more cells than the header"),
+        (",".join([*PLAIN, "tp"]).encode() + b"\n", "'tp' twice"),
+        (",".join(PLAIN).encode() + b'\n"open', "no readable CSV"),
+        (",".join(PLAIN).encode() + b"\n" + b"y" * 200_000, "no readable CSV"),
+        (b"x" * 9_000_000, "larger than"),
+    ],
+)
 def test_a_file_that_is_no_table_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     file.write_bytes(content)
@@ -189,13 +236,17 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     refused(dpplan("validate", "~nobody-of-this-name/runs.csv"), "RUNS.csv")
 
 
-# ------------------------------------------------------------------------------------------------- residuals
+# -------------------------------------------------------------------------------------------------
 
 
 def test_residuals_are_measured_over_predicted(tmp_path: Path) -> None:
     seconds = float(predict(row()).time.seconds[0])
-    rows = [row(run_id="a", step_s=seconds * 2), row(run_id='b,"1"', step_s=seconds / 4), row(run_id="c"),
-            row(run_id="d", outcome="oom")]  # fmt: skip
+    rows = [
+        row(run_id="a", step_s=seconds * 2),
+        row(run_id='b,"1"', step_s=seconds / 4),
+        row(run_id="c"),
+        row(run_id="d", outcome="oom"),
+    ]
     table, wanted = write(tmp_path / "runs.csv", *rows), tmp_path / "residuals.csv"
     assert dpplan("validate", table, "--residuals", wanted).status == 0
     with wanted.open(encoding="utf-8", newline="") as file:
@@ -207,7 +258,9 @@ def test_residuals_are_measured_over_predicted(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["residuals.csv", "runs.csv"]
 
 
-def test_residuals_replace_a_file_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_residuals_replace_a_file_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, wanted = write(tmp_path / "runs.csv", row(step_s=2)), tmp_path / "residuals.csv"
     wanted.write_text("as it was")
     document = api.validate([table])
@@ -234,7 +287,7 @@ def test_residuals_that_cannot_be_written_are_refused(where: str, tmp_path: Path
     assert sorted(os.listdir(tmp_path)) == ["folder", "runs.csv"]
 
 
-# ------------------------------------------------------------------------------------------------- shipped runs, suites
+# -------------------------------------------------------------------------------------------------
 
 
 def test_shipped_runs_have_sources_and_are_all_read() -> None:
@@ -249,43 +302,65 @@ def test_shipped_runs_have_sources_and_are_all_read() -> None:
 
 
 def test_without_an_argument_the_shipped_runs_are_validated() -> None:
-    out = dpplan("validate", "--suite", "korthikanti-2022", "--suite", "small-runs", "--json").json()
+    out = dpplan(
+        "validate", "--suite", "korthikanti-2022", "--suite", "small-runs", "--json"
+    ).json()
     assert set(out["suites"]) == {"korthikanti-2022", "small-runs"}
     assert out["summary"]["time"]["n"] == 12
-    assert out == dpplan("validate", SHIPPED, "--suite", "small-runs", "--suite", "korthikanti-2022", "--json").json()
+    assert (
+        out
+        == dpplan(
+            "validate", SHIPPED, "--suite", "small-runs", "--suite", "korthikanti-2022", "--json"
+        ).json()
+    )
     assert out["skipped"] == []
 
 
 def test_an_unknown_suite_answers_with_near_ones(tmp_path: Path) -> None:
-    refused(dpplan("validate", "--suite", "korthikanti"), "--suite", "did you mean korthikanti-2022")
+    refused(
+        dpplan("validate", "--suite", "korthikanti"), "--suite", "did you mean korthikanti-2022"
+    )
     refused(dpplan("validate", "--suite", "xyz"), "--suite", "the suites are", "zero-bubble")
     table = write(tmp_path / "runs.csv")
     refused(dpplan("validate", table, "--suite", "small"), "--suite", "no row")
     assert api.validate([table])["summary"]["time"]["n"] == 0  # a table without rows is no error
 
 
-# ------------------------------------------------------------------------------------------------- files written
+# -------------------------------------------------------------------------------------------------
 
 
 def test_one_csv_line_per_row(tmp_path: Path) -> None:
-    table = write(tmp_path / "runs.csv", row(run_id="a", step_s=2), row(run_id="b", outcome="oom"), row(run_id="c", tp=3),
-                  row(run_id="d", peak_memory_gib=20))  # fmt: skip
+    table = write(
+        tmp_path / "runs.csv",
+        row(run_id="a", step_s=2),
+        row(run_id="b", outcome="oom"),
+        row(run_id="c", tp=3),
+        row(run_id="d", peak_memory_gib=20),
+    )
     wanted = tmp_path / "out.csv"
     out = dpplan("validate", table, "--csv", wanted, "--json").json()
     with wanted.open(encoding="utf-8", newline="") as file:
         lines = {line["run_id"]: line for line in csv.DictReader(file)}
     assert sorted(lines) == ["a", "b", "c", "d"]
     assert "tp 3" in lines["c"]["skipped"]
-    assert {lines["c"][name] for name in lines["c"] if name not in ("run_id", "suite", "skipped")} == {""}
+    assert {
+        lines["c"][name] for name in lines["c"] if name not in ("run_id", "suite", "skipped")
+    } == {""}
     for predicted in out["rows"]:
         line = lines[predicted["run_id"]]
-        assert float(line["predicted_step_s"]) == pytest.approx(predicted["predicted_step_s"], rel=1e-5)
+        assert float(line["predicted_step_s"]) == pytest.approx(
+            predicted["predicted_step_s"], rel=1e-5
+        )
         components = [float(line[f"{name}_s"]) for name in predicted["components"]]
         assert sum(components) == pytest.approx(predicted["predicted_step_s"], rel=1e-4)
         assert line["skipped"] == ""
-    assert float(lines["a"]["time_error"]) == pytest.approx(out["rows"][0]["predicted_step_s"] / 2 - 1, rel=1e-4)
+    assert float(lines["a"]["time_error"]) == pytest.approx(
+        out["rows"][0]["predicted_step_s"] / 2 - 1, rel=1e-4
+    )
     assert (lines["b"]["time_error"], lines["d"]["time_error"]) == ("", "")
-    assert float(lines["d"]["memory_error"]) == pytest.approx(out["rows"][2]["predicted_peak_gib"] / 20 - 1, rel=1e-4)
+    assert float(lines["d"]["memory_error"]) == pytest.approx(
+        out["rows"][2]["predicted_peak_gib"] / 20 - 1, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("option", ["--csv", "--plot", "--residuals"])
@@ -306,11 +381,15 @@ def test_two_results_need_two_files(tmp_path: Path) -> None:
     assert not wanted.exists()
 
 
-# ------------------------------------------------------------------------------------------------- plot
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_figure_holds_every_run_with_a_time() -> None:
-    rows = [row(run_id=f"{s}{i}", suite=s, step_s=i + 1, tp=2**i, dp=8 // 2**i) for s in ("x<y", "z") for i in range(3)]
+    rows = [
+        row(run_id=f"{s}{i}", suite=s, step_s=i + 1, tp=2**i, dp=8 // 2**i)
+        for s in ("x<y", "z")
+        for i in range(3)
+    ]
     document = validate_rows([*rows, row(run_id="none"), row(run_id="oom", outcome="oom")])
     shown = figure(document)
     points = [trace for trace in shown["data"] if trace["mode"] == "markers"]
@@ -322,14 +401,19 @@ def test_the_figure_holds_every_run_with_a_time() -> None:
         for i, text in enumerate(time["text"]):
             run = measured[text.split("<br>")[0].replace("&lt;", "<")]
             assert (time["x"][i], time["y"][i]) == (run["measured_step_s"], run["predicted_step_s"])
-            assert (error["x"][i], error["y"][i]) == (run["gpus"], pytest.approx(100 * run["time_error"]))
+            assert (error["x"][i], error["y"][i]) == (
+                run["gpus"],
+                pytest.approx(100 * run["time_error"]),
+            )
             assert f"tp={2 ** (i % 3)}" in text
             assert f"{run['time_error']:+.1%}" in text
             assert "x<y" not in text
     assert by_panel["x"][0]["marker"]["color"] != by_panel["x"][1]["marker"]["color"]
     guides = {t["name"]: t for t in shown["data"] if t["mode"] == "lines"}
     assert set(guides) == {"equal", "+5%", "-5%", "+10%", "-10%", "+20%", "-20%"}
-    assert [y / x for x, y in zip(guides["-20%"]["x"], guides["-20%"]["y"], strict=True)] == pytest.approx([0.8, 0.8])
+    assert [
+        y / x for x, y in zip(guides["-20%"]["x"], guides["-20%"]["y"], strict=True)
+    ] == pytest.approx([0.8, 0.8])
     (menu,) = shown["layout"]["updatemenus"]
     seconds = menu["buttons"][1]["args"]
     assert [shown["data"][i]["xaxis"] for i in seconds[2]] == ["x2", "x2"]
@@ -337,7 +421,10 @@ def test_the_figure_holds_every_run_with_a_time() -> None:
 
 
 def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
-    table, wanted = write(tmp_path / "runs.csv", row(step_s=2, run_id="<script>alert(1)</script>")), tmp_path / "out.html"
+    table, wanted = (
+        write(tmp_path / "runs.csv", row(step_s=2, run_id="<script>alert(1)</script>")),
+        tmp_path / "out.html",
+    )
     answer = dpplan("validate", table, "--plot", wanted)
     assert answer.status == 0, answer.stderr
     text = wanted.read_text(encoding="utf-8")
@@ -353,40 +440,80 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
     """No run with a time, no second suite, no group: every output says so and none fails."""
     table = write(tmp_path / "runs.csv", row())
     answer = dpplan(
-        "validate", table, "--coverage", "--ablations", "--cross-validate", "--csv", tmp_path / "out.csv", "--plot",
+        "validate",
+        table,
+        "--coverage",
+        "--ablations",
+        "--cross-validate",
+        "--csv",
+        tmp_path / "out.csv",
+        "--plot",
         tmp_path / "out.html",
-    )  # fmt: skip
+    )
     assert answer.status == 0, answer.stderr
     assert "needs runs of at least two suites" in answer.stdout
-    out = dpplan("validate", table, "--coverage", "--ablations", "--cross-validate", "--json").json()
+    out = dpplan(
+        "validate", table, "--coverage", "--ablations", "--cross-validate", "--json"
+    ).json()
     assert (out["cross_validation"]["rows"], out["cross_validation"]["parameters"]) == ([], [])
     assert (out["ablations"], out["coverage"]["suites"], out["groups"]) == ([], {}, [])
     assert not [trace for trace in figure(out)["data"] if trace["mode"] == "markers"]
 
 
-def test_a_plot_without_plotly_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plot_without_plotly_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "plotly.io", None)
     table = write(tmp_path / "runs.csv", row(step_s=2))
     refused(dpplan("validate", table, "--plot", tmp_path / "out.html"), "--plot", "pip install")
     assert os.listdir(tmp_path) == ["runs.csv"]
 
 
-# ------------------------------------------------------------------------------------------------- kinds of runs
+# -------------------------------------------------------------------------------------------------
 
 
 def test_kinds_by_hand() -> None:
-    """Suite x errs by 10 and 30 %, suite y by 40 %: mean over runs 80/3 %, mean over suites 30 %."""
-    base = {"tier": "A", "experts": 0, "precision": "bf16", "architecture": "ampere", "micro_batch_tokens": 4096, "gpus": 8}
-    entries = [{**base, "suite": s, "time_error": e} for s, e in (("x", 0.1), ("x", -0.3), ("y", 0.4), ("y", None))]
-    entries[2] |= {"tier": "B", "experts": 8, "precision": "fp8", "micro_batch_tokens": 1024, "gpus": 129}
+    """Suite x errs by 10 and 30 %, suite y by 40 %: mean over runs 80/3 %, mean over suites 30
+    %."""
+    base = {
+        "tier": "A",
+        "experts": 0,
+        "precision": "bf16",
+        "architecture": "ampere",
+        "micro_batch_tokens": 4096,
+        "gpus": 8,
+    }
+    entries = [
+        {**base, "suite": s, "time_error": e}
+        for s, e in (("x", 0.1), ("x", -0.3), ("y", 0.4), ("y", None))
+    ]
+    entries[2] |= {
+        "tier": "B",
+        "experts": 8,
+        "precision": "fp8",
+        "micro_batch_tokens": 1024,
+        "gpus": 129,
+    }
     found = kinds(entries)
     assert (found["all"]["n"], found["all"]["suites"]) == (3, 2)
     assert found["all"]["mape"] == pytest.approx(0.8 / 3)
     assert found["all"]["mape_of_suites"] == pytest.approx(0.3)
     assert (found["tier A"]["n"], found["tier A"]["mape_of_suites"]) == (2, pytest.approx(0.2))
-    for name in ("tier B", "mixture of experts", "fp8", "up to 1024 tokens per micro-batch", "more than 128 GPUs"):
+    for name in (
+        "tier B",
+        "mixture of experts",
+        "fp8",
+        "up to 1024 tokens per micro-batch",
+        "more than 128 GPUs",
+    ):
         assert (found[name]["n"], found[name]["mape"]) == (1, pytest.approx(0.4)), name
     assert found["Volta"] == {
-        "n": 0, "mape": None, "median_ape": None, "bias": None, "worst": None, "suites": 0, "mape_of_suites": None,
-    }  # fmt: skip
+        "n": 0,
+        "mape": None,
+        "median_ape": None,
+        "bias": None,
+        "worst": None,
+        "suites": 0,
+        "mape_of_suites": None,
+    }
     assert kinds([{**entries[0], "architecture": "volta"}])["Volta"]["n"] == 1

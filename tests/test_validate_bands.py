@@ -8,21 +8,25 @@ import numpy as np
 import pytest
 from run_tables import row
 
+from planner.estimate.columns import to_table
 from planner.estimate.machine import SWITCHES, machine
-from planner.estimate.table import to_table
-from planner.uncertainty import Case, band_of, recorded, residuals
-from planner.validate import ablations, coverage, predict, read_all, row_plan, validate_rows
-from planner.validate.ablation import MECHANISMS, with_each_off
+from planner.report.band import Case, band_of, recorded, residuals
+from planner.verbs.validate import ablations, coverage, predict, read_all, row_plan, validate_rows
+from planner.verbs.validate.ablation import MECHANISMS, with_each_off
 
-# ------------------------------------------------------------------------------------------------- ablations
+# -------------------------------------------------------------------------------------------------
 
 
 def test_every_mechanism_acts_somewhere_and_the_base_is_the_prediction() -> None:
     rows = [r for r in read_all([]) if r["step_s"]]
     chosen = [
-        r for i, r in enumerate(rows)
-        if i % 40 == 0 or "fp8_recipe=rowwise" in r["options"] or int(r["ep"] or 1) > 8 or r["suite"] == "narayanan-2021"
-    ] + [row(gpu="h100-sxm5-80gb", tp=8, dp=1, sequence_parallel=0)]  # fmt: skip
+        r
+        for i, r in enumerate(rows)
+        if i % 40 == 0
+        or "fp8_recipe=rowwise" in r["options"]
+        or int(r["ep"] or 1) > 8
+        or r["suite"] == "narayanan-2021"
+    ] + [row(gpu="h100-sxm5-80gb", tp=8, dp=1, sequence_parallel=0)]
     seen = {m.name: 0.0 for m in MECHANISMS}
     for r in chosen:
         plan, layout = row_plan(r)
@@ -43,25 +47,37 @@ def test_switches_are_those_that_some_mechanism_uses() -> None:
 
 
 def test_an_ablation_by_hand() -> None:
-    """Without the step overhead a prediction is shorter by that time; errors before and after follow."""
+    """Without the step overhead a prediction is shorter by that time; errors before and after
+    follow."""
     given = row(step_s=2, run_id="a")
     seconds = float(predict(given).time.seconds[0])
     overhead = float(machine(row_plan(given)[0]).step_overhead)
-    rows = [given, row(run_id="b", step_s=1), row(run_id="c", step_s=4), row(run_id="d"), row(run_id="e", tp=3, step_s=1)]
+    rows = [
+        given,
+        row(run_id="b", step_s=1),
+        row(run_id="c", step_s=4),
+        row(run_id="d"),
+        row(run_id="e", tp=3, step_s=1),
+    ]
     (line,) = [x for x in ablations(rows) if x["mechanism"] == "step overhead"]
     assert line["mape_before"] == pytest.approx(sum(abs(seconds / s - 1) for s in (1, 2, 4)) / 3)
-    assert line["mape_after"] == pytest.approx(sum(abs((seconds - overhead) / s - 1) for s in (1, 2, 4)) / 3)
+    assert line["mape_after"] == pytest.approx(
+        sum(abs((seconds - overhead) / s - 1) for s in (1, 2, 4)) / 3
+    )
     assert line["acts"]["n"] == 3
     assert (line["most"]["suite"], line["most"]["n"]) == ("small", 3)
     assert ablations([row()]) == []
 
 
-# ------------------------------------------------------------------------------------------------- bands
+# -------------------------------------------------------------------------------------------------
 
 
 def runs_like(*ratios: float, **changes: Any) -> list[dict[str, Any]]:
     one = {"gpu": "g", "stack": "k", "gpus": 8, "parameters": 1e9} | changes
-    return [{"run_id": f"s-{i}", "measured_over_predicted": ratio, **one} for i, ratio in enumerate(ratios)]
+    return [
+        {"run_id": f"s-{i}", "measured_over_predicted": ratio, **one}
+        for i, ratio in enumerate(ratios)
+    ]
 
 
 CASE = Case("g", "k", 8, 1e9)
@@ -85,26 +101,40 @@ def test_a_band_holds_the_expected_time_and_widens_away_from_the_evidence() -> N
 
 
 def test_runs_more_alike_weigh_more() -> None:
-    wide = [r for s in "abcdefgh" for r in runs_like(0.6, 0.8, 1.2, 1.5, suite=s, gpu="other", stack="other")]
+    wide = [
+        r
+        for s in "abcdefgh"
+        for r in runs_like(0.6, 0.8, 1.2, 1.5, suite=s, gpu="other", stack="other")
+    ]
     narrow = [r for s in "ijkl" for r in runs_like(*SPREAD, suite=s)]
-    here, there = band_of(residuals(wide + narrow), CASE), band_of(residuals(wide + narrow), Case("other", "other", 8, 1e9))
+    here, there = (
+        band_of(residuals(wide + narrow), CASE),
+        band_of(residuals(wide + narrow), Case("other", "other", 8, 1e9)),
+    )
     assert there.low < here.low
     assert there.high > here.high
     size = [r for s in "abcd" for r in runs_like(0.6, 0.8, 1.2, 1.5, suite=s, parameters=1e12)]
-    small, large = band_of(residuals(size + narrow), CASE), band_of(residuals(size + narrow), Case("g", "k", 8, 1e12))
+    small, large = (
+        band_of(residuals(size + narrow), CASE),
+        band_of(residuals(size + narrow), Case("g", "k", 8, 1e12)),
+    )
     assert small.high < large.high
 
 
 def test_dense_runs_say_little_about_mixtures_of_experts() -> None:
     dense = [r for s in "abcdefgh" for r in runs_like(*SPREAD, suite=s)]
     sparse = [r for s in "ijkl" for r in runs_like(0.6, 0.8, 1.2, 1.5, suite=s, experts=8)]
-    one, other = band_of(residuals(dense + sparse), CASE), band_of(residuals(dense + sparse), Case("g", "k", 8, 1e9, True))
+    one, other = (
+        band_of(residuals(dense + sparse), CASE),
+        band_of(residuals(dense + sparse), Case("g", "k", 8, 1e9, True)),
+    )
     assert other.low < one.low
     assert other.high > one.high
 
 
 def test_a_large_suite_does_not_drown_the_others() -> None:
-    """300 runs of one suite that are 20 % slow, and 8 suites of 8 that are right: the band follows the suites."""
+    """300 runs of one suite that are 20 % slow, and 8 suites of 8 that are right: the band follows
+    the suites."""
     right = [r for s in "abcdefgh" for r in runs_like(*SPREAD, suite=s)]
     alone = band_of(residuals(right), CASE)
     joined = band_of(residuals(right + runs_like(*[1.2] * 300, suite="z")), CASE)
@@ -112,12 +142,23 @@ def test_a_large_suite_does_not_drown_the_others() -> None:
     assert joined.high >= alone.high
 
 
-@pytest.mark.parametrize(("case", "said", "runs"), [
-    (Case("g", "k", 8, 1e9), "8 validated runs on g with k, median error", 8),
-    (Case("g", "z", 8, 1e9), "8 validated runs on g, other software, median error", 8),
-    (Case("z", "k", 8, 1e9), "no validated run on z; 8 validated runs with k on other GPUs, median error", 8),
-    (Case("z", "z", 8, 1e9), "no validated run on z or with z; 8 validated runs on other GPUs, median error", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("case", "said", "runs"),
+    [
+        (Case("g", "k", 8, 1e9), "8 validated runs on g with k, median error", 8),
+        (Case("g", "z", 8, 1e9), "8 validated runs on g, other software, median error", 8),
+        (
+            Case("z", "k", 8, 1e9),
+            "no validated run on z; 8 validated runs with k on other GPUs, median error",
+            8,
+        ),
+        (
+            Case("z", "z", 8, 1e9),
+            "no validated run on z or with z; 8 validated runs on other GPUs, median error",
+            0,
+        ),
+    ],
+)
 def test_a_band_says_what_it_rests_on(case: Case, said: str, runs: int) -> None:
     found = band_of(residuals(runs_like(*SPREAD)), case)
     assert found.basis.startswith(said)
@@ -128,11 +169,16 @@ def test_a_band_says_what_it_rests_on(case: Case, said: str, runs: int) -> None:
 
 
 def test_coverage_by_hand() -> None:
-    """Two suites alike hold each other's runs; a third that is off lies outside the bands the two give."""
+    """Two suites alike hold each other's runs; a third that is off lies outside the bands the two
+    give."""
     rows = [row(run_id=f"{s}-{i}", suite=s) for s in "abc" for i in range(len(SPREAD))]
     done = validate_rows(rows)["rows"]
     for i, entry in enumerate(done):
-        entry["measured_step_s"] = entry["predicted_step_s"] * SPREAD[i % len(SPREAD)] * (3 if entry["suite"] == "c" else 1)
+        entry["measured_step_s"] = (
+            entry["predicted_step_s"]
+            * SPREAD[i % len(SPREAD)]
+            * (3 if entry["suite"] == "c" else 1)
+        )
     found = coverage(done)
     assert found["suites"]["c"]["inside"] == 0
     assert found["suites"]["a"] == found["suites"]["b"]
@@ -145,18 +191,30 @@ def test_coverage_by_hand() -> None:
 
 
 def test_bands_hold_what_they_promise_on_suites_they_never_saw() -> None:
-    """Over the recorded residuals: about 80 % of runs and on average over suites, and sharper than one band for all."""
+    """Over the recorded residuals: about 80 % of runs and on average over suites, and sharper than
+    one band for all."""
     runs = recorded()
     entries = [
-        {"suite": str(runs.suite[i]), "gpu": str(runs.gpu[i]), "stack": str(runs.stack[i]), "gpus": int(runs.gpus[i]),
-         "parameters": runs.parameters[i], "experts": runs.experts[i], "outcome": "ok", "predicted_step_s": 1.0,
-         "measured_step_s": float(np.exp(runs.log_ratio[i])), "run_id": "r-1"}
+        {
+            "suite": str(runs.suite[i]),
+            "gpu": str(runs.gpu[i]),
+            "stack": str(runs.stack[i]),
+            "gpus": int(runs.gpus[i]),
+            "parameters": runs.parameters[i],
+            "experts": runs.experts[i],
+            "outcome": "ok",
+            "predicted_step_s": 1.0,
+            "measured_step_s": float(np.exp(runs.log_ratio[i])),
+            "run_id": "r-1",
+        }
         for i in range(len(runs))
-    ]  # fmt: skip
+    ]
     found = coverage(entries)
     assert 0.72 <= found["all"]["inside_frac"] <= 0.88
     assert 0.72 <= found["mean_of_suites"] <= 0.90
     size = np.abs(runs.log_ratio)
-    half = np.array([np.quantile(size[runs.suite != suite], 0.8) for suite in runs.suite])  # one band, from all other suites
+    half = np.array(
+        [np.quantile(size[runs.suite != suite], 0.8) for suite in runs.suite]
+    )  # one band, from all other suites
     pooled = 2 * half + 10 * np.maximum(size - half, 0)
     assert found["all"]["score"] < float(pooled.mean()), "one band for all would do better"

@@ -8,23 +8,41 @@ from pathlib import Path
 import pytest
 from command import dpplan, refused
 
-from planner import conditions
+from planner.inputs import workload as conditions
 from planner.specs.options import OF_WHOLE_STEPS, Options
 
 VERBS = {
-    "estimate": [], "search": [], "compare": ["--vary", "gpus=8,16"], "recommend": ["bandwidth"], "strategies": [],
-    "batch": ["--tokens", "1B"], "schedule": ["--schedule", "1f1b", "--pp", "2"],
-}  # fmt: skip
-OWN = {"require": ("estimate", '["memory < 99%"]'), "advice": ("estimate", "3"), "objective": ("search", '"memory"')}
+    "estimate": [],
+    "search": [],
+    "compare": ["--vary", "gpus=8,16"],
+    "recommend": ["bandwidth"],
+    "strategies": [],
+    "batch": ["--tokens", "1B"],
+    "schedule": ["--schedule", "1f1b", "--pp", "2"],
+}
+OWN = {
+    "require": ("estimate", '["memory < 99%"]'),
+    "advice": ("estimate", "3"),
+    "objective": ("search", '"memory"'),
+}
 
 
-WHOLE = {"jitter": "0.5%", "slow_hosts": "1%", "other_gpu": "h100", "data_storage": "nfs", "workers": 4}
+WHOLE = {
+    "jitter": "0.5%",
+    "slow_hosts": "1%",
+    "other_gpu": "h100",
+    "data_storage": "nfs",
+    "workers": 4,
+}
 
 
 def test_every_option_of_ranks_and_loading_is_one_of_whole_steps() -> None:
-    """Which options there are is what planner/conditions.py reads; lengths of documents change the work of every layer."""
+    """Which options there are is what planner/inputs/workload.py reads; lengths of documents change the
+    work of every layer."""
     source = Path(conditions.__file__).read_text(encoding="utf-8")
-    read = {name for name in Options.model_fields if re.search(rf'options\.{name}\b|"{name}"', source)}
+    read = {
+        name for name in Options.model_fields if re.search(rf'options\.{name}\b|"{name}"', source)
+    }
     assert set(OF_WHOLE_STEPS) == read - {"gpus", "length_mean", "length_sigma", "packing"}
     assert set(WHOLE) < set(OF_WHOLE_STEPS)
 
@@ -32,7 +50,17 @@ def test_every_option_of_ranks_and_loading_is_one_of_whole_steps() -> None:
 @pytest.mark.parametrize("option", WHOLE)
 @pytest.mark.parametrize("verb", [["schedule", "--pp", 4], ["recommend", "offload"]])
 def test_what_a_part_of_a_step_does_not_show_is_refused(verb: list[object], option: str) -> None:
-    asked = dpplan(*verb, "--model", "gpt2", "--gpu", "a100", "--gpus", 8, "--" + option.replace("_", "-"), WHOLE[option])
+    asked = dpplan(
+        *verb,
+        "--model",
+        "gpt2",
+        "--gpu",
+        "a100",
+        "--gpus",
+        8,
+        "--" + option.replace("_", "-"),
+        WHOLE[option],
+    )
     refused(asked, "--" + option.replace("_", "-"), "changes whole steps")
 
 

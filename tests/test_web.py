@@ -1,4 +1,5 @@
-"""The dashboard's server: the documents of the command line, complete pages, limits, and nothing of the server's disk."""
+"""The dashboard's server: the documents of the command line, complete pages, limits, and nothing of
+the server's disk."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ from planner import api
 from web import limits, state, static_files, tasks, view
 from web.app import app
 
-REQUEST = {"model": "llama-2-7b", "gpu": "a100-sxm4-80gb", "gpus": "8", "zero": "3", "global_batch": "64"}
+REQUEST = {
+    "model": "llama-2-7b",
+    "gpu": "a100-sxm4-80gb",
+    "gpus": "8",
+    "zero": "3",
+    "global_batch": "64",
+}
 FIXED = {
     **REQUEST,
     "tp": "2",
@@ -72,7 +79,7 @@ def at(document: dict[str, Any], path: str) -> Any:
     return document
 
 
-# ---------------------------------------------------------------------------------------------------- agreement
+# --------------------------------------------------------------------------------------------------
 
 
 def agree(client: TestClient, asked: dict[str, str]) -> None:
@@ -98,13 +105,24 @@ def agree(client: TestClient, asked: dict[str, str]) -> None:
 
 def test_command_line_api_and_page_agree(client: TestClient) -> None:
     agree(client, FIXED)
-    agree(client, {"model": "mixtral-8x7b", "gpu": "h100-sxm5-80gb", "gpus": "16", "price": "2.5", "tokens": "300B"})
+    agree(
+        client,
+        {
+            "model": "mixtral-8x7b",
+            "gpu": "h100-sxm5-80gb",
+            "gpus": "16",
+            "price": "2.5",
+            "tokens": "300B",
+        },
+    )
     agree(client, {**REQUEST, "tp": "3"})
 
 
 SCENARIOS = st.fixed_dictionaries(
     {
-        "model": st.sampled_from(["gpt2", "llama-2-7b", "llama-3-8b", "qwen2.5-0.5b", "mixtral-8x7b"]),
+        "model": st.sampled_from(
+            ["gpt2", "llama-2-7b", "llama-3-8b", "qwen2.5-0.5b", "mixtral-8x7b"]
+        ),
         "gpu": st.sampled_from(["a100-sxm4-80gb", "h100-sxm5-80gb", "rtx4090", "mi300x-192gb"]),
         "gpus": st.sampled_from(["1", "4", "8", "16", "24"]),
         "tp": st.sampled_from(["1", "2", "4", "3"]),
@@ -124,7 +142,12 @@ SCENARIOS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
 @given(asked=SCENARIOS)
 def test_they_agree_over_random_scenarios(client: TestClient, asked: dict[str, str]) -> None:
     agree(client, asked)
@@ -132,7 +155,10 @@ def test_they_agree_over_random_scenarios(client: TestClient, asked: dict[str, s
 
 def test_posted_options_are_those_of_the_address(client: TestClient) -> None:
     typed = {key: int(value) if value.isdigit() else value for key, value in FIXED.items()}
-    assert client.post("/api/estimate", json=typed).json() == client.get("/api/estimate", params=FIXED).json()
+    assert (
+        client.post("/api/estimate", json=typed).json()
+        == client.get("/api/estimate", params=FIXED).json()
+    )
     found = client.post("/api/search", json={**typed, "top": 1}).json()
     assert found["evaluated"] >= found["feasible"] > 0
 
@@ -140,20 +166,42 @@ def test_posted_options_are_those_of_the_address(client: TestClient) -> None:
 def test_the_other_documents_are_those_of_the_command_line(client: TestClient) -> None:
     found = client.get("/api/search", params={**REQUEST, "top": "2"}).json()
     said = dpplan(
-        "search", *[w for k, v in REQUEST.items() for w in (f"--{k.replace('_', '-')}", v)], "--top", "2", "--json"
+        "search",
+        *[w for k, v in REQUEST.items() for w in (f"--{k.replace('_', '-')}", v)],
+        "--top",
+        "2",
+        "--json",
     ).json()
-    assert {k: v for k, v in found.items() if k != "seconds"} == {k: v for k, v in said.items() if k != "seconds"}
-    words = ("--schedule", "zb-h1", "--pp", "4", "--microbatches", "8", "--forward-s", "1", "--sends")
+    assert {k: v for k, v in found.items() if k != "seconds"} == {
+        k: v for k, v in said.items() if k != "seconds"
+    }
+    words = (
+        "--schedule",
+        "zb-h1",
+        "--pp",
+        "4",
+        "--microbatches",
+        "8",
+        "--forward-s",
+        "1",
+        "--sends",
+    )
     asked = {"schedule": "zb-h1", "pp": "4", "microbatches": "8", "forward_s": "1", "sends": "true"}
-    assert client.get("/api/schedule", params=asked).json() == dpplan("schedule", *words, "--json").json()
+    assert (
+        client.get("/api/schedule", params=asked).json()
+        == dpplan("schedule", *words, "--json").json()
+    )
     of_model = {**FIXED, "pp": "2", "dp": "2"}
     words = tuple(w for k, v in of_model.items() for w in (f"--{k.replace('_', '-')}", v))
-    assert client.get("/api/schedule", params=of_model).json() == dpplan("schedule", *words, "--json").json()
+    assert (
+        client.get("/api/schedule", params=of_model).json()
+        == dpplan("schedule", *words, "--json").json()
+    )
     for kind in client.get("/api/catalog").json():
         assert client.get(f"/api/catalog/{kind}").json() == api.list_catalog(kind)
 
 
-# -------------------------------------------------------------------------------------------------------- pages
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
@@ -168,26 +216,53 @@ def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
         assert f'id="chart-{name}"' in text
     assert text.count("<table") >= 5
     page = Page(text)
-    names = {str(attributes.get("name")) for tag, attributes in page.tags if tag in ("select", "input", "textarea")}
-    assert set(api.Options.model_fields) - {"top", "advice", "objective"} <= names  # these shape the output only
-    assert dict(parse_qsl(next(str(a["data-query"]) for _, a in page.tags if "data-query" in a))) == FIXED
+    names = {
+        str(attributes.get("name"))
+        for tag, attributes in page.tags
+        if tag in ("select", "input", "textarea")
+    }
+    assert (
+        set(api.Options.model_fields) - {"top", "advice", "objective"} <= names
+    )  # these shape the output only
+    assert (
+        dict(parse_qsl(next(str(a["data-query"]) for _, a in page.tags if "data-query" in a)))
+        == FIXED
+    )
 
 
 def test_illegal_values_are_shown_with_their_reason(client: TestClient) -> None:
     text = client.get("/", params={**FIXED, "wait": "1"}).text
-    found = re.findall(r'<option value="([^"]+)" data-label="[^"]*" data-reason="([^"]+)" disabled>(.*?)</option>', text)
+    found = re.findall(
+        r'<option value="([^"]+)" data-label="[^"]*" data-reason="([^"]+)" disabled>(.*?)</option>',
+        text,
+    )
     assert found
     assert all(label.endswith(f" – {reason}") for _, reason, label in found)
     assert any(value == "8" and "does not divide the GPUs" in reason for value, reason, _ in found)
 
 
 def test_nothing_on_a_page_comes_from_elsewhere(client: TestClient) -> None:
-    for path in ("/", "/reference", "/compare", f"/explain?{urlencode(FIXED)}", f"/export?{urlencode(FIXED)}"):
+    for path in (
+        "/",
+        "/reference",
+        "/compare",
+        f"/explain?{urlencode(FIXED)}",
+        f"/export?{urlencode(FIXED)}",
+    ):
         page = Page(client.get(path).text)
-        asked = [str(v) for _, a in page.tags for k, v in a.items() if k in ("src", "href", "action", "data", "srcset")]
+        asked = [
+            str(v)
+            for _, a in page.tags
+            for k, v in a.items()
+            if k in ("src", "href", "action", "data", "srcset")
+        ]
         assert asked
         assert all(address.startswith(("/", "#")) for address in asked), path
-        assert not [tag for tag, a in page.tags if tag == "script" and not a.get("src") and a.get("type") != "application/json"]
+        assert not [
+            tag
+            for tag, a in page.tags
+            if tag == "script" and not a.get("src") and a.get("type") != "application/json"
+        ]
         assert not [a for _, a in page.tags if any(name.startswith("on") for name in a)]
 
 
@@ -218,11 +293,17 @@ def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> 
         assert "<table" in answer.text
     assert client.get("/panel/nothing", params=FIXED).status_code == 422
     other = {**FIXED, "gpu": "h100-sxm5-80gb"}
-    answer = client.get("/compare", params={"a": urlencode(FIXED), "b": urlencode(other), "b_name": "on Hopper"})
+    answer = client.get(
+        "/compare", params={"a": urlencode(FIXED), "b": urlencode(other), "b_name": "on Hopper"}
+    )
     assert "on Hopper" in answer.text
-    compared = client.get("/api/compare", params={"a": urlencode(FIXED), "b": urlencode(other)}).json()
+    compared = client.get(
+        "/api/compare", params={"a": urlencode(FIXED), "b": urlencode(other)}
+    ).json()
     steps = next(row for row in compared["figures"] if row["key"] == "step")
-    assert steps["values"] == [client.get("/api/estimate", params=p).json()["step"]["seconds"] for p in (FIXED, other)]
+    assert steps["values"] == [
+        client.get("/api/estimate", params=p).json()["step"]["seconds"] for p in (FIXED, other)
+    ]
     assert client.get("/api/compare", params={"a": urlencode(FIXED)}).status_code == 422
     assert "utilisation" in client.get("/explain", params=FIXED).text
     document = client.get("/api/explain", params=FIXED).json()
@@ -234,7 +315,9 @@ def test_advice_leads_to_what_it_promises(client: TestClient) -> None:
     document = client.get("/api/estimate", params=asked).json()
     assert not document["memory"]["fits"]
     late = client.get("/page/late", params=asked).json()
-    links = [href for label, href in Page(late["advice"]).links.items() if label.startswith("Apply: ")]
+    links = [
+        href for label, href in Page(late["advice"]).links.items() if label.startswith("Apply: ")
+    ]
     assert len(links) == len(document["advice"]) > 2
     for link, entry in list(zip(links, document["advice"], strict=True))[:3]:
         led = client.get(f"/api/estimate{link[1:]}").json()
@@ -265,7 +348,7 @@ def test_a_command_reads_back_as_its_state() -> None:
     assert state.of_pairs(parse_qsl(asked.query)).query == asked.query
 
 
-# ------------------------------------------------------------------------------------------------------ exports
+# --------------------------------------------------------------------------------------------------
 
 
 def test_exports_lead_back(client: TestClient) -> None:
@@ -277,7 +360,9 @@ def test_exports_lead_back(client: TestClient) -> None:
     command = client.get("/api/export", params={**FIXED, "to": "command"}).text
     said = dpplan(*command.split()[1:], "--json").json()
     assert said == client.get("/api/export", params={**FIXED, "to": "json"}).json()
-    table = client.get("/api/export", params={**FIXED, "to": "csv", "chart": "step-time"}).text.splitlines()
+    table = client.get(
+        "/api/export", params={**FIXED, "to": "csv", "chart": "step-time"}
+    ).text.splitlines()
     assert table[0] == "part,time (s),share (share),hidden beside it (s)"
     assert float(table[-1].split(",")[1]) == said["step"]["seconds"]
     assert client.get("/api/export", params={**FIXED, "to": "model"}).status_code == 422
@@ -289,12 +374,22 @@ def test_exports_lead_back(client: TestClient) -> None:
 def test_a_pasted_model_is_read_from_memory(client: TestClient) -> None:
     asked = {"config": CONFIG, "gpu": "h100-sxm5-80gb", "gpus": "8"}
     document = client.get("/api/estimate", params=asked).json()
-    words = ("--model", str(ROOT / "tests/configs/llama-3.1-8b.json"), "--gpu", "h100-sxm5-80gb", "--gpus", "8")
+    words = (
+        "--model",
+        str(ROOT / "tests/configs/llama-3.1-8b.json"),
+        "--gpu",
+        "h100-sxm5-80gb",
+        "--gpus",
+        "8",
+    )
     said = dpplan("estimate", *words, "--json").json()
     assert document["step"] == said["step"]
     assert document["memory"] == said["memory"]
     assert document["model"]["source"] == "model.json"
-    assert client.post("/api/estimate", json={**asked, "gpus": 8, "config": json.loads(CONFIG)}).json() == document
+    assert (
+        client.post("/api/estimate", json={**asked, "gpus": 8, "config": json.loads(CONFIG)}).json()
+        == document
+    )
     text = client.get("/", params=asked).text
     assert "llama model of model.json" in text
     assert str(ROOT) not in text
@@ -313,7 +408,9 @@ def test_a_pasted_calibration_moves_the_numbers(client: TestClient) -> None:
     late = client.get("/page/late", params={**asked, "calibration": CALIBRATION}).json()
     assert "kernels.gemm_efficiency" in late["rests"]
     assert "What the calibration changes" in late["rests"]
-    wrong = client.get("/api/estimate", params={**asked, "gpu": "a100-sxm4-80gb", "calibration": CALIBRATION})
+    wrong = client.get(
+        "/api/estimate", params={**asked, "gpu": "a100-sxm4-80gb", "calibration": CALIBRATION}
+    )
     assert wrong.status_code == 422
     assert "was measured on rtx4090" in wrong.json()["message"]
 
@@ -324,7 +421,7 @@ def test_pasted_texts_are_not_kept() -> None:
     assert not state.of_mapping({"model": "gpt2", "gpu": "a100", "calibration": "x = 1"}).is_shared
 
 
-# ------------------------------------------------------------------------------------------------------- limits
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -402,7 +499,13 @@ def test_a_long_address_is_refused(client: TestClient) -> None:
 
 
 def test_a_search_of_absurd_size_ends(client: TestClient) -> None:
-    asked = {"model": "gpt3-175b", "gpu": "h100-sxm5-80gb", "gpus": "65520", "gpus_per_node": "1", "global_batch": "1000000000"}
+    asked = {
+        "model": "gpt3-175b",
+        "gpu": "h100-sxm5-80gb",
+        "gpus": "65520",
+        "gpus_per_node": "1",
+        "global_batch": "1000000000",
+    }
     started = time.monotonic()
     answer = client.get("/api/search", params=asked)
     assert answer.status_code in (200, 422)
@@ -411,7 +514,7 @@ def test_a_search_of_absurd_size_ends(client: TestClient) -> None:
     assert client.get("/api/schedule", params=schedule).status_code == 422
 
 
-# --------------------------------------------------------------------------------------------- files and headers
+# --------------------------------------------------------------------------------------------- file
 
 
 def test_static_files_are_those_of_the_folder(client: TestClient) -> None:
@@ -419,10 +522,23 @@ def test_static_files_are_those_of_the_folder(client: TestClient) -> None:
         answer = client.get(static_files.url(name))
         assert answer.status_code == 200
         assert "immutable" in answer.headers["cache-control"]
-        assert client.get(f"/static/{name}", headers={"if-none-match": answer.headers["etag"]}).status_code == 304
+        assert (
+            client.get(
+                f"/static/{name}", headers={"if-none-match": answer.headers["etag"]}
+            ).status_code
+            == 304
+        )
     script = client.get("/static/app.js").text
     assert not re.search(r'from "\./[\w-]+\.js"', script)  # each module with its tag
-    for name in ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "vendor/plotly-LICENSE.txt", "nothing.js", "/etc/passwd", "vendor"):
+    for name in (
+        "../app.py",
+        "..%2fapp.py",
+        "%2e%2e/app.py",
+        "vendor/plotly-LICENSE.txt",
+        "nothing.js",
+        "/etc/passwd",
+        "vendor",
+    ):
         assert client.get(f"/static/{name}").status_code == 404, name
 
 
@@ -430,13 +546,27 @@ def test_plotly_is_the_published_bundle() -> None:
     import hashlib
 
     folder = static_files.FOLDER / "vendor"
-    stated = dict(re.findall(r"^(\S+): (.+)$", (folder / "SOURCE.txt").read_text(encoding="utf-8"), re.MULTILINE))
-    assert hashlib.sha256((folder / "plotly-cartesian.min.js").read_bytes()).hexdigest() == stated["sha256"]
+    stated = dict(
+        re.findall(
+            r"^(\S+): (.+)$", (folder / "SOURCE.txt").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    assert (
+        hashlib.sha256((folder / "plotly-cartesian.min.js").read_bytes()).hexdigest()
+        == stated["sha256"]
+    )
     assert "MIT" in (folder / "plotly-LICENSE.txt").read_text(encoding="utf-8")
 
 
 def test_every_answer_has_the_headers_of_a_strict_page(client: TestClient) -> None:
-    for path in ("/", "/api/catalog", "/static/app.js", "/nothing", "/api/estimate", f"/?{'x' * limits.MAX_QUERY_BYTES}"):
+    for path in (
+        "/",
+        "/api/catalog",
+        "/static/app.js",
+        "/nothing",
+        "/api/estimate",
+        f"/?{'x' * limits.MAX_QUERY_BYTES}",
+    ):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -455,7 +585,9 @@ def test_the_server_listens_on_this_machine_alone_by_default() -> None:
 
 
 def test_an_address_quotes_as_browsers_do(client: TestClient) -> None:
-    plain = "&".join(f"{k}={quote(v, safe='')}" for k, v in {**FIXED, "power_limit": "300 W"}.items())
+    plain = "&".join(
+        f"{k}={quote(v, safe='')}" for k, v in {**FIXED, "power_limit": "300 W"}.items()
+    )
     assert (
         client.get(f"/api/estimate?{plain}").json()
         == client.get("/api/estimate", params={**FIXED, "power_limit": "300 W"}).json()
@@ -463,11 +595,16 @@ def test_an_address_quotes_as_browsers_do(client: TestClient) -> None:
 
 
 def test_requirements_and_conditions_may_be_given_more_than_once(client: TestClient) -> None:
-    answer = client.get("/api/estimate", params={**REQUEST, "require": ["fits", "memory < 90%"], "where": ["tp <= 2", "pp = 1"]})
+    answer = client.get(
+        "/api/estimate",
+        params={**REQUEST, "require": ["fits", "memory < 90%"], "where": ["tp <= 2", "pp = 1"]},
+    )
     document = answer.json()
     assert [one["text"] for one in document["requirements"]] == ["fits", "memory < 90%"]
     assert (document["layout"]["tp"] <= 2, document["layout"]["pp"]) == (True, 1)
     assert client.get("/api/estimate", params={**REQUEST, "require": "nothing"}).status_code == 422
-    assert client.get("/api/estimate", params={**REQUEST, "host_link": "./a.toml"}).status_code == 422
+    assert (
+        client.get("/api/estimate", params={**REQUEST, "host_link": "./a.toml"}).status_code == 422
+    )
     page = client.get("/", params={**REQUEST, "require": ["fits", "memory < 90%"]})
     assert page.status_code == 200

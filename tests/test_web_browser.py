@@ -1,4 +1,5 @@
-"""The dashboard in a real browser: every kind of input, links, keyboards, no script, no network, accessibility."""
+"""The dashboard in a real browser: every kind of input, links, keyboards, no script, no network,
+accessibility."""
 
 from __future__ import annotations
 
@@ -47,26 +48,36 @@ def browser() -> Iterator[Browser]:
 
     with sync_playwright() as play:
         # root has no sandbox of its own to give away
-        made = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        made = play.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox"] if os.geteuid() == 0 else []
+        )
         yield made
         made.close()
 
 
 def context_of(browser: Browser, **options: Any) -> BrowserContext:
-    context = browser.new_context(viewport=options.pop("viewport", {"width": 1360, "height": 900}), **options)
+    context = browser.new_context(
+        viewport=options.pop("viewport", {"width": 1360, "height": 900}), **options
+    )
     context.set_default_timeout(WAIT_MS)
     return context
 
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """A page that fails the test when a script fails, when anything is refused by the policy, or when it asks elsewhere."""
+    """A page that fails the test when a script fails, when anything is refused by the policy, or
+    when it asks elsewhere."""
     context = context_of(browser, accept_downloads=True)
     made = context.new_page()
     wrong: list[str] = []
     made.on("pageerror", lambda error: wrong.append(str(error)))
     made.on(
-        "console", lambda message: wrong.append(message.text) if message.type == "error" and "422" not in message.text else None
+        "console",
+        lambda message: (
+            wrong.append(message.text)
+            if message.type == "error" and "422" not in message.text
+            else None
+        ),
     )
 
     def asked(request: Request) -> None:
@@ -90,14 +101,17 @@ def settled(page: Page) -> None:
     query = urlsplit(page.url).query
     page.wait_for_timeout(30)
     if query:
-        expect(page.locator("#answer")).to_have_attribute("data-query", re.compile(".+"), timeout=WAIT_MS)
+        expect(page.locator("#answer")).to_have_attribute(
+            "data-query", re.compile(".+"), timeout=WAIT_MS
+        )
         expect(page.locator("body")).to_have_attribute("data-painted", query, timeout=WAIT_MS)
 
 
 def figures(page: Page) -> dict[str, float]:
     """The numbers of the answer with every digit."""
     found: dict[str, str] = page.evaluate(
-        "Object.fromEntries([...document.querySelectorAll('.card a')].map(a => [a.dataset.key, a.querySelector('data').value]))"
+        "Object.fromEntries([...document.querySelectorAll('.card a')].map(a => [a.dataset.key,"
+        " a.querySelector('data').value]))"
     )
     return {key: float(value) for key, value in found.items() if value}
 
@@ -151,7 +165,9 @@ def test_each_kind_of_input_changes_the_answer_and_back_undoes_it(page: Page, ad
     page.go_back()
     settled(page)
     assert figures(page) == second
-    expect(page.get_by_role("slider", name="Global batch")).to_have_attribute("aria-valuetext", "64")
+    expect(page.get_by_role("slider", name="Global batch")).to_have_attribute(
+        "aria-valuetext", "64"
+    )
     page.go_back()
     settled(page)
     assert figures(page) == first
@@ -161,7 +177,9 @@ def test_each_kind_of_input_changes_the_answer_and_back_undoes_it(page: Page, ad
     assert figures(page) == second
 
 
-def test_an_impossible_step_of_a_slider_says_why_and_changes_nothing(page: Page, address: str) -> None:
+def test_an_impossible_step_of_a_slider_says_why_and_changes_nothing(
+    page: Page, address: str
+) -> None:
     go(page, address, FIXED)
     before, query = figures(page), page.url
     slider = page.get_by_role("slider", name="Pipeline parallel")
@@ -180,7 +198,11 @@ def test_an_impossible_step_of_a_slider_says_why_and_changes_nothing(page: Page,
 
 
 def test_a_link_takes_everything_along(page: Page, browser: Browser, address: str) -> None:
-    go(page, address, {**FIXED, "price": "2.25", "power_limit": "300 W", "flash_attention": "false"})
+    go(
+        page,
+        address,
+        {**FIXED, "price": "2.25", "power_limit": "300 W", "flash_attention": "false"},
+    )
     found = figures(page)
     other = context_of(browser)
     again = other.new_page()
@@ -206,7 +228,17 @@ def test_advice_is_applied_by_a_click(page: Page, address: str) -> None:
 
 
 def test_a_point_of_the_front_fixes_its_layout(page: Page, address: str) -> None:
-    go(page, address, {"model": "gpt2", "gpu": "a100-sxm4-80gb", "gpus": "4", "global_batch": "16", "stack": "megatron-core"})
+    go(
+        page,
+        address,
+        {
+            "model": "gpt2",
+            "gpu": "a100-sxm4-80gb",
+            "gpus": "4",
+            "global_batch": "16",
+            "stack": "megatron-core",
+        },
+    )
     page.locator("[data-panel=pareto]").scroll_into_view_if_needed()
     chart = page.locator("#chart-pareto")
     expect(chart.locator(".main-svg").first).to_be_visible()
@@ -214,8 +246,9 @@ def test_a_point_of_the_front_fixes_its_layout(page: Page, address: str) -> None
     chart.scroll_into_view_if_needed()
     page.evaluate("document.querySelector('#chart-pareto .plot').scrollIntoView({block: 'center'})")
     point = page.evaluate(
-        "(() => { const b = document.querySelectorAll('#chart-pareto .scatterlayer .trace')[1].querySelectorAll('path.point');"
-        "const r = b[b.length - 1].getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+        "(() => { const b = document.querySelectorAll('#chart-pareto .scatterlayer"
+        " .trace')[1].querySelectorAll('path.point');const r = b[b.length -"
+        " 1].getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
     )
     page.mouse.move(*point)
     page.mouse.click(*point)
@@ -241,7 +274,9 @@ def test_every_panel_is_drawn(page: Page, address: str) -> None:
         expect(page.locator(f"#chart-{chart} .summary")).not_to_be_empty()
 
 
-def test_charts_are_downloaded_as_table_and_pictures(page: Page, address: str, tmp_path: Path) -> None:
+def test_charts_are_downloaded_as_table_and_pictures(
+    page: Page, address: str, tmp_path: Path
+) -> None:
     go(page, address, FIXED)
     chart = page.locator("#chart-step-time")
     for kind, start in (("csv", b"part,time (s)"), ("png", b"\x89PNG"), ("svg", b"<svg")):
@@ -269,8 +304,13 @@ def test_scenarios_are_compared_saved_and_loaded(page: Page, address: str, tmp_p
     assert state(page) == FIXED
     first = figures(page)
     page.get_by_role("link", name="Compare 2").click()
-    steps = page.locator("table.compare tr", has=page.get_by_role("rowheader", name="step", exact=True)).locator("data")
-    assert [float(str(steps.nth(i).get_attribute("value"))) for i in range(2)] == [first["step.seconds"], second["step.seconds"]]
+    steps = page.locator(
+        "table.compare tr", has=page.get_by_role("rowheader", name="step", exact=True)
+    ).locator("data")
+    assert [float(str(steps.nth(i).get_attribute("value"))) for i in range(2)] == [
+        first["step.seconds"],
+        second["step.seconds"],
+    ]
     expect(page.locator("#chart-compare-step .main-svg").first).to_be_visible()
     file = tmp_path / "scenario.toml"
     file.write_text('model = "gpt2"\ngpu = "a100"\ngpus = 4\n', encoding="utf-8")
@@ -305,7 +345,9 @@ def test_a_config_and_a_calibration_are_uploaded(page: Page, address: str) -> No
     settled(page)
     before = figures(page)["step.seconds"]
     page.get_by_text("Paste a calibration file").first.click()
-    page.locator("#calibration-file").set_input_files(ROOT / "docs" / "examples" / "calibration.toml")
+    page.locator("#calibration-file").set_input_files(
+        ROOT / "docs" / "examples" / "calibration.toml"
+    )
     settled(page)
     expect(page.locator("#rests")).to_contain_text("What the calibration changes")
     assert figures(page)["step.seconds"] > before
@@ -322,7 +364,9 @@ def test_without_a_script_it_is_a_form(browser: Browser, address: str) -> None:
     page.get_by_label("Recompute", exact=True).select_option("full")
     page.get_by_role("button", name="Estimate").click()
     assert state(page)["recompute"] == "full"
-    slower = float(str(page.locator(".card a[data-key='step.seconds'] data").get_attribute("value")))
+    slower = float(
+        str(page.locator(".card a[data-key='step.seconds'] data").get_attribute("value"))
+    )
     assert slower > step
     page.locator("#chart-memory-stages summary").click()
     expect(page.locator("#chart-memory-stages tbody tr").first).to_be_visible()
@@ -337,7 +381,12 @@ def test_without_a_script_it_is_a_form(browser: Browser, address: str) -> None:
 def test_no_width_scrolls_sideways(browser: Browser, address: str, width: int) -> None:
     context = context_of(browser, viewport={"width": width, "height": 900})
     page = context.new_page()
-    for path in (f"/?{urlencode(FIXED)}", f"/explain?{urlencode(FIXED)}", f"/compare?{urlencode(COMPARED)}", "/reference"):
+    for path in (
+        f"/?{urlencode(FIXED)}",
+        f"/explain?{urlencode(FIXED)}",
+        f"/compare?{urlencode(COMPARED)}",
+        "/reference",
+    ):
         page.goto(f"{address}{path}")
         if path.startswith("/?"):
             settled(page)

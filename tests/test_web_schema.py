@@ -1,4 +1,5 @@
-"""The API against its own schema: nothing but documented answers, and no fault of the server, whatever is asked."""
+"""The API against its own schema: nothing but documented answers, and no fault of the server,
+whatever is asked."""
 
 from __future__ import annotations
 
@@ -6,12 +7,21 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from web.app import app
 
 schema = schemathesis.openapi.from_asgi("/openapi.json", app)
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
 
 
 @pytest.mark.filterwarnings("ignore")

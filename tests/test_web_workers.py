@@ -1,4 +1,5 @@
-"""The dashboard's worker processes: limits, waiters that leave and come back, answers that are kept, starts that fail."""
+"""The dashboard's worker processes: limits, waiters that leave and come back, answers that are
+kept, starts that fail."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def workers() -> Iterator[Workers]:
     made.stop()
 
 
-def test_work_that_takes_too_long_ends_with_its_process(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_takes_too_long_ends_with_its_process(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = workers.submit("what_if", (PAIRS,)).future.result(60)
     assert b"GPT-2" in first
     workers.limit_s = 0.2
@@ -62,7 +65,8 @@ def test_work_that_nobody_waits_for_ends(workers: Workers) -> None:
 
 
 def test_who_comes_back_at_once_is_answered(workers: Workers) -> None:
-    """The last waiter leaves, and the same state is asked for again while its process still dies."""
+    """The last waiter leaves, and the same state is asked for again while its process still
+    dies."""
     workers.limit_s = 60.0
     workers.submit("what_if", (PAIRS,)).future.result(60)
     job = workers.submit("panel", (PAIRS, "scaling"), "key")
@@ -83,7 +87,9 @@ def test_answers_are_kept_and_shared(workers: Workers) -> None:
     assert again.future.result() is first
 
 
-def test_too_many_waiting_are_told_so(workers: Workers, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_waiting_are_told_so(
+    workers: Workers, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workers.limit_s = 60.0
     jobs = [("panel", (PAIRS, "scaling"))] * (limits.MOST_WAITING + 3)
     with pytest.raises(Busy):
@@ -119,6 +125,8 @@ def test_a_worker_that_does_not_start_is_said_at_once(
     assert "worker" in answer.json()["message"]
 
 
-def test_a_process_that_ends_before_it_is_ready_is_no_worker(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_before_it_is_ready_is_no_worker(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("web.work._work", print)  # takes what a worker takes, and ends
     assert workers._new() is None

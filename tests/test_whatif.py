@@ -1,4 +1,5 @@
-"""What the dashboard shows beside the report: charts say what their tables say, legal values are those that estimates accept."""
+"""What the dashboard shows beside the report: charts say what their tables say, legal values are
+those that estimates accept."""
 
 from __future__ import annotations
 
@@ -11,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import api, catalog
-from planner.estimate.table import length
+from planner import api
+from planner.estimate.columns import length
 from planner.formulas.rules import check
+from planner.inputs import catalog
+from planner.inputs.scenario import resolve
 from planner.search import layouts
+from planner.show.figures import DARK_TWINS, GIB, Chart, Column, cell_text, csv_text
 from planner.specs.base import PlanError
 from planner.specs.plan import Plan
-from planner.whatif import (
+from web.panels import (
     calibrated,
     compare,
     crossover,
@@ -30,7 +34,6 @@ from planner.whatif import (
     roofline,
     scaling,
 )
-from planner.whatif.chart import DARK_TWINS, GIB, Chart, Column, cell_text, csv_text
 
 FIXED = {
     "model": "llama-2-7b",
@@ -57,7 +60,11 @@ def test_a_brief_estimate_has_the_same_numbers() -> None:
     for given in (FIXED, OPEN):
         options = api.read_options(given)
         brief, full = api.estimate(options, brief=True), api.estimate(options)
-        assert {key for key in full if full[key] != brief[key]} <= {"advice", "machine", "provenance"}
+        assert {key for key in full if full[key] != brief[key]} <= {
+            "advice",
+            "machine",
+            "provenance",
+        }
         assert full["machine"]
         assert brief["machine"] == []
 
@@ -73,7 +80,9 @@ def test_stages_add_up_to_the_device() -> None:
 def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
     chart = of_report.phases(report())
     stages = report()["memory"]["per_stage"]
-    assert [choice["label"] for choice in chart.choices] == [f"stage {stage['stage']}" for stage in stages]
+    assert [choice["label"] for choice in chart.choices] == [
+        f"stage {stage['stage']}" for stage in stages
+    ]
     assert len(chart.rows) == sum(len(stage["phases"]) for stage in stages)
     assert all(row[-1] == pytest.approx(sum(row[2:-1])) for row in chart.rows)
 
@@ -81,7 +90,9 @@ def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
 def test_the_waterfall_ends_at_the_step() -> None:
     chart = of_report.step(report())
     assert (
-        sum(row[1] for row in chart.rows[:-1]) == pytest.approx(chart.rows[-1][1]) == pytest.approx(report()["step"]["seconds"])
+        sum(row[1] for row in chart.rows[:-1])
+        == pytest.approx(chart.rows[-1][1])
+        == pytest.approx(report()["step"]["seconds"])
     )
 
 
@@ -94,9 +105,15 @@ def test_no_kernel_is_above_the_roof() -> None:
         assert 0 < share <= clock, name
     forward = {row[0]: row[1] for row in chart.rows}
     # a 2 x m x n x k product each way: both gradients do the work of the forward
-    assert forward["mlp in, forward"] == forward["mlp in, input gradient"] == forward["mlp in, weight gradient"]
+    assert (
+        forward["mlp in, forward"]
+        == forward["mlp in, input gradient"]
+        == forward["mlp in, weight gradient"]
+    )
     tokens, hidden, ffn = 4096, 4096, 11008
-    assert forward["mlp in, forward"] == 2 * tokens * hidden * (2 * ffn / 2)  # gate and up, half of each with tp 2
+    assert forward["mlp in, forward"] == 2 * tokens * hidden * (
+        2 * ffn / 2
+    )  # gate and up, half of each with tp 2
 
 
 def test_scaling_keeps_the_batch_and_names_what_is_impossible() -> None:
@@ -106,7 +123,9 @@ def test_scaling_keeps_the_batch_and_names_what_is_impossible() -> None:
     assert asked[2] == report()["step"]["seconds"]
     assert max(row[5] for row in chart.rows) == 1.0
     assert "tp 2 x pp 4 does not divide 4 GPUs" in chart.summary
-    assert all(a[2] > b[2] for a, b in zip(chart.rows, chart.rows[1:], strict=False))  # more GPUs, same batch: faster
+    assert all(
+        a[2] > b[2] for a, b in zip(chart.rows, chart.rows[1:], strict=False)
+    )  # more GPUs, same batch: faster
 
 
 def test_scaling_stops_where_the_server_does() -> None:
@@ -118,7 +137,9 @@ def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
     seconds, memory = [row[2] for row in front.rows], [row[4] for row in front.rows]
     assert seconds == sorted(seconds)
     assert memory == sorted(memory, reverse=True)
-    for row, state in list(zip(front.rows, front.extra["states"], strict=True))[:: max(1, len(front.rows) // 4)]:
+    for row, state in list(zip(front.rows, front.extra["states"], strict=True))[
+        :: max(1, len(front.rows) // 4)
+    ]:
         again = api.estimate(api.read_options({**OPEN, **state}), brief=True)
         assert again["step"]["seconds"] == pytest.approx(row[2], rel=1e-12)
         assert again["memory"]["device_bytes"] == pytest.approx(row[4], rel=1e-12)
@@ -143,7 +164,9 @@ def test_the_gantt_draws_every_pass_and_the_table_every_schedule() -> None:
     chart = gantt.chart(api.read_options(FIXED))
     passes = sum(len(trace["x"]) for trace in chart.figure["data"])
     assert passes == 4 * (64 // 2) * 2  # ranks x micro-batches x (forward and backward)
-    assert {row[0] for row in chart.rows} == {entry["id"] for entry in api.list_catalog("schedules")}
+    assert {row[0] for row in chart.rows} == {
+        entry["id"] for entry in api.list_catalog("schedules")
+    }
     with pytest.raises(PlanError, match="no pipeline"):
         gantt.chart(api.read_options({**OPEN, "pp": 1}))
 
@@ -155,13 +178,28 @@ def test_measured_runs_are_those_that_ship() -> None:
     assert drawn == len(measured.runs())
 
 
-LAYOUT = ("tp", "pp", "dp", "cp", "vpp", "ep", "zero", "micro_batch", "recompute", "schedule", "offload", "sequence_parallel")
+LAYOUT = (
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "vpp",
+    "ep",
+    "zero",
+    "micro_batch",
+    "recompute",
+    "schedule",
+    "offload",
+    "sequence_parallel",
+)
 
 
 def _allowed(plan: Plan) -> bool:
     """Whether a search of the plan would find any layout."""
     table = layouts(plan)
-    return length(table) > 0 and bool(np.logical_and.reduce(list(check(plan, table).values())).any())
+    return length(table) > 0 and bool(
+        np.logical_and.reduce(list(check(plan, table).values())).any()
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,7 +208,8 @@ def _allowed(plan: Plan) -> bool:
     ids=["fixed", "open", "experts"],
 )
 def test_legal_values_are_what_an_estimate_accepts(given: dict[str, Any]) -> None:
-    """A value that is offered can be asked for; of one that is not, the estimate says no as well."""
+    """A value that is offered can be asked for; of one that is not, the estimate says no as
+    well."""
     options = api.read_options(given)
     for name, offered in legal.choices(options, 64).items():
         assert offered, name
@@ -179,7 +218,7 @@ def test_legal_values_are_what_an_estimate_accepts(given: dict[str, Any]) -> Non
             if name == "sequence_parallel" and asked.tp is None:
                 continue
             try:
-                scenario = api.resolve(asked)
+                scenario = resolve(asked)
                 possible = any(_allowed(plan) for plan in scenario.plans)
             except PlanError:
                 possible = False
@@ -188,8 +227,14 @@ def test_legal_values_are_what_an_estimate_accepts(given: dict[str, Any]) -> Non
 
 def test_reasons_are_the_sentences_of_the_rules() -> None:
     options = api.read_options(FIXED)
-    choices = {name: {c.value: c.reason for c in offered} for name, offered in legal.choices(options, 64).items()}
-    said = "32 layers do not divide by pp 4 x vpp 16 = 64; take a divisor of 32 or, with embedding and head as a layer each, "
+    choices = {
+        name: {c.value: c.reason for c in offered}
+        for name, offered in legal.choices(options, 64).items()
+    }
+    said = (
+        "32 layers do not divide by pp 4 x vpp 16 = 64; take a divisor of 32 or, with embedding and"
+        " head as a layer each, "
+    )
     assert choices["vpp"][16] == said + "of 34"
     assert choices["gpus"][4] == "tp 2 x pp 4 does not divide 4 GPUs"
     assert "does not divide" in str(choices["tp"][16])
@@ -198,10 +243,13 @@ def test_reasons_are_the_sentences_of_the_rules() -> None:
 
 
 def test_differences_are_to_the_first() -> None:
-    slow, fast = report(), api.estimate(api.read_options({**FIXED, "gpus": 32}), brief=True)
+    slow, fast = (report(), api.estimate(api.read_options({**FIXED, "gpus": 32}), brief=True))
     rows = {row["key"]: row for row in compare.document([slow, fast])["figures"]}
     assert rows["step"]["values"] == [slow["step"]["seconds"], fast["step"]["seconds"]]
-    assert rows["step"]["change_frac"] == [0.0, fast["step"]["seconds"] / slow["step"]["seconds"] - 1]
+    assert rows["step"]["change_frac"] == [
+        0.0,
+        fast["step"]["seconds"] / slow["step"]["seconds"] - 1,
+    ]
     assert "days" not in rows  # nobody gave tokens
 
 
@@ -209,8 +257,12 @@ def test_explanations_hold_the_formulas_and_add_up() -> None:
     document = explained.document(api.read_options(FIXED))
     parts = {part["key"]: part for part in document["parts"]}
     assert set(parts) == {"time", "memory", "rates"}
-    assert sum(leaf["value"] for leaf in parts["time"]["leaves"]) == pytest.approx(report()["step"]["seconds"])
-    assert sum(leaf["value"] for leaf in parts["memory"]["leaves"]) == pytest.approx(report()["memory"]["device_bytes"])
+    assert sum(leaf["value"] for leaf in parts["time"]["leaves"]) == pytest.approx(
+        report()["step"]["seconds"]
+    )
+    assert sum(leaf["value"] for leaf in parts["memory"]["leaves"]) == pytest.approx(
+        report()["memory"]["device_bytes"]
+    )
     names = {call["name"] for call in parts["rates"]["calls"]}
     assert {"tokens per s", "utilisation"} <= names
 
@@ -224,8 +276,8 @@ def test_explanations_hold_the_formulas_and_add_up() -> None:
 
 def test_a_calibration_says_what_it_changed() -> None:
     text = (
-        'schema_version = 1\ngpu = "h100-sxm5-80gb"\n[overlay.kernels]\n'
-        'gemm_efficiency = { value = 0.5, kind = "measured", source = "own run", date = "2026-11-01" }\n'
+        'schema_version = 1\ngpu = "h100-sxm5-80gb"\n[overlay.kernels]\ngemm_efficiency = { value ='
+        ' 0.5, kind = "measured", source = "own run", date = "2026-11-01" }\n'
     )
     with catalog.only_given({"calibration.toml": text}):
         options = api.read_options({**FIXED, "calibration": "calibration.toml"})
@@ -238,18 +290,23 @@ def test_a_calibration_says_what_it_changed() -> None:
 
 
 def test_only_given_files_are_read() -> None:
-    with catalog.only_given({"model.json": "{}"}), pytest.raises(PlanError, match="are not read here"):
-        api.resolve(api.read_options({"model": "tests/configs/llama-3.1-8b.json", "gpu": "a100"}))
+    with (
+        catalog.only_given({"model.json": "{}"}),
+        pytest.raises(PlanError, match="are not read here"),
+    ):
+        resolve(api.read_options({"model": "tests/configs/llama-3.1-8b.json", "gpu": "a100"}))
     with catalog.only_given({}), pytest.raises(PlanError, match="are not read here"):
-        api.resolve(api.read_options({"model": "gpt2", "gpu": "a100", "calibration": "/etc/hostname"}))
+        resolve(api.read_options({"model": "gpt2", "gpu": "a100", "calibration": "/etc/hostname"}))
     planted = f"{catalog.profiles_folder()}/../pyproject.toml"
     with catalog.only_given({}), pytest.raises(PlanError, match="are not read here"):
-        api.resolve(api.read_options({"model": "gpt2", "gpu": planted}))
+        resolve(api.read_options({"model": "gpt2", "gpu": planted}))
 
 
 def test_csv_keeps_every_digit_and_no_formula() -> None:
     rows: list[list[Any]] = [["=cmd()", 1 / 3, 0.25, None], ["b,c", 2.0**40, 1.0, 3]]
-    text = csv_text((Column("part"), Column("size", "B"), Column("share", "%"), Column("n", "number")), rows)
+    text = csv_text(
+        (Column("part"), Column("size", "B"), Column("share", "%"), Column("n", "number")), rows
+    )
     head, first, second = csv.reader(io.StringIO(text))
     assert head == ["part", "size (B)", "share (share)", "n"]
     assert first == ["'=cmd()", repr(1 / 3), "0.25", ""]
@@ -258,18 +315,30 @@ def test_csv_keeps_every_digit_and_no_formula() -> None:
 
 def test_every_chart_is_plain_json_with_a_table_and_a_sentence() -> None:
     options = api.read_options(FIXED)
-    charts: list[Chart] = [*of_report.charts(report()), roofline.chart(options), crossover.chart(options), gantt.chart(options)]
+    charts: list[Chart] = [
+        *of_report.charts(report()),
+        roofline.chart(options),
+        crossover.chart(options),
+        gantt.chart(options),
+    ]
     for chart in charts:
         document = chart.document()
         assert document["summary"].endswith("."), chart.name
         assert document["rows"], chart.name
         assert all(len(row) == len(document["columns"]) for row in document["rows"]), chart.name
-        assert all(cell_text(v, c.unit) for row in chart.rows for v, c in zip(row, chart.columns, strict=True) if v != ""), (
-            chart.name
-        )
+        assert all(
+            cell_text(v, c.unit)
+            for row in chart.rows
+            for v, c in zip(row, chart.columns, strict=True)
+            if v != ""
+        ), chart.name
         for row in document["rows"]:
-            assert all(value is None or isinstance(value, str | int | float) for value in row), chart.name
-            assert not any(isinstance(value, float) and math.isnan(value) for value in row), chart.name
+            assert all(value is None or isinstance(value, str | int | float) for value in row), (
+                chart.name
+            )
+            assert not any(isinstance(value, float) and math.isnan(value) for value in row), (
+                chart.name
+            )
 
 
 def _luminance(color: str) -> float:

@@ -1,4 +1,5 @@
-"""The built wheel, installed in a clean environment, finds its data and answers as the checkout does."""
+"""The built wheel, installed in a clean environment, finds its data and answers as the checkout
+does."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ REQUEST = ["estimate", "--model", "llama-70b", "--gpus", "8", "--gpu", "a100", "
 def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command elsewhere, without a way back to the checkout."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run([str(w) for w in words], capture_output=True, text=True, cwd=folder, env=env, timeout=120, check=False)
+    return subprocess.run(
+        [str(w) for w in words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=env,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +40,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if find_spec("hatchling") and find_spec("build"):
         words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
     else:
-        words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, ROOT]
+        words = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            out,
+            ROOT,
+        ]
     done = run(*words, folder=out)
     assert done.returncode == 0, done.stderr
     (built,) = out.glob("*.whl")
@@ -42,25 +61,46 @@ def test_the_wheel_holds_all_that_is_needed_and_nothing_else(wheel: Path) -> Non
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in names} == {"planner", "web"}
-    shipped = {path for path in (ROOT / "planner").rglob("*") if path.suffix in (".py", ".toml", ".csv") and path.is_file()}
+    shipped = {
+        path
+        for path in (ROOT / "planner").rglob("*")
+        if path.suffix in (".py", ".toml", ".csv") and path.is_file()
+    }
     shipped |= set((ROOT / "hardware_profiles").rglob("*.toml"))
-    expected = {str(path.relative_to(ROOT)).replace("hardware_profiles/", "planner/hardware_profiles/") for path in shipped}
+    expected = {
+        str(path.relative_to(ROOT)).replace("hardware_profiles/", "planner/hardware_profiles/")
+        for path in shipped
+    }
     assert expected - names == set()
-    web = [path for path in (ROOT / "web").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    web = [
+        path
+        for path in (ROOT / "web").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
     assert {str(path.relative_to(ROOT)) for path in web} - names == set()
     assert "planner/data/residuals.csv" in names
-    assert not [name for name in names if "test" in name or "__pycache__" in name or "benchmark" in name]
+    assert not [
+        name for name in names if "test" in name or "__pycache__" in name or "benchmark" in name
+    ]
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`dpplan` of a new environment that holds the wheel; what it depends on is borrowed from this environment."""
+    """`dpplan` of a new environment that holds the wheel; what it depends on is borrowed from this
+    environment."""
     folder = tmp_path_factory.mktemp("environment")
     made = run(sys.executable, "-m", "venv", "--without-pip", folder, folder=folder)
     assert made.returncode == 0, made.stderr
     scripts = folder / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / "python"
-    install = ["install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
+    install = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--disable-pip-version-check",
+        wheel,
+    ]
     done = run(sys.executable, "-m", "pip", "--python", python, *install, folder=folder)
     assert done.returncode == 0, done.stderr
     site = next(folder.rglob("site-packages"))
@@ -69,7 +109,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_installed_command_answers_from_its_own_files(installed: Path, tmp_path: Path) -> None:
-    where = run(installed.parent / "python", "-c", "import planner; print(planner.__file__)", folder=tmp_path).stdout
+    where = run(
+        installed.parent / "python",
+        "-c",
+        "import planner; print(planner.__file__)",
+        folder=tmp_path,
+    ).stdout
     assert Path(where.strip()).is_relative_to(installed.parent.parent)
     answer = run(installed, *REQUEST, folder=tmp_path)
     assert answer.stderr == ""
@@ -80,7 +125,10 @@ def test_the_installed_command_answers_from_its_own_files(installed: Path, tmp_p
 
 def test_the_installed_catalogue_is_complete(installed: Path, tmp_path: Path) -> None:
     kinds = ("gpus", "models", "networks", "stacks", "clusters", "schedules")
-    code = f"import json; from planner import api; print(json.dumps({{k: api.list_catalog(k) for k in {kinds}}}))"
+    code = (
+        "import json; from planner import api; print(json.dumps({k: api.list_catalog(k) for k in"
+        f" {kinds}}}))"
+    )
     answer = run(installed.parent / "python", "-c", code, folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout) == {kind: api.list_catalog(kind) for kind in kinds}

@@ -14,39 +14,74 @@ import torch
 import transformers
 from live_bytes import LiveBytes
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts, noop_context_fn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from planner.huggingface import read_config
+from planner.inputs.huggingface import read_config
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
 GROUP = 2  # layers of a recompute group
 
 _LLAMA = {
-    "vocab_size": 512, "hidden_size": 128, "intermediate_size": 352, "num_attention_heads": 8, "num_key_value_heads": 8,
-    "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+    "vocab_size": 512,
+    "hidden_size": 128,
+    "intermediate_size": 352,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 _GROUPED = {**_LLAMA, "num_key_value_heads": 2}
-_PLAIN = {key: value for key, value in _LLAMA.items() if key not in ("num_key_value_heads", "intermediate_size")}
+_PLAIN = {
+    key: value
+    for key, value in _LLAMA.items()
+    if key not in ("num_key_value_heads", "intermediate_size")
+}
 
-# transformers' own modules without dropout; GPT-2 with the fused GELU (gelu_new, eight operators, keeps 6 B more per element)
+# transformers' own modules without dropout; GPT-2 with the fused GELU (gelu_new, eight operators,
+# keeps 6 B more per element)
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", _LLAMA),
     "llama, grouped queries": ("llama", {**_GROUPED, "tie_word_embeddings": True}),
     "mistral": ("mistral", {**_GROUPED, "sliding_window": None}),
     "qwen2": ("qwen2", _GROUPED),
     "qwen3": ("qwen3", {**_GROUPED, "head_dim": 16}),
-    "gpt2": ("gpt2", {
-        "vocab_size": 512, "n_embd": 128, "n_head": 8, "n_positions": 256, "activation_function": "gelu", "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 1, "eos_token_id": 2,
-    }),
+    "gpt2": (
+        "gpt2",
+        {
+            "vocab_size": 512,
+            "n_embd": 128,
+            "n_head": 8,
+            "n_positions": 256,
+            "activation_function": "gelu",
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "attn_pdrop": 0.0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+    ),
     "opt": ("opt", {**_PLAIN, "ffn_dim": 512, "dropout": 0.0, "word_embed_proj_dim": 128}),
     "mixtral": ("mixtral", {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
-    "qwen3_moe": ("qwen3_moe", {
-        **_GROUPED, "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
-    }),
-}  # fmt: skip
+    "qwen3_moe": (
+        "qwen3_moe",
+        {
+            **_GROUPED,
+            "head_dim": 16,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 96,
+        },
+    ),
+}
 DENSE = [name for name in MODELS if name not in ("mixtral", "qwen3_moe")]
 
 MODES = {"none": "none", "selective": "selective", "full": "full", "group": f"group:{GROUP}"}
@@ -54,7 +89,11 @@ MODES = {"none": "none", "selective": "selective", "full": "full", "group": f"gr
 
 def fields_of(name: str, layers: int) -> dict[str, Any]:
     family, fields = MODELS[name]
-    return {"model_type": family, **fields, "n_layer" if family == "gpt2" else "num_hidden_layers": layers}
+    return {
+        "model_type": family,
+        **fields,
+        "n_layer" if family == "gpt2" else "num_hidden_layers": layers,
+    }
 
 
 @cache
@@ -66,7 +105,8 @@ def spec(name: str, layers: int) -> ModelSpec:
 
 
 def every_second_product() -> Any:
-    """torchtitan's rule (distributed/activation_checkpoint.py): attention and every second product are kept."""
+    """torchtitan's rule (distributed/activation_checkpoint.py): attention and every second product
+    are kept."""
     seen = {False: 0, True: 0}
 
     def policy(context: Any, function: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -95,7 +135,9 @@ class Group(nn.Module):
         return hidden
 
     def forward(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return checkpoint(self.run, hidden, *args, use_reentrant=False, context_fn=self.context, **kwargs)
+        return checkpoint(
+            self.run, hidden, *args, use_reentrant=False, context_fn=self.context, **kwargs
+        )
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -104,7 +146,9 @@ class Group(nn.Module):
             return getattr(super().__getattr__("layers")[0], name)
 
 
-def _repeated_attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **more: Any) -> tuple[torch.Tensor, None]:
+def _repeated_attention(
+    module: Any, query: Any, key: Any, value: Any, mask: Any, **more: Any
+) -> tuple[torch.Tensor, None]:
     """Attention of several operators, repeated in backward."""
     if not hasattr(module, "num_key_value_groups"):
         module.num_key_value_groups = 1
@@ -119,13 +163,21 @@ def _repeated_attention(module: Any, query: Any, key: Any, value: Any, mask: Any
 transformers.AttentionInterface.register("repeated", _repeated_attention)
 
 
-def build(name: str, layers: int, mode: str = "none", attention: str = "sdpa", dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+def build(
+    name: str,
+    layers: int,
+    mode: str = "none",
+    attention: str = "sdpa",
+    dtype: torch.dtype = torch.bfloat16,
+) -> nn.Module:
     """The model with a recompute mode of MODES."""
     torch.manual_seed(0)
     fields = fields_of(name, layers)
     config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
     kind = "repeated" if mode == "selective" else attention
-    made = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=kind, dtype=dtype)
+    made = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation=kind, dtype=dtype
+    )
     made.train()
     if mode in ("full", "group", "per_op"):
         inner = made.transformer if hasattr(made, "transformer") else made.model
@@ -133,7 +185,11 @@ def build(name: str, layers: int, mode: str = "none", attention: str = "sdpa", d
         where = "h" if hasattr(inner, "h") else "layers"
         every, size = list(getattr(inner, where)), GROUP if mode == "group" else 1
         context = every_second_product if mode == "per_op" else noop_context_fn
-        setattr(inner, where, nn.ModuleList(Group(every[i : i + size], context) for i in range(0, len(every), size)))
+        setattr(
+            inner,
+            where,
+            nn.ModuleList(Group(every[i : i + size], context) for i in range(0, len(every), size)),
+        )
     return made
 
 
@@ -141,20 +197,46 @@ def tokens(batch: int, sequence: int) -> torch.Tensor:
     return torch.randint(3, 500, (batch, sequence), generator=torch.Generator().manual_seed(1))
 
 
-def plan(name: str, layers: int, batch: int, sequence: int, mode: str = "none", micro: int = 1, precision: str = "bf16") -> Plan:
-    """One GPU that runs transformers' modules; gradients are there from a micro-batch's backward to the step, as torch has it."""
+def plan(
+    name: str,
+    layers: int,
+    batch: int,
+    sequence: int,
+    mode: str = "none",
+    micro: int = 1,
+    precision: str = "bf16",
+) -> Plan:
+    """One GPU that runs transformers' modules; gradients are there from a micro-batch's backward to
+    the step, as torch has it."""
     attention = "eager" if mode == "selective" else None
     of = plans.plan(
-        spec(name, layers), software="hf-deepspeed", gpus=1, seq_len=sequence, global_batch=batch * micro, attention=attention,
-        selective="per_op" if mode == "per_op" else "attention", precision=precision,
-    )  # fmt: skip
+        spec(name, layers),
+        software="hf-deepspeed",
+        gpus=1,
+        seq_len=sequence,
+        global_batch=batch * micro,
+        attention=attention,
+        selective="per_op" if mode == "per_op" else "attention",
+        precision=precision,
+    )
     state = of.stack.state.model_copy(update={"persistent_gradients": False})
     return of.model_copy(update={"stack": of.stack.model_copy(update={"state": state})})
 
 
-def kept_bytes(name: str, layers: int, mode: str, batch: int, sequence: int, dtype: torch.dtype = torch.bfloat16) -> int:
+def kept_bytes(
+    name: str,
+    layers: int,
+    mode: str,
+    batch: int,
+    sequence: int,
+    dtype: torch.dtype = torch.bfloat16,
+) -> int:
     """Bytes alive after forward beside parameters, tokens and logits."""
-    model, words, live = build(name, layers, mode, dtype=dtype), tokens(batch, sequence), LiveBytes()
+    model, words, live = (
+        build(name, layers, mode, dtype=dtype),
+        tokens(batch, sequence),
+        LiveBytes(),
+    )
     for tensor in (*model.parameters(), *model.buffers(), words):
         live.add(tensor.data)
     before = live.now
@@ -168,15 +250,21 @@ class MasterAdam:
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
         self.parameters = parameters
-        self.state = [tuple(torch.zeros_like(p, dtype=torch.float32) for _ in range(2)) for p in parameters]
+        self.state = [
+            tuple(torch.zeros_like(p, dtype=torch.float32) for _ in range(2)) for p in parameters
+        ]
         self.master = [p.detach().float() for p in parameters]
 
     def bytes(self) -> int:
-        return sum(t.nbytes for states in self.state for t in states) + sum(t.nbytes for t in self.master)
+        return sum(t.nbytes for states in self.state for t in states) + sum(
+            t.nbytes for t in self.master
+        )
 
     @torch.no_grad()
     def step(self) -> None:
-        for p, (first, second), master in zip(self.parameters, self.state, self.master, strict=True):
+        for p, (first, second), master in zip(
+            self.parameters, self.state, self.master, strict=True
+        ):
             gradient = p.grad.float()
             first.lerp_(gradient, 0.1)
             second.mul_(0.99).addcmul_(gradient, gradient, value=0.01)

@@ -1,4 +1,5 @@
-"""The public API: the documents of the command line over HTTP, and comparisons, explanations and exports of a state."""
+"""The public API: the documents of the command line over HTTP, and comparisons, explanations and
+exports of a state."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from fastapi.responses import Response
 
 from planner import api
 from planner.specs.base import PlanError
-from planner.whatif.compare import MOST
 from web import documented as doc
 from web import run
+from web.panels.compare import MOST
 from web.state import State, of_mapping, of_pairs, toml_of
 
 router = APIRouter(prefix="/api", tags=["API"])
@@ -42,7 +43,9 @@ async def _posted(request: Request) -> State:
     except RecursionError:
         raise PlanError("request", None, "is nested too deeply") from None
     except ValueError as error:
-        raise PlanError("request", None, f"is not JSON: {' '.join(str(error).split())[:200]}") from None
+        raise PlanError(
+            "request", None, f"is not JSON: {' '.join(str(error).split())[:200]}"
+        ) from None
     if not isinstance(given, dict):
         raise PlanError("request", None, "must be a JSON object of options")
     return of_mapping(given)
@@ -55,38 +58,59 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-@router.get("/estimate", openapi_extra={"parameters": doc.parameters()}, responses=doc.answers(doc.REPORT))
+@router.get(
+    "/estimate", openapi_extra={"parameters": doc.parameters()}, responses=doc.answers(doc.REPORT)
+)
 async def estimate(request: Request) -> Response:
     """The document of `dpplan estimate --json`."""
     return _json(await run.of_state(request, "estimate", run.state_of(request)))
 
 
-@router.post("/estimate", openapi_extra={"requestBody": doc.body()}, responses=doc.answers(doc.REPORT, posted=True))
+@router.post(
+    "/estimate",
+    openapi_extra={"requestBody": doc.body()},
+    responses=doc.answers(doc.REPORT, posted=True),
+)
 async def estimate_posted(request: Request) -> Response:
     """As GET, with the options as one JSON object; `config` may be an object too."""
     return _json(await run.of_state(request, "estimate", await _posted(request)))
 
 
-@router.get("/search", openapi_extra={"parameters": doc.parameters()}, responses=doc.answers(doc.SEARCH))
+@router.get(
+    "/search", openapi_extra={"parameters": doc.parameters()}, responses=doc.answers(doc.SEARCH)
+)
 async def search(request: Request) -> Response:
     """The document of `dpplan search --json`."""
     return _json(await run.of_state(request, "search", run.state_of(request)))
 
 
-@router.post("/search", openapi_extra={"requestBody": doc.body()}, responses=doc.answers(doc.SEARCH, posted=True))
+@router.post(
+    "/search",
+    openapi_extra={"requestBody": doc.body()},
+    responses=doc.answers(doc.SEARCH, posted=True),
+)
 async def search_posted(request: Request) -> Response:
     """As GET, with the options as one JSON object."""
     return _json(await run.of_state(request, "search", await _posted(request)))
 
 
-@router.get("/explain", openapi_extra={"parameters": doc.parameters()}, responses=doc.answers(doc.EXPLANATION))
+@router.get(
+    "/explain",
+    openapi_extra={"parameters": doc.parameters()},
+    responses=doc.answers(doc.EXPLANATION),
+)
 async def explain(request: Request) -> Response:
     """The formulas behind every number of an estimate, with their inputs and sources."""
     return _json(await run.of_state(request, "explanation", run.state_of(request)))
 
 
 _slots = [
-    doc.query(name, f"Query string of scenario {i + 1}", {"type": "string", "minLength": 1}, required=i < 2)
+    doc.query(
+        name,
+        f"Query string of scenario {i + 1}",
+        {"type": "string", "minLength": 1},
+        required=i < 2,
+    )
     for i, name in enumerate(SLOTS)
 ]
 
@@ -107,16 +131,24 @@ def several(request: Request) -> list[State]:
                 raise PlanError(f"{name}: {error.field}", error.value, error.remedy) from None
     unknown = set(given) - {*SLOTS, *(f"{slot}_name" for slot in SLOTS)}
     if unknown:
-        raise PlanError(sorted(unknown)[0][:50], None, f"is no option; scenarios are {', '.join(SLOTS)}")
+        raise PlanError(
+            sorted(unknown)[0][:50], None, f"is no option; scenarios are {', '.join(SLOTS)}"
+        )
     if not 2 <= len(found) <= MOST:
-        raise PlanError("/".join(SLOTS), len(found), f"give two to {MOST} scenarios, each the query string of an estimate")
+        raise PlanError(
+            "/".join(SLOTS),
+            len(found),
+            f"give two to {MOST} scenarios, each the query string of an estimate",
+        )
     return found
 
 
 @router.get("/compare", openapi_extra={"parameters": _slots}, responses=doc.answers(doc.COMPARISON))
 async def compared(request: Request) -> Response:
     """Two to four scenarios side by side: figures, and how much each differs from the first."""
-    return _json(await run.worked(request, "comparison", [state.pairs for state in several(request)]))
+    return _json(
+        await run.worked(request, "comparison", [state.pairs for state in several(request)])
+    )
 
 
 _own = [
@@ -144,9 +176,14 @@ _own = [
 _OWN = tuple(parameter["name"] for parameter in _own)
 
 
-@router.get("/schedule", openapi_extra={"parameters": doc.parameters(*_own)}, responses=doc.answers(doc.SCHEDULE))
+@router.get(
+    "/schedule",
+    openapi_extra={"parameters": doc.parameters(*_own)},
+    responses=doc.answers(doc.SCHEDULE),
+)
 async def schedule(request: Request) -> Response:
-    """The document of `dpplan schedule --json`: of an estimate's layout where a model is given, else of the numbers alone."""
+    """The document of `dpplan schedule --json`: of an estimate's layout where a model is given,
+    else of the numbers alone."""
     own: dict[str, Any] = {}
     for name in _OWN:
         values = request.query_params.getlist(name)
@@ -213,7 +250,8 @@ _to = [
     responses=doc.answers(kinds=("application/json", "application/toml", "text/plain", "text/csv")),
 )
 async def export(request: Request) -> Response:
-    """A state as JSON document, scenario file, command line, or the table of one chart as CSV; or its pasted texts again."""
+    """A state as JSON document, scenario file, command line, or the table of one chart as CSV; or
+    its pasted texts again."""
     to, chart = request.query_params.get("to", ""), request.query_params.get("chart", "")
     if to not in _EXPORTS:
         raise PlanError("to", to[:50], f"must be one of {', '.join(_EXPORTS)}")
@@ -233,4 +271,6 @@ async def export(request: Request) -> Response:
         found = json.loads(await run.of_state(request, "canonical", state))
         content = (toml_of(state) if to == "toml" else found["command"] + "\n").encode()
     kind = _EXPORTS[to]
-    return Response(content, media_type=kind if kind == "application/json" else f"{kind}; charset=utf-8")
+    return Response(
+        content, media_type=kind if kind == "application/json" else f"{kind}; charset=utf-8"
+    )

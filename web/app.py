@@ -1,7 +1,7 @@
 """The application: the dashboard, the public API, and nothing that stores or runs what it is given.
 
-State is the query string, with the option names of the command line (`_` for `-`). Every answer comes from `planner.api` and
-`planner.whatif`, the same as the command line's.
+State is the query string, with the option names of the command line (`_` for `-`). Every answer
+comes from `planner.api` and `web.panels`, the same as the command line's.
 """
 
 from __future__ import annotations
@@ -63,13 +63,19 @@ def create() -> FastAPI:
     @made.exception_handler(Busy)
     async def busy(request: Request, _: Busy) -> Response:
         if _wants_page(request):
-            return HTMLResponse(page_routes.rendered("error.html", field="server", message=text("busy")), status_code=429)
+            return HTMLResponse(
+                page_routes.rendered("error.html", field="server", message=text("busy")),
+                status_code=429,
+            )
         return JSONResponse(problem("request", None, text("busy")), status_code=429)
 
     @made.exception_handler(Unstarted)
     async def unstarted(request: Request, _: Unstarted) -> Response:
         if _wants_page(request):
-            return HTMLResponse(page_routes.rendered("error.html", field="server", message=text("unstarted")), status_code=503)
+            return HTMLResponse(
+                page_routes.rendered("error.html", field="server", message=text("unstarted")),
+                status_code=503,
+            )
         return JSONResponse(problem("request", None, text("unstarted")), status_code=503)
 
     @made.exception_handler(Gone)

@@ -1,4 +1,5 @@
-"""How the API describes itself: parameters from the options, answers and errors, for openapi.json."""
+"""How the API describes itself: parameters from the options, answers and errors, for
+openapi.json."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ def option_schemas() -> dict[str, Schema]:
     out["config"] = {
         "type": "string",
         "maxLength": limits.MAX_CONFIG_BYTES,
-        "description": "Text of a Hugging Face config.json or of a model TOML, in place of a model; never stored",
+        "description": (
+            "Text of a Hugging Face config.json or of a model TOML, in place of a model; never"
+            " stored"
+        ),
     }
     out["calibration"] = {
         "type": "string",
@@ -73,33 +77,60 @@ def body() -> Schema:
     schemas["config"] = {"anyOf": [schemas["config"], {"type": "object"}]}
     return {
         "required": True,
-        "content": {"application/json": {"schema": {"type": "object", "properties": schemas, "additionalProperties": False}}},
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "properties": schemas, "additionalProperties": False}
+            }
+        },
     }
 
 
 def answers(
-    schema: Schema | None = None, *, kinds: tuple[str, ...] = ("application/json",), posted: bool = False
+    schema: Schema | None = None,
+    *,
+    kinds: tuple[str, ...] = ("application/json",),
+    posted: bool = False,
 ) -> dict[int | str, Any]:
     """Documented responses: the answer, and every way to be wrong."""
     found: dict[str, Any] = {
-        kind: {"schema": (schema or {"type": "object"}) if kind == "application/json" else {"type": "string"}} for kind in kinds
+        kind: {
+            "schema": (
+                (schema or {"type": "object"}) if kind == "application/json" else {"type": "string"}
+            )
+        }
+        for kind in kinds
     }
     wrong = {"application/json": {"schema": PROBLEM}}
     out: dict[int | str, Any] = {
         200: {"description": "The document", "content": found},
-        414: {"description": f"An address of more than {limits.MAX_QUERY_BYTES:,} bytes", "content": wrong},
+        414: {
+            "description": f"An address of more than {limits.MAX_QUERY_BYTES:,} bytes",
+            "content": wrong,
+        },
         422: {"description": "A wrong request, or one that takes too long here", "content": wrong},
         429: {"description": "Too many requests wait; try again", "content": wrong},
-        503: {"description": "No worker process could be started; try again later", "content": wrong},
+        503: {
+            "description": "No worker process could be started; try again later",
+            "content": wrong,
+        },
     }
     if posted:
-        out[413] = {"description": f"A body of more than {limits.MAX_BODY_BYTES:,} bytes", "content": wrong}
+        out[413] = {
+            "description": f"A body of more than {limits.MAX_BODY_BYTES:,} bytes",
+            "content": wrong,
+        }
     return out
 
 
 def query(name: str, text: str, schema: Schema, *, required: bool = False) -> Schema:
     """One query parameter of an endpoint's own."""
-    return {"name": name, "in": "query", "required": required, "description": text, "schema": schema}
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": text,
+        "schema": schema,
+    }
 
 
 REPORT: Schema = {
@@ -127,7 +158,15 @@ SEARCH: Schema = {
 COMPARISON: Schema = {"type": "object", "required": ["schema_version", "scenarios", "figures"]}
 SCHEDULE: Schema = {
     "type": "object",
-    "required": ["schema_version", "schedule", "pp", "vpp", "microbatches", "makespan_s", "bubble_frac"],
+    "required": [
+        "schema_version",
+        "schedule",
+        "pp",
+        "vpp",
+        "microbatches",
+        "makespan_s",
+        "bubble_frac",
+    ],
 }
 EXPLANATION: Schema = {"type": "object", "required": ["schema_version", "parts"]}
 ENTRIES: Schema = {"type": "array", "items": {"type": "object", "required": ["id", "title"]}}

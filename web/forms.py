@@ -1,4 +1,5 @@
-"""The inputs as a person thinks of them: model, cluster, training, layout, software. Plain fields; sliders are made of them."""
+"""The inputs as a person thinks of them: model, cluster, training, layout, software. Plain fields;
+sliders are made of them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from planner.specs.layout import PLACEMENTS
 from planner.specs.ranks import Split
 from planner.specs.run import CheckpointWriter
 from planner.specs.training import OptimizerName
-from planner.whatif.legal import Choice
+from web.panels.legal import Choice
 from web.state import SEPARATOR, State, catalogue_id
 from web.texts import LABELS, PLACEHOLDERS, TEXTS, text
 
@@ -39,7 +40,11 @@ _GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             "power_limit",
         ),
     ),
-    ("training", ("tokens", "global_batch", "seq_len", "precision", "optimizer"), ("flash_attention", "loss_chunks")),
+    (
+        "training",
+        ("tokens", "global_batch", "seq_len", "precision", "optimizer"),
+        ("flash_attention", "loss_chunks"),
+    ),
     (
         "layout",
         ("tp", "pp", "dp", "micro_batch", "zero", "recompute"),
@@ -61,7 +66,18 @@ _GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "run",
         ("storage", "spare_nodes", "require"),
-        ("mtbf", "checkpoint", "checkpoint_interval", "restart", "capex", "lifetime", "use", "electricity", "pue", "grid"),
+        (
+            "mtbf",
+            "checkpoint",
+            "checkpoint_interval",
+            "restart",
+            "capex",
+            "lifetime",
+            "use",
+            "electricity",
+            "pue",
+            "grid",
+        ),
     ),
     (
         "conditions",
@@ -86,8 +102,21 @@ _GROUPS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ),
 )
 SLIDERS = ("gpus", "global_batch", "seq_len", "tp", "pp", "dp", "cp", "ep", "vpp", "micro_batch")
-_WORDS = {"zero": {0: "0: replicated", 1: "1: optimizer", 2: "2: and gradients", 3: "3: and parameters (FSDP)"}}
-_KIND = {"model": "models", "gpu": "gpus", "cluster": "clusters", "stack": "stacks", "other_gpu": "gpus"}
+_WORDS = {
+    "zero": {
+        0: "0: replicated",
+        1: "1: optimizer",
+        2: "2: and gradients",
+        3: "3: and parameters (FSDP)",
+    }
+}
+_KIND = {
+    "model": "models",
+    "gpu": "gpus",
+    "cluster": "clusters",
+    "stack": "stacks",
+    "other_gpu": "gpus",
+}
 _LINKS = ("intra_node", "inter_node", "host_link")
 _DETERMINED = ("gpus", "seq_len", "global_batch")
 
@@ -101,7 +130,9 @@ def _listed(name: str) -> tuple[tuple[str, str], ...]:
     return tuple((n["id"], n["title"]) for n in api.list_catalog("networks") if n["scope"] == scope)
 
 
-def form(state: State, choices: dict[str, list[Choice]], layout: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def form(
+    state: State, choices: dict[str, list[Choice]], layout: dict[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """(groups of fields for the template, choices by field for the script)."""
     groups: list[dict[str, Any]] = []
     for name, shown, folded in _GROUPS:
@@ -116,11 +147,15 @@ def form(state: State, choices: dict[str, list[Choice]], layout: dict[str, Any])
                 "open": any(field["value"] != "" for field in more),
             }
         )
-    fields: list[dict[str, Any]] = [field for group in groups for field in [*group["fields"], *group["more"]]]
+    fields: list[dict[str, Any]] = [
+        field for group in groups for field in [*group["fields"], *group["more"]]
+    ]
     return groups, {field["name"]: field["choices"] for field in fields if field["choices"]}
 
 
-def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: dict[str, Any]) -> dict[str, Any]:
+def _field(
+    name: str, state: State, choices: dict[str, list[Choice]], layout: dict[str, Any]
+) -> dict[str, Any]:
     value = getattr(state.options, name)
     default = api.Options.model_fields[name].default
     out: dict[str, Any] = {
@@ -130,7 +165,9 @@ def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: di
         "kind": "text",
         "choices": [],
         "slider": name in SLIDERS,
-        "value": "" if value is None or (value == default and name not in _DETERMINED) else _text(value),
+        "value": ""
+        if value is None or (value == default and name not in _DETERMINED)
+        else _text(value),
         "placeholder": PLACEHOLDERS.get(name, ""),
         "auto": "",
     }
@@ -155,7 +192,10 @@ def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: di
     if offered is None:
         return out
     out["kind"] = "select"
-    out["choices"] = [{"value": _text(c.value), "label": _label(name, c.value), "reason": c.reason} for c in offered]
+    out["choices"] = [
+        {"value": _text(c.value), "label": _label(name, c.value), "reason": c.reason}
+        for c in offered
+    ]
     out["auto"] = "" if name in ("gpus", "optimizer") else _auto(name, layout)
     if out["value"] and out["value"] not in [c["value"] for c in out["choices"]]:
         out["choices"].append({"value": out["value"], "label": out["value"], "reason": None})
@@ -163,13 +203,20 @@ def _field(name: str, state: State, choices: dict[str, list[Choice]], layout: di
 
 
 def _listed_field(name: str, state: State, value: str | None) -> dict[str, Any]:
-    found = [{"value": i, "label": title if title == i else f"{title}", "reason": None} for i, title in _listed(name)]
+    found = [
+        {"value": i, "label": title if title == i else f"{title}", "reason": None}
+        for i, title in _listed(name)
+    ]
     chosen = catalogue_id(name, value) if value is not None else None
     shown = "" if value is None else chosen or ("" if name == "model" and state.config else value)
     if shown and shown not in [c["value"] for c in found]:
         found.insert(0, {"value": shown, "label": shown, "reason": None})
     auto = text("config_chosen") if name == "model" and state.config else text("usual")
-    optional = name not in ("model", "gpu") or (name == "model" and state.config) or (name == "gpu" and value is None)
+    optional = (
+        name not in ("model", "gpu")
+        or (name == "model" and state.config)
+        or (name == "gpu" and value is None)
+    )
     return {"kind": "select", "choices": found, "value": shown, "auto": auto if optional else ""}
 
 

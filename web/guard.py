@@ -12,8 +12,9 @@ from web import limits
 
 # styles inline: plotly sets them on what it draws; scripts never
 CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+    " blob:; connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none';"
+    " frame-ancestors 'none'"
 )
 _HEADERS = {
     "content-security-policy": CSP,
@@ -51,12 +52,20 @@ class Guard:
 
         if len(scope.get("query_string", b"")) > limits.MAX_QUERY_BYTES:
             await _refuse(
-                send_with, 414, "request", f"the address is longer than {limits.MAX_QUERY_BYTES:,} bytes; post it instead"
+                send_with,
+                414,
+                "request",
+                f"the address is longer than {limits.MAX_QUERY_BYTES:,} bytes; post it instead",
             )
             return
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length) > limits.MAX_BODY_BYTES:
-            await _refuse(send_with, 413, "request", f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read")
+            await _refuse(
+                send_with,
+                413,
+                "request",
+                f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read",
+            )
             return
         seen = 0
 
@@ -71,7 +80,12 @@ class Guard:
         try:
             await self.app(scope, receive_some, send_with)
         except TooLarge:
-            await _refuse(send_with, 413, "request", f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read")
+            await _refuse(
+                send_with,
+                413,
+                "request",
+                f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read",
+            )
 
 
 class TooLarge(Exception):
@@ -80,6 +94,10 @@ class TooLarge(Exception):
 
 async def _refuse(send: Send, status: int, field: str, remedy: str) -> None:
     body = json.dumps(problem(field, None, remedy)).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

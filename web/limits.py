@@ -1,4 +1,5 @@
-"""What one request may ask: sizes, seconds, GPUs. One place, so that the page, the API and its documentation say the same."""
+"""What one request may ask: sizes, seconds, GPUs. One place, so that the page, the API and its
+documentation say the same."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ MAX_TOP = 50  # layouts listed in full by one search
 MAX_ANSWER_BYTES = 24_000_000  # of one answer of a worker
 
 LIGHT_S = 10.0  # seconds that one estimate may take; and that it may wait before
-HEAVY_S = 30.0  # seconds that a search, a sweep or an explanation may take; and that it may wait before
+HEAVY_S = (
+    30.0  # seconds that a search, a sweep or an explanation may take; and that it may wait before
+)
 MOST_WAITING = 64  # requests that wait for a worker; more are told to come back
 WORKER_BYTES = 4 * 2**30  # address space of a worker process
 

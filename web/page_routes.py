@@ -1,4 +1,5 @@
-"""The pages, complete from the server, and what their script asks for while a person moves a slider."""
+"""The pages, complete from the server, and what their script asks for while a person moves a
+slider."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from planner.advise import command_line
+from planner.show.figures import DARK_TWINS
 from planner.specs.base import PlanError
 from planner.specs.options import Options
-from planner.whatif.chart import DARK_TWINS
 from web import limits, run, tasks
 from web.api_routes import SLOTS, several
 from web.render import rendered as plain
@@ -25,8 +26,13 @@ from web.work import Busy, Unstarted
 
 router = APIRouter(include_in_schema=False)
 
-_OWN_LAYOUT = ("roofline", "schedule", "crossover")  # panels of the one layout that was chosen: asked with it fixed
-_LATE_S = 0.25  # the page waits no longer for advice; its script asks again, and without a script there is a link
+_OWN_LAYOUT = (
+    "roofline",
+    "schedule",
+    "crossover",
+)  # panels of the one layout that was chosen: asked with it fixed
+# the page waits no longer for advice; its script asks again, and without a script there is a link
+_LATE_S = 0.25
 _MARK = "<!--part-->"
 _CHARTS = (
     ("memory-stages", "Memory of each pipeline stage"),
@@ -97,12 +103,13 @@ def _boot(**more: Any) -> dict[str, Any]:
     }
 
 
-# --------------------------------------------------------------------------------------------------- the page
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/", response_class=HTMLResponse)
 async def page(request: Request) -> Response:
-    """The dashboard of the state in the address. What takes long comes last, and the browser shows the rest meanwhile."""
+    """The dashboard of the state in the address. What takes long comes last, and the browser shows
+    the rest meanwhile."""
     wait = request.query_params.get("wait") == "1"
     if not [k for k in request.query_params if k != "wait"]:
         state = of_mapping(START)
@@ -116,19 +123,28 @@ async def page(request: Request) -> Response:
     except PlanError as error:
         return await _wrong(request, error, state)
     return StreamingResponse(
-        _parts(request, state, view, wait), media_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store"}
+        _parts(request, state, view, wait),
+        media_type="text/html; charset=utf-8",
+        headers={"Cache-Control": "no-store"},
     )
 
 
-async def _parts(request: Request, state: State, view: dict[str, Any], wait: bool) -> AsyncIterator[str]:
+async def _parts(
+    request: Request, state: State, view: dict[str, Any], wait: bool
+) -> AsyncIterator[str]:
     """The page in parts: answer, advice, charts and form."""
-    late = asyncio.ensure_future(run.of_state(None, "late", state))  # goes on when the page has been sent: its script asks next
+    late = asyncio.ensure_future(
+        run.of_state(None, "late", state)
+    )  # goes on when the page has been sent: its script asks next
     form = asyncio.ensure_future(run.of_state(request, "inputs", state, view["layout"]))
     boot = _boot(
         query=state.query,
         fixed=view["fixed"],
         layout=view["layout"],
-        charts=[{k: c[k] for k in ("name", "title", "figure", "choices", "columns", "rows")} for c in view["charts"]],
+        charts=[
+            {k: c[k] for k in ("name", "title", "figure", "choices", "columns", "rows")}
+            for c in view["charts"]
+        ],
     )
     late_words = {"advice": _MARK, "rests": _MARK}
     whole = rendered(
@@ -161,7 +177,9 @@ async def _parts(request: Request, state: State, view: dict[str, Any], wait: boo
         yield ""
     yield end
     if not late.done():
-        late.add_done_callback(_outcome)  # its answer is kept for the script, which asks for it next
+        late.add_done_callback(
+            _outcome
+        )  # its answer is kept for the script, which asks for it next
 
 
 def _outcome(task: asyncio.Future[bytes]) -> dict[str, Any] | None:
@@ -254,8 +272,14 @@ def _panel(name: str) -> tuple[str, ...]:
 @router.get("/panel/{name}", response_class=HTMLResponse)
 async def panel_page(request: Request, name: str) -> Response:
     """The same without a script: tables and sentences."""
-    found = json.loads(await run.of_state(request, "panel", state := run.state_of(request), *_panel(name)))
-    return HTMLResponse(rendered("panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=state.query))
+    found = json.loads(
+        await run.of_state(request, "panel", state := run.state_of(request), *_panel(name))
+    )
+    return HTMLResponse(
+        rendered(
+            "panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=state.query
+        )
+    )
 
 
 @router.post("/page/scenario")
@@ -268,7 +292,7 @@ async def scenario(request: Request) -> Response:
     return _json(tasks.dumped({"query": scenario_of(content).query}))
 
 
-# --------------------------------------------------------------------------------------------- explain, export
+# --------------------------------------------------------------------------------------------- expl
 
 
 @router.get("/explain", response_class=HTMLResponse)
@@ -276,7 +300,11 @@ async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
     state = run.state_of(request, "bare")
     bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
-    body = plain("explain_body.html", level=3 if bare else 2, doc=json.loads(await run.of_state(request, "explanation", state)))
+    body = plain(
+        "explain_body.html",
+        level=3 if bare else 2,
+        doc=json.loads(await run.of_state(request, "explanation", state)),
+    )
     if bare:
         return HTMLResponse(body)
     return HTMLResponse(rendered("explain.html", body=body, query=state.query))
@@ -303,7 +331,7 @@ async def export_page(request: Request) -> Response:
     return HTMLResponse(rendered("export.html", body=body, query=state.query))
 
 
-# --------------------------------------------------------------------------------------------------- compare
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/compare", response_class=HTMLResponse)
@@ -315,16 +343,26 @@ async def compare_page(request: Request) -> Response:
     try:
         states = several(request)
         names = _names(request, states)
-        found = json.loads(await run.worked(request, "compared", [state.pairs for state in states], names))
+        found = json.loads(
+            await run.worked(request, "compared", [state.pairs for state in states], names)
+        )
     except PlanError as error:
         wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
         empty = rendered("compare.html", doc=None, queries=[], problem=wrong, chart=None)
         return HTMLResponse(empty, status_code=422 if wrong else 200)
     chart = found["chart"]
-    boot = _boot(charts=[{k: chart[k] for k in ("name", "title", "figure", "choices", "columns", "rows")}])
+    boot = _boot(
+        charts=[{k: chart[k] for k in ("name", "title", "figure", "choices", "columns", "rows")}]
+    )
     return HTMLResponse(
         rendered(
-            "compare.html", doc=found["document"], queries=found["queries"], names=names, chart=chart, boot=boot, problem=None
+            "compare.html",
+            doc=found["document"],
+            queries=found["queries"],
+            names=names,
+            chart=chart,
+            boot=boot,
+            problem=None,
         )
     )
 
@@ -332,14 +370,19 @@ async def compare_page(request: Request) -> Response:
 def _names(request: Request, states: list[State]) -> list[str]:
     """Names of the scenarios: given, or their letters."""
     slots = [slot for slot in SLOTS if request.query_params.get(slot)]
-    return [(request.query_params.get(f"{slot}_name") or slot.upper())[:40] for slot, _ in zip(slots, states, strict=True)]
+    return [
+        (request.query_params.get(f"{slot}_name") or slot.upper())[:40]
+        for slot, _ in zip(slots, states, strict=True)
+    ]
 
 
 @router.get("/reference", response_class=HTMLResponse)
 async def reference(request: Request) -> Response:
     """The API as a page."""
     paths = request.app.openapi()["paths"]
-    operations = [(path, method, what) for path, methods in paths.items() for method, what in methods.items()]
+    operations = [
+        (path, method, what) for path, methods in paths.items() for method, what in methods.items()
+    ]
     return HTMLResponse(rendered("reference.html", operations=operations))
 
 

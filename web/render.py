@@ -1,4 +1,5 @@
-"""Templates: one environment, everything escaped, numbers with their full value beside what is shown."""
+"""Templates: one environment, everything escaped, numbers with their full value beside what is
+shown."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from planner.render import finite
+from planner.show.figures import cell_text
+from planner.show.text import finite
 from planner.units import show
-from planner.whatif.chart import cell_text
 from web.texts import LABELS, TEXTS, text
 
 FOLDER = Path(__file__).parent

@@ -1,4 +1,5 @@
-"""From a request to an answer: in this process where it is quick, else by a worker that ends when the browser has gone."""
+"""From a request to an answer: in this process where it is quick, else by a worker that ends when
+the browser has gone."""
 
 from __future__ import annotations
 
@@ -28,9 +29,17 @@ _LIGHT = {"what_if", "estimate", "inputs", "canonical", "table"}
 
 
 def is_quick(state: State) -> bool:
-    """Whether a state leaves so few layouts, and so short a schedule, that a worker would cost more than it saves."""
+    """Whether a state leaves so few layouts, and so short a schedule, that a worker would cost more
+    than it saves."""
     o = state.options
-    if state.files or o.tp is None or o.pp is None or o.micro_batch is None or o.recompute is None or o.global_batch is None:
+    if (
+        state.files
+        or o.tp is None
+        or o.pp is None
+        or o.micro_batch is None
+        or o.recompute is None
+        or o.global_batch is None
+    ):
         return False
     if o.pp > 1 and (o.vpp is None or o.schedule is None):
         return False
@@ -42,7 +51,9 @@ def is_quick(state: State) -> bool:
 async def what_if(request: Request, state: State, tables: bool = True) -> bytes:
     """The view of a state."""
     if is_quick(state):
-        return await asyncio.get_running_loop().run_in_executor(_inline, tasks.what_if, state.pairs, tables)
+        return await asyncio.get_running_loop().run_in_executor(
+            _inline, tasks.what_if, state.pairs, tables
+        )
     return await worked(request, "what_if", state.pairs, tables, key=_key("what_if", state, tables))
 
 
@@ -62,8 +73,11 @@ def submitted(name: str, *arguments: Any, key: Hashable = None) -> Job:
     return (LIGHT if name in _LIGHT else HEAVY).submit(name, arguments, key)
 
 
-async def worked(request: Request | None, name: str, *arguments: Any, key: Hashable = None) -> bytes:
-    """The answer of a worker. When the browser of the request, if there is one, goes away, so does the work."""
+async def worked(
+    request: Request | None, name: str, *arguments: Any, key: Hashable = None
+) -> bytes:
+    """The answer of a worker. When the browser of the request, if there is one, goes away, so does
+    the work."""
     workers = LIGHT if name in _LIGHT else HEAVY
     return await waited(request, workers, workers.submit(name, arguments, key))
 
@@ -71,7 +85,9 @@ async def worked(request: Request | None, name: str, *arguments: Any, key: Hasha
 async def waited(request: Request | None, workers: Workers, job: Job) -> bytes:
     """What a job comes to, as long as somebody waits for it."""
     future = asyncio.wrap_future(job.future)
-    future.add_done_callback(lambda f: f.cancelled() or f.exception())  # seen, also where nobody waits any more
+    future.add_done_callback(
+        lambda f: f.cancelled() or f.exception()
+    )  # seen, also where nobody waits any more
     try:
         while True:
             done, _ = await asyncio.wait({future}, timeout=_PATIENCE_S)

@@ -1,4 +1,5 @@
-"""The state of the page: options by name, a pasted model, a pasted calibration. It is the query string, and nothing else."""
+"""The state of the page: options by name, a pasted model, a pasted calibration. It is the query
+string, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
-from planner import api, catalog
+from planner import api
+from planner.inputs import catalog
 from web import limits
 
 MODEL_FILE = "model.json"  # what a pasted model is called, in commands too
@@ -54,7 +56,8 @@ class State:
 
     @cached_property
     def query(self) -> str:
-        """The canonical query string: options that differ from their default, in the order of Options."""
+        """The canonical query string: options that differ from their default, in the order of
+        Options."""
         return urlencode(self.pairs)
 
     @cached_property
@@ -66,14 +69,22 @@ class State:
             for one in (value if isinstance(value, tuple) else (value,))
             if not (name == "model" and self.config) and name != "calibration"
         ]
-        out += [(name, text) for name, text in (("config", self.config), ("calibration", self.calibration)) if text]
+        out += [
+            (name, text)
+            for name, text in (("config", self.config), ("calibration", self.calibration))
+            if text
+        ]
         return out
 
     @cached_property
     def given(self) -> dict[str, Any]:
         """Options that differ from their default, as typed values."""
         fields = api.Options.model_fields
-        return {n: v for n in fields if (v := getattr(self.options, n)) is not None and v != fields[n].default}
+        return {
+            n: v
+            for n in fields
+            if (v := getattr(self.options, n)) is not None and v != fields[n].default
+        }
 
     @cached_property
     def files(self) -> dict[str, str]:
@@ -108,11 +119,15 @@ def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
         if text == "":
             continue
         if name in _SEVERAL:
-            given.setdefault(name, []).extend(one for part in text.split(SEPARATOR.strip()) if (one := part.strip()))
+            given.setdefault(name, []).extend(
+                one for part in text.split(SEPARATOR.strip()) if (one := part.strip())
+            )
             continue
         if name in given:
             raise api.PlanError(_short(name), _short(text), "is given twice; keep one")
-        given[name] = text if name in _NOT_HERE else _number(text) if name in FRACTIONS else _typed(text)
+        given[name] = (
+            text if name in _NOT_HERE else _number(text) if name in FRACTIONS else _typed(text)
+        )
     return of_mapping(given)
 
 
@@ -135,22 +150,29 @@ def _typed(text: str) -> Any:
 
 
 def of_mapping(given: Mapping[str, Any]) -> State:
-    """State from options by name, with `config` and `calibration` as texts. Raises PlanError naming what is wrong."""
+    """State from options by name, with `config` and `calibration` as texts. Raises PlanError naming
+    what is wrong."""
     options = {name: value for name, value in given.items() if value is not None}
     for name, value in options.items():
         if name in _SEVERAL and isinstance(value, list | tuple):
             continue
         if isinstance(value, dict | list) and name != "config":
-            raise api.PlanError(_short(name), "...", "must be one value, neither a list nor an object")
+            raise api.PlanError(
+                _short(name), "...", "must be one value, neither a list nor an object"
+            )
         if isinstance(value, str) and "\x00" in value:
             raise api.PlanError(_short(name), _short(value), "holds a zero byte")
     config = _config(options.pop("config", None))
-    calibration = _limited("calibration", options.pop("calibration", None), limits.MAX_CALIBRATION_BYTES)
+    calibration = _limited(
+        "calibration", options.pop("calibration", None), limits.MAX_CALIBRATION_BYTES
+    )
     for name in _NAMES:
         text = options.get(name)
         if isinstance(text, str) and (catalog.is_path(text) or text.startswith("hf:")):
             raise api.PlanError(
-                name, _short(text), "takes a catalogue name here; files are for the command line, or paste a model"
+                name,
+                _short(text),
+                "takes a catalogue name here; files are for the command line, or paste a model",
             )
     if config is not None:
         if options.get("model") not in (None, "", MODEL_FILE, MODEL_TOML):
@@ -160,9 +182,13 @@ def of_mapping(given: Mapping[str, Any]) -> State:
         options["calibration"] = CALIBRATION_FILE
     read = api.read_options(options)
     if read.gpus > limits.MAX_GPUS:
-        raise api.PlanError("--gpus", read.gpus, f"must be at most {limits.MAX_GPUS:,} here; use the command line")
+        raise api.PlanError(
+            "--gpus", read.gpus, f"must be at most {limits.MAX_GPUS:,} here; use the command line"
+        )
     if read.top > limits.MAX_TOP:
-        raise api.PlanError("--top", read.top, f"must be at most {limits.MAX_TOP} here; use the command line")
+        raise api.PlanError(
+            "--top", read.top, f"must be at most {limits.MAX_TOP} here; use the command line"
+        )
     return State(read, config, calibration)
 
 
@@ -176,7 +202,9 @@ def _limited(name: str, value: Any, most: int) -> str | None:
     except UnicodeEncodeError:
         raise api.PlanError(name, "...", "is not UTF-8 text") from None
     if size > most:
-        raise api.PlanError(name, f"{size:,} bytes", f"is longer than {most:,} bytes; use the command line")
+        raise api.PlanError(
+            name, f"{size:,} bytes", f"is longer than {most:,} bytes; use the command line"
+        )
     return value if value.strip() else None
 
 
@@ -184,10 +212,22 @@ def _config(value: Any) -> str | None:
     """A pasted config.json without its spaces, or a model TOML as it is."""
     if isinstance(value, dict):
         value = json.dumps(value)
-    if isinstance(value, str) and value.lstrip().startswith("{") and len(value) <= limits.MAX_BODY_BYTES:
-        with contextlib.suppress(ValueError, RecursionError):  # what is wrong with it, the reader of models says
-            value = json.dumps(json.loads(value, object_pairs_hook=_pairs), separators=(",", ":"), ensure_ascii=False)
-    return _limited("config", value.strip() if isinstance(value, str) else value, limits.MAX_CONFIG_BYTES)
+    if (
+        isinstance(value, str)
+        and value.lstrip().startswith("{")
+        and len(value) <= limits.MAX_BODY_BYTES
+    ):
+        with contextlib.suppress(
+            ValueError, RecursionError
+        ):  # what is wrong with it, the reader of models says
+            value = json.dumps(
+                json.loads(value, object_pairs_hook=_pairs),
+                separators=(",", ":"),
+                ensure_ascii=False,
+            )
+    return _limited(
+        "config", value.strip() if isinstance(value, str) else value, limits.MAX_CONFIG_BYTES
+    )
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -199,11 +239,19 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def scenario_of(text: str) -> State:
     """State of a scenario file, TOML or JSON. Raises PlanError."""
     if len(text.encode("utf-8", "replace")) > limits.MAX_SCENARIO_BYTES:
-        raise api.PlanError("scenario", "...", f"is longer than {limits.MAX_SCENARIO_BYTES:,} bytes")
+        raise api.PlanError(
+            "scenario", "...", f"is longer than {limits.MAX_SCENARIO_BYTES:,} bytes"
+        )
     try:
-        data = json.loads(text, object_pairs_hook=_pairs) if text.lstrip().startswith("{") else tomllib.loads(text)
+        data = (
+            json.loads(text, object_pairs_hook=_pairs)
+            if text.lstrip().startswith("{")
+            else tomllib.loads(text)
+        )
     except (ValueError, RecursionError) as error:
-        raise api.PlanError("scenario", "...", f"is neither TOML nor JSON: {' '.join(str(error).split())[:200]}") from None
+        raise api.PlanError(
+            "scenario", "...", f"is neither TOML nor JSON: {' '.join(str(error).split())[:200]}"
+        ) from None
     if not isinstance(data, dict):
         raise api.PlanError("scenario", "...", "must be a table of options")
     return of_mapping({str(key).replace("-", "_"): value for key, value in data.items()})
@@ -211,7 +259,9 @@ def scenario_of(text: str) -> State:
 
 def toml_of(state: State) -> str:
     """The scenario file that asks the same: `dpplan estimate --scenario FILE`."""
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in state.given.items()]
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in state.given.items()
+    ]
     notes = []
     if state.config:
         notes.append(f"# save the pasted model beside this file as {state.options.model}")

@@ -1,4 +1,5 @@
-"""Files of the page: read once, compressed once, named by their content. A name that is not in the folder is no file."""
+"""Files of the page: read once, compressed once, named by their content. A name that is not in the
+folder is no file."""
 
 from __future__ import annotations
 
@@ -31,15 +32,28 @@ class File:
 
 @cache
 def files() -> dict[str, File]:
-    """Every file by its name below web/static. Modules name each other with their tags: new and old never mix."""
-    found = {p.relative_to(FOLDER).as_posix(): p.read_bytes() for p in sorted(FOLDER.rglob("*")) if p.suffix in _SUFFIXES}
-    own = hashlib.sha256(b"".join(found[name] for name in sorted(found) if not name.startswith("vendor/"))).hexdigest()[:12]
+    """Every file by its name below web/static. Modules name each other with their tags: new and old
+    never mix."""
+    found = {
+        p.relative_to(FOLDER).as_posix(): p.read_bytes()
+        for p in sorted(FOLDER.rglob("*"))
+        if p.suffix in _SUFFIXES
+    }
+    own = hashlib.sha256(
+        b"".join(found[name] for name in sorted(found) if not name.startswith("vendor/"))
+    ).hexdigest()[:12]
     out = {}
     for name, content in found.items():
         if name.endswith(".js") and "/" not in name:
-            content = _IMPORT.sub(lambda m: m[1] + b'"' + m[2] + b"?v=" + own.encode() + b'"', content)
+            content = _IMPORT.sub(
+                lambda m: m[1] + b'"' + m[2] + b"?v=" + own.encode() + b'"', content
+            )
         tag = hashlib.sha256(content).hexdigest()[:12] if name.startswith("vendor/") else own
-        kind = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        kind = (
+            _TYPES.get(Path(name).suffix)
+            or mimetypes.guess_type(name)[0]
+            or "application/octet-stream"
+        )
         out[name] = File(content, gzip.compress(content, 6, mtime=0), f"{kind}; charset=utf-8", tag)
     return out
 
@@ -60,5 +74,7 @@ def response(request: Request, name: str) -> Response:
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=file.kind)
+        return Response(
+            file.packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=file.kind
+        )
     return Response(file.content, headers=headers, media_type=file.kind)

@@ -1,4 +1,5 @@
-"""What workers do: each task takes a state as plain data and gives a JSON document as bytes. Nothing here knows HTTP."""
+"""What workers do: each task takes a state as plain data and gives a JSON document as bytes.
+Nothing here knows HTTP."""
 
 from __future__ import annotations
 
@@ -6,10 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from planner import api, catalog, pipelines
-from planner.render import to_json
+from planner import api
+from planner.inputs import catalog
+from planner.inputs.scenario import resolve
+from planner.show.figures import Chart, csv_text
+from planner.show.text import to_json
 from planner.specs.base import PlanError
-from planner.whatif import (
+from planner.verbs import schedule as pipelines
+from web import limits, view
+from web.forms import form
+from web.panels import (
     calibrated,
     compare,
     crossover,
@@ -22,9 +29,6 @@ from planner.whatif import (
     roofline,
     scaling,
 )
-from planner.whatif.chart import Chart, csv_text
-from web import limits, view
-from web.forms import form
 from web.render import rendered
 from web.state import State, of_pairs
 
@@ -59,7 +63,8 @@ def search(pairs: Pairs) -> bytes:
 
 
 def schedule(pairs: Pairs, own: dict[str, Any]) -> bytes:
-    """The document of `dpplan schedule --json`: of a layout where a model is given, else of the numbers alone."""
+    """The document of `dpplan schedule --json`: of a layout where a model is given, else of the
+    numbers alone."""
     own = {k: v for k, v in own.items() if v is not None}
     if not any(name == "model" or name == "config" for name, _ in pairs):
         given = dict(pairs)
@@ -84,7 +89,9 @@ def _whole(name: str, value: str) -> int:
 def _small(pp: int | None, microbatches: int | None, vpp: int | None) -> None:
     if (pp or 1) * (microbatches or 1) * (vpp or 1) > 200_000:
         raise PlanError(
-            "--microbatches", microbatches, "pp x vpp x microbatches must be at most 200,000 here; use the command line"
+            "--microbatches",
+            microbatches,
+            "pp x vpp x microbatches must be at most 200,000 here; use the command line",
         )
 
 
@@ -98,7 +105,7 @@ def _brief(pairs: Pairs) -> tuple[dict[str, Any], State]:
         return api.estimate(state.options, brief=True), state
 
 
-# ------------------------------------------------------------------------------------------------- the page
+# -------------------------------------------------------------------------------------------------
 
 
 def drawn(chart: Chart) -> dict[str, Any]:
@@ -107,7 +114,8 @@ def drawn(chart: Chart) -> dict[str, Any]:
 
 
 def what_if(pairs: Pairs, tables: bool = True) -> bytes:
-    """Answer and first charts of a state: what changes while a slider moves. Tables take a third of its time."""
+    """Answer and first charts of a state: what changes while a slider moves. Tables take a third of
+    its time."""
     report, state = _brief(pairs)
     shown = view.answer(report, state)
     charts = [drawn(chart) if tables else chart.document() for chart in of_report.charts(report)]
@@ -141,7 +149,8 @@ def late(pairs: Pairs) -> bytes:
 
 
 def inputs(pairs: Pairs, layout: dict[str, Any] | None = None) -> bytes:
-    """The form of a state, with legal values and the reasons of the others. Works for a state that cannot be answered too."""
+    """The form of a state, with legal values and the reasons of the others. Works for a state that
+    cannot be answered too."""
     state = of_pairs(pairs)
     with catalog.only_given(state.files):
         try:
@@ -149,7 +158,13 @@ def inputs(pairs: Pairs, layout: dict[str, Any] | None = None) -> bytes:
         except PlanError:
             choices = {}
     groups, data = form(state, choices, layout or {})
-    return dumped({"form": rendered("form.html", groups=groups, state=state), "choices": data, "query": state.query})
+    return dumped(
+        {
+            "form": rendered("form.html", groups=groups, state=state),
+            "choices": data,
+            "query": state.query,
+        }
+    )
 
 
 def panel(pairs: Pairs, name: str) -> bytes:
@@ -167,7 +182,13 @@ def panel(pairs: Pairs, name: str) -> bytes:
     out = []
     for chart in charts:
         links = _links(chart, state)
-        out.append({**chart.document(), "links": links, "table": rendered("table.html", chart=chart, links=links)})
+        out.append(
+            {
+                **chart.document(),
+                "links": links,
+                "table": rendered("table.html", chart=chart, links=links),
+            }
+        )
     return dumped({"charts": out, "query": state.query})
 
 
@@ -175,8 +196,15 @@ def _links(chart: Chart, state: State) -> list[str | None]:
     """Where each row of the table leads: the state with that layout, or that number of GPUs."""
     select = chart.extra.get("select")
     if select == "gpus":
-        batch = {} if state.options.global_batch is None else {"global_batch": state.options.global_batch}
-        return [_query(state, {"gpus": row[0], "dp": None, "shard_group": None, **batch}) for row in chart.rows]
+        batch = (
+            {}
+            if state.options.global_batch is None
+            else {"global_batch": state.options.global_batch}
+        )
+        return [
+            _query(state, {"gpus": row[0], "dp": None, "shard_group": None, **batch})
+            for row in chart.rows
+        ]
     if select == "layout" and len(chart.extra["states"]) == len(chart.rows):
         return [_query(state, fixed) for fixed in chart.extra["states"]]
     return []
@@ -222,7 +250,7 @@ def canonical(pairs: Pairs) -> bytes:
     with _asked(pairs) as state:
         from planner.advise import command_line
 
-        api.resolve(state.options)
+        resolve(state.options)
         return dumped({"command": command_line(state.options), "query": state.query})
 
 

@@ -1,4 +1,5 @@
-"""Every English sentence of the page, by key. What the planner says of itself (rules, help) comes from the planner."""
+"""Every English sentence of the page, by key. What the planner says of itself (rules, help) comes
+from the planner."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ TEXTS: dict[str, str] = {
     "compare_clear": "Clear",
     "compare_full": "Four scenarios are the most; clear the comparison first",
     "compare_title": "Scenarios side by side",
-    "compare_none": "Nothing to compare yet. Add scenarios on the first page, or give each as a, b, c, d in the address.",
+    "compare_none": (
+        "Nothing to compare yet. Add scenarios on the first page, or give each as a, b, c, d in the"
+        " address."
+    ),
     "compare_base": "the first",
     "back": "Back to the estimate",
     "export": "Export",
@@ -36,13 +40,18 @@ TEXTS: dict[str, str] = {
     "export_csv": "Tables as CSV",
     "export_model": "The pasted model",
     "export_calibration": "The calibration",
-    "export_html": "Print this page, or make a page that opens without a network: {command} --html report.html",
+    "export_html": (
+        "Print this page, or make a page that opens without a network: {command} --html report.html"
+    ),
     "copy": "Copy",
     "copied": "Copied",
     "download": "Download",
     "explain": "Explain",
     "explain_title": "Where the numbers come from",
-    "explain_lead": "Every formula with what went in and out, for this layout. Open a line for its equation and source.",
+    "explain_lead": (
+        "Every formula with what went in and out, for this layout. Open a line for its equation and"
+        " source."
+    ),
     "explain_machine": "Numbers of the machine",
     "explain_number": "How this number is made",
     "close": "Close",
@@ -61,7 +70,9 @@ TEXTS: dict[str, str] = {
     "group_layout_hint": "Auto is searched; a fixed degree stays fixed.",
     "group_stack": "Software",
     "group_run": "The run",
-    "help_require": "What must hold, e.g. 'memory < 90%', 'days.high < 30', 'fits'; several with a semicolon",
+    "help_require": (
+        "What must hold, e.g. 'memory < 90%', 'days.high < 30', 'fits'; several with a semicolon"
+    ),
     "group_conditions": "Ranks and data",
     "group_conditions_hint": "Stragglers, a second kind of GPU, lengths of documents, loading.",
     "group_run_hint": "Failures, checkpoints, energy and what must hold.",
@@ -125,7 +136,10 @@ TEXTS: dict[str, str] = {
     "software": "software",
     "use": "Use",
     "rests": "What this rests on",
-    "rests_share": "The step time depends {measured} on measured, {vendor} on vendor and {assumed} on assumed numbers.",
+    "rests_share": (
+        "The step time depends {measured} on measured, {vendor} on vendor and {assumed} on assumed"
+        " numbers."
+    ),
     "assumptions": "Assumptions",
     "communication": "Communication per step",
     "table": "Table",
@@ -143,12 +157,18 @@ TEXTS: dict[str, str] = {
     "error": "This cannot be answered",
     "error_back": "Change an input, or go back.",
     "busy": "The server is busy: too many requests wait. Try again in a moment.",
-    "unstarted": "The server could not start a worker process: its machine may be out of memory or processes. Try again later.",
+    "unstarted": (
+        "The server could not start a worker process: its machine may be out of memory or"
+        " processes. Try again later."
+    ),
     "updating": "Updating",
     "ready": "Up to date: {step}, {verdict}",
     "offline": "The server does not answer. Is dpplan serve still running?",
     "api": "API",
-    "foot": "The same numbers as dpplan estimate, from the same functions. Nothing is sent anywhere but to this server.",
+    "foot": (
+        "The same numbers as dpplan estimate, from the same functions. Nothing is sent anywhere but"
+        " to this server."
+    ),
     "panel_pareto": "Time against memory of all layouts",
     "panel_scaling": "Scaling over GPUs",
     "panel_roofline": "Roofline of this layout",
@@ -156,22 +176,41 @@ TEXTS: dict[str, str] = {
     "panel_crossover": "All-reduce by message size",
     "panel_measured": "Predicted against measured",
     "api_title": "The API",
-    "api_lead": "Public, the same documents as --json on the command line. The schema is at /openapi.json.",
+    "api_lead": (
+        "Public, the same documents as --json on the command line. The schema is at /openapi.json."
+    ),
 }
 
 # one sentence per bottleneck: {share} of the step
 BOTTLENECKS: dict[str, str] = {
-    "compute": "Compute takes {share} of the step: the GPUs are busy with matrix products and attention.",
-    "memory bandwidth": "Memory bandwidth takes {share} of the step: norms, activations and the optimizer move bytes, not FLOP.",
-    "network": "The network between nodes takes {share} of the step: communication that nothing hides.",
-    "intra-node link": "The link inside the node takes {share} of the step: communication that nothing hides.",
-    "pipeline bubble": "The pipeline's bubble takes {share} of the step: ranks wait for their first or last micro-batch.",
+    "compute": (
+        "Compute takes {share} of the step: the GPUs are busy with matrix products and attention."
+    ),
+    "memory bandwidth": (
+        "Memory bandwidth takes {share} of the step: norms, activations and the optimizer move"
+        " bytes, not FLOP."
+    ),
+    "network": (
+        "The network between nodes takes {share} of the step: communication that nothing hides."
+    ),
+    "intra-node link": (
+        "The link inside the node takes {share} of the step: communication that nothing hides."
+    ),
+    "pipeline bubble": (
+        "The pipeline's bubble takes {share} of the step: ranks wait for their first or last"
+        " micro-batch."
+    ),
     "launch": "Launching kernels takes {share} of the step: the CPU cannot issue them fast enough.",
     "overhead": "Overhead takes {share} of the step: stragglers and data loading.",
     "stragglers": "Waiting for the slowest rank takes {share} of the step.",
     "input": "The step waits for its data {share} of the time: loading is slower than computing.",
-    "host link": "The link to host memory takes {share} of the step: what is offloaded has to travel.",
-    "NVMe drives": "NVMe drives take {share} of the step: optimizer states are read, updated and written in every step.",
+    "host link": (
+        "The link to host memory takes {share} of the step: what is offloaded has to travel."
+    ),
+    "NVMe drives": (
+        "NVMe drives take {share} of the step: optimizer states are read, updated and written in"
+        " every step."
+    ),
 }
 
 LABELS: dict[str, str] = {

@@ -1,15 +1,16 @@
-"""From a report to what the answer says: cards with full digits behind them, the bottleneck, advice, families."""
+"""From a report to what the answer says: cards with full digits behind them, the bottleneck,
+advice, families."""
 
 from __future__ import annotations
 
 import shlex
 from typing import Any
 
-from planner.render import layout_text
+from planner.show.text import layout_text
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from planner.units import show
-from planner.whatif.landscape import state_of
+from web.panels.landscape import state_of
 from web.state import State
 from web.texts import BOTTLENECKS, text
 
@@ -23,16 +24,27 @@ def percent(value: float, digits: int = 1) -> str:
 
 def count(value: float) -> str:
     """A number with separators and as many digits as it deserves."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.2f}"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 100
+        else f"{value:,.1f}"
+        if abs(value) >= 10
+        else f"{value:,.2f}"
+    )
 
 
 def answer(report: Report, state: State) -> dict[str, Any]:
     """What the block of the answer shows."""
     memory, step = report["memory"], report["step"]
-    layout = {**{k: v for k, v in report["layout"].items() if k not in ("global_batch", "grad_accum")}}
+    layout = {
+        **{k: v for k, v in report["layout"].items() if k not in ("global_batch", "grad_accum")}
+    }
     fixed = fixed_state(state, {"layout": layout, "stack": report["stack"]["id"]})
     return {
-        "title": f"{report['model']['title']} {text('with')} {report['cluster']['gpus']:,} x {report['cluster']['gpu_title']}",
+        "title": (
+            f"{report['model']['title']} {text('with')} {report['cluster']['gpus']:,} x"
+            f" {report['cluster']['gpu_title']}"
+        ),
         "fits": memory["fits"],
         "verdict": text("fits") if memory["fits"] else text("not_fits"),
         "detail": _detail(memory),
@@ -47,14 +59,18 @@ def answer(report: Report, state: State) -> dict[str, Any]:
         "convention": text("convention", convention=report["throughput"]["flop_convention"]),
         "assumptions": report["assumptions"],
         "command": report["command"],
-        "families": [_family(entry, state) for entry in report["alternatives"] if "family" in entry],
+        "families": [
+            _family(entry, state) for entry in report["alternatives"] if "family" in entry
+        ],
         "fixed": fixed.query if fixed else state.query,
         "query": state.query,
     }
 
 
 def _detail(memory: Report) -> str:
-    used, capacity, free = (show(abs(memory[k]), "B") for k in ("device_bytes", "capacity_bytes", "headroom_bytes"))
+    used, capacity, free = (
+        show(abs(memory[k]), "B") for k in ("device_bytes", "capacity_bytes", "headroom_bytes")
+    )
     if memory["headroom_bytes"] < 0:
         return text("short_detail", used=used, capacity=capacity, short=free)
     if not memory["host_fits"]:
@@ -64,10 +80,14 @@ def _detail(memory: Report) -> str:
     return text("fits_detail", used=used, capacity=capacity, free=free)
 
 
-def card(key: str, label: str, value: float | None, shown: str, sub: str, part: str) -> dict[str, Any]:
+def card(
+    key: str, label: str, value: float | None, shown: str, sub: str, part: str
+) -> dict[str, Any]:
     """One figure: `value` keeps every digit."""
     words = shown.split(" ")
-    split = 2 if len(words) > 1 and words[1] in ("K", "M", "B", "T") else 1  # the multiplier belongs to the number
+    split = (
+        2 if len(words) > 1 and words[1] in ("K", "M", "B", "T") else 1
+    )  # the multiplier belongs to the number
     return {
         "key": key,
         "label": text(label),
@@ -127,17 +147,39 @@ def cards(report: Report) -> list[dict[str, Any]]:
             "card_days",
             run["days"],
             count(run["days"]),
-            text("card_days_sub", tokens=show(run["tokens"], "count"), goodput=percent(run["goodput"])),
+            text(
+                "card_days_sub",
+                tokens=show(run["tokens"], "count"),
+                goodput=percent(run["goodput"]),
+            ),
             "rates",
         )
     )
     if run["cost_usd"] is None:
         out.append(card("run.cost_usd", "card_cost", None, "–", text("card_cost_none"), "rates"))
     else:
-        sub = text("card_cost_sub", hours=show(run["gpu_hours"], "count"), price=f"{price:,.2f} USD")
-        out.append(card("run.cost_usd", "card_cost", run["cost_usd"], f"{_dollars(run['cost_usd'])}", sub, "rates"))
+        sub = text(
+            "card_cost_sub", hours=show(run["gpu_hours"], "count"), price=f"{price:,.2f} USD"
+        )
+        out.append(
+            card(
+                "run.cost_usd",
+                "card_cost",
+                run["cost_usd"],
+                f"{_dollars(run['cost_usd'])}",
+                sub,
+                "rates",
+            )
+        )
     out.append(
-        card("run.energy_kwh", "card_energy", run["energy_kwh"], f"{show(run['energy_kwh'] * 1e3, 'count')}Wh", "", "rates")
+        card(
+            "run.energy_kwh",
+            "card_energy",
+            run["energy_kwh"],
+            f"{show(run['energy_kwh'] * 1e3, 'count')}Wh",
+            "",
+            "rates",
+        )
     )
     return out
 
@@ -177,7 +219,10 @@ def share_of(report: Report, name: str) -> float:
     if name in _ALONE:
         return sum(parts.get(part, 0.0) for part in _ALONE[name]) / whole
     across = name == "network"
-    exposed = [(c["component"], c["seconds"] - c["hidden_seconds"], c["across_nodes"]) for c in report["communication"]]
+    exposed = [
+        (c["component"], c["seconds"] - c["hidden_seconds"], c["across_nodes"])
+        for c in report["communication"]
+    ]
     total = 0.0
     for part in {component for component, _, _ in exposed}:
         everything = sum(s for component, s, _ in exposed if component == part)
@@ -200,7 +245,11 @@ def _family(entry: Report, state: State) -> dict[str, Any]:
         "family": entry["family"],
         "stack": entry["stack"],
         "fits": entry["fits"],
-        "step": show(entry["step_seconds"], "s") if entry["fits"] else text("not_fits").lower().removeprefix("it "),
+        "step": (
+            show(entry["step_seconds"], "s")
+            if entry["fits"]
+            else text("not_fits").lower().removeprefix("it ")
+        ),
         "memory": show(entry["device_bytes"], "B"),
         "why": entry.get("reason") or layout_text(entry["layout"]),
         "query": fixed.query if fixed else None,
@@ -209,10 +258,19 @@ def _family(entry: Report, state: State) -> dict[str, Any]:
 
 def late(report: Report, state: State) -> dict[str, Any]:
     """Advice and what the answer rests on: what takes searches of its own."""
-    shares = {kind: percent(report["provenance"][f"{kind}_frac"]) for kind in ("measured", "vendor", "assumed")}
+    shares = {
+        kind: percent(report["provenance"][f"{kind}_frac"])
+        for kind in ("measured", "vendor", "assumed")
+    }
     return {
-        "advice": [a for a in (advised(entry, report, state) for entry in report["advice"]) if a is not None],
-        "advice_none": text("advice_none") if report["memory"]["fits"] else text("advice_none_fits"),
+        "advice": [
+            a
+            for a in (advised(entry, report, state) for entry in report["advice"])
+            if a is not None
+        ],
+        "advice_none": (
+            text("advice_none") if report["memory"]["fits"] else text("advice_none_fits")
+        ),
         "rests": text("rests_share", **shares),
         "machine": [
             {**n, "shown": f"{n['value']:.6g} {'' if n['unit'] == '1' else n['unit']}".strip()}
@@ -222,9 +280,14 @@ def late(report: Report, state: State) -> dict[str, Any]:
 
 
 def advised(entry: Report, report: Report, state: State) -> dict[str, Any] | None:
-    """One piece of advice and the state it leads to; None for a change that has no state here, such as more GPUs than allowed."""
+    """One piece of advice and the state it leads to; None for a change that has no state here, such
+    as more GPUs than allowed."""
     try:
-        to = state.changed(**entry["update"]) if isinstance(entry.get("update"), dict) else of_command(entry["command"], state)
+        to = (
+            state.changed(**entry["update"])
+            if isinstance(entry.get("update"), dict)
+            else of_command(entry["command"], state)
+        )
     except PlanError:
         return None
     saved = entry["bytes_saved"]
@@ -235,7 +298,12 @@ def advised(entry: Report, report: Report, state: State) -> dict[str, Any] | Non
         else text("advice_fits_step", step=seconds)
     )
     moved = text("advice_saved" if saved >= 0 else "advice_more", bytes=show(abs(saved), "B"))
-    return {"change": entry["change"], "told": f"{told}, {moved}", "query": to.query, "command": entry["command"]}
+    return {
+        "change": entry["change"],
+        "told": f"{told}, {moved}",
+        "query": to.query,
+        "command": entry["command"],
+    }
 
 
 def of_command(command: str, state: State) -> State:
@@ -256,7 +324,10 @@ def of_command(command: str, state: State) -> State:
         given[name] = words[i + 1]
         i += 2
     kept = {k: v for k, v in given.items() if k not in ("model", "calibration") or not state.files}
-    typed = {k: int(v) if isinstance(v, str) and v.isascii() and v.isdigit() else v for k, v in kept.items()}
+    typed = {
+        k: int(v) if isinstance(v, str) and v.isascii() and v.isdigit() else v
+        for k, v in kept.items()
+    }
     from web.state import FRACTIONS, of_mapping
 
     typed.update({name: float(typed[name]) for name in FRACTIONS if name in typed})

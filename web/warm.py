@@ -1,4 +1,5 @@
-"""Imported once by the server that workers are forked from: what every first estimate would otherwise read and build again."""
+"""Imported once by the server that workers are forked from: what every first estimate would
+otherwise read and build again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Workers: processes that answer what may take long, with a time limit, and that die when nobody waits any more.
+"""Workers: processes that answer what may take long, with a time limit, and that die when nobody
+waits any more.
 
-A thread per process hands it one job at a time. A job that runs out of time, or whose last waiter has gone, ends with its
-process; the next job gets a new one, forked from a server that has already imported the planner.
+A thread per process hands it one job at a time. A job that runs out of time, or whose last waiter
+has gone, ends with its process; the next job gets a new one, forked from a server that has already
+imported the planner.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Workers:
         with self._lock:
             if self._threads:
                 return
-            self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(self._count)]
+            self._threads = [
+                threading.Thread(target=self._serve, daemon=True) for _ in range(self._count)
+            ]
         for thread in self._threads:
             thread.start()
 
@@ -92,7 +96,9 @@ class Workers:
                 done.future.set_result(self._kept[key][0])
                 return done
             running = None if key is None else self._running.get(key)
-            if running is not None and not running.dropped:  # one that was dropped only waits for its process to end
+            if (
+                running is not None and not running.dropped
+            ):  # one that was dropped only waits for its process to end
                 running.waiters += 1
                 return running
             job = Job(name, arguments)
@@ -131,7 +137,7 @@ class Workers:
             while len(self._kept) > _KEPT or (total > _KEPT_BYTES and len(self._kept) > 1):
                 total -= self._kept.popitem(last=False)[1][1]
 
-    # ------------------------------------------------------------------------------------------------ threads
+    # ----------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
         worker: tuple[Any, Connection] | None = None
@@ -159,7 +165,8 @@ class Workers:
                 worker = None
 
     def _new(self) -> tuple[Any, Connection] | None:
-        """A process that is ready to work; None where the system gives none, or it ended before it was ready."""
+        """A process that is ready to work; None where the system gives none, or it ended before it
+        was ready."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["web.warm"])
         ours, theirs = context.Pipe()
@@ -190,14 +197,23 @@ class Workers:
                     PlanError(
                         "request",
                         None,
-                        f"takes longer than the {self.limit_s:.0f} s of one request here; fix more of "
-                        "the layout, or use the command line",
+                        f"takes longer than the {self.limit_s:.0f} s of one request here; fix more"
+                        " of the layout, or use the command line",
                     ),
                 )
                 return False
             kind, answer = connection.recv()
         except (EOFError, OSError):
-            _fail(job, Gone() if job.dropped else PlanError("request", None, "needs more memory than one request may use here"))
+            _fail(
+                job,
+                (
+                    Gone()
+                    if job.dropped
+                    else PlanError(
+                        "request", None, "needs more memory than one request may use here"
+                    )
+                ),
+            )
             return False
         with self._lock:
             job.process = None
@@ -245,10 +261,18 @@ def outcome(task: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, 
     try:
         answer = task(*arguments)
         if isinstance(answer, bytes) and len(answer) > limits.MAX_ANSWER_BYTES:
-            return "wrong", ("request", None, "has an answer too large to send; ask for less, or use the command line")
+            return "wrong", (
+                "request",
+                None,
+                "has an answer too large to send; ask for less, or use the command line",
+            )
         return "answer", answer
     except PlanError as error:
-        shown = error.value if error.value is None or isinstance(error.value, bool | int | float | str) else str(error.value)
+        shown = (
+            error.value
+            if error.value is None or isinstance(error.value, bool | int | float | str)
+            else str(error.value)
+        )
         return "wrong", (error.field, shown, error.remedy)
     except MemoryError:
         return "wrong", ("request", None, "needs more memory than one request may use here")

@@ -1,4 +1,5 @@
-"""A formula: pure, over arrays, with unit, equation and source; the recorder sees it like any other.
+"""A formula: pure, over arrays, with unit, equation and source; the recorder sees it like any
+other.
 
 Run from the repository root: python docs/examples/formula.py
 """

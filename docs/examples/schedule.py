@@ -1,4 +1,5 @@
-"""A pipeline schedule: 1F1B with eager warm-up, which hides sends for about twice the live micro-batches.
+"""A pipeline schedule: 1F1B with eager warm-up, which hides sends for about twice the live
+micro-batches.
 
 Run from the repository root: python docs/examples/schedule.py
 """
@@ -23,7 +24,11 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 def actions(p: int, m: int, v: int = 1) -> Actions:
     """Rank i runs 2 (p - i - 1) forwards, then one forward and one backward in turn."""
     return [
-        warm_then_alternate(min(m, 2 * (p - r - 1)), [forward(r, i) for i in range(m)], [backward(r, i) for i in range(m)])
+        warm_then_alternate(
+            min(m, 2 * (p - r - 1)),
+            [forward(r, i) for i in range(m)],
+            [backward(r, i) for i in range(m)],
+        )
         for r in range(p)
     ]
 

@@ -1,4 +1,5 @@
-"""docs/accuracy.md: what `dpplan validate` says over the shipped runs, what the bands mean, and what mechanisms are worth."""
+"""docs/accuracy.md: what `dpplan validate` says over the shipped runs, what the bands mean, and
+what mechanisms are worth."""
 
 from __future__ import annotations
 
@@ -10,13 +11,17 @@ from typing import Any
 
 from pages import crossvalidation
 from pages.text import NOTICE, percent, table
-from planner import api, request, uncertainty
+from planner import api
 from planner.estimate.ties import TIE
+from planner.inputs import cluster as request
+from planner.inputs.calibration import stack_spec
+from planner.inputs.model import model_spec
+from planner.report import band as uncertainty
 from planner.specs.base import PlanError
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
-from planner.validate import residual_lines
-from planner.validate.errors import errors, noise_floor
+from planner.verbs.validate import residual_lines
+from planner.verbs.validate.errors import errors, noise_floor
 
 Run = dict[str, Any]
 
@@ -25,7 +30,8 @@ _WORST = 15
 
 @cache
 def validated() -> dict[str, Any]:
-    """The document of `dpplan validate --coverage --ablations --cross-validate` over the shipped runs."""
+    """The document of `dpplan validate --coverage --ablations --cross-validate` over the shipped
+    runs."""
     return api.validate(coverage=True, ablations=True, cross_validation=True)
 
 
@@ -41,7 +47,11 @@ def runs() -> list[Run]:
 
 def _cells(found: list[Run]) -> list[str]:
     e, noise = errors([r["time_error"] for r in found]), noise_floor(found)
-    return [str(e["n"]), *(percent(e[name]) for name in ("mape", "median_ape", "bias", "worst")), percent(noise["mean"])]
+    return [
+        str(e["n"]),
+        *(percent(e[name]) for name in ("mape", "median_ape", "bias", "worst")),
+        percent(noise["mean"]),
+    ]
 
 
 def _by(found: list[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
@@ -55,9 +65,11 @@ def _band(gpu: str, stack: str) -> str:
     try:
         cluster, _ = request.cluster_spec(gpu=gpu, gpus=1)
         plan = Plan(
-            model=request.model_spec("llama-2-7b")[0], cluster=cluster.model_copy(update={"gpus": cluster.gpus_per_node}),
-            stack=request.stack_spec(stack), training=TrainingSpec(seq_len=1024, global_batch=1),
-        )  # fmt: skip
+            model=model_spec("llama-2-7b")[0],
+            cluster=cluster.model_copy(update={"gpus": cluster.gpus_per_node}),
+            stack=stack_spec(stack),
+            training=TrainingSpec(seq_len=1024, global_batch=1),
+        )
     except PlanError:
         return "no profile"
     band = uncertainty.band(plan)
@@ -135,19 +147,35 @@ above.
 def _coverage() -> list[str]:
     found = validated()["coverage"]
     kinds = {f"{kind} in another suite": line for kind, line in found["evidence"].items()}
-    lines = {**{f"`{name}`": line for name, line in found["suites"].items()}, "all": found["all"], **kinds}
+    lines = {
+        **{f"`{name}`": line for name, line in found["suites"].items()},
+        "all": found["all"],
+        **kinds,
+    }
     return [
         "## Do the bands hold\n",
-        f"Bands of each suite made from all other suites, as `dpplan validate --coverage` does. They hold "
-        f"{percent(found['all']['inside_frac'])} of the runs and {percent(found['mean_of_suites'])} on average over suites; "
-        f"promised are {found['promised']:.0%}. Low, high and width are means of measured over predicted; the score is "
-        "the mean interval score on its logarithm, smaller is better. The suite is left out of the bands and of the fit of the "
-        "numbers that predict it. It is not left out of the choices of the stacks: what nobody looked at can err more.\n",
-        table(["suite", ">runs", ">inside", ">low", ">high", ">width", ">score"], [
-            [name, line["n"], percent(line["inside_frac"]), *(f"{line[key]:.2f}" for key in ("low", "high", "width", "score"))]
-            for name, line in lines.items()
-        ]),
-    ]  # fmt: skip
+        (
+            "Bands of each suite made from all other suites, as `dpplan validate --coverage` does."
+            f" They hold {percent(found['all']['inside_frac'])} of the runs and"
+            f" {percent(found['mean_of_suites'])} on average over suites; promised are"
+            f" {found['promised']:.0%}. Low, high and width are means of measured over predicted;"
+            " the score is the mean interval score on its logarithm, smaller is better. The suite"
+            " is left out of the bands and of the fit of the numbers that predict it. It is not"
+            " left out of the choices of the stacks: what nobody looked at can err more.\n"
+        ),
+        table(
+            ["suite", ">runs", ">inside", ">low", ">high", ">width", ">score"],
+            [
+                [
+                    name,
+                    line["n"],
+                    percent(line["inside_frac"]),
+                    *(f"{line[key]:.2f}" for key in ("low", "high", "width", "score")),
+                ]
+                for name, line in lines.items()
+            ],
+        ),
+    ]
 
 
 def _ranking() -> list[str]:
@@ -155,62 +183,146 @@ def _ranking() -> list[str]:
     noise = validated()["summary"]["noise"]["mean"]
     return [
         "## Order of layouts\n",
-        f"{summary['groups']} groups of five or more layouts that differ in nothing else. Mean rank correlation "
-        f"{summary['spearman']:.2f}; pick-regret, the time of the layout predicted fastest over the best measured one, "
-        f"{percent(summary['pick_regret_mean'])} on average and {percent(summary['pick_regret_max'])} at worst. In "
-        f"{summary['ties']} groups other predictions lie within the noise floor of {percent(noise)} of the pick: ties. The "
-        f"pick is, of those within {percent(TIE)} of the fastest, the one that repeats the least work; where that is equal, too, "
-        "the one whose GPU is busy for less time, then the one with fewer collectives.\n",
-        table(["suite", ">GPUs", "model", ">layouts", ">rank corr.", ">regret", ">ties", ">worst tie", "pick", "best"], [
-            [f"`{g['suite']}`", g["gpus"], g["model"], g["layouts"], f"{g['spearman']:.2f}", percent(g["pick_regret"]),
-             g["ties"], percent(g["worst_tie_regret"]), f"`{g['pick']['run_id']}`", f"`{g['best']['run_id']}`"]
-            for g in groups[:_WORST]
-        ]),
-    ]  # fmt: skip
+        (
+            f"{summary['groups']} groups of five or more layouts that differ in nothing else. Mean"
+            f" rank correlation {summary['spearman']:.2f}; pick-regret, the time of the layout"
+            f" predicted fastest over the best measured one, {percent(summary['pick_regret_mean'])}"
+            f" on average and {percent(summary['pick_regret_max'])} at worst. In {summary['ties']}"
+            f" groups other predictions lie within the noise floor of {percent(noise)} of the pick:"
+            f" ties. The pick is, of those within {percent(TIE)} of the fastest, the one that"
+            " repeats the least work; where that is equal, too, the one whose GPU is busy for less"
+            " time, then the one with fewer collectives.\n"
+        ),
+        table(
+            [
+                "suite",
+                ">GPUs",
+                "model",
+                ">layouts",
+                ">rank corr.",
+                ">regret",
+                ">ties",
+                ">worst tie",
+                "pick",
+                "best",
+            ],
+            [
+                [
+                    f"`{g['suite']}`",
+                    g["gpus"],
+                    g["model"],
+                    g["layouts"],
+                    f"{g['spearman']:.2f}",
+                    percent(g["pick_regret"]),
+                    g["ties"],
+                    percent(g["worst_tie_regret"]),
+                    f"`{g['pick']['run_id']}`",
+                    f"`{g['best']['run_id']}`",
+                ]
+                for g in groups[:_WORST]
+            ],
+        ),
+    ]
 
 
 def _memory() -> list[str]:
     def line(name: str, s: dict[str, Any]) -> list[object]:
         m = s["memory"]
-        right = [f"{s[kind]['right']}/{s[kind]['n']}" if s[kind]["n"] else "-" for kind in ("oom", "ran")]
-        return [name, m["n"], *(percent(m[key]) for key in ("mape", "median_ape", "bias", "worst")), *right]
+        right = [
+            f"{s[kind]['right']}/{s[kind]['n']}" if s[kind]["n"] else "-" for kind in ("oom", "ran")
+        ]
+        return [
+            name,
+            m["n"],
+            *(percent(m[key]) for key in ("mape", "median_ape", "bias", "worst")),
+            *right,
+        ]
 
     document = validated()
     some = {k: s for k, s in document["suites"].items() if s["memory"]["n"] or s["oom"]["n"]}
     return [
         "## Memory\n",
-        "Predicted over measured peak, the statistic the source gives. `oom right`: runs that ran out of memory and were "
-        "predicted to; `ran right`: runs that ran and were predicted to fit.\n",
-        table(["suite", *_HEADER[:-1], ">oom right", ">ran right"],
-              [*(line(f"`{k}`", s) for k, s in some.items()), line("all", document["summary"])]),
-    ]  # fmt: skip
+        (
+            "Predicted over measured peak, the statistic the source gives. `oom right`: runs that"
+            " ran out of memory and were predicted to; `ran right`: runs that ran and were"
+            " predicted to fit.\n"
+        ),
+        table(
+            ["suite", *_HEADER[:-1], ">oom right", ">ran right"],
+            [*(line(f"`{k}`", s) for k, s in some.items()), line("all", document["summary"])],
+        ),
+    ]
 
 
 def worth(names: str) -> str:
-    """Lines of the ablations by name, separated by semicolons: error with and without, over the runs that a mechanism acts on."""
+    """Lines of the ablations by name, separated by semicolons: error with and without, over the
+    runs that a mechanism acts on."""
     known = {x["mechanism"]: x for x in validated()["ablations"]}
     chosen = [known[name.strip()] for name in names.split(";")]
-    return table(["mechanism", "switched off means", ">runs it acts on", ">MAPE", ">MAPE without"], [
-        [x["mechanism"], x["off"], x["acts"]["n"], percent(x["acts"]["before"]), percent(x["acts"]["after"])] for x in chosen
-    ])  # fmt: skip
+    return table(
+        ["mechanism", "switched off means", ">runs it acts on", ">MAPE", ">MAPE without"],
+        [
+            [
+                x["mechanism"],
+                x["off"],
+                x["acts"]["n"],
+                percent(x["acts"]["before"]),
+                percent(x["acts"]["after"]),
+            ]
+            for x in chosen
+        ],
+    )
 
 
 def _ablations() -> list[str]:
     return [
         "## What single mechanisms are worth\n",
-        "`dpplan validate --ablations`: mean absolute error with each mechanism off, nothing fitted again. Defaults were chosen "
-        "with all mechanisms on, so a change says what the model leans on, not what a model without it could reach. Where the "
-        "error falls with a mechanism off, something else is wrong in the other direction, or the mechanism is. The last columns "
-        "are the suite whose errors change most in sum.\n",
-        table(["mechanism off", "that is", ">MAPE", ">off", ">runs it acts on", ">MAPE", ">off", "suite", ">runs", ">MAPE",
-               ">off"], [
-            [x["mechanism"], x["off"], percent(x["mape_before"]), percent(x["mape_after"]),
-             *(cell for part in ("acts", "most") for cell in (
-                 *([f"`{x[part]['suite']}`" if x[part]["suite"] else "-"] if part == "most" else []),
-                 x[part]["n"], percent(x[part]["before"]), percent(x[part]["after"])))]
-            for x in validated()["ablations"]
-        ]),
-    ]  # fmt: skip
+        (
+            "`dpplan validate --ablations`: mean absolute error with each mechanism off, nothing"
+            " fitted again. Defaults were chosen with all mechanisms on, so a change says what the"
+            " model leans on, not what a model without it could reach. Where the error falls with a"
+            " mechanism off, something else is wrong in the other direction, or the mechanism is."
+            " The last columns are the suite whose errors change most in sum.\n"
+        ),
+        table(
+            [
+                "mechanism off",
+                "that is",
+                ">MAPE",
+                ">off",
+                ">runs it acts on",
+                ">MAPE",
+                ">off",
+                "suite",
+                ">runs",
+                ">MAPE",
+                ">off",
+            ],
+            [
+                [
+                    x["mechanism"],
+                    x["off"],
+                    percent(x["mape_before"]),
+                    percent(x["mape_after"]),
+                    *(
+                        cell
+                        for part in ("acts", "most")
+                        for cell in (
+                            *(
+                                [f"`{x[part]['suite']}`" if x[part]["suite"] else "-"]
+                                if part == "most"
+                                else []
+                            ),
+                            x[part]["n"],
+                            percent(x[part]["before"]),
+                            percent(x[part]["after"]),
+                        )
+                    ),
+                ]
+                for x in validated()["ablations"]
+            ],
+        ),
+    ]
 
 
 def _errors() -> list[str]:
@@ -218,32 +330,69 @@ def _errors() -> list[str]:
     by_suite = _by(found, lambda r: r["suite"])
     return [
         "## By suite\n",
-        table(["suite", *_HEADER], [*([f"`{k}`", *_cells(v)] for k, v in by_suite.items()), ["all", *_cells(found)]]),
+        table(
+            ["suite", *_HEADER],
+            [*([f"`{k}`", *_cells(v)] for k, v in by_suite.items()), ["all", *_cells(found)]],
+        ),
         "## By kind of run\n",
-        table(["kind", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">worst"], [
-            [k, e["n"], e["suites"], *(percent(e[key]) for key in ("mape", "mape_of_suites", "median_ape", "bias", "worst"))]
-            for k, e in validated()["kinds"].items()
-        ]),
-        "## By GPU\n", table(["gpu", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["gpu"]).items()]),
+        table(
+            ["kind", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">worst"],
+            [
+                [
+                    k,
+                    e["n"],
+                    e["suites"],
+                    *(
+                        percent(e[key])
+                        for key in ("mape", "mape_of_suites", "median_ape", "bias", "worst")
+                    ),
+                ]
+                for k, e in validated()["kinds"].items()
+            ],
+        ),
+        "## By GPU\n",
+        table(
+            ["gpu", *_HEADER],
+            [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["gpu"]).items()],
+        ),
         "## By stack\n",
-        table(["stack", *_HEADER], [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["stack"]).items()]),
+        table(
+            ["stack", *_HEADER],
+            [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["stack"]).items()],
+        ),
         "## By GPU and stack, with the band it gives\n",
-        "The band is measured over predicted: the factor on a predicted step time, here of a 7 B model on one node.\n",
-        table(["gpu", "stack", *_HEADER, ">band"], [
-            [f"`{v[0]['gpu']}`", f"`{v[0]['stack']}`", *_cells(v), _band(v[0]["gpu"], v[0]["stack"])]
-            for v in _by(found, lambda r: f"{r['gpu']}\t{r['stack']}").values()
-        ]),
-    ]  # fmt: skip
+        (
+            "The band is measured over predicted: the factor on a predicted step time, here of a 7"
+            " B model on one node.\n"
+        ),
+        table(
+            ["gpu", "stack", *_HEADER, ">band"],
+            [
+                [
+                    f"`{v[0]['gpu']}`",
+                    f"`{v[0]['stack']}`",
+                    *_cells(v),
+                    _band(v[0]["gpu"], v[0]["stack"]),
+                ]
+                for v in _by(found, lambda r: f"{r['gpu']}\t{r['stack']}").values()
+            ],
+        ),
+    ]
 
 
 def _worst() -> list[str]:
     return [
         f"## The {_WORST} worst runs\n",
-        table(["run", "gpu", "stack", ">error"], [
-            [f"`{r['run_id']}`", f"`{r['gpu']}`", f"`{r['stack']}`", percent(r["time_error"])]
-            for r in sorted(runs(), key=lambda r: (-abs(math.log1p(r["time_error"])), r["run_id"]))[:_WORST]
-        ]),
-    ]  # fmt: skip
+        table(
+            ["run", "gpu", "stack", ">error"],
+            [
+                [f"`{r['run_id']}`", f"`{r['gpu']}`", f"`{r['stack']}`", percent(r["time_error"])]
+                for r in sorted(
+                    runs(), key=lambda r: (-abs(math.log1p(r["time_error"])), r["run_id"])
+                )[:_WORST]
+            ],
+        ),
+    ]
 
 
 def _cross_validation() -> list[str]:
@@ -251,20 +400,31 @@ def _cross_validation() -> list[str]:
 
 
 # the sections in their order; each gives Markdown parts
-SECTIONS: tuple[Callable[[], list[str]], ...] = (_errors, _cross_validation, _coverage, _ranking, _memory, _ablations, _worst)
+SECTIONS: tuple[Callable[[], list[str]], ...] = (
+    _errors,
+    _cross_validation,
+    _coverage,
+    _ranking,
+    _memory,
+    _ablations,
+    _worst,
+)
 
 
 def page() -> str:
     e, noise = errors([r["time_error"] for r in runs()]), validated()["summary"]["noise"]
     suites = len(_by(runs(), lambda r: r["suite"]))
     head = (
-        f"{NOTICE}# Accuracy\n\n"
-        f"Predicted against measured step time over {e['n']:,} published runs in {suites} suites: mean absolute error "
-        f"{percent(e['mape'])}, median {percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}. Noise "
-        f"floor of the data: {noise['n']} runs that repeat another lie {percent(noise['mean'])} from their median on average. "
-        "`dpplan validate` prints these numbers.\n"
+        f"{NOTICE}# Accuracy\n\nPredicted against measured step time over {e['n']:,} published runs"
+        f" in {suites} suites: mean absolute error {percent(e['mape'])}, median"
+        f" {percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}."
+        f" Noise floor of the data: {noise['n']} runs that repeat another lie"
+        f" {percent(noise['mean'])} from their median on average. `dpplan validate` prints these"
+        " numbers.\n"
     )
-    return "\n".join([head, MEANING, *(part for section in SECTIONS for part in section()), _MECHANISMS])
+    return "\n".join(
+        [head, MEANING, *(part for section in SECTIONS for part in section()), _MECHANISMS]
+    )
 
 
 def status() -> str:
@@ -275,12 +435,14 @@ def status() -> str:
     unseen = validated()["cross_validation"]["kinds"]["suites"]["all"]
     within = sum(abs(r["time_error"]) <= 0.2 for r in found)
     return (
-        f"Step time was compared with {e['n']:,} published runs on {len(_by(found, lambda r: r['gpu']))} GPUs and "
-        f"{len(_by(found, lambda r: r['stack']))} software stacks: mean absolute error {percent(e['mape'])}, median "
-        f"{percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}; "
-        f"{within / len(found):.0%} of them within 20 %. Repeats of one run lie {percent(noise['mean'])} from their median. "
-        f"Predicted by numbers fitted without its suite, a run is {percent(unseen['mape'])} off on average, half of them at "
-        f"most {percent(unseen['median_ape'])}. Bands made without a suite hold {held:.0%} of its runs. "
-        "The defaults were chosen while looking at these runs, so this is not a blind test. "
-        "[docs/accuracy.md](docs/accuracy.md) has the tables; `dpplan validate` computes them.\n"
+        f"Step time was compared with {e['n']:,} published runs on"
+        f" {len(_by(found, lambda r: r['gpu']))} GPUs and {len(_by(found, lambda r: r['stack']))}"
+        f" software stacks: mean absolute error {percent(e['mape'])}, median"
+        f" {percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])};"
+        f" {within / len(found):.0%} of them within 20 %. Repeats of one run lie"
+        f" {percent(noise['mean'])} from their median. Predicted by numbers fitted without its"
+        f" suite, a run is {percent(unseen['mape'])} off on average, half of them at most"
+        f" {percent(unseen['median_ape'])}. Bands made without a suite hold {held:.0%} of its runs."
+        " The defaults were chosen while looking at these runs, so this is not a blind test."
+        " [docs/accuracy.md](docs/accuracy.md) has the tables; `dpplan validate` computes them.\n"
     )

@@ -1,4 +1,5 @@
-"""docs/catalogue.md: GPUs, networks, clusters, models, stacks and prices from the profiles, with sources."""
+"""docs/catalogue.md: GPUs, networks, clusters, models, stacks and prices from the profiles, with
+sources."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pages.text import NOTICE, table
-from planner import catalog
 from planner.estimate.memory import MOMENT_BYTES
 from planner.formulas.params import active_parameter_count, parameter_count
+from planner.inputs import catalog
+from planner.inputs.run import storages
 from planner.ledger import Sourced
-from planner.request import storages
 from planner.specs.base import Spec
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import PRECISIONS, GpuSpec, LinkSpec
@@ -29,7 +30,11 @@ def _number(value: Any, unit: str) -> str:
 
 def sources(spec: Spec) -> list[str]:
     """Distinct sources of all numbers of a profile, in order of appearance."""
-    return list(dict.fromkeys(f"{n.source}{f', {n.date}' if n.date else ''}" for n in _numbers(spec) if n.source))
+    return list(
+        dict.fromkeys(
+            f"{n.source}{f', {n.date}' if n.date else ''}" for n in _numbers(spec) if n.source
+        )
+    )
 
 
 def _numbers(value: object) -> Iterator[Sourced]:
@@ -50,64 +55,140 @@ def _aliases(spec: Any) -> str:
 def _gpus() -> str:
     cards = catalog.load_all("gpus", GpuSpec)
     rates = table(
-        ["id", "title", "aliases", ">memory", ">usable", ">bandwidth", *(f">{p}" for p in PRECISIONS), ">power", "typical node"],
+        [
+            "id",
+            "title",
+            "aliases",
+            ">memory",
+            ">usable",
+            ">bandwidth",
+            *(f">{p}" for p in PRECISIONS),
+            ">power",
+            "typical node",
+        ],
         [
             [
-                f"`{g.id}`", g.title, _aliases(g), _number(g.memory, "B"), _number(g.usable_memory, "B"),
-                _number(g.memory_bandwidth, "B/s"), *(_number(g.rate(p), "FLOP/s") for p in PRECISIONS),
-                _number(g.power, "W"), f"{g.node.gpus_per_node} x, {g.node.intra_node}, {g.node.nics_per_node} x "
-                f"{show(float(g.node.nic_bandwidth), 'B/s')} {g.node.inter_node}",
+                f"`{g.id}`",
+                g.title,
+                _aliases(g),
+                _number(g.memory, "B"),
+                _number(g.usable_memory, "B"),
+                _number(g.memory_bandwidth, "B/s"),
+                *(_number(g.rate(p), "FLOP/s") for p in PRECISIONS),
+                _number(g.power, "W"),
+                (
+                    f"{g.node.gpus_per_node} x, {g.node.intra_node}, {g.node.nics_per_node} x "
+                    f"{show(float(g.node.nic_bandwidth), 'B/s')} {g.node.inter_node}"
+                ),
             ]
             for g in cards
         ],
-    )  # fmt: skip
+    )
     half = [g for g in cards if g.dense_fp16_accumulate is not None]
     accumulate = table(
-        ["id", ">fp16, fp32 accumulation", ">fp16, fp16 accumulation", ">fp8, fp32 accumulation", ">fp8, fp16 accumulation"],
         [
-            [f"`{g.id}`", _number(g.dense.fp16, "FLOP/s"), _number(a.fp16, "FLOP/s"), _number(g.dense.fp8, "FLOP/s"),
-             _number(a.fp8, "FLOP/s")]
-            for g in half if (a := g.dense_fp16_accumulate) is not None
+            "id",
+            ">fp16, fp32 accumulation",
+            ">fp16, fp16 accumulation",
+            ">fp8, fp32 accumulation",
+            ">fp8, fp16 accumulation",
         ],
-    )  # fmt: skip
-    curves = table(
-        ["id", ">GEMM efficiency", ">sustained clock", ">GEMM share of memory bandwidth", ">attention forward", ">backward"],
         [
-            [f"`{g.id}`", *(_number(x, "1") for x in (
-                g.kernels.gemm_efficiency, g.kernels.sustained_clock, g.kernels.memory_frac, g.kernels.attention_forward,
-                g.kernels.attention_backward))]
+            [
+                f"`{g.id}`",
+                _number(g.dense.fp16, "FLOP/s"),
+                _number(a.fp16, "FLOP/s"),
+                _number(g.dense.fp8, "FLOP/s"),
+                _number(a.fp8, "FLOP/s"),
+            ]
+            for g in half
+            if (a := g.dense_fp16_accumulate) is not None
+        ],
+    )
+    curves = table(
+        [
+            "id",
+            ">GEMM efficiency",
+            ">sustained clock",
+            ">GEMM share of memory bandwidth",
+            ">attention forward",
+            ">backward",
+        ],
+        [
+            [
+                f"`{g.id}`",
+                *(
+                    _number(x, "1")
+                    for x in (
+                        g.kernels.gemm_efficiency,
+                        g.kernels.sustained_clock,
+                        g.kernels.memory_frac,
+                        g.kernels.attention_forward,
+                        g.kernels.attention_backward,
+                    )
+                ),
+            ]
             for g in cards
         ],
-    )  # fmt: skip
-    where = table(["id", "sources of its numbers"], [[f"`{g.id}`", "; ".join(sources(g))] for g in cards])
+    )
+    where = table(
+        ["id", "sources of its numbers"], [[f"`{g.id}`", "; ".join(sources(g))] for g in cards]
+    )
     return (
-        f"## GPUs\n\n{len(cards)} exact variants. Rates are dense, with fp32 accumulation, which is what training uses; a dash "
-        "means the card does not have the precision. `usable` is what the driver leaves to a framework.\n\n" + rates
-        + "\nCards whose vendor also quotes a rate with fp16 accumulation; the planner never uses that rate:\n\n" + accumulate
-        + "\nHow fast kernels run, as shares (see `planner/specs/hardware.py` for each word):\n\n" + curves
-        + "\nWhere the numbers were read:\n\n" + where
-    )  # fmt: skip
+        f"## GPUs\n\n{len(cards)} exact variants. Rates are dense, with fp32 accumulation, which is"
+        " what training uses; a dash means the card does not have the precision. `usable` is what"
+        " the driver leaves to a framework.\n\n"
+        + rates
+        + "\nCards whose vendor also quotes a rate with fp16 accumulation; the planner never uses"
+        " that rate:\n\n"
+        + accumulate
+        + "\nHow fast kernels run, as shares (see `planner/specs/hardware.py` for each word):\n\n"
+        + curves
+        + "\nWhere the numbers were read:\n\n"
+        + where
+    )
 
 
 def _networks() -> str:
     links = catalog.load_all("networks", LinkSpec)
     rows = [
         [
-            f"`{n.id}`", n.title, "inside a node" if n.scope == "intra_node" else "between nodes", _number(n.bandwidth, "B/s"),
-            _number(n.base_latency, "s") if n.base_latency is not None else "", _number(n.latency, "s"),
+            f"`{n.id}`",
+            n.title,
+            "inside a node" if n.scope == "intra_node" else "between nodes",
+            _number(n.bandwidth, "B/s"),
+            _number(n.base_latency, "s") if n.base_latency is not None else "",
+            _number(n.latency, "s"),
             _number(n.host_bandwidth, "B/s") if n.host_bandwidth is not None else "",
-            _number(n.all_reduce_frac, "1"), _number(n.all_gather_frac, "1"),
-            _number(n.reduce_scatter_frac, "1"), _number(n.send_recv_frac, "1"), "yes" if n.peer_to_peer else "no",
+            _number(n.all_reduce_frac, "1"),
+            _number(n.all_gather_frac, "1"),
+            _number(n.reduce_scatter_frac, "1"),
+            _number(n.send_recv_frac, "1"),
+            "yes" if n.peer_to_peer else "no",
             "; ".join(sources(n)),
         ]
         for n in links
-    ]  # fmt: skip
-    header = ["id", "title", "where", ">one way", ">per call", ">latency", ">host in all", ">all-reduce", ">all-gather",
-              ">reduce-scatter", ">send", "peer to peer", "sources"]  # fmt: skip
+    ]
+    header = [
+        "id",
+        "title",
+        "where",
+        ">one way",
+        ">per call",
+        ">latency",
+        ">host in all",
+        ">all-reduce",
+        ">all-gather",
+        ">reduce-scatter",
+        ">send",
+        "peer to peer",
+        "sources",
+    ]
     return (
-        f"## Networks\n\n{len(links)} links. Bandwidth is one way: per GPU inside a node, per card between nodes. Latency is "
-        "two steps of a ring inside a node, one step from node to node between them. The four shares are what a collective "
-        "reaches of the bandwidth; on PCIe all GPUs of a host share what its bridges carry in all.\n\n" + table(header, rows)
+        f"## Networks\n\n{len(links)} links. Bandwidth is one way: per GPU inside a node, per card"
+        " between nodes. Latency is two steps of a ring inside a node, one step from node to node"
+        " between them. The four shares are what a collective reaches of the bandwidth; on PCIe"
+        " all GPUs of a host share what its bridges carry in all.\n\n" + table(header, rows)
     )
 
 
@@ -115,23 +196,45 @@ def _clusters() -> str:
     kinds = catalog.load_all("clusters", ClusterTemplate)
     rows = [
         [
-            f"`{c.id}`", c.title, _aliases(c), f"`{c.gpu}`", c.gpus_per_node, f"`{c.intra_node}`",
-            f"{c.nics_per_node} x {_number(c.nic_bandwidth, 'B/s')} `{c.inter_node}`", c.nvlink_domain or "-",
-            "-" if (p := c.usd_per_gpu_hour) is None else f"{float(p) * 3600:.2f} ({p.date})", c.source,
+            f"`{c.id}`",
+            c.title,
+            _aliases(c),
+            f"`{c.gpu}`",
+            c.gpus_per_node,
+            f"`{c.intra_node}`",
+            f"{c.nics_per_node} x {_number(c.nic_bandwidth, 'B/s')} `{c.inter_node}`",
+            c.nvlink_domain or "-",
+            "-" if (p := c.usd_per_gpu_hour) is None else f"{float(p) * 3600:.2f} ({p.date})",
+            c.source,
         ]
         for c in kinds
-    ]  # fmt: skip
-    header = ["id", "title", "aliases", "gpu", ">GPUs", "inside", "between, one way", ">NVLink domain", ">USD per GPU-hour",
-              "source"]  # fmt: skip
+    ]
+    header = [
+        "id",
+        "title",
+        "aliases",
+        "gpu",
+        ">GPUs",
+        "inside",
+        "between, one way",
+        ">NVLink domain",
+        ">USD per GPU-hour",
+        "source",
+    ]
     return f"## Clusters\n\n{len(kinds)} kinds of node, for `--cluster`.\n\n" + table(header, rows)
 
 
 def _prices() -> str:
-    entries = catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml").get("price", [])
-    rows = [[f"`{e['gpu']}`", e["usd_per_gpu_hour"]["value"], e["market"], e["date"], e["source"]] for e in entries]
+    entries = catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml").get(
+        "price", []
+    )
+    rows = [
+        [f"`{e['gpu']}`", e["usd_per_gpu_hour"]["value"], e["market"], e["date"], e["source"]]
+        for e in entries
+    ]
     return (
-        "## Prices\n\nDated list prices of one GPU for one hour. Lists move weekly: set `--price` before deciding.\n\n"
-        + table(["gpu", ">price", "market", "date", "source"], rows)
+        "## Prices\n\nDated list prices of one GPU for one hour. Lists move weekly: set `--price`"
+        " before deciding.\n\n" + table(["gpu", ">price", "market", "date", "source"], rows)
     )
 
 
@@ -139,15 +242,37 @@ def _models() -> str:
     models = catalog.load_all("models", ModelSpec)
     rows = [
         [
-            f"`{m.name}`", m.title or m.name, _aliases(m), f"{parameter_count(m):,}",
-            f"{n:,}" if (n := active_parameter_count(m)) != parameter_count(m) else "", m.layers, m.hidden,
-            f"{m.heads}/{m.kv_heads}", f"{m.vocab:,}", f"{m.max_positions:,}", m.source,
+            f"`{m.name}`",
+            m.title or m.name,
+            _aliases(m),
+            f"{parameter_count(m):,}",
+            f"{n:,}" if (n := active_parameter_count(m)) != parameter_count(m) else "",
+            m.layers,
+            m.hidden,
+            f"{m.heads}/{m.kv_heads}",
+            f"{m.vocab:,}",
+            f"{m.max_positions:,}",
+            m.source,
         ]
         for m in models
-    ]  # fmt: skip
-    header = ["name", "title", "aliases", ">parameters", ">active", ">layers", ">hidden", ">heads/kv", ">vocabulary", ">context",
-              "source"]  # fmt: skip
-    head = f"## Models\n\n{len(models)} shapes. Parameter counts are exact; `active` is what one token uses.\n\n"
+    ]
+    header = [
+        "name",
+        "title",
+        "aliases",
+        ">parameters",
+        ">active",
+        ">layers",
+        ">hidden",
+        ">heads/kv",
+        ">vocabulary",
+        ">context",
+        "source",
+    ]
+    head = (
+        f"## Models\n\n{len(models)} shapes. Parameter counts are exact; `active` is what one token"
+        " uses.\n\n"
+    )
     return head + table(header, rows)
 
 
@@ -155,9 +280,18 @@ def _storages() -> str:
     rows = []
     for one in storages():
         speed = one.per_node or one.whole
-        rows.append([f"`{one.id}`", one.title, _number(one.per_node, "B/s") if one.per_node else "",
-                     _number(one.whole, "B/s") if one.whole else "", speed.source if speed else ""])  # fmt: skip
-    return "## Checkpoint storage\n\n" + table(["id", "title", ">writes per node", ">writes in all", "source"], rows)
+        rows.append(
+            [
+                f"`{one.id}`",
+                one.title,
+                _number(one.per_node, "B/s") if one.per_node else "",
+                _number(one.whole, "B/s") if one.whole else "",
+                speed.source if speed else "",
+            ]
+        )
+    return "## Checkpoint storage\n\n" + table(
+        ["id", "title", ">writes per node", ">writes in all", "source"], rows
+    )
 
 
 def _stacks() -> str:
@@ -165,50 +299,117 @@ def _stacks() -> str:
     moments = MOMENT_BYTES["adam"]
     ledger = [
         [
-            f"`{s.id}`", s.title, _aliases(s), f"{s.state.parameter:g}", f"{s.state.gradient:g}", f"{s.state.master:g}",
-            f"{moments:g}", f"**{s.state.parameter + s.state.gradient + s.state.master + moments:g}**",
-            f"{s.state.optimizer_temporary:g}", f"{s.state.gradient_wire:g}", s.source,
+            f"`{s.id}`",
+            s.title,
+            _aliases(s),
+            f"{s.state.parameter:g}",
+            f"{s.state.gradient:g}",
+            f"{s.state.master:g}",
+            f"{moments:g}",
+            f"**{s.state.parameter + s.state.gradient + s.state.master + moments:g}**",
+            f"{s.state.optimizer_temporary:g}",
+            f"{s.state.gradient_wire:g}",
+            s.source,
         ]
         for s in stacks
-    ]  # fmt: skip
-    words = (("tensor", "tp"), ("sequence_parallel", "sp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep"),
-             ("hybrid_shard", "hybrid shard"))  # fmt: skip
+    ]
+    words = (
+        ("tensor", "tp"),
+        ("sequence_parallel", "sp"),
+        ("pipeline", "pp"),
+        ("context", "cp"),
+        ("expert", "ep"),
+        ("hybrid_shard", "hybrid shard"),
+    )
     runs = [
         [
-            f"`{s.id}`", ", ".join(map(str, s.supports.zero)),
+            f"`{s.id}`",
+            ", ".join(map(str, s.supports.zero)),
             ", ".join(short for name, short in words if getattr(s.supports, name)) or "-",
-            ", ".join(s.supports.schedules) if s.supports.pipeline else "-", ", ".join(s.supports.recompute),
-            ", ".join(s.supports.offload), s.fusion.attention,
+            ", ".join(s.supports.schedules) if s.supports.pipeline else "-",
+            ", ".join(s.supports.recompute),
+            ", ".join(s.supports.offload),
+            s.fusion.attention,
         ]
         for s in stacks
-    ]  # fmt: skip
+    ]
     speed = [
         [
-            f"`{s.id}`", *(_number(x, "1") for x in (s.fusion.elementwise_frac, s.network_frac, s.fragmentation_frac,
-                                                     s.overlap.slowdown)),
-            _number(s.launch.operator, "s"), _number(s.launch.step_overhead, "s"),
-            ", ".join(name.replace("_", " ") for name in ("gradient_sync", "sharded_sync", "pipeline_send", "scatter_gather",
-                                                          "interleaved_window") if getattr(s.overlap, name)) or "nothing",
+            f"`{s.id}`",
+            *(
+                _number(x, "1")
+                for x in (
+                    s.fusion.elementwise_frac,
+                    s.network_frac,
+                    s.fragmentation_frac,
+                    s.overlap.slowdown,
+                )
+            ),
+            _number(s.launch.operator, "s"),
+            _number(s.launch.step_overhead, "s"),
+            ", ".join(
+                name.replace("_", " ")
+                for name in (
+                    "gradient_sync",
+                    "sharded_sync",
+                    "pipeline_send",
+                    "scatter_gather",
+                    "interleaved_window",
+                )
+                if getattr(s.overlap, name)
+            )
+            or "nothing",
         ]
         for s in stacks
-    ]  # fmt: skip
+    ]
     return (
-        f"## Stacks\n\n{len(stacks)} software stacks. Bytes per parameter in 16-bit mixed precision with Adam, before any "
-        "sharding; `temporaries` exist during the optimizer step, `wire` is the type in which gradients are reduced.\n\n"
-        + table(["id", "title", "aliases", ">parameter", ">gradient", ">master", ">moments", ">sum", ">temporaries", ">wire",
-                 "source"], ledger)
+        f"## Stacks\n\n{len(stacks)} software stacks. Bytes per parameter in 16-bit mixed precision"
+        " with Adam, before any sharding; `temporaries` exist during the optimizer step, `wire` is"
+        " the type in which gradients are reduced.\n\n"
+        + table(
+            [
+                "id",
+                "title",
+                "aliases",
+                ">parameter",
+                ">gradient",
+                ">master",
+                ">moments",
+                ">sum",
+                ">temporaries",
+                ">wire",
+                "source",
+            ],
+            ledger,
+        )
         + "\nWhat each can run; the search proposes nothing else:\n\n"
-        + table(["id", "ZeRO", "parallelism", "schedules", "recompute", "offload", "attention"], runs)
+        + table(
+            ["id", "ZeRO", "parallelism", "schedules", "recompute", "offload", "attention"], runs
+        )
         + "\nNumbers that decide its speed:\n\n"
-        + table(["id", ">elementwise share of bandwidth", ">share of fabric", ">fragmentation", ">slow-down beside a collective",
-                 ">time per operator", ">time per step", "overlaps"], speed)
-    )  # fmt: skip
+        + table(
+            [
+                "id",
+                ">elementwise share of bandwidth",
+                ">share of fabric",
+                ">fragmentation",
+                ">slow-down beside a collective",
+                ">time per operator",
+                ">time per step",
+                "overlaps",
+            ],
+            speed,
+        )
+    )
 
 
 def page() -> str:
     head = (
-        NOTICE + "# Catalogue\n\nWhat ships with the planner. The letter after a number tells what it rests on: v a vendor's "
-        "figure, m measured, a assumed. `dpplan list gpus` and its siblings print the same entries. To add your own, see "
-        "[extending](extending.md).\n"
+        NOTICE
+        + "# Catalogue\n\nWhat ships with the planner. The letter after a number tells what it"
+        " rests on: v a vendor's figure, m measured, a assumed. `dpplan list gpus` and its"
+        " siblings print the same entries. To add your own, see [extending](extending.md).\n"
     )
-    return "\n".join([head, _gpus(), _networks(), _clusters(), _prices(), _storages(), _models(), _stacks()])
+    return "\n".join(
+        [head, _gpus(), _networks(), _clusters(), _prices(), _storages(), _models(), _stacks()]
+    )

@@ -1,4 +1,5 @@
-"""The section of docs/accuracy.md on cross-validation: tables of held-out errors, goals, and every fitted number."""
+"""The section of docs/accuracy.md on cross-validation: tables of held-out errors, goals, and every
+fitted number."""
 
 from __future__ import annotations
 
@@ -7,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pages.text import percent, table
-from planner.validate.crossval import LARGE, ON_BOUND
-from planner.validate.errors import KINDS, errors, noise_floor
-from planner.validate.fit import ACROSS, HUBER, WITHIN
+from planner.verbs.validate.crossval import LARGE, ON_BOUND
+from planner.verbs.validate.errors import KINDS, errors, noise_floor
+from planner.verbs.validate.fit import ACROSS, HUBER, WITHIN
 
 Run = dict[str, Any]
 
-_TABLE_1 = {f"narayanan-2021-{i:04d}" for i in range(1, 11)}  # 1.7B to 1008B on 32 to 3072 GPUs; the others are table 2
+_TABLE_1 = {
+    f"narayanan-2021-{i:04d}" for i in range(1, 11)
+}  # 1.7B to 1008B on 32 to 3072 GPUs; the others are table 2
 
 
 @dataclass(frozen=True)
@@ -35,28 +38,87 @@ def _extrapolated(r: Run) -> bool:
 
 
 GOALS = (
-    Goal("Narayanan 2021, table 1, one clock for the paper", "clock", lambda r: r["run_id"] in _TABLE_1, 0.03),
-    Goal("Korthikanti 2022, table 5, one clock for the paper", "clock", lambda r: r["suite"] == "korthikanti-2022", 0.03),
-    Goal("llm-foundry on H100, other half", "halves", lambda r: r["suite"] == "llm-foundry-h100", 0.03),
-    Goal("llm-foundry on A100 80 GB, other half", "halves", lambda r: r["suite"] == "llm-foundry-a100-80gb", 0.04),
-    Goal("llm-foundry from up to 64 to 128..512 GPUs", "scale",
-         lambda r: r["suite"].startswith("llm-foundry") and _extrapolated(r), 0.03),
+    Goal(
+        "Narayanan 2021, table 1, one clock for the paper",
+        "clock",
+        lambda r: r["run_id"] in _TABLE_1,
+        0.03,
+    ),
+    Goal(
+        "Korthikanti 2022, table 5, one clock for the paper",
+        "clock",
+        lambda r: r["suite"] == "korthikanti-2022",
+        0.03,
+    ),
+    Goal(
+        "llm-foundry on H100, other half",
+        "halves",
+        lambda r: r["suite"] == "llm-foundry-h100",
+        0.03,
+    ),
+    Goal(
+        "llm-foundry on A100 80 GB, other half",
+        "halves",
+        lambda r: r["suite"] == "llm-foundry-a100-80gb",
+        0.04,
+    ),
+    Goal(
+        "llm-foundry from up to 64 to 128..512 GPUs",
+        "scale",
+        lambda r: r["suite"].startswith("llm-foundry") and _extrapolated(r),
+        0.03,
+    ),
     Goal("all platforms from up to 64 to 128..512 GPUs", "scale", _extrapolated, 0.03),
-    *(Goal(f"llmq on {name}, {'defaults' if kind == 'defaults' else 'fitted on other suites'}", kind, _llmq(gpu), 0.08)
-      for kind in ("defaults", "suites") for gpu, name in (("rtx4090", "RTX 4090"), ("rtx5090", "RTX 5090"), ("l40s", "L40S"))),
-    *(Goal(f"mixtures of experts, {'defaults' if kind == 'defaults' else 'fitted on other suites'}", kind,
-           lambda r: r["experts"] > 0, 0.12) for kind in ("defaults", "suites")),
-)  # fmt: skip
+    *(
+        Goal(
+            f"llmq on {name}, {'defaults' if kind == 'defaults' else 'fitted on other suites'}",
+            kind,
+            _llmq(gpu),
+            0.08,
+        )
+        for kind in ("defaults", "suites")
+        for gpu, name in (("rtx4090", "RTX 4090"), ("rtx5090", "RTX 5090"), ("l40s", "L40S"))
+    ),
+    *(
+        Goal(
+            "mixtures of experts,"
+            f" {'defaults' if kind == 'defaults' else 'fitted on other suites'}",
+            kind,
+            lambda r: r["experts"] > 0,
+            0.12,
+        )
+        for kind in ("defaults", "suites")
+    ),
+)
 
 # kind, subset, then the statistics with their goals
 _SUMMARIES = (
-    ("models", "tier_a", "tier A, whole models left out", ("mape_of_suites", 0.055), ("median_ape", 0.035), ("bias", 0.02)),
-    ("gpus", "tier_a", "tier A, GPU counts left out", ("mape_of_suites", 0.055), ("median_ape", 0.035), ("bias", 0.02)),
+    (
+        "models",
+        "tier_a",
+        "tier A, whole models left out",
+        ("mape_of_suites", 0.055),
+        ("median_ape", 0.035),
+        ("bias", 0.02),
+    ),
+    (
+        "gpus",
+        "tier_a",
+        "tier A, GPU counts left out",
+        ("mape_of_suites", 0.055),
+        ("median_ape", 0.035),
+        ("bias", 0.02),
+    ),
     ("models", "all", "all runs, whole models left out", ("mape", 0.085), ("median_ape", 0.05)),
     ("gpus", "all", "all runs, GPU counts left out", ("mape", 0.085), ("median_ape", 0.05)),
     ("suites", "all", "all runs, each suite left out", ("mape", 0.10), ("median_ape", 0.07)),
 )
-_WORDS = {"mape": "MAPE", "mape_of_suites": "MAPE, mean of suites", "median_ape": "median", "bias": "bias"}
+_WORDS = {
+    "mape": "MAPE",
+    "mape_of_suites": "MAPE, mean of suites",
+    "median_ape": "median",
+    "bias": "bias",
+}
 
 
 def goals(document: dict[str, Any]) -> list[list[object]]:
@@ -65,24 +127,81 @@ def goals(document: dict[str, Any]) -> list[list[object]]:
     known = {r["run_id"]: r for r in document["rows"]}
     lines: list[list[object]] = []
 
-    def say(what: str, statistic: str, goal: str, value: float | None, shown: str, runs: int, reached: bool) -> None:
-        lines.append([what, statistic, goal, shown, runs, "-" if value is None else "reached" if reached else "**missed**"])
+    def say(
+        what: str,
+        statistic: str,
+        goal: str,
+        value: float | None,
+        shown: str,
+        runs: int,
+        reached: bool,
+    ) -> None:
+        lines.append(
+            [
+                what,
+                statistic,
+                goal,
+                shown,
+                runs,
+                "-" if value is None else "reached" if reached else "**missed**",
+            ]
+        )
 
     for goal in GOALS:
-        found = [r for r in crossed["rows"] if goal.belongs(known[r["run_id"]]) and r["predicted_step_s"][goal.kind] is not None]
-        value = errors([r["predicted_step_s"][goal.kind] / r["measured_step_s"] - 1 for r in found])["mape"]
-        say(goal.title, "MAPE", f"<= {percent(goal.mape)}", value, percent(value), len(found), bool(found) and value <= goal.mape)
+        found = [
+            r
+            for r in crossed["rows"]
+            if goal.belongs(known[r["run_id"]]) and r["predicted_step_s"][goal.kind] is not None
+        ]
+        value = errors(
+            [r["predicted_step_s"][goal.kind] / r["measured_step_s"] - 1 for r in found]
+        )["mape"]
+        say(
+            goal.title,
+            "MAPE",
+            f"<= {percent(goal.mape)}",
+            value,
+            percent(value),
+            len(found),
+            bool(found) and value <= goal.mape,
+        )
     for kind, subset, title, *wanted in _SUMMARIES:
         summary = crossed["kinds"][kind][subset]
         for name, limit in wanted:
             value, sign = summary[name], "within +-" if name == "bias" else "<= "
             reached = value is not None and abs(value) <= limit
-            say(title, _WORDS[name], f"{sign}{percent(limit)}", value, percent(value), summary["n"], reached)
+            say(
+                title,
+                _WORDS[name],
+                f"{sign}{percent(limit)}",
+                value,
+                percent(value),
+                summary["n"],
+                reached,
+            )
     r = crossed["kinds"]["defaults"]["ranking"]
-    for name, key, limit in (("mean pick-regret", "pick_regret_mean", 0.02), ("worst pick-regret", "pick_regret_max", 0.10)):
-        say("order of layouts, defaults", name, f"<= {percent(limit)}", r[key], percent(r[key]), r["groups"], r[key] <= limit)
-    say("order of layouts, defaults", "rank correlation", ">= 0.85", r["spearman"], f"{r['spearman']:.2f}", r["groups"],
-        r["spearman"] >= 0.85)  # fmt: skip
+    for name, key, limit in (
+        ("mean pick-regret", "pick_regret_mean", 0.02),
+        ("worst pick-regret", "pick_regret_max", 0.10),
+    ):
+        say(
+            "order of layouts, defaults",
+            name,
+            f"<= {percent(limit)}",
+            r[key],
+            percent(r[key]),
+            r["groups"],
+            r[key] <= limit,
+        )
+    say(
+        "order of layouts, defaults",
+        "rank correlation",
+        ">= 0.85",
+        r["spearman"],
+        f"{r['spearman']:.2f}",
+        r["groups"],
+        r["spearman"] >= 0.85,
+    )
     return lines
 
 
@@ -121,43 +240,116 @@ def parts(document: dict[str, Any]) -> list[str]:
         "## Cross-validation\n",
         f"{_MEANING}\n\n"
         + "".join(f"- `{name}`: {kind['meaning']}.\n" for name, kind in kinds.items()),
-        table(["left out", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">noise", ">rank corr.", ">regret",
-               ">worst regret"], [
-            [f"`{name}`", *_cells(k["all"]), percent(noise), _two(k["ranking"]["spearman"]),
-             percent(k["ranking"]["pick_regret_mean"]), percent(k["ranking"]["pick_regret_max"])] for name, k in kinds.items()
-        ]),
+        table(
+            [
+                "left out",
+                ">runs",
+                ">suites",
+                ">MAPE",
+                ">mean of suites",
+                ">median",
+                ">bias",
+                ">noise",
+                ">rank corr.",
+                ">regret",
+                ">worst regret",
+            ],
+            [
+                [
+                    f"`{name}`",
+                    *_cells(k["all"]),
+                    percent(noise),
+                    _two(k["ranking"]["spearman"]),
+                    percent(k["ranking"]["pick_regret_mean"]),
+                    percent(k["ranking"]["pick_regret_max"]),
+                ]
+                for name, k in kinds.items()
+            ],
+        ),
         "Tier A:\n",
-        table(["left out", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">noise"],
-              [[f"`{name}`", *_cells(k["tier_a"]), percent(noise_a)] for name, k in kinds.items()]),
+        table(
+            [
+                "left out",
+                ">runs",
+                ">suites",
+                ">MAPE",
+                ">mean of suites",
+                ">median",
+                ">bias",
+                ">noise",
+            ],
+            [[f"`{name}`", *_cells(k["tier_a"]), percent(noise_a)] for name, k in kinds.items()],
+        ),
         "### By suite\n",
-        "MAPE; `-` where a suite's platforms have one model, one number of GPUs, or nothing beyond "
-        f"{LARGE} GPUs to be held out.\n",
+        (
+            "MAPE; `-` where a suite's platforms have one model, one number of GPUs, or nothing"
+            f" beyond {LARGE} GPUs to be held out.\n"
+        ),
         table(["suite", ">runs", *(f">{name}" for name in kinds), ">noise"], _by_suite(document)),
         "### By kind of run\n",
         "MAPE over the runs of a kind that could be held out.\n",
         table(["kind", ">runs", *(f">{name}" for name in kinds), ">noise"], _by_kind(document)),
         "### Goals\n",
-        "What this project set out to reach, and where it stands; the tables above say by how much each suite is off.\n",
-        table(["what", "statistic", ">goal", ">value", ">runs or groups", "verdict"], goals(document)),
+        (
+            "What this project set out to reach, and where it stands; the tables above say by how"
+            " much each suite is off.\n"
+        ),
+        table(
+            ["what", "statistic", ">goal", ">value", ">runs or groups", "verdict"], goals(document)
+        ),
         "### Fitted numbers\n",
         _VALUES + "\n",
-        table(["number", "meaning", "multiplies", ">factor", ">spread", ">runs", ">bounds", "on a bound"], [
-            [v["name"], v["meaning"], ", ".join(f"`{n}`" for n in v["numbers"]), f"{v['multiplier']:.3f}", percent(v["spread"]),
-             v["runs"], f"{v['low']:g} .. {v['high']:g}", ON_BOUND.get(v["name"], "not explained") if v["on_bound"] else "no"]
-            for v in crossed["parameters"]
-        ]),
+        table(
+            [
+                "number",
+                "meaning",
+                "multiplies",
+                ">factor",
+                ">spread",
+                ">runs",
+                ">bounds",
+                "on a bound",
+            ],
+            [
+                [
+                    v["name"],
+                    v["meaning"],
+                    ", ".join(f"`{n}`" for n in v["numbers"]),
+                    f"{v['multiplier']:.3f}",
+                    percent(v["spread"]),
+                    v["runs"],
+                    f"{v['low']:g} .. {v['high']:g}",
+                    ON_BOUND.get(v["name"], "not explained") if v["on_bound"] else "no",
+                ]
+                for v in crossed["parameters"]
+            ],
+        ),
         "### Clocks of platforms\n",
         _CLOCKS + "\n",
-        table(["platform", ">runs", ">fitted", ">spread", ">shipped", ">power law", "on a bound"], [
-            [f"`{c['platform']}`", c["runs"], f"{c['fitted']:.2f}", percent(c["spread"]), f"{c['shipped']:.2f}",
-             _two(c["power_law"]), "yes" if c["on_bound"] else "no"]
-            for c in crossed["clocks"]
-        ]),
-    ]  # fmt: skip
+        table(
+            ["platform", ">runs", ">fitted", ">spread", ">shipped", ">power law", "on a bound"],
+            [
+                [
+                    f"`{c['platform']}`",
+                    c["runs"],
+                    f"{c['fitted']:.2f}",
+                    percent(c["spread"]),
+                    f"{c['shipped']:.2f}",
+                    _two(c["power_law"]),
+                    "yes" if c["on_bound"] else "no",
+                ]
+                for c in crossed["clocks"]
+            ],
+        ),
+    ]
 
 
 def _cells(e: dict[str, Any]) -> list[object]:
-    return [e["n"], e["suites"], *(percent(e[name]) for name in ("mape", "mape_of_suites", "median_ape", "bias"))]
+    return [
+        e["n"],
+        e["suites"],
+        *(percent(e[name]) for name in ("mape", "mape_of_suites", "median_ape", "bias")),
+    ]
 
 
 def _two(value: float | None) -> str:
@@ -170,9 +362,15 @@ def _by_kind(document: dict[str, Any]) -> list[list[object]]:
     lines: list[list[object]] = []
     for title, belongs in KINDS:
         found = [r for r in crossed["rows"] if belongs(known[r["run_id"]])]
-        pairs = [[(r["predicted_step_s"][kind], r["measured_step_s"]) for r in found] for kind in crossed["kinds"]]
+        pairs = [
+            [(r["predicted_step_s"][kind], r["measured_step_s"]) for r in found]
+            for kind in crossed["kinds"]
+        ]
         each = [
-            errors([predicted / seconds - 1 for predicted, seconds in kind if predicted is not None])["mape"] for kind in pairs
+            errors(
+                [predicted / seconds - 1 for predicted, seconds in kind if predicted is not None]
+            )["mape"]
+            for kind in pairs
         ]
         noise = noise_floor([known[r["run_id"]] for r in found])["mean"]
         lines.append([title, len(found), *map(percent, each), percent(noise)])
@@ -187,6 +385,11 @@ def _by_suite(document: dict[str, Any]) -> list[list[object]]:
         if any(each):
             runs = sum(r["suite"] == suite for r in crossed["rows"])
             lines.append(
-                [f"`{suite}`", runs, *(percent(e["mape"] if e else None) for e in each), percent(summary["noise"]["mean"])]
+                [
+                    f"`{suite}`",
+                    runs,
+                    *(percent(e["mape"] if e else None) for e in each),
+                    percent(summary["noise"]["mean"]),
+                ]
             )
     return lines

@@ -1,4 +1,5 @@
-"""docs/formulas.md: every formula as the code knows it, the rules, and the schedules in closed form."""
+"""docs/formulas.md: every formula as the code knows it, the rules, and the schedules in closed
+form."""
 
 from __future__ import annotations
 
@@ -10,10 +11,18 @@ from types import ModuleType
 from pages.text import NOTICE, table
 
 _SUFFIXES = (
-    ("_flop_per_s", "FLOP/s"), ("_bytes_per_s", "B/s"), ("_per_gpu_per_s", "B/s"),
-    ("_tokens_per_s", "tokens/s"), ("_parameters_per_s", "1/s"),
-    ("_bytes", "B"), ("_tokens", "tokens"), ("_flop", "FLOP"), ("_frac", "share"), ("_s", "s"), ("_w", "W"),
-)  # fmt: skip
+    ("_flop_per_s", "FLOP/s"),
+    ("_bytes_per_s", "B/s"),
+    ("_per_gpu_per_s", "B/s"),
+    ("_tokens_per_s", "tokens/s"),
+    ("_parameters_per_s", "1/s"),
+    ("_bytes", "B"),
+    ("_tokens", "tokens"),
+    ("_flop", "FLOP"),
+    ("_frac", "share"),
+    ("_s", "s"),
+    ("_w", "W"),
+)
 
 
 def modules() -> list[ModuleType]:
@@ -45,10 +54,11 @@ def page() -> str:
     found = modules()
     count = sum(f.module.startswith("formulas.") for f in FORMULAS.values())
     out = [
-        NOTICE + "# Formulas\n\n"
-        f"The {count} formulas of the planner, as the code holds them. `dpplan estimate ... --explain` prints the same names, "
-        "equations and sources with the numbers that went in and came out. Symbols and units are on the [notation](notation.md) "
-        "page, the way the formulas are put together on the [models](models.md) page.\n",
+        NOTICE
+        + f"# Formulas\n\nThe {count} formulas of the planner, as the code holds them. `dpplan"
+        " estimate ... --explain` prints the same names, equations and sources with the numbers"
+        " that went in and came out. Symbols and units are on the [notation](notation.md) page,"
+        " the way the formulas are put together on the [models](models.md) page.\n"
     ]
     for module in found:
         name = module.__name__.removeprefix("planner.")
@@ -59,28 +69,36 @@ def page() -> str:
         for f in own:
             head, _, rest = f.doc.partition("\n")
             out.append(
-                f"### {f.name}\n\n{head}{rest and chr(10) + rest}\n\n```text\n{f.equation}\n```\n\n"
-                f"- unit: {f.unit}\n- inputs: {_inputs(getattr(module, f.name))}\n- source: {f.source}\n"
+                f"### {f.name}\n\n{head}{rest and chr(10) + rest}\n\n```text\n{f.equation}\n```\n\n-"
+                f" unit: {f.unit}\n- inputs: {_inputs(getattr(module, f.name))}\n- source:"
+                f" {f.source}\n"
             )
     out.append(
-        "## Parameter counts\n\nCounts are exact integers, built leaf by leaf in `planner/formulas/params.py`: every trainable "
-        "tensor with its size, the part of the model it lives in (a layer, the first or the last stage), and what divides it "
-        "(tensor parallelism, expert parallelism, nothing). Memory, FLOP and traffic start from the same leaves.\n"
+        "## Parameter counts\n\nCounts are exact integers, built leaf by leaf in"
+        " `planner/formulas/params.py`: every trainable tensor with its size, the part of the model"
+        " it lives in (a layer, the first or the last stage), and what divides it (tensor"
+        " parallelism, expert parallelism, nothing). Memory, FLOP and traffic start from the same"
+        " leaves.\n"
     )
     out.append(
-        "## Rules\n\nWhat makes a layout impossible. The search masks with these, a wrong request quotes them, and `rejected` in "
-        "the report counts by these names.\n\n"
+        "## Rules\n\nWhat makes a layout impossible. The search masks with these, a wrong request"
+        " quotes them, and `rejected` in the report counts by these names.\n\n"
         + table(["rule", "option to change"], [[rule.name, f"`{rule.field}`"] for rule in RULES])
     )
     rows = []
     for name, schedule in BY_NAME.items():
-        rows.append([
-            f"`{name}`", (schedule.__doc__ or "").strip().splitlines()[0], inspect.getdoc(schedule.idle_s),
-            inspect.getdoc(schedule.live_chunks),
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"`{name}`",
+                " ".join((schedule.__doc__ or "").split("\n\n")[0].split()),
+                inspect.getdoc(schedule.idle_s),
+                inspect.getdoc(schedule.live_chunks),
+            ]
+        )
     out.append(
-        "## Schedules\n\nEach schedule gives the seconds of a step that stay idle on p uniform stages, F, I and W the forward, "
-        "input and weight gradient of one micro-batch, and the forward chunks whose activations a stage holds at its peak.\n\n"
+        "## Schedules\n\nEach schedule gives the seconds of a step that stay idle on p uniform"
+        " stages, F, I and W the forward, input and weight gradient of one micro-batch, and the"
+        " forward chunks whose activations a stage holds at its peak.\n\n"
         + table(["schedule", "what", "idle", "held"], rows)
     )
     return "\n".join(out)

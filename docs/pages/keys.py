@@ -1,4 +1,5 @@
-"""Blocks read from the code itself: options of the command line, keys of profile files, phases and traffic tables."""
+"""Blocks read from the code itself: options of the command line, keys of profile files, phases and
+traffic tables."""
 
 from __future__ import annotations
 
@@ -14,11 +15,19 @@ from typing import Literal, get_args, get_origin
 from pages.text import table
 
 _UNITS = {
-    "Bytes": 'number, "80 GiB"', "BytesPerSecond": 'number, "100 Gbit/s"', "FlopPerSecond": 'number, "312 TFLOP/s"',
-    "Seconds": 'number, "4.5 us"', "Watts": 'number, "400 W"', "Number": "number", "Fraction": "number, 0..1",
-    "Efficiency": "number, 0..1.5", "Names": "list of text", "Id": "id", "str": "text",
+    "Bytes": 'number, "80 GiB"',
+    "BytesPerSecond": 'number, "100 Gbit/s"',
+    "FlopPerSecond": 'number, "312 TFLOP/s"',
+    "Seconds": 'number, "4.5 us"',
+    "Watts": 'number, "400 W"',
+    "Number": "number",
+    "Fraction": "number, 0..1",
+    "Efficiency": "number, 0..1.5",
+    "Names": "list of text",
+    "Id": "id",
+    "str": "text",
     "dict[str, BytesPerSecond]": "table of numbers by link id",
-}  # fmt: skip
+}
 
 
 def _type(text: str, module: ModuleType) -> str:
@@ -30,26 +39,43 @@ def _type(text: str, module: ModuleType) -> str:
     if get_origin(choice) is Literal:
         base = ", ".join(map(str, get_args(choice)))
     base = re.sub(r"Literal\[([^\]]*)\]", lambda m: m.group(1).replace("'", ""), base)
-    shown = _UNITS.get(base, base if base[:1].islower() or base[:1].isdigit() else f"table, `{base}`")
+    shown = _UNITS.get(
+        base, base if base[:1].islower() or base[:1].isdigit() else f"table, `{base}`"
+    )
     return shown + (" or none" if optional == ["None"] else "")
 
 
 def fields(where: str) -> str:
-    """Keys of a spec: `planner.specs.hardware:GpuSpec`. Name, type, default and the comment beside it in the code."""
+    """Keys of a spec: `planner.specs.hardware:GpuSpec`. Name, type, default and the comment beside
+    it in the code."""
     module_name, _, name = where.partition(":")
     module = importlib.import_module(module_name)
     path = inspect.getsourcefile(module)
     said = dict(_said(inspect.getdoc(getattr(module, name)) or ""))
     source = Path(path or "").read_text(encoding="utf-8")
     lines = source.splitlines()
-    body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
+    body = next(
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == name
+    )
     rows = []
     for node in body.body:
         if not isinstance(node, ast.AnnAssign):
             continue
-        comment = lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset or 0 :].partition("#")[2].strip()
-        rows.append([f"`{ast.unparse(node.target)}`", _type(ast.unparse(node.annotation), module), _default(node.value),
-                     comment or said.get(ast.unparse(node.target), "").rstrip(".")])  # fmt: skip
+        comment = (
+            lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset or 0 :]
+            .partition("#")[2]
+            .strip()
+        )
+        rows.append(
+            [
+                f"`{ast.unparse(node.target)}`",
+                _type(ast.unparse(node.annotation), module),
+                _default(node.value),
+                comment or said.get(ast.unparse(node.target), "").rstrip("."),
+            ]
+        )
     return table(["key", "type", "default", "meaning"], rows)
 
 
@@ -84,30 +110,52 @@ def options() -> str:
 
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     out = []
-    shared = {p.name for p in commands["estimate"].params} & {p.name for p in commands["search"].params}
+    shared = {p.name for p in commands["estimate"].params} & {
+        p.name for p in commands["search"].params
+    }
     for title, names in (
         (
-            "`dpplan estimate`, `dpplan search`, `dpplan recommend`, `dpplan compare`, `dpplan batch` and "
-            "`dpplan strategies`, and `dpplan schedule` with a model",
+            (
+                "`dpplan estimate`, `dpplan search`, `dpplan recommend`, `dpplan compare`, `dpplan"
+                " batch` and `dpplan strategies`, and `dpplan schedule` with a model"
+            ),
             ["estimate"],
         ),
         *((f"`dpplan {n}`", [n]) for n in commands),
     ):
         rows = []
         for parameter in commands[names[0]].params:
-            common = names[0] in ("estimate", "search", "schedule", "strategies", "batch") and parameter.name in shared
+            common = (
+                names[0] in ("estimate", "search", "schedule", "strategies", "batch")
+                and parameter.name in shared
+            )
             if common != title.startswith("`dpplan estimate`, "):
                 continue
             if parameter.param_type_name == "argument":
-                flags, text = f"`{(parameter.name or '').upper()}`", getattr(parameter, "help", "") or ""
+                flags, text = (
+                    f"`{(parameter.name or '').upper()}`",
+                    getattr(parameter, "help", "") or "",
+                )
             else:
-                flags = ", ".join(f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts))
+                flags = ", ".join(
+                    f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts)
+                )
                 text = getattr(parameter, "help", "") or ""
             field = Options.model_fields.get(parameter.name or "")
             value = parameter.default if field is None or field.is_required() else field.default
-            default = "" if value is None or value is False or value == () or callable(value) else f"`{value}`"
+            default = (
+                ""
+                if value is None or value is False or value == () or callable(value)
+                else f"`{value}`"
+            )
             kind = getattr(parameter.type, "name", "")
-            shown = "flag" if getattr(parameter, "is_flag", False) else "int" if kind.startswith("int") else "text"
+            shown = (
+                "flag"
+                if getattr(parameter, "is_flag", False)
+                else "int"
+                if kind.startswith("int")
+                else "text"
+            )
             rows.append([flags, shown, default, text])
         if rows:
             out.append(f"### {title}\n\n" + table(["option", "type", "default", "meaning"], rows))
@@ -121,7 +169,10 @@ def traffic() -> str:
 
     return table(
         ["optimizer", ">moments kept, B", ">moved per step, B"],
-        [[f"`{name}`", f"{kept:g}", f"{_OPTIMIZER_TRAFFIC[name]:g}"] for name, kept in MOMENT_BYTES.items()],
+        [
+            [f"`{name}`", f"{kept:g}", f"{_OPTIMIZER_TRAFFIC[name]:g}"]
+            for name, kept in MOMENT_BYTES.items()
+        ],
     )
 
 
@@ -129,40 +180,86 @@ def run_level() -> str:
     """Constants of the run level."""
     from planner.formulas import run_level as r
 
-    return table(["number", ">value", "kind"], [
-        ["running time of one GPU between failures of its job", f"{r.MTBF_GPU_S / 3600:,.0f} h",
-         "measured: Llama 3, arXiv 2407.21783 table 5"],
-        ["share of failures after which a node is replaced", f"{r.HARDWARE_FRAC:g}", "measured: Llama 3, section 3.3.4"],
-        ["until a replaced node is back", f"{r.REPAIR_S / 3600:g} h", "assumed"],
-        ["pause of an asynchronous checkpoint, beside its copy to host memory", f"{r.PAUSE_S:g} s",
-         "measured: 7B model, pytorch.org/blog/reducing-checkpointing-times"],
-        ["checkpoint storage, reading over writing", f"{r.READ_OVER_WRITE:g}", "assumed: DGX SuperPOD, recalled"],
-        ["restart after a failure, without loading", f"{r.RESTART_S:g} s", "assumed"],
-        ["board power over its limit, computing", f"{r.POWER_FRAC:g}", "assumed"],
-        ["board power over its limit, waiting", f"{r.WAIT_FRAC:g}", "assumed: arXiv 2308.12908 shows 0.2 to 0.75, recalled"],
-        ["host and network per GPU watt", f"{r.HOST_FACTOR:g}", "assumed"],
-        ["building over computers (PUE)", f"{r.PUE:g}", "assumed"],
-        ["CO2 of electricity, g/kWh", f"{r.GRID_G_PER_KWH:g}", "world mean of 2022: Ember, Global Electricity Review 2023"],
-        ["lifetime of own hardware", f"{r.LIFETIME_YEARS:g} years", "assumed"],
-        ["share of it that earns", f"{r.USE_FRAC:g}", "assumed"],
-        ["electricity beside own hardware", f"{r.ELECTRICITY_USD_PER_KWH:g} USD/kWh", "assumed"],
-    ])  # fmt: skip
+    return table(
+        ["number", ">value", "kind"],
+        [
+            [
+                "running time of one GPU between failures of its job",
+                f"{r.MTBF_GPU_S / 3600:,.0f} h",
+                "measured: Llama 3, arXiv 2407.21783 table 5",
+            ],
+            [
+                "share of failures after which a node is replaced",
+                f"{r.HARDWARE_FRAC:g}",
+                "measured: Llama 3, section 3.3.4",
+            ],
+            ["until a replaced node is back", f"{r.REPAIR_S / 3600:g} h", "assumed"],
+            [
+                "pause of an asynchronous checkpoint, beside its copy to host memory",
+                f"{r.PAUSE_S:g} s",
+                "measured: 7B model, pytorch.org/blog/reducing-checkpointing-times",
+            ],
+            [
+                "checkpoint storage, reading over writing",
+                f"{r.READ_OVER_WRITE:g}",
+                "assumed: DGX SuperPOD, recalled",
+            ],
+            ["restart after a failure, without loading", f"{r.RESTART_S:g} s", "assumed"],
+            ["board power over its limit, computing", f"{r.POWER_FRAC:g}", "assumed"],
+            [
+                "board power over its limit, waiting",
+                f"{r.WAIT_FRAC:g}",
+                "assumed: arXiv 2308.12908 shows 0.2 to 0.75, recalled",
+            ],
+            ["host and network per GPU watt", f"{r.HOST_FACTOR:g}", "assumed"],
+            ["building over computers (PUE)", f"{r.PUE:g}", "assumed"],
+            [
+                "CO2 of electricity, g/kWh",
+                f"{r.GRID_G_PER_KWH:g}",
+                "world mean of 2022: Ember, Global Electricity Review 2023",
+            ],
+            ["lifetime of own hardware", f"{r.LIFETIME_YEARS:g} years", "assumed"],
+            ["share of it that earns", f"{r.USE_FRAC:g}", "assumed"],
+            [
+                "electricity beside own hardware",
+                f"{r.ELECTRICITY_USD_PER_KWH:g} USD/kWh",
+                "assumed",
+            ],
+        ],
+    )
 
 
 def checkpoint_storage() -> str:
-    """Writing a checkpoint and the goodput that is left, by storage, for three models at the scale they are trained at."""
+    """Writing a checkpoint and the goodput that is left, by storage, for three models at the scale
+    they are trained at."""
     from planner import api
-    from planner.request import storages
+    from planner.inputs.run import storages
     from planner.units import show
 
     rows = []
-    for model, gpus, tp in (("llama-3.1-8b", 256, 1), ("llama-3.1-70b", 2048, 4), ("llama-3.1-405b", 16384, 8)):
-        asked = api.Options(model=model, gpu="h100", gpus=gpus, tp=tp, zero=1, stack="megatron-core", advice=0)
+    for model, gpus, tp in (
+        ("llama-3.1-8b", 256, 1),
+        ("llama-3.1-70b", 2048, 4),
+        ("llama-3.1-405b", 16384, 8),
+    ):
+        asked = api.Options(
+            model=model, gpu="h100", gpus=gpus, tp=tp, zero=1, stack="megatron-core", advice=0
+        )
         for kind in ("async", "sync"):
             run = api.estimate(asked.model_copy(update={"checkpoint": kind}))["run"]["reliability"]
-            cells = [f"{show(one['write_s'], 's')}, {100 * one['goodput']:.1f} %" for one in run["storages"]]
+            cells = [
+                f"{show(one['write_s'], 's')}, {100 * one['goodput']:.1f} %"
+                for one in run["storages"]
+            ]
             rows.append(
-                [model, f"{gpus:,}", show(run["checkpoint_bytes"], "traffic"), show(run["mtbf_s"] / 3600, "h"), kind, *cells]
+                [
+                    model,
+                    f"{gpus:,}",
+                    show(run["checkpoint_bytes"], "traffic"),
+                    show(run["mtbf_s"] / 3600, "h"),
+                    kind,
+                    *cells,
+                ]
             )
     names = [f">`{one.id}`" for one in storages()]
     return table(["model", ">H100", ">checkpoint", ">a failure every", "writer", *names], rows)
@@ -185,18 +282,31 @@ def schedules() -> str:
     rows = []
     for name, schedule in BY_NAME.items():
         v = float(default_chunks(name))
-        idle = float(schedule.idle_s(Work(*[(pp - 1) / 3] * 3), Work(*[1 / 3] * 3), pp, m, v)) / (pp - 1)
-        ends = schedule.live_chunks(np.array([0.0, pp - 1]), np.full(2, pp), np.full(2, v), np.full(2, m))
+        idle = float(schedule.idle_s(Work(*[(pp - 1) / 3] * 3), Work(*[1 / 3] * 3), pp, m, v)) / (
+            pp - 1
+        )
+        ends = schedule.live_chunks(
+            np.array([0.0, pp - 1]), np.full(2, pp), np.full(2, v), np.full(2, m)
+        )
         live = [float(x) / v for x in ends]
         rows.append([f"`{name}`", f"{v:g}", f"{idle:.2f}", f"{live[0]:g}", f"{live[1]:g}"])
-    return table(["schedule", ">vpp", ">idle share of fill and drain", ">micro-batches held, first stage", ">last stage"], rows)
+    return table(
+        [
+            "schedule",
+            ">vpp",
+            ">idle share of fill and drain",
+            ">micro-batches held, first stage",
+            ">last stage",
+        ],
+        rows,
+    )
 
 
 def clocks() -> str:
     """What the power law gives for every GPU of a known generation, and what its profile ships."""
-    from planner import catalog
     from planner.estimate.machine import law_of
     from planner.formulas.kernels import ENERGY_PER_FLOP
+    from planner.inputs import catalog
     from planner.specs.hardware import GpuSpec
 
     rows = []
@@ -208,6 +318,18 @@ def clocks() -> str:
         shipped = gpu.kernels.sustained_clock
         origin = "runs" if "over all validated" in shipped.source else "assumed"
         origin = "law" if shipped.source.startswith("power law") else origin
-        rows.append([f"`{gpu.id}`", f"{float(gpu.power):g} W", f"{float(rate) / 1e12:g} TFLOP/s", f"{float(energy) * 1e12:g} pJ",
-                     f"{law:.2f}", f"{float(shipped):.2f}", origin])  # fmt: skip
-    return table(["GPU", ">power", ">dense 16-bit rate", ">energy per FLOP", ">law", ">shipped", "from"], rows)
+        rows.append(
+            [
+                f"`{gpu.id}`",
+                f"{float(gpu.power):g} W",
+                f"{float(rate) / 1e12:g} TFLOP/s",
+                f"{float(energy) * 1e12:g} pJ",
+                f"{law:.2f}",
+                f"{float(shipped):.2f}",
+                origin,
+            ]
+        )
+    return table(
+        ["GPU", ">power", ">dense 16-bit rate", ">energy per FLOP", ">law", ">shipped", "from"],
+        rows,
+    )

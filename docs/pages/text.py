@@ -17,7 +17,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table; a header that starts with '>' aligns its column right."""
     names = [name.lstrip(">") for name in header]
     rule = ["---:" if name.startswith(">") else "---" for name in header]
-    lines = [names, rule, *([str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows)]
+    lines = [
+        names,
+        rule,
+        *([str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows),
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -27,7 +31,8 @@ def code(text: str, language: str = "text") -> str:
 
 
 def run(command: str) -> tuple[int, str, str]:
-    """(exit status, stdout, stderr) of a `dpplan` command from the repository root, with stdout as a pipe."""
+    """(exit status, stdout, stderr) of a `dpplan` command from the repository root, with stdout as
+    a pipe."""
     import typer
 
     from planner.cli.app import app
@@ -38,7 +43,9 @@ def run(command: str) -> tuple[int, str, str]:
     out, err, status = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(ROOT):
         try:
-            typer.main.get_command(app).main(args=words[1:], prog_name="dpplan", standalone_mode=True)
+            typer.main.get_command(app).main(
+                args=words[1:], prog_name="dpplan", standalone_mode=True
+            )
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
     return status, out.getvalue(), err.getvalue()

@@ -1,7 +1,9 @@
-"""What to change: for a plan that does not fit or is slow, changes that were evaluated, the best first.
+"""What to change: for a plan that does not fit or is slow, changes that were evaluated, the best
+first.
 
-Two kinds: "keep" changes one thing (or two) of the chosen layout or of the request and leaves everything else as it is, so that
-its numbers mean this change alone; "search" leaves options open and takes the best layout of what is then possible.
+Two kinds: "keep" changes one thing (or two) of the chosen layout or of the request and leaves
+everything else as it is, so that its numbers mean this change alone; "search" leaves options open
+and takes the best layout of what is then possible.
 """
 
 from __future__ import annotations
@@ -23,37 +25,55 @@ from planner.advise.changes import (
     request_changes,
     sharded,
 )
-from planner.advise.weigh import Base, Weighed, beside_the_layout, first_that_fit, one_change, searched, two_changes
-from planner.answer import Scenario
+from planner.advise.weigh import (
+    Base,
+    Weighed,
+    beside_the_layout,
+    first_that_fit,
+    one_change,
+    searched,
+    two_changes,
+)
 from planner.estimate import Estimates
-from planner.estimate.table import to_layout
+from planner.estimate.columns import to_layout
+from planner.inputs.scenario import Scenario
 
 __all__ = ["advice", "command_line", "offload_or_recompute"]
 
 Report = dict[str, Any]
 
-_SHOWN_FAST, _SHOWN_FIT = 5, 6  # entries without --advice: for a plan that fits, for one that does not
+_SHOWN_FAST, _SHOWN_FIT = (
+    5,
+    6,
+)  # entries without --advice: for a plan that fits, for one that does not
 _ENOUGH_SIZES = 2  # numbers of GPUs that are told where more of them help
 
 
 def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Report]:
-    """Evaluated changes of the chosen plan, best first; `--advice N` evaluates every candidate and tells N.
+    """Evaluated changes of the chosen plan, best first; `--advice N` evaluates every candidate and
+    tells N.
 
-    Without --advice: where the plan fits, what makes it at least 1 % faster per token; where not, what makes it fit.
+    Without --advice: where the plan fits, what makes it at least 1 % faster per token; where not,
+    what makes it fit.
     """
     asked = scenario.options.advice
     if asked == 0:
         return []
     base = Base(scenario, chosen.plan, to_layout(chosen.table, row))
     here = Weighed("", "keep", base.options, {}, chosen, row)
-    found = _when_it_fits(base, here, asked is not None) if here.fits else _when_it_does_not(base, here, asked is not None)
+    found = (
+        _when_it_fits(base, here, asked is not None)
+        if here.fits
+        else _when_it_does_not(base, here, asked is not None)
+    )
     ranked = _ranked(here, found, asked is not None)
     count = asked if asked is not None else _SHOWN_FAST if here.fits else _SHOWN_FIT
     return [_entry(base, here, one) for one in ranked[:count]]
 
 
 def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> Report | None:
-    """Recompute against offloading over this and other host links, for the chosen layout; see host_link."""
+    """Recompute against offloading over this and other host links, for the chosen layout; see
+    host_link."""
     return host_link.offload_or_recompute(Base(scenario, chosen.plan, to_layout(chosen.table, row)))
 
 
@@ -80,15 +100,22 @@ def _when_it_does_not(base: Base, here: Weighed, everything: bool) -> list[Weigh
         found = [one for one in found if one.changes == 1]
     else:
         found += two_changes(base, changes)
-    found += searched(base, [*freed(options, False), *sharded(options), *(other_stacks(options) if everything else ())])
+    found += searched(
+        base,
+        [*freed(options, False), *sharded(options), *(other_stacks(options) if everything else ())],
+    )
     found += first_that_fit(base, more_gpus(options), math.inf if everything else _ENOUGH_SIZES)
     return found
 
 
 def _promise(here: Weighed) -> Promise:
-    """Twice the batch halves at most what a step pays once; a faster fabric takes away at most what is waited for."""
+    """Twice the batch halves at most what a step pays once; a faster fabric takes away at most what
+    is waited for."""
     time, row = here.estimates.time, here.row
-    once = sum(float(time.components[name][row]) for name in ("bubble", "data_parallel", "optimizer", "overhead"))
+    once = sum(
+        float(time.components[name][row])
+        for name in ("bubble", "data_parallel", "optimizer", "overhead")
+    )
     waited = sum(float(t.exposed[row] * t.across_nodes[row]) for t in time.traffic)
     return Promise(once / 2 / here.seconds, waited / here.seconds)
 
@@ -111,18 +138,33 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
 
     if here.fits:
         first = [one for one in found if faster(one) and size(one) == gpus]
-        rest = [one for one in found if one.fits and (size(one) != gpus or (saves(one) and not faster(one)))]
+        rest = [
+            one
+            for one in found
+            if one.fits and (size(one) != gpus or (saves(one) and not faster(one)))
+        ]
         order = sorted(first, key=per_token)
-        order += sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
+        order += (
+            sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
+        )
     else:
         first = [one for one in found if one.fits]
         rest = [one for one in found if not one.fits and saves(one) and one.changes == 1]
-        order = sorted(first, key=lambda one: (size(one) > gpus, size(one) if size(one) > gpus else 0, per_token(one)))
+        order = sorted(
+            first,
+            key=lambda one: (
+                size(one) > gpus,
+                size(one) if size(one) > gpus else 0,
+                per_token(one),
+            ),
+        )
         order += sorted(rest, key=lambda one: one.device_bytes) if everything else []
     seen: set[str] = set()
     out = []
     for one in order:
-        exactly = command_line(pinned(one.options, one.estimates.plan, to_layout(one.estimates.table, one.row)))
+        exactly = command_line(
+            pinned(one.options, one.estimates.plan, to_layout(one.estimates.table, one.row))
+        )
         if exactly not in seen:
             seen.add(exactly)
             out.append(one)

@@ -1,7 +1,8 @@
-"""Candidate changes of a plan: of its layout, of what is asked, or leaving things open. Nothing is evaluated here.
+"""Candidate changes of a plan: of its layout, of what is asked, or leaving things open. Nothing is
+evaluated here.
 
-A change of the layout is a set of columns with new values; what follows from them (data-parallel degree, shard group) follows.
-A change of the request is a set of options with new values.
+A change of the layout is a set of columns with new values; what follows from them (data-parallel
+degree, shard group) follows. A change of the request is a set of options with new values.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner import catalog
+from planner.inputs import catalog
 from planner.search import divisors
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.hardware import LinkSpec
@@ -26,7 +27,11 @@ _LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
 _MORE_GPUS = (2, 4, 8, 16, 64, 256)  # times as many, until enough of them fit
 _MOST_MICRO_BATCH = 64
 _GROUPS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # layers per kept input that are tried
-_FABRICS = ("ib-hdr", "ib-ndr", "ib-xdr")  # 200, 400 and 800 Gbit/s per card: the next faster one is tried
+_FABRICS = (
+    "ib-hdr",
+    "ib-ndr",
+    "ib-xdr",
+)  # 200, 400 and 800 Gbit/s per card: the next faster one is tried
 _STACKS = ("megatron-core", "pytorch-fsdp", "deepspeed", "torchtitan", "pytorch-ddp")
 
 
@@ -38,13 +43,14 @@ class Change:
     update: dict[str, Any]
 
 
-# ------------------------------------------------------------------------------------------------- of the layout
+# -------------------------------------------------------------------------------------------------
 
 Update = dict[str, Any]  # columns of a layout with new values
 
 
 def layout_changes(plan: Plan, base: Layout) -> list[list[Update]]:
-    """One thing changed at a time: each entry lists variants of one change, of which the best is worth telling."""
+    """One thing changed at a time: each entry lists variants of one change, of which the best is
+    worth telling."""
     model, supports = plan.model, plan.stack.supports
     replica = plan.training.global_batch // base.dp
     stage = -(-model.layers // base.pp)
@@ -65,22 +71,32 @@ def layout_changes(plan: Plan, base: Layout) -> list[list[Update]]:
         [{"micro_batch": b} for b in micro if b > base.micro_batch],
         *([{"offload": name}] for name in OFFLOADS),
     ]
-    new = [[u for u in variants if any(getattr(base, k) != v for k, v in u.items())] for variants in out]
+    new = [
+        [u for u in variants if any(getattr(base, k) != v for k, v in u.items())]
+        for variants in out
+    ]
     return [variants for variants in new if variants]
 
 
 def _steps(base: Layout, name: str) -> list[list[Update]]:
-    """Twice and half of a degree; pipelines with the same chunks per rank or the same layers per chunk."""
+    """Twice and half of a degree; pipelines with the same chunks per rank or the same layers per
+    chunk."""
     here = getattr(base, name)
     sizes = [2 * here] + ([here // 2] if here % 2 == 0 else [])
     if name != "pp" or base.vpp == 1:
         return [[{name: size}] for size in sizes]
     chunks = base.pp * base.vpp
-    return [[{name: size}, *([{name: size, "vpp": chunks // size}] if chunks % size == 0 else [])] for size in sizes]
+    return [
+        [{name: size}, *([{name: size, "vpp": chunks // size}] if chunks % size == 0 else [])]
+        for size in sizes
+    ]
 
 
-def completed(base: Layout, update: Update, gpus: int, has_sequence_parallel: bool) -> Layout | None:
-    """The layout with these columns changed and what follows from them; None where degrees do not divide or nothing changes."""
+def completed(
+    base: Layout, update: Update, gpus: int, has_sequence_parallel: bool
+) -> Layout | None:
+    """The layout with these columns changed and what follows from them; None where degrees do not
+    divide or nothing changes."""
     value = {**base.model_dump(), **update}
     each = value["tp"] * value["pp"] * value["cp"]
     if gpus % each:
@@ -92,7 +108,9 @@ def completed(base: Layout, update: Update, gpus: int, has_sequence_parallel: bo
     if ranks % value["shard_group"]:
         return None
     if "sequence_parallel" not in update:
-        value["sequence_parallel"] = value["tp"] > 1 and (has_sequence_parallel if base.tp == 1 else base.sequence_parallel)
+        value["sequence_parallel"] = value["tp"] > 1 and (
+            has_sequence_parallel if base.tp == 1 else base.sequence_parallel
+        )
     if value["pp"] == 1:
         value.update(vpp=1, schedule="1f1b")
     layout = Layout(**value)
@@ -100,7 +118,8 @@ def completed(base: Layout, update: Update, gpus: int, has_sequence_parallel: bo
 
 
 def pairs(changes: list[list[Update]]) -> Iterator[tuple[int, int, Update]]:
-    """Every two changes of different columns together: (index of one, index of the other, columns)."""
+    """Every two changes of different columns together: (index of one, index of the other,
+    columns)."""
     for i, first in enumerate(changes):
         for j in range(i + 1, len(changes)):
             for a in first:
@@ -110,29 +129,46 @@ def pairs(changes: list[list[Update]]) -> Iterator[tuple[int, int, Update]]:
 
 
 _WORDS = {
-    "tp": "tp", "pp": "pp", "vpp": "vpp", "cp": "cp", "ep": "ep", "zero": "ZeRO", "shard_group": "shard group",
-    "schedule": "schedule", "recompute": "recompute", "micro_batch": "micro-batch", "offload": "offload",
-}  # fmt: skip
+    "tp": "tp",
+    "pp": "pp",
+    "vpp": "vpp",
+    "cp": "cp",
+    "ep": "ep",
+    "zero": "ZeRO",
+    "shard_group": "shard group",
+    "schedule": "schedule",
+    "recompute": "recompute",
+    "micro_batch": "micro-batch",
+    "offload": "offload",
+}
 
 
 def difference(base: Layout, other: Layout) -> str:
-    """What of a layout changed, in words: "tp 4, micro-batch 1". What only follows from it is left out."""
+    """What of a layout changed, in words: "tp 4, micro-batch 1". What only follows from it is left
+    out."""
     out = []
     followed = other.shard_group == other.dp * other.cp and base.shard_group == base.dp * base.cp
     for name, word in _WORDS.items():
         here, there = getattr(base, name), getattr(other, name)
-        if here == there or (name == "shard_group" and followed) or (name == "schedule" and other.pp == 1 != base.pp):
+        if (
+            here == there
+            or (name == "shard_group" and followed)
+            or (name == "schedule" and other.pp == 1 != base.pp)
+        ):
             continue
         if name == "vpp" and other.pp == 1:
             continue
-        out.append("nothing offloaded" if (name, there) == ("offload", "none") else f"{word} {there}")
+        out.append(
+            "nothing offloaded" if (name, there) == ("offload", "none") else f"{word} {there}"
+        )
     if base.sequence_parallel != other.sequence_parallel and min(base.tp, other.tp) > 1:
         out.append("sequence parallel" if other.sequence_parallel else "no sequence parallelism")
     return ", ".join(out)
 
 
 def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
-    """The request with the stack and the layout fixed, but for what follows from the rest: only this layout answers it."""
+    """The request with the stack and the layout fixed, but for what follows from the rest: only
+    this layout answers it."""
     supports = plan.stack.supports
     follows = {
         "dp": True,
@@ -144,12 +180,19 @@ def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
         "shard_group": layout.zero < 3 or not supports.hybrid_shard,
         "offload": layout.offload == "none",
     }
-    fixed: dict[str, Any] = {name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT_OPTIONS}
-    fixed.update(stack=options.stack or plan.stack.id, global_batch=plan.training.global_batch, where=(), search_offload=False)
+    fixed: dict[str, Any] = {
+        name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT_OPTIONS
+    }
+    fixed.update(
+        stack=options.stack or plan.stack.id,
+        global_batch=plan.training.global_batch,
+        where=(),
+        search_offload=False,
+    )
     return options.model_copy(update=fixed)
 
 
-# ------------------------------------------------------------------------------------------------- of the request
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -163,8 +206,8 @@ class Promise:
 def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) -> list[Change]:
     """Changes beside the layout: number formats, kernels, optimizer, batch, GPUs, links, software.
 
-    What cannot help is left out unless `everything` is wanted: memory savers where the plan fits, speed where it does not, and
-    what promises less than `WORTH`.
+    What cannot help is left out unless `everything` is wanted: memory savers where the plan fits,
+    speed where it does not, and what promises less than `WORTH`.
     """
     training, cluster, gpu = plan.training, plan.cluster, plan.cluster.gpu
     attention = training.attention or plan.stack.fusion.attention
@@ -188,9 +231,15 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     if everything:
         out += _other_gpus(plan)
         if training.seq_len % 2 == 0:
-            out.append(Change(f"sequences of {training.seq_len // 2:,} tokens, as many tokens per step",
-                              {"seq_len": training.seq_len // 2, "global_batch": 2 * training.global_batch}))  # fmt: skip
-        out += [Change(f"stack {name}", {"stack": name}) for name in _STACKS if name != plan.stack.id]
+            out.append(
+                Change(
+                    f"sequences of {training.seq_len // 2:,} tokens, as many tokens per step",
+                    {"seq_len": training.seq_len // 2, "global_batch": 2 * training.global_batch},
+                )
+            )
+        out += [
+            Change(f"stack {name}", {"stack": name}) for name in _STACKS if name != plan.stack.id
+        ]
     return out
 
 
@@ -198,8 +247,12 @@ def _faster_fabric(plan: Plan) -> list[Change]:
     for name in _FABRICS:
         link = catalog.load("networks", LinkSpec, name)
         if float(link.bandwidth) > float(plan.cluster.nic_bandwidth) * 1.01:
-            return [Change(f"{show(float(link.bandwidth), 'B/s')} per network card ({link.title})",
-                           {"inter_node": name, "nic_bandwidth": None})]  # fmt: skip
+            return [
+                Change(
+                    f"{show(float(link.bandwidth), 'B/s')} per network card ({link.title})",
+                    {"inter_node": name, "nic_bandwidth": None},
+                )
+            ]
     return []
 
 
@@ -207,10 +260,14 @@ def _other_gpus(plan: Plan) -> list[Change]:
     """Twice and half of the GPUs, as replicas more or fewer, with the same batch."""
     gpus = plan.cluster.gpus
     sizes = [size for size in (2 * gpus, gpus // 2) if 1 <= size <= MAX_GPUS]
-    return [Change(f"{size:,} GPUs", {"gpus": size}) for size in sizes if 2 * size == gpus or size == 2 * gpus]
+    return [
+        Change(f"{size:,} GPUs", {"gpus": size})
+        for size in sizes
+        if 2 * size == gpus or size == 2 * gpus
+    ]
 
 
-# ------------------------------------------------------------------------------------------------- to search again
+# -------------------------------------------------------------------------------------------------
 
 
 def fixed_layout(options: Options) -> list[str]:
@@ -233,17 +290,26 @@ def sharded(options: Options) -> list[Change]:
     """ZeRO-3 alone, with states in host memory."""
     if options.offload is not None:
         return []
-    alone = {**dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")), "zero": 3}
+    alone = {
+        **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")),
+        "zero": 3,
+    }
     return [
         Change("ZeRO-3, optimizer offloaded to host memory", {**alone, "offload": "optimizer"}),
-        Change("ZeRO-3, optimizer and parameters offloaded to host memory", {**alone, "offload": "params"}),
+        Change(
+            "ZeRO-3, optimizer and parameters offloaded to host memory",
+            {**alone, "offload": "params"},
+        ),
     ]
 
 
 def more_gpus(options: Options) -> list[Change]:
     """More of the same GPUs, searched again, few first."""
     return [
-        Change(f"{factor}x the GPUs ({options.gpus * factor:,})", {"gpus": options.gpus * factor, "global_batch": None})
+        Change(
+            f"{factor}x the GPUs ({options.gpus * factor:,})",
+            {"gpus": options.gpus * factor, "global_batch": None},
+        )
         for factor in _MORE_GPUS
         if options.gpus * factor <= MAX_GPUS
     ]
@@ -255,11 +321,12 @@ def other_stacks(options: Options) -> list[Change]:
         return []
     others = [name for name in _STACKS if name != options.stack]
     return [Change("leave out --stack (search it)", {"stack": None})] + [
-        Change(f"stack {name}, layout searched", {**dict.fromkeys(LAYOUT_OPTIONS), "stack": name}) for name in others
+        Change(f"stack {name}, layout searched", {**dict.fromkeys(LAYOUT_OPTIONS), "stack": name})
+        for name in others
     ]
 
 
-# ------------------------------------------------------------------------------------------------- as a command
+# -------------------------------------------------------------------------------------------------
 
 
 def command_line(options: Options, verb: str = "estimate") -> str:

@@ -1,4 +1,5 @@
-"""Offload or recompute: what the link to host memory makes of each, for the layout that was chosen and for other links."""
+"""Offload or recompute: what the link to host memory makes of each, for the layout that was chosen
+and for other links."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from planner import catalog
 from planner.advise.changes import command_line, pinned
 from planner.advise.weigh import Base, allowed
 from planner.estimate import Estimates, evaluate
+from planner.estimate.columns import Table
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
-from planner.estimate.table import Table
+from planner.inputs import catalog
 from planner.ledger import Array
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import Layout
@@ -30,31 +31,41 @@ def with_host_link(plan: Plan, link: LinkSpec) -> Plan:
     return plan.model_copy(update={"cluster": plan.cluster.model_copy(update={"host_link": link})})
 
 
-def seconds_over(plan: Plan, table: Table, host_bytes_per_s: Array, copy_bytes_per_s: Array) -> Array:
-    """Step times with these speeds of the host link: for states, and for activations that all GPUs of a host copy at once."""
-    numbers = replace(machine(plan), host_bandwidth=host_bytes_per_s, host_copy_bandwidth=copy_bytes_per_s)
+def seconds_over(
+    plan: Plan, table: Table, host_bytes_per_s: Array, copy_bytes_per_s: Array
+) -> Array:
+    """Step times with these speeds of the host link: for states, and for activations that all GPUs
+    of a host copy at once."""
+    numbers = replace(
+        machine(plan), host_bandwidth=host_bytes_per_s, host_copy_bandwidth=copy_bytes_per_s
+    )
     return step_time(plan, table, numbers).seconds
 
 
 def waiting_s(estimates: Estimates, row: int) -> float:
-    """Seconds of the step that the host link adds: against the same plan over a link that takes no time."""
+    """Seconds of the step that the host link adds: against the same plan over a link that takes no
+    time."""
     one = {name: column[[row]] for name, column in estimates.table.items()}
     without = seconds_over(estimates.plan, one, np.inf, np.inf)
     return float(estimates.time.seconds[row] - without[0])
 
 
 def recompute_s(plan: Plan, layout: Layout) -> float | None:
-    """Seconds that recomputing everything adds to this layout without recompute or offload; None where the stack cannot."""
+    """Seconds that recomputing everything adds to this layout without recompute or offload; None
+    where the stack cannot."""
     none = layout.model_copy(update={"recompute": "none", "offload": "none"})
     table, kept = allowed(plan, [none, none.model_copy(update={"recompute": "full"})])
     if len(kept) < 2:
         return None
     seconds = step_time(plan, table).seconds
-    return max(0.0, float(seconds[1] - seconds[0]))  # of launch-bound layers nothing but rounding is left
+    return max(
+        0.0, float(seconds[1] - seconds[0])
+    )  # of launch-bound layers nothing but rounding is left
 
 
 def offload_or_recompute(base: Base) -> Report | None:
-    """Recompute against offloading over this and other host links, all evaluated; None where the stack can do neither.
+    """Recompute against offloading over this and other host links, all evaluated; None where the
+    stack can do neither.
 
     Everything is told against the chosen layout with nothing recomputed and nothing offloaded.
     """
@@ -66,7 +77,9 @@ def offload_or_recompute(base: Base) -> Report | None:
     if len(kept) < 2 or kept[0] != 0:
         return None
     own = plan.cluster.host_link
-    links = [own] + [link for name in LINKS if (link := catalog.load("networks", LinkSpec, name)).id != own.id]
+    links = [own] + [
+        link for name in LINKS if (link := catalog.load("networks", LinkSpec, name)).id != own.id
+    ]
     numbers = [machine(with_host_link(plan, link)) for link in links]
     estimates = evaluate(plan, table)
     times = [seconds_over(plan, table, n.host_bandwidth, n.host_copy_bandwidth) for n in numbers]
@@ -92,21 +105,30 @@ def offload_or_recompute(base: Base) -> Report | None:
     rows = [row for row in range(1, len(kept)) if whole[kept[row]].offload == "none"]
     lines = [line(row, times[0], None) for row in rows]
     away = [row for row in range(1, len(kept)) if whole[kept[row]].offload != "none"]
-    lines += [line(row, seconds, link) for row in away for link, seconds in zip(links, times, strict=True)]
+    lines += [
+        line(row, seconds, link) for row in away for link, seconds in zip(links, times, strict=True)
+    ]
     return {
         "link": own.id,
         "links": [
-            {"id": link.id, "title": link.title, "bytes_per_s": float(n.host_bandwidth),
-             "copy_bytes_per_s": float(n.host_copy_bandwidth)}
+            {
+                "id": link.id,
+                "title": link.title,
+                "bytes_per_s": float(n.host_bandwidth),
+                "copy_bytes_per_s": float(n.host_copy_bandwidth),
+            }
             for link, n in zip(links, numbers, strict=True)
         ],
         "layer": _per_layer(estimates, [whole[k] for k in kept], numbers[0].host_copy_bandwidth),
         "choices": lines,
-    }  # fmt: skip
+    }
 
 
-def _per_layer(estimates: Estimates, layouts: list[Layout], copy_bytes_per_s: Array) -> Report | None:
-    """One mean layer and micro-batch: bytes that leave, the seconds of a copy, and of running the layer forward again."""
+def _per_layer(
+    estimates: Estimates, layouts: list[Layout], copy_bytes_per_s: Array
+) -> Report | None:
+    """One mean layer and micro-batch: bytes that leave, the seconds of a copy, and of running the
+    layer forward again."""
     copies = [t for t in estimates.time.traffic if t.group == "host"]
     row = next((i for i, layout in enumerate(layouts) if layout.offload == "activations"), None)
     again = next((i for i, layout in enumerate(layouts) if layout.recompute == "full"), None)

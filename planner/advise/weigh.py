@@ -9,11 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from planner.advise.changes import Change, Update, completed, difference, pairs, pinned
-from planner.answer import Scenario, answer_of, resolve
 from planner.estimate import Estimates, evaluate
-from planner.estimate.table import Table, length, pick, to_table
+from planner.estimate.columns import Table, length, pick, to_table
 from planner.formulas.rules import check
+from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
+from planner.search.answer import answer_of
 from planner.specs.base import PlanError
 from planner.specs.layout import Layout
 from planner.specs.options import Options
@@ -24,7 +25,8 @@ Kind = Literal["keep", "search"]
 
 @dataclass(frozen=True)
 class Weighed:
-    """One evaluated change: `options` ask for exactly this plan ("keep"), or for the search that found it ("search")."""
+    """One evaluated change: `options` ask for exactly this plan ("keep"), or for the search that
+    found it ("search")."""
 
     text: str
     kind: Kind
@@ -66,7 +68,7 @@ class Base:
         return self.scenario.options.model_copy(update={"advice": None})
 
 
-# ------------------------------------------------------------------------------------------------- the layout kept
+# -------------------------------------------------------------------------------------------------
 
 
 def allowed(plan: Plan, candidates: Sequence[Layout]) -> tuple[Table, Array]:
@@ -77,7 +79,8 @@ def allowed(plan: Plan, candidates: Sequence[Layout]) -> tuple[Table, Array]:
 
 
 def one_change(base: Base, changes: list[list[Update]]) -> list[Weighed]:
-    """The best variant of each change of the layout: the fastest that fits, else the one that needs the least memory."""
+    """The best variant of each change of the layout: the fastest that fits, else the one that needs
+    the least memory."""
     listed = ((i, update) for i, variants in enumerate(changes) for update in variants)
     return _best_of_each(base, base.plan, base.options, "", {}, listed)
 
@@ -85,11 +88,18 @@ def one_change(base: Base, changes: list[list[Update]]) -> list[Weighed]:
 def two_changes(base: Base, changes: list[list[Update]]) -> list[Weighed]:
     """The best variant of every two changes of the layout together that fits."""
     listed = ((i * len(changes) + j, update) for i, j, update in pairs(changes))
-    return [replace(w, changes=2) for w in _best_of_each(base, base.plan, base.options, "", {}, listed) if w.fits]
+    return [
+        replace(w, changes=2)
+        for w in _best_of_each(base, base.plan, base.options, "", {}, listed)
+        if w.fits
+    ]
 
 
-def beside_the_layout(base: Base, change: Change, changes: list[list[Update]] | None = None) -> list[Weighed]:
-    """The same layout under a changed request, first; with `changes` also each change of the layout under it."""
+def beside_the_layout(
+    base: Base, change: Change, changes: list[list[Update]] | None = None
+) -> list[Weighed]:
+    """The same layout under a changed request, first; with `changes` also each change of the layout
+    under it."""
     options = pinned(base.options, base.plan, base.layout).model_copy(update=change.update)
     try:
         plan = resolve(options).plans[0]
@@ -97,19 +107,33 @@ def beside_the_layout(base: Base, change: Change, changes: list[list[Update]] | 
         return []
     listed: list[tuple[int, Update]] = [(-1, {})]
     listed += [(i, update) for i, variants in enumerate(changes or ()) for update in variants]
-    found = _best_of_each(base, plan, base.options.model_copy(update=change.update), change.text, change.update, listed)
+    found = _best_of_each(
+        base,
+        plan,
+        base.options.model_copy(update=change.update),
+        change.text,
+        change.update,
+        listed,
+    )
     return [replace(w, changes=1 if w.update.keys() == change.update.keys() else 2) for w in found]
 
 
 def _best_of_each(
-    base: Base, plan: Plan, options: Options, text: str, asked: dict[str, Any], listed: Iterable[tuple[int, Update]]
+    base: Base,
+    plan: Plan,
+    options: Options,
+    text: str,
+    asked: dict[str, Any],
+    listed: Iterable[tuple[int, Update]],
 ) -> list[Weighed]:
     """Evaluate all variants in one table; per group the best of them."""
     groups: list[int] = []
     updates: list[Update] = []
     candidates: list[Layout] = []
     for group, update in listed:
-        layout = completed(base.layout, update, plan.cluster.gpus, plan.stack.supports.sequence_parallel)
+        layout = completed(
+            base.layout, update, plan.cluster.gpus, plan.stack.supports.sequence_parallel
+        )
         if layout is not None:
             groups.append(group)
             updates.append(update)
@@ -133,7 +157,7 @@ def _best_of_each(
     return [out[group] for group in sorted(out)]
 
 
-# ------------------------------------------------------------------------------------------------- searched again
+# -------------------------------------------------------------------------------------------------
 
 
 def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:
@@ -146,7 +170,9 @@ def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:
         except PlanError:  # not possible, or too much to search
             continue
         if answer is not None and answer.fits:
-            out.append(Weighed(change.text, "search", options, change.update, answer.chosen, answer.row))
+            out.append(
+                Weighed(change.text, "search", options, change.update, answer.chosen, answer.row)
+            )
     return out
 
 

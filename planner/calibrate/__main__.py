@@ -1,4 +1,5 @@
-"""`python -m planner.calibrate`: one rank under torchrun, Slurm or Kubernetes; a worker of `dpplan calibrate`.
+"""`python -m planner.calibrate`: one rank under torchrun, Slurm or Kubernetes; a worker of `dpplan
+calibrate`.
 
 torchrun --nproc-per-node 8 -m planner.calibrate --out node.toml
 """
@@ -19,12 +20,19 @@ def main() -> int:
     if isinstance(settings, int):
         return settings
     if os.environ.get("DPPLAN_CALIBRATE_READY") != "1":
-        os.environ |= {**environment(settings.threads), "DPPLAN_CALIBRATE_READY": "1", "DPPLAN_CALIBRATE": settings.text()}
+        os.environ |= {
+            **environment(settings.threads),
+            "DPPLAN_CALIBRATE_READY": "1",
+            "DPPLAN_CALIBRATE": settings.text(),
+        }
         os.execv(sys.executable, [sys.executable, "-m", "planner.calibrate", *sys.argv[1:]])
     try:
         from planner.calibrate.run import work
     except ImportError as error:
-        print(f"error: needs {error.name}; install it with: pip install 'dpplan[calibrate]'", file=sys.stderr)
+        print(
+            f"error: needs {error.name}; install it with: pip install 'dpplan[calibrate]'",
+            file=sys.stderr,
+        )
         return 2
     return work(settings)
 

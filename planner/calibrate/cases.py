@@ -1,4 +1,5 @@
-"""What is measured, by mode: shapes that small and large decoders use, and the decoders that verify a calibration."""
+"""What is measured, by mode: shapes that small and large decoders use, and the decoders that verify
+a calibration."""
 
 from __future__ import annotations
 
@@ -12,22 +13,33 @@ from planner.specs.base import PlanError
 Mode = Literal["quick", "default", "thorough"]
 MODES: tuple[Mode, ...] = ("quick", "default", "thorough")
 
-# seconds of one visit of a case and of waiting for quiet in it, quiet samples it wants, and visits before a case is given up
+# seconds of one visit of a case and of waiting for quiet in it, quiet samples it wants, and visits
+# before a case is given up
 VISIT_S: dict[Mode, float] = {"quick": 0.25, "default": 0.5, "thorough": 2.0}
 WAIT_S: dict[Mode, float] = {"quick": 0.05, "default": 0.15, "thorough": 1.0}
 SAMPLES: dict[Mode, int] = {"quick": 2, "default": 4, "thorough": 9}
-MOMENTS: dict[Mode, int] = {"quick": 1, "default": 2, "thorough": 3}  # over which these samples are spread: visits at least
+MOMENTS: dict[Mode, int] = {
+    "quick": 1,
+    "default": 2,
+    "thorough": 3,
+}  # over which these samples are spread: visits at least
 VISITS: dict[Mode, int] = {"quick": 1, "default": 8, "thorough": 20}
-# seconds of all measuring before no further visit starts: kernels, then collectives, then steps of small models
+# seconds of all measuring before no further visit starts: kernels, then collectives, then steps of
+# small models
 TOTAL_S: dict[Mode, float] = {"quick": 45.0, "default": 420.0, "thorough": 3600.0}
-STORAGE_S: dict[Mode, float] = {"quick": 3.0, "default": 15.0, "thorough": 120.0}  # beside them, for the folder of checkpoints
+STORAGE_S: dict[Mode, float] = {
+    "quick": 3.0,
+    "default": 15.0,
+    "thorough": 120.0,
+}  # beside them, for the folder of checkpoints
 
 KIB, MIB = 1024, 1024**2
 
 
 @dataclass(frozen=True)
 class Case:
-    """A decoder to train: what `--case` says. Gated MLP, RMSNorm and rotary positions, or plain, LayerNorm and learned ones."""
+    """A decoder to train: what `--case` says. Gated MLP, RMSNorm and rotary positions, or plain,
+    LayerNorm and learned ones."""
 
     layers: int
     hidden: int
@@ -46,40 +58,60 @@ class Case:
         how = "" if self.parallel == "single" else f" {self.parallel}"
         again = "" if self.recompute == "none" else f" {self.recompute}"
         return (
-            f"{self.family} L{self.layers} h{self.hidden} a{self.heads} f{self.ffn} v{self.vocab} s{self.seq} b{self.micro_batch}"
-            f"{how}{again}"
+            f"{self.family} L{self.layers} h{self.hidden} a{self.heads} f{self.ffn} v{self.vocab}"
+            f" s{self.seq} b{self.micro_batch}{how}{again}"
         )
 
     @property
     def parameters(self) -> int:
         """Rough count, for budgets of time and memory."""
         gates = 3 if self.family == "llama" else 2
-        return self.layers * (4 * self.hidden**2 + gates * self.hidden * self.ffn) + 2 * self.vocab * self.hidden
+        return (
+            self.layers * (4 * self.hidden**2 + gates * self.hidden * self.ffn)
+            + 2 * self.vocab * self.hidden
+        )
 
 
 PARALLEL = ("single", "ddp", "zero1", "fsdp", "fsdp-noreshard", "tensor", "pipeline")
 FAMILIES = ("llama", "gpt")
-_LIMITS = {"layers": 512, "hidden": 65536, "heads": 1024, "ffn": 1_000_000, "vocab": 1_000_000, "seq": 1_000_000,
-           "micro_batch": 4096, "microbatches": 4096}  # fmt: skip
+_LIMITS = {
+    "layers": 512,
+    "hidden": 65536,
+    "heads": 1024,
+    "ffn": 1_000_000,
+    "vocab": 1_000_000,
+    "seq": 1_000_000,
+    "micro_batch": 4096,
+    "microbatches": 4096,
+}
 
 
 def read_case(text: str) -> Case:
-    """A case as a user writes it: layers=4,hidden=512,heads=8,ffn=2048,vocab=8192,seq=256,micro_batch=2."""
+    """A case as a user writes it:
+    layers=4,hidden=512,heads=8,ffn=2048,vocab=8192,seq=256,micro_batch=2."""
     given: dict[str, Any] = {}
     known = {field.name for field in fields(Case)}
     for part in text.split(","):
         key, _, value = (x.strip() for x in part.partition("="))
         if key not in known:
-            raise PlanError("--case", part, f"write key=value with the keys {', '.join(sorted(known))}")
+            raise PlanError(
+                "--case", part, f"write key=value with the keys {', '.join(sorted(known))}"
+            )
         if key in given:
             raise PlanError("--case", part, f"{key} is given twice; keep one")
         if key in _LIMITS:
             if not re.fullmatch(r"[0-9]{1,9}", value) or not 1 <= int(value) <= _LIMITS[key]:
-                raise PlanError("--case", part, f"{key} must be a whole number from 1 to {_LIMITS[key]}")
+                raise PlanError(
+                    "--case", part, f"{key} must be a whole number from 1 to {_LIMITS[key]}"
+                )
             given[key] = int(value)
         else:
             given[key] = value
-    missing = {field.name for field in fields(Case) if field.name in _LIMITS} - {"micro_batch", "microbatches"} - given.keys()
+    missing = (
+        {field.name for field in fields(Case) if field.name in _LIMITS}
+        - {"micro_batch", "microbatches"}
+        - given.keys()
+    )
     if missing:
         raise PlanError("--case", text, f"also needs {', '.join(sorted(missing))}")
     return checked(Case(**given))
@@ -87,11 +119,21 @@ def read_case(text: str) -> Case:
 
 def checked(case: Case) -> Case:
     """A case whose parts go together. Raises PlanError."""
-    for key, allowed in (("parallel", PARALLEL), ("family", FAMILIES), ("recompute", ("none", "full"))):
+    for key, allowed in (
+        ("parallel", PARALLEL),
+        ("family", FAMILIES),
+        ("recompute", ("none", "full")),
+    ):
         if getattr(case, key) not in allowed:
-            raise PlanError("--case", f"{key}={getattr(case, key)}", f"must be one of {', '.join(allowed)}")
+            raise PlanError(
+                "--case", f"{key}={getattr(case, key)}", f"must be one of {', '.join(allowed)}"
+            )
     if case.hidden % case.heads or (case.hidden // case.heads) % 2:
-        raise PlanError("--case", f"heads={case.heads}", f"must divide hidden {case.hidden} into heads of an even width")
+        raise PlanError(
+            "--case",
+            f"heads={case.heads}",
+            f"must divide hidden {case.hidden} into heads of an even width",
+        )
     return case
 
 
@@ -99,21 +141,26 @@ def as_record(case: Case) -> dict[str, Any]:
     return asdict(case)
 
 
-# ------------------------------------------------------------------------------------------------- kernels
+# -------------------------------------------------------------------------------------------------
 
 _TOKENS: dict[Mode, tuple[int, ...]] = {
-    "quick": (128, 512), "default": (256, 512, 1024), "thorough": (256, 384, 512, 1024, 1536, 2048, 4096),
-}  # fmt: skip
+    "quick": (128, 512),
+    "default": (256, 512, 1024),
+    "thorough": (256, 384, 512, 1024, 1536, 2048, 4096),
+}
 _HIDDEN: dict[Mode, tuple[int, ...]] = {
-    "quick": (256, 512), "default": (256, 704, 1024), "thorough": (256, 384, 512, 704, 768, 1024, 1536),
-}  # fmt: skip
+    "quick": (256, 512),
+    "default": (256, 704, 1024),
+    "thorough": (256, 384, 512, 704, 768, 1024, 1536),
+}
 # a GPU needs larger products before its rate shows
 _ON_GPU = 4
 _HEAD = 8192  # vocabulary columns of the head's product
 
 
 def products(mode: Mode, gpu: bool = False) -> list[tuple[int, int, int, bool]]:
-    """(tokens, columns, inner width, held out of the fit) of weight products: attention, both MLP widths, the head."""
+    """(tokens, columns, inner width, held out of the fit) of weight products: attention, both MLP
+    widths, the head."""
     scale = _ON_GPU if gpu else 1
     found: list[tuple[int, int, int, bool]] = []
     for i, hidden in enumerate(_HIDDEN[mode]):
@@ -128,7 +175,11 @@ def products(mode: Mode, gpu: bool = False) -> list[tuple[int, int, int, bool]]:
 
 def attentions(mode: Mode, gpu: bool = False) -> list[tuple[int, int, int, int]]:
     """(batch, heads, sequence, head width) of causal attention."""
-    sequences = {"quick": (128, 256, 512), "default": (128, 256, 512, 1024), "thorough": (128, 256, 512, 1024, 2048)}[mode]
+    sequences = {
+        "quick": (128, 256, 512),
+        "default": (128, 256, 512, 1024),
+        "thorough": (128, 256, 512, 1024, 2048),
+    }[mode]
     widths = {"quick": (64,), "default": (32, 64, 128), "thorough": (32, 64, 128)}[mode]
     scale = _ON_GPU if gpu else 1
     return [(max(1, 1024 // s), 512 // d, s * scale, d) for s in sequences for d in widths]
@@ -138,10 +189,14 @@ OPERATORS = ("layernorm", "rmsnorm", "residual", "plain", "gated", "rotary", "co
 
 
 def operators(mode: Mode, gpu: bool = False) -> Iterator[tuple[str, int, int]]:
-    """(operator, tokens, width): widths of hidden states for norms and sums, of MLPs for activations."""
+    """(operator, tokens, width): widths of hidden states for norms and sums, of MLPs for
+    activations."""
     scale = _ON_GPU if gpu else 1
-    sizes = {"quick": ((256, 512),), "default": ((256, 512), (1024, 512), (1024, 1024)),
-             "thorough": ((256, 256), (256, 512), (1024, 512), (1024, 1024), (2048, 1024))}[mode]  # fmt: skip
+    sizes = {
+        "quick": ((256, 512),),
+        "default": ((256, 512), (1024, 512), (1024, 1024)),
+        "thorough": ((256, 256), (256, 512), (1024, 512), (1024, 1024), (2048, 1024)),
+    }[mode]
     for name in OPERATORS:
         for tokens, width in sizes:
             wide = 3 if name in ("plain", "gated") else 1
@@ -150,26 +205,34 @@ def operators(mode: Mode, gpu: bool = False) -> Iterator[tuple[str, int, int]]:
 
 def losses(mode: Mode) -> list[tuple[int, int]]:
     """(tokens, vocabulary) of the loss."""
-    return {"quick": [(256, 8192)], "default": [(256, 8192), (1024, 4096)],
-            "thorough": [(256, 8192), (1024, 4096), (1024, 32000)]}[mode]  # fmt: skip
+    return {
+        "quick": [(256, 8192)],
+        "default": [(256, 8192), (1024, 4096)],
+        "thorough": [(256, 8192), (1024, 4096), (1024, 32000)],
+    }[mode]
 
 
 def embeddings(mode: Mode) -> list[tuple[int, int, int]]:
-    """(tokens, vocabulary, width): few rows used of many, and many of few, so that both costs show."""
-    return [(256, 16384, 512), (2048, 1024, 512)] if mode != "thorough" else [
-        (256, 16384, 512), (2048, 1024, 512), (1024, 8192, 1024), (4096, 4096, 256)]  # fmt: skip
+    """(tokens, vocabulary, width): few rows used of many, and many of few, so that both costs
+    show."""
+    return (
+        [(256, 16384, 512), (2048, 1024, 512)]
+        if mode != "thorough"
+        else [(256, 16384, 512), (2048, 1024, 512), (1024, 8192, 1024), (4096, 4096, 256)]
+    )
 
 
 OPTIMIZERS = ("fused", "foreach", "for-loop")
 
-# ---------------------------------------------------------------------------------------------- collectives
+# ---------------------------------------------------------------------------------------------- col
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 HELD_OUT_EVERY = 3  # of the sizes, the second of each three is predicted and not fitted
 
 
 def sizes(mode: Mode, gpu: bool = False) -> list[int]:
-    """Bytes of the whole tensor, 1 KiB to 1 GiB on GPUs and in thorough mode; less where a CPU would take minutes."""
+    """Bytes of the whole tensor, 1 KiB to 1 GiB on GPUs and in thorough mode; less where a CPU
+    would take minutes."""
     most = {"quick": 4 * MIB, "default": 64 * MIB, "thorough": 1024 * MIB}[mode]
     if gpu:
         most = {"quick": 64 * MIB, "default": 1024 * MIB, "thorough": 1024 * MIB}[mode]
@@ -181,9 +244,12 @@ def sizes(mode: Mode, gpu: bool = False) -> list[int]:
 
 
 def groups(ranks: int, per_node: int) -> dict[str, list[list[int]]]:
-    """Groups a plan would use: neighbours, the node, the same card of every node (rails), and all ranks."""
+    """Groups a plan would use: neighbours, the node, the same card of every node (rails), and all
+    ranks."""
     found = {"pairs": [[r, r + 1] for r in range(0, ranks - 1, 2)]}
-    nodes = [list(range(first, min(first + per_node, ranks))) for first in range(0, ranks, per_node)]
+    nodes = [
+        list(range(first, min(first + per_node, ranks))) for first in range(0, ranks, per_node)
+    ]
     if per_node > 2:
         found["node"] = nodes
     if len(nodes) > 1:
@@ -203,41 +269,63 @@ def pairs(ranks: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(ranks) for j in range(i + 1, ranks)]
 
 
-# ---------------------------------------------------------------------------------------------- verification
+# ---------------------------------------------------------------------------------------------- ver
 
 
 def tiny(family: str) -> list[Case]:
-    """Layers so small that only their fixed cost shows: what the framework takes per layer and per step."""
+    """Layers so small that only their fixed cost shows: what the framework takes per layer and per
+    step."""
     return [Case(n, 32, 2, 64, 64, 16, 1, family) for n in (2, 10)]
 
 
 def unseen(ranks: int, mode: Mode, gpu: bool = False) -> list[Case]:
-    """Decoders to verify a calibration with: widths, depths, sequences and micro-batches, none of them used in a fit."""
+    """Decoders to verify a calibration with: widths, depths, sequences and micro-batches, none of
+    them used in a fit."""
     if gpu:
         return _unseen_on_gpu(ranks)
     if ranks == 1:
         found = [
-            Case(4, 384, 6, 1024, 4096, 256, 2), Case(6, 448, 7, 1216, 8192, 128, 4), Case(3, 640, 10, 1728, 4096, 384, 1),
-            Case(2, 896, 14, 2432, 8192, 256, 2), Case(8, 320, 5, 896, 2048, 512, 1), Case(3, 576, 9, 1536, 6144, 192, 3),
-            Case(4, 448, 7, 1792, 4096, 256, 2, "gpt"), Case(3, 640, 10, 2560, 8192, 128, 3, "gpt"),
+            Case(4, 384, 6, 1024, 4096, 256, 2),
+            Case(6, 448, 7, 1216, 8192, 128, 4),
+            Case(3, 640, 10, 1728, 4096, 384, 1),
+            Case(2, 896, 14, 2432, 8192, 256, 2),
+            Case(8, 320, 5, 896, 2048, 512, 1),
+            Case(3, 576, 9, 1536, 6144, 192, 3),
+            Case(4, 448, 7, 1792, 4096, 256, 2, "gpt"),
+            Case(3, 640, 10, 2560, 8192, 128, 3, "gpt"),
             Case(2, 832, 13, 3328, 4096, 320, 1, "gpt"),
-        ]  # fmt: skip
+        ]
         return found[:2] if mode == "quick" else found
     shape = (4, 448, 8, 1216, 4096, 192, 2)
-    found = [Case(*shape, parallel=how) for how in ("ddp", "fsdp", "fsdp-noreshard", "zero1", "tensor")]
+    found = [
+        Case(*shape, parallel=how) for how in ("ddp", "fsdp", "fsdp-noreshard", "zero1", "tensor")
+    ]
     found.append(Case(*shape, parallel="pipeline", microbatches=4))
-    more = [(3, 640, 10, 1728, 6144, 256, 1), (2, 832, 8, 2240, 4096, 320, 1), (6, 320, 10, 896, 8192, 256, 2)]
+    more = [
+        (3, 640, 10, 1728, 6144, 256, 1),
+        (2, 832, 8, 2240, 4096, 320, 1),
+        (6, 320, 10, 896, 8192, 256, 2),
+    ]
     found += [Case(*one, parallel=how) for one in more for how in ("ddp", "fsdp")]
-    return [Case(2, 128, 4, 256, 512, 64, 2, parallel=how) for how in ("ddp", "fsdp")] if mode == "quick" else found
+    return (
+        [Case(2, 128, 4, 256, 512, 64, 2, parallel=how) for how in ("ddp", "fsdp")]
+        if mode == "quick"
+        else found
+    )
 
 
 def _unseen_on_gpu(ranks: int) -> list[Case]:
     """125M to 7B shapes; those beyond a card's memory are left out when they are run."""
     shapes = [
-        (12, 768, 12, 2048, 32000, 1024, 8), (24, 1024, 16, 2816, 32000, 1024, 8), (24, 1536, 16, 4096, 32000, 2048, 4),
-        (24, 2048, 16, 5504, 32000, 2048, 4), (16, 2048, 32, 8192, 128256, 4096, 1), (32, 2560, 32, 6912, 32000, 2048, 2),
-        (26, 3200, 32, 8640, 32000, 2048, 2), (32, 4096, 32, 11008, 32000, 2048, 1),
-    ]  # fmt: skip
+        (12, 768, 12, 2048, 32000, 1024, 8),
+        (24, 1024, 16, 2816, 32000, 1024, 8),
+        (24, 1536, 16, 4096, 32000, 2048, 4),
+        (24, 2048, 16, 5504, 32000, 2048, 4),
+        (16, 2048, 32, 8192, 128256, 4096, 1),
+        (32, 2560, 32, 6912, 32000, 2048, 2),
+        (26, 3200, 32, 8640, 32000, 2048, 2),
+        (32, 4096, 32, 11008, 32000, 2048, 1),
+    ]
     if ranks == 1:
         return [Case(*shape, recompute=again) for shape in shapes for again in ("none", "full")]
     how = ("ddp", "fsdp", "fsdp-noreshard", "zero1", "tensor")

@@ -1,9 +1,11 @@
-"""Time collectives over the groups a plan would use, and a product beside one: what they cost each other."""
+"""Time collectives over the groups a plan would use, and a product beside one: what they cost each
+other."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +24,8 @@ _BESIDE_WIDTH_CPU, _BESIDE_WIDTH_GPU = 512, 8192
 
 
 def tasks(device: Device, mode: cases.Mode, rank: int, ranks: int, per_node: int) -> Iterator[Task]:
-    """Every operation, size and group; every rank makes all groups, in the same order, and takes part in its own."""
+    """Every operation, size and group; every rank makes all groups, in the same order, and takes
+    part in its own."""
     for name, members in cases.groups(ranks, per_node).items():
         mine = None
         for group_ranks in members:
@@ -33,9 +36,13 @@ def tasks(device: Device, mode: cases.Mode, rank: int, ranks: int, per_node: int
         for operation in cases.COLLECTIVES:
             for i, whole in enumerate(cases.sizes(mode, device.gpu)):
                 what: Record = {
-                    "kind": "collective", "operation": operation, "group": name, "ranks": size, "bytes": whole,
+                    "kind": "collective",
+                    "operation": operation,
+                    "group": name,
+                    "ranks": size,
+                    "bytes": whole,
                     "held_out": i % cases.HELD_OUT_EVERY == 1,
-                }  # fmt: skip
+                }
                 yield what, lambda o=operation, b=whole, m=mine: _timed(device, o, b, m)  # type: ignore[misc]
     for first, second in cases.pairs(ranks):
         both = None if rank not in (first, second) else (dist.group.WORLD, [first, second])
@@ -43,14 +50,18 @@ def tasks(device: Device, mode: cases.Mode, rank: int, ranks: int, per_node: int
         what = {"kind": "pair", "first": first, "second": second, "bytes": whole}
         yield what, lambda b=whole, m=both: _between(device, b, m)  # type: ignore[misc]
     for part in ("product", "collective", "both"):
-        yield {"kind": "overlap", "part": part, "bytes": _BESIDE_BYTES, "ranks": ranks}, lambda p=part: _beside(device, p)  # type: ignore[misc]
+        yield (
+            {"kind": "overlap", "part": part, "bytes": _BESIDE_BYTES, "ranks": ranks},
+            partial(_beside, device, part),
+        )
 
 
 Mine = tuple[dist.ProcessGroup, list[int]] | None
 
 
 def _between(device: Device, whole: int, mine: Mine) -> Timed:
-    """Seconds of one message between two ranks, there and back over two; the other ranks wait at the next case."""
+    """Seconds of one message between two ranks, there and back over two; the other ranks wait at
+    the next case."""
     if mine is None:
         return lambda: 0.0
     _, (first, second) = mine
@@ -77,7 +88,8 @@ def _between(device: Device, whole: int, mine: Mine) -> Timed:
 
 
 def _timed(device: Device, operation: str, whole: int, mine: Mine) -> Timed:
-    """Seconds per call, on a CPU of a prompt one (record.PROMPT). A rank outside all groups of a kind waits."""
+    """Seconds per call, on a CPU of a prompt one (record.PROMPT). A rank outside all groups of a
+    kind waits."""
     if mine is None:
         return lambda: 0.0
     group, members = mine
@@ -101,7 +113,9 @@ def _timed(device: Device, operation: str, whole: int, mine: Mine) -> Timed:
     return timed
 
 
-def _call(device: Device, operation: str, whole: int, group: dist.ProcessGroup, members: list[int]) -> Callable[[], object]:
+def _call(
+    device: Device, operation: str, whole: int, group: dist.ProcessGroup, members: list[int]
+) -> Callable[[], object]:
     count = len(members)
     elements = max(whole // 4 // count, 1) * count
     full = device.tensor(elements)

@@ -1,4 +1,5 @@
-"""What the verb does, apart from options and print-out: calibrate, verify, diff, merge. Imports no torch."""
+"""What the verb does, apart from options and print-out: calibrate, verify, diff, merge. Imports no
+torch."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner import catalog
 from planner.calibrate import cases, launch, nodes, profile, record, verify
 from planner.calibrate.cases import Case, Mode
 from planner.calibrate.settings import Settings
+from planner.inputs import catalog
 from planner.specs.base import PlanError
 
 Told = Callable[[dict[str, Any]], None]
@@ -24,7 +25,10 @@ def needs() -> None:
     for name in ("torch", "scipy"):
         if importlib.util.find_spec(name) is None:
             raise PlanError(
-                "calibrate", None, f"needs {name}, which is not installed; install it with: pip install 'dpplan[calibrate]'"
+                "calibrate",
+                None,
+                f"needs {name}, which is not installed; install it with: pip install"
+                " 'dpplan[calibrate]'",
             )
 
 
@@ -44,7 +48,9 @@ def writable(path: Path, field: str) -> None:
 
 
 def threads_of(threads: int | None, processes: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     if threads is None:
         return max(1, cores // processes)
     if not 1 <= threads <= 1024:
@@ -55,29 +61,45 @@ def threads_of(threads: int | None, processes: int) -> int:
 def checked(processes: int, timeout_s: float) -> None:
     if not 1 <= processes <= 1024:
         raise PlanError(
-            "--processes", processes, "must be from 1 to 1024; more nodes are started with torchrun, docs/calibration.md"
+            "--processes",
+            processes,
+            "must be from 1 to 1024; more nodes are started with torchrun, docs/calibration.md",
         )
     if not 5 <= timeout_s <= 86400:
         raise PlanError("--timeout", timeout_s, "must be from 5 to 86400 seconds")
 
 
 def calibrate(
-    out: str, mode: Mode, threads: int | None, processes: int, timeout_s: float, storage: str | None, told: Told
+    out: str,
+    mode: Mode,
+    threads: int | None,
+    processes: int,
+    timeout_s: float,
+    storage: str | None,
+    told: Told,
 ) -> dict[str, Any]:
-    """Measure with local workers and write the calibration file; returns the summary of the fits."""
+    """Measure with local workers and write the calibration file; returns the summary of the
+    fits."""
     checked(processes, timeout_s)
     needs()
     path = catalog.user_path(out, "--out").absolute()
     if path.suffix != ".toml":
         raise PlanError("--out", out, "must end in .toml: `--calibration` reads that")
     writable(path, "--out")
-    settings = Settings(records=str(record.path_of(path)), out=str(path), mode=mode, threads=threads_of(threads, processes),
-                        timeout_s=timeout_s, storage=_storage(storage))  # fmt: skip
+    settings = Settings(
+        records=str(record.path_of(path)),
+        out=str(path),
+        mode=mode,
+        threads=threads_of(threads, processes),
+        timeout_s=timeout_s,
+        storage=_storage(storage),
+    )
     return launch.run(settings, processes, told)
 
 
 def _storage(folder: str | None) -> str | None:
-    """The folder whose storage is measured; refused before anything is measured where it cannot be written."""
+    """The folder whose storage is measured; refused before anything is measured where it cannot be
+    written."""
     if folder is None:
         return None
     path = catalog.user_path(folder, "--storage").absolute()
@@ -88,16 +110,29 @@ def _storage(folder: str | None) -> str | None:
 
 
 def verification(
-    calibration: str | None, mode: Mode, threads: int | None, processes: int, timeout_s: float, tolerance: float,
-    chosen: Sequence[str], report: str | None, precision: str | None, told: Told,
-) -> dict[str, Any]:  # fmt: skip
-    """Train decoders with local workers and compare with what the estimate says; returns the document of the contract."""
+    calibration: str | None,
+    mode: Mode,
+    threads: int | None,
+    processes: int,
+    timeout_s: float,
+    tolerance: float,
+    chosen: Sequence[str],
+    report: str | None,
+    precision: str | None,
+    told: Told,
+) -> dict[str, Any]:
+    """Train decoders with local workers and compare with what the estimate says; returns the
+    document of the contract."""
     checked(processes, timeout_s)
     if not 0 < tolerance <= 10:
         raise PlanError("--tolerance", tolerance, "must be above 0 and at most 10: 0.1 is 10 %")
     needs()
     own = [cases.read_case(text) for text in chosen]
-    document = nodes.read(catalog.user_path(calibration, "--calibration"), "--calibration") if calibration else None
+    document = (
+        nodes.read(catalog.user_path(calibration, "--calibration"), "--calibration")
+        if calibration
+        else None
+    )
     folder = _report_folder(report)
     decoders = own or cases.unseen(processes, mode, gpu=_on_gpu())
     for case in decoders:
@@ -107,17 +142,28 @@ def verification(
         if records.exists():
             records.unlink()
         settings = Settings(
-            records=str(records), mode=mode, threads=threads_of(threads, processes), timeout_s=timeout_s,
-            cases=tuple(cases.as_record(case) for case in decoders), precision=precision or ("bf16" if _on_gpu() else "fp32"),
+            records=str(records),
+            mode=mode,
+            threads=threads_of(threads, processes),
+            timeout_s=timeout_s,
+            cases=tuple(cases.as_record(case) for case in decoders),
+            precision=precision or ("bf16" if _on_gpu() else "fp32"),
             calibration=calibration,
-        )  # fmt: skip
+        )
         found = launch.run(settings, processes, told)
         raw = record.read(records)
     reference = document["node"].get("probe_s") if document and "node" in document else None
     measured = record.merged(raw, reference)
     speed = reference / record.usual_of(raw) if reference else 1.0
-    out = verify.compare(measured, gpu=_gpu_of(found, document), ranks=processes, precision=settings.precision,
-                         calibration=calibration, tolerance=tolerance, speed=speed)  # fmt: skip
+    out = verify.compare(
+        measured,
+        gpu=_gpu_of(found, document),
+        ranks=processes,
+        precision=settings.precision,
+        calibration=calibration,
+        tolerance=tolerance,
+        speed=speed,
+    )
     if folder:
         from planner.calibrate import report as pages
 
@@ -128,10 +174,20 @@ def verification(
 def _can_run(case: Case, processes: int) -> None:
     if case.parallel != "single" and processes < 2:
         raise PlanError("--case", f"parallel={case.parallel}", "needs --processes 2 or more")
-    if case.parallel == "tensor" and (case.heads % processes or case.ffn % processes or case.vocab % processes):
-        raise PlanError("--case", case.name, f"{processes} tensor-parallel ranks must divide heads, ffn and vocab")
+    if case.parallel == "tensor" and (
+        case.heads % processes or case.ffn % processes or case.vocab % processes
+    ):
+        raise PlanError(
+            "--case",
+            case.name,
+            f"{processes} tensor-parallel ranks must divide heads, ffn and vocab",
+        )
     if case.parallel == "pipeline" and (case.layers % processes or case.microbatches < processes):
-        raise PlanError("--case", case.name, f"{processes} stages must divide layers, and microbatches be no fewer")
+        raise PlanError(
+            "--case",
+            case.name,
+            f"{processes} stages must divide layers, and microbatches be no fewer",
+        )
 
 
 def _report_folder(report: str | None) -> Path | None:
@@ -141,7 +197,9 @@ def _report_folder(report: str | None) -> Path | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PlanError("--report", report, f"cannot be written: {error.strerror or error}") from None
+        raise PlanError(
+            "--report", report, f"cannot be written: {error.strerror or error}"
+        ) from None
     writable(folder / "report.md", "--report")
     return folder
 
@@ -158,18 +216,26 @@ def _gpu_of(found: dict[str, Any], document: dict[str, Any] | None) -> str:
     if document is None:
         if device not in catalog.ids("gpus"):
             raise PlanError(
-                "--calibration", None, f"is needed: {found['name']} has no shipped profile; run `dpplan calibrate` first"
+                "--calibration",
+                None,
+                f"is needed: {found['name']} has no shipped profile; run `dpplan calibrate` first",
             )
         return device
     if document["gpu"] != device:
-        raise PlanError("--calibration", document["gpu"], f"was measured on another device than this one, {device} "
-                        "(a CPU counts its threads; see --threads)")  # fmt: skip
+        raise PlanError(
+            "--calibration",
+            document["gpu"],
+            f"was measured on another device than this one, {device} "
+            "(a CPU counts its threads; see --threads)",
+        )
     return device
 
 
 def difference(first: str, second: str) -> list[dict[str, Any]]:
     """Numbers of two files, the largest loss of the second first."""
-    one, other = (nodes.read(catalog.user_path(name, "--diff"), "--diff") for name in (first, second))
+    one, other = (
+        nodes.read(catalog.user_path(name, "--diff"), "--diff") for name in (first, second)
+    )
     return nodes.compare(one, other)
 
 
@@ -188,15 +254,26 @@ def merged(names: Sequence[str], out: str) -> dict[str, Any]:
 
 
 def under_torchrun(words: Sequence[str]) -> Settings | int:
-    """Settings of a rank that torchrun or a scheduler started: the measuring options of `dpplan calibrate`."""
-    parser = argparse.ArgumentParser(prog="python -m planner.calibrate", description="Measure this node; start with torchrun.")
+    """Settings of a rank that torchrun or a scheduler started: the measuring options of `dpplan
+    calibrate`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m planner.calibrate", description="Measure this node; start with torchrun."
+    )
     parser.add_argument("--out", required=True, help="calibration file, written by rank 0")
     speed = parser.add_mutually_exclusive_group()
     speed.add_argument("--quick", action="store_true", help="about a minute")
     speed.add_argument("--thorough", action="store_true", help="until every case is certain")
     parser.add_argument("--threads", type=int, help="CPU threads of each rank")
-    parser.add_argument("--storage", help="folder that checkpoints go to, to measure its storage; default: that of --out")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds after which a rank that does not come is named")
+    parser.add_argument(
+        "--storage",
+        help="folder that checkpoints go to, to measure its storage; default: that of --out",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=120.0,
+        help="seconds after which a rank that does not come is named",
+    )
     given = parser.parse_args(list(words))
     mode: Mode = "quick" if given.quick else "thorough" if given.thorough else "default"
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -206,8 +283,14 @@ def under_torchrun(words: Sequence[str]) -> Settings | int:
         if int(os.environ.get("RANK", "0")) == 0:
             writable(path, "--out")
         local = int(os.environ.get("LOCAL_WORLD_SIZE", str(ranks)))
-        return Settings(records=str(record.path_of(path)), out=str(path), mode=mode, threads=threads_of(given.threads, local),
-                        timeout_s=given.timeout, storage=_storage(given.storage))  # fmt: skip
+        return Settings(
+            records=str(record.path_of(path)),
+            out=str(path),
+            mode=mode,
+            threads=threads_of(given.threads, local),
+            timeout_s=given.timeout,
+            storage=_storage(given.storage),
+        )
     except PlanError as error:
         import sys
 

@@ -1,4 +1,5 @@
-"""The decoder that verification trains, and its operators one by one as calibration times them: the same code runs in both."""
+"""The decoder that verification trains, and its operators one by one as calibration times them: the
+same code runs in both."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from planner.calibrate.cases import Case
 _BASE = 10000.0  # of the rotary frequencies, Su et al. 2021
 
 
-def rotations(tokens: int, width: int, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def rotations(
+    tokens: int, width: int, device: torch.device, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines of every position, (tokens, width)."""
     frequencies = _BASE ** (-torch.arange(0, width, 2, device=device).float() / width)
     angles = torch.outer(torch.arange(tokens, device=device).float(), frequencies).repeat(1, 2)
@@ -38,7 +41,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
 
 
 class Attention(nn.Module):
-    """Causal self-attention; the number of heads follows from the widths, so a tensor-parallel part of it works alike."""
+    """Causal self-attention; the number of heads follows from the widths, so a tensor-parallel part
+    of it works alike."""
 
     def __init__(self, case: Case) -> None:
         super().__init__()
@@ -46,7 +50,9 @@ class Attention(nn.Module):
         self.width, self.rotary = h // case.heads, case.family == "llama"
         self.q, self.k, self.v, self.o = (nn.Linear(h, h, bias=False) for _ in range(4))
 
-    def forward(self, x: torch.Tensor, where: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, where: tuple[torch.Tensor, torch.Tensor] | None
+    ) -> torch.Tensor:
         q, k, v = (split_heads(project(x), self.width) for project in (self.q, self.k, self.v))
         if where is not None and self.rotary:
             q, k = rotated(q, where), rotated(k, where)
@@ -76,27 +82,43 @@ def norm(case: Case) -> nn.Module:
 class Layer(nn.Module):
     def __init__(self, case: Case) -> None:
         super().__init__()
-        self.norm1, self.attention, self.norm2, self.mlp = norm(case), Attention(case), norm(case), Mlp(case)
+        self.norm1, self.attention, self.norm2, self.mlp = (
+            norm(case),
+            Attention(case),
+            norm(case),
+            Mlp(case),
+        )
         self.again = case.recompute == "full"
 
-    def _once(self, x: torch.Tensor, where: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
+    def _once(
+        self, x: torch.Tensor, where: tuple[torch.Tensor, torch.Tensor] | None
+    ) -> torch.Tensor:
         x = x + self.attention(self.norm1(x), where)
         out: torch.Tensor = x + self.mlp(self.norm2(x))
         return out
 
-    def forward(self, x: torch.Tensor, where: tuple[torch.Tensor, torch.Tensor] | None = None) -> torch.Tensor:
-        out: torch.Tensor = checkpoint(self._once, x, where, use_reentrant=False) if self.again else self._once(x, where)
+    def forward(
+        self, x: torch.Tensor, where: tuple[torch.Tensor, torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        out: torch.Tensor = (
+            checkpoint(self._once, x, where, use_reentrant=False)
+            if self.again
+            else self._once(x, where)
+        )
         return out
 
 
 class Decoder(nn.Module):
-    """Some layers of the decoder; the first stage embeds, the last one has the final norm and the head."""
+    """Some layers of the decoder; the first stage embeds, the last one has the final norm and the
+    head."""
 
     def __init__(self, case: Case, layers: int, first: bool = True, last: bool = True) -> None:
         super().__init__()
         self.case = case
         self.embed = nn.Embedding(case.vocab, case.hidden) if first else None
-        self.positions = nn.Embedding(case.seq, case.hidden) if first and case.family == "gpt" else None
+        self.positions = (
+            nn.Embedding(case.seq, case.hidden) if first and case.family == "gpt" else None
+        )
         self.layers = nn.ModuleList(Layer(case) for _ in range(layers))
         self.norm = norm(case) if last else None
         self.head = nn.Linear(case.hidden, case.vocab, bias=False) if last else None

@@ -1,4 +1,5 @@
-"""What this node is: CPU and GPU names, cores, memory, clocks, and the shipped profile nearest to it."""
+"""What this node is: CPU and GPU names, cores, memory, clocks, and the shipped profile nearest to
+it."""
 
 from __future__ import annotations
 
@@ -9,23 +10,38 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from planner import catalog
+from planner.inputs import catalog
 from planner.specs.hardware import GpuSpec
 
 # what torch calls a card, and the profile of exactly this variant
 _NAMES = {
-    "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb", "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb",
+    "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb",
+    "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb",
     "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
-    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "NVIDIA A800-SXM4-80GB": "a800-sxm4-80gb",
-    "NVIDIA H100 80GB HBM3": "h100-sxm5-80gb", "NVIDIA H100 PCIe": "h100-pcie-80gb", "NVIDIA H800": "h800-sxm5-80gb",
-    "NVIDIA H200": "h200-sxm-141gb", "NVIDIA H20": "h20-96gb", "NVIDIA B200": "b200-sxm-180gb",
+    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
+    "NVIDIA A800-SXM4-80GB": "a800-sxm4-80gb",
+    "NVIDIA H100 80GB HBM3": "h100-sxm5-80gb",
+    "NVIDIA H100 PCIe": "h100-pcie-80gb",
+    "NVIDIA H800": "h800-sxm5-80gb",
+    "NVIDIA H200": "h200-sxm-141gb",
+    "NVIDIA H20": "h20-96gb",
+    "NVIDIA B200": "b200-sxm-180gb",
     "NVIDIA B300 SXM6 AC": "b300-sxm-270gb",
-    "NVIDIA GB200": "gb200-186gb", "NVIDIA GB300": "gb300-279gb", "NVIDIA L40S": "l40s",
-    "NVIDIA GeForce RTX 3090": "rtx3090", "NVIDIA GeForce RTX 4090": "rtx4090", "NVIDIA GeForce RTX 5090": "rtx5090",
-    "NVIDIA RTX 6000 Ada Generation": "rtx6000-ada", "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
-    "Tesla V100-SXM2-32GB": "v100-sxm2-32gb", "Tesla V100-SXM3-32GB": "v100-sxm3-32gb", "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
-    "AMD Instinct MI300X": "mi300x-192gb", "AMD Instinct MI250X": "mi250x-128gb", "AMD Instinct MI355X": "mi355x-288gb",
-}  # fmt: skip
+    "NVIDIA GB200": "gb200-186gb",
+    "NVIDIA GB300": "gb300-279gb",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA GeForce RTX 3090": "rtx3090",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
+    "NVIDIA GeForce RTX 5090": "rtx5090",
+    "NVIDIA RTX 6000 Ada Generation": "rtx6000-ada",
+    "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
+    "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",
+    "Tesla V100-SXM3-32GB": "v100-sxm3-32gb",
+    "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
+    "AMD Instinct MI300X": "mi300x-192gb",
+    "AMD Instinct MI250X": "mi250x-128gb",
+    "AMD Instinct MI355X": "mi355x-288gb",
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,9 @@ def slug(text: str) -> str:
 def cpu_name() -> str:
     """Model name of the CPU, as /proc tells it; the machine's architecture elsewhere."""
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (
+            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             if line.lower().startswith("model name"):
                 return " ".join(line.partition(":")[2].split())
     except OSError:
@@ -83,9 +101,20 @@ def hardware(local_rank: int, threads: int) -> Hardware:
         index = local_rank % torch.cuda.device_count()
         card = torch.cuda.get_device_properties(index)
         watts, driver = _nvml(index)
-        return Hardware("gpu", card.name, card.multi_processor_count, card.total_memory, threads, usable_cores(),
-                        platform.node(), driver, watts)  # fmt: skip
-    return Hardware("cpu", cpu_name(), 1, host_memory_bytes(), threads, usable_cores(), platform.node())
+        return Hardware(
+            "gpu",
+            card.name,
+            card.multi_processor_count,
+            card.total_memory,
+            threads,
+            usable_cores(),
+            platform.node(),
+            driver,
+            watts,
+        )
+    return Hardware(
+        "cpu", cpu_name(), 1, host_memory_bytes(), threads, usable_cores(), platform.node()
+    )
 
 
 def _nvml(index: int) -> tuple[float | None, str]:
@@ -94,8 +123,12 @@ def _nvml(index: int) -> tuple[float | None, str]:
 
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000.0, str(pynvml.nvmlSystemGetDriverVersion())
-    except Exception:  # no library, no driver, or a card that tells nothing: the report says so by leaving it out
+        return pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000.0, str(
+            pynvml.nvmlSystemGetDriverVersion()
+        )
+    except (
+        Exception
+    ):  # no library, no driver, or a card that tells nothing: the report says so by leaving it out
         return None, ""
 
 
@@ -110,7 +143,9 @@ def conditions(index: int | None) -> dict[str, float]:
         return {
             "clock_mhz": float(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
             "power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000.0,
-            "temperature_c": float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+            "temperature_c": float(
+                pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+            ),
         }
     except Exception:  # as above
         return {}
@@ -125,7 +160,9 @@ def nearest(found: Hardware) -> GpuSpec:
     """The shipped profile a new card starts from: closest in multiprocessors and memory."""
 
     def distance(one: GpuSpec) -> float:
-        return abs(one.compute_units / found.compute_units - 1) + abs(float(one.memory) / found.memory_bytes - 1)
+        return abs(one.compute_units / found.compute_units - 1) + abs(
+            float(one.memory) / found.memory_bytes - 1
+        )
 
     return min(catalog.load_all("gpus", GpuSpec), key=distance)
 

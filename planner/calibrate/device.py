@@ -1,4 +1,5 @@
-"""The device that is measured, as torch sees it: how to time on it, how to wait for it, what probes it."""
+"""The device that is measured, as torch sees it: how to time on it, how to wait for it, what probes
+it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ import torch
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BLOCK = 2**18  # random numbers that repeat in longer tensors
-_PROBE_CPU, _PROBE_GPU = 384, 4096  # width of the product that probes: two milliseconds or so on either
+_PROBE_CPU, _PROBE_GPU = (
+    384,
+    4096,
+)  # width of the product that probes: two milliseconds or so on either
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class Device:
         return float(before.elapsed_time(after)) * 1e-3
 
     def tensor(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Random numbers: constant operands draw less power and run faster on GPUs. Long ones repeat a block."""
+        """Random numbers: constant operands draw less power and run faster on GPUs. Long ones
+        repeat a block."""
         count = prod(shape)
         block = torch.randn(min(count, _BLOCK), device=self.torch_device).to(dtype)
         if count > _BLOCK:
@@ -65,11 +70,13 @@ class Device:
         return work
 
     def cache_bytes(self) -> int:
-        """What must lie between two uses of a buffer for the second to find it in memory, not in a cache."""
+        """What must lie between two uses of a buffer for the second to find it in memory, not in a
+        cache."""
         return 256 * 2**20 if self.gpu else 96 * 2**20
 
     def context_bytes(self) -> float:
-        """What a process takes of a card beside the allocator: context, workspaces, NCCL buffers. 0 on a CPU.
+        """What a process takes of a card beside the allocator: context, workspaces, NCCL buffers. 0
+        on a CPU.
 
         Of a card that nothing else uses; what other processes hold would be counted too.
         """

@@ -1,4 +1,5 @@
-"""Time kernels of one device in quiet moments: products, attention, operators without products, the optimizer, memory, copies."""
+"""Time kernels of one device in quiet moments: products, attention, operators without products, the
+optimizer, memory, copies."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from planner.calibrate.device import DTYPES, Device
 from planner.calibrate.record import Record
 
 Timed = Callable[[], float]
-Task = tuple[Record, Callable[[], Timed]]  # what is measured, and what prepares the timed work: seconds per item
+Task = tuple[
+    Record, Callable[[], Timed]
+]  # what is measured, and what prepares the timed work: seconds per item
 _MOST_BUFFERS = 48
 _LEAST_SAMPLE_S = 4e-3  # shorter samples see the clock's resolution and one interrupt each
 _OPTIMIZED = 2**20  # parameters of one tensor that the optimizer updates
@@ -26,14 +29,27 @@ def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[T
         yield from _attentions(device, mode, precision)
         for name, tokens, width in cases.operators(mode, device.gpu):
             for way in ("forward", "backward"):
-                what: Record = {"kind": "operator", "operator": name, "tokens": tokens, "width": width, "way": way,
-                                "precision": precision, "compiled": False}  # fmt: skip
+                what: Record = {
+                    "kind": "operator",
+                    "operator": name,
+                    "tokens": tokens,
+                    "width": width,
+                    "way": way,
+                    "precision": precision,
+                    "compiled": False,
+                }
                 yield what, lambda w=what: _operator(device, w)  # type: ignore[misc]
         for tokens, vocab in cases.losses(mode):
             what = {"kind": "loss", "tokens": tokens, "vocab": vocab, "precision": precision}
             yield what, lambda w=what: _loss(device, w)  # type: ignore[misc]
         for tokens, vocab, width in cases.embeddings(mode):
-            what = {"kind": "embedding", "tokens": tokens, "vocab": vocab, "width": width, "precision": precision}
+            what = {
+                "kind": "embedding",
+                "tokens": tokens,
+                "vocab": vocab,
+                "width": width,
+                "precision": precision,
+            }
             yield what, lambda w=what: _embedding(device, w)  # type: ignore[misc]
     for how in cases.OPTIMIZERS if mode != "quick" else cases.OPTIMIZERS[:1]:
         what = {"kind": "optimizer", "how": how}
@@ -47,8 +63,15 @@ def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[T
                 yield what, lambda w=what: _host_copy(device, w)  # type: ignore[misc]
         if mode != "quick":
             for name, tokens, width in cases.operators(mode, True):
-                what = {"kind": "operator", "operator": name, "tokens": tokens, "width": width, "way": "forward",
-                        "precision": precisions[-1], "compiled": True}  # fmt: skip
+                what = {
+                    "kind": "operator",
+                    "operator": name,
+                    "tokens": tokens,
+                    "width": width,
+                    "way": "forward",
+                    "precision": precisions[-1],
+                    "compiled": True,
+                }
                 yield what, lambda w=what: _operator(device, w)  # type: ignore[misc]
 
 
@@ -72,17 +95,32 @@ def _ring(device: Device, bytes_each: float) -> int:
 def _products(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
     for m, n, k, held_out in cases.products(mode, device.gpu):
         for way in ("forward", "input", "weight"):
-            what: Record = {"kind": "gemm", "m": m, "n": n, "k": k, "way": way, "precision": precision, "held_out": held_out}
+            what: Record = {
+                "kind": "gemm",
+                "m": m,
+                "n": n,
+                "k": k,
+                "way": way,
+                "precision": precision,
+                "held_out": held_out,
+            }
             yield what, lambda w=what: _product(device, w)  # type: ignore[misc]
 
 
 def _product(device: Device, what: Record) -> Timed:
-    """A weight's product, one of its two gradients: operands that no cache holds, as a training step finds its weights."""
+    """A weight's product, one of its two gradients: operands that no cache holds, as a training
+    step finds its weights."""
     m, n, k = what["m"], what["n"], what["k"]
     dtype = DTYPES[what["precision"]]
     count = _ring(device, dtype.itemsize * (m * k + n * k + m * n))
-    sets = [(device.tensor(m, k, dtype=dtype), device.tensor(n, k, dtype=dtype), device.tensor(m, n, dtype=dtype))
-            for _ in range(count)]  # fmt: skip
+    sets = [
+        (
+            device.tensor(m, k, dtype=dtype),
+            device.tensor(n, k, dtype=dtype),
+            device.tensor(m, n, dtype=dtype),
+        )
+        for _ in range(count)
+    ]
     way = what["way"]
     at = [0]
 
@@ -102,8 +140,15 @@ def _product(device: Device, what: Record) -> Timed:
 def _attentions(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
     for batch, heads, seq, width in cases.attentions(mode, device.gpu):
         for way in ("forward", "backward"):
-            what: Record = {"kind": "attention", "batch": batch, "heads": heads, "seq": seq, "width": width, "way": way,
-                            "precision": precision}  # fmt: skip
+            what: Record = {
+                "kind": "attention",
+                "batch": batch,
+                "heads": heads,
+                "seq": seq,
+                "width": width,
+                "way": way,
+                "precision": precision,
+            }
             yield what, lambda w=what: _attention(device, w)  # type: ignore[misc]
 
 
@@ -122,10 +167,13 @@ def _attention(device: Device, what: Record) -> Timed:
 
 
 def _both_ways(
-    device: Device, way: str, inputs: list[list[torch.Tensor]],
+    device: Device,
+    way: str,
+    inputs: list[list[torch.Tensor]],
     run: Callable[[list[torch.Tensor]], torch.Tensor | tuple[torch.Tensor, ...]],
-) -> Timed:  # fmt: skip
-    """Forward over all inputs, or backward over all graphs in reverse, as a stack of layers does."""
+) -> Timed:
+    """Forward over all inputs, or backward over all graphs in reverse, as a stack of layers
+    does."""
     with torch.no_grad():
         example = run(inputs[0])
     outputs = example if isinstance(example, tuple) else (example,)
@@ -150,8 +198,14 @@ def _both_ways(
 
 
 def _operator(device: Device, what: Record) -> Timed:
-    """One operator of the decoder over (tokens, width) elements; per element of what specs.hardware.OperatorTimes names."""
-    dtype, tokens, width, name = DTYPES[what["precision"]], what["tokens"], what["width"], what["operator"]
+    """One operator of the decoder over (tokens, width) elements; per element of what
+    specs.hardware.OperatorTimes names."""
+    dtype, tokens, width, name = (
+        DTYPES[what["precision"]],
+        what["tokens"],
+        what["width"],
+        what["operator"],
+    )
     run: Callable[[list[torch.Tensor]], torch.Tensor | tuple[torch.Tensor, ...]]
     head = 64
     if name in ("layernorm", "rmsnorm"):
@@ -174,20 +228,33 @@ def _operator(device: Device, what: Record) -> Timed:
 
         def run(x: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
             q, k, v = (decoder.split_heads(part, head) for part in x)
-            return (q, k, v) if name == "copies" else (decoder.rotated(q, where), decoder.rotated(k, where), v)
+            return (
+                (q, k, v)
+                if name == "copies"
+                else (decoder.rotated(q, where), decoder.rotated(k, where), v)
+            )
 
     if name == "residual" and what["way"] == "backward":
         # a sum of two branches' gradients: autograd adds them as a kernel of its own
-        pairs = [(device.tensor(tokens, width, dtype=dtype), device.tensor(tokens, width, dtype=dtype))
-                 for _ in range(_ring(device, 3 * dtype.itemsize * tokens * width))]  # fmt: skip
+        pairs = [
+            (device.tensor(tokens, width, dtype=dtype), device.tensor(tokens, width, dtype=dtype))
+            for _ in range(_ring(device, 3 * dtype.itemsize * tokens * width))
+        ]
         each = _rounds(device, lambda: device.time(lambda: [a + b for a, b in pairs]), len(pairs))
         return lambda: each() / (tokens * width)
     count = min(24, _ring(device, (operands + 2) * dtype.itemsize * tokens * width))
     inputs = [
-        [*(device.tensor(*((1, tokens, width) if operands == 3 else (tokens, width)), dtype=dtype).requires_grad_()
-           for _ in range(operands)), *extra]
+        [
+            *(
+                device.tensor(
+                    *((1, tokens, width) if operands == 3 else (tokens, width)), dtype=dtype
+                ).requires_grad_()
+                for _ in range(operands)
+            ),
+            *extra,
+        ]
         for _ in range(count)
-    ]  # fmt: skip
+    ]
     each = _both_ways(device, what["way"], inputs, run)
     elements = tokens * width * (3 if operands == 3 else 1)
     return lambda: each() / elements
@@ -208,18 +275,36 @@ def _loss(device: Device, what: Record) -> Timed:
 
 
 def _embedding(device: Device, what: Record) -> Timed:
-    """Forward and backward of one lookup, seconds per call: rows found and added, and the dense gradient of the table."""
-    table = device.tensor(what["vocab"], what["width"], dtype=DTYPES[what["precision"]]).requires_grad_()
+    """Forward and backward of one lookup, seconds per call: rows found and added, and the dense
+    gradient of the table."""
+    table = device.tensor(
+        what["vocab"], what["width"], dtype=DTYPES[what["precision"]]
+    ).requires_grad_()
     words = device.whole(1, what["tokens"], below=what["vocab"])
     gradient = device.tensor(1, what["tokens"], what["width"], dtype=table.dtype)
-    return _rounds(device, lambda: device.time(lambda: torch.autograd.grad(F.embedding(words, table), [table], [gradient])), 1)
+    return _rounds(
+        device,
+        lambda: device.time(
+            lambda: torch.autograd.grad(F.embedding(words, table), [table], [gradient])
+        ),
+        1,
+    )
 
 
 def adam(parameters: list[torch.Tensor], how: str = "fused") -> torch.optim.Optimizer:
     """AdamW as verification runs it (fused), or another of torch's ways."""
-    choice = {"fused": {"fused": True}, "foreach": {"foreach": True}, "for-loop": {"foreach": False}}[how]
-    kinds = {type(p.data) for p in parameters}  # one fused call takes distributed tensors or plain ones, not both
-    groups = [{"params": [p for p in parameters if type(p.data) is kind]} for kind in sorted(kinds, key=str)]
+    choice = {
+        "fused": {"fused": True},
+        "foreach": {"foreach": True},
+        "for-loop": {"foreach": False},
+    }[how]
+    kinds = {
+        type(p.data) for p in parameters
+    }  # one fused call takes distributed tensors or plain ones, not both
+    groups = [
+        {"params": [p for p in parameters if type(p.data) is kind]}
+        for kind in sorted(kinds, key=str)
+    ]
     return torch.optim.AdamW(groups, lr=1e-4, **choice)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,5 @@
-"""Start workers on this machine, watch them, and say which one died or hangs. Elsewhere torchrun starts them."""
+"""Start workers on this machine, watch them, and say which one died or hangs. Elsewhere torchrun
+starts them."""
 
 from __future__ import annotations
 
@@ -62,24 +63,40 @@ def _read_errors(worker: _Worker) -> None:
 
 
 def run(
-    settings: Settings, processes: int, told: Callable[[Message], None], hook: Callable[[int, int], None] | None = None
+    settings: Settings,
+    processes: int,
+    told: Callable[[Message], None],
+    hook: Callable[[int, int], None] | None = None,
 ) -> Message:
-    """Run `processes` ranks to their end; returns what rank 0 found. Raises Failed naming the rank, or PlanError.
+    """Run `processes` ranks to their end; returns what rank 0 found. Raises Failed naming the rank,
+    or PlanError.
 
-    told: receives progress of rank 0; hook(rank, pid) is called once per started rank (tests kill one through it).
+    told: receives progress of rank 0; hook(rank, pid) is called once per started rank (tests kill
+    one through it).
     """
     port = _free_port()
     workers: list[_Worker] = []
     messages: queue.Queue[tuple[_Worker, Message]] = queue.Queue()
-    base = {**os.environ, **environment(settings.threads), "DPPLAN_CALIBRATE": settings.text(), "DPPLAN_CALIBRATE_READY": "1",
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes),
-            "LOCAL_WORLD_SIZE": str(processes)}  # fmt: skip
+    base = {
+        **os.environ,
+        **environment(settings.threads),
+        "DPPLAN_CALIBRATE": settings.text(),
+        "DPPLAN_CALIBRATE_READY": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+    }
     base.setdefault("GLOO_SOCKET_IFNAME", "lo")
     for rank in range(processes):
         process = subprocess.Popen(
-            [sys.executable, "-m", "planner.calibrate"], env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "planner.calibrate"],
+            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         workers.append(_Worker(rank, process))
         for reader, arguments in ((_read, (workers[-1], messages)), (_read_errors, (workers[-1],))):
             threading.Thread(target=reader, args=arguments, daemon=True).start()
@@ -92,7 +109,10 @@ def run(
 
 
 def _watch(
-    workers: list[_Worker], messages: queue.Queue[tuple[_Worker, Message]], settings: Settings, told: Callable[[Message], None]
+    workers: list[_Worker],
+    messages: queue.Queue[tuple[_Worker, Message]],
+    settings: Settings,
+    told: Callable[[Message], None],
 ) -> Message:
     result: Message | None = None
     errors: list[tuple[_Worker, Message]] = []
@@ -120,13 +140,20 @@ def _watch(
         wrong = next((m for _, m in errors if "field" in m), None)
         if wrong:
             raise PlanError(wrong["field"], wrong["value"], wrong["remedy"])
-        if first and (all(code is not None for code in codes) or time.monotonic() - first[1] > _GRACE_S):
+        if first and (
+            all(code is not None for code in codes) or time.monotonic() - first[1] > _GRACE_S
+        ):
             raise Failed(_why(workers, errors, first[0], settings))
         for worker in workers:
-            if worker.process.poll() is None and time.monotonic() - worker.seen > _patience(settings):
+            if worker.process.poll() is None and time.monotonic() - worker.seen > _patience(
+                settings
+            ):
                 slow = min((w for w in workers if w.process.poll() is None), key=lambda w: w.seen)
-                raise Failed(f"rank {slow.rank} hangs: no sign of life for {time.monotonic() - slow.seen:.0f} s while measuring "
-                             f"{slow.doing}; {_kept(settings)}")  # fmt: skip
+                raise Failed(
+                    f"rank {slow.rank} hangs: no sign of life for"
+                    f" {time.monotonic() - slow.seen:.0f} s while measuring {slow.doing};"
+                    f" {_kept(settings)}"
+                )
 
 
 def _patience(settings: Settings) -> float:
@@ -135,12 +162,23 @@ def _patience(settings: Settings) -> float:
 
 
 def _kept(settings: Settings) -> str:
-    return f"what was measured until now is kept in {settings.records}, run the same command to go on"
+    return (
+        f"what was measured until now is kept in {settings.records}, run the same command to go on"
+    )
 
 
-def _why(workers: list[_Worker], errors: list[tuple[_Worker, Message]], first: _Worker, settings: Settings) -> str:
+def _why(
+    workers: list[_Worker],
+    errors: list[tuple[_Worker, Message]],
+    first: _Worker,
+    settings: Settings,
+) -> str:
     """The rank that went first without naming another one is the cause."""
-    silent = [w for w in workers if w.process.poll() not in (None, 0) and not any(w is e for e, _ in errors)]
+    silent = [
+        w
+        for w in workers
+        if w.process.poll() not in (None, 0) and not any(w is e for e, _ in errors)
+    ]
     cause = silent[0] if silent else first
     code = cause.process.poll()
     if not silent and errors:
@@ -148,9 +186,15 @@ def _why(workers: list[_Worker], errors: list[tuple[_Worker, Message]], first: _
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"rank {cause.rank} was ended by {name}{hint} while measuring {cause.doing}; {_kept(settings)}"
+        return (
+            f"rank {cause.rank} was ended by {name}{hint} while measuring {cause.doing};"
+            f" {_kept(settings)}"
+        )
     last = (cause.errors.strip().splitlines() or ["no message"])[-1]
-    return f"rank {cause.rank} ended with status {code} while measuring {cause.doing}: {last}; {_kept(settings)}"
+    return (
+        f"rank {cause.rank} ended with status {code} while measuring {cause.doing}: {last};"
+        f" {_kept(settings)}"
+    )
 
 
 def _stop(workers: list[_Worker]) -> None:

@@ -1,4 +1,5 @@
-"""Visit the cases in turn until each has enough quiet samples: a disturbed moment costs a case one visit, not its result."""
+"""Visit the cases in turn until each has enough quiet samples: a disturbed moment costs a case one
+visit, not its result."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Task = tuple[Record, Callable[[], Timed]]
 
 @dataclass(frozen=True)
 class Progress:
-    """What a watcher is told: cases with enough quiet samples of all, and seconds that are left at most."""
+    """What a watcher is told: cases with enough quiet samples of all, and seconds that are left at
+    most."""
 
     stage: str
     done: int
@@ -27,19 +29,33 @@ class Progress:
 
 
 def measure(
-    stage: str, tasks: Sequence[Task], probe: Probe, records: Records, mode: cases.Mode, total_s: float,
-    tell: Callable[[Progress], None], conditions: Callable[[], dict[str, Any]] = dict, before: Callable[[], None] = lambda: None,
-    busy: bool = False, more: int = 1,
-) -> None:  # fmt: skip
-    """Measure `tasks` and append to `records`; `before` is called before each case (ranks meet there).
+    stage: str,
+    tasks: Sequence[Task],
+    probe: Probe,
+    records: Records,
+    mode: cases.Mode,
+    total_s: float,
+    tell: Callable[[Progress], None],
+    conditions: Callable[[], dict[str, Any]] = dict,
+    before: Callable[[], None] = lambda: None,
+    busy: bool = False,
+    more: int = 1,
+) -> None:
+    """Measure `tasks` and append to `records`; `before` is called before each case (ranks meet
+    there).
 
-    Samples of a case are of several moments (cases.MOMENTS). more: times as many of both, for work that varies from call to call.
-    Ends when all cases have their samples, after cases.VISITS visits, or once total_s has passed and each was visited.
+    Samples of a case are of several moments (cases.MOMENTS). more: times as many of both, for work
+    that varies from call to call. Ends when all cases have their samples, after cases.VISITS
+    visits, or once total_s has passed and each was visited.
     """
     want, start = more * cases.SAMPLES[mode], time.perf_counter()
     at_once = -(-want // min(more * cases.MOMENTS[mode], cases.VISITS[mode]))
     for visit in range(cases.VISITS[mode]):
-        open_tasks = [task for task in tasks if probe.agree(float(records.quiet(task[0], probe.usual_s) < want))]
+        open_tasks = [
+            task
+            for task in tasks
+            if probe.agree(float(records.quiet(task[0], probe.usual_s) < want))
+        ]
         done = len(tasks) - len(open_tasks)
         for what, prepare in open_tasks:
             left = total_s - (time.perf_counter() - start)
@@ -47,9 +63,21 @@ def measure(
                 return
             before()
             tell(Progress(stage, done, len(tasks), max(left, 0.0), probe.disturbed_frac))
-            found = probe.samples(prepare(), want=at_once, wait_s=cases.WAIT_S[mode], most_s=cases.VISIT_S[mode], busy=busy)
-            records.add({**what, "samples": [[s.seconds, s.before_s, s.after_s] for s in found], "when": round(time.time(), 1),
-                         **conditions()})  # fmt: skip
+            found = probe.samples(
+                prepare(),
+                want=at_once,
+                wait_s=cases.WAIT_S[mode],
+                most_s=cases.VISIT_S[mode],
+                busy=busy,
+            )
+            records.add(
+                {
+                    **what,
+                    "samples": [[s.seconds, s.before_s, s.after_s] for s in found],
+                    "when": round(time.time(), 1),
+                    **conditions(),
+                }
+            )
             done += records.quiet(what, probe.usual_s) >= want
         if not open_tasks:
             break

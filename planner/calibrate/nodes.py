@@ -7,14 +7,19 @@ from pathlib import Path
 from statistics import median, median_low
 from typing import Any
 
-from planner import catalog, request
 from planner.calibrate.profile import Document
 from planner.formulas import flops, kernels
+from planner.inputs import catalog
+from planner.inputs.calibration import read_calibration
 from planner.specs.base import PlanError
 from planner.specs.hardware import PRECISIONS, GpuSpec
 
 FAR = 0.1  # a node this much worse than the middle in a number is named
-_PRODUCTS = (512.0, 1024.0, 4096.0)  # widths of square products that stand for the curve of [kernels]
+_PRODUCTS = (
+    512.0,
+    1024.0,
+    4096.0,
+)  # widths of square products that stand for the curve of [kernels]
 _SEQUENCES = (512.0, 4096.0)
 _HEADS, _WIDTH = 8.0, 64.0
 # of these numbers more is better; all others are seconds, bytes or shares that are lost
@@ -23,7 +28,7 @@ _MORE_IS_BETTER = ("bandwidth", "_frac", "dense.")
 
 def read(path: Path, field: str) -> Document:
     """A calibration file, checked as `--calibration` checks it."""
-    measured = request.read_calibration(str(path))
+    measured = read_calibration(str(path))
     document = catalog.read_toml(path, field)
     if measured.device is None:
         _card(document)
@@ -34,11 +39,14 @@ def _card(document: Document) -> GpuSpec:
     """The device with what the file measured of it."""
     if "device" in document:
         return catalog.build(GpuSpec, document["device"], "--calibration", "[device]")
-    return catalog.load_overlaid("gpus", GpuSpec, document["gpu"], document.get("overlay", {}), "[overlay]")
+    return catalog.load_overlaid(
+        "gpus", GpuSpec, document["gpu"], document.get("overlay", {}), "[overlay]"
+    )
 
 
 def speeds(document: Document) -> dict[str, float]:
-    """Seconds of products and of attention from the curves, whose own parameters trade against each other."""
+    """Seconds of products and of attention from the curves, whose own parameters trade against each
+    other."""
     card = _card(document)
     curve = card.kernels
     out: dict[str, float] = {}
@@ -47,18 +55,35 @@ def speeds(document: Document) -> dict[str, float]:
         if rate is None or precision not in card.operators:
             continue
         for n in _PRODUCTS:
-            out[f"seconds of a {n:.0f}-wide product in {precision}"] = float(kernels.gemm_s(
-                n, n, n, input_bytes=4.0 if precision == "fp32" else 2.0, rate_flop_per_s=rate * curve.sustained_clock,
-                compute_units=float(card.compute_units), efficiency=curve.gemm_efficiency, tile_exponent=curve.gemm_tile_exponent,
-                tile_overhead_s=curve.gemm_tile_overhead, wave_softness=curve.gemm_wave_softness, launch_s=curve.gemm_launch,
-                memory_bytes_per_s=card.memory_bandwidth, memory_frac=curve.memory_frac,
-            ))  # fmt: skip
+            out[f"seconds of a {n:.0f}-wide product in {precision}"] = float(
+                kernels.gemm_s(
+                    n,
+                    n,
+                    n,
+                    input_bytes=4.0 if precision == "fp32" else 2.0,
+                    rate_flop_per_s=rate * curve.sustained_clock,
+                    compute_units=float(card.compute_units),
+                    efficiency=curve.gemm_efficiency,
+                    tile_exponent=curve.gemm_tile_exponent,
+                    tile_overhead_s=curve.gemm_tile_overhead,
+                    wave_softness=curve.gemm_wave_softness,
+                    launch_s=curve.gemm_launch,
+                    memory_bytes_per_s=card.memory_bandwidth,
+                    memory_frac=curve.memory_frac,
+                )
+            )
         for s in _SEQUENCES:
             shape = kernels.attention_shape_frac(
-                s, _WIDTH, curve.attention_half_sequence or 0.0, curve.attention_width_exponent or 0.0
+                s,
+                _WIDTH,
+                curve.attention_half_sequence or 0.0,
+                curve.attention_width_exponent or 0.0,
             )
             flop = flops.attention_forward_flop(flops.causal_pairs(s, s), _HEADS, _WIDTH, _WIDTH)
-            for way, share, more in (("forward", curve.attention_forward, 1.0), ("backward", curve.attention_backward, 2.5)):
+            for way, share, more in (
+                ("forward", curve.attention_forward, 1.0),
+                ("backward", curve.attention_backward, 2.5),
+            ):
                 name = f"seconds of attention {way} over {s:.0f} tokens in {precision}"
                 out[name] = float(more * flop / (rate * curve.sustained_clock * share * shape))
     return out
@@ -83,7 +108,11 @@ def numbers(document: Document) -> dict[str, float]:
 
 
 def _worse(name: str, value: float, against: float) -> float:
-    return against / value - 1 if any(word in name for word in _MORE_IS_BETTER) else value / against - 1
+    return (
+        against / value - 1
+        if any(word in name for word in _MORE_IS_BETTER)
+        else value / against - 1
+    )
 
 
 def _told(name: str) -> bool:
@@ -92,29 +121,51 @@ def _told(name: str) -> bool:
 
 
 def compare(one: Document, other: Document) -> list[dict[str, Any]]:
-    """Each number of both files, the largest loss of the second first: how much worse (positive) it is than the first."""
+    """Each number of both files, the largest loss of the second first: how much worse (positive) it
+    is than the first."""
     if one["gpu"] != other["gpu"]:
-        raise PlanError("--diff", other["gpu"], f"was measured on another device than {one['gpu']}; compare nodes of one kind")
+        raise PlanError(
+            "--diff",
+            other["gpu"],
+            f"was measured on another device than {one['gpu']}; compare nodes of one kind",
+        )
     first, second = numbers(one), numbers(other)
     rows = [
-        {"name": name, "first": first[name], "second": second[name], "change": second[name] / first[name] - 1,
-         "worse": _worse(name, second[name], first[name])}
-        for name in first.keys() & second.keys() if _told(name) and first[name] > 0 and second[name] > 0
-    ]  # fmt: skip
+        {
+            "name": name,
+            "first": first[name],
+            "second": second[name],
+            "change": second[name] / first[name] - 1,
+            "worse": _worse(name, second[name], first[name]),
+        }
+        for name in first.keys() & second.keys()
+        if _told(name) and first[name] > 0 and second[name] > 0
+    ]
     return sorted(rows, key=lambda row: (-float(row["worse"]), str(row["name"])))
 
 
-def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document, list[dict[str, Any]]]:
-    """One calibration for several nodes of a kind, and in what a node is far behind the middle, worst first.
+def merge(
+    documents: Sequence[Document], names: Sequence[str]
+) -> tuple[Document, list[dict[str, Any]]]:
+    """One calibration for several nodes of a kind, and in what a node is far behind the middle,
+    worst first.
 
-    Every number is the middle of the nodes; the parameters of a curve belong together and are those of the node in the middle.
+    Every number is the middle of the nodes; the parameters of a curve belong together and are those
+    of the node in the middle.
     """
     for name, other in zip(names, documents, strict=True):
         if other["gpu"] != documents[0]["gpu"]:
-            raise PlanError("--merge", name, f"was measured on {other['gpu']}, the first file on {documents[0]['gpu']}; "
-                            "merge nodes of one kind")  # fmt: skip
+            raise PlanError(
+                "--merge",
+                name,
+                f"was measured on {other['gpu']}, the first file on {documents[0]['gpu']}; "
+                "merge nodes of one kind",
+            )
     each = [numbers(document) for document in documents]
-    middles = {name: median([one[name] for one in each if name in one]) for name in sorted(set().union(*each))}
+    middles = {
+        name: median([one[name] for one in each if name in one])
+        for name in sorted(set().union(*each))
+    }
     pace = [sum(speeds(document).values()) for document in documents]
     typical = documents[pace.index(median_low(pace))]
 
@@ -124,7 +175,10 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
             name = f"{path}.{key}" if path else key
             held = sorted(one[name] for one in each if name in one)
             if held and isinstance(value, dict):
-                said = f"{value['source']}; middle of {len(held)} nodes, {held[0]:.4g} to {held[-1]:.4g}"
+                said = (
+                    f"{value['source']}; middle of {len(held)} nodes, {held[0]:.4g} to"
+                    f" {held[-1]:.4g}"
+                )
                 out[key] = {**value, "value": middles[name], "source": said}
             elif isinstance(value, dict) and "value" not in value and key != "kernels":
                 out[key] = replaced(value, name)
@@ -133,10 +187,17 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
         return out
 
     far = [
-        {"node": name, "name": key, "value": value, "middle": middles[key], "worse": _worse(key, value, middles[key])}
-        for name, one in zip(names, each, strict=True) for key, value in one.items()
+        {
+            "node": name,
+            "name": key,
+            "value": value,
+            "middle": middles[key],
+            "worse": _worse(key, value, middles[key]),
+        }
+        for name, one in zip(names, each, strict=True)
+        for key, value in one.items()
         if _told(key) and value > 0 and middles[key] > 0 and _worse(key, value, middles[key]) > FAR
-    ]  # fmt: skip
+    ]
     merged = replaced(typical, "")
     merged["source"] = f"{typical['source']}; middle of {len(documents)} nodes"
     return merged, sorted(far, key=lambda row: -float(row["worse"]))

@@ -1,4 +1,5 @@
-"""What `dpplan estimate --calibration FILE` says of a decoder that verification trains: the public face, nothing else."""
+"""What `dpplan estimate --calibration FILE` says of a decoder that verification trains: the public
+face, nothing else."""
 
 from __future__ import annotations
 
@@ -6,58 +7,109 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from planner import api
 from planner.calibrate.cases import Case
+from planner.inputs.options import read_options
+from planner.specs.options import Options
+from planner.verbs.estimate import estimate
 
 # parallel -> (stack, ZeRO stage, which degree takes the ranks)
 _LAYOUTS = {
-    "single": ("pytorch-ddp", 0, "dp"), "ddp": ("pytorch-ddp", 0, "dp"), "zero1": ("torchtitan", 1, "dp"),
-    "fsdp": ("pytorch-fsdp", 3, "dp"), "fsdp-noreshard": ("pytorch-fsdp", 2, "dp"), "tensor": ("torchtitan", 0, "tp"),
+    "single": ("pytorch-ddp", 0, "dp"),
+    "ddp": ("pytorch-ddp", 0, "dp"),
+    "zero1": ("torchtitan", 1, "dp"),
+    "fsdp": ("pytorch-fsdp", 3, "dp"),
+    "fsdp-noreshard": ("pytorch-fsdp", 2, "dp"),
+    "tensor": ("torchtitan", 0, "tp"),
     "pipeline": ("torchtitan", 0, "pp"),
-}  # fmt: skip
+}
 _STATES = ("parameters", "gradients", "optimizer")
 
 
 def model_text(case: Case) -> str:
     """The decoder as a model TOML."""
     llama = case.family == "llama"
-    return "\n".join([
-        f'name = "{case.family}-{case.hidden}"', f"layers = {case.layers}", f"hidden = {case.hidden}", f"heads = {case.heads}",
-        f"kv_heads = {case.heads}", f"head_dim = {case.hidden // case.heads}", f"ffn_hidden = {case.ffn}",
-        f"vocab = {case.vocab}", f"max_positions = {case.seq}", f'mlp = "{"gated" if llama else "plain"}"',
-        f"norm_bias = {'false' if llama else 'true'}",
-        f'norm = "{"rmsnorm" if llama else "layernorm"}"', f'positions = "{"rotary" if llama else "learned"}"',
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n".join(
+            [
+                f'name = "{case.family}-{case.hidden}"',
+                f"layers = {case.layers}",
+                f"hidden = {case.hidden}",
+                f"heads = {case.heads}",
+                f"kv_heads = {case.heads}",
+                f"head_dim = {case.hidden // case.heads}",
+                f"ffn_hidden = {case.ffn}",
+                f"vocab = {case.vocab}",
+                f"max_positions = {case.seq}",
+                f'mlp = "{"gated" if llama else "plain"}"',
+                f"norm_bias = {'false' if llama else 'true'}",
+                f'norm = "{"rmsnorm" if llama else "layernorm"}"',
+                f'positions = "{"rotary" if llama else "learned"}"',
+            ]
+        )
+        + "\n"
+    )
 
 
-def options(case: Case, model: str, *, gpu: str, ranks: int, precision: str, calibration: str | None) -> api.Options:
+def options(
+    case: Case, model: str, *, gpu: str, ranks: int, precision: str, calibration: str | None
+) -> Options:
     """The request a user would make for this case."""
     stack, zero, degree = _LAYOUTS[case.parallel]
     ranks = 1 if case.parallel == "single" else ranks
     degrees = {"tp": 1, "pp": 1, "dp": 1} | {degree: ranks}
-    return api.read_options({
-        "model": model, "gpu": gpu, "gpus": ranks, "calibration": calibration, "stack": stack, "zero": zero, **degrees,
-        "vpp": 1, "cp": 1, "ep": 1, "sequence_parallel": False, "schedule": "1f1b" if degree == "pp" else None,
-        "recompute": case.recompute, "micro_batch": case.micro_batch, "seq_len": case.seq, "precision": precision,
-        "global_batch": case.micro_batch * case.microbatches * degrees["dp"], "offload": "none", "top": 1,
-    })  # fmt: skip
+    return read_options(
+        {
+            "model": model,
+            "gpu": gpu,
+            "gpus": ranks,
+            "calibration": calibration,
+            "stack": stack,
+            "zero": zero,
+            **degrees,
+            "vpp": 1,
+            "cp": 1,
+            "ep": 1,
+            "sequence_parallel": False,
+            "schedule": "1f1b" if degree == "pp" else None,
+            "recompute": case.recompute,
+            "micro_batch": case.micro_batch,
+            "seq_len": case.seq,
+            "precision": precision,
+            "global_batch": case.micro_batch * case.microbatches * degrees["dp"],
+            "offload": "none",
+            "top": 1,
+        }
+    )
 
 
-def predict(case: Case, *, gpu: str, ranks: int, precision: str, calibration: str | None) -> dict[str, Any]:
+def predict(
+    case: Case, *, gpu: str, ranks: int, precision: str, calibration: str | None
+) -> dict[str, Any]:
     """Step seconds with its parts, bytes of the states of each rank, tokens per second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.toml"
         path.write_text(model_text(case), encoding="utf-8")
-        out = api.estimate(options(case, str(path), gpu=gpu, ranks=ranks, precision=precision, calibration=calibration))
+        out = estimate(
+            options(
+                case, str(path), gpu=gpu, ranks=ranks, precision=precision, calibration=calibration
+            )
+        )
     stages = out["memory"]["per_stage"]
-    last = [next(phase for phase in stage["phases"] if phase["name"] == "optimizer step") for stage in stages]
+    last = [
+        next(phase for phase in stage["phases"] if phase["name"] == "optimizer step")
+        for stage in stages
+    ]
     states = [{name: phase["components"].get(name, 0.0) for name in _STATES} for phase in last]
     whole = ranks if case.parallel != "single" else 1
     step = out["step"]
     communication = sum(row["seconds"] - row["hidden_seconds"] for row in out["communication"])
     return {
-        "step_s": step["seconds"], "components": step["components"], "states": states if len(states) == whole else states * whole,
-        "peak_bytes": out["memory"]["peak_bytes"], "communication_s": communication,
-        "optimizer_s": step["components"].get("optimizer", 0.0), "tokens_per_s": out["throughput"]["tokens_per_s"],
+        "step_s": step["seconds"],
+        "components": step["components"],
+        "states": states if len(states) == whole else states * whole,
+        "peak_bytes": out["memory"]["peak_bytes"],
+        "communication_s": communication,
+        "optimizer_s": step["components"].get("optimizer", 0.0),
+        "tokens_per_s": out["throughput"]["tokens_per_s"],
         "provenance": out["provenance"],
-    }  # fmt: skip
+    }

@@ -1,9 +1,11 @@
-"""When a machine is quiet enough to measure: a probe of known work before and after each sample, and who else uses the CPUs.
+"""When a machine is quiet enough to measure: a probe of known work before and after each sample,
+and who else uses the CPUs.
 
-A virtual machine shares cores with neighbours that /proc/stat does not show: the same product runs at half its speed for
-seconds, and a little faster while nobody else asks for the clock. The reference is the speed that the machine has most of the
-time, not its best moment: training is sustained. A sample counts when the probes around it run near the reference, and is scaled
-to it.
+A virtual machine shares cores with neighbours that /proc/stat does not show: the same product runs
+at half its speed for seconds, and a little faster while nobody else asks for the clock. The
+reference is the speed that the machine has most of the
+time, not its best moment: training is sustained. A sample counts when the probes around it run near
+the reference, and is scaled to it.
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ import numpy as np
 
 SLACK = 1.08  # a probe this much slower or faster than the usual one is a disturbed moment
 _PAUSE_S = 0.02  # between probes while waiting
-_RUNS = 2  # of the work in a probe, of which the faster counts: the first may find its operands in memory, not in a cache
+# of the work in a probe, of which the faster counts: the first may find its operands in memory, not
+# in a cache
+_RUNS = 2
 _OFTEN = 50  # probes after which the usual one is looked for again
 _WARM_UP = 20  # probes before the first sample
 
 
 def _busy_s() -> float:
-    """CPU seconds of the whole machine since it started, idle and waiting time left out; 0 where /proc is missing."""
+    """CPU seconds of the whole machine since it started, idle and waiting time left out; 0 where
+    /proc is missing."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             ticks = [int(x) for x in file.readline().split()[1:]]
@@ -79,7 +84,8 @@ class Value:
 
 
 def usual_probe_s(probes: Sequence[float]) -> float:
-    """The probe of the machine as it is most of the time: the middle of the band, SLACK to both sides, that holds most probes.
+    """The probe of the machine as it is most of the time: the middle of the band, SLACK to both
+    sides, that holds most probes.
 
     Of several such bands the fastest. Needs at least one probe.
     """
@@ -99,25 +105,37 @@ def value_of(samples: Sequence[Sample], reference_s: float, share: float = 0.5) 
 
     Without two such samples it is of all of them, marked as not quiet.
 
-    reference_s: the usual probe. A verification takes that of its calibration, so that a machine whose clock has changed since is
-    compared at one speed. Steps and products follow the probe: over 1.17 of its range a step took 1.17 times as long.
+    reference_s: the usual probe. A verification takes that of its calibration, so that a machine
+    whose clock has changed since is compared at one speed. Steps and products follow the probe:
+    over 1.17 of its range a step took 1.17 times as long.
     """
     kept = [s for s in samples if is_usual(s.probe_s, reference_s)]
     quiet = len(kept) >= 2
     scaled = [s.seconds * reference_s / s.mean_s for s in (kept if quiet else samples)]
     middle = float(np.quantile(scaled, share))
-    return Value(middle, (max(scaled) - min(scaled)) / middle if middle > 0 else 0.0, len(kept), len(samples), quiet)
+    return Value(
+        middle,
+        (max(scaled) - min(scaled)) / middle if middle > 0 else 0.0,
+        len(kept),
+        len(samples),
+        quiet,
+    )
 
 
 class Probe:
-    """Tells how disturbed a moment is from work of known size. `work` runs it once and waits for its end.
+    """Tells how disturbed a moment is from work of known size. `work` runs it once and waits for
+    its end.
 
-    agree takes the largest of a number over the ranks that measure together, so that all take the same decisions. one_thread: the
-    work runs on one thread of the CPU, so that its CPU time leaves out when another process had the core.
+    agree takes the largest of a number over the ranks that measure together, so that all take the
+    same decisions. one_thread: the work runs on one thread of the CPU, so that its CPU time leaves
+    out when another process had the core.
     """
 
     def __init__(
-        self, work: Callable[[], None], agree: Callable[[float], float] = lambda number: number, one_thread: bool = False
+        self,
+        work: Callable[[], None],
+        agree: Callable[[float], float] = lambda number: number,
+        one_thread: bool = False,
     ) -> None:
         self.work, self.agree, self.one_thread = work, agree, one_thread
         self.seen: list[float] = []
@@ -149,11 +167,21 @@ class Probe:
     def disturbed_frac(self) -> float:
         return self.disturbed / max(self.tried, 1)
 
-    def samples(self, timed: Callable[[], float], *, want: int, wait_s: float, most_s: float, busy: bool = False) -> list[Sample]:
-        """Up to `want` quiet samples of `timed`, which returns seconds; waits a little for quiet, ends after most_s.
+    def samples(
+        self,
+        timed: Callable[[], float],
+        *,
+        want: int,
+        wait_s: float,
+        most_s: float,
+        busy: bool = False,
+    ) -> list[Sample]:
+        """Up to `want` quiet samples of `timed`, which returns seconds; waits a little for quiet,
+        ends after most_s.
 
-        busy: the work never waits; of one thread, CPU time is then what it takes where no other process has the core.
-        Every decision is agreed on: ranks that measure together take the same path.
+        busy: the work never waits; of one thread, CPU time is then what it takes where no other
+        process has the core. Every decision is agreed on: ranks that measure together take the same
+        path.
         """
         found: list[Sample] = []
         start, before = time.perf_counter(), self.look()

@@ -1,4 +1,5 @@
-"""Raw records: one JSON object per line, appended as measured, so that a run that dies keeps what it has and goes on later."""
+"""Raw records: one JSON object per line, appended as measured, so that a run that dies keeps what
+it has and goes on later."""
 
 from __future__ import annotations
 
@@ -14,11 +15,22 @@ from planner.specs.base import PlanError
 
 Record = dict[str, Any]
 SCHEMA = 1
-_VALUES = ("samples", "when", "parts", "states", "peak_bytes", "loss", "clock_mhz", "power_w", "temperature_c")
+_VALUES = (
+    "samples",
+    "when",
+    "parts",
+    "states",
+    "peak_bytes",
+    "loss",
+    "clock_mhz",
+    "power_w",
+    "temperature_c",
+)
 
 
-# of messages between ranks the quarter of prompt ones counts: where ranks share cores with the threads that serve their messages,
-# one waits for the other's time slice now and then, 4 ms for what takes 0.3
+# of messages between ranks the quarter of prompt ones counts: where ranks share cores with the
+# threads that serve their messages, one waits for the other's time slice now and then, 4 ms for
+# what takes 0.3
 PROMPT = 0.25
 _MESSAGES = ("collective", "pair")
 
@@ -29,7 +41,8 @@ def key(record: Record) -> str:
 
 
 def merged(records: Iterable[Record], reference_s: float | None = None) -> list[Record]:
-    """One record per case, with the value of its samples over all visits (seconds, spread, kept, tried, quiet).
+    """One record per case, with the value of its samples over all visits (seconds, spread, kept,
+    tried, quiet).
 
     reference_s: probe of the machine as it usually is, by default that of these records.
     """
@@ -65,9 +78,11 @@ def path_of(out: Path) -> Path:
 
 
 def read(path: Path, conditions: Record | None = None) -> list[Record]:
-    """Records of an earlier run. A last line that was cut off is dropped; conditions that differ are an error.
+    """Records of an earlier run. A last line that was cut off is dropped; conditions that differ
+    are an error.
 
-    Raises PlanError where the file is no record file of this version or was measured under other conditions.
+    Raises PlanError where the file is no record file of this version or was measured under other
+    conditions.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -82,19 +97,31 @@ def read(path: Path, conditions: Record | None = None) -> list[Record]:
         except ValueError:
             if number == len(lines):  # the run was killed while it wrote
                 break
-            raise PlanError("--out", str(path), f"line {number} is no JSON; move the file away to measure anew") from None
+            raise PlanError(
+                "--out", str(path), f"line {number} is no JSON; move the file away to measure anew"
+            ) from None
         if not isinstance(record, dict) or "kind" not in record:
-            raise PlanError("--out", str(path), f"line {number} is no record; move the file away to measure anew")
+            raise PlanError(
+                "--out",
+                str(path),
+                f"line {number} is no record; move the file away to measure anew",
+            )
         found.append(record)
     if not found:
         return []
     head = found[0]
     if head.get("kind") != "conditions" or head.get("schema") != SCHEMA:
-        raise PlanError("--out", str(path), "holds no records of this version; move it away to measure anew")
+        raise PlanError(
+            "--out", str(path), "holds no records of this version; move it away to measure anew"
+        )
     for name, value in (conditions or {}).items():
         if name in _CONDITIONS and head.get(name) != value:
-            raise PlanError("--out", str(path), f"was measured with {name} {head.get(name)!r}, this run has {value!r}; "
-                            "move it away or choose another --out")  # fmt: skip
+            raise PlanError(
+                "--out",
+                str(path),
+                f"was measured with {name} {head.get(name)!r}, this run has {value!r}; "
+                "move it away or choose another --out",
+            )
     return found
 
 
@@ -117,7 +144,9 @@ class Records:
 
     def _collect(self, record: Record) -> None:
         if "samples" in record:
-            self.samples.setdefault(key(record), []).extend(Sample(*one) for one in record["samples"])
+            self.samples.setdefault(key(record), []).extend(
+                Sample(*one) for one in record["samples"]
+            )
 
     def quiet(self, what: Record, usual_s: float) -> int:
         """Quiet samples of a case so far."""
@@ -139,8 +168,12 @@ class Records:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise PlanError("--out", str(path), f"cannot be written: {error.strerror or error}; what was measured until now "
-                            "is kept, free space or choose another --out and run again")  from None  # fmt: skip
+            raise PlanError(
+                "--out",
+                str(path),
+                f"cannot be written: {error.strerror or error}; what was measured until now "
+                "is kept, free space or choose another --out and run again",
+            ) from None
 
 
 def _rewrite(path: Path, records: Iterable[Record]) -> None:
@@ -153,4 +186,6 @@ def _rewrite(path: Path, records: Iterable[Record]) -> None:
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise PlanError("--out", str(path), f"cannot be written: {error.strerror or error}") from None
+        raise PlanError(
+            "--out", str(path), f"cannot be written: {error.strerror or error}"
+        ) from None

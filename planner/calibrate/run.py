@@ -1,4 +1,5 @@
-"""What one rank does: join the others, measure or train in step with them, keep records, and name a rank that is lost."""
+"""What one rank does: join the others, measure or train in step with them, keep records, and name a
+rank that is lost."""
 
 from __future__ import annotations
 
@@ -31,13 +32,20 @@ _LOST_AFTER_BEATS = 4
 # share of a mode's time for kernels, collectives and small models
 _KERNELS_SHARE, _LINKS_SHARE, _MODELS_SHARE = 0.6, 0.2, 0.2
 _ALONE_KERNELS_SHARE = 0.8
-VERIFY_S = {"quick": 20.0, "default": 280.0, "thorough": 1500.0}  # of all steps that verification trains
-_MORE_OF_COLLECTIVES = 3  # a message takes as long as its ranks take to wake up: two hundred or five hundred microseconds
+VERIFY_S = {
+    "quick": 20.0,
+    "default": 280.0,
+    "thorough": 1500.0,
+}  # of all steps that verification trains
+# a message takes as long as its ranks take to wake up: two hundred or five hundred microseconds
+_MORE_OF_COLLECTIVES = 3
 _STEP_SAMPLES = {"quick": 3, "default": 6, "thorough": 12}
 
 
 # what torch and gloo say where another rank is gone, against errors of this rank alone
-_BROKEN = re.compile(r"gloo|nccl|connection|monitoredbarrier|timed out|timeout|peer|socket|store", re.IGNORECASE)
+_BROKEN = re.compile(
+    r"gloo|nccl|connection|monitoredbarrier|timed out|timeout|peer|socket|store", re.IGNORECASE
+)
 
 
 class Lost(RuntimeError):
@@ -57,9 +65,12 @@ class Ranks:
         try:
             dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=limit)
         except Exception as error:
-            raise Lost(f"rank {where.rank} found no other ranks within {timeout_s:.0f} s at "
-                       f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} ({str(error).splitlines()[0]}); check "
-                       "that all nodes run the same command and reach that address")  from error  # fmt: skip
+            raise Lost(
+                f"rank {where.rank} found no other ranks within {timeout_s:.0f} s at"
+                f" {os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+                f" ({str(error).splitlines()[0]}); check that all nodes run the same command and"
+                " reach that address"
+            ) from error
         self.together = dist.new_group(backend="gloo", timeout=limit)
         self._store = dist.distributed_c10d._get_default_store()
         self._beats = threading.Thread(target=self._beat, daemon=True)
@@ -83,7 +94,9 @@ class Ranks:
     def meet(self) -> None:
         """All ranks come to this point, or the missing ones are named."""
         if self.together is not None:
-            dist.monitored_barrier(self.together, timedelta(seconds=self.timeout_s), wait_all_ranks=True)
+            dist.monitored_barrier(
+                self.together, timedelta(seconds=self.timeout_s), wait_all_ranks=True
+            )
 
     def share(self, value: Any) -> Any:
         """What rank 0 has, on all ranks."""
@@ -106,7 +119,9 @@ class Ranks:
         gone = []
         for rank in range(self.where.ranks):
             try:
-                if time.time() - float(self._store.get(f"dpplan-beat-{rank}")) > _BEAT_S * (_LOST_AFTER_BEATS - 1):
+                if time.time() - float(self._store.get(f"dpplan-beat-{rank}")) > _BEAT_S * (
+                    _LOST_AFTER_BEATS - 1
+                ):
                     gone.append(rank)
             except Exception:
                 return [0]  # rank 0 keeps the store
@@ -133,9 +148,12 @@ def _named(ranks: Ranks, doing: list[str]) -> Iterator[None]:
         if not _BROKEN.search(str(error)):
             raise
         gone = ranks.lost()
-        who = f"rank {', '.join(map(str, gone))} died" if gone else f"a rank did not answer ({first})"
+        who = (
+            f"rank {', '.join(map(str, gone))} died" if gone else f"a rank did not answer ({first})"
+        )
         raise Lost(
-            f"{who} while measuring {doing[0]}; what was measured until now is kept, run the same command to go on"
+            f"{who} while measuring {doing[0]}; what was measured until now is kept, run the same"
+            " command to go on"
         ) from error
 
 
@@ -164,12 +182,19 @@ def work(settings: Settings) -> int:
 
 
 def _conditions(settings: Settings, found: detect.Hardware, where: Place) -> dict[str, Any]:
-    return {"device": detect.device_id(found), "threads": settings.threads, "ranks": where.ranks, "torch": torch.__version__,
-            "host": found.host, "mode": settings.mode}  # fmt: skip
+    return {
+        "device": detect.device_id(found),
+        "threads": settings.threads,
+        "ranks": where.ranks,
+        "torch": torch.__version__,
+        "host": found.host,
+        "mode": settings.mode,
+    }
 
 
 def _records(settings: Settings, where: Place, ranks: Ranks, found: detect.Hardware) -> Records:
-    """Records of an earlier run are known to all ranks, so that all skip the same cases; a wrong file stops them all."""
+    """Records of an earlier run are known to all ranks, so that all skip the same cases; a wrong
+    file stops them all."""
     conditions = _conditions(settings, found, where)
     mine: Records | None = None
     wrong: PlanError | None = None
@@ -178,7 +203,9 @@ def _records(settings: Settings, where: Place, ranks: Ranks, found: detect.Hardw
             mine = Records(Path(settings.records), conditions)
         except PlanError as error:
             wrong = error
-    told = ranks.share((mine.all if mine else [], (wrong.field, wrong.value, wrong.remedy) if wrong else None))
+    told = ranks.share(
+        (mine.all if mine else [], (wrong.field, wrong.value, wrong.remedy) if wrong else None)
+    )
     if told[1]:
         raise PlanError(*told[1])
     if mine is None:
@@ -188,7 +215,14 @@ def _records(settings: Settings, where: Place, ranks: Ranks, found: detect.Hardw
     return mine
 
 
-def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing: list[str], base_bytes: float) -> None:
+def _measure(
+    settings: Settings,
+    where: Place,
+    ranks: Ranks,
+    here: Device,
+    doing: list[str],
+    base_bytes: float,
+) -> None:
     found = detect.hardware(where.local_rank, settings.threads)
     records = _records(settings, where, ranks, found)
     probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
@@ -199,8 +233,13 @@ def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing
     def told(progress: Progress) -> None:
         doing[0] = progress.stage
         if where.rank == 0:
-            tell(stage=progress.stage, done=progress.done, of=progress.of, left_s=round(progress.left_s, 1),
-                 disturbed=round(progress.disturbed_frac, 3))  # fmt: skip
+            tell(
+                stage=progress.stage,
+                done=progress.done,
+                of=progress.of,
+                left_s=round(progress.left_s, 1),
+                disturbed=round(progress.disturbed_frac, 3),
+            )
         else:
             tell(stage=progress.stage, done=progress.done)
 
@@ -210,11 +249,16 @@ def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing
         return detect.conditions(index)
 
     stages: list[tuple[str, list[Task], float]] = [
-        ("kernels", list(kernels.tasks(here, settings.mode, precisions)),
-         _ALONE_KERNELS_SHARE if where.ranks == 1 else _KERNELS_SHARE),
-    ]  # fmt: skip
+        (
+            "kernels",
+            list(kernels.tasks(here, settings.mode, precisions)),
+            _ALONE_KERNELS_SHARE if where.ranks == 1 else _KERNELS_SHARE,
+        )
+    ]
     if where.ranks > 1:
-        links = list(collectives.tasks(here, settings.mode, where.rank, where.ranks, where.per_node))
+        links = list(
+            collectives.tasks(here, settings.mode, where.rank, where.ranks, where.per_node)
+        )
         stages.append(("collectives", links, _LINKS_SHARE))
     stages.append(("small models", _models(here, where), _MODELS_SHARE))
     folder = _storage_folder(settings, ranks)
@@ -222,50 +266,89 @@ def _measure(settings: Settings, where: Place, ranks: Ranks, here: Device, doing
         stored = list(storage.tasks(folder, settings.mode, where.local_rank == 0))
         stages.append(("storage", stored, cases.STORAGE_S[settings.mode] / total))
     for stage, tasks, share in stages:
-        measure(stage, tasks, probe, records, settings.mode, share * total, told, state, ranks.meet,
-                busy=not here.gpu and (stage == "kernels" or where.ranks == 1),
-                more=_MORE_OF_COLLECTIVES if stage == "collectives" else 1)  # fmt: skip
+        measure(
+            stage,
+            tasks,
+            probe,
+            records,
+            settings.mode,
+            share * total,
+            told,
+            state,
+            ranks.meet,
+            busy=not here.gpu and (stage == "kernels" or where.ranks == 1),
+            more=_MORE_OF_COLLECTIVES if stage == "collectives" else 1,
+        )
     if where.rank == 0:
         doing[0] = "the fit"
         assert settings.out is not None
         summary = finish.finish(
-            records.all, found, Path(settings.out), ranks=where.ranks, ranks_per_node=where.per_node, precisions=precisions,
+            records.all,
+            found,
+            Path(settings.out),
+            ranks=where.ranks,
+            ranks_per_node=where.per_node,
+            precisions=precisions,
             context_bytes=here.context_bytes() or base_bytes,
-            conditions={**_conditions(settings, found, where), "malloc": "kept by the process",
-            "hosts": ", ".join(sorted({one["host"] for one in everyone})), "disturbed_frac": round(probe.disturbed_frac, 3)},
-        )  # fmt: skip
+            conditions={
+                **_conditions(settings, found, where),
+                "malloc": "kept by the process",
+                "hosts": ", ".join(sorted({one["host"] for one in everyone})),
+                "disturbed_frac": round(probe.disturbed_frac, 3),
+            },
+        )
         tell(result=summary)
 
 
 def _storage_folder(settings: Settings, ranks: Ranks) -> Path | None:
-    """The folder whose storage is measured, of which all nodes must have one: they decide together."""
+    """The folder whose storage is measured, of which all nodes must have one: they decide
+    together."""
     folder = Path(settings.storage or Path(settings.records).parent)
     if ranks.agree(float(not folder.is_dir())) == 0:
         return folder
     if settings.storage:
-        raise PlanError("--storage", settings.storage, "is no folder on every node; give one that all have")
+        raise PlanError(
+            "--storage", settings.storage, "is no folder on every node; give one that all have"
+        )
     return None  # where a node does not have the folder of --out, nobody asked for it
 
 
 def _models(here: Device, where: Place) -> list[Task]:
-    """Decoders whose steps show what software adds to kernels and links; a fit uses them, verification does not."""
+    """Decoders whose steps show what software adds to kernels and links; a fit uses them,
+    verification does not."""
     found: list[Task] = []
     for case in finish.fitted_cases(where.ranks):
-        what = {"kind": "step", "case": cases.as_record(case), "precision": "fp32", "used_in_fit": True}
+        what = {
+            "kind": "step",
+            "case": cases.as_record(case),
+            "precision": "fp32",
+            "used_in_fit": True,
+        }
         found.append((what, lambda c=case: _prepared(c, here, "fp32", where)[0]))  # type: ignore[misc]
     return found
 
 
-def _prepared(case: Case, here: Device, precision: str, where: Place) -> tuple[Callable[[], float], training.Run]:
+def _prepared(
+    case: Case, here: Device, precision: str, where: Place
+) -> tuple[Callable[[], float], training.Run]:
     """A decoder that has made two steps: buffers, buckets and the optimizer's state exist."""
     alone = case.parallel == "single"
-    run = training.prepare(case, here, precision, 0 if alone else where.rank, 1 if alone else where.ranks)
+    run = training.prepare(
+        case, here, precision, 0 if alone else where.rank, 1 if alone else where.ranks
+    )
     for _ in range(2):
         run.step()
     return run.step, run
 
 
-def _verify(settings: Settings, where: Place, ranks: Ranks, here: Device, doing: list[str], base_bytes: float) -> None:
+def _verify(
+    settings: Settings,
+    where: Place,
+    ranks: Ranks,
+    here: Device,
+    doing: list[str],
+    base_bytes: float,
+) -> None:
     found = detect.hardware(where.local_rank, settings.threads)
     records = _records(settings, where, ranks, found)
     probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
@@ -274,25 +357,52 @@ def _verify(settings: Settings, where: Place, ranks: Ranks, here: Device, doing:
     for i, case in enumerate(todo):
         ranks.meet()
         doing[0] = case.name
-        tell(stage="training", done=i, of=len(todo), left_s=round(each_s * (len(todo) - i), 1), case=case.name)
+        tell(
+            stage="training",
+            done=i,
+            of=len(todo),
+            left_s=round(each_s * (len(todo) - i), 1),
+            case=case.name,
+        )
         step, run = _prepared(case, here, settings.precision, where)
         want = _STEP_SAMPLES[settings.mode]
-        samples = probe.samples(step, want=want, wait_s=0.1 * each_s, most_s=0.8 * each_s,
-                                busy=not here.gpu and case.parallel == "single")  # fmt: skip
-        parts = _middle([run.parts() for _ in range(3)]) if case.parallel != "pipeline" else run.parts()
+        samples = probe.samples(
+            step,
+            want=want,
+            wait_s=0.1 * each_s,
+            most_s=0.8 * each_s,
+            busy=not here.gpu and case.parallel == "single",
+        )
+        parts = (
+            _middle([run.parts() for _ in range(3)]) if case.parallel != "pipeline" else run.parts()
+        )
         peak = training.peak_bytes(here, run.step)
         states = ranks.gather(run.states())
-        records.add({
-            "kind": "step", "case": cases.as_record(case), "precision": settings.precision, "used_in_fit": False,
-            "samples": [[s.seconds, s.before_s, s.after_s] for s in samples], "parts": parts,
-            "states": states if case.parallel != "single" else states[:1], "peak_bytes": peak, "loss": run.loss,
-            "when": round(time.time(), 1),
-        })  # fmt: skip
+        records.add(
+            {
+                "kind": "step",
+                "case": cases.as_record(case),
+                "precision": settings.precision,
+                "used_in_fit": False,
+                "samples": [[s.seconds, s.before_s, s.after_s] for s in samples],
+                "parts": parts,
+                "states": states if case.parallel != "single" else states[:1],
+                "peak_bytes": peak,
+                "loss": run.loss,
+                "when": round(time.time(), 1),
+            }
+        )
         del step, run
         if here.gpu:
             torch.cuda.empty_cache()
     if where.rank == 0:
-        tell(result={"device": detect.device_id(found), "name": found.name, "disturbed_frac": probe.disturbed_frac})
+        tell(
+            result={
+                "device": detect.device_id(found),
+                "name": found.name,
+                "disturbed_frac": probe.disturbed_frac,
+            }
+        )
 
 
 def _middle(each: list[dict[str, float]]) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""One request of `dpplan calibrate`, as it passes from the command to the workers, and where a worker stands."""
+"""One request of `dpplan calibrate`, as it passes from the command to the workers, and where a
+worker stands."""
 
 from __future__ import annotations
 
@@ -10,9 +11,13 @@ from typing import Any
 
 from planner.calibrate.cases import Case, Mode
 
-# glibc returns large buffers to the system at every free and faults them in again: 13 to 21 % of a step. Both calibration and
-# verification run with it switched off; the file says so
-MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "20000000000", "MALLOC_TOP_PAD_": "268435456"}
+# glibc returns large buffers to the system at every free and faults them in again: 13 to 21 % of a
+# step. Both calibration and verification run with it switched off; the file says so
+MALLOC = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "20000000000",
+    "MALLOC_TOP_PAD_": "268435456",
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ def read(text: str) -> Settings:
 
 @dataclass(frozen=True)
 class Place:
-    """Which of the ranks this process is; what torchrun, Slurm and our own launcher say in the environment."""
+    """Which of the ranks this process is; what torchrun, Slurm and our own launcher say in the
+    environment."""
 
     rank: int
     ranks: int
@@ -54,7 +60,12 @@ class Place:
 def place() -> Place:
     get = os.environ.get
     ranks = int(get("WORLD_SIZE", "1"))
-    return Place(int(get("RANK", "0")), ranks, int(get("LOCAL_RANK", get("RANK", "0"))), int(get("LOCAL_WORLD_SIZE", str(ranks))))
+    return Place(
+        int(get("RANK", "0")),
+        ranks,
+        int(get("LOCAL_RANK", get("RANK", "0"))),
+        int(get("LOCAL_WORLD_SIZE", str(ranks))),
+    )
 
 
 def environment(threads: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Time a file that is written to a folder and read from it: what a checkpoint there takes.
 
-One rank of every node writes at the same time, as a sharded checkpoint does: a shared file system shows what it gives each node.
+One rank of every node writes at the same time, as a sharded checkpoint does: a shared file system
+shows what it gives each node.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,16 +19,24 @@ from planner.calibrate import cases
 from planner.calibrate.measure import Task, Timed
 from planner.specs.base import PlanError
 
-_FILE_BYTES: dict[cases.Mode, int] = {"quick": 16 * cases.MIB, "default": 128 * cases.MIB, "thorough": 1024 * cases.MIB}
+_FILE_BYTES: dict[cases.Mode, int] = {
+    "quick": 16 * cases.MIB,
+    "default": 128 * cases.MIB,
+    "thorough": 1024 * cases.MIB,
+}
 _PIECE_BYTES = 4 * cases.MIB  # one call of write or read
 _SPARE = 4  # free space over that of the file below which a folder is not measured
 
 
 def tasks(folder: Path, mode: cases.Mode, first_of_node: bool) -> Iterator[Task]:
-    """Writing until the bytes are on the storage, and reading what no cache of this host holds; seconds per byte."""
+    """Writing until the bytes are on the storage, and reading what no cache of this host holds;
+    seconds per byte."""
     size = _FILE_BYTES[mode]
     for way in ("write", "read"):
-        yield {"kind": "storage", "way": way, "bytes": size}, lambda w=way: _timed(folder, w, size, first_of_node)  # type: ignore[misc]
+        yield (
+            {"kind": "storage", "way": way, "bytes": size},
+            partial(_timed, folder, way, size, first_of_node),
+        )
 
 
 def _timed(folder: Path, way: str, size: int, first_of_node: bool) -> Timed:
@@ -35,7 +45,9 @@ def _timed(folder: Path, way: str, size: int, first_of_node: bool) -> Timed:
         return lambda: 0.0
     free = shutil.disk_usage(folder).free
     if free < _SPARE * size:
-        raise _refused(folder, f"has {free / 1e6:,.0f} MB free, measuring wants {_SPARE * size / 1e6:,.0f} MB")
+        raise _refused(
+            folder, f"has {free / 1e6:,.0f} MB free, measuring wants {_SPARE * size / 1e6:,.0f} MB"
+        )
     piece = os.urandom(_PIECE_BYTES)  # storage that compresses gains nothing
 
     def timed() -> float:
@@ -70,4 +82,8 @@ def _read(file: BinaryIO) -> float:
 
 
 def _refused(folder: Path, why: str) -> PlanError:
-    return PlanError("--storage", str(folder), f"{why}; what was measured until now is kept, free space or give another folder")
+    return PlanError(
+        "--storage",
+        str(folder),
+        f"{why}; what was measured until now is kept, free space or give another folder",
+    )

@@ -1,4 +1,5 @@
-"""Train a decoder for a few steps, alone or with torch.distributed, and say how long its parts take and what each rank holds."""
+"""Train a decoder for a few steps, alone or with torch.distributed, and say how long its parts take
+and what each rank holds."""
 
 from __future__ import annotations
 
@@ -23,12 +24,15 @@ class Run:
 
     step: Callable[[], float]  # seconds of one optimizer step
     parts: Callable[[], dict[str, float]]  # seconds of forward, backward and optimizer of one step
-    states: Callable[[], dict[str, int]]  # bytes of parameters, gradients and optimizer on this rank
+    states: Callable[
+        [], dict[str, int]
+    ]  # bytes of parameters, gradients and optimizer on this rank
     loss: list[float] = field(default_factory=list)
 
 
 def tensor_plan(case: Case) -> dict[str, Any]:
-    """Which products a tensor-parallel rank holds a part of: columns of what comes in, rows of what goes out."""
+    """Which products a tensor-parallel rank holds a part of: columns of what comes in, rows of what
+    goes out."""
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
@@ -76,13 +80,17 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor.parallel import parallelize_module
 
-        parallelize_module(model, init_device_mesh(device.torch_device.type, (ranks,)), tensor_plan(case))
+        parallelize_module(
+            model, init_device_mesh(device.torch_device.type, (ranks,)), tensor_plan(case)
+        )
     elif parallel.startswith("fsdp"):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         mesh = init_device_mesh(device.torch_device.type, (ranks,))
-        policy = MixedPrecisionPolicy(param_dtype=DTYPES[precision]) if mixed else MixedPrecisionPolicy()
+        policy = (
+            MixedPrecisionPolicy(param_dtype=DTYPES[precision]) if mixed else MixedPrecisionPolicy()
+        )
         again = parallel == "fsdp"
         for layer in model.layers:  # type: ignore[union-attr]
             fully_shard(layer, mesh=mesh, reshard_after_forward=again, mp_policy=policy)
@@ -91,7 +99,9 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
     if parallel in ("ddp", "zero1"):
         from torch.nn.parallel import DistributedDataParallel
 
-        runs = DistributedDataParallel(model, device_ids=[device.torch_device.index] if device.gpu else None)
+        runs = DistributedDataParallel(
+            model, device_ids=[device.torch_device.index] if device.gpu else None
+        )
     own: list[torch.Tensor] = list(model.parameters())
     optimizer: Any
     if parallel == "zero1":
@@ -107,7 +117,11 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
     lossy: list[float] = []
 
     def forward(batch: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(device.torch_device.type, DTYPES[precision], enabled=mixed and not parallel.startswith("fsdp")):
+        with torch.autocast(
+            device.torch_device.type,
+            DTYPES[precision],
+            enabled=mixed and not parallel.startswith("fsdp"),
+        ):
             return loss_of(runs(batch[:, :-1]), batch[:, 1:])
 
     def update() -> None:
@@ -128,7 +142,8 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
     def states() -> dict[str, int]:
         for batch in batches:
             forward(batch).backward()
-        # the embedding's gradient of a tensor-parallel rank is a partial sum until something reads it as its shard
+        # the embedding's gradient of a tensor-parallel rank is a partial sum until something reads
+        # it as its shard
         placed = [_as_shard(p) for p in own]
         gradients = _held(placed)
         optimizer.step()
@@ -142,8 +157,11 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
 
 
 def _parts(
-    device: Device, batches: tuple[torch.Tensor, ...], forward: Callable[[torch.Tensor], torch.Tensor], update: Callable[[], None]
-) -> dict[str, float]:  # fmt: skip
+    device: Device,
+    batches: tuple[torch.Tensor, ...],
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    update: Callable[[], None],
+) -> dict[str, float]:
     out = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
     losses: list[torch.Tensor] = []
     for batch in batches:

@@ -1,4 +1,5 @@
-"""The command line: parse options, call `planner.api`, render. Heavy imports happen inside commands."""
+"""The command line: parse options, call `planner.api`, render. Heavy imports happen inside
+commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`dpplan calibrate`: measure this node, prove the measurement by training small models, compare and merge nodes."""
+"""`dpplan calibrate`: measure this node, prove the measurement by training small models, compare
+and merge nodes."""
 
 from __future__ import annotations
 
@@ -15,62 +16,123 @@ _MEASURE, _PROVE, _FILES = "Measure", "Prove", "Files of several nodes"
 def command(
     out: Annotated[
         str | None,
-        typer.Option("--out", help="Write the calibration to this .toml; raw records lie beside it", rich_help_panel=_MEASURE),
+        typer.Option(
+            "--out",
+            help="Write the calibration to this .toml; raw records lie beside it",
+            rich_help_panel=_MEASURE,
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="About a minute, for a first look", rich_help_panel=_MEASURE)] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="About a minute, for a first look", rich_help_panel=_MEASURE),
+    ] = False,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="More shapes and sizes, up to an hour", rich_help_panel=_MEASURE)
+        bool,
+        typer.Option(
+            "--thorough", help="More shapes and sizes, up to an hour", rich_help_panel=_MEASURE
+        ),
     ] = False,
     processes: Annotated[
-        int, typer.Option("--processes", help="Ranks on this machine; more machines: torchrun", rich_help_panel=_MEASURE)
+        int,
+        typer.Option(
+            "--processes",
+            help="Ranks on this machine; more machines: torchrun",
+            rich_help_panel=_MEASURE,
+        ),
     ] = 1,
     threads: Annotated[
-        int | None, typer.Option("--threads", help="CPU threads of a rank; default: cores over ranks", rich_help_panel=_MEASURE)
+        int | None,
+        typer.Option(
+            "--threads",
+            help="CPU threads of a rank; default: cores over ranks",
+            rich_help_panel=_MEASURE,
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds after which a rank that does not come is named", rich_help_panel=_MEASURE)
+        float,
+        typer.Option(
+            "--timeout",
+            help="Seconds after which a rank that does not come is named",
+            rich_help_panel=_MEASURE,
+        ),
     ] = 120.0,
     storage: Annotated[
         str | None,
-        typer.Option("--storage", help="Folder that checkpoints go to; default: that of --out", rich_help_panel=_MEASURE),
+        typer.Option(
+            "--storage",
+            help="Folder that checkpoints go to; default: that of --out",
+            rich_help_panel=_MEASURE,
+        ),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Train decoders and compare with the estimate", rich_help_panel=_PROVE)
+        bool,
+        typer.Option(
+            "--verify", help="Train decoders and compare with the estimate", rich_help_panel=_PROVE
+        ),
     ] = False,
     calibration: Annotated[
-        str | None, typer.Option("--calibration", help="File to verify; default: shipped profile", rich_help_panel=_PROVE)
+        str | None,
+        typer.Option(
+            "--calibration", help="File to verify; default: shipped profile", rich_help_panel=_PROVE
+        ),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="Mean error above which the exit status is 3", rich_help_panel=_PROVE)
+        float,
+        typer.Option(
+            "--tolerance",
+            help="Mean error above which the exit status is 3",
+            rich_help_panel=_PROVE,
+        ),
     ] = 0.1,
     case: Annotated[
         list[str] | None,
         typer.Option(
             "--case",
-            help="Own decoder: layers=4,hidden=512,heads=8,ffn=2048,vocab=8192,seq=256,micro_batch=2; may be given again",
+            help=(
+                "Own decoder:"
+                " layers=4,hidden=512,heads=8,ffn=2048,vocab=8192,seq=256,micro_batch=2; may be"
+                " given again"
+            ),
             rich_help_panel=_PROVE,
         ),
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option("--precision", help="fp32, bf16 or fp16; default: fp32 on CPUs, bf16 on GPUs", rich_help_panel=_PROVE),
+        typer.Option(
+            "--precision",
+            help="fp32, bf16 or fp16; default: fp32 on CPUs, bf16 on GPUs",
+            rich_help_panel=_PROVE,
+        ),
     ] = None,
     report: Annotated[
-        str | None, typer.Option("--report", help="Write report.md, .html and .json to this folder", rich_help_panel=_PROVE)
+        str | None,
+        typer.Option(
+            "--report",
+            help="Write report.md, .html and .json to this folder",
+            rich_help_panel=_PROVE,
+        ),
     ] = None,
     diff: Annotated[
-        tuple[str, str] | None, typer.Option("--diff", help="Compare two nodes: largest loss first", rich_help_panel=_FILES)
+        tuple[str, str] | None,
+        typer.Option(
+            "--diff", help="Compare two nodes: largest loss first", rich_help_panel=_FILES
+        ),
     ] = None,
     merge: Annotated[
-        list[str] | None, typer.Option("--merge", help="Join files of nodes of a kind into --out", rich_help_panel=_FILES)
+        list[str] | None,
+        typer.Option(
+            "--merge", help="Join files of nodes of a kind into --out", rich_help_panel=_FILES
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
 ) -> None:
-    """Measure what estimates rest on, on this node, and write it for --calibration; with --verify, prove it on real training.
+    """Measure what estimates rest on, on this node, and write it for --calibration; with --verify,
+    prove it on real training.
 
-    Exit status: 0 done, 3 verified beyond --tolerance, 4 a rank was lost (what was measured is kept), 2 the request is wrong.
-    """  # fmt: skip
+    Exit status: 0 done, 3 verified beyond --tolerance, 4 a rank was lost (what was measured is
+    kept), 2 the request is wrong.
+    """
     from planner.cli.scenario import clear_errors, print_json, refuse
 
     with clear_errors(as_json):
@@ -85,7 +147,11 @@ def command(
         if precision not in (None, "fp32", "bf16", "fp16"):
             raise PlanError("--precision", precision, "must be fp32, bf16 or fp16")
         if not verify and (case or report or calibration):
-            raise PlanError("--case" if case else "--report" if report else "--calibration", None, "goes with --verify")
+            raise PlanError(
+                "--case" if case else "--report" if report else "--calibration",
+                None,
+                "goes with --verify",
+            )
         if storage is not None and (verify or diff is not None or merge):
             raise PlanError("--storage", storage, "goes with measuring: --out alone")
         if diff is None and not verify and out is None:
@@ -94,18 +160,37 @@ def command(
         status = 0
         try:
             if diff is not None:
-                found: Any = {"schema_version": 1, "first": diff[0], "second": diff[1], "numbers": verb.difference(*diff)}
+                found: Any = {
+                    "schema_version": 1,
+                    "first": diff[0],
+                    "second": diff[1],
+                    "numbers": verb.difference(*diff),
+                }
             elif merge:
                 found = {"schema_version": 1, **verb.merged(merge, str(out))}
             elif verify:
                 with _shown(plain) as told:
                     found = verb.verification(
-                        calibration, mode, threads, processes, timeout, tolerance, case or (), report, precision, told
+                        calibration,
+                        mode,
+                        threads,
+                        processes,
+                        timeout,
+                        tolerance,
+                        case or (),
+                        report,
+                        precision,
+                        told,
                     )
                 status = 0 if found["summary"]["within"] else 3
             else:
                 with _shown(plain) as told:
-                    found = {"schema_version": 1, **verb.calibrate(str(out), mode, threads, processes, timeout, storage, told)}
+                    found = {
+                        "schema_version": 1,
+                        **verb.calibrate(
+                            str(out), mode, threads, processes, timeout, storage, told
+                        ),
+                    }
         except Failed as error:
             refuse("calibrate", None, str(error), as_json, str(error))
             raise SystemExit(4) from None
@@ -113,7 +198,7 @@ def command(
             print_json(found)
         else:
             from planner.calibrate.text import blocks
-            from planner.render import show_blocks
+            from planner.show.text import show_blocks
 
             show_blocks(blocks(found), plain)
     raise SystemExit(status)
@@ -137,9 +222,18 @@ def _shown(plain: bool) -> Iterator[Any]:
 
             def told(message: dict[str, Any]) -> None:
                 name = message.get("case", message["stage"])
-                disturbed = f", {100 * message['disturbed']:.0f} % of moments disturbed" if message.get("disturbed") else ""
-                bar.update(task, description=name, completed=message["done"], total=message["of"],
-                           left=f"at most {message['left_s']:.0f} s left{disturbed}")  # fmt: skip
+                disturbed = (
+                    f", {100 * message['disturbed']:.0f} % of moments disturbed"
+                    if message.get("disturbed")
+                    else ""
+                )
+                bar.update(
+                    task,
+                    description=name,
+                    completed=message["done"],
+                    total=message["of"],
+                    left=f"at most {message['left_s']:.0f} s left{disturbed}",
+                )
 
             yield told
         return
@@ -149,6 +243,10 @@ def _shown(plain: bool) -> Iterator[Any]:
         name = message.get("case", message["stage"])
         if name not in stages:
             stages.add(name)
-            print(f"{name}: {message['done']} of {message['of']} done, at most {message['left_s']:.0f} s left", file=sys.stderr)
+            print(
+                f"{name}: {message['done']} of {message['of']} done, at most"
+                f" {message['left_s']:.0f} s left",
+                file=sys.stderr,
+            )
 
     yield line

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from planner import api
 from planner.cli.options import with_request_options
 
 PARTS = ("memory", "time")
@@ -15,45 +16,70 @@ PARTS = ("memory", "time")
 def command(
     given: dict[str, Any],
     part: Annotated[
-        str | None, typer.Argument(metavar="[memory|time]", help="After --explain: only this part, memory by stage and phase")
+        str | None,
+        typer.Argument(
+            metavar="[memory|time]",
+            help="After --explain: only this part, memory by stage and phase",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Print the tree of formulas with numbers and sources")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the tree of formulas with numbers and sources")
+    ] = False,
     trace: Annotated[
-        str | None, typer.Option("--trace", help="Write the timeline of the step for ui.perfetto.dev to this file")
+        str | None,
+        typer.Option(
+            "--trace", help="Write the timeline of the step for ui.perfetto.dev to this file"
+        ),
     ] = None,
-    html: Annotated[str | None, typer.Option("--html", help="Write the report with charts to this HTML page")] = None,
-    inference: Annotated[bool, typer.Option("--inference", help="Also: batches and contexts the trained model serves")] = False,
+    html: Annotated[
+        str | None, typer.Option("--html", help="Write the report with charts to this HTML page")
+    ] = None,
+    inference: Annotated[
+        bool,
+        typer.Option("--inference", help="Also: batches and contexts the trained model serves"),
+    ] = False,
     advice: Annotated[
         int | None,
-        typer.Option("--advice", help="Evaluate every change of the plan and list so many; 0: none", show_default=False),
+        typer.Option(
+            "--advice",
+            help="Evaluate every change of the plan and list so many; 0: none",
+            show_default=False,
+        ),
     ] = None,
     require: Annotated[
         list[str] | None,
         typer.Option(
-            "--require", help="Exit with 4 unless this holds, e.g. 'memory < 90%', 'days.high < 30', 'fits'; again for more"
+            "--require",
+            help=(
+                "Exit with 4 unless this holds, e.g. 'memory < 90%', 'days.high < 30', 'fits';"
+                " again for more"
+            ),
         ),
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
 ) -> None:
     """Estimate memory, step time and cost; what is left out of the layout is searched.
 
-    Exit status: 0 answered and fits, 3 answered and nothing fits, 4 fits but a requirement does not hold, 2 the request is wrong.
+    Exit status: 0 answered and fits, 3 answered and nothing fits, 4 fits but a requirement does not
+    hold, 2 the request is wrong.
     """
     from planner.cli.scenario import check_results, clear_errors, merge, print_json, write_text
 
     with clear_errors(as_json):
-        from planner import api
         from planner.specs.base import PlanError
 
         if part is not None and (part not in PARTS or not explain):
             raise PlanError(
-                "--explain", part, f"explains {' or '.join(PARTS)}, as in --explain memory; without a word, everything"
+                "--explain",
+                part,
+                f"explains {' or '.join(PARTS)}, as in --explain memory; without a word,"
+                " everything",
             )
         check_results({"--trace": trace, "--html": html}, given)
         options = api.read_options(merge({**given, "advice": advice, "require": require or None}))
         if explain:
-            from planner.cli.tree import nested, part_of
+            from planner.show.explain import nested, part_of
 
             report, tree = api.explain(options)
             tree = part_of(tree, part)
@@ -62,11 +88,11 @@ def command(
             report = api.estimate(options)
         texts = {}  # of all results, before the first is written
         if trace is not None:
-            from planner import pipelines
+            from planner.verbs import schedule as pipelines
 
             texts["--trace"] = trace, pipelines.step_trace_text(options)
         if html is not None:
-            from planner import report_page
+            from planner.show import page as report_page
 
             texts["--html"] = html, report_page.page(report)
         for option, (name, text) in texts.items():
@@ -74,13 +100,16 @@ def command(
         if as_json:
             print_json(report)
         else:
-            from planner.render import show_blocks
-            from planner.render_estimate import estimate_blocks, inference_blocks, offload_blocks
+            from planner.show.estimate import estimate_blocks, inference_blocks, offload_blocks
+            from planner.show.text import show_blocks
 
-            more = [*(inference_blocks(report) if inference else ()), *(offload_blocks(report) if explain else ())]
+            more = [
+                *(inference_blocks(report) if inference else ()),
+                *(offload_blocks(report) if explain else ()),
+            ]
             show_blocks([*estimate_blocks(report), *more], plain)
             if explain:
-                from planner.cli.tree import lines, machine_lines, memory_lines
+                from planner.show.explain import lines, machine_lines, memory_lines
 
                 first = [] if part == "memory" else [*machine_lines(report["machine"]), ""]
                 second = [] if part == "time" else [*memory_lines(report), ""]

@@ -8,7 +8,9 @@ import typer
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="gpus, models, networks, stacks, clusters or schedules")],
+    kind: Annotated[
+        str, typer.Argument(help="gpus, models, networks, stacks, clusters or schedules")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
 ) -> None:
@@ -22,6 +24,6 @@ def command(
         if as_json:
             print_json(entries)
             return
-        from planner.render import list_blocks, show_blocks
+        from planner.show.text import list_blocks, show_blocks
 
         show_blocks(list_blocks(kind, entries), plain)

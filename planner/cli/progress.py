@@ -1,4 +1,5 @@
-"""What long commands show while they run: a bar on stderr for what takes longer than a second, only where a person watches."""
+"""What long commands show while they run: a bar on stderr for what takes longer than a second, only
+where a person watches."""
 
 from __future__ import annotations
 
@@ -9,16 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-INTERRUPTED = 130  # exit status of a command ended by Ctrl-C: 128 and the number of SIGINT, as shells have it
+INTERRUPTED = (
+    130  # exit status of a command ended by Ctrl-C: 128 and the number of SIGINT, as shells have it
+)
 _QUIET_S = 1.0  # what is over sooner needs no bar
 _MOST_PROCESSES = 8
 
 
 @contextmanager
 def progress(title: str, plain: bool = False) -> Iterator[Callable[..., None] | None]:
-    """A function to call with the share that is done, or with (done, all); None where nobody watches.
+    """A function to call with the share that is done, or with (done, all); None where nobody
+    watches.
 
-    Results are written after this block, whole or not at all, so that an interrupted command leaves what was there.
+    Results are written after this block, whole or not at all, so that an interrupted command leaves
+    what was there.
     """
     if plain or not sys.stderr.isatty():
         yield None
@@ -36,8 +41,11 @@ def progress(title: str, plain: bool = False) -> Iterator[Callable[..., None] | 
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn(),
-            )  # fmt: skip
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:.0f} %"),
+                TimeRemainingColumn(),
+            )
             bar = Progress(*columns, console=Console(stderr=True), transient=True)
             bar.start()
             task = bar.add_task(title, total=whole)

@@ -26,14 +26,14 @@ def merge(given: dict[str, Any]) -> dict[str, Any]:
 
 def read(name: str) -> dict[str, Any]:
     """Options of the scenario file of this name."""
-    from planner import catalog
+    from planner.inputs import catalog
 
     return _read(catalog.user_path(name, "--scenario"))
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Options of a scenario file: one table of plain values. Raises PlanError for anything else."""
-    from planner import catalog
+    from planner.inputs import catalog
     from planner.specs.base import PlanError
 
     field, name = "--scenario", str(path)
@@ -51,11 +51,15 @@ def _read(path: Path) -> dict[str, Any]:
         else:
             raise PlanError(field, name, "must end in .toml, .yaml or .json")
     except RecursionError:
-        raise PlanError(field, name, "is nested too deeply; it holds options, one value each") from None
+        raise PlanError(
+            field, name, "is nested too deeply; it holds options, one value each"
+        ) from None
     except PlanError:
         raise
     except ValueError as error:  # what json raises for malformed text, and _yaml_pairs
-        raise PlanError(field, name, f"cannot be read: {' '.join(str(error).split())[:200]}") from None
+        raise PlanError(
+            field, name, f"cannot be read: {' '.join(str(error).split())[:200]}"
+        ) from None
     out: dict[str, Any] = {}
     for given, value in pairs:
         key = str(given).replace("-", "_")
@@ -77,7 +81,8 @@ class _Pairs(tuple[tuple[str, Any], ...]):
 
 
 def _yaml_pairs(text: str) -> list[tuple[Any, Any]]:
-    """Keys and plain values of a YAML mapping; what is nested becomes an empty list, and is never expanded."""
+    """Keys and plain values of a YAML mapping; what is nested becomes an empty list, and is never
+    expanded."""
     import yaml
 
     try:
@@ -86,10 +91,14 @@ def _yaml_pairs(text: str) -> list[tuple[Any, Any]]:
         if not isinstance(root, yaml.MappingNode):
             raise ValueError("must be a mapping of options")
         return [
-            (loader.construct_object(key) if isinstance(key, yaml.ScalarNode) else "?",
-             loader.construct_object(value) if isinstance(value, yaml.ScalarNode) else _yaml_texts(loader, value))
+            (
+                loader.construct_object(key) if isinstance(key, yaml.ScalarNode) else "?",
+                loader.construct_object(value)
+                if isinstance(value, yaml.ScalarNode)
+                else _yaml_texts(loader, value),
+            )
             for key, value in root.value
-        ]  # fmt: skip
+        ]
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 
@@ -100,12 +109,16 @@ def _yaml_texts(loader: Any, node: Any) -> list[Any]:
 
     if not isinstance(node, yaml.SequenceNode):
         return []
-    return [loader.construct_object(one) if isinstance(one, yaml.ScalarNode) else [] for one in node.value]
+    return [
+        loader.construct_object(one) if isinstance(one, yaml.ScalarNode) else []
+        for one in node.value
+    ]
 
 
 @contextmanager
 def clear_errors(as_json: bool) -> Iterator[None]:
-    """A wrong request ends with one sentence on stderr (and one JSON document under --json), exit status 2."""
+    """A wrong request ends with one sentence on stderr (and one JSON document under --json), exit
+    status 2."""
     from planner.specs.base import PlanError
 
     try:
@@ -116,10 +129,13 @@ def clear_errors(as_json: bool) -> Iterator[None]:
 
 
 def refuse(field: str, value: object, remedy: str, as_json: bool, sentence: str) -> None:
-    """Say what is wrong with a request: a sentence on stderr, and under --json a document on stdout."""
+    """Say what is wrong with a request: a sentence on stderr, and under --json a document on
+    stdout."""
     if as_json:
         shown = value if value is None or isinstance(value, bool | float) else str(value)[:_SHOWN]
-        print_json({"schema_version": 1, "error": {"field": field, "value": shown, "remedy": remedy}})
+        print_json(
+            {"schema_version": 1, "error": {"field": field, "value": shown, "remedy": remedy}}
+        )
     encoding = sys.stderr.encoding or "utf-8"
     message = f"error: {' '.join(sentence.split())}"
     print(message.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
@@ -135,7 +151,9 @@ def check_results(asked: dict[str, str | None], given: dict[str, Any]) -> None:
         if name is None:
             continue
         if _place(name) in taken:
-            raise PlanError(option, name, "is named twice in this command; give each result its own file")
+            raise PlanError(
+                option, name, "is named twice in this command; give each result its own file"
+            )
         taken.add(_place(name))
 
 
@@ -145,13 +163,13 @@ def _place(name: str) -> str:
 
 def write_text(name: str, field: str, text: str) -> None:
     """Write a file a user named; it appears whole or not at all."""
-    from planner import catalog
+    from planner.inputs import catalog
 
     catalog.write_text(catalog.user_path(name, field), field, text)
 
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
-    from planner.render import to_json
+    from planner.show.text import to_json
 
     print(to_json(document, indent=2))

@@ -28,10 +28,22 @@ def command(
                 raise PlanError("serve", name, "is not installed; install dpplan[web]")
         import uvicorn
 
-    print(f"dpplan serves http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl+C ends it)", file=sys.stderr)
+    print(
+        f"dpplan serves http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl+C ends it)",
+        file=sys.stderr,
+    )
     if host not in _LOOPBACK:
-        print("others on the network can reach it: it has no password, and stores nothing", file=sys.stderr)
+        print(
+            "others on the network can reach it: it has no password, and stores nothing",
+            file=sys.stderr,
+        )
     uvicorn.run(
-        "web.app:app", host=host, port=port, log_level="warning", server_header=False, limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=_IDLE_S, h11_max_incomplete_event_size=_HEADER_BYTES,
-    )  # fmt: skip
+        "web.app:app",
+        host=host,
+        port=port,
+        log_level="warning",
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_IDLE_S,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+    )

@@ -1,4 +1,5 @@
-"""The only composition: a plan and a table of layouts become memory, time and rules, one value per layout."""
+"""The only composition: a plan and a table of layouts become memory, time and rules, one value per
+layout."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.factored import Space
+from planner.estimate.columns import COLUMNS, Table
+from planner.estimate.factored.column import Space
 from planner.estimate.machine import Machine
 from planner.estimate.memory import Memory, Need, needed, peak_memory
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.step import StepTime, step_time
-from planner.estimate.table import COLUMNS, Table
 from planner.ledger import Array, Ledger, section
 from planner.specs.plan import Plan
 
@@ -36,10 +37,13 @@ class Estimates:
     drive_fits: Array  # bool: the same of the NVMe drives
 
 
-def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Machine | None = None) -> Estimates:
+def evaluate(
+    plan: Plan, table: Table, stages: Array | None = None, numbers: Machine | None = None
+) -> Estimates:
     """Estimate every layout of the table.
 
-    stages: pipeline stages to look at for memory, shape (stages, rows); by default those that can be the worst.
+    stages: pipeline stages to look at for memory, shape (stages, rows); by default those that can
+    be the worst.
     numbers: replaces the machine of the plan, for sensitivities and ablations.
     """
     with section("step time"):
@@ -50,7 +54,8 @@ def evaluate(plan: Plan, table: Table, stages: Array | None = None, numbers: Mac
 
 
 def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
-    """(the layout fits, what it offloads fits the host memory, and the drives, where their size is known); a value per layout."""
+    """(the layout fits, what it offloads fits the host memory, and the drives, where their size is
+    known); a value per layout."""
     usable = plan.usable_bytes
     host = plan.cluster.host_memory
     sharing = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
@@ -72,7 +77,8 @@ class OutlineTime:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a choice needs to know of every layout of a space; `full` has the rest for some of them."""
+    """What a choice needs to know of every layout of a space; `full` has the rest for some of
+    them."""
 
     plan: Plan
     space: Space
@@ -108,7 +114,8 @@ class Outline:
         return step_energy_j(self.plan, self.time.seconds, busy)
 
     def some(self, rows: Sequence[int]) -> list[tuple[Estimates, int]]:
-        """Each of these layouts as a row of a table of full estimates; what was evaluated before is not evaluated again."""
+        """Each of these layouts as a row of a table of full estimates; what was evaluated before is
+        not evaluated again."""
         if self.whole is not None:
             return [(self.whole, row) for row in rows]
         missing = sorted(set(rows) - self._seen.keys())
@@ -122,13 +129,25 @@ class Outline:
         return {}
 
 
-def outline(plan: Plan, space: Space, numbers: Machine | None = None, tick: Callable[[float], None] | None = None) -> Outline:
-    """Estimate every layout of a space by the formulas of `evaluate`. tick: called with the share done, now and then."""
+def outline(
+    plan: Plan,
+    space: Space,
+    numbers: Machine | None = None,
+    tick: Callable[[float], None] | None = None,
+) -> Outline:
+    """Estimate every layout of a space by the formulas of `evaluate`. tick: called with the share
+    done, now and then."""
     if space.count <= _SMALL:
-        all_of = evaluate(plan, {name: column for name, column in space.flat().items() if name in COLUMNS}, numbers=numbers)
+        all_of = evaluate(
+            plan,
+            {name: column for name, column in space.flat().items() if name in COLUMNS},
+            numbers=numbers,
+        )
         short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
         whole = Need(all_of.memory.device, all_of.memory.host, all_of.memory.drive)
-        return Outline(plan, space, short, whole, all_of.fits, all_of.host_fits, all_of.drive_fits, all_of)
+        return Outline(
+            plan, space, short, whole, all_of.fits, all_of.host_fits, all_of.drive_fits, all_of
+        )
     columns = space.columns
     time = step_time(plan, columns, numbers)
     need = needed(plan, columns)
@@ -138,4 +157,6 @@ def outline(plan: Plan, space: Space, numbers: Machine | None = None, tick: Call
     seconds, repeated, device, host, *drive = space.values(*wanted, tick=tick)
     space.release()
     need = Need(device, host, *drive)
-    return Outline(plan, space, OutlineTime(seconds, {"recompute": repeated}), need, *fit(plan, need))
+    return Outline(
+        plan, space, OutlineTime(seconds, {"recompute": repeated}), need, *fit(plan, need)
+    )

@@ -1,6 +1,8 @@
-"""All-reduce by algorithm on the machine: the same link numbers as estimates, the algorithm as a free choice.
+"""All-reduce by algorithm on the machine: the same link numbers as estimates, the algorithm as a
+free choice.
 
-Every algorithm reaches the share of the link that the profile gives for all-reduce, so that they differ by steps and bytes alone.
+Every algorithm reaches the share of the link that the profile gives for all-reduce, so that they
+differ by steps and bytes alone.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from planner.specs.cluster import ClusterSpec
 
 @dataclass(frozen=True)
 class Network:
-    """Where the ranks of one all-reduce sit: `group.ranks_per_node` of them in each node (or switched domain)."""
+    """Where the ranks of one all-reduce sit: `group.ranks_per_node` of them in each node (or
+    switched domain)."""
 
     m: Machine
     group: Group
@@ -44,15 +47,22 @@ class Network:
     @property
     def card(self) -> Array:
         """One GPU's share of the node's cards, one way."""
-        return collectives.card_bandwidth_bytes_per_s(self.m.nic_per_gpu, self.m.inter_all_reduce, self.m.inter_socket)
+        return collectives.card_bandwidth_bytes_per_s(
+            self.m.nic_per_gpu, self.m.inter_all_reduce, self.m.inter_socket
+        )
 
     def inside(self, peers: float) -> Array:
         """Bandwidth per GPU inside the node while groups of `peers` communicate."""
         two = self.m.intra_two_rank if self.per_node == 2 else 1.0
         return collectives.group_bandwidth_bytes_per_s(
-            peers, bandwidth_bytes_per_s=self.m.intra_bandwidth, frac=self.m.intra_all_reduce, two_rank_frac=two,
-            peers=self.m.intra_peers, mesh=self.m.intra_mesh, host_bytes_per_s=self.m.intra_host,
-        )  # fmt: skip
+            peers,
+            bandwidth_bytes_per_s=self.m.intra_bandwidth,
+            frac=self.m.intra_all_reduce,
+            two_rank_frac=two,
+            peers=self.m.intra_peers,
+            mesh=self.m.intra_mesh,
+            host_bytes_per_s=self.m.intra_host,
+        )
 
 
 def network(m: Machine, cluster: ClusterSpec, ranks: int, servers: float = 1.0) -> Network:
@@ -66,30 +76,52 @@ def _ring(x: Network, size: Array) -> Array:
 
 
 def _over(x: Network, size: Array, ranks: float, per_node: float, passes: float) -> Array:
-    """A ring over `ranks`, `per_node` neighbours of it in each node: as estimates have it (communicate), one algorithm alone."""
+    """A ring over `ranks`, `per_node` neighbours of it in each node: as estimates have it
+    (communicate), one algorithm alone."""
     m = x.m
     bandwidth = x.inside(per_node)
     inside = collectives.ring_intra_s(
-        size, per_node, passes, base_s=m.intra_base, latency_s=m.intra_latency, bytes_per_s=bandwidth, ramp=m.intra_ramp
+        size,
+        per_node,
+        passes,
+        base_s=m.intra_base,
+        latency_s=m.intra_latency,
+        bytes_per_s=bandwidth,
+        ramp=m.intra_ramp,
     )
     if ranks <= per_node:
         return inside
-    node = collectives.node_bandwidth_bytes_per_s(per_node, x.card, bandwidth if per_node > 1 else np.inf)
+    node = collectives.node_bandwidth_bytes_per_s(
+        per_node, x.card, bandwidth if per_node > 1 else np.inf
+    )
     across = collectives.ring_inter_s(
-        size, ranks, ranks / per_node, passes, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop,
+        size,
+        ranks,
+        ranks / per_node,
+        passes,
+        base_s=m.intra_base,
+        latency_s=m.intra_latency,
+        hop_s=m.inter_hop,
         node_bytes_per_s=node,
-    )  # fmt: skip
+    )
     return np.maximum(across, inside)
 
 
 def _tree(x: Network, size: Array) -> Array:
-    """Across nodes as NCCL: a chain in the node, trees between nodes. Inside one node the tree is among its GPUs."""
+    """Across nodes as NCCL: a chain in the node, trees between nodes. Inside one node the tree is
+    among its GPUs."""
     m = x.m
     link = {"base_s": m.intra_base, "latency_s": m.intra_latency}
     if x.nodes > 1:
-        node = collectives.node_bandwidth_bytes_per_s(x.per_node, x.card, x.inside(x.per_node) if x.per_node > 1 else np.inf)
-        return collectives.tree_inter_s(size, x.nodes, x.per_node, hop_s=m.inter_hop, node_bytes_per_s=node, **link)
-    alone = collectives.tree_inter_s(size, x.ranks, 1.0, hop_s=m.intra_latency / 2, node_bytes_per_s=x.inside(x.per_node), **link)
+        node = collectives.node_bandwidth_bytes_per_s(
+            x.per_node, x.card, x.inside(x.per_node) if x.per_node > 1 else np.inf
+        )
+        return collectives.tree_inter_s(
+            size, x.nodes, x.per_node, hop_s=m.inter_hop, node_bytes_per_s=node, **link
+        )
+    alone = collectives.tree_inter_s(
+        size, x.ranks, 1.0, hop_s=m.intra_latency / 2, node_bytes_per_s=x.inside(x.per_node), **link
+    )
     return np.where(x.ranks > 1, alone + m.intra_ramp * np.sqrt(size), 0.0)
 
 
@@ -104,13 +136,18 @@ def _halving(x: Network, size: Array) -> Array:
 def _pairs(x: Network) -> dict[str, Array]:
     m = x.m
     return {
-        "base_s": m.intra_base, "latency_s": m.intra_latency, "hop_s": m.inter_hop, "pair_bytes_per_s": x.inside(2.0),
-        "card_bytes_per_s": x.card, "ramp": m.intra_ramp,
-    }  # fmt: skip
+        "base_s": m.intra_base,
+        "latency_s": m.intra_latency,
+        "hop_s": m.inter_hop,
+        "pair_bytes_per_s": x.inside(2.0),
+        "card_bytes_per_s": x.card,
+        "ramp": m.intra_ramp,
+    }
 
 
 def _grid(x: Network, size: Array, row: float) -> Array:
-    """Rows of neighbours, columns of ranks `row` apart; a column of a row that fills a node leaves it with every step."""
+    """Rows of neighbours, columns of ranks `row` apart; a column of a row that fills a node leaves
+    it with every step."""
     per_node = min(row, x.per_node)
     column_per_node = max(1.0, math.floor(x.per_node / row))
     first, last = (_over(x, size, row, per_node, 1.0) for _ in range(2))
@@ -134,7 +171,8 @@ def _two_d_ring(x: Network, size: Array) -> Array:
 
 
 def _switch(x: Network, size: Array) -> Array:
-    """Reduction in the NVLink switch; across nodes the reduced tensor goes through trees between nodes at the same time."""
+    """Reduction in the NVLink switch; across nodes the reduced tensor goes through trees between
+    nodes at the same time."""
     m = x.m
     reduced = m.intra_bandwidth * m.intra_switch
     inside = collectives.switch_all_reduce_s(
@@ -144,16 +182,27 @@ def _switch(x: Network, size: Array) -> Array:
         return inside
     node = collectives.node_bandwidth_bytes_per_s(x.per_node, x.card, reduced)
     across = collectives.tree_inter_s(
-        size, x.nodes, 1.0, base_s=m.intra_base, latency_s=m.intra_latency, hop_s=m.inter_hop, node_bytes_per_s=node
+        size,
+        x.nodes,
+        1.0,
+        base_s=m.intra_base,
+        latency_s=m.intra_latency,
+        hop_s=m.inter_hop,
+        node_bytes_per_s=node,
     )
     return np.maximum(inside, m.intra_switch_setup + across)
 
 
 def _server(x: Network, size: Array) -> Array:
     return all_reduce.parameter_server_s(
-        size, x.ranks, x.servers, base_s=x.m.intra_base, hop_s=x.m.inter_hop, worker_bytes_per_s=x.card,
+        size,
+        x.ranks,
+        x.servers,
+        base_s=x.m.intra_base,
+        hop_s=x.m.inter_hop,
+        worker_bytes_per_s=x.card,
         server_bytes_per_s=x.card * x.node_gpus,
-    )  # fmt: skip
+    )
 
 
 def _always(x: Network) -> str | None:
@@ -161,11 +210,19 @@ def _always(x: Network) -> str | None:
 
 
 def _several_nodes(x: Network) -> str | None:
-    return None if x.nodes > 1 and x.per_node > 1 else "is the ring where all ranks sit in one node, or each in its own"
+    return (
+        None
+        if x.nodes > 1 and x.per_node > 1
+        else "is the ring where all ranks sit in one node, or each in its own"
+    )
 
 
 def _has_switch(x: Network) -> str | None:
-    return None if x.per_node >= float(x.m.intra_switch_ranks) else "no reduction in the switch in this link's profile"
+    return (
+        None
+        if x.per_node >= float(x.m.intra_switch_ranks)
+        else "no reduction in the switch in this link's profile"
+    )
 
 
 def _square(x: Network) -> str | None:
@@ -189,14 +246,33 @@ class Algorithm:
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm("ring", "ring", "R", "Patarasuk & Yuan 2009; NCCL", _ring, _always),
-    Algorithm("tree", "double binary tree", "T", "Sanders, Speck, Traeff 2009; NCCL 2.4", _tree, _always),
-    Algorithm("doubling", "recursive doubling", "D", "Thakur et al. 2005 section 4.2", _doubling, _always),
-    Algorithm("halving", "recursive halving and doubling", "H", "Rabenseifner 2004", _halving, _always),
-    Algorithm("hierarchical", "hierarchical", "I", "NCCL 2.4 blog; Horovod", _hierarchical, _several_nodes),
-    Algorithm("2d-ring", "2D ring", "2", "Mikami et al. 2018, arXiv 1811.05233", _two_d_ring, _square),
-    Algorithm("switch", "reduction in the switch (NVLS)", "N", "NVLink SHARP; fitted on NCCL tables", _switch, _has_switch),
-    Algorithm("server", "parameter server", "P", "Li et al. 2014; BytePS, OSDI 2020", _server, _always),
-)  # fmt: skip
+    Algorithm(
+        "tree", "double binary tree", "T", "Sanders, Speck, Traeff 2009; NCCL 2.4", _tree, _always
+    ),
+    Algorithm(
+        "doubling", "recursive doubling", "D", "Thakur et al. 2005 section 4.2", _doubling, _always
+    ),
+    Algorithm(
+        "halving", "recursive halving and doubling", "H", "Rabenseifner 2004", _halving, _always
+    ),
+    Algorithm(
+        "hierarchical", "hierarchical", "I", "NCCL 2.4 blog; Horovod", _hierarchical, _several_nodes
+    ),
+    Algorithm(
+        "2d-ring", "2D ring", "2", "Mikami et al. 2018, arXiv 1811.05233", _two_d_ring, _square
+    ),
+    Algorithm(
+        "switch",
+        "reduction in the switch (NVLS)",
+        "N",
+        "NVLink SHARP; fitted on NCCL tables",
+        _switch,
+        _has_switch,
+    ),
+    Algorithm(
+        "server", "parameter server", "P", "Li et al. 2014; BytePS, OSDI 2020", _server, _always
+    ),
+)
 
 BY_NAME = {one.name: one for one in ALGORITHMS}
 
@@ -206,11 +282,16 @@ def seconds(x: Network, size: Array) -> dict[str, Array]:
     size = np.asarray(size, float)
     if x.ranks <= 1:
         return {one.name: np.zeros_like(size) for one in ALGORITHMS if one.unfit is _always}
-    return {one.name: one.seconds(x, size) + np.zeros_like(size) for one in ALGORITHMS if one.unfit(x) is None}
+    return {
+        one.name: one.seconds(x, size) + np.zeros_like(size)
+        for one in ALGORITHMS
+        if one.unfit(x) is None
+    }
 
 
 def as_estimated(x: Network, size: Array) -> Array:
-    """What an estimate takes: the fastest of ring, tree and switch as NCCL chooses (communicate.all_reduce_s)."""
+    """What an estimate takes: the fastest of ring, tree and switch as NCCL chooses
+    (communicate.all_reduce_s)."""
     return communicate.all_reduce_s(x.m, np.asarray(size, float), x.group)
 
 
@@ -224,7 +305,8 @@ class Crossover:
 
 
 def crossovers(x: Network, low: float, high: float, points: int = 200) -> list[Crossover]:
-    """Sizes between `low` and `high` at which the fastest algorithm changes, to a relative accuracy of 1e-6."""
+    """Sizes between `low` and `high` at which the fastest algorithm changes, to a relative accuracy
+    of 1e-6."""
     sizes = np.geomspace(low, high, points)
     best = fastest(x, sizes)
     out = []
@@ -240,7 +322,8 @@ def crossovers(x: Network, low: float, high: float, points: int = 200) -> list[C
 def fastest(x: Network, sizes: Array) -> list[str]:
     """Name of the fastest algorithm for each size; of equals the first in the order of ALGORITHMS.
 
-    The parameter server is no candidate: it needs machines of its own, and handles messages at a cost that no profile states.
+    The parameter server is no candidate: it needs machines of its own, and handles messages at a
+    cost that no profile states.
     """
     found = {name: column for name, column in seconds(x, sizes).items() if name != "server"}
     names = list(found)

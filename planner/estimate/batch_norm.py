@@ -11,13 +11,15 @@ from planner.estimate import communicate
 from planner.estimate.machine import Machine
 from planner.formulas import stragglers
 
-# widths of the batch norms of ResNet-50: He et al. 2015 (arXiv 1512.03385) table 1, (blocks, inner width) of each stage
+# widths of the batch norms of ResNet-50: He et al. 2015 (arXiv 1512.03385) table 1, (blocks, inner
+# width) of each stage
 _STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 _EXPANSION = 4
 
 
 def resnet50() -> list[int]:
-    """Channels of the 53 batch norms of ResNet-50: the first, three in each block, and one beside the first of each stage."""
+    """Channels of the 53 batch norms of ResNet-50: the first, three in each block, and one beside
+    the first of each stage."""
     out = [64]
     for blocks, width in _STAGES:
         out += [width, width, _EXPANSION * width] * blocks + [_EXPANSION * width]
@@ -36,13 +38,22 @@ class Traffic:
     backward_s: float
 
 
-def traffic(m: Machine, channels: Sequence[int], ranks: int, domain: int, element_bytes: float) -> Traffic:
-    """Bytes and seconds of the all-gathers of a forward pass and the all-reduces of a backward pass."""
+def traffic(
+    m: Machine, channels: Sequence[int], ranks: int, domain: int, element_bytes: float
+) -> Traffic:
+    """Bytes and seconds of the all-gathers of a forward pass and the all-reduces of a backward
+    pass."""
     widths = np.array(channels, dtype=float)
     group = communicate.place(np.full(len(widths), float(ranks)), np.ones(len(widths)), domain)
     forward = stragglers.batch_norm_forward_bytes(widths, element_bytes)
     backward = stragglers.batch_norm_backward_bytes(widths, element_bytes)
     gathered = communicate.all_gather_s(m, ranks * forward, group)
     reduced = communicate.all_reduce_s(m, backward, group)
-    return Traffic(len(channels), int(widths.sum()), float(forward.sum()), float(backward.sum()), float(gathered.sum()),
-                   float(reduced.sum()))  # fmt: skip
+    return Traffic(
+        len(channels),
+        int(widths.sum()),
+        float(forward.sum()),
+        float(backward.sum()),
+        float(gathered.sum()),
+        float(reduced.sum()),
+    )

@@ -1,4 +1,5 @@
-"""The timeline of gradient buckets: when each is ready during the backward pass, and when it is reduced."""
+"""The timeline of gradient buckets: when each is ready during the backward pass, and when it is
+reduced."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate, sync
+from planner.estimate.columns import Table
 from planner.estimate.gradients import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, Tensor, assign, tensors
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime
-from planner.estimate.table import Table
 from planner.formulas import overlap
 from planner.ledger import Array
 from planner.specs.plan import Plan
@@ -43,17 +44,28 @@ class Timeline:
 
 
 def ready_s(found: Sequence[Tensor], layers: int, layer_s: float, head_s: float) -> Array:
-    """Seconds from the start of backward at which each gradient is ready, in the order of `found` (that of the forward pass).
+    """Seconds from the start of backward at which each gradient is ready, in the order of `found`
+    (that of the forward pass).
 
-    A layer's time goes to its products in proportion to their weights, attention and all else with them; the head comes first.
+    A layer's time goes to its products in proportion to their weights, attention and all else with
+    them; the head comes first.
     """
     spent = np.array([one.work * (head_s if one.layer is None else layer_s) for one in found])
     times = np.cumsum(spent[::-1])[::-1]
-    loss = 0.0 if any(one.layer is None and one.work > 0 for one in found) else head_s  # a tied head: its product and the loss
+    loss = (
+        0.0 if any(one.layer is None and one.work > 0 for one in found) else head_s
+    )  # a tied head: its product and the loss
     return np.minimum(times + loss, layers * layer_s + head_s)
 
 
-def timeline(ready: Array, sizes: Array, reduce_s: Array, counts: Sequence[int], backward_s: float, slowdown: float) -> Timeline:
+def timeline(
+    ready: Array,
+    sizes: Array,
+    reduce_s: Array,
+    counts: Sequence[int],
+    backward_s: float,
+    slowdown: float,
+) -> Timeline:
     """Buckets in the order in which they become ready, each reduced after the one before it."""
     ends = overlap.bucket_ends_s(ready, reduce_s)
     beside = float(np.sum(np.clip(np.minimum(ends, backward_s) - (ends - reduce_s), 0.0, None)))
@@ -65,18 +77,35 @@ def timeline(ready: Array, sizes: Array, reduce_s: Array, counts: Sequence[int],
 
 
 def of_estimate(
-    plan: Plan, m: Machine, table: Table, time: StepTime, cap: float = BUCKET_CAP_BYTES, first: float = FIRST_BUCKET_BYTES
+    plan: Plan,
+    m: Machine,
+    table: Table,
+    time: StepTime,
+    cap: float = BUCKET_CAP_BYTES,
+    first: float = FIRST_BUCKET_BYTES,
 ) -> Timeline:
-    """The backward pass of the last micro-batch of one layout (a table of one row) of plain data parallelism."""
+    """The backward pass of the last micro-batch of one layout (a table of one row) of plain data
+    parallelism."""
     found = tensors(plan.model, plan.stack.fusion.joint_qkv, plan.stack.fusion.joint_gate)
     layers, whole = time.ranks.work[0], time.ranks.work[2]
     layer_s = float(np.ravel(layers.input_gradient + layers.weight_gradient)[0]) / plan.model.layers
     backward_s = float(np.ravel(whole.input_gradient + whole.weight_gradient)[0])
-    ready = ready_s(found, plan.model.layers, layer_s, max(backward_s - plan.model.layers * layer_s, 0.0))[::-1]
+    ready = ready_s(
+        found, plan.model.layers, layer_s, max(backward_s - plan.model.layers * layer_s, 0.0)
+    )[::-1]
     sizes = np.array([sync.wire_bytes(plan) * one.elements for one in reversed(found)])
     groups = assign(sizes.tolist(), first, cap)
     bucket_bytes = np.array([sizes[group].sum() for group in groups])
     who = sync.replicas(plan, table)
-    reduce_s = np.array([float(np.ravel(communicate.all_reduce_s(m, size, who.group))[0]) for size in bucket_bytes])
+    reduce_s = np.array(
+        [float(np.ravel(communicate.all_reduce_s(m, size, who.group))[0]) for size in bucket_bytes]
+    )
     latest = np.array([ready[group].max() for group in groups])
-    return timeline(latest, bucket_bytes, reduce_s, [len(group) for group in groups], backward_s, float(m.slowdown))
+    return timeline(
+        latest,
+        bucket_bytes,
+        reduce_s,
+        [len(group) for group in groups],
+        backward_s,
+        float(m.slowdown),
+    )

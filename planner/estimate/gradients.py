@@ -1,4 +1,5 @@
-"""Gradients as tensors, in the order in which they become ready, and the buckets that DistributedDataParallel makes of them."""
+"""Gradients as tensors, in the order in which they become ready, and the buckets that
+DistributedDataParallel makes of them."""
 
 from __future__ import annotations
 
@@ -9,14 +10,16 @@ from functools import cache
 from planner.formulas.params import Leaf, parameter_leaves
 from planner.specs.model import ModelSpec
 
-# torch.nn.parallel.DistributedDataParallel: bucket_cap_mb, and dist._DEFAULT_FIRST_BUCKET_BYTES, smaller so that it starts early
+# torch.nn.parallel.DistributedDataParallel: bucket_cap_mb, and dist._DEFAULT_FIRST_BUCKET_BYTES,
+# smaller so that it starts early
 BUCKET_CAP_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One parameter as a framework registers it; `work`: its share of the products of its layer, or of the head."""
+    """One parameter as a framework registers it; `work`: its share of the products of its layer, or
+    of the head."""
 
     name: str
     elements: int
@@ -24,11 +27,15 @@ class Tensor:
     work: float
 
 
-def assign(sizes: Sequence[float], first: float = FIRST_BUCKET_BYTES, cap: float = BUCKET_CAP_BYTES) -> list[list[int]]:
-    """Positions of gradients by bucket, for sizes in bytes in the order in which gradients become ready.
+def assign(
+    sizes: Sequence[float], first: float = FIRST_BUCKET_BYTES, cap: float = BUCKET_CAP_BYTES
+) -> list[list[int]]:
+    """Positions of gradients by bucket, for sizes in bytes in the order in which gradients become
+    ready.
 
-    A bucket is closed when it has reached its limit, so that it may exceed it by all but a byte of its last gradient
-    (compute_bucket_assignment_by_size in torch/csrc/distributed/c10d/reducer.cpp).
+    A bucket is closed when it has reached its limit, so that it may exceed it by all but a byte of
+    its last gradient (compute_bucket_assignment_by_size in
+    torch/csrc/distributed/c10d/reducer.cpp).
     """
     buckets: list[list[int]] = []
     current: list[int] = []
@@ -43,16 +50,23 @@ def assign(sizes: Sequence[float], first: float = FIRST_BUCKET_BYTES, cap: float
 
 
 def tensors(model: ModelSpec, joint_qkv: bool = False, joint_gate: bool = False) -> list[Tensor]:
-    """Parameters in the order in which a forward pass uses them: their gradients become ready in the reverse order."""
+    """Parameters in the order in which a forward pass uses them: their gradients become ready in
+    the reverse order."""
     first, layers, last = _blocks(model, joint_qkv, joint_gate)
     inner = [Tensor(name, n, i, work) for i, layer in enumerate(layers) for name, n, work in layer]
-    return [*(Tensor(*one[:2], None, one[2]) for one in first), *inner, *(Tensor(*one[:2], None, one[2]) for one in last)]
+    return [
+        *(Tensor(*one[:2], None, one[2]) for one in first),
+        *inner,
+        *(Tensor(*one[:2], None, one[2]) for one in last),
+    ]
 
 
 _Block = list[tuple[str, int, float]]  # name, elements and work of tensors
 
 
-def _blocks(model: ModelSpec, joint_qkv: bool, joint_gate: bool) -> tuple[_Block, list[_Block], _Block]:
+def _blocks(
+    model: ModelSpec, joint_qkv: bool, joint_gate: bool
+) -> tuple[_Block, list[_Block], _Block]:
     """Tensors of embedding, of every layer (layers of a kind share one list) and of head."""
     leaves = parameter_leaves(model)
     kinds: dict[str, _Block] = {}
@@ -60,30 +74,51 @@ def _blocks(model: ModelSpec, joint_qkv: bool, joint_gate: bool) -> tuple[_Block
     for layer in range(model.layers):
         kind = "dense_layer" if model.moe is None or layer < model.dense_layers else "moe_layer"
         if kind not in kinds:
-            kinds[kind] = _layer(model, [leaf for leaf in leaves if leaf.place in ("layer", kind)], joint_qkv, joint_gate)
+            kinds[kind] = _layer(
+                model,
+                [leaf for leaf in leaves if leaf.place in ("layer", kind)],
+                joint_qkv,
+                joint_gate,
+            )
         layers.append(kinds[kind])
     last = [leaf for leaf in leaves if leaf.place == "last"]
     head = sum(leaf.count for leaf in last if leaf.matmul)
     first: _Block = [(leaf.name, leaf.count, 0.0) for leaf in leaves if leaf.place == "first"]
-    return first, layers, [(leaf.name, leaf.count, leaf.count / head if leaf.matmul else 0.0) for leaf in last]
+    return (
+        first,
+        layers,
+        [(leaf.name, leaf.count, leaf.count / head if leaf.matmul else 0.0) for leaf in last],
+    )
 
 
 def _layer(model: ModelSpec, own: list[Leaf], joint_qkv: bool, joint_gate: bool) -> _Block:
     whole = sum(leaf.count for leaf in own if leaf.matmul)
-    parts = [part for leaf in own if leaf.name != "norm/layer" for part in _parts(model, leaf, joint_qkv, joint_gate)]
+    parts = [
+        part
+        for leaf in own
+        if leaf.name != "norm/layer"
+        for part in _parts(model, leaf, joint_qkv, joint_gate)
+    ]
     norm = next(leaf for leaf in own if leaf.name == "norm/layer")
     biased = 2 if model.norm_bias else 1
     norms = [("norm/layer", norm.count // (model.norms_per_layer * biased), False)] * biased
-    middle = next((i for i, (name, _, _) in enumerate(parts) if name.startswith(("mlp", "moe"))), len(parts))
+    middle = next(
+        (i for i, (name, _, _) in enumerate(parts) if name.startswith(("mlp", "moe"))), len(parts)
+    )
     ordered = [*norms, *parts[:middle], *norms * (model.norms_per_layer - 1), *parts[middle:]]
     return [(name, n, n / whole if product else 0.0) for name, n, product in ordered]
 
 
-def _parts(model: ModelSpec, leaf: Leaf, joint_qkv: bool, joint_gate: bool) -> list[tuple[str, int, bool]]:
+def _parts(
+    model: ModelSpec, leaf: Leaf, joint_qkv: bool, joint_gate: bool
+) -> list[tuple[str, int, bool]]:
     """Tensors of a leaf: name, elements, whether a product has it."""
     if leaf.name in ("attention/qkv", "attention/qkv_bias") and not joint_qkv:
         rows = leaf.count // (model.heads + 2 * model.kv_heads)
-        return [(leaf.name, rows * heads, leaf.matmul) for heads in (model.heads, model.kv_heads, model.kv_heads)]
+        return [
+            (leaf.name, rows * heads, leaf.matmul)
+            for heads in (model.heads, model.kv_heads, model.kv_heads)
+        ]
     if leaf.name in ("mlp/weights", "moe/experts", "moe/shared"):
         matrices = 3 if model.mlp == "gated" else 2
         experts = model.moe.experts if model.moe is not None and leaf.name == "moe/experts" else 1
@@ -94,11 +129,15 @@ def _parts(model: ModelSpec, leaf: Leaf, joint_qkv: bool, joint_gate: bool) -> l
 
 
 @cache
-def bucket_count(model: ModelSpec, joint_qkv: bool, joint_gate: bool, wire_bytes: float, cap: float) -> int:
+def bucket_count(
+    model: ModelSpec, joint_qkv: bool, joint_gate: bool, wire_bytes: float, cap: float
+) -> int:
     """Buckets of the whole model; a tensor larger than the cap is a bucket of its own."""
     first, layers, last = _blocks(model, joint_qkv, joint_gate)
     closed, held, limit = 0, 0.0, float(FIRST_BUCKET_BYTES)
-    known: dict[tuple[int, float, float], tuple[int, float, float]] = {}  # layers of a kind end alike where they start alike
+    known: dict[
+        tuple[int, float, float], tuple[int, float, float]
+    ] = {}  # layers of a kind end alike where they start alike
     for block in (last, *reversed(layers), first):
         key = (id(block), held, limit)
         if key not in known:

@@ -1,4 +1,5 @@
-"""The input pipeline of a plan: what one step reads, and how long storage, workers and copies take for it."""
+"""The input pipeline of a plan: what one step reads, and how long storage, workers and copies take
+for it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import uneven
+from planner.estimate.columns import Table
 from planner.estimate.machine import Machine
-from planner.estimate.table import Table
 from planner.formulas import input_pipeline as formulas
 from planner.ledger import Array, Ledger, section
 from planner.specs.data import InputSpec
@@ -18,7 +19,12 @@ from planner.specs.plan import Plan
 
 Report = dict[str, Any]
 
-BOUNDS = {"storage": "storage bandwidth", "requests": "storage requests", "workers": "workers", "copies": "copies to the GPU"}
+BOUNDS = {
+    "storage": "storage bandwidth",
+    "requests": "storage requests",
+    "workers": "workers",
+    "copies": "copies to the GPU",
+}
 
 
 @dataclass(frozen=True)
@@ -32,22 +38,32 @@ class Sample:
 
 
 def sample(spec: InputSpec, tokens: float, vocab: int, useful_frac: float = 1.0) -> Sample:
-    """A sample of a request; without `sample_bytes`, a sequence of tokens as tokenised files store them."""
+    """A sample of a request; without `sample_bytes`, a sequence of tokens as tokenised files store
+    them."""
     per_token = spec.token_bytes or token_bytes(vocab)
     stored = spec.sample_bytes or tokens * per_token * useful_frac
     decoded = spec.decoded_bytes or (spec.sample_bytes or tokens * formulas.LOADED_TOKEN_BYTES)
     reads = float(formulas.reads_per_sample(stored, spec.read_bytes or stored))
     own = spec.worker_samples_per_s or math.inf
-    return Sample(stored, decoded, reads, float(formulas.worker_sample_s(own, reads, spec.read_latency_s)))
+    return Sample(
+        stored, decoded, reads, float(formulas.worker_sample_s(own, reads, spec.read_latency_s))
+    )
 
 
 def token_bytes(vocab: int) -> float:
     """Bytes of a stored token: the smaller type where the vocabulary fits."""
-    return formulas.TOKEN_BYTES_SMALL if vocab < formulas.SMALL_VOCABULARY else formulas.TOKEN_BYTES_LARGE
+    return (
+        formulas.TOKEN_BYTES_SMALL
+        if vocab < formulas.SMALL_VOCABULARY
+        else formulas.TOKEN_BYTES_LARGE
+    )
 
 
-def times(spec: InputSpec, one: Sample, samples: Array, replicas: Array, copy_bytes_per_s: Array) -> Ledger:
-    """Seconds that each stage takes for `samples` read by so many replicas at once; 0 where a stage has no stated limit."""
+def times(
+    spec: InputSpec, one: Sample, samples: Array, replicas: Array, copy_bytes_per_s: Array
+) -> Ledger:
+    """Seconds that each stage takes for `samples` read by so many replicas at once; 0 where a stage
+    has no stated limit."""
     share = samples / replicas
     return {
         "storage": samples * one.stored_bytes / (spec.storage_bytes_per_s or math.inf),
@@ -59,7 +75,9 @@ def times(spec: InputSpec, one: Sample, samples: Array, replicas: Array, copy_by
 
 def _sample(plan: Plan) -> Sample:
     assert plan.data is not None
-    return sample(plan.data, float(plan.training.seq_len), plan.model.vocab, uneven.useful_frac(plan))
+    return sample(
+        plan.data, float(plan.training.seq_len), plan.model.vocab, uneven.useful_frac(plan)
+    )
 
 
 def wait_s(plan: Plan, m: Machine, c: Table, step_s: Array) -> Array:
@@ -68,27 +86,45 @@ def wait_s(plan: Plan, m: Machine, c: Table, step_s: Array) -> Array:
     samples = c.get("global_batch", float(plan.training.global_batch))
     with section("input pipeline"):
         found = times(plan.data, _sample(plan), samples, c["dp"], m.host_copy_bandwidth)
-        loading = formulas.load_s(found["storage"], found["requests"], found["workers"], found["copies"])
+        loading = formulas.load_s(
+            found["storage"], found["requests"], found["workers"], found["copies"]
+        )
         return formulas.input_wait_s(loading, step_s)
 
 
 def report(plan: Plan, m: Machine, table: Table, step_s: float, waited_s: float) -> Report | None:
-    """What the chosen layout needs of storage and workers; None where loading was not asked about."""
+    """What the chosen layout needs of storage and workers; None where loading was not asked
+    about."""
     if plan.data is None:
         return None
     replicas, nodes = float(table["dp"][0]), plan.cluster.nodes
     batch = float(plan.training.global_batch)
     found = times(plan.data, _sample(plan), batch, replicas, m.host_copy_bandwidth)
     return document(
-        plan.data, _sample(plan), found, samples=batch, step_s=step_s - waited_s, replicas=replicas, nodes=nodes,
+        plan.data,
+        _sample(plan),
+        found,
+        samples=batch,
+        step_s=step_s - waited_s,
+        replicas=replicas,
+        nodes=nodes,
         batch=float(table["micro_batch"][0]),
-    )  # fmt: skip
+    )
 
 
 def document(
-    spec: InputSpec, one: Sample, found: Ledger, *, samples: float, step_s: float, replicas: float, nodes: int, batch: float
-) -> Report:  # fmt: skip
-    """Needs of a step that consumes `samples` in step_s, and what the stated storage and workers make of it."""
+    spec: InputSpec,
+    one: Sample,
+    found: Ledger,
+    *,
+    samples: float,
+    step_s: float,
+    replicas: float,
+    nodes: int,
+    batch: float,
+) -> Report:
+    """Needs of a step that consumes `samples` in step_s, and what the stated storage and workers
+    make of it."""
     rate = samples / step_s
     seconds = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in found.items()}
     slowest = max(seconds, key=lambda name: seconds[name])
@@ -113,7 +149,9 @@ def document(
         "workers_busy": busy,
         "prefetch": spec.prefetch,
         "prefetch_needed": max(1, math.ceil(busy / workers - 1e-9)),
-        "host_bytes_per_node": float(formulas.prefetched_bytes(here, workers, spec.prefetch, batch, one.decoded_bytes)),
+        "host_bytes_per_node": float(
+            formulas.prefetched_bytes(here, workers, spec.prefetch, batch, one.decoded_bytes)
+        ),
         "covered_s": float(formulas.covered_s(workers, spec.prefetch, batch, rate / replicas)),
         "seconds": seconds,
         "load_s": loading,
@@ -130,14 +168,19 @@ def _remedy(slowest: str, needs: Report, spec: InputSpec) -> str:
     """What to change so that the step no longer waits."""
     if slowest == "storage":
         return (
-            f"storage must read {needs['bytes_per_s'] / 1e9:,.3g} GB/s, not {(spec.storage_bytes_per_s or 0) / 1e9:,.3g} GB/s: "
-            "faster storage, a copy on local drives, or smaller samples"
+            f"storage must read {needs['bytes_per_s'] / 1e9:,.3g} GB/s, not"
+            f" {(spec.storage_bytes_per_s or 0) / 1e9:,.3g} GB/s: faster storage, a copy on local"
+            " drives, or smaller samples"
         )
     if slowest == "requests":
         return (
-            f"storage must answer {needs['reads_per_s']:,.0f} reads/s, not {spec.storage_reads_per_s or 0:,.0f}: larger reads "
-            "(--read-bytes) of several samples that are shuffled in memory"
+            f"storage must answer {needs['reads_per_s']:,.0f} reads/s, not"
+            f" {spec.storage_reads_per_s or 0:,.0f}: larger reads (--read-bytes) of several samples"
+            " that are shuffled in memory"
         )
     if slowest == "workers":
-        return f"{needs['workers_needed']} workers per replica, not {spec.workers}; or decode less on the CPU"
+        return (
+            f"{needs['workers_needed']} workers per replica, not {spec.workers}; or decode less on"
+            " the CPU"
+        )
     return "copy fewer bytes per sample to the GPU: smaller types, decode or enlarge on the GPU"

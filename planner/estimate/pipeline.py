@@ -8,21 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import schedules
-from planner.estimate.factored import rowwise
+from planner.estimate.columns import Table
+from planner.estimate.factored.column import rowwise
 from planner.estimate.states import stage_split
-from planner.estimate.table import Table
 from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import Work, total_s
 from planner.specs.layout import SCHEDULES
 from planner.specs.plan import Plan
 
-_SETTLED = 3  # micro-batches per rank after which one more only adds the slowest stage's time to a simulated schedule
+# micro-batches per rank after which one more only adds the slowest stage's time to a simulated
+# schedule
+_SETTLED = 3
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Layers and seconds of one micro-batch on the first, the middle and the last rank, one value per row.
+    """Layers and seconds of one micro-batch on the first, the middle and the last rank, one value
+    per row.
 
     With one rank only the last exists, with two no middle one.
     """
@@ -37,39 +40,59 @@ class Stages:
 
 
 def stage_layers(plan: Plan, c: Table) -> tuple[Array, Array, Array]:
-    """Layers of the first, a middle and the last rank; of the middle ones the second, which has the most (states.stage_split)."""
+    """Layers of the first, a middle and the last rank; of the middle ones the second, which has the
+    most (states.stage_split)."""
     last = c["pp"] - 1
-    first, second, at_end = (stage_split(plan, c, stage).layers for stage in (0.0 * last, np.minimum(1.0, last), last))
+    first, second, at_end = (
+        stage_split(plan, c, stage).layers for stage in (0.0 * last, np.minimum(1.0, last), last)
+    )
     return first, np.where(last > 1, second, first), at_end
 
 
 def stages(plan: Plan, c: Table, layer: Work, head: Work) -> Stages:
-    """Layers and work of the ranks, given the seconds of one layer and of what the last rank computes besides layers."""
+    """Layers and work of the ranks, given the seconds of one layer and of what the last rank
+    computes besides layers."""
     count = stage_layers(plan, c)
     first, middle, last = (Work(*(n * part for part in layer)) for n in count)
     return Stages(count, (first, middle, Work(*(a + b for a, b in zip(last, head, strict=True)))))
 
 
 def idle_s(c: Table, ranks: Stages, microbatches: Array) -> Array:
-    """Seconds per step in which the slowest rank waits: in closed form, or simulated where that holds for some durations only."""
+    """Seconds per step in which the slowest rank waits: in closed form, or simulated where that
+    holds for some durations only."""
     pp, vpp = c["pp"], c["vpp"]
     first, middle, last = ranks.work
-    all_stages = [a * (pp > 1) + np.maximum(pp - 2, 0.0) * b + z for a, b, z in zip(first, middle, last, strict=True)]
+    all_stages = [
+        a * (pp > 1) + np.maximum(pp - 2, 0.0) * b + z
+        for a, b, z in zip(first, middle, last, strict=True)
+    ]
     at_first, at_middle, at_last = (total_s(one) for one in ranks.work)
     is_last, is_first = at_last >= np.maximum(at_first, at_middle), at_first >= at_middle
-    slowest = [np.where(is_last, z, np.where(is_first, a, b)) for a, b, z in zip(first, middle, last, strict=True)]
+    slowest = [
+        np.where(is_last, z, np.where(is_first, a, b))
+        for a, b, z in zip(first, middle, last, strict=True)
+    ]
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(all_stages, slowest, strict=True)))
-    out = schedules.idle_s(SCHEDULES, c["schedule"], fill, Work(*slowest), np.maximum(pp, 1.0), microbatches, vpp)
+    out = schedules.idle_s(
+        SCHEDULES, c["schedule"], fill, Work(*slowest), np.maximum(pp, 1.0), microbatches, vpp
+    )
     for code, name in enumerate(SCHEDULES):
-        if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(rows := (c["schedule"] == code) & (pp > 1)):
+        if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(
+            rows := (c["schedule"] == code) & (pp > 1)
+        ):
             durations = [part for one in ranks.work for part in one]
-            timed = rowwise(functools.partial(_simulated, name), rows, pp, vpp, microbatches, *durations)
+            timed = rowwise(
+                functools.partial(_simulated, name), rows, pp, vpp, microbatches, *durations
+            )
             out = np.where(rows, timed, out)
     return np.where(pp > 1, out, 0.0)
 
 
-def _simulated(name: str, rows: Array, pp: Array, vpp: Array, microbatches: Array, *durations: Array) -> Array:
-    """Idle seconds of the marked rows of one schedule: one pass for all rows that share ranks, chunks and micro-batches."""
+def _simulated(
+    name: str, rows: Array, pp: Array, vpp: Array, microbatches: Array, *durations: Array
+) -> Array:
+    """Idle seconds of the marked rows of one schedule: one pass for all rows that share ranks,
+    chunks and micro-batches."""
     idle = np.zeros(len(rows))
     if np.any(rows):
         parts = [(part + np.zeros(len(rows)))[rows] for part in durations]
@@ -87,7 +110,9 @@ def _simulated_rows(name: str, pp: Array, vpp: Array, m: Array, works: list[Work
         same = (pp == p) & (vpp == v) & (m == count)
         if not schedules.chunks_fit(name, v) or not schedules.BY_NAME[name].allows(p, count, v):
             continue  # a rule refuses the row
-        durations = timing.Durations(*chunk_seconds([Work(*(x[same] for x in one)) for one in works], p, v))
+        durations = timing.Durations(
+            *chunk_seconds([Work(*(x[same] for x in one)) for one in works], p, v)
+        )
         timed = timing.timed(schedules.program(name, p, count, v), durations)
         taken = timed.span if schedules.free_running(name) else timed.makespan
         out[same] = np.maximum(taken - count * slowest[same], 0.0)
@@ -95,8 +120,9 @@ def _simulated_rows(name: str, pp: Array, vpp: Array, m: Array, works: list[Work
 
 
 def chunk_seconds(work: list[Work], p: int, v: int) -> tuple[Array, Array, Array]:
-    """Forward, input and weight gradient of every chunk, shape (p v, rows): ranks hold v equal chunks, what the first and the
-    last rank have less or more is in the first and the last chunk."""
+    """Forward, input and weight gradient of every chunk, shape (p v, rows): ranks hold v equal
+    chunks, what the first and the last rank have less or more is in the first and the last
+    chunk."""
     first, middle, last = work
     out = []
     for a, b, z in zip(first, middle, last, strict=True):

@@ -13,13 +13,18 @@ from planner.estimate.step import StepTime
 from planner.formulas import run_level
 from planner.formulas.params import parameter_count
 from planner.ledger import Array, section, total
-from planner.request import storages
 from planner.specs.plan import Plan
 
 Report = dict[str, Any]
 
 _USUAL_STORAGE = "parallel-fs"
-_BUSY = ("matmul", "attention", "memory_bound", "recompute", "optimizer")  # components in which the GPU computes
+_BUSY = (
+    "matmul",
+    "attention",
+    "memory_bound",
+    "recompute",
+    "optimizer",
+)  # components in which the GPU computes
 _NEVER = 1e-12  # goodput of a run that never ends, so that its days are a number
 _KWH_J, _DAY_S, _YEAR_S = 3.6e6, 86400.0, 365.25 * 86400.0
 
@@ -37,12 +42,18 @@ class Checkpoints:
 
 
 def checkpoints(
-    plan: Plan, size_bytes: float, storage_bytes_per_s: float, mtbf_s: float, host_copy_bytes_per_s: float,
+    plan: Plan,
+    size_bytes: float,
+    storage_bytes_per_s: float,
+    mtbf_s: float,
+    host_copy_bytes_per_s: float,
     read_bytes_per_s: float | None = None,
-) -> Checkpoints:  # fmt: skip
-    """Checkpoints of this size on a storage that writes (and reads) so fast, under failures of the job every mtbf_s.
+) -> Checkpoints:
+    """Checkpoints of this size on a storage that writes (and reads) so fast, under failures of the
+    job every mtbf_s.
 
-    host_copy_bytes_per_s: of one GPU to the memory of its host, which is all that an asynchronous checkpoint waits for.
+    host_copy_bytes_per_s: of one GPU to the memory of its host, which is all that an asynchronous
+    checkpoint waits for.
     """
     run = plan.run
     write = size_bytes / storage_bytes_per_s
@@ -51,7 +62,10 @@ def checkpoints(
         stop = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, share, host_copy_bytes_per_s))
         behind = write  # the newest whole file is older by the time it takes to write one
     else:
-        stop, behind = float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size_bytes, storage_bytes_per_s)), 0.0
+        stop, behind = (
+            float(run_level.checkpoint_stop_s(run_level.PAUSE_S, size_bytes, storage_bytes_per_s)),
+            0.0,
+        )
     best = float(run_level.checkpoint_interval_s(stop, mtbf_s))
     interval = run.interval_s or max(best, behind)
     load = size_bytes / (read_bytes_per_s or storage_bytes_per_s * run_level.READ_OVER_WRITE)
@@ -61,18 +75,27 @@ def checkpoints(
 
 
 def reliability(plan: Plan) -> Report:
-    """What failures, checkpoints and restarts take from a run; `goodput` with the storage that was asked for."""
+    """What failures, checkpoints and restarts take from a run; `goodput` with the storage that was
+    asked for."""
     run, cluster = plan.run, plan.cluster
     mtbf_gpu = run.mtbf_s or run_level.MTBF_GPU_S
     mtbf = float(run_level.job_mtbf_s(mtbf_gpu, cluster.gpus))
     states = state_ledger(plan)
-    size = float(run_level.checkpoint_bytes(float(parameter_count(plan.model)), states["parameters"] + states["optimizer"]))
-    speed = {one.id: one.bytes_per_s(cluster.nodes) for one in storages()}
+    size = float(
+        run_level.checkpoint_bytes(
+            float(parameter_count(plan.model)), states["parameters"] + states["optimizer"]
+        )
+    )
+    speed = {one.id: one.bytes_per_s(cluster.nodes) for one in run.storages}
     copy = machine(plan).host_copy_bandwidth
     stored = run.storage_bytes_per_s or speed[_USUAL_STORAGE]
     here = checkpoints(plan, size, stored, mtbf, copy, run.storage_read_bytes_per_s)
     repair = cluster.gpus * run_level.HARDWARE_FRAC * run_level.REPAIR_S / mtbf_gpu
-    waiting = 1.0 if run.spare_nodes is None else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
+    waiting = (
+        1.0
+        if run.spare_nodes is None
+        else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
+    )
     others = {name: checkpoints(plan, size, rate, mtbf, copy) for name, rate in speed.items()}
     return {
         "mtbf_gpu_s": mtbf_gpu,
@@ -88,18 +111,27 @@ def reliability(plan: Plan) -> Report:
         "spare_nodes_proposed": spares_for(repair),
         "spares_suffice_frac": waiting,
         "storages": [
-            {"id": name, "bytes_per_s": speed[name], "write_s": one.write_s, "stop_s": one.stop_s, "interval_s": one.interval_s,
-             "goodput": max(one.goodput * waiting, _NEVER)}
+            {
+                "id": name,
+                "bytes_per_s": speed[name],
+                "write_s": one.write_s,
+                "stop_s": one.stop_s,
+                "interval_s": one.interval_s,
+                "goodput": max(one.goodput * waiting, _NEVER),
+            }
             for name, one in others.items()
         ],
         "goodput": max(here.goodput * waiting, _NEVER),
-    }  # fmt: skip
+    }
 
 
 def spares_for(nodes_in_repair: float) -> int:
     """The fewest spare nodes that suffice 99 % of the time."""
     spares = 0
-    while float(run_level.spares_suffice_frac(nodes_in_repair, float(spares))) < run_level.ENOUGH_SPARES:
+    while (
+        float(run_level.spares_suffice_frac(nodes_in_repair, float(spares)))
+        < run_level.ENOUGH_SPARES
+    ):
         spares = max(spares + 1, int(nodes_in_repair))  # fewer than the mean never do
     return spares
 
@@ -118,7 +150,8 @@ def step_energy_j(plan: Plan, seconds: Array, busy: Array) -> Array:
 
 
 def whole_run(plan: Plan, time: StepTime) -> Report:
-    """Days, GPU-hours, dollars, energy and CO2 of all tokens; None where the request does not say how many."""
+    """Days, GPU-hours, dollars, energy and CO2 of all tokens; None where the request does not say
+    how many."""
     cluster, training, run = plan.cluster, plan.training, plan.run
     with section("the whole run"):
         failures = reliability(plan)
@@ -127,28 +160,49 @@ def whole_run(plan: Plan, time: StepTime) -> Report:
     good = failures.pop("goodput")
     power = float(cluster.power_limit or cluster.gpu.power) * drawn
     out: Report = {
-        "days": None, "gpu_hours": None, "cost_usd": None, "energy_kwh": None, "co2_kg": None, "goodput": good, "tokens": None,
-        "gpu_busy_frac": busy, "gpu_power_w": power, "failures": None, "hardware_usd": None, "electricity_usd": None,
+        "days": None,
+        "gpu_hours": None,
+        "cost_usd": None,
+        "energy_kwh": None,
+        "co2_kg": None,
+        "goodput": good,
+        "tokens": None,
+        "gpu_busy_frac": busy,
+        "gpu_power_w": power,
+        "failures": None,
+        "hardware_usd": None,
+        "electricity_usd": None,
         "reliability": failures,
-    }  # fmt: skip
+    }
     if training.tokens is None:
         return out
     rate = run_level.tokens_per_s(training.global_batch, training.seq_len, float(time.seconds[0]))
     wall = float(run_level.run_s(training.tokens, rate, good))
     energy = step_energy_j(plan, time.seconds, busy_s(time)) * (wall / time.seconds)
-    grid = run.grid_kg_per_j if run.grid_kg_per_j is not None else run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
+    grid = (
+        run.grid_kg_per_j
+        if run.grid_kg_per_j is not None
+        else run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
+    )
     paid = cluster.gpus + (run.spare_nodes or 0) * min(cluster.gpus_per_node, cluster.gpus)
     hardware, electricity = _cost(plan, paid * wall, float(energy[0]))
     out.update(
-        days=wall / _DAY_S, gpu_hours=wall / 3600 * cluster.gpus, energy_kwh=float(energy[0]) / _KWH_J, tokens=training.tokens,
-        co2_kg=float(energy[0]) * grid, failures=wall / failures["mtbf_s"], hardware_usd=hardware, electricity_usd=electricity,
+        days=wall / _DAY_S,
+        gpu_hours=wall / 3600 * cluster.gpus,
+        energy_kwh=float(energy[0]) / _KWH_J,
+        tokens=training.tokens,
+        co2_kg=float(energy[0]) * grid,
+        failures=wall / failures["mtbf_s"],
+        hardware_usd=hardware,
+        electricity_usd=electricity,
         cost_usd=None if hardware is None else hardware + electricity,
-    )  # fmt: skip
+    )
     return out
 
 
 def _cost(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, float]:
-    """(what the machines cost, what electricity costs beside them): rented machines come with their electricity."""
+    """(what the machines cost, what electricity costs beside them): rented machines come with their
+    electricity."""
     run, price = plan.run, plan.cluster.usd_per_gpu_hour
     if run.capex_usd is None:
         return (None if price is None else gpu_s * float(price)), 0.0
@@ -161,27 +215,40 @@ def _cost(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, floa
 
 
 def assumptions(plan: Plan, failures: Report) -> list[str]:
-    """What a run rests on, as sentences with the options that change it. failures: `reliability` of the whole run."""
+    """What a run rests on, as sentences with the options that change it. failures: `reliability` of
+    the whole run."""
     run, r = plan.run, failures
     failing = "stated in the request" if run.mtbf_s is not None else "Llama 3; --mtbf"
-    stored = "stated in the request" if run.storage_bytes_per_s is not None else f"{_USUAL_STORAGE}; --storage"
+    stored = (
+        "stated in the request"
+        if run.storage_bytes_per_s is not None
+        else f"{_USUAL_STORAGE}; --storage"
+    )
     if run.storage_measured:
         stored = "as --calibration measured; --storage"
     said = [
-        f"goodput: one failure per {r['mtbf_gpu_s'] / 3600:,.0f} GPU-hours ({failing}); {run.checkpoint} checkpoint of "
-        f"{r['checkpoint_bytes'] / 1e9:,.0f} GB every {r['interval_s'] / 60:,.0f} min stops training "
-        f"{r['checkpoint_stop_s']:,.1f} s and is written in {r['checkpoint_write_s']:,.0f} s ({stored}); restart "
-        f"{r['restart_s']:,.0f} s (--restart)"
+        f"goodput: one failure per {r['mtbf_gpu_s'] / 3600:,.0f} GPU-hours ({failing});"
+        f" {run.checkpoint} checkpoint of {r['checkpoint_bytes'] / 1e9:,.0f} GB every"
+        f" {r['interval_s'] / 60:,.0f} min stops training {r['checkpoint_stop_s']:,.1f} s and is"
+        f" written in {r['checkpoint_write_s']:,.0f} s ({stored}); restart {r['restart_s']:,.0f} s"
+        " (--restart)"
     ]
     if plan.training.tokens is not None:
-        grid = run_level.GRID_G_PER_KWH if run.grid_kg_per_j is None else run.grid_kg_per_j * 1e3 * _KWH_J
+        grid = (
+            run_level.GRID_G_PER_KWH
+            if run.grid_kg_per_j is None
+            else run.grid_kg_per_j * 1e3 * _KWH_J
+        )
         said.append(
-            f"energy: {run_level.POWER_FRAC:.0%} of the board limit while the GPU computes, {run_level.WAIT_FRAC:.0%} while it "
-            f"waits; {run_level.HOST_FACTOR:g} times with host and network, PUE {run.pue or run_level.PUE:g} (--pue); "
-            f"{grid:,.0f} g CO2 per kWh (--grid)"
+            f"energy: {run_level.POWER_FRAC:.0%} of the board limit while the GPU computes,"
+            f" {run_level.WAIT_FRAC:.0%} while it waits; {run_level.HOST_FACTOR:g} times with host"
+            f" and network, PUE {run.pue or run_level.PUE:g} (--pue); {grid:,.0f} g CO2 per kWh"
+            " (--grid)"
         )
     if run.capex_usd is not None:
         years = (run.lifetime_s or run_level.LIFETIME_YEARS * _YEAR_S) / _YEAR_S
-        said.append(f"owned hardware: {run.capex_usd:,.0f} USD per GPU over {years:g} years, "
-                    f"{run.use_frac or run_level.USE_FRAC:.0%} of them earning (--lifetime, --use)")  # fmt: skip
+        said.append(
+            f"owned hardware: {run.capex_usd:,.0f} USD per GPU over {years:g} years, "
+            f"{run.use_frac or run_level.USE_FRAC:.0%} of them earning (--lifetime, --use)"
+        )
     return said

@@ -1,4 +1,5 @@
-"""Data-parallel communication of a layout: gathers and reductions of sharded layers, gradient reduction at the end."""
+"""Data-parallel communication of a layout: gathers and reductions of sharded layers, gradient
+reduction at the end."""
 
 from __future__ import annotations
 
@@ -7,17 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate
+from planner.estimate.columns import Table, offloads
 from planner.estimate.communicate import Group, Traffic, place, place_twice
 from planner.estimate.gradients import bucket_count
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
-from planner.estimate.table import Table, offloads
 from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
 from planner.specs.layout import AWAY_PARAMS, NVME_PARAMS, PLACEMENTS
 from planner.specs.plan import Plan
 
-LAST_BYTES = 25e6  # the last part of what is reduced in one call, which nothing hides: about a bucket of torch's DDP
+# the last part of what is reduced in one call, which nothing hides: about a bucket of torch's DDP
+LAST_BYTES = 25e6
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Replicas:
 
 
 def replicas(plan: Plan, c: Table) -> Replicas:
-    """Groups of the data-parallel dimension, placed on nodes in the order tp, cp, dp, pp, or tp, cp, pp, dp."""
+    """Groups of the data-parallel dimension, placed on nodes in the order tp, cp, dp, pp, or tp,
+    cp, pp, dp."""
     domain, tp, cp = plan.cluster.nvlink_domain, c["tp"], c["cp"]
     ranks = c["dp"] * cp
     shard = np.where(c["zero"] >= 1, np.minimum(c["shard_group"], ranks), ranks)
@@ -46,7 +49,8 @@ def replicas(plan: Plan, c: Table) -> Replicas:
     )
     if not np.any(apart := c["placement"] == PLACEMENTS.index("tp-cp-pp-dp")):
         return found
-    # the stages of a pipeline lie between replicas; experts are not shared out in this order (rules)
+    # the stages of a pipeline lie between replicas; experts are not shared out in this order
+    # (rules)
     stride = tp * cp * c["pp"]
     group = place_twice(cp, tp, c["dp"], stride, domain)
     within = np.minimum(cp, shard)
@@ -57,9 +61,12 @@ def replicas(plan: Plan, c: Table) -> Replicas:
         return Group(one.ranks, np.where(apart, other.ranks_per_node, one.ranks_per_node))
 
     return Replicas(
-        either(found.group, group), either(found.shards, shards), either(found.mirrors, far), either(found.experts, group),
+        either(found.group, group),
+        either(found.shards, shards),
+        either(found.mirrors, far),
+        either(found.experts, group),
         found.several,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,9 @@ class ShardedLayer:
     """Communication of one layer and micro-batch under ZeRO-2 and ZeRO-3."""
 
     gather: Array  # one all-gather of the layer's parameters
-    scatter: Array  # reduce-scatter of its gradients, and all-reduce over mirrors under hybrid sharding
+    scatter: (
+        Array  # reduce-scatter of its gradients, and all-reduce over mirrors under hybrid sharding
+    )
     forward: Array  # what a forward pass must wait for or hide
     backward: Array
     weight_bytes: Array
@@ -87,16 +96,25 @@ def wire_bytes(plan: Plan) -> float:
     return plan.stack.state.gradient_wire if asked is None else {"fp32": 4.0, "bf16": 2.0}[asked]
 
 
-def sharded_layer(plan: Plan, m: Machine, c: Table, parameters: RankParameters, who: Replicas) -> ShardedLayer:
-    """Parameters are gathered for forward and for backward, gradients reduced, for every micro-batch."""
+def sharded_layer(
+    plan: Plan, m: Machine, c: Table, parameters: RankParameters, who: Replicas
+) -> ShardedLayer:
+    """Parameters are gathered for forward and for backward, gradients reduced, for every
+    micro-batch."""
     per_layer = parameters.per_layer()
     weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
-    if np.any(away := offloads(c, *AWAY_PARAMS)):  # each rank first brings its shard from host memory
+    if np.any(
+        away := offloads(c, *AWAY_PARAMS)
+    ):  # each rank first brings its shard from host memory
         shard = data_parallel.streamed_state_s(
-            per_layer / who.shards.ranks, host_bytes_per_s=m.host_bandwidth, bytes_per_parameter=compute_bytes(plan)
+            per_layer / who.shards.ranks,
+            host_bytes_per_s=m.host_bandwidth,
+            bytes_per_parameter=compute_bytes(plan),
         )
-        if np.any(drives := offloads(c, *NVME_PARAMS)):  # drive to host and host to GPU run beside each other, ahead of the layer
+        if np.any(
+            drives := offloads(c, *NVME_PARAMS)
+        ):  # drive to host and host to GPU run beside each other, ahead of the layer
             read = offload.drive_s(compute_bytes(plan) * per_layer / who.shards.ranks, m.nvme_read)
             shard = np.where(drives, np.maximum(shard, read), shard)
         gather = gather + np.where(away, shard, 0.0)
@@ -126,19 +144,34 @@ class EndOfStep:
 
 
 def end_of_step(
-    plan: Plan, m: Machine, c: Table, who: Replicas, sharded: ShardedLayer, shared: Array, experts: Array, root: Array,
+    plan: Plan,
+    m: Machine,
+    c: Table,
+    who: Replicas,
+    sharded: ShardedLayer,
+    shared: Array,
+    experts: Array,
+    root: Array,
     backward_window_s: Array,
-) -> EndOfStep:  # fmt: skip
-    """Gradient reduction of a stage (`shared` and `experts` elements), or the unhidden ends of a sharded pass.
+) -> EndOfStep:
+    """Gradient reduction of a stage (`shared` and `experts` elements), or the unhidden ends of a
+    sharded pass.
 
-    root: elements of embedding and head, which FSDP handles as one group; backward_window_s: time gradients can hide behind.
+    root: elements of embedding and head, which FSDP handles as one group; backward_window_s: time
+    gradients can hide behind.
     """
     stack, training = plan.stack, plan.training
     wire, narrow = wire_bytes(plan), compute_bytes(plan)
     zero1 = c["zero"] >= 1
     buckets = 1
     if stack.overlap.bucket is not None:
-        buckets = bucket_count(plan.model, stack.fusion.joint_qkv, stack.fusion.joint_gate, wire, float(stack.overlap.bucket))
+        buckets = bucket_count(
+            plan.model,
+            stack.fusion.joint_qkv,
+            stack.fusion.joint_gate,
+            wire,
+            float(stack.overlap.bucket),
+        )
 
     def reduce(elements: Array, group: Group) -> Array:
         calls = np.maximum(buckets * elements / np.maximum(shared + experts, 1.0), 1.0)
@@ -148,44 +181,65 @@ def end_of_step(
         return np.where(elements > 0, whole, 0.0)  # a model without experts makes no call for them
 
     def gather(elements: Array, group: Group) -> Array:
-        return np.where(zero1 & (elements > 0), communicate.all_gather_s(m, narrow * elements, group), 0.0)
+        return np.where(
+            zero1 & (elements > 0), communicate.all_gather_s(m, narrow * elements, group), 0.0
+        )
 
     reduced = reduce(shared, who.group) + reduce(experts, who.experts)
     gathered = gather(shared, who.group) + gather(experts, who.experts)
     sync = reduced + gathered
-    bucket = communicate.all_reduce_s(m, np.minimum(stack.overlap.bucket or LAST_BYTES, wire * shared), who.group)
+    bucket = communicate.all_reduce_s(
+        m, np.minimum(stack.overlap.bucket or LAST_BYTES, wire * shared), who.group
+    )
     may_overlap = np.where(zero1, stack.overlap.sharded_sync, stack.overlap.gradient_sync) > 0
     if training.overlap is False:
         may_overlap = may_overlap & False
     hidden = overlap.bucketed_exposed_s(sync, backward_window_s, bucket, m.slowdown)
     exposed = np.where(may_overlap, hidden, sync)
 
-    # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has half of the root group; without
-    # prefetching all layers were waited for already, and the whole root group is
+    # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has
+    # half of the root group; without prefetching all layers were waited for already, and the whole
+    # root group is
     ends = sharded.gather + sharded.scatter
     root_s = communicate.all_gather_s(m, 2 * narrow * root, who.shards)
     per_layer = sharded_per_layer(c)
-    # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv 1910.02054, section 7.2.1):
-    # Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5 -> 21.9 %
-    updated = np.where(per_layer & (c["zero"] == 2) & (not stack.state.zero2_gathers), gathered, 0.0)
-    exposed = np.where(per_layer, (ends + 0.5 * root_s if stack.overlap.prefetch else root_s) + updated, exposed)
+    # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv
+    # 1910.02054, section 7.2.1): Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5
+    # -> 21.9 %
+    updated = np.where(
+        per_layer & (c["zero"] == 2) & (not stack.state.zero2_gathers), gathered, 0.0
+    )
+    exposed = np.where(
+        per_layer, (ends + 0.5 * root_s if stack.overlap.prefetch else root_s) + updated, exposed
+    )
     total = np.where(per_layer, ends + root_s + updated, sync)
     once = who.several & ~per_layer
     return EndOfStep(
-        np.where(who.several, exposed, 0.0), np.where(who.several, total, 0.0), np.where(once, reduced, 0.0),
-        np.where(once, gathered, np.where(who.several, updated, 0.0)), shared + experts,
-    )  # fmt: skip
+        np.where(who.several, exposed, 0.0),
+        np.where(who.several, total, 0.0),
+        np.where(once, reduced, 0.0),
+        np.where(once, gathered, np.where(who.several, updated, 0.0)),
+        shared + experts,
+    )
 
 
 def sharded_per_layer(c: Table) -> Array:
-    """Whether gradients (ZeRO-2 without a pipeline) or parameters too (ZeRO-3) are exchanged layer by layer."""
+    """Whether gradients (ZeRO-2 without a pipeline) or parameters too (ZeRO-3) are exchanged layer
+    by layer."""
     return (c["zero"] >= 3) | ((c["zero"] == 2) & (c["pp"] == 1))
 
 
 def traffic(
-    plan: Plan, c: Table, layer_passes: Array, who: Replicas, sharded: ShardedLayer, extra_s: Array, end: EndOfStep
+    plan: Plan,
+    c: Table,
+    layer_passes: Array,
+    who: Replicas,
+    sharded: ShardedLayer,
+    extra_s: Array,
+    end: EndOfStep,
 ) -> list[Traffic]:
-    """The data-parallel rows of the communication table. layer_passes: layers x micro-batches of the slowest stage."""
+    """The data-parallel rows of the communication table. layer_passes: layers x micro-batches of
+    the slowest stage."""
     zero3 = c["zero"] >= 3
     per_layer = sharded_per_layer(c)
     across_shards, across_all = (who.shards.nodes > 1) * 1.0, (who.group.nodes > 1) * 1.0
@@ -200,18 +254,46 @@ def traffic(
     wire, narrow = wire_bytes(plan) * end.elements, compute_bytes(plan) * end.elements
     halves = (c["zero"] >= 1) & (not plan.stack.overlap.sharded_all_reduce)
 
-    def once(operation: str, what: str, tensor_bytes: Array, seconds: Array, where: Array) -> Traffic:
+    def once(
+        operation: str, what: str, tensor_bytes: Array, seconds: Array, where: Array
+    ) -> Traffic:
         seconds = np.where(where, seconds, 0.0)
-        return Traffic(operation, "data", what, "data_parallel", tensor_bytes, (seconds > 0) * 1.0, seconds, seconds * shown,
-                       across_all)  # fmt: skip
+        return Traffic(
+            operation,
+            "data",
+            what,
+            "data_parallel",
+            tensor_bytes,
+            (seconds > 0) * 1.0,
+            seconds,
+            seconds * shown,
+            across_all,
+        )
 
     return [
-        Traffic("all_gather", "data", "parameters of a layer", "data_parallel", sharded.weight_bytes, gathers,
-                gathers * sharded.gather, np.minimum(exposed * gather_share, gathers * sharded.gather), across_shards),
-        Traffic("reduce_scatter", "data", "gradients of a layer", "data_parallel", sharded.gradient_bytes, scatters,
-                scatters * sharded.scatter, np.minimum(exposed * (1 - gather_share), scatters * sharded.scatter),
-                across_shards),
+        Traffic(
+            "all_gather",
+            "data",
+            "parameters of a layer",
+            "data_parallel",
+            sharded.weight_bytes,
+            gathers,
+            gathers * sharded.gather,
+            np.minimum(exposed * gather_share, gathers * sharded.gather),
+            across_shards,
+        ),
+        Traffic(
+            "reduce_scatter",
+            "data",
+            "gradients of a layer",
+            "data_parallel",
+            sharded.gradient_bytes,
+            scatters,
+            scatters * sharded.scatter,
+            np.minimum(exposed * (1 - gather_share), scatters * sharded.scatter),
+            across_shards,
+        ),
         once("all_reduce", "gradients of the stage", wire, end.reduced, ~halves),
         once("reduce_scatter", "gradients of the stage", wire, end.reduced, halves),
         once("all_gather", "parameters of the stage", narrow, end.gathered, end.gathered > 0),
-    ]  # fmt: skip
+    ]

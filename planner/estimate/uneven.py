@@ -1,32 +1,44 @@
-"""What ranks that differ cost a synchronous step: jitter, slow hosts, a second kind of GPU, documents of different lengths."""
+"""What ranks that differ cost a synchronous step: jitter, slow hosts, a second kind of GPU,
+documents of different lengths."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate.factored import rowwise
+from planner.estimate.columns import Table, microbatch_count
+from planner.estimate.factored.column import rowwise
 from planner.estimate.machine import Machine
-from planner.estimate.table import Table, microbatch_count
 from planner.formulas import overlap, stragglers
 from planner.ledger import Array, Ledger, section, total
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 
-COMPUTING = ("matmul", "attention", "memory_bound", "recompute", "launch", "optimizer")  # what a slow host does more slowly
+COMPUTING = (
+    "matmul",
+    "attention",
+    "memory_bound",
+    "recompute",
+    "launch",
+    "optimizer",
+)  # what a slow host does more slowly
 _AFTER = ("overhead", "stragglers", "input")  # components that follow from the others
 
 
 def moments(plan: Plan) -> tuple[float, float, float, float]:
-    """First to fourth moment of the length of a document over that of a sequence; ones where every sequence is full."""
+    """First to fourth moment of the length of a document over that of a sequence; ones where every
+    sequence is full."""
     if plan.lengths is None:
         return 1.0, 1.0, 1.0, 1.0
     share = plan.lengths.mean_tokens / plan.training.seq_len
-    first, second, third, fourth = (float(stragglers.cut_moment(share, plan.lengths.sigma, float(k))) for k in range(1, 5))
+    first, second, third, fourth = (
+        float(stragglers.cut_moment(share, plan.lengths.sigma, float(k))) for k in range(1, 5)
+    )
     return first, second, third, fourth
 
 
 def attended_frac(plan: Plan) -> float:
-    """Share of a row's attention that is computed: less than one where packed documents do not see each other.
+    """Share of a row's attention that is computed: less than one where packed documents do not see
+    each other.
 
     Kernels that write the whole score matrix compute all of it.
     """
@@ -39,45 +51,55 @@ def attended_frac(plan: Plan) -> float:
 
 def useful_frac(plan: Plan) -> float:
     """Share of tokens that are no padding."""
-    return moments(plan)[0] if plan.lengths is not None and plan.lengths.packing == "padded" else 1.0
+    return (
+        moments(plan)[0] if plan.lengths is not None and plan.lengths.packing == "padded" else 1.0
+    )
 
 
 def jitter_factor(plan: Plan, m: Machine, gpus: Array) -> Array:
-    """Slow-down of a step that waits for the slowest of equal ranks: exact for a stated jitter, else the usual bound."""
+    """Slow-down of a step that waits for the slowest of equal ranks: exact for a stated jitter,
+    else the usual bound."""
     if plan.ranks.jitter_frac is None:
         return overlap.straggler_factor(gpus, m.straggler_sigma)
     return 1 + stragglers.expected_slowest(gpus, 1.0, m.straggler_sigma)
 
 
 def slow_hosts_frac(plan: Plan, m: Machine) -> Array:
-    """How much longer the slowest rank computes because some hosts may be slow, as a share; beyond what jitter alone does."""
+    """How much longer the slowest rank computes because some hosts may be slow, as a share; beyond
+    what jitter alone does."""
     ranks, cluster = plan.ranks, plan.cluster
     if ranks.slow_frac == 0:
         return 0.0
     per_host = cluster.gpus / cluster.nodes
     hosts = float(cluster.nodes)
-    both = stragglers.expected_slowest(hosts, per_host, m.straggler_sigma, ranks.slow_frac, ranks.slow_by_frac)
+    both = stragglers.expected_slowest(
+        hosts, per_host, m.straggler_sigma, ranks.slow_frac, ranks.slow_by_frac
+    )
     return both - stragglers.expected_slowest(hosts, per_host, m.straggler_sigma)
 
 
 def imbalance_frac(plan: Plan, c: Table) -> Array:
-    """How much more attention the fullest replica has than the mean one, as a share of its attention.
+    """How much more attention the fullest replica has than the mean one, as a share of its
+    attention.
 
-    Replicas meet once per step; in every micro-batch where it reduces gradients (ZeRO-2), gathers parameters (ZeRO-3), or sends
-    tokens to experts of other replicas.
+    Replicas meet once per step; in every micro-batch where it reduces gradients (ZeRO-2), gathers
+    parameters (ZeRO-3), or sends tokens to experts of other replicas.
     """
     if plan.lengths is None or plan.lengths.packing != "packed":
         return 0.0
     one_row = float(stragglers.packed_spread_frac(*moments(plan)))
     together = (c["zero"] >= 2) | (c["ep"] > 1)
-    rows = c["micro_batch"] * np.where(together, 1.0, microbatch_count(plan.training.global_batch, c))
+    rows = c["micro_batch"] * np.where(
+        together, 1.0, microbatch_count(plan.training.global_batch, c)
+    )
     most = 1 / attended_frac(plan) - 1  # no row has more than one document of its whole length
     slowest = rowwise(_slowest_replica, c["dp"])
     return np.minimum(slowest * one_row / np.sqrt(rows), most)
 
 
 def _slowest_replica(replicas: Array) -> Array:
-    """Expected maximum of as many standard normal variables as there are replicas; few numbers of them occur."""
+    """Expected maximum of as many standard normal variables as there are replicas; few numbers of
+    them occur."""
     each, back = np.unique(replicas, return_inverse=True)
     return np.asarray(stragglers.expected_slowest(each, 1.0, 1.0))[back]
 
@@ -101,14 +123,18 @@ def asked(plan: Plan) -> bool:
 
 def of_other_gpu(plan: Plan) -> Plan:
     """The same plan on the second kind of GPU alone."""
-    cluster = plan.cluster.model_copy(update={"gpu": plan.ranks.other, "clock": None, "power_limit": None})
+    cluster = plan.cluster.model_copy(
+        update={"gpu": plan.ranks.other, "clock": None, "power_limit": None}
+    )
     return plan.model_copy(update={"cluster": cluster, "ranks": RanksSpec(), "data": None})
 
 
 def shared(plan: Plan, c: Table, own: Ledger, other: Ledger) -> Ledger:
-    """Components of a step on two kinds of GPUs from those on either kind: what is computed, and the bubble beside it, changes.
+    """Components of a step on two kinds of GPUs from those on either kind: what is computed, and
+    the bubble beside it, changes.
 
-    Hosts are dealt so that replicas are of one kind where they can be; one of both kinds is as slow as its slower GPUs.
+    Hosts are dealt so that replicas are of one kind where they can be; one of both kinds is as slow
+    as its slower GPUs.
     """
     ranks = plan.ranks
     mine = total({name: own[name] for name in COMPUTING})
@@ -121,7 +147,9 @@ def shared(plan: Plan, c: Table, own: Ledger, other: Ledger) -> Ledger:
         batches = microbatch_count(plan.training.global_batch, c)
         together = stragglers.proportional_split_s(mine, theirs, c["dp"], count, batches)
     changed = (*COMPUTING, "bubble")
-    return {name: leaf * (together / mine) if name in changed else leaf for name, leaf in own.items()}
+    return {
+        name: leaf * (together / mine) if name in changed else leaf for name, leaf in own.items()
+    }
 
 
 def peak_flop_per_s(plan: Plan) -> float:

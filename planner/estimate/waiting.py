@@ -1,4 +1,5 @@
-"""What a report says of ranks that wait for one another: reasons with seconds, shares of tokens, the second kind of GPU."""
+"""What a report says of ranks that wait for one another: reasons with seconds, shares of tokens,
+the second kind of GPU."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import uneven
+from planner.estimate.columns import Table
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime, step_time
-from planner.estimate.table import Table
 from planner.formulas import overlap, run_level, stragglers
 from planner.ledger import total
 from planner.specs.plan import Plan
@@ -18,11 +19,14 @@ Report = dict[str, Any]
 
 
 def report(plan: Plan, m: Machine, table: Table, time: StepTime) -> Report | None:
-    """Seconds of a step by reason, for one layout; None where the request says nothing of ranks that differ."""
+    """Seconds of a step by reason, for one layout; None where the request says nothing of ranks
+    that differ."""
     ranks = plan.ranks
     if not uneven.asked(plan) and plan.lengths is None and ranks.other is None:
         return None
-    seconds = {name: _first(value) for name, value in uneven.parts(plan, m, table, time.components).items()}
+    seconds = {
+        name: _first(value) for name, value in uneven.parts(plan, m, table, time.components).items()
+    }
     step = _first(time.seconds)
     usual = overlap.straggler_factor(float(plan.cluster.gpus), m.straggler_sigma)
     return {
@@ -30,7 +34,9 @@ def report(plan: Plan, m: Machine, table: Table, time: StepTime) -> Report | Non
         "share": sum(seconds.values()) / step,
         "jitter_frac": float(m.straggler_sigma),
         "bound_frac": _first(usual) - 1,
-        "slow_job_frac": float(stragglers.slow_job_frac(float(plan.cluster.nodes), ranks.slow_frac)),
+        "slow_job_frac": float(
+            stragglers.slow_job_frac(float(plan.cluster.nodes), ranks.slow_frac)
+        ),
         "mixed": None if ranks.other is None else _mixed(plan, table, time, m),
         "lengths": None if plan.lengths is None else _lengths(plan, table, step),
     }
@@ -46,14 +52,22 @@ def _mixed(plan: Plan, table: Table, time: StepTime, m: Machine) -> Report:
     def computing(found: StepTime) -> float:
         return _first(total({name: found.components[name] for name in uneven.COMPUTING}))
 
-    alone = plan.model_copy(update={"ranks": plan.ranks.model_copy(update={"other": None, "other_frac": 0.0}), "data": None})
+    alone = plan.model_copy(
+        update={
+            "ranks": plan.ranks.model_copy(update={"other": None, "other_frac": 0.0}),
+            "data": None,
+        }
+    )
     other = plan.ranks.other
     assert other is not None
     return {
-        "gpu": other.id, "share": plan.ranks.other_frac, "split": plan.ranks.split,
-        "own_s": computing(step_time(alone, table, m)), "other_s": computing(step_time(uneven.of_other_gpu(plan), table)),
+        "gpu": other.id,
+        "share": plan.ranks.other_frac,
+        "split": plan.ranks.split,
+        "own_s": computing(step_time(alone, table, m)),
+        "other_s": computing(step_time(uneven.of_other_gpu(plan), table)),
         "together_s": computing(time),
-    }  # fmt: skip
+    }
 
 
 def _lengths(plan: Plan, table: Table, step_s: float) -> Report:
@@ -80,21 +94,26 @@ def assumptions(plan: Plan) -> list[str]:
     """What waiting and loading rest on, as sentences."""
     ranks, said = plan.ranks, []
     if ranks.slow_frac > 0:
-        said.append(f"slow hosts: each of {plan.cluster.nodes:,} hosts computes {ranks.slow_by_frac:.0%} longer with chance "
-                    f"{ranks.slow_frac:.2%}, and the whole job waits for it (--slow-hosts, --slow-factor)")  # fmt: skip
+        said.append(
+            f"slow hosts: each of {plan.cluster.nodes:,} hosts computes {ranks.slow_by_frac:.0%}"
+            f" longer with chance {ranks.slow_frac:.2%}, and the whole job waits for it"
+            " (--slow-hosts, --slow-factor)"
+        )
     if ranks.other is not None:
         said.append(
-            f"two kinds of GPUs: {ranks.other_frac:.0%} are {ranks.other.title}, {ranks.split} split of the batch; replicas "
-            f"are of one kind where they can be; links, price and power of {plan.cluster.gpu.title}, memory of the smaller"
+            f"two kinds of GPUs: {ranks.other_frac:.0%} are {ranks.other.title}, {ranks.split}"
+            " split of the batch; replicas are of one kind where they can be; links, price and"
+            f" power of {plan.cluster.gpu.title}, memory of the smaller"
         )
     if plan.lengths is not None:
         said.append(
-            f"lengths: log-normal, mean {plan.lengths.mean_tokens:,.0f} tokens, sigma {plan.lengths.sigma:g}, cut to the "
-            f"sequence; {plan.lengths.packing} (--length-mean, --length-sigma, --packing)"
+            f"lengths: log-normal, mean {plan.lengths.mean_tokens:,.0f} tokens, sigma"
+            f" {plan.lengths.sigma:g}, cut to the sequence; {plan.lengths.packing} (--length-mean,"
+            " --length-sigma, --packing)"
         )
     if plan.data is not None:
         said.append(
-            "input: each replica reads its samples once, workers load ahead; storage, workers and copies to the GPU run side by "
-            "side; nothing is cached"
+            "input: each replica reads its samples once, workers load ahead; storage, workers and"
+            " copies to the GPU run side by side; nothing is cached"
         )
     return said

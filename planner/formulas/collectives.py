@@ -1,8 +1,9 @@
 """Time of collectives over the actual placement of ranks on nodes and network cards.
 
-`tensor_bytes` is the whole tensor: the buffer of an all-reduce, the gathered result of an all-gather, the full input of a
-reduce-scatter. `ranks` form the group, `ranks_per_node` of them sit in one node (or one switched NVLink domain) and share its
-network cards with the other groups of the node. passes is 2 for all-reduce and 1 for its two halves.
+`tensor_bytes` is the whole tensor: the buffer of an all-reduce, the gathered result of an
+all-gather, the full input of a reduce-scatter. `ranks` form the group, `ranks_per_node` of them sit
+in one node (or one switched NVLink domain) and share its network cards with the other groups of the
+node. passes is 2 for all-reduce and 1 for its two halves.
 """
 
 from __future__ import annotations
@@ -11,22 +12,34 @@ import numpy as np
 
 from planner.ledger import Array, formula
 
-_TREE_CHUNK_BYTES = 2.0**20  # per rank of a node: two NCCL channels of 512 KiB, an eighth of their 4 MiB buffers
+_TREE_CHUNK_BYTES = (
+    2.0**20
+)  # per rank of a node: two NCCL channels of 512 KiB, an eighth of their 4 MiB buffers
 
 
 @formula(
     unit="B/s",
     equation="min(B frac two ((k-1)/(N-1))^mesh, host / ranks on it)",
-    source="own derivation: links to the k-1 peers of the group over links to all N-1; exponent 1 where every pair has its own",
+    source=(
+        "own derivation: links to the k-1 peers of the group over links to all N-1; exponent 1"
+        " where every pair has its own"
+    ),
 )
 def group_bandwidth_bytes_per_s(
-    ranks: Array, *, bandwidth_bytes_per_s: Array, frac: Array, two_rank_frac: Array, peers: Array, mesh: Array,
+    ranks: Array,
+    *,
+    bandwidth_bytes_per_s: Array,
+    frac: Array,
+    two_rank_frac: Array,
+    peers: Array,
+    mesh: Array,
     host_bytes_per_s: Array,
-) -> Array:  # fmt: skip
+) -> Array:
     """Bandwidth per GPU and direction that a group reaches inside its node.
 
-    peers: other GPUs of the node; mesh: 0 behind a switch, which gives every group the whole link; host_bytes_per_s: a GPU's
-    share of the host's bridges while all GPUs of the host communicate, in their own groups or in one.
+    peers: other GPUs of the node; mesh: 0 behind a switch, which gives every group the whole link;
+    host_bytes_per_s: a GPU's share of the host's bridges while all GPUs of the host communicate, in
+    their own groups or in one.
     """
     near = np.clip((np.maximum(ranks, 2.0) - 1) / np.maximum(peers, 1.0), 0.0, 1.0)
     paths = near**mesh * np.where(ranks == 2, two_rank_frac, 1.0)
@@ -36,12 +49,23 @@ def group_bandwidth_bytes_per_s(
 @formula(
     unit="s",
     equation="base + passes (n-1) latency/2 + passes (n-1)/n S / B + ramp sqrt(S)",
-    source="ring cost: Thakur et al. 2005, Patarasuk & Yuan 2009; base and sqrt term fitted on NCCL tables (docs/models.md)",
+    source=(
+        "ring cost: Thakur et al. 2005, Patarasuk & Yuan 2009; base and sqrt term fitted on NCCL"
+        " tables (docs/models.md)"
+    ),
 )
 def ring_intra_s(
-    tensor_bytes: Array, ranks: Array, passes: Array, *, base_s: Array, latency_s: Array, bytes_per_s: Array, ramp: Array
+    tensor_bytes: Array,
+    ranks: Array,
+    passes: Array,
+    *,
+    base_s: Array,
+    latency_s: Array,
+    bytes_per_s: Array,
+    ramp: Array,
 ) -> Array:
-    """Time of a ring inside one node; zero for one rank. B is one-way per GPU, latency that of a step and its way back."""
+    """Time of a ring inside one node; zero for one rank. B is one-way per GPU, latency that of a
+    step and its way back."""
     time = (
         base_s
         + passes * (ranks - 1) * latency_s / 2
@@ -54,19 +78,30 @@ def ring_intra_s(
 @formula(
     unit="s",
     equation="base + setup + 2 (n-1)/n S / B",
-    source="in-switch reduction (NVLink SHARP); own form, fitted on NCCL tables (docs/models.md); B as in nccl-tests",
+    source=(
+        "in-switch reduction (NVLink SHARP); own form, fitted on NCCL tables (docs/models.md); B as"
+        " in nccl-tests"
+    ),
 )
-def switch_all_reduce_s(tensor_bytes: Array, ranks: Array, *, base_s: Array, setup_s: Array, bytes_per_s: Array) -> Array:
-    """Time of an all-reduce inside the switch of a node; B, its bus bandwidth, may exceed the wire rate."""
+def switch_all_reduce_s(
+    tensor_bytes: Array, ranks: Array, *, base_s: Array, setup_s: Array, bytes_per_s: Array
+) -> Array:
+    """Time of an all-reduce inside the switch of a node; B, its bus bandwidth, may exceed the wire
+    rate."""
     return base_s + setup_s + 2 * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / bytes_per_s
 
 
 @formula(
     unit="B/s",
     equation="min(NIC frac, sockets)",
-    source="one card per GPU unless shared; over TCP each rank copies through host memory and its own socket threads",
+    source=(
+        "one card per GPU unless shared; over TCP each rank copies through host memory and its own"
+        " socket threads"
+    ),
 )
-def card_bandwidth_bytes_per_s(nic_bytes_per_gpu_per_s: Array, nic_frac: Array, socket_bytes_per_s: Array) -> Array:
+def card_bandwidth_bytes_per_s(
+    nic_bytes_per_gpu_per_s: Array, nic_frac: Array, socket_bytes_per_s: Array
+) -> Array:
     """Bandwidth at which one GPU leaves its node, one way, while all other GPUs do the same."""
     return np.minimum(nic_bytes_per_gpu_per_s * nic_frac, socket_bytes_per_s)
 
@@ -76,56 +111,104 @@ def card_bandwidth_bytes_per_s(nic_bytes_per_gpu_per_s: Array, nic_frac: Array, 
     equation="min(g B_card, B intra)",
     source="NCCL channels leave a node over all cards its ranks own",
 )
-def node_bandwidth_bytes_per_s(ranks_per_node: Array, card_bytes_per_s: Array, intra_bytes_per_s: Array) -> Array:
-    """Bandwidth at which the g ranks of one group leave their node, one way, while all other groups do the same."""
+def node_bandwidth_bytes_per_s(
+    ranks_per_node: Array, card_bytes_per_s: Array, intra_bytes_per_s: Array
+) -> Array:
+    """Bandwidth at which the g ranks of one group leave their node, one way, while all other groups
+    do the same."""
     return np.minimum(ranks_per_node * card_bytes_per_s, intra_bytes_per_s)
 
 
 @formula(
     unit="s",
-    equation="base + passes (n-1) (hop/g + (1-1/g) latency/2) + passes (n-1)/n S / B_node, g = n/nodes",
-    source="own derivation; steps that leave a node and steps that stay are apart in NVIDIA/nccl src/graph/tuning.cc too",
+    equation=(
+        "base + passes (n-1) (hop/g + (1-1/g) latency/2) + passes (n-1)/n S / B_node, g = n/nodes"
+    ),
+    source=(
+        "own derivation; steps that leave a node and steps that stay are apart in NVIDIA/nccl"
+        " src/graph/tuning.cc too"
+    ),
 )
 def ring_inter_s(
-    tensor_bytes: Array, ranks: Array, nodes: Array, passes: Array, *, base_s: Array, latency_s: Array, hop_s: Array,
+    tensor_bytes: Array,
+    ranks: Array,
+    nodes: Array,
+    passes: Array,
+    *,
+    base_s: Array,
+    latency_s: Array,
+    hop_s: Array,
     node_bytes_per_s: Array,
-) -> Array:  # fmt: skip
+) -> Array:
     """Time of a ring that crosses nodes; zero for one rank. One of g steps leaves a node."""
     leaving = nodes / np.maximum(ranks, 1)
     step_s = leaving * hop_s + (1 - leaving) * latency_s / 2
-    time = base_s + passes * (ranks - 1) * step_s + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / node_bytes_per_s
+    time = (
+        base_s
+        + passes * (ranks - 1) * step_s
+        + passes * (ranks - 1) / np.maximum(ranks, 1) * tensor_bytes / node_bytes_per_s
+    )
     return np.where(ranks > 1, time, 0.0)
 
 
 @formula(
     unit="s",
-    equation="base + 2 log2(nodes+1) (hop + c/B_node) + (g-1) latency + 2 S/B_node, c = S g 1 MiB / (S + g 1 MiB)",
-    source="double binary trees, Sanders et al. 2009, as in NCCL 2.4; each level waits for its first chunk (own derivation)",
+    equation=(
+        "base + 2 log2(nodes+1) (hop + c/B_node) + (g-1) latency + 2 S/B_node, c = S g 1 MiB / (S +"
+        " g 1 MiB)"
+    ),
+    source=(
+        "double binary trees, Sanders et al. 2009, as in NCCL 2.4; each level waits for its first"
+        " chunk (own derivation)"
+    ),
 )
 def tree_inter_s(
-    tensor_bytes: Array, nodes: Array, ranks_per_node: Array, *, base_s: Array, latency_s: Array, hop_s: Array,
+    tensor_bytes: Array,
+    nodes: Array,
+    ranks_per_node: Array,
+    *,
+    base_s: Array,
+    latency_s: Array,
+    hop_s: Array,
     node_bytes_per_s: Array,
-) -> Array:  # fmt: skip
-    """Time of a tree all-reduce across nodes: up and down, a chain inside each node, chunks following one another."""
+) -> Array:
+    """Time of a tree all-reduce across nodes: up and down, a chain inside each node, chunks
+    following one another."""
     most = ranks_per_node * _TREE_CHUNK_BYTES
     chunk = tensor_bytes * most / (tensor_bytes + most)
     levels_s = 2 * np.log2(nodes + 1) * (hop_s + chunk / node_bytes_per_s)
-    return base_s + levels_s + (ranks_per_node - 1) * latency_s + 2 * tensor_bytes / node_bytes_per_s
+    return (
+        base_s + levels_s + (ranks_per_node - 1) * latency_s + 2 * tensor_bytes / node_bytes_per_s
+    )
 
 
 @formula(
     unit="s",
-    equation="base + (g-1) latency/2 + hop where it leaves + S/B_intra (n-1)/n + S copies/(k B_card) outside",
-    source="own derivation: each token's copies leave the node once per remote expert group (DeepSeek-V3 report, section 3.2)",
+    equation=(
+        "base + (g-1) latency/2 + hop where it leaves + S/B_intra (n-1)/n + S copies/(k B_card)"
+        " outside"
+    ),
+    source=(
+        "own derivation: each token's copies leave the node once per remote expert group"
+        " (DeepSeek-V3 report, section 3.2)"
+    ),
 )
 def all_to_all_s(
-    tensor_bytes: Array, ranks: Array, ranks_per_node: Array, remote_frac: Array, *, base_s: Array, latency_s: Array,
-    hop_s: Array, intra_bytes_per_s: Array, card_bytes_per_s: Array,
-) -> Array:  # fmt: skip
+    tensor_bytes: Array,
+    ranks: Array,
+    ranks_per_node: Array,
+    remote_frac: Array,
+    *,
+    base_s: Array,
+    latency_s: Array,
+    hop_s: Array,
+    intra_bytes_per_s: Array,
+    card_bytes_per_s: Array,
+) -> Array:
     """Time for each rank to scatter `tensor_bytes` evenly over the group.
 
-    remote_frac scales what crosses nodes when copies for one node are sent once (group-limited routing). Messages to all remote
-    ranks are under way together, so that one hop is paid.
+    remote_frac scales what crosses nodes when copies for one node are sent once (group-limited
+    routing). Messages to all remote ranks are under way together, so that one hop is paid.
     """
     inside = np.minimum(ranks, ranks_per_node)
     outside = 1 - inside / np.maximum(ranks, 1)
@@ -148,10 +231,16 @@ def send_recv_s(message_bytes: Array, *, latency_s: Array, bytes_per_s: Array) -
 @formula(
     unit="1",
     equation="min(limit, N (1 - (1 - 1/N)^k), k) / k",
-    source="expected number of distinct nodes reached by k uniform choices; group limit: DeepSeek-V3 report, arXiv 2412.19437",
+    source=(
+        "expected number of distinct nodes reached by k uniform choices; group limit: DeepSeek-V3"
+        " report, arXiv 2412.19437"
+    ),
 )
 def remote_copies_frac(nodes: Array, experts_per_token: Array, group_limit: Array) -> Array:
-    """Copies of a token that leave for other nodes, over the k copies made, when each node receives a token once."""
+    """Copies of a token that leave for other nodes, over the k copies made, when each node receives
+    a token once."""
     n = np.maximum(nodes, 1.0)
     distinct = n * (1 - (1 - 1 / n) ** experts_per_token)
-    return np.minimum(np.minimum(group_limit, distinct), experts_per_token) / np.maximum(experts_per_token, 1)
+    return np.minimum(np.minimum(group_limit, distinct), experts_per_token) / np.maximum(
+        experts_per_token, 1
+    )

@@ -1,7 +1,9 @@
-"""Floating-point operations. Model FLOP (for MFU) and hardware FLOP (for time and HFU) are two quantities.
+"""Floating-point operations. Model FLOP (for MFU) and hardware FLOP (for time and HFU) are two
+quantities.
 
-Convention of all model FLOP here: 6 per weight of a matrix product and token (2 forward, 4 backward), the LM head included, the
-embedding lookup not; attention counts the full score matrix, 12 L s a d per token, as PaLM (arXiv 2204.02311, appendix B) does.
+Convention of all model FLOP here: 6 per weight of a matrix product and token (2 forward, 4
+backward), the LM head included, the embedding lookup not; attention counts the full score matrix,
+12 L s a d per token, as PaLM (arXiv 2204.02311, appendix B) does.
 """
 
 from __future__ import annotations
@@ -13,13 +15,19 @@ from planner.ledger import Array, Ledger, formula
 from planner.specs.model import ModelSpec
 
 CONVENTION = (
-    "6 FLOP per matmul weight and token (head included), attention 12*L*s*heads*head_dim per token without causal discount"
+    "6 FLOP per matmul weight and token (head included), attention 12*L*s*heads*head_dim per token"
+    " without causal discount"
 )
 
 
-@formula(unit="element", equation="min(i, w) summed over i=1..s: s^2/2, or w s - w^2/2 for w < s", source="counting")
+@formula(
+    unit="element",
+    equation="min(i, w) summed over i=1..s: s^2/2, or w s - w^2/2 for w < s",
+    source="counting",
+)
 def causal_pairs(seq_tokens: Array, window_tokens: Array) -> Array:
-    """Query-key pairs of one head and sequence under a causal mask with a sliding window (a window >= s is no window)."""
+    """Query-key pairs of one head and sequence under a causal mask with a sliding window (a window
+    >= s is no window)."""
     w = np.minimum(window_tokens, seq_tokens)
     return w * seq_tokens - w * w / 2
 
@@ -29,7 +37,9 @@ def causal_pairs(seq_tokens: Array, window_tokens: Array) -> Array:
     equation="2 (d_qk + d_v) a pairs",
     source="two batched products, q k^T and p v; Korthikanti et al. 2022 appendix A",
 )
-def attention_forward_flop(pairs: Array, heads: Array, query_width: Array, value_width: Array) -> Array:
+def attention_forward_flop(
+    pairs: Array, heads: Array, query_width: Array, value_width: Array
+) -> Array:
     """FLOP of scores and weighted values for `pairs` query-key pairs per head."""
     return 2 * pairs * heads * (query_width + value_width)
 
@@ -42,7 +52,8 @@ def head_widths(model: ModelSpec) -> tuple[int, int]:
 
 
 def matmul_weights(model: ModelSpec) -> Ledger:
-    """Weights that one token multiplies with, over the whole model: leaves by name, the tied or untied head included."""
+    """Weights that one token multiplies with, over the whole model: leaves by name, the tied or
+    untied head included."""
     out: Ledger = {}
     for leaf in parameter_leaves(model):
         if leaf.matmul:
@@ -61,7 +72,8 @@ def windowed_share(model: ModelSpec) -> float:
 
 
 def mean_pairs(model: ModelSpec, seq_tokens: Array) -> Array:
-    """Causal query-key pairs per head and sequence, averaged over layers with and without a window."""
+    """Causal query-key pairs per head and sequence, averaged over layers with and without a
+    window."""
     share = windowed_share(model)
     pairs = (1 - share) * causal_pairs(seq_tokens, seq_tokens)
     if share:
@@ -74,8 +86,11 @@ def mean_pairs(model: ModelSpec, seq_tokens: Array) -> Array:
     equation="6 N_matmul T + 3 * 4 s a (d_qk + d_v)/2 L T",
     source="PaLM, arXiv 2204.02311 appendix B; FlopCounterMode",
 )
-def model_flop(matmul_weight_count: Array, attention_weight: Array, tokens: Array, seq_tokens: Array) -> Array:
-    """FLOP of one forward and backward pass over `tokens` in sequences of `seq_tokens`, no recompute, no causal discount.
+def model_flop(
+    matmul_weight_count: Array, attention_weight: Array, tokens: Array, seq_tokens: Array
+) -> Array:
+    """FLOP of one forward and backward pass over `tokens` in sequences of `seq_tokens`, no
+    recompute, no causal discount.
 
     attention_weight: layers * heads * (query width + value width) elements.
     """

@@ -1,4 +1,5 @@
-"""Reading samples: what storage must deliver, how many workers that takes, and when the step waits for it."""
+"""Reading samples: what storage must deliver, how many workers that takes, and when the step waits
+for it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import numpy as np
 from planner.ledger import Array, formula
 
 TOKEN_BYTES_SMALL, TOKEN_BYTES_LARGE = 2.0, 4.0  # uint16 and int32
-SMALL_VOCABULARY = 65500  # below it Megatron-LM's indexed data set stores uint16 (megatron/core/datasets/indexed_dataset.py)
+# below it Megatron-LM's indexed data set stores uint16 (megatron/core/datasets/indexed_dataset.py)
+SMALL_VOCABULARY = 65500
 LOADED_TOKEN_BYTES = 8.0  # int64, as torch's embedding and loss are usually given tokens; assumed
 PREFETCH = 2  # batches ahead per worker: default of torch.utils.data.DataLoader
 
@@ -25,16 +27,24 @@ def read_bytes_per_s(samples_per_s: Array, sample_bytes: Array) -> Array:
 )
 def reads_per_sample(sample_bytes: Array, read_bytes: Array) -> Array:
     """Read requests per sample."""
-    return np.where(read_bytes >= sample_bytes, sample_bytes / read_bytes, np.ceil(sample_bytes / read_bytes))
+    return np.where(
+        read_bytes >= sample_bytes, sample_bytes / read_bytes, np.ceil(sample_bytes / read_bytes)
+    )
 
 
-@formula(unit="s", equation="1 / rate + reads latency", source="a worker process reads and decodes one sample after another")
+@formula(
+    unit="s",
+    equation="1 / rate + reads latency",
+    source="a worker process reads and decodes one sample after another",
+)
 def worker_sample_s(worker_samples_per_s: Array, reads: Array, latency_s: Array) -> Array:
     """Time that a worker takes for a sample."""
     return 1 / worker_samples_per_s + reads * latency_s
 
 
-@formula(unit="1", equation="lambda W", source="Little 1961, Operations Research 9(3): L = lambda W")
+@formula(
+    unit="1", equation="lambda W", source="Little 1961, Operations Research 9(3): L = lambda W"
+)
 def in_flight(arrivals_per_s: Array, seconds: Array) -> Array:
     """Things under way at a time: busy workers, or reads that wait for storage."""
     return arrivals_per_s * seconds
@@ -50,7 +60,11 @@ def load_s(storage_s: Array, requests_s: Array, workers_s: Array, copy_s: Array)
     return np.maximum(np.maximum(storage_s, requests_s), np.maximum(workers_s, copy_s))
 
 
-@formula(unit="s", equation="max(load - step, 0)", source="loading ahead runs beside the step: the longer of both sets the pace")
+@formula(
+    unit="s",
+    equation="max(load - step, 0)",
+    source="loading ahead runs beside the step: the longer of both sets the pace",
+)
 def input_wait_s(loading_s: Array, step_s: Array) -> Array:
     """What a step waits for its data when samples are loaded ahead."""
     return np.maximum(loading_s - step_s, 0.0)
@@ -61,12 +75,19 @@ def input_wait_s(loading_s: Array, step_s: Array) -> Array:
     equation="ranks workers prefetch batch bytes",
     source="torch.utils.data.DataLoader: each worker holds prefetch_factor batches",
 )
-def prefetched_bytes(ranks: Array, workers: Array, prefetch: Array, batch: Array, decoded_bytes: Array) -> Array:
+def prefetched_bytes(
+    ranks: Array, workers: Array, prefetch: Array, batch: Array, decoded_bytes: Array
+) -> Array:
     """Host memory of samples that are loaded ahead."""
     return ranks * workers * prefetch * batch * decoded_bytes
 
 
-@formula(unit="s", equation="workers prefetch batch / rate", source="Little 1961: what is loaded ahead lasts so long")
+@formula(
+    unit="s",
+    equation="workers prefetch batch / rate",
+    source="Little 1961: what is loaded ahead lasts so long",
+)
 def covered_s(workers: Array, prefetch: Array, batch: Array, samples_per_s: Array) -> Array:
-    """How long storage may stall before a replica waits: the samples that are loaded ahead over those that it consumes."""
+    """How long storage may stall before a replica waits: the samples that are loaded ahead over
+    those that it consumes."""
     return workers * prefetch * batch / samples_per_s

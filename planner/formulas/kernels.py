@@ -1,4 +1,5 @@
-"""Time of kernels on one GPU: matrix multiplications, attention, bandwidth-bound operators, and the launch floor.
+"""Time of kernels on one GPU: matrix multiplications, attention, bandwidth-bound operators, and the
+launch floor.
 
 All inputs are float64 scalars or arrays of one value per layout; all times are seconds.
 """
@@ -9,39 +10,52 @@ import numpy as np
 
 from planner.ledger import Array, Sourced, formula
 
-# what a vendor GEMM library chooses from: thread-block tiles (rows, columns), and into how many parts it splits the inner width.
-# Other shapes (256 x 64) and splits (2, 8) lie between these and change no held-out error by more than half a point.
+# what a vendor GEMM library chooses from: thread-block tiles (rows, columns), and into how many
+# parts it splits the inner width. Other shapes (256 x 64) and splits (2, 8) lie between these and
+# change no held-out error by more than half a point.
 _TILES = np.array([(256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)], dtype=float)
 _SPLITS = (1.0, 4.0, 16.0)
 _LARGEST_TILE = 256.0 * 128.0
 _K_STEP = 32.0  # inner dimension is processed in steps of this many elements
 _PARTIAL_BYTES = 4.0  # partial sums are kept in fp32
-_LOAD_BYTES = 16.0  # widest load of one thread; rows that do not start on it cannot feed tensor cores at full speed
+# widest load of one thread; rows that do not start on it cannot feed tensor cores at full speed
+_LOAD_BYTES = 16.0
 
 
 @formula(
     unit="1",
     equation="unaligned where 16 B do not divide n or k elements, else 1",
-    source="16-byte rule: NVIDIA/cutlass#75 and NVIDIA matrix multiplication background guide 2.2; the guide's finer rule for "
-    "A100 (128 B, recalled) shows in no GEMM table (n, k = 32) and no run (head widths 104 to 224), docs/models.md",
+    source=(
+        "16-byte rule: NVIDIA/cutlass#75 and NVIDIA matrix multiplication background guide 2.2; the"
+        " guide's finer rule for A100 (128 B, recalled) shows in no GEMM table (n, k = 32) and no"
+        " run (head widths 104 to 224), docs/models.md"
+    ),
 )
 def alignment_frac(n: Array, k: Array, element_bytes: float, unaligned_frac: Array) -> Array:
     """Share of the matrix rate that the widths of a product leave.
 
-    n, k: the two widths that are contiguous in memory, elements (the weight's, in all three products of a weight).
+    n, k: the two widths that are contiguous in memory, elements (the weight's, in all three
+    products of a weight).
     unaligned_frac: share left by rows that do not start on 16 B. Dimensionless result.
     """
-    odd = (np.mod(np.asarray(n) * element_bytes, _LOAD_BYTES) != 0) | (np.mod(np.asarray(k) * element_bytes, _LOAD_BYTES) != 0)
+    odd = (np.mod(np.asarray(n) * element_bytes, _LOAD_BYTES) != 0) | (
+        np.mod(np.asarray(k) * element_bytes, _LOAD_BYTES) != 0
+    )
     return np.where(odd, unaligned_frac, 1.0)
 
 
 @formula(
     unit="s",
-    equation="( (min over tiles, q of W (2 bm bn k/q / (rate/units eta (bm bn/32768)^gamma) + tau) + R)^4 "
-    "+ (bytes/(frac HBM))^4 )^(1/4) + t0; W = soft max(N/units, 1) + (1-soft) ceil(N/units), N = ceil(m/bm) ceil(n/bn) q batch; "
-    "R = (4 q + 4) m n batch/(frac HBM) where q > 1",
-    source="wave quantisation: NVIDIA matrix multiplication background guide; split k: Osama et al. 2023 (Stream-K, "
-    "arXiv 2301.03598); fitted per GPU on aiconfigurator GEMM tables",
+    equation=(
+        "( (min over tiles, q of W (2 bm bn k/q / (rate/units eta (bm bn/32768)^gamma) + tau) +"
+        " R)^4 + (bytes/(frac HBM))^4 )^(1/4) + t0; W = soft max(N/units, 1) + (1-soft)"
+        " ceil(N/units), N = ceil(m/bm) ceil(n/bn) q batch; R = (4 q + 4) m n batch/(frac HBM)"
+        " where q > 1"
+    ),
+    source=(
+        "wave quantisation: NVIDIA matrix multiplication background guide; split k: Osama et al."
+        " 2023 (Stream-K, arXiv 2301.03598); fitted per GPU on aiconfigurator GEMM tables"
+    ),
 )
 def gemm_s(
     m: Array,
@@ -62,13 +76,16 @@ def gemm_s(
     memory_bytes_per_s: Array,
     memory_frac: Array,
 ) -> Array:
-    """Time of `batch` independent products (m x k) (k x n), with a 16-bit result, one of a stream of kernels.
+    """Time of `batch` independent products (m x k) (k x n), with a 16-bit result, one of a stream
+    of kernels.
 
-    extra_bytes: traffic beyond operands and result (an fp32 accumulation buffer); input_bytes: per operand element;
-    alignment: share of the rate left by odd widths. The library picks the fastest tile shape, and splits the inner width into q
-    parts where the result has too few tiles for all units (weight gradients of small layers); the parts' sums are written in
-    fp32 and added up. Arithmetic and memory traffic overlap except near their balance (smooth maximum, +19 % where equal).
-    launch_s holds the gap to the next kernel of a stream: the tables time several products back to back.
+    extra_bytes: traffic beyond operands and result (an fp32 accumulation buffer); input_bytes: per
+    operand element;
+    alignment: share of the rate left by odd widths. The library picks the fastest tile shape, and
+    splits the inner width into q parts where the result has too few tiles for all units (weight
+    gradients of small layers); the parts' sums are written in fp32 and added up. Arithmetic and
+    memory traffic overlap except near their balance (smooth maximum, +19 % where equal). launch_s
+    holds the gap to the next kernel of a stream: the tables time several products back to back.
     """
     m, n, k, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in (m, n, k, batch)))
     rows, columns = _TILES.T
@@ -77,13 +94,19 @@ def gemm_s(
     bandwidth = np.asarray(memory_bytes_per_s * memory_frac, float)
     soft = np.asarray(wave_softness, float)[..., None]
     unit_rate = np.asarray(rate_flop_per_s * efficiency * alignment, float)[..., None] / units
-    flop_s = 2 * area / (unit_rate * (area / _LARGEST_TILE) ** np.asarray(tile_exponent, float)[..., None])  # per inner element
+    flop_s = (
+        2
+        * area
+        / (unit_rate * (area / _LARGEST_TILE) ** np.asarray(tile_exponent, float)[..., None])
+    )  # per inner element
     overhead = np.asarray(tile_overhead_s, float)[..., None]
     tiles = batch[..., None] * np.ceil(m[..., None] / rows) * np.ceil(n[..., None] / columns)
     result_s = batch * m * n / bandwidth
     compute = np.asarray(np.inf)
     for parts in _SPLITS:
-        full = tiles * parts / units  # whole tiles are divided last: exact where they fill the units
+        full = (
+            tiles * parts / units
+        )  # whole tiles are divided last: exact where they fill the units
         waves = soft * np.maximum(full, 1.0) + (1 - soft) * np.ceil(full)
         inner = np.ceil(k / (parts * _K_STEP))[..., None] * _K_STEP
         partial = _PARTIAL_BYTES * (parts + 1) * result_s if parts > 1 else 0.0
@@ -95,21 +118,34 @@ def gemm_s(
 @formula(
     unit="s",
     equation="bytes (1 / (HBM frac) + 1 / limit) + kernels gap",
-    source="roofline for operators without matrix products, Williams et al. 2009; limit: Little's law, bytes in flight / latency",
+    source=(
+        "roofline for operators without matrix products, Williams et al. 2009; limit: Little's law,"
+        " bytes in flight / latency"
+    ),
 )
 def elementwise_s(
-    moved_bytes: Array, kernels: Array, *, memory_bytes_per_s: Array, elementwise_frac: Array, gap_s: Array,
+    moved_bytes: Array,
+    kernels: Array,
+    *,
+    memory_bytes_per_s: Array,
+    elementwise_frac: Array,
+    gap_s: Array,
     limit_bytes_per_s: Array = np.inf,
-) -> Array:  # fmt: skip
+) -> Array:
     """Time of bandwidth-bound kernels that move `moved_bytes` in all, in `kernels` launches.
 
-    limit_bytes_per_s: rate at which the kernels would run on a memory of unlimited bandwidth; the faster the memory, the less of
-    it kernels reach that keep few bytes in flight.
+    limit_bytes_per_s: rate at which the kernels would run on a memory of unlimited bandwidth; the
+    faster the memory, the less of it kernels reach that keep few bytes in flight.
     """
-    return moved_bytes * (1 / (memory_bytes_per_s * elementwise_frac) + 1 / limit_bytes_per_s) + kernels * gap_s
+    return (
+        moved_bytes * (1 / (memory_bytes_per_s * elementwise_frac) + 1 / limit_bytes_per_s)
+        + kernels * gap_s
+    )
 
 
-_ATTENTION_HALF_SEQUENCE = 500.0  # tokens at which the causal kernel reaches half of its long-sequence rate
+_ATTENTION_HALF_SEQUENCE = (
+    500.0  # tokens at which the causal kernel reaches half of its long-sequence rate
+)
 _ATTENTION_FULL_WIDTH = 128.0  # head width that fills the tensor cores
 _ATTENTION_WIDTH_EXPONENT = 0.15
 
@@ -117,20 +153,33 @@ _ATTENTION_WIDTH_EXPONENT = 0.15
 @formula(
     unit="1",
     equation="s / (s + 500) * min(1, d / 128)^0.15",
-    source="Dao 2023 (arXiv 2307.08691) figures 4 to 6, causal, A100: 91 to 189 TFLOP/s 512 to 16k tokens; width 64 10 % less",
+    source=(
+        "Dao 2023 (arXiv 2307.08691) figures 4 to 6, causal, A100: 91 to 189 TFLOP/s 512 to 16k"
+        " tokens; width 64 10 % less"
+    ),
 )
-def attention_shape_frac(keys: Array, head_width: Array, half_sequence: Array = 0.0, width_exponent: Array = 0.0) -> Array:
-    """Share of the attention rate that short sequences and narrow heads leave. keys: tokens a query can see.
+def attention_shape_frac(
+    keys: Array, head_width: Array, half_sequence: Array = 0.0, width_exponent: Array = 0.0
+) -> Array:
+    """Share of the attention rate that short sequences and narrow heads leave. keys: tokens a query
+    can see.
 
-    half_sequence, tokens, and width_exponent replace the numbers of the equation where a device was measured; 0: not measured.
+    half_sequence, tokens, and width_exponent replace the numbers of the equation where a device was
+    measured; 0: not measured.
     """
     half = np.where(np.asarray(half_sequence) > 0, half_sequence, _ATTENTION_HALF_SEQUENCE)
     exponent = np.where(np.asarray(width_exponent) > 0, width_exponent, _ATTENTION_WIDTH_EXPONENT)
     return keys / (keys + half) * np.minimum(1.0, head_width / _ATTENTION_FULL_WIDTH) ** exponent
 
 
-@formula(unit="s", equation="elements seconds + kernels gap", source="measured on this device by dpplan calibrate")
-def measured_operator_s(elements: Array, kernels: Array, *, seconds_per_element: Array, gap_s: Array) -> Array:
+@formula(
+    unit="s",
+    equation="elements seconds + kernels gap",
+    source="measured on this device by dpplan calibrate",
+)
+def measured_operator_s(
+    elements: Array, kernels: Array, *, seconds_per_element: Array, gap_s: Array
+) -> Array:
     """Time of an operator without products whose time per element was measured."""
     return elements * seconds_per_element + kernels * gap_s
 
@@ -138,9 +187,14 @@ def measured_operator_s(elements: Array, kernels: Array, *, seconds_per_element:
 @formula(
     unit="s",
     equation="flop / (rate frac) + kernels gap",
-    source="Dao 2023 (FlashAttention-2, arXiv 2307.08691) section 4: achieved share of the dense rate on causal FLOP",
+    source=(
+        "Dao 2023 (FlashAttention-2, arXiv 2307.08691) section 4: achieved share of the dense rate"
+        " on causal FLOP"
+    ),
 )
-def flash_attention_s(flop: Array, kernels: Array, *, rate_flop_per_s: Array, attention_frac: Array, gap_s: Array) -> Array:
+def flash_attention_s(
+    flop: Array, kernels: Array, *, rate_flop_per_s: Array, attention_frac: Array, gap_s: Array
+) -> Array:
     """Time of fused attention that performs `flop` (causal FLOP: half of the full score matrix)."""
     return flop / (rate_flop_per_s * attention_frac) + kernels * gap_s
 
@@ -148,18 +202,26 @@ def flash_attention_s(flop: Array, kernels: Array, *, rate_flop_per_s: Array, at
 @formula(
     unit="s",
     equation="(gpu^6 + cpu^6)^(1/6)",
-    source="smooth maximum of two queues that wait for each other; exponent assumed, differs from max by at most 12 %",
+    source=(
+        "smooth maximum of two queues that wait for each other; exponent assumed, differs from max"
+        " by at most 12 %"
+    ),
 )
 def launch_bound_s(gpu_s: Array, operators: Array, operator_launch_s: Array) -> Array:
-    """Time of a stretch of work that takes `gpu_s` on the GPU and that the CPU needs operators * launch to issue."""
+    """Time of a stretch of work that takes `gpu_s` on the GPU and that the CPU needs operators *
+    launch to issue."""
     gpu, cpu = np.asarray(gpu_s, float), np.asarray(operators * operator_launch_s, float)
     largest = np.maximum(np.maximum(gpu, cpu), 1e-300)
     return largest * ((gpu / largest) ** 6 + (cpu / largest) ** 6) ** (1 / 6)
 
 
-# What the whole board draws per FLOP of a 16-bit matrix product at the full tensor clock. One number per generation of tensor
-# cores: the one for which the law below gives the clocks that validated runs need.
-_FITTED = "one number per generation, from the clocks of validated runs on its parts by power_limited_clock_frac; docs/models.md"
+# What the whole board draws per FLOP of a 16-bit matrix product at the full tensor clock. One
+# number per generation of tensor cores: the one for which the law below gives the clocks that
+# validated runs need.
+_FITTED = (
+    "one number per generation, from the clocks of validated runs on its parts by"
+    " power_limited_clock_frac; docs/models.md"
+)
 ENERGY_PER_FLOP = {
     "volta": Sourced(6.7e-12, "J", "assumed", _FITTED, "2026-11"),
     "ampere": Sourced(2.05e-12, "J", "assumed", _FITTED, "2026-11"),
@@ -173,12 +235,18 @@ ENERGY_PER_FLOP = {
 @formula(
     unit="1",
     equation="min(1, (P / (e rate))^(1/3))",
-    source="dynamic power of CMOS P ~ C V^2 f, Chandrakasan et al. 1992 (IEEE JSSC 27:473); V ~ f near the limit, so P ~ f^3",
+    source=(
+        "dynamic power of CMOS P ~ C V^2 f, Chandrakasan et al. 1992 (IEEE JSSC 27:473); V ~ f near"
+        " the limit, so P ~ f^3"
+    ),
 )
-def power_limited_clock_frac(power_w: Array, dense_rate_flop_per_s: Array, energy_j_per_flop: Array) -> Array:
+def power_limited_clock_frac(
+    power_w: Array, dense_rate_flop_per_s: Array, energy_j_per_flop: Array
+) -> Array:
     """Tensor clock that a board's power sustains, over the clock of its dense rate.
 
-    power_w: board power, W; dense_rate_flop_per_s: 16-bit, at the full clock; energy_j_per_flop: drawn by the whole board per
-    FLOP at that clock. A board with power to spare runs at its clock: the result is never above 1.
+    power_w: board power, W; dense_rate_flop_per_s: 16-bit, at the full clock; energy_j_per_flop:
+    drawn by the whole board per FLOP at that clock. A board with power to spare runs at its clock:
+    the result is never above 1.
     """
     return np.minimum(1.0, np.cbrt(power_w / (energy_j_per_flop * dense_rate_flop_per_s)))

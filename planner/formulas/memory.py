@@ -1,7 +1,8 @@
-"""Bytes on one GPU: states, activations that backward keeps, and what the framework and the libraries add.
+"""Bytes on one GPU: states, activations that backward keeps, and what the framework and the
+libraries add.
 
-Symbols: T tokens of a micro-batch on this rank, T' = T / t under sequence parallelism else T, h hidden, t tensor parallel,
-e bytes of an activation element, a heads, f MLP width.
+Symbols: T tokens of a micro-batch on this rank, T' = T / t under sequence parallelism else T, h
+hidden, t tensor parallel, e bytes of an activation element, a heads, f MLP width.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def state_bytes(parameters: Array, bytes_per_parameter: Array, shards: Array) ->
     equation="T' h norms bytes",
     source="Korthikanti et al. 2022 (arXiv 2205.05198) section 4.1: 2sbh per norm input",
 )
-def norm_kept_bytes(local_tokens: Array, hidden: Array, norms: Array, bytes_per_element: Array) -> Array:
+def norm_kept_bytes(
+    local_tokens: Array, hidden: Array, norms: Array, bytes_per_element: Array
+) -> Array:
     """Inputs (and fp32 copies, where the norm is not fused) that norms keep."""
     return local_tokens * hidden * norms * bytes_per_element
 
@@ -54,10 +57,15 @@ def projected_bytes(tokens: Array, width: Array, element_bytes: Array, tp: Array
 @formula(
     unit="B",
     equation="flash: T 4 a / t (log-sum-exp); else scores (5 a s with dropout) T / t",
-    source="FlashAttention, arXiv 2205.14135 section 3.1; arXiv 2205.05198 eq. 1: 5abs^2 with dropout",
+    source=(
+        "FlashAttention, arXiv 2205.14135 section 3.1; arXiv 2205.05198 eq. 1: 5abs^2 with dropout"
+    ),
 )
-def attention_core_bytes(tokens: Array, heads: Array, keys: Array, score_bytes: Array, tp: Array) -> Array:
-    """What the attention core keeps besides its output: score_bytes per score element, 0 for flash, and its statistics."""
+def attention_core_bytes(
+    tokens: Array, heads: Array, keys: Array, score_bytes: Array, tp: Array
+) -> Array:
+    """What the attention core keeps besides its output: score_bytes per score element, 0 for flash,
+    and its statistics."""
     return tokens * heads / tp * np.where(score_bytes > 0, score_bytes * keys, 4.0)
 
 
@@ -74,7 +82,9 @@ def dropout_mask_bytes(local_tokens: Array, hidden: Array, masks: Array) -> Arra
 @formula(
     unit="B",
     equation="T f bytes / t",
-    source="arXiv 2205.05198 section 4.1: 16sbh for GeLU at f = 4h; SwiGLU keeps gate, up and product",
+    source=(
+        "arXiv 2205.05198 section 4.1: 16sbh for GeLU at f = 4h; SwiGLU keeps gate, up and product"
+    ),
 )
 def mlp_kept_bytes(tokens: Array, ffn_hidden: Array, bytes_per_element: Array, tp: Array) -> Array:
     """Inputs of the activation function and of the second product."""
@@ -94,12 +104,22 @@ def logits_bytes(tokens: Array, vocab: Array, bytes_per_logit: Array, tp: Array)
 @formula(
     unit="B",
     equation="K = 1: L; else L / min(K, T) + T h e + V h e / t",
-    source="fused linear cross-entropy, Liger Kernel (arXiv 2410.10989) section 3.2: a chunk of logits; gradients in forward",
+    source=(
+        "fused linear cross-entropy, Liger Kernel (arXiv 2410.10989) section 3.2: a chunk of"
+        " logits; gradients in forward"
+    ),
 )
 def chunked_loss_bytes(
-    logits_bytes: Array, chunks: Array, tokens: Array, hidden: Array, vocab: Array, element_bytes: Array, tp: Array
+    logits_bytes: Array,
+    chunks: Array,
+    tokens: Array,
+    hidden: Array,
+    vocab: Array,
+    element_bytes: Array,
+    tp: Array,
 ) -> Array:
-    """At the loss, with L bytes of logits worked on in K chunks: gradients of the head's input and weight grow meanwhile."""
+    """At the loss, with L bytes of logits worked on in K chunks: gradients of the head's input and
+    weight grow meanwhile."""
     gradients = tokens * hidden * element_bytes + vocab * hidden * element_bytes / tp
     return np.where(chunks > 1, logits_bytes / np.minimum(chunks, tokens) + gradients, logits_bytes)
 
@@ -107,7 +127,10 @@ def chunked_loss_bytes(
 @formula(
     unit="layers",
     equation="sqrt(L input / layer)",
-    source="Chen et al. 2016 (arXiv 1604.06174): L/k inputs and k layers of activations, smallest where both are equal",
+    source=(
+        "Chen et al. 2016 (arXiv 1604.06174): L/k inputs and k layers of activations, smallest"
+        " where both are equal"
+    ),
 )
 def best_group_layers(layers: Array, input_bytes: Array, layer_bytes: Array) -> Array:
     """Layers per recompute group that minimise kept inputs plus the working set of one group."""
@@ -117,18 +140,26 @@ def best_group_layers(layers: Array, input_bytes: Array, layer_bytes: Array) -> 
 @formula(
     unit="B",
     equation="min(kept, window layer)",
-    source="vDNN, Rhu et al. 2016 (arXiv 1602.08124) section 3.2: data leave after a layer's forward, return one layer ahead",
+    source=(
+        "vDNN, Rhu et al. 2016 (arXiv 1602.08124) section 3.2: data leave after a layer's forward,"
+        " return one layer ahead"
+    ),
 )
 def resident_bytes(kept_bytes: Array, layer_bytes: Array, window_layers: Array) -> Array:
-    """Of activations that are offloaded, what stays on the GPU: the layers being computed and being copied."""
+    """Of activations that are offloaded, what stays on the GPU: the layers being computed and being
+    copied."""
     return np.minimum(kept_bytes, window_layers * layer_bytes)
 
 
 @formula(
     unit="B",
     equation="lasting + passing (1 + frac)",
-    source="torch.cuda.memory_reserved over memory_allocated: states are allocated once, what comes and goes leaves gaps",
+    source=(
+        "torch.cuda.memory_reserved over memory_allocated: states are allocated once, what comes"
+        " and goes leaves gaps"
+    ),
 )
 def reserved_bytes(lasting_bytes: Array, passing_bytes: Array, fragmentation_frac: Array) -> Array:
-    """What the caching allocator holds: blocks that come and go within a step leave some of their segments unused."""
+    """What the caching allocator holds: blocks that come and go within a step leave some of their
+    segments unused."""
     return lasting_bytes + passing_bytes * (1 + fragmentation_frac)

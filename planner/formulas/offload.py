@@ -1,7 +1,8 @@
-"""States and activations outside the GPU: NVMe drives, updates of the optimizer in tiles, and the link at which copies are free.
+"""States and activations outside the GPU: NVMe drives, updates of the optimizer in tiles, and the
+link at which copies are free.
 
-The bounds of ZeRO-Infinity (Rajbhandari et al. 2021, arXiv 2104.07857, section 4) are here as equations: FLOP done per byte
-moved, and the share of the peak rate that a bandwidth then allows.
+The bounds of ZeRO-Infinity (Rajbhandari et al. 2021, arXiv 2104.07857, section 4) are here as
+equations: FLOP done per byte moved, and the share of the peak rate that a bandwidth then allows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from planner.ledger import Array, formula
 @formula(
     unit="s",
     equation="bytes / (drives / GPUs)",
-    source="definition; drives of a node are one volume, which all of its GPUs read and write at the same time",
+    source=(
+        "definition; drives of a node are one volume, which all of its GPUs read and write at the"
+        " same time"
+    ),
 )
 def drive_s(moved_bytes: Array, drive_bytes_per_s: Array) -> Array:
     """Time of one GPU's bytes at its share of what the drives of the node read, or write."""
@@ -24,13 +28,17 @@ def drive_s(moved_bytes: Array, drive_bytes_per_s: Array) -> Array:
 @formula(
     unit="s",
     equation="(r + w + u) / k + (1 - 1/k) max(r + w, u)",
-    source="overlap-centric design of ZeRO-Infinity (arXiv 2104.07857); pipeline_read and pipeline_write of DeepSpeed's "
-    "runtime/swap_tensor/pipelined_optimizer_swapper.py; own derivation, drives serving reads and writes in turn",
+    source=(
+        "overlap-centric design of ZeRO-Infinity (arXiv 2104.07857); pipeline_read and"
+        " pipeline_write of DeepSpeed's runtime/swap_tensor/pipelined_optimizer_swapper.py; own"
+        " derivation, drives serving reads and writes in turn"
+    ),
 )
 def tiled_update_s(read_s: Array, update_s: Array, write_s: Array, tiles: Array) -> Array:
     """Time to read optimizer states from drives, update them and write them back, in k tiles.
 
-    The update of a tile runs beside the writing of the one before and the reading of the next; with one tile nothing overlaps.
+    The update of a tile runs beside the writing of the one before and the reading of the next; with
+    one tile nothing overlaps.
     """
     drives_s = read_s + write_s
     return (drives_s + update_s) / tiles + (1 - 1 / tiles) * np.maximum(drives_s, update_s)
@@ -39,18 +47,25 @@ def tiled_update_s(read_s: Array, update_s: Array, write_s: Array, tiles: Array)
 @formula(
     unit="s",
     equation="max(U - R, 0)",
-    source="ZeRO-Offload, Ren et al. 2021 (arXiv 2101.06840), delayed parameter update: beside the next step, one step late",
+    source=(
+        "ZeRO-Offload, Ren et al. 2021 (arXiv 2101.06840), delayed parameter update: beside the"
+        " next step, one step late"
+    ),
 )
 def delayed_update_exposed_s(update_s: Array, rest_s: Array) -> Array:
-    """Time that a delayed parameter update adds to the rest of the step, beside which the CPU computes it and copies run."""
+    """Time that a delayed parameter update adds to the rest of the step, beside which the CPU
+    computes it and copies run."""
     return np.maximum(update_s - rest_s, 0.0)
 
 
 @formula(
     unit="FLOP/B",
     equation="8 T / bytes",
-    source="ZeRO-Infinity, arXiv 2104.07857 section 4: forward, backward and recompute do 8 FLOP per parameter and token; "
-    "parameters and gradients move 8 B (T = bsz seq), optimizer states 32 B (bsz seq / 4)",
+    source=(
+        "ZeRO-Infinity, arXiv 2104.07857 section 4: forward, backward and recompute do 8 FLOP per"
+        " parameter and token; parameters and gradients move 8 B (T = bsz seq), optimizer states 32"
+        " B (bsz seq / 4)"
+    ),
 )
 def state_intensity(tokens: Array, bytes_per_parameter: Array) -> Array:
     """FLOP per byte of states moved in a step of T tokens per GPU."""
@@ -60,21 +75,30 @@ def state_intensity(tokens: Array, bytes_per_parameter: Array) -> Array:
 @formula(
     unit="FLOP/B",
     equation="24 h c",
-    source="ZeRO-Infinity, arXiv 2104.07857 section 4: 8 x 12 h^2 FLOP per token and layer; a checkpoint of 2 h B per token "
-    "goes out and comes back",
+    source=(
+        "ZeRO-Infinity, arXiv 2104.07857 section 4: 8 x 12 h^2 FLOP per token and layer; a"
+        " checkpoint of 2 h B per token goes out and comes back"
+    ),
 )
 def checkpoint_intensity(hidden: Array, layers_between: Array) -> Array:
-    """FLOP per byte of activation checkpoints (16-bit inputs of every c-th layer of width h) that go out and come back."""
+    """FLOP per byte of activation checkpoints (16-bit inputs of every c-th layer of width h) that
+    go out and come back."""
     return 24.0 * hidden * layers_between
 
 
 @formula(
     unit="1",
     equation="a B / (a B + peak)",
-    source="ZeRO-Infinity, arXiv 2104.07857 section 4: computation over computation and movement, nothing overlapping",
+    source=(
+        "ZeRO-Infinity, arXiv 2104.07857 section 4: computation over computation and movement,"
+        " nothing overlapping"
+    ),
 )
-def bandwidth_efficiency(intensity_flop_per_byte: Array, bytes_per_s: Array, peak_flop_per_s: Array) -> Array:
-    """Share of the peak rate that is left when a FLOP per byte are done for what moves at this bandwidth per GPU."""
+def bandwidth_efficiency(
+    intensity_flop_per_byte: Array, bytes_per_s: Array, peak_flop_per_s: Array
+) -> Array:
+    """Share of the peak rate that is left when a FLOP per byte are done for what moves at this
+    bandwidth per GPU."""
     fed = intensity_flop_per_byte * bytes_per_s
     return fed / (fed + peak_flop_per_s)
 
@@ -82,9 +106,14 @@ def bandwidth_efficiency(intensity_flop_per_byte: Array, bytes_per_s: Array, pea
 @formula(
     unit="B/s",
     equation="peak e / ((1 - e) a)",
-    source="arXiv 2104.07857 section 4, solved for the bandwidth; at e = 1/2 movement takes as long as computation",
+    source=(
+        "arXiv 2104.07857 section 4, solved for the bandwidth; at e = 1/2 movement takes as long as"
+        " computation"
+    ),
 )
-def bandwidth_for_efficiency(intensity_flop_per_byte: Array, peak_flop_per_s: Array, efficiency_frac: Array) -> Array:
+def bandwidth_for_efficiency(
+    intensity_flop_per_byte: Array, peak_flop_per_s: Array, efficiency_frac: Array
+) -> Array:
     """Bandwidth per GPU that leaves a share e of the peak rate."""
     return peak_flop_per_s * efficiency_frac / ((1 - efficiency_frac) * intensity_flop_per_byte)
 
@@ -92,12 +121,18 @@ def bandwidth_for_efficiency(intensity_flop_per_byte: Array, peak_flop_per_s: Ar
 @formula(
     unit="s",
     equation="max(X - F, 0) + max(X - B, 0) = R, solved for X",
-    source="own derivation: each way a layer takes the longer of its computation and its copy (vDNN, Rhu et al. 2016)",
+    source=(
+        "own derivation: each way a layer takes the longer of its computation and its copy (vDNN,"
+        " Rhu et al. 2016)"
+    ),
 )
 def break_even_copy_s(forward_s: Array, backward_s: Array, recompute_s: Array) -> Array:
     """Longest one-way copy of a layer's activations that costs no more than computing them again.
 
-    R: recompute; copies out run beside the layer's forward (F), copies back beside its backward (B).
+    R: recompute; copies out run beside the layer's forward (F), copies back beside its backward
+    (B).
     """
     short, long = np.minimum(forward_s, backward_s), np.maximum(forward_s, backward_s)
-    return np.where(short + recompute_s <= long, short + recompute_s, (short + long + recompute_s) / 2)
+    return np.where(
+        short + recompute_s <= long, short + recompute_s, (short + long + recompute_s) / 2
+    )

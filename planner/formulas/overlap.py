@@ -10,7 +10,10 @@ from planner.ledger import Array, formula
 @formula(
     unit="s",
     equation="max(C + ov min(X, C), X) - C",
-    source="prefetching FSDP, Zhao et al. 2023 (arXiv 2304.11277); contention: arXiv 2507.03114 (19 % mean slow-down)",
+    source=(
+        "prefetching FSDP, Zhao et al. 2023 (arXiv 2304.11277); contention: arXiv 2507.03114 (19 %"
+        " mean slow-down)"
+    ),
 )
 def prefetched_exposed_s(compute_s: Array, communication_s: Array, slowdown: Array) -> Array:
     """Time that prefetched communication adds to compute it overlaps with."""
@@ -21,7 +24,10 @@ def prefetched_exposed_s(compute_s: Array, communication_s: Array, slowdown: Arr
 @formula(
     unit="s",
     equation="bytes / link",
-    source="definition; one direction of the link from GPU to host, bridges shared by all GPUs of the host",
+    source=(
+        "definition; one direction of the link from GPU to host, bridges shared by all GPUs of the"
+        " host"
+    ),
 )
 def host_copy_s(copied_bytes: Array, host_bytes_per_s: Array) -> Array:
     """Time of a copy to host memory, or back."""
@@ -31,28 +37,43 @@ def host_copy_s(copied_bytes: Array, host_bytes_per_s: Array) -> Array:
 @formula(
     unit="s",
     equation="max(C, X) - C",
-    source="vDNN, Rhu et al. 2016 (arXiv 1602.08124) section 3.2: a layer takes the longer of its computation and its copy",
+    source=(
+        "vDNN, Rhu et al. 2016 (arXiv 1602.08124) section 3.2: a layer takes the longer of its"
+        " computation and its copy"
+    ),
 )
 def offload_exposed_s(compute_s: Array, copy_s: Array) -> Array:
-    """Time that copying a layer's activations to host memory, or back, adds to the computation beside it."""
+    """Time that copying a layer's activations to host memory, or back, adds to the computation
+    beside it."""
     return np.maximum(compute_s, copy_s) - compute_s
 
 
 @formula(
     unit="s",
     equation="max(0, AR - 0.95 T_backward) + last bucket + ov min(AR, T_backward)",
-    source="PyTorch DDP, Li et al. 2020 (arXiv 2006.15704); 5 % of backward passes before the first bucket is full (assumed)",
+    source=(
+        "PyTorch DDP, Li et al. 2020 (arXiv 2006.15704); 5 % of backward passes before the first"
+        " bucket is full (assumed)"
+    ),
 )
-def bucketed_exposed_s(sync_s: Array, window_s: Array, last_bucket_s: Array, slowdown: Array, usable_frac: float = 0.95) -> Array:
+def bucketed_exposed_s(
+    sync_s: Array, window_s: Array, last_bucket_s: Array, slowdown: Array, usable_frac: float = 0.95
+) -> Array:
     """Time that bucketed gradient reduction adds to the backward pass it overlaps with."""
-    return np.maximum(sync_s - usable_frac * window_s, 0.0) + last_bucket_s + slowdown * np.minimum(sync_s, window_s)
+    return (
+        np.maximum(sync_s - usable_frac * window_s, 0.0)
+        + last_bucket_s
+        + slowdown * np.minimum(sync_s, window_s)
+    )
 
 
 def bucket_ends_s(ready_s: Array, reduce_s: Array) -> Array:
-    """When each bucket is reduced, in seconds, of buckets in the order in which they become ready; arrays along the last axis.
+    """When each bucket is reduced, in seconds, of buckets in the order in which they become ready;
+    arrays along the last axis.
 
-    end_i = max(ready_i, end_(i-1)) + AR_i: PyTorch DDP, Li et al. 2020 (arXiv 2006.15704) section 3.2.3, reduces buckets in
-    order, each when its last gradient is ready. No registered formula, whose rows would not depend on one another.
+    end_i = max(ready_i, end_(i-1)) + AR_i: PyTorch DDP, Li et al. 2020 (arXiv 2006.15704) section
+    3.2.3, reduces buckets in order, each when its last gradient is ready. No registered formula,
+    whose rows would not depend on one another.
     """
     done = np.cumsum(reduce_s, axis=-1)
     return done + np.maximum.accumulate(ready_s - (done - reduce_s), axis=-1)

@@ -1,8 +1,8 @@
 """Parameter counts, leaf by leaf.
 
-Each leaf says where it lives (`place`) and how it is divided (`shard`), so memory, FLOP and traffic all start here.
-Counts are exact integers.
-Symbols: h hidden, a heads, k key/value heads, d head width, f MLP width, V vocabulary, E experts.
+Each leaf says where it lives (`place`) and how it is divided (`shard`), so memory, FLOP and traffic
+all start here. Counts are exact integers. Symbols: h hidden, a heads, k key/value heads, d head
+width, f MLP width, V vocabulary, E experts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ Shard = Literal["tensor", "replicated", "expert"]
 
 @dataclass(frozen=True)
 class Leaf:
-    """One parameter tensor (or a few of one kind): elements per occurrence, occurrences in the model."""
+    """One parameter tensor (or a few of one kind): elements per occurrence, occurrences in the
+    model."""
 
     name: str
     count: int
     place: Place
     shard: Shard
     matmul: bool  # a weight of a matrix multiplication, hence 2 FLOP per token and element
-    active_frac: tuple[int, int] = (1, 1)  # share of the elements that one token uses (routed experts)
+    active_frac: tuple[int, int] = (
+        1,
+        1,
+    )  # share of the elements that one token uses (routed experts)
 
     def occurrences(self, model: ModelSpec) -> int:
         return {
@@ -38,12 +42,19 @@ class Leaf:
 
 
 def parameter_leaves(model: ModelSpec) -> list[Leaf]:
-    """Every trainable tensor of the model, as Hugging Face transformers counts them (a tied head counts once)."""
+    """Every trainable tensor of the model, as Hugging Face transformers counts them (a tied head
+    counts once)."""
     h, a, k, d = model.hidden, model.heads, model.kv_heads, model.head_dim
     leaves: list[Leaf] = []
 
-    def add(name: str, count: int, place: Place, shard: Shard = "tensor", matmul: bool = True,
-            active: tuple[int, int] = (1, 1)) -> None:  # fmt: skip
+    def add(
+        name: str,
+        count: int,
+        place: Place,
+        shard: Shard = "tensor",
+        matmul: bool = True,
+        active: tuple[int, int] = (1, 1),
+    ) -> None:
         if count:
             leaves.append(Leaf(name, count, place, shard, matmul, active))
 
@@ -52,7 +63,13 @@ def parameter_leaves(model: ModelSpec) -> list[Leaf]:
 
     add("embedding/word", model.padded_vocab * h, "first", matmul=False)
     if model.positions == "learned":
-        add("embedding/position", (model.position_rows or model.max_positions) * h, "first", "replicated", False)
+        add(
+            "embedding/position",
+            (model.position_rows or model.max_positions) * h,
+            "first",
+            "replicated",
+            False,
+        )
     if model.embedding_norm:
         norm("embedding/norm", h, "first")
 
@@ -84,13 +101,24 @@ def parameter_leaves(model: ModelSpec) -> list[Leaf]:
     matrices = 3 if model.mlp == "gated" else 2
     if model.dense_layers:
         add("mlp/weights", matrices * h * model.ffn_hidden, "dense_layer")
-        add("mlp/bias_in", (matrices - 1) * model.ffn_hidden * model.bias_mlp, "dense_layer", matmul=False)
+        add(
+            "mlp/bias_in",
+            (matrices - 1) * model.ffn_hidden * model.bias_mlp,
+            "dense_layer",
+            matmul=False,
+        )
         add("mlp/bias_out", h * model.bias_mlp, "dense_layer", "replicated", False)
     if model.moe is not None and model.moe_layers:
         moe = model.moe
         share = (moe.experts_per_token, moe.experts)
         add("moe/router", h * moe.experts, "moe_layer", "replicated")
-        add("moe/experts", moe.experts * matrices * h * moe.ffn_hidden, "moe_layer", "expert", active=share)
+        add(
+            "moe/experts",
+            moe.experts * matrices * h * moe.ffn_hidden,
+            "moe_layer",
+            "expert",
+            active=share,
+        )
         bias_in, bias_out = (matrices - 1) * model.bias_mlp, h * model.bias_mlp
         biases = moe.experts * (bias_in * moe.ffn_hidden + bias_out)
         add("moe/experts_bias", biases, "moe_layer", "expert", matmul=False, active=share)
@@ -116,5 +144,6 @@ def parameter_count(model: ModelSpec) -> int:
 def active_parameter_count(model: ModelSpec) -> int:
     """Parameters that take part in the forward pass of one token (top-k of the experts), exact."""
     return sum(
-        leaf.count * leaf.active_frac[0] // leaf.active_frac[1] * leaf.occurrences(model) for leaf in parameter_leaves(model)
+        leaf.count * leaf.active_frac[0] // leaf.active_frac[1] * leaf.occurrences(model)
+        for leaf in parameter_leaves(model)
     )

@@ -1,4 +1,5 @@
-"""What makes a layout impossible: each rule is a boolean column and a sentence. Search masks with them, errors quote them."""
+"""What makes a layout impossible: each rule is a boolean column and a sentence. Search masks with
+them, errors quote them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ import numpy as np
 
 from planner import schedules
 from planner.ledger import Array
-from planner.specs.layout import AWAY_PARAMS, NVME, OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, Layout
+from planner.specs.layout import (
+    AWAY_PARAMS,
+    NVME,
+    OFFLOADS,
+    PLACEMENTS,
+    RECOMPUTE_KINDS,
+    SCHEDULES,
+    Layout,
+)
 from planner.specs.plan import Plan
 
 Columns = Mapping[str, Array]
@@ -17,7 +26,8 @@ Columns = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Rule:
-    """`holds(plan, columns)` is True where a layout is allowed; `sentence(plan, layout)` says why one is not."""
+    """`holds(plan, columns)` is True where a layout is allowed; `sentence(plan, layout)` says why
+    one is not."""
 
     name: str
     field: str  # the option a user would change
@@ -46,7 +56,11 @@ def _heads(plan: Plan, c: Columns) -> Array:
 
 
 def _ffn(plan: Plan, c: Columns) -> Array:
-    ok = _divides(c["tp"], np.full_like(c["tp"], plan.model.ffn_hidden)) if plan.model.dense_layers else _ones(c)
+    ok = (
+        _divides(c["tp"], np.full_like(c["tp"], plan.model.ffn_hidden))
+        if plan.model.dense_layers
+        else _ones(c)
+    )
     if plan.model.moe is not None:
         ok = ok & _divides(c["tp"], np.full_like(c["tp"], plan.model.moe.ffn_hidden))
     return ok & _divides(c["tp"], np.full_like(c["tp"], plan.model.hidden))
@@ -67,7 +81,11 @@ def _layers(plan: Plan, c: Columns) -> Array:
 
 def _global_batch(plan: Plan, c: Columns) -> Array:
     """Of the plan, or of the row where layouts of several batches are looked at together."""
-    return c["global_batch"] if "global_batch" in c else np.full_like(c["dp"], plan.training.global_batch)
+    return (
+        c["global_batch"]
+        if "global_batch" in c
+        else np.full_like(c["dp"], plan.training.global_batch)
+    )
 
 
 def _batch(plan: Plan, c: Columns) -> Array:
@@ -75,14 +93,18 @@ def _batch(plan: Plan, c: Columns) -> Array:
 
 
 def _sequence(plan: Plan, c: Columns) -> Array:
-    slices = np.where(c["cp"] > 1, 2 * c["cp"], 1.0) * np.where(c["sequence_parallel"] > 0, c["tp"], 1.0)
+    slices = np.where(c["cp"] > 1, 2 * c["cp"], 1.0) * np.where(
+        c["sequence_parallel"] > 0, c["tp"], 1.0
+    )
     return _divides(slices, np.full_like(c["cp"], plan.training.seq_len))
 
 
 def _experts(plan: Plan, c: Columns) -> Array:
     if plan.model.moe is None:
         return c["ep"] == 1
-    return _divides(c["ep"], np.full_like(c["ep"], plan.model.moe.experts)) & _divides(c["ep"], c["dp"] * c["cp"])
+    return _divides(c["ep"], np.full_like(c["ep"], plan.model.moe.experts)) & _divides(
+        c["ep"], c["dp"] * c["cp"]
+    )
 
 
 def _microbatches(plan: Plan, c: Columns) -> Array:
@@ -127,11 +149,15 @@ def _stack(plan: Plan, c: Columns) -> Array:
 
 
 def _offload(plan: Plan, c: Columns) -> Array:
-    return ~np.isin(c["offload"], [OFFLOADS.index(name) for name in (*AWAY_PARAMS, *NVME)]) | (c["zero"] >= 3)
+    return ~np.isin(c["offload"], [OFFLOADS.index(name) for name in (*AWAY_PARAMS, *NVME)]) | (
+        c["zero"] >= 3
+    )
 
 
 def _offload_drives(plan: Plan, c: Columns) -> Array:
-    return ~np.isin(c["offload"], [OFFLOADS.index(name) for name in NVME]) | (plan.cluster.nvme is not None)
+    return ~np.isin(c["offload"], [OFFLOADS.index(name) for name in NVME]) | (
+        plan.cluster.nvme is not None
+    )
 
 
 def _offload_activations(plan: Plan, c: Columns) -> Array:
@@ -142,7 +168,9 @@ def _offload_activations(plan: Plan, c: Columns) -> Array:
 
 
 def _placement(plan: Plan, c: Columns) -> Array:
-    known = np.isin(c["placement"], [PLACEMENTS.index(name) for name in plan.stack.supports.placements])
+    known = np.isin(
+        c["placement"], [PLACEMENTS.index(name) for name in plan.stack.supports.placements]
+    )
     return known & ((c["placement"] == 0) | (c["ep"] == 1))
 
 
@@ -160,98 +188,191 @@ def _microbatches_of(plan: Plan, one: Layout) -> str:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "degrees multiply to the GPUs", "--tp/--pp/--cp/--dp", _in_domain,
-        lambda p, x: f"tp {x.tp} x pp {x.pp} x cp {x.cp} x dp {x.dp} = {x.tp * x.pp * x.cp * x.dp}, but there are "
-        f"{p.cluster.gpus} GPUs; leave one degree out and it is found for you",
+        "degrees multiply to the GPUs",
+        "--tp/--pp/--cp/--dp",
+        _in_domain,
+        lambda p, x: (
+            f"tp {x.tp} x pp {x.pp} x cp {x.cp} x dp {x.dp} = {x.tp * x.pp * x.cp * x.dp}, but"
+            f" there are {p.cluster.gpus} GPUs; leave one degree out and it is found for you"
+        ),
     ),
     Rule(
-        "heads divide by tp", "--tp", _heads,
-        lambda p, x: f"{p.model.heads} heads ({p.model.kv_heads} of keys and values) cannot be shared by tp {x.tp}; "
-        f"take a divisor of {p.model.heads}",
+        "heads divide by tp",
+        "--tp",
+        _heads,
+        lambda p, x: (
+            f"{p.model.heads} heads ({p.model.kv_heads} of keys and values) cannot be shared by tp"
+            f" {x.tp}; take a divisor of {p.model.heads}"
+        ),
     ),
     Rule(
-        "widths divide by tp", "--tp", _ffn,
-        lambda p, x: f"hidden {p.model.hidden} or MLP width {p.model.ffn_hidden} does not divide by tp {x.tp}",
+        "widths divide by tp",
+        "--tp",
+        _ffn,
+        lambda p, x: (
+            f"hidden {p.model.hidden} or MLP width {p.model.ffn_hidden} does not divide by tp"
+            f" {x.tp}"
+        ),
     ),
     Rule(
-        "layers divide by pp x vpp", "--pp/--vpp", _layers,
-        lambda p, x: f"{p.model.layers} layers do not divide by pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}; "
-        f"take a divisor of {p.model.layers}"
-        + (f" or, with embedding and head as a layer each, of {p.model.layers + 2}" if p.stack.counts_ends else ""),
+        "layers divide by pp x vpp",
+        "--pp/--vpp",
+        _layers,
+        lambda p, x: (
+            f"{p.model.layers} layers do not divide by pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}; "
+            f"take a divisor of {p.model.layers}"
+            + (
+                f" or, with embedding and head as a layer each, of {p.model.layers + 2}"
+                if p.stack.counts_ends
+                else ""
+            )
+        ),
     ),
     Rule(
-        "batch divides by dp x micro-batch", "--micro-batch/--dp/--global-batch", _batch,
-        lambda p, x: f"global batch {p.training.global_batch} does not divide by dp {x.dp} x micro-batch {x.micro_batch} = "
-        f"{x.dp * x.micro_batch}; take a multiple",
+        "batch divides by dp x micro-batch",
+        "--micro-batch/--dp/--global-batch",
+        _batch,
+        lambda p, x: (
+            f"global batch {p.training.global_batch} does not divide by dp {x.dp} x micro-batch"
+            f" {x.micro_batch} = {x.dp * x.micro_batch}; take a multiple"
+        ),
     ),
     Rule(
-        "sequence divides", "--seq-len", _sequence,
-        lambda p, x: f"sequence {p.training.seq_len} does not divide into the slices of cp {x.cp}"
-        + (f" and sequence parallel over tp {x.tp}" if x.sequence_parallel else ""),
+        "sequence divides",
+        "--seq-len",
+        _sequence,
+        lambda p, x: (
+            f"sequence {p.training.seq_len} does not divide into the slices of cp {x.cp}"
+            + (f" and sequence parallel over tp {x.tp}" if x.sequence_parallel else "")
+        ),
     ),
     Rule(
-        "experts divide by ep", "--ep", _experts,
-        lambda p, x: f"ep {x.ep} needs a model with experts" if p.model.moe is None
-        else f"ep {x.ep} must divide {p.model.moe.experts} experts and dp x cp = {x.dp * x.cp}",
+        "experts divide by ep",
+        "--ep",
+        _experts,
+        lambda p, x: (
+            f"ep {x.ep} needs a model with experts"
+            if p.model.moe is None
+            else f"ep {x.ep} must divide {p.model.moe.experts} experts and dp x cp = {x.dp * x.cp}"
+        ),
     ),
     Rule(
-        "schedule fits pp and micro-batches", "--micro-batch", _microbatches,
-        lambda p, x: f"the {x.schedule} schedule needs {schedules.BY_NAME[x.schedule].NEEDS}; micro-batches per step are "
-        f"{_microbatches_of(p, x)}, pp is {x.pp}",
+        "schedule fits pp and micro-batches",
+        "--micro-batch",
+        _microbatches,
+        lambda p, x: (
+            f"the {x.schedule} schedule needs {schedules.BY_NAME[x.schedule].NEEDS}; micro-batches"
+            f" per step are {_microbatches_of(p, x)}, pp is {x.pp}"
+        ),
     ),
     Rule(
-        "schedule fits vpp and stack", "--schedule", _schedule,
-        lambda p, x: f"schedule {x.schedule} with vpp {x.vpp} and pp {x.pp} is not possible with {p.stack.title} (it runs "
-        f"{', '.join(p.stack.supports.schedules)}; vpp > 1 means interleaved, breadth-first, or with 2 a V, and needs pp > 1)",
+        "schedule fits vpp and stack",
+        "--schedule",
+        _schedule,
+        lambda p, x: (
+            f"schedule {x.schedule} with vpp {x.vpp} and pp {x.pp} is not possible with"
+            f" {p.stack.title} (it runs {', '.join(p.stack.supports.schedules)}; vpp > 1 means"
+            " interleaved, breadth-first, or with 2 a V, and needs pp > 1)"
+        ),
     ),
     Rule(
-        "shard group", "--shard-group", _shards,
-        lambda p, x: f"shard group {x.shard_group} must divide dp x cp = {x.dp * x.cp}; a smaller one needs --zero 3 and a "
-        f"stack with hybrid sharding ({p.stack.title}: {'yes' if p.stack.supports.hybrid_shard else 'no'})",
+        "shard group",
+        "--shard-group",
+        _shards,
+        lambda p, x: (
+            f"shard group {x.shard_group} must divide dp x cp = {x.dp * x.cp}; a smaller one needs"
+            f" --zero 3 and a stack with hybrid sharding ({p.stack.title}:"
+            f" {'yes' if p.stack.supports.hybrid_shard else 'no'})"
+        ),
     ),
     Rule(
-        "ZeRO stage supported", "--zero", _zero,
-        lambda p, x: f"{p.stack.title} runs ZeRO {p.stack.supports.zero}"
-        + (f" ({p.stack.supports.zero_with_pipeline} with a pipeline)" if x.pp > 1 else "") + f", not {x.zero}",
+        "ZeRO stage supported",
+        "--zero",
+        _zero,
+        lambda p, x: (
+            f"{p.stack.title} runs ZeRO {p.stack.supports.zero}"
+            + (f" ({p.stack.supports.zero_with_pipeline} with a pipeline)" if x.pp > 1 else "")
+            + f", not {x.zero}"
+        ),
     ),
     Rule(
-        "parallelism supported", "--stack", _stack,
-        lambda p, x: f"{p.stack.title} cannot run this layout (tensor {p.stack.supports.tensor}, pipeline "
-        f"{p.stack.supports.pipeline}, context {p.stack.supports.context}, expert {p.stack.supports.expert}, recompute "
-        f"{'/'.join(p.stack.supports.recompute)}, offload {'/'.join(p.stack.supports.offload)})",
+        "parallelism supported",
+        "--stack",
+        _stack,
+        lambda p, x: (
+            f"{p.stack.title} cannot run this layout (tensor {p.stack.supports.tensor}, pipeline"
+            f" {p.stack.supports.pipeline}, context {p.stack.supports.context}, expert"
+            f" {p.stack.supports.expert}, recompute {'/'.join(p.stack.supports.recompute)}, offload"
+            f" {'/'.join(p.stack.supports.offload)})"
+        ),
     ),
     Rule(
-        "offloaded parameters need ZeRO-3", "--offload", _offload,
-        lambda p, x: (f"DeepSpeed offloads to NVMe under ZeRO-3 alone, not with ZeRO-{x.zero}" if x.offload in NVME else
-        f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}") + "; take --zero 3, or "
-        "--offload optimizer",
+        "offloaded parameters need ZeRO-3",
+        "--offload",
+        _offload,
+        lambda p, x: (
+            (
+                f"DeepSpeed offloads to NVMe under ZeRO-3 alone, not with ZeRO-{x.zero}"
+                if x.offload in NVME
+                else (
+                    "parameters can be offloaded only where they are sharded, not with"
+                    f" ZeRO-{x.zero}"
+                )
+            )
+            + "; take --zero 3, or --offload optimizer"
+        ),
     ),
     Rule(
-        "drives known for NVMe offloading", "--offload", _offload_drives,
-        lambda p, x: f"the NVMe drives of {p.cluster.title} are not known; state them with --nvme-read and --nvme-write, such as "
-        "'10 GB/s' and '5 GB/s', or take --offload params",
+        "drives known for NVMe offloading",
+        "--offload",
+        _offload_drives,
+        lambda p, x: (
+            f"the NVMe drives of {p.cluster.title} are not known; state them with --nvme-read and"
+            " --nvme-write, such as '10 GB/s' and '5 GB/s', or take --offload params"
+        ),
     ),
     Rule(
-        "offloaded activations supported", "--offload", _offload_activations,
-        lambda p, x: f"{p.stack.title} offloads activations "
-        + ("" if p.stack.supports.offload_with_pipeline else "only without a pipeline, ")
-        + ("beside recompute" if p.stack.supports.offload_with_recompute else "only without recompute")
-        + f"; here pp is {x.pp}, recompute {x.recompute}",
+        "offloaded activations supported",
+        "--offload",
+        _offload_activations,
+        lambda p, x: (
+            f"{p.stack.title} offloads activations "
+            + ("" if p.stack.supports.offload_with_pipeline else "only without a pipeline, ")
+            + (
+                "beside recompute"
+                if p.stack.supports.offload_with_recompute
+                else "only without recompute"
+            )
+            + f"; here pp is {x.pp}, recompute {x.recompute}"
+        ),
     ),
     Rule(
-        "placement supported", "--placement", _placement,
-        lambda p, x: f"{p.stack.title} places ranks as {' or '.join(p.stack.supports.placements)}, "
-        f"{PLACEMENTS[0]} alone where experts are shared out; here it is {x.placement}, ep {x.ep}",
+        "placement supported",
+        "--placement",
+        _placement,
+        lambda p, x: (
+            f"{p.stack.title} places ranks as {' or '.join(p.stack.supports.placements)},"
+            f" {PLACEMENTS[0]} alone where experts are shared out; here it is {x.placement}, ep"
+            f" {x.ep}"
+        ),
     ),
     Rule(
-        "sequence parallelism needs tp", "--sequence-parallel", _sequence_parallel,
-        lambda p, x: "sequence parallelism divides work among tensor-parallel ranks; it needs tp > 1",
+        "sequence parallelism needs tp",
+        "--sequence-parallel",
+        _sequence_parallel,
+        lambda p, x: (
+            "sequence parallelism divides work among tensor-parallel ranks; it needs tp > 1"
+        ),
     ),
     Rule(
-        "recompute size", "--recompute", _recompute_size,
-        lambda p, x: f"{x.recompute} asks for more layers than a stage has ({p.model.layers} / pp {x.pp})",
+        "recompute size",
+        "--recompute",
+        _recompute_size,
+        lambda p, x: (
+            f"{x.recompute} asks for more layers than a stage has ({p.model.layers} / pp {x.pp})"
+        ),
     ),
-)  # fmt: skip
+)
 
 
 def check(plan: Plan, columns: Columns) -> dict[str, Array]:

@@ -11,18 +11,22 @@ _SMALL = 1e-300
 
 # 419 unexpected interruptions in 54 days on 16,384 H100: Llama 3 (arXiv 2407.21783) table 5
 MTBF_GPU_S = 16384 * 54 * 86400 / 419
-HARDWARE_FRAC = 0.78  # of these, confirmed or suspected hardware: the node has to be replaced (Llama 3, section 3.3.4)
+# of these, confirmed or suspected hardware: the node has to be replaced (Llama 3, section 3.3.4)
+HARDWARE_FRAC = 0.78
 REPAIR_S = 86400.0  # until a replaced node is back; assumed
 ENOUGH_SPARES = 0.99  # share of the time for which the proposed number of spare nodes suffices
 
-# what a 7B model's asynchronous writer was measured to stop training (pytorch.org/blog/reducing-checkpointing-times); the copy to
-# host memory comes on top. 60 s would contradict Llama 3's > 90 %
+# what a 7B model's asynchronous writer was measured to stop training
+# (pytorch.org/blog/reducing-checkpointing-times); the copy to host memory comes on top. 60 s would
+# contradict Llama 3's > 90 %
 PAUSE_S = 6.3
 RESTART_S = 600.0  # detect, replace, start, warm up, without loading; assumed
 READ_OVER_WRITE = 2.0  # storage of a DGX SuperPOD reads twice as fast as it writes; recalled
 
 POWER_FRAC = 0.85  # board power over its limit while the GPU computes; assumed
-WAIT_FRAC = 0.5  # while it waits for messages; assumed, troughs of training lie between 0.2 and 0.75 (arXiv 2308.12908, recalled)
+# while it waits for messages; assumed, troughs of training lie between 0.2 and 0.75 (arXiv
+# 2308.12908, recalled)
+WAIT_FRAC = 0.5
 HOST_FACTOR = 1.25  # host and network per GPU watt; assumed
 PUE = 1.12  # building over computers, large new ones; assumed. Means of surveys are near 1.56
 FACILITY_FACTOR = HOST_FACTOR * PUE  # all of it per GPU watt
@@ -41,24 +45,35 @@ def tokens_per_s(global_batch: Array, seq_tokens: Array, step_s: Array) -> Array
 
 @formula(unit="1", equation="flop / (GPUs rate step)", source="PaLM, arXiv 2204.02311 appendix B")
 def utilisation(flop: Array, gpus: Array, rate_flop_per_s: Array, step_s: Array) -> Array:
-    """MFU from model FLOP, HFU from hardware FLOP, over the dense vendor rate of the training precision."""
+    """MFU from model FLOP, HFU from hardware FLOP, over the dense vendor rate of the training
+    precision."""
     return flop / (gpus * rate_flop_per_s * step_s)
 
 
-@formula(unit="s", equation="MTBF of a GPU / GPUs", source="failures of GPUs are independent; RSC, arXiv 2410.21680 section III")
+@formula(
+    unit="s",
+    equation="MTBF of a GPU / GPUs",
+    source="failures of GPUs are independent; RSC, arXiv 2410.21680 section III",
+)
 def job_mtbf_s(mtbf_gpu_s: Array, gpus: Array) -> Array:
     """Mean time between failures of a job: any GPU stops it."""
     return mtbf_gpu_s / gpus
 
 
-@formula(unit="B", equation="parameters (parameter + optimizer bytes)", source="gradients are not saved; each state once")
+@formula(
+    unit="B",
+    equation="parameters (parameter + optimizer bytes)",
+    source="gradients are not saved; each state once",
+)
 def checkpoint_bytes(parameters: Array, bytes_per_parameter: Array) -> Array:
     """Size of a checkpoint that training can go on from."""
     return parameters * bytes_per_parameter
 
 
 @formula(
-    unit="s", equation="pause + bytes / rate", source="definition; asynchronous: a GPU's share over its host link, else the file"
+    unit="s",
+    equation="pause + bytes / rate",
+    source="definition; asynchronous: a GPU's share over its host link, else the file",
 )
 def checkpoint_stop_s(pause_s: Array, stored_bytes: Array, bytes_per_s: Array) -> Array:
     """Time for which a checkpoint stops training."""
@@ -74,16 +89,23 @@ def checkpoint_interval_s(checkpoint_s: Array, mtbf_s: Array) -> Array:
 @formula(
     unit="1",
     equation="tau / (M exp(R/M) (exp((tau + C)/M) - 1))",
-    source="Daly 2006, equation 20: complete, with failures at any time; M mean time between failures, R with the unwritten part",
+    source=(
+        "Daly 2006, equation 20: complete, with failures at any time; M mean time between failures,"
+        " R with the unwritten part"
+    ),
 )
 def goodput(interval_s: Array, checkpoint_s: Array, restart_s: Array, mtbf_s: Array) -> Array:
     """Share of wall time that advances training, with a checkpoint of C after every tau of work."""
-    lost = np.exp(np.minimum(restart_s / mtbf_s, _MOST)) * np.expm1(np.minimum((interval_s + checkpoint_s) / mtbf_s, _MOST))
+    lost = np.exp(np.minimum(restart_s / mtbf_s, _MOST)) * np.expm1(
+        np.minimum((interval_s + checkpoint_s) / mtbf_s, _MOST)
+    )
     return interval_s / (mtbf_s * lost)
 
 
 @formula(
-    unit="1", equation="sum of Poisson(nodes in repair) up to the spares", source="M/D/inf queue: Poisson in the steady state"
+    unit="1",
+    equation="sum of Poisson(nodes in repair) up to the spares",
+    source="M/D/inf queue: Poisson in the steady state",
 )
 def spares_suffice_frac(nodes_in_repair: Array, spares: float) -> Array:
     """Share of the time in which no more nodes are in repair than there are spares."""
@@ -100,19 +122,33 @@ def run_s(tokens: Array, rate_tokens_per_s: Array, goodput_frac: Array) -> Array
     return tokens / (rate_tokens_per_s * goodput_frac)
 
 
-@formula(unit="1", equation="busy load + (1 - busy) wait", source="definition; both shares of the board's limit assumed")
+@formula(
+    unit="1",
+    equation="busy load + (1 - busy) wait",
+    source="definition; both shares of the board's limit assumed",
+)
 def drawn_frac(busy_frac: Array, load_frac: Array, wait_frac: Array) -> Array:
     """Mean board power over its limit; busy_frac: share of the step in which the GPU computes."""
     return busy_frac * load_frac + (1 - busy_frac) * wait_frac
 
 
-@formula(unit="USD", equation="GPU-seconds capex / (lifetime use)", source="straight-line depreciation over the hours that earn")
+@formula(
+    unit="USD",
+    equation="GPU-seconds capex / (lifetime use)",
+    source="straight-line depreciation over the hours that earn",
+)
 def owned_usd(gpu_s: Array, capex_usd: Array, lifetime_s: Array, use_frac: Array) -> Array:
     """Share of the purchase that a run uses up."""
     return gpu_s * capex_usd / (lifetime_s * use_frac)
 
 
-@formula(unit="J", equation="GPUs power frac factor time", source="board power limit; load share and facility factor assumed")
-def energy_j(gpus: Array, power_w: Array, power_frac: Array, facility_factor: Array, time_s: Array) -> Array:
+@formula(
+    unit="J",
+    equation="GPUs power frac factor time",
+    source="board power limit; load share and facility factor assumed",
+)
+def energy_j(
+    gpus: Array, power_w: Array, power_frac: Array, facility_factor: Array, time_s: Array
+) -> Array:
     """Energy of the run at the wall plug."""
     return gpus * power_w * power_frac * facility_factor * time_s

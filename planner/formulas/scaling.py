@@ -1,4 +1,5 @@
-"""How a time falls with the number of GPUs: Amdahl's law and its fit, efficiency, what one more GPU adds, what makes the loss."""
+"""How a time falls with the number of GPUs: Amdahl's law and its fit, efficiency, what one more GPU
+adds, what makes the loss."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ def amdahl_s(serial_s: Array, parallel_s: Array, gpus: Array) -> Array:
 
 
 def amdahl_fit(gpus: Array, seconds: Array) -> tuple[float, float]:
-    """(serial, parallel) seconds, neither negative, that follow these times best: least squares of relative errors."""
+    """(serial, parallel) seconds, neither negative, that follow these times best: least squares of
+    relative errors."""
     n, taken = np.asarray(gpus, float), np.asarray(seconds, float)
     columns = np.stack([1 / taken, 1 / (n * taken)], axis=1)
     ones = np.ones(len(taken))
@@ -28,31 +30,48 @@ def amdahl_fit(gpus: Array, seconds: Array) -> tuple[float, float]:
 
 
 @formula(unit="1", equation="(R / n) / (R0 / n0)", source="definition")
-def efficiency(tokens_per_s: Array, gpus: Array, first_tokens_per_s: Array, first_gpus: Array) -> Array:
-    """Throughput per GPU over that of the first count: strong scaling at a fixed batch, weak at a fixed batch per GPU."""
+def efficiency(
+    tokens_per_s: Array, gpus: Array, first_tokens_per_s: Array, first_gpus: Array
+) -> Array:
+    """Throughput per GPU over that of the first count: strong scaling at a fixed batch, weak at a
+    fixed batch per GPU."""
     return tokens_per_s / gpus / (first_tokens_per_s / first_gpus)
 
 
 @formula(unit="1", equation="((R - R') / (n - n')) / (R0 / n0)", source="definition")
 def marginal_frac(
-    tokens_per_s: Array, gpus: Array, before_tokens_per_s: Array, before_gpus: Array, first_tokens_per_s: Array, first_gpus: Array
+    tokens_per_s: Array,
+    gpus: Array,
+    before_tokens_per_s: Array,
+    before_gpus: Array,
+    first_tokens_per_s: Array,
+    first_gpus: Array,
 ) -> Array:
     """What each added GPU brings, as a share of what a GPU brought at the first count."""
-    return (tokens_per_s - before_tokens_per_s) / (gpus - before_gpus) / (first_tokens_per_s / first_gpus)
+    return (
+        (tokens_per_s - before_tokens_per_s)
+        / (gpus - before_gpus)
+        / (first_tokens_per_s / first_gpus)
+    )
 
 
 @formula(unit="1", equation="(exposed + hidden) / computation", source="definition")
 def communication_ratio(exposed_s: Array, hidden_s: Array, compute_s: Array) -> Array:
-    """Seconds of communication of a step over those of computation; what is hidden counts: it shows where computation shrinks."""
+    """Seconds of communication of a step over those of computation; what is hidden counts: it shows
+    where computation shrinks."""
     return (exposed_s + hidden_s) / compute_s
 
 
-@formula(unit="s", equation="(a - b) / ln(a / b)", source="logarithmic mean: changes of summands over it add up to ln(a / b)")
+@formula(
+    unit="s",
+    equation="(a - b) / ln(a / b)",
+    source="logarithmic mean: changes of summands over it add up to ln(a / b)",
+)
 def log_mean_s(after_s: Array, before_s: Array) -> Array:
     """Logarithmic mean of two positive times; their common value where they are equal.
 
-    With it the logarithm of a ratio of sums falls apart into a part per summand, exactly and in no order:
-    ln(a / b) = sum of (a_i - b_i) / mean.
+    With it the logarithm of a ratio of sums falls apart into a part per summand, exactly and in no
+    order: ln(a / b) = sum of (a_i - b_i) / mean.
     """
     change = (after_s - before_s) / before_s
     apart = np.abs(change) > 0

@@ -1,4 +1,5 @@
-"""Ranks that differ: the expected slowest of many, slow hosts, two kinds of GPUs, documents of different lengths."""
+"""Ranks that differ: the expected slowest of many, slow hosts, two kinds of GPUs, documents of
+different lengths."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ import numpy as np
 from planner.ledger import Array, formula
 
 _REACH = 10.0  # standard deviations beyond which a normal tail is nothing: 1e-23
-_PANELS, _POINTS = 40, 10  # of the quadrature: far below 1e-9 for up to 1e9 ranks (tests/test_stragglers.py)
+_PANELS, _POINTS = (
+    40,
+    10,
+)  # of the quadrature: far below 1e-9 for up to 1e9 ranks (tests/test_stragglers.py)
 _SMALL = 1e-12
 
 _tail = np.vectorize(lambda z: 0.5 * math.erfc(z / math.sqrt(2.0)), otypes=[float])  # P(normal > z)
@@ -32,7 +36,8 @@ def slow_job_frac(hosts: Array, slow_frac: Array) -> Array:
 
 
 def _late(tail: Array, hosts: Array, ranks: Array, slow: Array, slow_tail: Array) -> Array:
-    """Chance that the slowest rank is later than z, from the tails of a normal and of a slow host's rank at z."""
+    """Chance that the slowest rank is later than z, from the tails of a normal and of a slow host's
+    rank at z."""
     with np.errstate(divide="ignore"):
         usual = -np.expm1(ranks * np.log1p(-tail))  # a host of which one rank is later
         slowed = -np.expm1(ranks * np.log1p(-slow_tail))
@@ -41,17 +46,31 @@ def _late(tail: Array, hosts: Array, ranks: Array, slow: Array, slow_tail: Array
 
 @formula(
     unit="1",
-    equation="E max = int_0^inf 1 - F dx - int_-inf^0 F dx, F = ((1-p) Phi(x/sigma)^g + p Phi((x-d)/sigma)^g)^H",
-    source="maximum of independent variables; order statistics: David & Nagaraja 2003. Slow hosts as a mixture: own derivation",
+    equation=(
+        "E max = int_0^inf 1 - F dx - int_-inf^0 F dx, F = ((1-p) Phi(x/sigma)^g + p"
+        " Phi((x-d)/sigma)^g)^H"
+    ),
+    source=(
+        "maximum of independent variables; order statistics: David & Nagaraja 2003. Slow hosts as a"
+        " mixture: own derivation"
+    ),
 )
 def expected_slowest(
-    hosts: Array, ranks_per_host: Array, jitter_frac: Array, slow_frac: Array = 0.0, slow_by_frac: Array = 0.0
+    hosts: Array,
+    ranks_per_host: Array,
+    jitter_frac: Array,
+    slow_frac: Array = 0.0,
+    slow_by_frac: Array = 0.0,
 ) -> Array:
     """How much longer than the mean usual rank the slowest of H hosts of g ranks takes, as a share.
 
-    Steps of ranks are normal with jitter sigma; a host is slow with chance p, all its ranks by d. Zero for one usual rank.
+    Steps of ranks are normal with jitter sigma; a host is slow with chance p, all its ranks by d.
+    Zero for one usual rank.
     """
-    hosts, ranks, p, d = (np.asarray(x, dtype=float)[..., None] for x in (hosts, ranks_per_host, slow_frac, slow_by_frac))
+    hosts, ranks, p, d = (
+        np.asarray(x, dtype=float)[..., None]
+        for x in (hosts, ranks_per_host, slow_frac, slow_by_frac)
+    )
     sigma = np.asarray(jitter_frac, dtype=float)[..., None]
     jitters = sigma > _SMALL
     shift = np.where(jitters, d / np.where(jitters, sigma, 1.0), 0.0)
@@ -60,7 +79,8 @@ def expected_slowest(
     behind = _REACH * x
     low = _late(_tail(ahead), hosts, ranks, p, _tail(ahead - shift))
     high = _late(_tail(behind), hosts, ranks, p, _tail(behind - shift))
-    # slow ranks far away are a second peak; between the two, only whether there is a slow host counts
+    # slow ranks far away are a second peak; between the two, only whether there is a slow host
+    # counts
     start, end = np.maximum(_REACH, shift - _REACH), np.maximum(_REACH, shift + _REACH)
     far = start + (end - start) * x
     beyond = _late(_tail(far), hosts, ranks, p, _tail(far - shift))
@@ -70,10 +90,14 @@ def expected_slowest(
     return np.where(jitters[..., 0], sigma[..., 0] * (peaks + between[..., 0]), (d * some)[..., 0])
 
 
-# ------------------------------------------------------------------------------------------------ two kinds of GPUs
+# ------------------------------------------------------------------------------------------------ t
 
 
-@formula(unit="s", equation="max(T_1, T_2)", source="synchronous steps: with equal batches the slower kind sets the pace")
+@formula(
+    unit="s",
+    equation="max(T_1, T_2)",
+    source="synchronous steps: with equal batches the slower kind sets the pace",
+)
 def equal_split_s(own_s: Array, other_s: Array) -> Array:
     """Computing time of a step when GPUs of two kinds get the same batch."""
     return np.maximum(own_s, other_s)
@@ -82,40 +106,59 @@ def equal_split_s(own_s: Array, other_s: Array) -> Array:
 @formula(
     unit="s",
     equation="least T with R_1 floor(T m / T_1) + R_2 floor(T m / T_2) >= (R_1 + R_2) m",
-    source="whole micro-batches, each to the kind that ends it first; own derivation. In the limit of many: (R_1 + R_2) / "
-    "(R_1/T_1 + R_2/T_2)",
+    source=(
+        "whole micro-batches, each to the kind that ends it first; own derivation. In the limit of"
+        " many: (R_1 + R_2) / (R_1/T_1 + R_2/T_2)"
+    ),
 )
-def proportional_split_s(own_s: Array, other_s: Array, replicas: Array, other_replicas: Array, microbatches: Array) -> Array:
-    """Computing time of a step when replicas of two kinds of GPUs share its micro-batches in proportion to their speed.
+def proportional_split_s(
+    own_s: Array, other_s: Array, replicas: Array, other_replicas: Array, microbatches: Array
+) -> Array:
+    """Computing time of a step when replicas of two kinds of GPUs share its micro-batches in
+    proportion to their speed.
 
-    own_s, other_s: of a step with an equal split, `microbatches` on every replica; replicas: all, other_replicas among them.
+    own_s, other_s: of a step with an equal split, `microbatches` on every replica; replicas: all,
+    other_replicas among them.
     """
     own, m = replicas - other_replicas, microbatches
     first, second = own_s / m, other_s / m  # of one micro-batch
     ideal = replicas * m / (own / first + other_replicas / second)
-    best = np.maximum(np.ceil(ideal / first - _SMALL) * first, np.ceil(ideal / second - _SMALL) * second)  # always enough
-    for each in (first, second):  # the end is a multiple of one of both; a few multiples after the ideal suffice
+    best = np.maximum(
+        np.ceil(ideal / first - _SMALL) * first, np.ceil(ideal / second - _SMALL) * second
+    )  # always enough
+    for each in (
+        first,
+        second,
+    ):  # the end is a multiple of one of both; a few multiples after the ideal suffice
         for more in range(8):
             end = np.ceil(ideal / each - _SMALL) * each + more * each
-            done = own * np.floor(end / first + 1e-9) + other_replicas * np.floor(end / second + 1e-9)
+            done = own * np.floor(end / first + 1e-9) + other_replicas * np.floor(
+                end / second + 1e-9
+            )
             best = np.where((done >= replicas * m - 1e-6) & (end < best), end, best)
     return np.where(other_replicas > 0, np.where(own > 0, best, other_s), own_s)
 
 
-# ------------------------------------------------------------------------------------------------ lengths
+# ------------------------------------------------------------------------------------------------ l
 
 
 @formula(
     unit="1",
-    equation="E min(L/s, 1)^k = exp(k mu + k^2 sigma^2/2) Phi(-mu/sigma - k sigma) + Phi(mu/sigma), mu = ln(mean/s) - sigma^2/2",
+    equation=(
+        "E min(L/s, 1)^k = exp(k mu + k^2 sigma^2/2) Phi(-mu/sigma - k sigma) + Phi(mu/sigma), mu ="
+        " ln(mean/s) - sigma^2/2"
+    ),
     source="partial moments of a log-normal distribution, closed form",
 )
 def cut_moment(mean_frac: Array, sigma: Array, order: Array) -> Array:
-    """Moment of the length of a document over that of a sequence, longer ones cut; mean_frac: of the mean before cutting."""
+    """Moment of the length of a document over that of a sequence, longer ones cut; mean_frac: of
+    the mean before cutting."""
     spread = np.maximum(sigma, 1e-9)
     mu = np.log(mean_frac) - spread**2 / 2
     whole = np.exp(order * mu + order**2 * spread**2 / 2) * _tail(mu / spread + order * spread)
-    return np.where(np.asarray(sigma) > 0, whole + _tail(-mu / spread), np.minimum(mean_frac, 1.0) ** order)
+    return np.where(
+        np.asarray(sigma) > 0, whole + _tail(-mu / spread), np.minimum(mean_frac, 1.0) ** order
+    )
 
 
 @formula(
@@ -136,34 +179,51 @@ def longest_frac(mean_frac: Array, sigma: Array, documents: Array) -> Array:
     return np.exp(first)[..., 0] + (w * (last - first) * longer * np.exp(y)).sum(axis=-1)
 
 
-@formula(unit="1", equation="E L^2 / (s E L)", source="own count: a packed row attends sum L_i^2 of the s^2 pairs, sum L_i = s")
+@formula(
+    unit="1",
+    equation="E L^2 / (s E L)",
+    source="own count: a packed row attends sum L_i^2 of the s^2 pairs, sum L_i = s",
+)
 def packed_attention_frac(mean: Array, mean_square: Array) -> Array:
-    """Share of a full row's attention that is left where documents packed into it do not see each other."""
+    """Share of a full row's attention that is left where documents packed into it do not see each
+    other."""
     return mean_square / mean
 
 
 @formula(
     unit="1",
     equation="sqrt(E L / s E (L^2 - r L)^2) / E L^2, r = E L^2 / E L, lengths over s",
-    source="central limit theorem of renewal-reward processes: documents until a row is full; against draws in the tests",
+    source=(
+        "central limit theorem of renewal-reward processes: documents until a row is full; against"
+        " draws in the tests"
+    ),
 )
 def packed_spread_frac(mean: Array, square: Array, cube: Array, fourth: Array) -> Array:
-    """Standard deviation of the attention work of a packed row over its mean, from moments of L/s; for the mean of many rows."""
+    """Standard deviation of the attention work of a packed row over its mean, from moments of L/s;
+    for the mean of many rows."""
     ratio = square / mean
     variance = fourth - 2 * ratio * cube + ratio**2 * square
     return np.sqrt(mean * np.maximum(variance, 0.0)) / square
 
 
-# ------------------------------------------------------------------------------------------------ batch norm
+# ------------------------------------------------------------------------------------------------ b
 
 
-@formula(unit="B", equation="(2 C + 1) e", source="PyTorch SyncBatchNorm, torch/nn/modules/_functions.py: mean, 1/std, count")
+@formula(
+    unit="B",
+    equation="(2 C + 1) e",
+    source="PyTorch SyncBatchNorm, torch/nn/modules/_functions.py: mean, 1/std, count",
+)
 def batch_norm_forward_bytes(channels: Array, element_bytes: Array) -> Array:
     """Bytes that a rank gives to the all-gather of one layer's forward pass."""
     return (2 * channels + 1) * element_bytes
 
 
-@formula(unit="B", equation="2 C e", source="PyTorch SyncBatchNorm, torch/nn/modules/_functions.py: sum_dy and sum_dy_xmu")
+@formula(
+    unit="B",
+    equation="2 C e",
+    source="PyTorch SyncBatchNorm, torch/nn/modules/_functions.py: sum_dy and sum_dy_xmu",
+)
 def batch_norm_backward_bytes(channels: Array, element_bytes: Array) -> Array:
     """Bytes that one layer's backward pass reduces over all ranks."""
     return 2 * channels * element_bytes

@@ -1,8 +1,10 @@
-"""Automatic zero-bubble schedules: list scheduling under a memory limit. Qi et al. 2023 (arXiv 2401.10241) section 3.1.
+"""Automatic zero-bubble schedules: list scheduling under a memory limit. Qi et al. 2023 (arXiv
+2401.10241) section 3.1.
 
-A rank that is free runs an input gradient that has arrived, else a forward that has arrived and fits the memory, else a weight
-gradient, unless something it must run soon arrives sooner than the weight gradient would end. How much sooner is the one choice
-of the heuristic; a few are tried, the handcrafted schedule beside them, and the shortest wins, as in the paper's grid search.
+A rank that is free runs an input gradient that has arrived, else a forward that has arrived and
+fits the memory, else a weight gradient, unless something it must run soon arrives sooner than the
+weight gradient would end. How much sooner is the one choice of the heuristic; a few are tried, the
+handcrafted schedule beside them, and the shortest wins, as in the paper's grid search.
 """
 
 from __future__ import annotations
@@ -16,13 +18,21 @@ from planner.schedules.base import Action, Actions, forward, input_gradient, wei
 from planner.schedules.split import split_rank
 from planner.schedules.timing import Durations, compiled, timed
 
-_PATIENCE = (0.0, 0.5, 1.0)  # share of a weight gradient that a rank would rather wait than start one
-_MOST_TRIED = 4096  # forward passes of a schedule beyond which one choice is tried: each takes about 20 us per pass
+_PATIENCE = (
+    0.0,
+    0.5,
+    1.0,
+)  # share of a weight gradient that a rank would rather wait than start one
+# forward passes of a schedule beyond which one choice is tried: each takes about 20 us per pass
+_MOST_TRIED = 4096
 Seconds = tuple[float, ...]  # per stage
 
 
-def automatic(p: int, m: int, limit: int, f: Seconds, i: Seconds, w: Seconds, send: float) -> Actions:
-    """The shortest schedule found for these durations in which no rank holds more than `limit` micro-batches."""
+def automatic(
+    p: int, m: int, limit: int, f: Seconds, i: Seconds, w: Seconds, send: float
+) -> Actions:
+    """The shortest schedule found for these durations in which no rank holds more than `limit`
+    micro-batches."""
     choices = _PATIENCE if p * m <= _MOST_TRIED else _PATIENCE[1:2]
     tried = [_greedy(p, m, limit, f, i, w, send, patience) for patience in choices]
     tried.append([split_rank(r, m, warm=p - r - 1, behind=r) for r in range(p)])
@@ -39,14 +49,21 @@ def cached(p: int, m: int, limit: int, f: Seconds, i: Seconds, w: Seconds, send:
     return automatic(p, m, limit, f, i, w, send)
 
 
-def _greedy(p: int, m: int, limit: int, f: Seconds, i: Seconds, w: Seconds, send: float, patience: float) -> Actions:
-    """One list schedule: ranks act in the order of time, each on what has started elsewhere by then."""
+def _greedy(
+    p: int, m: int, limit: int, f: Seconds, i: Seconds, w: Seconds, send: float, patience: float
+) -> Actions:
+    """One list schedule: ranks act in the order of time, each on what has started elsewhere by
+    then."""
     out: list[list[Action]] = [[] for _ in range(p)]
     done_f, done_i, done_w, free = [0] * p, [0] * p, [0] * p, [0.0] * p
-    f_at: list[list[float]] = [[0.0] * m if r == 0 else [] for r in range(p)]  # when forwards arrive at each rank
+    f_at: list[list[float]] = [
+        [0.0] * m if r == 0 else [] for r in range(p)
+    ]  # when forwards arrive at each rank
     i_at: list[list[float]] = [[] for _ in range(p)]
     turn = [0] * p  # only the latest entry of a rank in the queue counts
-    queue = [(0.0, -r, 0) for r in range(p)]  # the last rank first among equals: it has the longest way back
+    queue = [
+        (0.0, -r, 0) for r in range(p)
+    ]  # the last rank first among equals: it has the longest way back
     heapq.heapify(queue)
 
     def act_at(r: int, time: float) -> None:
@@ -64,7 +81,11 @@ def _greedy(p: int, m: int, limit: int, f: Seconds, i: Seconds, w: Seconds, send
         if mine != turn[r] or done_w[r] == m:
             continue
         back = i_at[r][done_i[r]] if done_i[r] < len(i_at[r]) else np.inf
-        ahead = f_at[r][done_f[r]] if done_f[r] < len(f_at[r]) and done_f[r] - done_w[r] < limit else np.inf
+        ahead = (
+            f_at[r][done_f[r]]
+            if done_f[r] < len(f_at[r]) and done_f[r] - done_w[r] < limit
+            else np.inf
+        )
         waits[r] = np.inf
         if back <= now:
             free[r] = now + i[r]

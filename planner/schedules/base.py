@@ -1,8 +1,9 @@
 """What a schedule is made of: actions, in the order each rank runs them.
 
-An action reads `3F5`: stage 3, forward, micro-batch 5. The words are those of torch.distributed.pipelining: F forward, B the
-whole backward, I its input gradient, W its weight gradient, SEND_F, RECV_F, SEND_B, RECV_B, and `(0F5;7B2)OVERLAP_F_B` for a
-forward and a backward that run as one.
+An action reads `3F5`: stage 3, forward, micro-batch 5. The words are those of
+torch.distributed.pipelining: F forward, B the whole backward, I its input gradient, W its weight
+gradient, SEND_F, RECV_F, SEND_B, RECV_B, and `(0F5;7B2)OVERLAP_F_B` for a forward and a backward
+that run as one.
 """
 
 from __future__ import annotations
@@ -73,8 +74,11 @@ def pair(first: Action, second: Action) -> Action:
     return Action(-1, OVERLAP, -1, (first, second))
 
 
-def warm_then_alternate(warm: int, forwards: Sequence[Action], backwards: Sequence[Action]) -> list[Action]:
-    """`warm` forwards, then one forward and one backward in turn, then the backwards that are left."""
+def warm_then_alternate(
+    warm: int, forwards: Sequence[Action], backwards: Sequence[Action]
+) -> list[Action]:
+    """`warm` forwards, then one forward and one backward in turn, then the backwards that are
+    left."""
     out = list(forwards[:warm])
     rest = forwards[warm:]
     for one, other in zip(rest, backwards, strict=False):
@@ -92,12 +96,19 @@ def leaves(actions: Iterable[Action]) -> Iterator[Action]:
 
 
 def placement(actions: Actions) -> dict[tuple[int, int], int]:
-    """Rank that runs each (stage, micro-batch). DualPipe runs a stage on two ranks, for different micro-batches."""
-    return {(a.stage, a.microbatch): rank for rank, row in enumerate(actions) for a in leaves(row) if a.kind == FORWARD}
+    """Rank that runs each (stage, micro-batch). DualPipe runs a stage on two ranks, for different
+    micro-batches."""
+    return {
+        (a.stage, a.microbatch): rank
+        for rank, row in enumerate(actions)
+        for a in leaves(row)
+        if a.kind == FORWARD
+    }
 
 
 def with_sends(actions: Actions) -> Actions:
-    """The same lists with a send after each action whose result another rank needs, and a receive before each that needs one."""
+    """The same lists with a send after each action whose result another rank needs, and a receive
+    before each that needs one."""
     where = placement(actions)
     last = max(stage for stage, _ in where)
     out: Actions = []
@@ -118,20 +129,28 @@ def with_sends(actions: Actions) -> Actions:
     return out
 
 
-# ---------------------------------------------------------------------------------------------------- text
+# --------------------------------------------------------------------------------------------------
 
-_ONE = re.compile(r"(\d{1,9})(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|F|B|I|W)(\d{1,9})?")
+_ONE = re.compile(
+    r"(\d{1,9})(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|F|B|I|W)(\d{1,9})?"
+)
 _PAIR = re.compile(rf"\((.+);(.+)\){OVERLAP}")
 
 
 def parse_action(text: str) -> Action | None:
-    """One cell: `0F3`, `(0F3;5B1)OVERLAP_F_B`; None for an empty cell and for FSDP's own actions. Raises ValueError."""
+    """One cell: `0F3`, `(0F3;5B1)OVERLAP_F_B`; None for an empty cell and for FSDP's own actions.
+    Raises ValueError."""
     cell = text.strip()
     if cell in ("", "None"):
         return None
     if both := _PAIR.fullmatch(cell):
         one, other = parse_action(both.group(1)), parse_action(both.group(2))
-        if one is None or other is None or {one.kind, other.kind} - {FORWARD, BACKWARD} or one.kind == other.kind:
+        if (
+            one is None
+            or other is None
+            or {one.kind, other.kind} - {FORWARD, BACKWARD}
+            or one.kind == other.kind
+        ):
             raise ValueError(f"{cell!r} must pair one F with one B")
         return pair(one, other) if one.kind == FORWARD else pair(other, one)
     found = _ONE.fullmatch(cell)
@@ -146,7 +165,8 @@ def parse_action(text: str) -> Action | None:
 
 
 def parse_actions(text: str, field: str, name: str) -> Actions:
-    """One row of comma-separated actions per rank, as torch.distributed.pipelining writes them; sends are left out.
+    """One row of comma-separated actions per rank, as torch.distributed.pipelining writes them;
+    sends are left out.
 
     `field` and `name` say whose text it is in a PlanError, which names the line.
     """
@@ -168,7 +188,9 @@ def parse_actions(text: str, field: str, name: str) -> Actions:
             raise PlanError(field, name, f"holds more than {MOST_ACTIONS:,} actions")
         out.append(row)
     if not count:
-        raise PlanError(field, name, "holds no action; write one row per rank, such as 0F0,0F1,0B0,0B1")
+        raise PlanError(
+            field, name, "holds no action; write one row per rank, such as 0F0,0F1,0B0,0B1"
+        )
     return out
 
 

@@ -1,4 +1,5 @@
-"""Breadth-first, looped: all micro-batches through a chunk before the next chunk. Lamy-Poirier 2022 (arXiv 2211.05953)."""
+"""Breadth-first, looped: all micro-batches through a chunk before the next chunk. Lamy-Poirier 2022
+(arXiv 2211.05953)."""
 
 from planner.ledger import Array
 from planner.schedules.base import Actions, Work, backward, forward, total_s

@@ -1,4 +1,5 @@
-"""The eight steps that DualPipe and DualPipeV share: two streams of micro-batches meet on every rank.
+"""The eight steps that DualPipe and DualPipeV share: two streams of micro-batches meet on every
+rank.
 
 DeepSeek-V3 report (arXiv 2412.19437) section 3.2.1 and figure 5.
 """
@@ -10,11 +11,14 @@ from collections.abc import Callable
 
 from planner.schedules.base import Action, backward, forward, input_gradient, pair, weight_gradient
 
-Stream = Callable[[int], tuple[int, int]]  # n-th micro-batch of a stream on this rank -> (stage, micro-batch)
+Stream = Callable[
+    [int], tuple[int, int]
+]  # n-th micro-batch of a stream on this rank -> (stage, micro-batch)
 
 
 def steps(depth: int, rank: int, count: int, streams: tuple[Stream, Stream]) -> list[Action]:
-    """Actions of a rank that is `rank` steps from the entry of stream 0 of `depth`; each stream has `count` micro-batches."""
+    """Actions of a rank that is `rank` steps from the entry of stream 0 of `depth`; each stream has
+    `count` micro-batches."""
     out: list[Action] = []
     forwards, backwards = [0, 0], [0, 0]
     waiting: deque[Action] = deque()

@@ -1,4 +1,5 @@
-"""DualPipe: two pipelines in opposite directions share the ranks. DeepSeek-V3 report (arXiv 2412.19437) section 3.2.1."""
+"""DualPipe: two pipelines in opposite directions share the ranks. DeepSeek-V3 report (arXiv
+2412.19437) section 3.2.1."""
 
 import numpy as np
 
@@ -18,7 +19,8 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
-    """Half of the micro-batches enter at rank 0, half at rank p - 1; rank r holds stages r and p - 1 - r."""
+    """Half of the micro-batches enter at rank 0, half at rank p - 1; rank r holds stages r and p -
+    1 - r."""
     half = m // 2
     out = []
     for r in range(p):
@@ -35,11 +37,15 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
-    """(p/2 - 1)(F&B + B - 3W) with B = I + W and F&B = F + B (table 2); exact for W <= F = I, and used for nothing else."""
+    """(p/2 - 1)(F&B + B - 3W) with B = I + W and F&B = F + B (table 2); exact for W <= F = I, and
+    used for nothing else."""
     share = np.maximum(p / 2 - 1, 0.0) / np.maximum(p - 1.0, 1.0)
-    return share * np.maximum(fill.forward + 2 * fill.input_gradient - fill.weight_gradient, fill.forward)
+    return share * np.maximum(
+        fill.forward + 2 * fill.input_gradient - fill.weight_gradient, fill.forward
+    )
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:
-    """p + 1 micro-batches on every rank (table 2); the two directions keep two copies of the parameters."""
+    """p + 1 micro-batches on every rank (table 2); the two directions keep two copies of the
+    parameters."""
     return np.minimum(microbatches, pp + 1) + 0 * stage

@@ -1,9 +1,10 @@
-"""DualPipeV: DualPipe cut in half, one pipeline that turns round at the last rank. deepseek-ai/DualPipe (2025)."""
+"""DualPipeV: DualPipe cut in half, one pipeline that turns round at the last rank.
+deepseek-ai/DualPipe (2025)."""
 
 import numpy as np
 
 from planner.ledger import Array
-from planner.schedules.base import Actions, Work
+from planner.schedules.base import Action, Actions, Work
 from planner.schedules.dual import steps
 
 NAME = "dualpipev"
@@ -19,12 +20,19 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 
 def actions(p: int, m: int, v: int = 2) -> Actions:
     """Rank r holds stages r and 2p - 1 - r; each micro-batch goes down the ranks and up again."""
-    return [steps(p, r, m, (lambda n, r=r: (r, n), lambda n, r=r: (2 * p - 1 - r, n))) for r in range(p)]  # type: ignore[misc]
+
+    def rank(r: int) -> list[Action]:
+        return steps(p, r, m, (lambda n: (r, n), lambda n: (2 * p - 1 - r, n)))
+
+    return [rank(r) for r in range(p)]
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
-    """(p - 1)(F&B + B - 3W) of chunks, half of a rank's work each; exact for W <= F = I, and used for nothing else."""
-    return 0.5 * np.maximum(fill.forward + 2 * fill.input_gradient - fill.weight_gradient, fill.forward)
+    """(p - 1)(F&B + B - 3W) of chunks, half of a rank's work each; exact for W <= F = I, and used
+    for nothing else."""
+    return 0.5 * np.maximum(
+        fill.forward + 2 * fill.input_gradient - fill.weight_gradient, fill.forward
+    )
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:

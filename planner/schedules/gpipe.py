@@ -15,7 +15,9 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
     """All forwards of a rank, then all its backwards, in the same order."""
-    return [[forward(r, i) for i in range(m)] + [backward(r, i) for i in range(m)] for r in range(p)]
+    return [
+        [forward(r, i) for i in range(m)] + [backward(r, i) for i in range(m)] for r in range(p)
+    ]
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:

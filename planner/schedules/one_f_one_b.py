@@ -1,4 +1,5 @@
-"""1F1B (PipeDream-flush): one forward, one backward in the steady state. Narayanan et al. 2019, 2021 (arXiv 2104.04473)."""
+"""1F1B (PipeDream-flush): one forward, one backward in the steady state. Narayanan et al. 2019,
+2021 (arXiv 2104.04473)."""
 
 import numpy as np
 
@@ -18,7 +19,9 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 def actions(p: int, m: int, v: int = 1) -> Actions:
     """Rank i runs p - i - 1 forwards, then one forward and one backward in turn."""
     return [
-        warm_then_alternate(min(m, p - r - 1), [forward(r, i) for i in range(m)], [backward(r, i) for i in range(m)])
+        warm_then_alternate(
+            min(m, p - r - 1), [forward(r, i) for i in range(m)], [backward(r, i) for i in range(m)]
+        )
         for r in range(p)
     ]
 

@@ -1,4 +1,5 @@
-"""Plain model parallelism: one micro-batch at a time, all ranks idle but one. The baseline of Huang et al. 2018, figure 2b."""
+"""Plain model parallelism: one micro-batch at a time, all ranks idle but one. The baseline of Huang
+et al. 2018, figure 2b."""
 
 import numpy as np
 

@@ -6,7 +6,8 @@ from planner.schedules.base import Action, forward, input_gradient, weight_gradi
 
 
 def split_rank(stage: int, m: int, warm: int, behind: int) -> list[Action]:
-    """`warm` forwards, then a forward, an input gradient and the weight gradient of `behind` micro-batches earlier in turn."""
+    """`warm` forwards, then a forward, an input gradient and the weight gradient of `behind`
+    micro-batches earlier in turn."""
     warm = min(m, warm)
     out = [forward(stage, i) for i in range(warm)]
     for i in range(m):

@@ -1,7 +1,8 @@
 """The pass that times a schedule: actions and durations in, start and end of every action out.
 
-Durations may be arrays, one value per row: one pass then times all rows. Actions are sorted once into levels that wait only for
-earlier levels; a level is a handful of numpy operations however many rows there are.
+Durations may be arrays, one value per row: one pass then times all rows. Actions are sorted once
+into levels that wait only for earlier levels; a level is a handful of numpy operations however many
+rows there are.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ _NOTHING = 0  # node that ends at time zero: what an action waits for that waits
 class Durations:
     """Seconds. Per stage: a number, (stages,) or (stages, rows); per rank likewise with ranks.
 
-    A whole backward takes input_gradient + weight_gradient; recompute belongs to input_gradient, embedding and head to the first
-    and the last stage.
+    A whole backward takes input_gradient + weight_gradient; recompute belongs to input_gradient,
+    embedding and head to the first and the last stage.
     """
 
     forward: Array = 1.0
     input_gradient: Array = 1.0
     weight_gradient: Array = 1.0
-    send: Array = 0.0  # between ranks: a number, or (stages - 1,) or (stages - 1, rows) for what crosses from stage i to i + 1
+    # between ranks: a number, or (stages - 1,) or (stages - 1, rows) for what crosses from stage i
+    # to i + 1
+    send: Array = 0.0
     slowdown: Array = 1.0  # per rank: a straggler computes longer
     tail: Array = 0.0  # per rank: what follows its last action, such as the optimizer
     pair_frac: Array = 1.0  # an overlapped forward and backward over the sum of the two
@@ -40,7 +43,8 @@ class Durations:
 
 @dataclass(frozen=True)
 class Program:
-    """A schedule with its dependencies resolved; node 0 is nothing, the others are sorted by level."""
+    """A schedule with its dependencies resolved; node 0 is nothing, the others are sorted by
+    level."""
 
     ranks: int
     stages: int
@@ -48,10 +52,14 @@ class Program:
     actions: tuple[Action, ...]  # of node i + 1
     rank: Array  # (nodes,) of each node; -1 for node 0
     before: Array  # previous node of the same rank
-    waits: Array  # (2, nodes): nodes of other stages whose result is needed; the second only for overlapped pairs
-    lag: Array  # (2, nodes): row of the table of delays: 0 for none, i + 1 for the boundary after stage i
+    # (2, nodes): nodes of other stages whose result is needed; the second only for overlapped pairs
+    waits: Array
+    # (2, nodes): row of the table of delays: 0 for none, i + 1 for the boundary after stage i
+    lag: Array
     takes: Array  # row of the table of durations
-    kinds: tuple[tuple[str, int, int, int], ...]  # rows of the table of durations: (kind, stage, stage of the pair, rank)
+    kinds: tuple[
+        tuple[str, int, int, int], ...
+    ]  # rows of the table of durations: (kind, stage, stage of the pair, rank)
     sends: Array  # (2, nodes): row of the table of delays of what the node sends
     levels: tuple[int, ...]  # nodes levels[i] .. levels[i + 1] wait only for earlier ones
     pairs: bool
@@ -61,23 +69,28 @@ class Program:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds, one value per row (a scalar's place where durations were plain numbers). Shapes (rows,) and (ranks, rows)."""
+    """Seconds, one value per row (a scalar's place where durations were plain numbers). Shapes
+    (rows,) and (ranks, rows)."""
 
     makespan: Array  # from the first start to the last end
     start: Array  # of the first action of each rank
     end: Array  # of the last one, with what follows it
     busy: Array
-    ends: Array | None  # (nodes, rows) of the computing, without the send that may follow, when kept
+    ends: (
+        Array | None
+    )  # (nodes, rows) of the computing, without the send that may follow, when kept
     takes: Array | None
 
     @property
     def span(self) -> Array:
-        """Longest stay of any rank: the step time where no rank waits for all others before it starts the next step."""
+        """Longest stay of any rank: the step time where no rank waits for all others before it
+        starts the next step."""
         return (self.end - self.start).max(axis=0)
 
 
 def compiled(actions: Actions) -> Program:
-    """Resolve dependencies and sort into levels. Raises PlanError where a list lacks what another needs, Deadlock."""
+    """Resolve dependencies and sort into levels. Raises PlanError where a list lacks what another
+    needs, Deadlock."""
     nodes: list[Action] = [action for row in actions for action in row]
     if not nodes:
         raise PlanError("schedule", "", "holds no action")
@@ -87,8 +100,12 @@ def compiled(actions: Actions) -> Program:
     leaf = _leaves(nodes)
     stages, microbatches = int(leaf.stage.max()) + 1, int(leaf.microbatch.max()) + 1
     if stages * microbatches > len(leaf.node):
-        raise PlanError("schedule", str(nodes[0]), f"{len(leaf.node)} actions are too few for {stages} stages and {microbatches} "
-                        "micro-batches")  # fmt: skip
+        raise PlanError(
+            "schedule",
+            str(nodes[0]),
+            f"{len(leaf.node)} actions are too few for {stages} stages and {microbatches} "
+            "micro-batches",
+        )
     size = stages * microbatches
     place = leaf.stage * microbatches + leaf.microbatch
     key = _WORD[leaf.kind] * size + place
@@ -101,20 +118,33 @@ def compiled(actions: Actions) -> Program:
     forward, weight = leaf.kind == _F, leaf.kind == _W
     at_end = ~forward & ~weight & (leaf.stage == stages - 1)
     needs_any = ~(forward & (leaf.stage == 0))
-    needed = np.where(forward, place - microbatches, np.where(weight, size + place, size + place + microbatches))
+    needed = np.where(
+        forward, place - microbatches, np.where(weight, size + place, size + place + microbatches)
+    )
     needed = np.where(at_end, place, needed)
     needs = np.where(needs_any, where[np.where(needs_any, needed, 0)], _NOTHING)
     if (lacking := needs_any & (needs == _NOTHING)).any():
         first = int(np.flatnonzero(lacking)[0])
         word = "FB"[int(needed[first]) // size]
         stage, i = divmod(int(needed[first]) % size, microbatches)
-        raise PlanError("schedule", str(nodes[leaf.node[first] - 1]), f"{nodes[leaf.node[first] - 1]} needs {stage}{word}{i}, "
-                        "which no rank runs")  # fmt: skip
-    boundary = np.where(forward, leaf.stage - 1, leaf.stage)  # between which stages what is needed comes from
+        raise PlanError(
+            "schedule",
+            str(nodes[leaf.node[first] - 1]),
+            f"{nodes[leaf.node[first] - 1]} needs {stage}{word}{i}, which no rank runs",
+        )
+    boundary = np.where(
+        forward, leaf.stage - 1, leaf.stage
+    )  # between which stages what is needed comes from
     behind = np.where(needs_any & ~weight & (rank[needs] != rank[leaf.node]), boundary + 1, 0)
     onward = np.where(forward, leaf.stage < stages - 1, ~weight & (leaf.stage > 0))
-    to = where[np.where(onward, np.where(forward, place + microbatches, size + place - microbatches), 0)]
-    out = np.where(onward & (to > 0) & (rank[to] != rank[leaf.node]), np.where(forward, leaf.stage, leaf.stage - 1) + 1, 0)
+    to = where[
+        np.where(onward, np.where(forward, place + microbatches, size + place - microbatches), 0)
+    ]
+    out = np.where(
+        onward & (to > 0) & (rank[to] != rank[leaf.node]),
+        np.where(forward, leaf.stage, leaf.stage - 1) + 1,
+        0,
+    )
 
     waits, lag, sends = (np.zeros((2, count), dtype=np.intp) for _ in range(3))
     for table, values in ((waits, needs), (lag, behind), (sends, out)):
@@ -130,7 +160,9 @@ def compiled(actions: Actions) -> Program:
     kind = np.zeros(count, dtype=np.intp)
     kind[leaf.node] = leaf.kind
     kind[1:][pairs] = _PAIR
-    combined = ((kind * stages + shown[0]) * stages + np.where(kind == _PAIR, shown[1], shown[0])) * ranks + rank
+    combined = (
+        (kind * stages + shown[0]) * stages + np.where(kind == _PAIR, shown[1], shown[0])
+    ) * ranks + rank
     distinct, takes = np.unique(combined[1:], return_inverse=True)
     takes = np.concatenate([[0], takes])
 
@@ -139,17 +171,30 @@ def compiled(actions: Actions) -> Program:
     back[order] = np.arange(count)
     some = np.diff(edges) > 0
     return Program(
-        ranks=ranks, stages=stages, microbatches=microbatches, actions=tuple(nodes[i - 1] for i in order[1:].tolist()),
-        rank=rank[order], before=back[before[order]], waits=back[waits[:, order]], lag=lag[:, order], takes=takes[order],
-        kinds=tuple(_kind(int(one), stages, ranks) for one in distinct), sends=sends[:, order], levels=tuple(levels),
-        pairs=bool(pairs.any()), first=back[np.where(some, edges[:-1] + 1, 0)], last=back[np.where(some, edges[1:], 0)],
-    )  # fmt: skip
+        ranks=ranks,
+        stages=stages,
+        microbatches=microbatches,
+        actions=tuple(nodes[i - 1] for i in order[1:].tolist()),
+        rank=rank[order],
+        before=back[before[order]],
+        waits=back[waits[:, order]],
+        lag=lag[:, order],
+        takes=takes[order],
+        kinds=tuple(_kind(int(one), stages, ranks) for one in distinct),
+        sends=sends[:, order],
+        levels=tuple(levels),
+        pairs=bool(pairs.any()),
+        first=back[np.where(some, edges[:-1] + 1, 0)],
+        last=back[np.where(some, edges[1:], 0)],
+    )
 
 
 _F, _B, _I, _W, _PAIR = range(5)
 _CODE = {FORWARD: _F, BACKWARD: _B, INPUT: _I, WEIGHT: _W}
 _NAMES = (FORWARD, BACKWARD, INPUT, WEIGHT, OVERLAP)
-_WORD = np.array([0, 1, 1, 2])  # what others wait for: a forward, a whole backward or its input gradient; a weight gradient
+_WORD = np.array(
+    [0, 1, 1, 2]
+)  # what others wait for: a forward, a whole backward or its input gradient; a weight gradient
 
 
 @dataclass(frozen=True)
@@ -164,11 +209,15 @@ class _Leaves:
 
 
 def _leaves(nodes: list[Action]) -> _Leaves:
-    single = [(n, a.stage, _CODE[a.kind], a.microbatch, 0) for n, a in enumerate(nodes, 1) if not a.parts]
+    single = [
+        (n, a.stage, _CODE[a.kind], a.microbatch, 0) for n, a in enumerate(nodes, 1) if not a.parts
+    ]
     double = [
         (n, part.stage, _CODE[part.kind], part.microbatch, slot)
-        for n, a in enumerate(nodes, 1) if a.parts for slot, part in enumerate(a.parts)
-    ]  # fmt: skip
+        for n, a in enumerate(nodes, 1)
+        if a.parts
+        for slot, part in enumerate(a.parts)
+    ]
     return _Leaves(*np.array(single + double, dtype=np.intp).T)
 
 
@@ -181,7 +230,8 @@ def _kind(combined: int, stages: int, ranks: int) -> tuple[str, int, int, int]:
 
 
 def _levels(before: Array, waits: Array, edges: Array) -> tuple[Array, list[int]]:
-    """(nodes sorted by level, where each level starts): each level runs the next action of every rank that waits for nothing."""
+    """(nodes sorted by level, where each level starts): each level runs the next action of every
+    rank that waits for nothing."""
     count = len(before)
     done = np.zeros(count, dtype=bool)
     done[_NOTHING] = True
@@ -210,20 +260,22 @@ def _levels(before: Array, waits: Array, edges: Array) -> tuple[Array, list[int]
 
 
 class Deadlock(Exception):
-    """The lists wait for each other; `nodes` number the actions that never start, in the order of the lists."""
+    """The lists wait for each other; `nodes` number the actions that never start, in the order of
+    the lists."""
 
     def __init__(self, nodes: list[int]) -> None:
         super().__init__("the schedule waits for itself")
         self.nodes = nodes
 
 
-# ------------------------------------------------------------------------------------------------------- timing
+# --------------------------------------------------------------------------------------------------
 
 
 def timed(program: Program, d: Durations, keep: bool = False) -> Timing:
     """Time every action: it starts when its rank is free and what it needs has arrived.
 
-    keep: also return the end and the duration of every node; otherwise rows are timed in blocks and only ranks are kept.
+    keep: also return the end and the duration of every node; otherwise rows are timed in blocks and
+    only ranks are kept.
     """
     rows = _rows(program, d)
     block = rows if keep else _BLOCK
@@ -241,24 +293,41 @@ def timed(program: Program, d: Durations, keep: bool = False) -> Timing:
         busy[:, part] = _busy(program, takes, part.stop - at)
     if keep and ends is not None and takes is not None and lags is not None:
         ends = ends - lags[program.sends].sum(axis=0) if d.blocking else ends
-        return Timing(end.max(axis=0) - start.min(axis=0), start, end, busy, ends, takes[program.takes])
+        return Timing(
+            end.max(axis=0) - start.min(axis=0), start, end, busy, ends, takes[program.takes]
+        )
     return Timing(end.max(axis=0) - start.min(axis=0), start, end, busy, None, None)
 
 
 def _rows(program: Program, d: Durations) -> int:
     """Rows of the durations; PlanError where shapes do not fit."""
     rows = 1
-    per = {"forward": program.stages, "input_gradient": program.stages, "weight_gradient": program.stages,
-           "send": program.stages - 1, "slowdown": program.ranks, "tail": program.ranks, "pair_frac": 1}  # fmt: skip
+    per = {
+        "forward": program.stages,
+        "input_gradient": program.stages,
+        "weight_gradient": program.stages,
+        "send": program.stages - 1,
+        "slowdown": program.ranks,
+        "tail": program.ranks,
+        "pair_frac": 1,
+    }
     for name, count in per.items():
         value = np.asarray(getattr(d, name), dtype=float)
         if value.ndim and value.shape[0] not in (1, count):
-            raise PlanError(name, value.shape, f"must be one number or one per stage or rank, {count} here")
+            raise PlanError(
+                name, value.shape, f"must be one number or one per stage or rank, {count} here"
+            )
         if value.ndim > 2 or not np.all(np.isfinite(value)) or np.any(value < 0):
-            raise PlanError(name, getattr(d, name), "must be finite, not negative, of shape (stages,) or (stages, rows)")
+            raise PlanError(
+                name,
+                getattr(d, name),
+                "must be finite, not negative, of shape (stages,) or (stages, rows)",
+            )
         if value.ndim == 2 and value.shape[1] != 1:
             if rows not in (1, value.shape[1]):
-                raise PlanError(name, value.shape, f"has {value.shape[1]} rows where others have {rows}")
+                raise PlanError(
+                    name, value.shape, f"has {value.shape[1]} rows where others have {rows}"
+                )
             rows = value.shape[1]
     return rows
 
@@ -268,28 +337,36 @@ def _spread(value: Array, count: int, part: slice) -> Array:
     array = np.asarray(value, dtype=float)
     if array.ndim < 2:
         array = array.reshape(-1, 1)
-    return np.broadcast_to(array[:, part] if array.shape[1] > 1 else array, (count, part.stop - part.start))
+    return np.broadcast_to(
+        array[:, part] if array.shape[1] > 1 else array, (count, part.stop - part.start)
+    )
 
 
 def _tables(program: Program, d: Durations, part: slice) -> tuple[Array, Array]:
     """(durations by row of `kinds`, delays by boundary after a row of zeros)."""
     stages = program.stages
-    forward, given, weight = (_spread(x, stages, part) for x in (d.forward, d.input_gradient, d.weight_gradient))
+    forward, given, weight = (
+        _spread(x, stages, part) for x in (d.forward, d.input_gradient, d.weight_gradient)
+    )
     whole = given + weight
     slow = _spread(d.slowdown, program.ranks, part)
     pair = _spread(d.pair_frac, 1, part)[0]
     table = {FORWARD: forward, BACKWARD: whole, INPUT: given, WEIGHT: weight}
-    takes = np.stack([
-        slow[rank] * (pair * (forward[stage] + whole[other]) if kind == OVERLAP else table[kind][stage])
-        for kind, stage, other, rank in program.kinds
-    ])  # fmt: skip
+    takes = np.stack(
+        [
+            slow[rank]
+            * (pair * (forward[stage] + whole[other]) if kind == OVERLAP else table[kind][stage])
+            for kind, stage, other, rank in program.kinds
+        ]
+    )
     send = _spread(d.send, max(stages - 1, 1), part)
     lags = np.concatenate([np.zeros((1, send.shape[1])), send])
     return takes, lags
 
 
 def _block(program: Program, d: Durations, part: slice, rows: int) -> tuple[Array, Array, Array]:
-    """(ends of all nodes, blocking sends included, table of durations, table of delays) for a part of the rows."""
+    """(ends of all nodes, blocking sends included, table of durations, table of delays) for a part
+    of the rows."""
     takes, lags = _tables(program, d, part)
     ends = np.zeros((len(program.before), rows))
     delayed = bool(program.lag.any()) and bool(np.any(lags))
@@ -307,7 +384,9 @@ def _block(program: Program, d: Durations, part: slice, rows: int) -> tuple[Arra
             np.maximum(now, arrives, out=now)
         now += takes.take(program.takes[a:b], axis=0)
         if hold:
-            now += lags.take(program.sends[0, a:b], axis=0) + lags.take(program.sends[1, a:b], axis=0)
+            now += lags.take(program.sends[0, a:b], axis=0) + lags.take(
+                program.sends[1, a:b], axis=0
+            )
         ends[a:b] = now
     return ends, takes, lags
 

@@ -1,4 +1,5 @@
-"""ZB-H1: backwards are split and weight gradients fill the drain, within 1F1B's memory. Qi et al. 2023 (arXiv 2401.10241)."""
+"""ZB-H1: backwards are split and weight gradients fill the drain, within 1F1B's memory. Qi et al.
+2023 (arXiv 2401.10241)."""
 
 import numpy as np
 
@@ -9,7 +10,8 @@ from planner.schedules.split import split_rank
 NAME = "zb-h1"
 CHUNKS = "one"
 NEEDS = "one micro-batch or more"
-FREE_RUNNING = True  # no rank waits for the others between steps: the optimizer is validated afterwards (section 4)
+# no rank waits for the others between steps: the optimizer is validated afterwards (section 4)
+FREE_RUNNING = True
 
 
 def allows(p: Array, m: Array, v: Array) -> Array:
@@ -23,11 +25,20 @@ def actions(p: int, m: int, v: int = 1) -> Actions:
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
-    """(p-1)(F + I - W) on uniform stages (table 1), (p-1) I where W is longer than F; m < p leave only m - 1 W to fill with."""
-    filled = np.minimum(1.0 * m, p) - 1  # weight gradients of the slowest rank that run during the drain
-    return np.maximum(fill.forward + fill.input_gradient - filled * np.minimum(slow.weight_gradient, slow.forward), 0.0)
+    """(p-1)(F + I - W) on uniform stages (table 1), (p-1) I where W is longer than F; m < p leave
+    only m - 1 W to fill with."""
+    filled = (
+        np.minimum(1.0 * m, p) - 1
+    )  # weight gradients of the slowest rank that run during the drain
+    return np.maximum(
+        fill.forward
+        + fill.input_gradient
+        - filled * np.minimum(slow.weight_gradient, slow.forward),
+        0.0,
+    )
 
 
 def live_chunks(stage: Array, pp: Array, vpp: Array, microbatches: Array) -> Array:
-    """Every stage holds up to p micro-batches: p - i in flight and i whose weight gradient is to come (table 1)."""
+    """Every stage holds up to p micro-batches: p - i in flight and i whose weight gradient is to
+    come (table 1)."""
     return np.minimum(microbatches, pp) + 0 * stage

@@ -1,4 +1,5 @@
-"""ZB-H2: more forwards in the warm-up, no bubble for twice 1F1B's memory. Qi et al. 2023 (arXiv 2401.10241)."""
+"""ZB-H2: more forwards in the warm-up, no bubble for twice 1F1B's memory. Qi et al. 2023 (arXiv
+2401.10241)."""
 
 import numpy as np
 
@@ -18,7 +19,8 @@ def allows(p: Array, m: Array, v: Array) -> Array:
 
 
 def actions(p: int, m: int, v: int = 1) -> Actions:
-    """2 (p - i) - 1 forwards up to the first backward; rank i is 2 i weight gradients behind (figure 2, bottom)."""
+    """2 (p - i) - 1 forwards up to the first backward; rank i is 2 i weight gradients behind
+    (figure 2, bottom)."""
     return [split_rank(r, m, warm=2 * (p - r - 1), behind=2 * r) for r in range(p)]
 
 

@@ -1,4 +1,5 @@
-"""ZB-V: two chunks per rank in a V, no bubble within 1F1B's memory. Qi et al. 2023 (arXiv 2401.10241) section 6, 2405.15362."""
+"""ZB-V: two chunks per rank in a V, no bubble within 1F1B's memory. Qi et al. 2023 (arXiv
+2401.10241) section 6, 2405.15362."""
 
 import numpy as np
 
@@ -23,7 +24,8 @@ def actions(p: int, m: int, v: int = 2) -> Actions:
 
 
 def _rank(p: int, m: int, r: int) -> list[Action]:
-    """Warm-up, steady state and drain as if there were 2p - 1 micro-batches; those beyond m are left out."""
+    """Warm-up, steady state and drain as if there were 2p - 1 micro-batches; those beyond m are
+    left out."""
     down, up, whole = r, 2 * p - 1 - r, max(2 * p - 1, m)
     out: list[Action] = []
     done = {(kind, stage): 0 for kind in "FIW" for stage in (down, up)}
@@ -62,7 +64,8 @@ def _rank(p: int, m: int, r: int) -> list[Action]:
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
-    """None where F, I and W take equally long, (p-1)(I - W) for W <= F <= I; the simulation tells otherwise."""
+    """None where F, I and W take equally long, (p-1)(I - W) for W <= F <= I; the simulation tells
+    otherwise."""
     return np.maximum(fill.input_gradient - fill.weight_gradient, 0.0) + 0.0 * fill.forward
 
 

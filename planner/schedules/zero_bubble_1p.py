@@ -1,4 +1,5 @@
-"""ZB-1p: the automatic zero-bubble schedule within 1F1B's memory. Qi et al. 2023 (arXiv 2401.10241) section 3."""
+"""ZB-1p: the automatic zero-bubble schedule within 1F1B's memory. Qi et al. 2023 (arXiv 2401.10241)
+section 3."""
 
 import numpy as np
 
@@ -30,7 +31,8 @@ def actions_for(p: int, m: int, f: Seconds, i: Seconds, w: Seconds, send: float)
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
-    """As ZB-H1: (p-1)(F + I - W); the paper's own search finds no shorter one in this memory (table 5)."""
+    """As ZB-H1: (p-1)(F + I - W); the paper's own search finds no shorter one in this memory (table
+    5)."""
     return zb_h1.idle_s(fill, slow, p, m, v)
 
 

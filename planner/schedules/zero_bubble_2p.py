@@ -1,4 +1,5 @@
-"""ZB-2p: the automatic zero-bubble schedule within twice 1F1B's memory. Qi et al. 2023 (arXiv 2401.10241) section 3."""
+"""ZB-2p: the automatic zero-bubble schedule within twice 1F1B's memory. Qi et al. 2023 (arXiv
+2401.10241) section 3."""
 
 import numpy as np
 
@@ -30,8 +31,9 @@ def actions_for(p: int, m: int, f: Seconds, i: Seconds, w: Seconds, send: float)
 
 
 def idle_s(fill: Work, slow: Work, p: Array, m: Array, v: Array) -> Array:
-    """None where I is no longer than F (section 3.2: below 1 % in most settings), else (p-1)(I - F): 2p forwards are over before
-    the first I arrives. With fewer than 2p - 1 micro-batches as ZB-H1."""
+    """None where I is no longer than F (section 3.2: below 1 % in most settings), else (p-1)(I -
+    F): 2p forwards are over before the first I arrives. With fewer than 2p - 1 micro-batches as
+    ZB-H1."""
     full = np.maximum(fill.input_gradient - fill.forward, 0.0)
     return np.where(m >= 2 * p - 1, full, zb_h1.idle_s(fill, slow, p, m, v))
 

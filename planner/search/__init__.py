@@ -1,4 +1,5 @@
-"""Every valid layout of a plan: enumerate, mask by rules, estimate, rank, keep the front of time against memory."""
+"""Every valid layout of a plan: enumerate, mask by rules, estimate, rank, keep the front of time
+against memory."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import Outline, outline
-from planner.estimate.factored import Space, restricted
-from planner.estimate.table import COLUMNS, Table
+from planner.estimate.columns import COLUMNS, Table
+from planner.estimate.factored.column import Space, restricted
 from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import space, where
@@ -21,18 +22,38 @@ from planner.specs.plan import Plan
 from planner.specs.where import constraint
 
 __all__ = [
-    "MOST_LAYOUTS", "Found", "allowed_layouts", "best", "degrees", "divisors", "families", "family_rows", "layouts", "order",
-    "pareto", "ranked", "search", "smallest", "spent",
-]  # fmt: skip
+    "MOST_LAYOUTS",
+    "Found",
+    "allowed_layouts",
+    "best",
+    "degrees",
+    "divisors",
+    "families",
+    "family_rows",
+    "layouts",
+    "order",
+    "pareto",
+    "ranked",
+    "search",
+    "smallest",
+    "spent",
+]
 
 _FEW = 65536  # rows times options up to which plain columns are faster than factored ones
 CHUNK = 16384  # rows of plain tables that are evaluated together
 _MOST_PLAIN = 1_000_000  # of a table of plain columns: 120 bytes each
-MOST_LAYOUTS = 8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
+MOST_LAYOUTS = (
+    8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
+)
 
 
-def _restrict(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Array]]], rejected: dict[str, int]) -> Space:
-    """The layouts that satisfy all conditions, the first of which each other one breaks counted in `rejected`."""
+def _restrict(
+    tried: Space,
+    conditions: Iterable[tuple[str, Callable[[Table], Array]]],
+    rejected: dict[str, int],
+) -> Space:
+    """The layouts that satisfy all conditions, the first of which each other one breaks counted in
+    `rejected`."""
     if tried.n * tried.width <= _FEW:
         return _restrict_few(tried, conditions, rejected)
     for name, holds in conditions:
@@ -48,9 +69,16 @@ def _restrict(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Ar
     return tried
 
 
-def _restrict_few(tried: Space, conditions: Iterable[tuple[str, Callable[[Table], Array]]], rejected: dict[str, int]) -> Space:
+def _restrict_few(
+    tried: Space,
+    conditions: Iterable[tuple[str, Callable[[Table], Array]]],
+    rejected: dict[str, int],
+) -> Space:
     """`_restrict` on plain columns that broadcast over rows and options."""
-    columns = {**{k: v[:, None] for k, v in tried.outer.items()}, **{k: v[None, :] for k, v in tried.inner.items()}}
+    columns = {
+        **{k: v[:, None] for k, v in tried.outer.items()},
+        **{k: v[None, :] for k, v in tried.inner.items()},
+    }
     allowed = tried.options[tried.pattern]
     for name, holds in conditions:
         left = allowed & holds(columns)
@@ -60,24 +88,36 @@ def _restrict_few(tried: Space, conditions: Iterable[tuple[str, Callable[[Table]
     return Space(tried.outer, tried.inner, allowed, np.arange(tried.n))
 
 
-def _tried(plan: Plan, rejected: dict[str, int], most: int, batches: Sequence[int] | None = None) -> tuple[Space, int]:
-    """(all layouts that satisfy what the request fixed, how many there are without its conditions); an error above `most`."""
+def _tried(
+    plan: Plan, rejected: dict[str, int], most: int, batches: Sequence[int] | None = None
+) -> tuple[Space, int]:
+    """(all layouts that satisfy what the request fixed, how many there are without its conditions);
+    an error above `most`."""
     whole = space.layouts_of(plan, batches)
     wheres = [constraint(text) for text in plan.request.where]
-    tried = _restrict(whole, [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres], rejected)
+    tried = _restrict(
+        whole,
+        [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres],
+        rejected,
+    )
     if tried.count > most * (1 if batches is None else len(batches)):
         asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
-            "layout", asked, f"{tried.count:,} layouts are possible with {plan.stack.title}, more than the {most:,} that "
-            "are searched at once; fix some, such as --recompute, --tp, --pp or --ep, or add a condition with --where",
-        )  # fmt: skip
+            "layout",
+            asked,
+            f"{tried.count:,} layouts are possible with {plan.stack.title}, more than the {most:,}"
+            " that are searched at once; fix some, such as --recompute, --tp, --pp or --ep, or add"
+            " a condition with --where",
+        )
     return tried, whole.count
 
 
 def layouts(plan: Plan) -> Table:
-    """Plain table of all layouts that satisfy what the request fixed, a million at most; rules are applied by the caller.
+    """Plain table of all layouts that satisfy what the request fixed, a million at most; rules are
+    applied by the caller.
 
-    `search` evaluates the same layouts a hundred times as fast; a table is for few of them, or for many plans together.
+    `search` evaluates the same layouts a hundred times as fast; a table is for few of them, or for
+    many plans together.
     """
     found = _tried(plan, {}, _MOST_PLAIN)[0].flat()
     return {name: found[name] for name in COLUMNS}
@@ -94,17 +134,25 @@ class Found:
 
 
 def allowed_layouts(plan: Plan, batches: Sequence[int] | None = None) -> Space:
-    """All layouts of the plan that satisfy what the request fixed, its conditions and the rules; nothing evaluated.
+    """All layouts of the plan that satisfy what the request fixed, its conditions and the rules;
+    nothing evaluated.
 
-    batches: for each of these global batches in place of the plan's, which rows have in a column `global_batch`. Raises
-    PlanError where that is too many.
+    batches: for each of these global batches in place of the plan's, which rows have in a column
+    `global_batch`. Raises PlanError where that is too many.
     """
     return _allowed(plan, {}, batches)[0]
 
 
-def _allowed(plan: Plan, rejected: dict[str, int], batches: Sequence[int] | None = None) -> tuple[Space, int]:
+def _allowed(
+    plan: Plan, rejected: dict[str, int], batches: Sequence[int] | None = None
+) -> tuple[Space, int]:
     tried, enumerated = _tried(plan, rejected, MOST_LAYOUTS, batches)
-    return _restrict(tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected), enumerated
+    return (
+        _restrict(
+            tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected
+        ),
+        enumerated,
+    )
 
 
 def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
@@ -116,7 +164,7 @@ def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
     return Found(plan, outline(plan, allowed, tick=tick), rejected, enumerated)
 
 
-# ------------------------------------------------------------------------------------------------ families
+# ------------------------------------------------------------------------------------------------ f
 
 
 def family_rows(table: Mapping[str, Array]) -> dict[str, Array]:
@@ -135,5 +183,9 @@ def family_rows(table: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def families(estimates: Outline) -> dict[str, Array]:
-    """`family_rows` of all layouts of a space, whose family does not depend on recompute or offloading."""
-    return {name: among[estimates.space.row] for name, among in family_rows(estimates.space.outer).items()}
+    """`family_rows` of all layouts of a space, whose family does not depend on recompute or
+    offloading."""
+    return {
+        name: among[estimates.space.row]
+        for name, among in family_rows(estimates.space.outer).items()
+    }

@@ -1,4 +1,5 @@
-"""Choosing among evaluated layouts: the best, the best few, and the front that no other layout beats."""
+"""Choosing among evaluated layouts: the best, the best few, and the front that no other layout
+beats."""
 
 from __future__ import annotations
 
@@ -7,14 +8,15 @@ from typing import get_args
 import numpy as np
 
 from planner.estimate import Estimates, Outline
+from planner.estimate.columns import unique_rows
 from planner.estimate.run import busy_s, step_energy_j
-from planner.estimate.table import unique_rows
 from planner.estimate.ties import TIE, fastest
 from planner.ledger import Array
 from planner.search.space import INNER
 from planner.specs.options import Objective
 
-# at a fixed number of GPUs money and tokens per dollar are the step time times a constant: they have one order
+# at a fixed number of GPUs money and tokens per dollar are the step time times a constant: they
+# have one order
 _BY_MEMORY: tuple[str, ...] = ("memory",)
 assert set(_BY_MEMORY) < set(get_args(Objective))
 
@@ -28,8 +30,11 @@ def spent(estimates: Estimates | Outline, objective: Objective) -> Array:
     return step_energy_j(estimates.plan, estimates.time.seconds, busy_s(estimates.time))
 
 
-def best(estimates: Estimates | Outline, among: Array | None = None, objective: Objective = "time") -> int | None:
-    """Row of the best layout that fits (among the rows marked), None if none fits. Ties: estimate.ties."""
+def best(
+    estimates: Estimates | Outline, among: Array | None = None, objective: Objective = "time"
+) -> int | None:
+    """Row of the best layout that fits (among the rows marked), None if none fits. Ties:
+    estimate.ties."""
     found = ranked(estimates, 1, among, objective)
     return int(found[0]) if len(found) else None
 
@@ -40,16 +45,24 @@ def smallest(estimates: Estimates | Outline, among: Array | None = None) -> int:
     return int((peak if among is None else np.where(among, peak, np.inf)).argmin())
 
 
-def ranked(estimates: Estimates | Outline, count: int, among: Array | None = None, objective: Objective = "time") -> Array:
-    """Rows of the best layouts that fit, best first. Layouts that differ only in recompute or offloading are listed once, by the
-    best of them."""
+def ranked(
+    estimates: Estimates | Outline,
+    count: int,
+    among: Array | None = None,
+    objective: Objective = "time",
+) -> Array:
+    """Rows of the best layouts that fit, best first. Layouts that differ only in recompute or
+    offloading are listed once, by the best of them."""
     usable = np.flatnonzero(estimates.fits if among is None else estimates.fits & among)
     if not len(usable):
         return usable
     if count == 1 and objective not in _BY_MEMORY:  # nothing but ties of the fastest can be taken
         cost = spent(estimates, objective)[usable]
         usable = usable[cost <= cost.min() * (1 + TIE)]
-    cost, repeated = spent(estimates, objective)[usable], estimates.time.components["recompute"][usable]
+    cost, repeated = (
+        spent(estimates, objective)[usable],
+        estimates.time.components["recompute"][usable],
+    )
     same = _same(estimates)[usable] if count > 1 else np.zeros(len(usable))
     return usable[order(cost, repeated, estimates.memory.device[usable], same, count, objective)]
 
@@ -61,11 +74,19 @@ def _same(estimates: Estimates | Outline) -> Array:
     return unique_rows(estimates.table, [name for name in estimates.table if name not in INNER])[1]
 
 
-def order(cost: Array, repeated_s: Array, device_bytes: Array, same: Array, count: int, objective: Objective) -> Array:
+def order(
+    cost: Array,
+    repeated_s: Array,
+    device_bytes: Array,
+    same: Array,
+    count: int,
+    objective: Objective,
+) -> Array:
     """Positions of the best, best first; each value of `same` once. cost: see `spent`.
 
-    By time and by energy, each place is decided as the first is: of those within a tie of the least left, the one that repeats
-    the least work (estimate.ties); of equals the one that needs less memory.
+    By time and by energy, each place is decided as the first is: of those within a tie of the least
+    left, the one that repeats the least work (estimate.ties); of equals the one that needs less
+    memory.
     """
     if objective in _BY_MEMORY:
         found = np.lexsort((cost, device_bytes))
@@ -92,5 +113,9 @@ def pareto(seconds: Array, peak_bytes: Array) -> Array:
     """Rows that no other row beats in both time and memory, fastest first."""
     order = np.lexsort((peak_bytes, seconds))
     lowest = np.minimum.accumulate(peak_bytes[order])
-    keep = np.concatenate([[True], lowest[1:] < lowest[:-1]]) if len(order) else np.zeros(0, dtype=bool)
+    keep = (
+        np.concatenate([[True], lowest[1:] < lowest[:-1]])
+        if len(order)
+        else np.zeros(0, dtype=bool)
+    )
     return order[keep]

@@ -1,4 +1,5 @@
-"""The layouts of a plan that are worth trying, as columns: every step multiplies or filters whole tables."""
+"""The layouts of a plan that are worth trying, as columns: every step multiplies or filters whole
+tables."""
 
 from __future__ import annotations
 
@@ -7,20 +8,27 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner import schedules
-from planner.estimate.factored import Space
-from planner.estimate.table import COLUMNS, Table, length, pick, unique_rows
+from planner.estimate.columns import COLUMNS, Table, length, pick, unique_rows
+from planner.estimate.factored.column import Space
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.layout import NVME, OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
-_LEAST_MAX_TP = 16  # tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
+# tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
+_LEAST_MAX_TP = 16
 _MAX_MICRO_BATCH = 64
-# context parallelism is searched only where each rank keeps this many tokens: no validated run cuts shorter sequences
+# context parallelism is searched only where each rank keeps this many tokens: no validated run cuts
+# shorter sequences
 _TOKENS_PER_CONTEXT_RANK = 8192
-MOST_ROWS = 2_000_000  # combinations of degrees, micro-batch and schedule; Llama 3.1 405B has 15,000 on 98,304 GPUs
+# combinations of degrees, micro-batch and schedule; Llama 3.1 405B has 15,000 on 98,304 GPUs
+MOST_ROWS = 2_000_000
 GROUPS = (2, 3, 4, 6, 8, 12, 16)  # layers per recompute group that are searched
-INNER = ("recompute", "recompute_size", "offload")  # options that go with every row of the other columns
+INNER = (
+    "recompute",
+    "recompute_size",
+    "offload",
+)  # options that go with every row of the other columns
 
 
 def divisors(number: int) -> list[int]:
@@ -39,10 +47,19 @@ def _cross(table: Table, name: str, values: Array) -> Table:
     return {**out, name: np.tile(values, length(table))}
 
 
-def _expand(table: Table, keys: Sequence[str], names: Sequence[str], of: Callable[..., Sequence[Sequence[float]]]) -> Table:
-    """Every row with each tuple that `of` yields for its values of `keys`; it is asked once per distinct combination."""
+def _expand(
+    table: Table,
+    keys: Sequence[str],
+    names: Sequence[str],
+    of: Callable[..., Sequence[Sequence[float]]],
+) -> Table:
+    """Every row with each tuple that `of` yields for its values of `keys`; it is asked once per
+    distinct combination."""
     kinds, which = unique_rows(table, keys)
-    found = [np.array(of(*kind), dtype=float).reshape(-1, len(names)) for kind in zip(*(kinds[key] for key in keys), strict=True)]
+    found = [
+        np.array(of(*kind), dtype=float).reshape(-1, len(names))
+        for kind in zip(*(kinds[key] for key in keys), strict=True)
+    ]
     counts = np.array([len(one) for one in found], dtype=np.intp)
     repeats = counts[which]
     ends = np.cumsum(repeats)
@@ -55,7 +72,8 @@ def _expand(table: Table, keys: Sequence[str], names: Sequence[str], of: Callabl
 
 
 def degrees(plan: Plan) -> dict[str, list[int]]:
-    """Tensor, pipeline and context parallel degrees that are tried where the request leaves them open."""
+    """Tensor, pipeline and context parallel degrees that are tried where the request leaves them
+    open."""
     model, supports, parts = plan.model, plan.stack.supports, divisors(plan.cluster.gpus)
     most = max(_LEAST_MAX_TP, plan.cluster.nvlink_domain)
     pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
@@ -70,17 +88,23 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
 
 
 def outer(plan: Plan, batches: Sequence[int]) -> Table:
-    """Rows of everything but recompute and offloading, for each global batch; rules are applied by the caller."""
+    """Rows of everything but recompute and offloading, for each global batch; rules are applied by
+    the caller."""
     request, model, supports = plan.request, plan.model, plan.stack.supports
     gpus = plan.cluster.gpus
     open_ = degrees(plan)
     tps = _choices(request.tp, open_["tp"])
-    table: Table = {"global_batch": np.repeat(np.array(batches, dtype=float), len(tps)), "tp": np.tile(tps, len(batches))}
+    table: Table = {
+        "global_batch": np.repeat(np.array(batches, dtype=float), len(tps)),
+        "tp": np.tile(tps, len(batches)),
+    }
     table = _cross(table, "pp", _choices(request.pp, open_["pp"]))
     table = _cross(table, "cp", _choices(request.cp, open_["cp"]))
     ranks = table["tp"] * table["pp"] * table["cp"]
     table = {**table, "dp": gpus / ranks}
-    wanted = (np.mod(gpus, ranks) == 0) & (np.mod(table["global_batch"], np.maximum(np.floor(table["dp"]), 1.0)) == 0)
+    wanted = (np.mod(gpus, ranks) == 0) & (
+        np.mod(table["global_batch"], np.maximum(np.floor(table["dp"]), 1.0)) == 0
+    )
     if request.dp is not None:
         wanted &= table["dp"] == request.dp
     table = pick(table, np.flatnonzero(wanted))
@@ -88,36 +112,64 @@ def outer(plan: Plan, batches: Sequence[int]) -> Table:
     micro = [b for b in range(1, _MAX_MICRO_BATCH + 1) if any(batch % b == 0 for batch in batches)]
     table = _cross(table, "micro_batch", _choices(request.micro_batch, micro))
     if request.micro_batch is None:
-        table = _where(table, np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0)
+        table = _where(
+            table, np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0
+        )
     per_replica = table["global_batch"] / table["dp"]
     whole = np.mod(per_replica, table["micro_batch"]) == 0
     table["microbatches"] = np.where(whole, per_replica / table["micro_batch"], 0.0)
-    table = _expand(table, ("pp", "microbatches"), ("vpp", "schedule"), lambda p, m: _schedules(plan, int(p), int(m)))
+    table = _expand(
+        table,
+        ("pp", "microbatches"),
+        ("vpp", "schedule"),
+        lambda p, m: _schedules(plan, int(p), int(m)),
+    )
     del table["microbatches"]
 
     eps = divisors(model.moe.experts) if model.moe and supports.expert else [1]
     if length(table) * len(eps) > MOST_ROWS * len(batches):
         fixed = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
-            "layout", fixed, f"more than {MOST_ROWS:,} combinations of degrees, micro-batch and schedule are possible with "
-            f"{plan.stack.title}; fix some, such as --tp, --pp, --ep or --micro-batch",
-        )  # fmt: skip
+            "layout",
+            fixed,
+            f"more than {MOST_ROWS:,} combinations of degrees, micro-batch and schedule are"
+            f" possible with {plan.stack.title}; fix some, such as --tp, --pp, --ep or"
+            " --micro-batch",
+        )
     table = _cross(table, "ep", _choices(request.ep, eps))
     if request.ep is None:
         table = _where(table, np.mod(table["dp"] * table["cp"], table["ep"]) == 0)
     both = [0, 1] if supports.sequence_parallel else [0]
     asked = request.sequence_parallel
-    table = _cross(table, "sequence_parallel", _choices(None if asked is None else int(asked), both))
+    table = _cross(
+        table, "sequence_parallel", _choices(None if asked is None else int(asked), both)
+    )
     if asked is None:
         table = _where(table, (table["sequence_parallel"] == 0) | (table["tp"] > 1))
     table = _cross(table, "zero", _choices(request.zero, supports.zero))
     asked_order = None if request.placement is None else PLACEMENTS.index(request.placement)
-    table = _cross(table, "placement", _choices(asked_order, [PLACEMENTS.index(name) for name in supports.placements]))
-    if asked_order is None:  # with one node, one stage, one replica or experts all orders are one, or cannot be
-        several = (table["pp"] > 1) & (table["dp"] > 1) & (table["ep"] == 1) & (gpus > plan.cluster.nvlink_domain)
+    table = _cross(
+        table,
+        "placement",
+        _choices(asked_order, [PLACEMENTS.index(name) for name in supports.placements]),
+    )
+    if (
+        asked_order is None
+    ):  # with one node, one stage, one replica or experts all orders are one, or cannot be
+        several = (
+            (table["pp"] > 1)
+            & (table["dp"] > 1)
+            & (table["ep"] == 1)
+            & (gpus > plan.cluster.nvlink_domain)
+        )
         table = _where(table, (table["placement"] == 0) | several)
     table["ranks"] = table["dp"] * table["cp"]
-    table = _expand(table, ("zero", "ranks"), ("shard_group",), lambda z, n: [[g] for g in _shard_groups(plan, int(z), int(n))])
+    table = _expand(
+        table,
+        ("zero", "ranks"),
+        ("shard_group",),
+        lambda z, n: [[g] for g in _shard_groups(plan, int(z), int(n))],
+    )
     return {name: table[name] for name in ("global_batch", *COLUMNS) if name not in INNER}
 
 
@@ -131,17 +183,26 @@ def inner(plan: Plan) -> Table:
     if request.offload is not None:
         offloads: Sequence[int] = [OFFLOADS.index(request.offload)]
     else:
-        there = [name for name in supports.offload if name not in NVME or plan.cluster.nvme is not None]
+        there = [
+            name for name in supports.offload if name not in NVME or plan.cluster.nvme is not None
+        ]
         offloads = [OFFLOADS.index(name) for name in there] if request.search_offload else [0]
-    kinds = [recompute_parts(text) for text in ([request.recompute] if request.recompute else _recomputes(plan))]
-    rows = np.array([(kind, size, offload) for offload in offloads for kind, size in kinds], dtype=float)
+    kinds = [
+        recompute_parts(text)
+        for text in ([request.recompute] if request.recompute else _recomputes(plan))
+    ]
+    rows = np.array(
+        [(kind, size, offload) for offload in offloads for kind, size in kinds], dtype=float
+    )
     return {name: rows[:, i] for i, name in enumerate(INNER)}
 
 
 def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
-    """All layouts worth trying that satisfy what the request fixed; a block or group has no more layers than a stage.
+    """All layouts worth trying that satisfy what the request fixed; a block or group has no more
+    layers than a stage.
 
-    batches: for each of these global batches in place of the plan's; rows then have it in a column of their own.
+    batches: for each of these global batches in place of the plan's; rows then have it in a column
+    of their own.
     """
     rows, options = outer(plan, batches or [plan.training.global_batch]), inner(plan)
     if batches is None:
@@ -151,7 +212,9 @@ def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
     if plan.request.recompute is None and len(stages):
         layers = np.ceil(plan.model.layers / stages)[:, None]
         block = recompute_parts("block:1")[0]
-        wanted = options["recompute_size"] <= np.where(options["recompute"] == block, layers - 1, layers)
+        wanted = options["recompute_size"] <= np.where(
+            options["recompute"] == block, layers - 1, layers
+        )
     return Space(rows, options, wanted, pattern.reshape(-1))
 
 
@@ -166,7 +229,8 @@ def _recomputes(plan: Plan) -> list[str]:
 
 
 def _units(plan: Plan, pp: int) -> list[int]:
-    """What is dealt out evenly to the stages of a pipeline: layers, or with embedding and head as a layer each."""
+    """What is dealt out evenly to the stages of a pipeline: layers, or with embedding and head as a
+    layer each."""
     layers = plan.model.layers
     return [layers, layers + 2] if plan.stack.counts_ends and pp > 1 else [layers]
 
@@ -176,13 +240,22 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
     request = plan.request
     if request.schedule is not None and request.vpp is not None:
         return [(request.vpp, SCHEDULES.index(request.schedule))]
-    names = [request.schedule] if request.schedule else [s for s in plan.stack.supports.schedules if s not in schedules.DOMINATED]
+    names = (
+        [request.schedule]
+        if request.schedule
+        else [s for s in plan.stack.supports.schedules if s not in schedules.DOMINATED]
+    )
     out = []
     for name in names:
         code = SCHEDULES.index(name)
         if schedules.BY_NAME[name].CHUNKS != "one":
             if pp > 1 and microbatches and schedules.BY_NAME[name].allows(pp, microbatches, 2):
-                each = {v for units in _units(plan, pp) if units % pp == 0 for v in divisors(units // pp)}
+                each = {
+                    v
+                    for units in _units(plan, pp)
+                    if units % pp == 0
+                    for v in divisors(units // pp)
+                }
                 found = sorted(each) if request.vpp is None else [request.vpp] if each else []
                 out += [(v, code) for v in found if schedules.chunks_fit(name, v)]
         elif request.vpp in (None, 1) and (pp > 1 or name == "1f1b" or request.schedule):

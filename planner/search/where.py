@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from planner.estimate.table import microbatch_count
+from planner.estimate.columns import microbatch_count
 from planner.ledger import Array
 from planner.specs.plan import Plan
 from planner.specs.where import Constraint, codes
 
 _COMPARE: dict[str, Callable[[Array, float], Array]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def holds(plan: Plan, one: Constraint, columns: Mapping[str, Array]) -> Array:

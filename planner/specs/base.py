@@ -1,4 +1,5 @@
-"""What every spec shares: frozen, strict, unknown keys rejected, and numbers that carry their source."""
+"""What every spec shares: frozen, strict, unknown keys rejected, and numbers that carry their
+source."""
 
 from __future__ import annotations
 
@@ -31,7 +32,12 @@ class Spec(BaseModel):
     """Base of all specs."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True, protected_namespaces=()
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        defer_build=True,
+        protected_namespaces=(),
     )
 
 
@@ -44,11 +50,14 @@ _KINDS = ("measured", "vendor", "assumed")
 class Quantity:
     """Annotation of a number with a unit: `Annotated[Sourced, Quantity("B/s")]`.
 
-    Accepts "2039 GB/s", a bare number in base units, or a table {value, source, date, kind}. A number given without a table
-    counts as assumed, with its file as the only source. Negative and non-finite numbers are refused.
+    Accepts "2039 GB/s", a bare number in base units, or a table {value, source, date, kind}. A
+    number given without a table counts as assumed, with its file as the only source. Negative and
+    non-finite numbers are refused.
     """
 
-    def __init__(self, unit: str, *, minimum: float = 0.0, exclusive: bool = True, maximum: float = math.inf) -> None:
+    def __init__(
+        self, unit: str, *, minimum: float = 0.0, exclusive: bool = True, maximum: float = math.inf
+    ) -> None:
         self.unit, self.minimum, self.exclusive, self.maximum = unit, minimum, exclusive, maximum
 
     def read(self, given: Any) -> Sourced:
@@ -59,11 +68,18 @@ class Quantity:
         if isinstance(given, dict):
             unknown = set(given) - {"value", "source", "date", "kind"}
             if unknown:
-                raise ValueError(f"unknown key {sorted(unknown)[0]!r}; a number takes value, source, date and kind")
+                raise ValueError(
+                    f"unknown key {sorted(unknown)[0]!r}; a number takes value, source, date and"
+                    " kind"
+                )
             if "value" not in given:
                 raise ValueError("a table for a number needs the key 'value'")
             value = given["value"]
-            kind, source, date = given.get("kind", "assumed"), given.get("source", ""), str(given.get("date", ""))
+            kind, source, date = (
+                given.get("kind", "assumed"),
+                given.get("source", ""),
+                str(given.get("date", "")),
+            )
             if kind not in _KINDS:
                 raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(_KINDS)}")
             if not isinstance(source, str) or not source:
@@ -74,17 +90,23 @@ class Quantity:
             raise ValueError(str(error)) from None
         low = number <= self.minimum if self.exclusive else number < self.minimum
         if low or number > self.maximum:
-            bound = f"more than {self.minimum:g}" if self.exclusive else f"at least {self.minimum:g}"
+            bound = (
+                f"more than {self.minimum:g}" if self.exclusive else f"at least {self.minimum:g}"
+            )
             top = "" if math.isinf(self.maximum) else f" and at most {self.maximum:g}"
             raise ValueError(f"{value!r} is out of range: {self.unit} must be {bound}{top}")
         return Sourced(number, self.unit, kind, source, date)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             self.read, serialization=core_schema.plain_serializer_function_ser_schema(float)
         )
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         return {"type": "number", "description": f"in {self.unit}"}
 
 

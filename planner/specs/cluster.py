@@ -49,16 +49,19 @@ class ClusterSpec(Spec):
     host_memory: Bytes | None = None
     nvme: NvmeSpec | None = None  # drives, only where the request offloads to them or states them
     usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
-    clock: Annotated[Sourced, Quantity("1", maximum=1.5)] | None = None  # tensor clock under load, where it is known
+    clock: Annotated[Sourced, Quantity("1", maximum=1.5)] | None = (
+        None  # tensor clock under load, where it is known
+    )
     power_limit: Watts | None = None  # per GPU, where it is set below the board's
 
     @model_validator(mode="after")
     def _whole_nodes(self) -> Self:
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             raise ValueError(
-                f"gpus {self.gpus} is no multiple of gpus_per_node {self.gpus_per_node}; plan whole nodes "
-                f"({self.gpus // self.gpus_per_node * self.gpus_per_node} or "
-                f"{-(-self.gpus // self.gpus_per_node) * self.gpus_per_node}) or set --gpus-per-node"
+                f"gpus {self.gpus} is no multiple of gpus_per_node {self.gpus_per_node}; plan whole"
+                f" nodes ({self.gpus // self.gpus_per_node * self.gpus_per_node} or"
+                f" {-(-self.gpus // self.gpus_per_node) * self.gpus_per_node}) or set"
+                " --gpus-per-node"
             )
         return self
 

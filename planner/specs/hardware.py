@@ -1,4 +1,5 @@
-"""What it runs on: GPUs and links, every number with unit, source, date and kind (vendor, measured, assumed)."""
+"""What it runs on: GPUs and links, every number with unit, source, date and kind (vendor, measured,
+assumed)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Efficiency = Annotated[Sourced, Quantity("1", maximum=1.5)]
 
 
 class DenseRates(Spec):
-    """Dense matrix rates with fp32 accumulation, the ones training uses. A missing precision is not supported."""
+    """Dense matrix rates with fp32 accumulation, the ones training uses. A missing precision is not
+    supported."""
 
     fp32: FlopPerSecond
     tf32: FlopPerSecond | None = None
@@ -38,7 +40,8 @@ class DenseRates(Spec):
 
 
 class Fp16AccumulateRates(Spec):
-    """Rates with fp16 accumulation, quoted by vendors for GeForce cards; inference may use them, training does not."""
+    """Rates with fp16 accumulation, quoted by vendors for GeForce cards; inference may use them,
+    training does not."""
 
     fp16: FlopPerSecond | None = None
     fp8: FlopPerSecond | None = None
@@ -47,18 +50,25 @@ class Fp16AccumulateRates(Spec):
 class KernelCurve(Spec):
     """How fast kernels really run on this GPU; the parameters of formulas.kernels.
 
-    gemm_efficiency: share of the dense rate inside a full wave of the largest tile, in a burst too short for the power limit.
+    gemm_efficiency: share of the dense rate inside a full wave of the largest tile, in a burst too
+    short for the power limit.
     gemm_tile_exponent: loss of smaller tiles, rate ~ (tile area / 32768) ** exponent.
     gemm_tile_overhead: prologue and epilogue of one tile.
-    gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap perfectly.
+    gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap
+    perfectly.
     gemm_launch: fixed time of one GEMM kernel of a stream, with the gap to the next one.
-    kernel_gap: fixed time of any other kernel of a stream: start, drain and the gap to the next one.
-    memory_frac: share of memory bandwidth that a GEMM bound by memory reaches.
-    attention_forward, attention_backward: share of the dense rate reached by flash attention on causal FLOP.
-    sustained_clock: tensor clock under a training load over the clock of the kernel tables (power limit).
-    power_clock: tensor clock of long GEMMs over short ones in a table: what of sustained_clock is measured; no estimate reads it.
-    attention_half_sequence: tokens at which the causal kernel reaches half of its long-sequence rate; left out: as on an A100.
-    attention_width_exponent: loss of narrow heads, rate ~ (head width / 128) ** exponent; left out: as on an A100.
+    kernel_gap: fixed time of any other kernel of a stream: start, drain and the gap to the next
+    one.
+    memory_frac: share of memory bandwidth that a GEMM bound by memory reaches. attention_forward,
+    attention_backward: share of the dense rate reached by flash attention on causal FLOP.
+    sustained_clock: tensor clock under a training load over the clock of the kernel tables (power
+    limit).
+    power_clock: tensor clock of long GEMMs over short ones in a table: what of sustained_clock is
+    measured; no estimate reads it.
+    attention_half_sequence: tokens at which the causal kernel reaches half of its long-sequence
+    rate; left out: as on an A100.
+    attention_width_exponent: loss of narrow heads, rate ~ (head width / 128) ** exponent; left out:
+    as on an A100.
     """
 
     gemm_efficiency: Efficiency
@@ -77,9 +87,11 @@ class KernelCurve(Spec):
 
 
 class OperatorTimes(Spec):
-    """Measured seconds per element of operators without products, in one precision; written by `dpplan calibrate`.
+    """Measured seconds per element of operators without products, in one precision; written by
+    `dpplan calibrate`.
 
-    What is left out is counted in bytes moved (planner/estimate/layer.py), as all shipped profiles do.
+    What is left out is counted in bytes moved (planner/estimate/layer.py), as all shipped profiles
+    do.
     """
 
     layernorm_forward: Seconds | None = None  # per hidden element of one norm
@@ -92,18 +104,23 @@ class OperatorTimes(Spec):
     plain_backward: Seconds | None = None
     gated_forward: Seconds | None = None  # per inner element of a gated MLP: activation and product
     gated_backward: Seconds | None = None
-    rotary_forward: Seconds | None = None  # per element of queries, keys and values: rotation and copies for attention
+    rotary_forward: Seconds | None = (
+        None  # per element of queries, keys and values: rotation and copies for attention
+    )
     rotary_backward: Seconds | None = None
     copies_forward: Seconds | None = None  # the same without rotation
     copies_backward: Seconds | None = None
     loss: Seconds | None = None  # per logit, forward and backward together
     embedding: Seconds | None = None  # per token and hidden element, forward and backward together
-    table: Seconds | None = None  # per element of the embedding table and micro-batch: its dense gradient
+    table: Seconds | None = (
+        None  # per element of the embedding table and micro-batch: its dense gradient
+    )
     optimizer: Seconds | None = None  # per parameter that a rank updates
 
 
 class NvmeSpec(Spec):
-    """NVMe drives of one node as training software sees them: all drives together, shared by all GPUs of the node."""
+    """NVMe drives of one node as training software sees them: all drives together, shared by all
+    GPUs of the node."""
 
     read: BytesPerSecond  # long sequential reads into host memory
     write: BytesPerSecond  # the same, written
@@ -118,7 +135,9 @@ class TypicalNode(Spec):
     inter_node: Id
     nics_per_node: int = Field(ge=1, le=256)
     nic_bandwidth: BytesPerSecond  # one direction, per NIC
-    nvlink_domain: int | None = Field(default=None, ge=1)  # GPUs in one switched domain, when larger than the node
+    nvlink_domain: int | None = Field(
+        default=None, ge=1
+    )  # GPUs in one switched domain, when larger than the node
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
     nvme: NvmeSpec | None = None  # its drives, for those who offload to them
@@ -143,8 +162,12 @@ class GpuSpec(Spec):
         default_factory=dict
     )  # one-way bandwidth per GPU over a link, where it differs from the link's own
     kernels: KernelCurve
-    operators: dict[Precision, OperatorTimes] = Field(default_factory=dict)  # measured, by precision
-    context_memory: Bytes  # CUDA/HIP context and library workspaces, outside the framework's allocator
+    operators: dict[Precision, OperatorTimes] = Field(
+        default_factory=dict
+    )  # measured, by precision
+    context_memory: (
+        Bytes  # CUDA/HIP context and library workspaces, outside the framework's allocator
+    )
     node: TypicalNode
 
     def rate(self, precision: str) -> Sourced | None:
@@ -156,8 +179,9 @@ class GpuSpec(Spec):
 class LinkSpec(Spec):
     """A link between GPUs of one node, or a fabric between nodes.
 
-    Inside a node a collective takes  base + passes (n-1) latency/2 + volume / (bandwidth * frac) + ramp * sqrt(bytes);
-    between nodes each step of a ring and each level of a tree takes the fabric's latency (planner/formulas/collectives.py).
+    Inside a node a collective takes  base + passes (n-1) latency/2 + volume / (bandwidth * frac) +
+    ramp * sqrt(bytes); between nodes each step of a ring and each level of a tree takes the
+    fabric's latency (planner/formulas/collectives.py).
     """
 
     id: Id
@@ -165,24 +189,40 @@ class LinkSpec(Spec):
     aliases: Names = ()
     scope: Literal["intra_node", "inter_node"]
     bandwidth: BytesPerSecond  # one direction; per GPU inside a node, per NIC between nodes
-    latency: Seconds  # inside a node two steps of a ring (there and back); between nodes one step from node to node
+    # inside a node two steps of a ring (there and back); between nodes one step from node to node
+    latency: Seconds
     base_latency: Seconds | None = None  # once per call, inside a node
-    all_reduce_start: Seconds | None = None  # more per call of this operation: what a library sets up before its first message
+    all_reduce_start: Seconds | None = (
+        None  # more per call of this operation: what a library sets up before its first message
+    )
     reduce_scatter_start: Seconds | None = None
-    ramp: Annotated[Sourced, Quantity("1", exclusive=False)]  # s per sqrt(B), protocol changes at middle sizes
+    ramp: Annotated[
+        Sourced, Quantity("1", exclusive=False)
+    ]  # s per sqrt(B), protocol changes at middle sizes
     all_reduce_frac: Efficiency
     all_gather_frac: Efficiency
     reduce_scatter_frac: Efficiency
     send_recv_frac: Efficiency
     two_rank_frac: Efficiency | None = None  # share of the above that two ranks reach (fewer paths)
-    mesh: Fraction | None = None  # without a switch k of N GPUs use ((k-1)/(N-1))^mesh of it; 1 = every pair has its own link
-    mesh_ranks: int | None = Field(default=None, ge=2)  # GPUs that such links join in the usual server
-    switch_all_reduce_frac: Efficiency | None = None  # in-switch reduction (NVLS), over the wire rate
+    mesh: Fraction | None = (
+        # without a switch k of N GPUs use ((k-1)/(N-1))^mesh of it; 1 = every pair has its own link
+        None
+    )
+    mesh_ranks: int | None = Field(
+        default=None, ge=2
+    )  # GPUs that such links join in the usual server
+    switch_all_reduce_frac: Efficiency | None = (
+        None  # in-switch reduction (NVLS), over the wire rate
+    )
     switch_latency: Seconds | None = None  # what a call in the switch takes on top of base_latency
     switch_minimum_ranks: int | None = Field(default=None, ge=2)
-    socket_bandwidth: BytesPerSecond | None = None  # TCP: what the socket threads of one GPU move, one direction
+    socket_bandwidth: BytesPerSecond | None = (
+        None  # TCP: what the socket threads of one GPU move, one direction
+    )
     peer_to_peer: bool = True  # False: copies pass through host memory
-    host_bandwidth: BytesPerSecond | None = None  # PCIe: what the bridges carry for all GPUs of the host together, one direction
+    host_bandwidth: BytesPerSecond | None = (
+        None  # PCIe: what the bridges carry for all GPUs of the host together, one direction
+    )
 
 
 class PriceSpec(Spec):
@@ -196,7 +236,8 @@ class PriceSpec(Spec):
 
 
 class StorageSpec(Spec):
-    """A place for checkpoints: what it writes per node of the job, or for the whole job; what it reads, where that is known."""
+    """A place for checkpoints: what it writes per node of the job, or for the whole job; what it
+    reads, where that is known."""
 
     id: Id
     title: str
@@ -212,4 +253,6 @@ class StorageSpec(Spec):
 
     def bytes_per_s(self, nodes: int) -> float:
         """What it writes for a job on so many nodes."""
-        return float(self.per_node) * nodes if self.per_node is not None else float(self.whole or 0.0)
+        return (
+            float(self.per_node) * nodes if self.per_node is not None else float(self.whole or 0.0)
+        )

@@ -12,20 +12,36 @@ from planner.specs.base import Spec
 RECOMPUTE_KINDS = ("none", "selective", "full", "block", "group")
 
 ScheduleName = Literal[
-    "1f1b", "gpipe", "interleaved", "zb-1p", "zb-2p", "dualpipe", "zb-h1", "zb-h2", "zb-v", "dualpipev", "breadth-first",
+    "1f1b",
+    "gpipe",
+    "interleaved",
+    "zb-1p",
+    "zb-2p",
+    "dualpipe",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "dualpipev",
+    "breadth-first",
     "sequential",
-]  # fmt: skip
+]
 OffloadName = Literal[
-    "none", "optimizer", "params", "activations", "optimizer-nvme", "params-optimizer-nvme", "params-nvme",
-]  # fmt: skip
+    "none",
+    "optimizer",
+    "params",
+    "activations",
+    "optimizer-nvme",
+    "params-optimizer-nvme",
+    "params-nvme",
+]
 # which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
 PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
 
-# what each way of offloading keeps where: "params-optimizer-nvme" has parameters in host memory and the optimizer on the drives,
-# "params-nvme" both on the drives; "params" has both in host memory
+# what each way of offloading keeps where: "params-optimizer-nvme" has parameters in host memory and
+# the optimizer on the drives, "params-nvme" both on the drives; "params" has both in host memory
 NVME: tuple[OffloadName, ...] = ("optimizer-nvme", "params-optimizer-nvme", "params-nvme")
 AWAY_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
 AWAY_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
@@ -37,7 +53,8 @@ _RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
 def _recompute(text: str) -> str:
     if not _RECOMPUTE.match(text):
         raise ValueError(
-            "must be none, selective, full, block:N (N layers of each stage) or group:K (one input kept per K layers)"
+            "must be none, selective, full, block:N (N layers of each stage) or group:K (one input"
+            " kept per K layers)"
         )
     return text
 
@@ -53,7 +70,8 @@ def recompute_parts(text: str) -> tuple[int, int]:
 
 
 class LayoutRequest(Spec):
-    """What the user fixed; None is left to the search. tp * pp * cp * dp = GPUs; ep divides dp * cp."""
+    """What the user fixed; None is left to the search. tp * pp * cp * dp = GPUs; ep divides dp *
+    cp."""
 
     tp: int | None = Degree
     pp: int | None = Degree
@@ -95,5 +113,7 @@ class Layout(Spec):
     @model_validator(mode="after")
     def _shards(self) -> Self:
         if (self.dp * self.cp) % self.shard_group:
-            raise ValueError(f"shard_group {self.shard_group} must divide dp * cp = {self.dp * self.cp}")
+            raise ValueError(
+                f"shard_group {self.shard_group} must divide dp * cp = {self.dp * self.cp}"
+            )
         return self

@@ -13,9 +13,12 @@ MAX_POSITIONS = 1_000_000_000
 
 
 class LatentAttention(Spec):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank queries, keys and values."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank queries, keys and
+    values."""
 
-    query_rank: int | None = Field(default=None, ge=1, le=10_000_000)  # None: queries are projected directly
+    query_rank: int | None = Field(
+        default=None, ge=1, le=10_000_000
+    )  # None: queries are projected directly
     kv_rank: int = Width
     nope_head_dim: int = Width  # query/key width without rotation, per head
     rope_head_dim: int = Width  # rotated width, shared by all heads on the key side
@@ -28,15 +31,22 @@ class Experts(Spec):
     experts: int = Field(ge=2, le=100_000)
     experts_per_token: int = Field(ge=1, le=100_000)
     ffn_hidden: int = Width  # width of one routed expert
-    shared_ffn_hidden: int = Field(default=0, ge=0, le=10_000_000)  # total width of the shared experts
+    shared_ffn_hidden: int = Field(
+        default=0, ge=0, le=10_000_000
+    )  # total width of the shared experts
     shared_gate: bool = False  # a learned sigmoid gate on the shared expert (Qwen2-MoE)
     dense_layers: int = Field(default=0, ge=0, le=100_000)  # the first layers with a dense MLP
-    every: int = Field(default=1, ge=1, le=100_000)  # 1: each later layer has experts; 2: every second one
-    group_limit: int | None = Field(default=None, ge=1, le=100_000)  # nodes (groups) a token may reach, DeepSeek-V2/V3
+    every: int = Field(
+        default=1, ge=1, le=100_000
+    )  # 1: each later layer has experts; 2: every second one
+    group_limit: int | None = Field(
+        default=None, ge=1, le=100_000
+    )  # nodes (groups) a token may reach, DeepSeek-V2/V3
 
 
 class ModelSpec(Spec):
-    """A decoder-only transformer. Widths are counts of elements; all layers share one attention shape."""
+    """A decoder-only transformer. Widths are counts of elements; all layers share one attention
+    shape."""
 
     name: str = Field(min_length=1, max_length=200)
     title: str = ""
@@ -50,14 +60,18 @@ class ModelSpec(Spec):
     head_dim: int = Width
     ffn_hidden: int = Width  # width of the dense MLP (of the dense layers, if there are experts)
     vocab: int = Width
-    max_positions: int = Field(default=2048, ge=1, le=MAX_POSITIONS)  # tokens of context in training, before extension
+    max_positions: int = Field(
+        default=2048, ge=1, le=MAX_POSITIONS
+    )  # tokens of context in training, before extension
 
     mlp: Literal["plain", "gated"] = "gated"
     activation: Literal["gelu", "silu", "relu", "relu2"] = "silu"
     norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
     norm_bias: bool = False
     norms_per_layer: int = Field(default=2, ge=1, le=4)  # 1: shared by a parallel block; 4: Gemma 2
-    qk_norm: Literal["none", "per_head", "full"] = "none"  # one weight per head dimension, or per projected width
+    qk_norm: Literal["none", "per_head", "full"] = (
+        "none"  # one weight per head dimension, or per projected width
+    )
     embedding_norm: bool = False
     final_norm: bool = True
     parallel_block: bool = False  # attention and MLP read the same input
@@ -73,9 +87,15 @@ class ModelSpec(Spec):
     bias_head: bool = False
     dropout: bool = False  # whether the published recipe trains with dropout
 
-    attention_window: int | None = Field(default=None, ge=1, le=MAX_POSITIONS)  # sliding window in tokens
-    window_every: int = Field(default=1, ge=1, le=100_000)  # 2: every second layer is windowed (Gemma 2)
-    vocab_multiple: int = Field(default=1, ge=1, le=1_000_000)  # the model's own padding of the vocabulary
+    attention_window: int | None = Field(
+        default=None, ge=1, le=MAX_POSITIONS
+    )  # sliding window in tokens
+    window_every: int = Field(
+        default=1, ge=1, le=100_000
+    )  # 2: every second layer is windowed (Gemma 2)
+    vocab_multiple: int = Field(
+        default=1, ge=1, le=1_000_000
+    )  # the model's own padding of the vocabulary
 
     latent: LatentAttention | None = None
     moe: Experts | None = None
@@ -85,7 +105,9 @@ class ModelSpec(Spec):
         if self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
         if self.moe and self.moe.experts_per_token > self.moe.experts:
-            raise ValueError(f"experts_per_token {self.moe.experts_per_token} exceeds experts {self.moe.experts}")
+            raise ValueError(
+                f"experts_per_token {self.moe.experts_per_token} exceeds experts {self.moe.experts}"
+            )
         if self.moe and self.moe.dense_layers > self.layers:
             raise ValueError(f"dense_layers {self.moe.dense_layers} exceeds layers {self.layers}")
         if self.latent and (self.bias_qkv or self.qk_norm != "none"):

@@ -1,4 +1,5 @@
-"""What a user may ask: the same names on the command line, in a scenario file and in a query string."""
+"""What a user may ask: the same names on the command line, in a scenario file and in a query
+string."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _MOST_CONDITIONS = 100
 
 
 class Options(Spec):
-    """One request. None means: searched (layout), typical for the hardware (cluster), or the stack's default (training)."""
+    """One request. None means: searched (layout), typical for the hardware (cluster), or the
+    stack's default (training)."""
 
     model: str = Field(min_length=1, max_length=4096)
     gpu: str | None = Field(default=None, min_length=1, max_length=4096)
@@ -114,9 +116,21 @@ class Options(Spec):
 
 
 LAYOUT_OPTIONS: tuple[str, ...] = (
-    "tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "sequence_parallel", "schedule", "recompute", "micro_batch",
-    "offload", "placement",
-)  # fmt: skip
+    "tp",
+    "pp",
+    "vpp",
+    "dp",
+    "cp",
+    "ep",
+    "zero",
+    "shard_group",
+    "sequence_parallel",
+    "schedule",
+    "recompute",
+    "micro_batch",
+    "offload",
+    "placement",
+)
 
 
 def flag(name: str) -> str:
@@ -124,7 +138,11 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-_OWN = {"require": "estimate", "advice": "estimate", "objective": "search"}  # options that one verb alone answers
+_OWN = {
+    "require": "estimate",
+    "advice": "estimate",
+    "objective": "search",
+}  # options that one verb alone answers
 
 
 def only_for(options: Options, verb: str) -> None:
@@ -133,18 +151,39 @@ def only_for(options: Options, verb: str) -> None:
         value = getattr(options, name)
         if owner != verb and value != Options.model_fields[name].default:
             shown = value[0] if isinstance(value, tuple) else value
-            raise PlanError(flag(name), shown, f"belongs to `dpplan {owner}`; leave it out of `dpplan {verb}`")
+            raise PlanError(
+                flag(name), shown, f"belongs to `dpplan {owner}`; leave it out of `dpplan {verb}`"
+            )
 
 
-# what makes whole steps of a job longer: a pipeline or a layer alone, on equal GPUs, does not show it
+# what makes whole steps of a job longer: a pipeline or a layer alone, on equal GPUs, does not show
+# it
 OF_WHOLE_STEPS: tuple[str, ...] = (
-    "jitter", "slow_hosts", "slow_factor", "other_gpu", "other_share", "split", "sample_bytes", "token_bytes", "decoded_bytes",
-    "read_bytes", "data_storage", "data_iops", "read_latency", "worker_rate", "workers", "prefetch",
-)  # fmt: skip
+    "jitter",
+    "slow_hosts",
+    "slow_factor",
+    "other_gpu",
+    "other_share",
+    "split",
+    "sample_bytes",
+    "token_bytes",
+    "decoded_bytes",
+    "read_bytes",
+    "data_storage",
+    "data_iops",
+    "read_latency",
+    "worker_rate",
+    "workers",
+    "prefetch",
+)
 
 
 def refuse_whole_steps(options: Options, verb: str) -> None:
     """Refuse what a verb about a part of the step would ignore."""
     for name in OF_WHOLE_STEPS:
         if (value := getattr(options, name)) is not None:
-            raise PlanError(flag(name), value, f"changes whole steps, `dpplan {verb}` is about a part of one; leave it out")
+            raise PlanError(
+                flag(name),
+                value,
+                f"changes whole steps, `dpplan {verb}` is about a part of one; leave it out",
+            )

@@ -13,14 +13,19 @@ Split = Literal["equal", "proportional"]
 
 
 class RanksSpec(Spec):
-    """What makes one rank slower than another; with nothing given, ranks differ by the usual jitter alone."""
+    """What makes one rank slower than another; with nothing given, ranks differ by the usual jitter
+    alone."""
 
-    jitter_frac: float | None = Field(default=None, ge=0, le=1)  # standard deviation of a rank's step over its mean
+    jitter_frac: float | None = Field(
+        default=None, ge=0, le=1
+    )  # standard deviation of a rank's step over its mean
     slow_frac: float = Field(default=0.0, ge=0, le=1)  # chance of a host to be a slow one
     slow_by_frac: float = Field(default=0.1, ge=0, le=99)  # how much longer it computes
     other: GpuSpec | None = None  # the GPU of the other hosts, in a cluster of two kinds
     other_frac: float = Field(default=0.0, ge=0, lt=1)  # share of GPUs of that kind
-    split: Split = "equal"  # of the batch: the same for all, or whole micro-batches in proportion to speed
+    split: Split = (
+        "equal"  # of the batch: the same for all, or whole micro-batches in proportion to speed
+    )
 
     @property
     def uneven(self) -> bool:

@@ -1,4 +1,5 @@
-"""The whole run: what fails, where checkpoints go, who owns the machines, what electricity is like. None: a stated default."""
+"""The whole run: what fails, where checkpoints go, who owns the machines, what electricity is like.
+None: a stated default."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from planner.specs.base import Spec
+from planner.specs.hardware import StorageSpec
 
 CheckpointWriter = Literal["async", "sync"]
 
@@ -14,19 +16,32 @@ CheckpointWriter = Literal["async", "sync"]
 class RunSpec(Spec):
     """Everything about a run that no single step shows; base units."""
 
-    mtbf_s: float | None = Field(default=None, gt=0)  # running time of one GPU between failures of its job
+    mtbf_s: float | None = Field(
+        default=None, gt=0
+    )  # running time of one GPU between failures of its job
     checkpoint: CheckpointWriter = "async"  # async: training goes on while the file is written
     interval_s: float | None = Field(default=None, gt=0)  # between checkpoints
-    storage_bytes_per_s: float | None = Field(default=None, gt=0)  # what the checkpoint storage writes, for the whole job
-    storage_read_bytes_per_s: float | None = Field(default=None, gt=0)  # what it reads; None: a multiple of what it writes
+    storage_bytes_per_s: float | None = Field(
+        default=None, gt=0
+    )  # what the checkpoint storage writes, for the whole job
+    storage_read_bytes_per_s: float | None = Field(
+        default=None, gt=0
+    )  # what it reads; None: a multiple of what it writes
     storage_measured: bool = False  # both by a calibration
-    restart_s: float | None = Field(default=None, ge=0)  # from failure to the first step, without loading
+    restart_s: float | None = Field(
+        default=None, ge=0
+    )  # from failure to the first step, without loading
     spare_nodes: int | None = Field(
         default=None, ge=0, le=1_000_000
     )  # paid for and waiting; None: failed ones are replaced at once
-    capex_usd: float | None = Field(default=None, gt=0)  # price of one GPU with its share of server, network and building
+    capex_usd: float | None = Field(
+        default=None, gt=0
+    )  # price of one GPU with its share of server, network and building
     lifetime_s: float | None = Field(default=None, gt=0)  # over which it is written off
     use_frac: float | None = Field(default=None, gt=0, le=1)  # share of that time in which it earns
     electricity_usd_per_j: float | None = Field(default=None, ge=0)
-    pue: float | None = Field(default=None, ge=1, le=5)  # energy of the building over that of its computers
+    pue: float | None = Field(
+        default=None, ge=1, le=5
+    )  # energy of the building over that of its computers
     grid_kg_per_j: float | None = Field(default=None, ge=0)  # CO2 equivalent of electricity
+    storages: tuple[StorageSpec, ...] = ()  # shipped places for checkpoints, to compare with

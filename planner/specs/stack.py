@@ -1,4 +1,5 @@
-"""What the training software does: bytes it keeps, kernels it fuses, communication it overlaps, time it takes to launch.
+"""What the training software does: bytes it keeps, kernels it fuses, communication it overlaps,
+time it takes to launch.
 
 A stack is choices and sourced numbers, never arithmetic: one TOML per stack in planner/stacks.
 """
@@ -10,7 +11,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.ledger import Sourced
-from planner.specs.base import Bytes, BytesPerSecond, Fraction, Names, Number, Quantity, Seconds, Spec
+from planner.specs.base import (
+    Bytes,
+    BytesPerSecond,
+    Fraction,
+    Names,
+    Number,
+    Quantity,
+    Seconds,
+    Spec,
+)
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.layout import OffloadName, PlacementName, ScheduleName
 from planner.specs.training import Attention
@@ -34,50 +44,82 @@ class Supports(Spec):
     offload: tuple[OffloadName, ...] = Field(default=("none",), strict=False)
     offload_with_pipeline: bool = False  # activations can be offloaded on several stages
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
-    # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the software can do otherwise
+    # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the
+    # software can do otherwise
     placements: tuple[PlacementName, ...] = Field(default=("tp-cp-dp-pp",), strict=False)
 
 
 class StateBytes(Spec):
-    """Bytes per parameter in 16-bit mixed precision; the optimizer's own moments come from the optimizer."""
+    """Bytes per parameter in 16-bit mixed precision; the optimizer's own moments come from the
+    optimizer."""
 
     parameter: float = Field(gt=0, le=8)  # the copy the model holds (fp32 shards under FSDP)
     compute: float = Field(gt=0, le=8)  # the copy kernels read: gathered or cast; 2 in bf16
     gradient: float = Field(gt=0, le=8)
     gradient_wire: float = Field(gt=0, le=8)  # type in which gradients are reduced across replicas
-    master: float = Field(ge=0, le=8)  # fp32 copy in the optimizer, 0 where the parameter itself is fp32
+    master: float = Field(
+        ge=0, le=8
+    )  # fp32 copy in the optimizer, 0 where the parameter itself is fp32
     whole_master: bool = False  # every rank keeps the whole fp32 copy, of which it updates its part
     cast_copy: bool = False  # autocast keeps a 16-bit copy of the fp32 weights through the step
-    bucket: float = Field(default=0.0, ge=0, le=8)  # buckets that gradients are copied into, per parameter; they stay allocated
-    gradient_copy: float = Field(default=0.0, ge=0, le=8)  # gradients of one micro-batch, kept beside those that accumulate
-    layer_gradient_copy: float = Field(default=0.0, ge=0, le=8)  # the same for one layer and the head: placeholders by shape
-    zero2_gathers: bool = False  # ZeRO-2 as FSDP has it: shards at rest, gathered from forward to the end of backward
+    bucket: float = Field(
+        default=0.0, ge=0, le=8
+    )  # buckets that gradients are copied into, per parameter; they stay allocated
+    gradient_copy: float = Field(
+        default=0.0, ge=0, le=8
+    )  # gradients of one micro-batch, kept beside those that accumulate
+    layer_gradient_copy: float = Field(
+        default=0.0, ge=0, le=8
+    )  # the same for one layer and the head: placeholders by shape
+    zero2_gathers: bool = (
+        False  # ZeRO-2 as FSDP has it: shards at rest, gathered from forward to the end of backward
+    )
     persistent_gradients: bool = False  # gradient buffers live through the whole step
     fixed_buckets: float = Field(default=0.0, ge=0)  # bytes of communication buckets of fixed size
-    optimizer_temporary: float = Field(default=0.0, ge=0, le=16)  # per owned parameter during the optimizer step
-    flat_temporaries: bool = False  # these are a few flat buffers, which find no room in what activations freed
+    optimizer_temporary: float = Field(
+        default=0.0, ge=0, le=16
+    )  # per owned parameter during the optimizer step
+    flat_temporaries: bool = (
+        False  # these are a few flat buffers, which find no room in what activations freed
+    )
 
 
 class Activations(Spec):
     """Bytes that backward keeps, per element of the tensor named; see formulas.memory."""
 
-    norm: float = Field(ge=0, le=16)  # per hidden element of each norm: 2 fused (its input), 6 eager
+    norm: float = Field(
+        ge=0, le=16
+    )  # per hidden element of each norm: 2 fused (its input), 6 eager
     mlp_gated: float = Field(ge=0, le=32)  # per MLP element of a gated MLP: 6 fused, 8 eager
-    mlp_plain: float = Field(ge=0, le=32)  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
-    qkv_copies: float = Field(default=0.0, ge=0, le=8)  # more per query, key and value element: rotated or reordered copies
-    gathered_inputs: Literal["never", "without pipeline", "always"] = "never"  # sequence parallelism: products keep whole inputs
-    logits: float = Field(ge=0, le=32)  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
+    mlp_plain: float = Field(
+        ge=0, le=32
+    )  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
+    qkv_copies: float = Field(
+        default=0.0, ge=0, le=8
+    )  # more per query, key and value element: rotated or reordered copies
+    gathered_inputs: Literal["never", "without pipeline", "always"] = (
+        "never"  # sequence parallelism: products keep whole inputs
+    )
+    logits: float = Field(
+        ge=0, le=32
+    )  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
     fp8_inputs: bool = False  # in fp8, products keep their inputs in fp8 (Transformer Engine)
-    stage_outputs: float = Field(default=0.0, ge=0, le=8)  # copies of a stage's output kept per micro-batch in flight
+    stage_outputs: float = Field(
+        default=0.0, ge=0, le=8
+    )  # copies of a stage's output kept per micro-batch in flight
 
 
 class Fusion(Spec):
-    """Kernels: which attention by default, bytes moved by bandwidth-bound operators, share of bandwidth they reach."""
+    """Kernels: which attention by default, bytes moved by bandwidth-bound operators, share of
+    bandwidth they reach."""
 
     attention: Attention
-    fused_norm: bool  # False: an RMSNorm is several elementwise kernels (a LayerNorm is one everywhere)
-    fused_layernorm: bool  # False: torch's own LayerNorm kernel, which reaches less of the bandwidth, backward most of all
+    fused_norm: (
+        bool  # False: an RMSNorm is several elementwise kernels (a LayerNorm is one everywhere)
+    )
+    # False: torch's own LayerNorm kernel, which reaches less of the bandwidth, backward most of all
+    fused_layernorm: bool
     fused_rotary: bool  # False: the rotation is several torch operators
     fused_gate: bool  # False: activation and product of a gated MLP are operators of their own
     fused_experts: list[str] = Field(
@@ -85,10 +127,13 @@ class Fusion(Spec):
     )  # architectures on which experts are one fused grouped product, captured
     joint_qkv: bool  # queries, keys and values are one product
     joint_gate: bool  # gate and up projection are one product
-    elementwise_frac: Efficiency  # share of memory bandwidth that elementwise kernels reach where the memory is slow
-    elementwise_limit: BytesPerSecond  # what they would move on a memory of unlimited bandwidth: bytes in flight over latency
+    # share of memory bandwidth that elementwise kernels reach where the memory is slow
+    elementwise_frac: Efficiency
+    # what they would move on a memory of unlimited bandwidth: bytes in flight over latency
+    elementwise_limit: BytesPerSecond
     cross_entropy_bytes: Number  # moved per logit, forward and backward together
-    weight_bytes_moved: Number  # per weight and micro-batch outside of products: accumulation, casts, communication buffers
+    # per weight and micro-batch outside of products: accumulation, casts, communication buffers
+    weight_bytes_moved: Number
     gradient_accumulation_fp32: bool  # weight gradients are added into an fp32 buffer by the GEMM
 
 
@@ -96,28 +141,42 @@ class Overlap(Spec):
     """What communication runs beside compute."""
 
     gradient_sync: bool  # data-parallel gradient reduction during backward
-    bucket: Bytes | None = None  # gradients are reduced in buckets of at least this size, each a call; none: in one call
+    bucket: Bytes | None = (
+        # gradients are reduced in buckets of at least this size, each a call; none: in one call
+        None
+    )
     sharded_sync: bool  # the same with ZeRO-1 and its parameter all-gather
-    sharded_all_reduce: bool = False  # ZeRO-1 reduces with an all-reduce where a reduce-scatter would do
+    sharded_all_reduce: bool = (
+        False  # ZeRO-1 reduces with an all-reduce where a reduce-scatter would do
+    )
     interleaved_window: bool = False  # with virtual stages the window spans several micro-batches
-    prefetch: bool = True  # layers that ZeRO shards are gathered and reduced beside the computation of others
+    prefetch: bool = (
+        True  # layers that ZeRO shards are gathered and reduced beside the computation of others
+    )
     pipeline_send: bool  # interleaved schedules overlap sends
     scatter_gather: bool  # tensor-parallel ranks split pipeline sends
-    reduce_each_product: bool = False  # without sequence parallelism every product reduces its own input gradient
-    tensor_hidden: Fraction  # share of tensor-parallel exchanges under sequence parallelism that run beside the products
-    offload_copies: bool = False  # offloaded activations are copied on streams of their own, a layer ahead
+    reduce_each_product: bool = (
+        False  # without sequence parallelism every product reduces its own input gradient
+    )
+    # share of tensor-parallel exchanges under sequence parallelism that run beside the products
+    tensor_hidden: Fraction
+    offload_copies: bool = (
+        False  # offloaded activations are copied on streams of their own, a layer ahead
+    )
     slowdown: Fraction  # extra compute time while sharing the chip with a collective
 
 
 class Launch(Spec):
-    """The CPU's part: time to issue one operator, operators per layer, operators one collective costs."""
+    """The CPU's part: time to issue one operator, operators per layer, operators one collective
+    costs."""
 
     operator: Seconds
     operators_forward: Number
     operators_backward: Number
     operators_per_collective: Number
     step_overhead: Seconds
-    layer_idle: Seconds  # GPU time lost per layer and forward pass because the CPU waits for a result before it goes on
+    # GPU time lost per layer and forward pass because the CPU waits for a result before it goes on
+    layer_idle: Seconds
 
 
 class StackSpec(Spec):
@@ -131,22 +190,33 @@ class StackSpec(Spec):
     since: str | None = None  # its first release, as that stack numbers them
     supports: Supports
     state: StateBytes
-    state_fp16: StateBytes | None = None  # where fp16, with its loss scaling, is run by another optimizer
+    state_fp16: StateBytes | None = (
+        None  # where fp16, with its loss scaling, is run by another optimizer
+    )
     activations: Activations
     fusion: Fusion
     overlap: Overlap
     launch: Launch
     vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
-    recompute_stops_early: bool = False  # a layer is repeated only up to the last tensor that its backward needs
-    layer_split: Literal["even", "ends count", "blocks", "cost"] = "even"  # what a stage gets; see estimate.states.stage_split
+    recompute_stops_early: bool = (
+        False  # a layer is repeated only up to the last tensor that its backward needs
+    )
+    layer_split: Literal["even", "ends count", "blocks", "cost"] = (
+        "even"  # what a stage gets; see estimate.states.stage_split
+    )
     peak_of: Literal["any rank", "first stage"] = "any rank"  # whose memory the stack's log prints
-    network_frac: Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
+    network_frac: (
+        Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
+    )
     fragmentation_frac: Fraction  # reserved over allocated, minus one
-    loading: Literal["shard", "whole"] = "shard"  # what a rank holds in host memory while it loads a checkpoint
+    loading: Literal["shard", "whole"] = (
+        "shard"  # what a rank holds in host memory while it loads a checkpoint
+    )
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_adam: Rate  # parameters per second and node that the CPU optimizer updates under offload
 
     @property
     def counts_ends(self) -> bool:
-        """Embedding and head count as a layer each where that makes the stages of a pipeline even."""
+        """Embedding and head count as a layer each where that makes the stages of a pipeline
+        even."""
         return self.layer_split == "ends count"

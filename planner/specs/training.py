@@ -1,4 +1,5 @@
-"""How it is trained: sequence, batch, precision, optimizer, and the switches that change kernels or bytes."""
+"""How it is trained: sequence, batch, precision, optimizer, and the switches that change kernels or
+bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Fp8Recipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 
 
 class TrainingSpec(Spec):
-    """One optimizer step, and how many tokens in all. None means: what the software stack does by default."""
+    """One optimizer step, and how many tokens in all. None means: what the software stack does by
+    default."""
 
     seq_len: int = Field(ge=1, le=100_000_000)  # tokens per sequence
     global_batch: int = Field(ge=1, le=1_000_000_000)  # sequences per optimizer step
@@ -26,11 +28,15 @@ class TrainingSpec(Spec):
     attention: Attention | None = None
     fused_norm: bool | None = None
     fused_cross_entropy: bool | None = None
-    loss_chunks: int = Field(default=1, ge=1, le=1_000_000)  # parts of the tokens whose logits, loss and gradients come in turn
+    loss_chunks: int = Field(
+        default=1, ge=1, le=1_000_000
+    )  # parts of the tokens whose logits, loss and gradients come in turn
     compile: bool | None = None
     async_tensor_parallel: bool = False
     fp8_recipe: Fp8Recipe | None = None
     selective: Literal["attention", "per_op"] = "attention"  # what `recompute selective` drops
     gradient_reduce: Literal["fp32", "bf16"] | None = None  # type of gradients on the wire
     overlap: bool | None = None  # False: nothing overlaps
-    moment_bytes: float | None = Field(default=None, gt=0, le=16)  # Adam moments per parameter, both together
+    moment_bytes: float | None = Field(
+        default=None, gt=0, le=16
+    )  # Adam moments per parameter, both together

@@ -10,9 +10,12 @@ from planner.specs.layout import OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULE
 
 NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch", "grad_accum")
 WORDS: dict[str, tuple[str, ...]] = {
-    "recompute": RECOMPUTE_KINDS, "schedule": SCHEDULES, "offload": OFFLOADS, "placement": PLACEMENTS,
+    "recompute": RECOMPUTE_KINDS,
+    "schedule": SCHEDULES,
+    "offload": OFFLOADS,
+    "placement": PLACEMENTS,
     "sequence_parallel": ("no", "yes"),
-}  # fmt: skip
+}
 OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
 _TRUTHS = {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}
@@ -20,7 +23,8 @@ _TEXT = re.compile(r"\s*([A-Za-z_-]+?)\s*(<=|>=|!=|==|=|<|>|\s+in\s+)\s*(.*?)\s*
 
 
 class Constraint(Spec):
-    """One condition; with several values it holds where it holds for any of them, `!=` where it holds for all."""
+    """One condition; with several values it holds where it holds for any of them, `!=` where it
+    holds for all."""
 
     name: str
     operator: str
@@ -39,7 +43,10 @@ def constraint(text: str) -> Constraint:
     found = _TEXT.fullmatch(text)
     names = ", ".join((*NUMBERS, *WORDS))
     if found is None:
-        raise ValueError(f"must read NAME OPERATOR VALUE, such as 'tp <= 8' or 'recompute = none'; names are {names}")
+        raise ValueError(
+            "must read NAME OPERATOR VALUE, such as 'tp <= 8' or 'recompute = none'; names are"
+            f" {names}"
+        )
     name, operator = found[1].replace("-", "_").lower(), found[2].strip()
     operator = _SAME.get(operator, operator)
     if name not in NUMBERS and name not in WORDS:
@@ -51,11 +58,17 @@ def constraint(text: str) -> Constraint:
         raise ValueError(f"{operator} takes one value, = and != take several")
     if name in NUMBERS:
         try:
-            return Constraint(name=name, operator=operator, numbers=tuple(float(int(value)) for value in values))
+            return Constraint(
+                name=name, operator=operator, numbers=tuple(float(int(value)) for value in values)
+            )
         except ValueError:
-            raise ValueError(f"{name} is compared with whole numbers, such as '{name} {operator} 8'") from None
+            raise ValueError(
+                f"{name} is compared with whole numbers, such as '{name} {operator} 8'"
+            ) from None
     if operator not in ("=", "!="):
-        raise ValueError(f"{name} is a word: compare it with = or !=, such as '{name} = {WORDS[name][0]}'")
+        raise ValueError(
+            f"{name} is a word: compare it with = or !=, such as '{name} = {WORDS[name][0]}'"
+        )
     if name == "sequence_parallel":
         values = [_TRUTHS.get(value, value) for value in values]
     for value in values:
@@ -67,8 +80,11 @@ def constraint(text: str) -> Constraint:
 
 
 def codes(one: Constraint) -> list[tuple[int, int | None]]:
-    """(code of the word, size of a block or group or None for any) of every word of a constraint."""
+    """(code of the word, size of a block or group or None for any) of every word of a
+    constraint."""
     if one.name != "recompute":
         return [(WORDS[one.name].index(word), None) for word in one.words]
-    parts = [(recompute_parts(word), ":" in word or word not in ("block", "group")) for word in one.words]
+    parts = [
+        (recompute_parts(word), ":" in word or word not in ("block", "group")) for word in one.words
+    ]
     return [(kind, size if exact else None) for (kind, size), exact in parts]

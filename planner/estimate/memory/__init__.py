@@ -1,4 +1,5 @@
-"""Peak memory of every layout, stage by stage and phase by phase: the answer is the worst of them."""
+"""Peak memory of every layout, stage by stage and phase by phase: the answer is the worst of
+them."""
 
 from __future__ import annotations
 
@@ -7,30 +8,48 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.factored import rowwise
+from planner.estimate.columns import Table
+from planner.estimate.factored.column import rowwise
 from planner.estimate.memory.activations import layer_activations
-from planner.estimate.memory.timeline import LASTING, MOMENT_BYTES, PHASES, StageMemory, one_stage, state_ledger
+from planner.estimate.memory.timeline import (
+    LASTING,
+    MOMENT_BYTES,
+    PHASES,
+    StageMemory,
+    one_stage,
+    state_ledger,
+)
 from planner.estimate.states import rank_parameters, stage_split
-from planner.estimate.table import Table
 from planner.formulas import memory
 from planner.ledger import Array, Ledger, total
 from planner.specs.plan import Plan
 
 __all__ = [
-    "MOMENT_BYTES", "PHASES", "Memory", "Need", "layer_activations", "needed", "peak_memory", "representative_stages",
+    "MOMENT_BYTES",
+    "PHASES",
+    "Memory",
+    "Need",
+    "layer_activations",
+    "needed",
+    "peak_memory",
+    "representative_stages",
     "state_ledger",
-]  # fmt: skip
+]
 
-_COMMUNICATOR_BYTES = 0.15 * 2**30  # NCCL channels and buffers of one communicator, assumed (16 channels x 4 MiB and proxies)
+_COMMUNICATOR_BYTES = (
+    0.15 * 2**30
+)  # NCCL channels and buffers of one communicator, assumed (16 channels x 4 MiB and proxies)
 # communicators of a rank beside the one of all ranks; a pipeline stage has one with each neighbour
 _COMMUNICATORS = {"tp": 1, "pp": 2, "dp": 1, "cp": 1, "ep": 1}
 _PASSES = ("forward", "loss", "backward")
-_SLACK_BAND = 2.0  # reserved over allocated lies between none and so many times the stack's fragmentation_frac
+# reserved over allocated lies between none and so many times the stack's fragmentation_frac
+_SLACK_BAND = 2.0
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes per GPU. Arrays are (rows,) for the worst stage; `stages` keeps the per-stage peaks, (stages, rows)."""
+    """Bytes per GPU. Arrays are (rows,) for the worst stage; `stages` keeps the per-stage peaks,
+    (stages, rows)."""
 
     peak: Array
     components: Ledger
@@ -50,21 +69,25 @@ class Memory:
     timeline: list[list[Ledger]]  # one ledger of rows per stage and phase
     host: Array  # bytes in host memory per GPU, offloaded states and activations
     drive: Array  # bytes on the node's NVMe drives per GPU
-    host_saving: Array  # bytes of host memory per GPU that saving a checkpoint from a host copy takes
+    host_saving: (
+        Array  # bytes of host memory per GPU that saving a checkpoint from a host copy takes
+    )
     host_loading: Array  # bytes of host memory per GPU that loading a checkpoint takes
     layer_bytes: Array  # activations of one layer and micro-batch without recompute
     input_bytes: Array  # the input of one layer
 
 
 def representative_stages(plan: Plan, c: Table) -> list[Array]:
-    """First, second and last stage, of which one is the worst on uniform stages; where the first layers have a dense MLP also the
-    first stage with experts and the first with most of them. Three or five columns of stage numbers."""
+    """First, second and last stage, of which one is the worst on uniform stages; where the first
+    layers have a dense MLP also the first stage with experts and the first with most of them. Three
+    or five columns of stage numbers."""
     pp = c["pp"]
     stages = [0.0 * pp, np.minimum(1.0, pp - 1), pp - 1]
     if plan.model.moe is not None and 0 < plan.model.dense_layers < plan.model.layers:
         stages[2:2] = [
-            rowwise(functools.partial(_first_stage, plan, most), pp, c["vpp"]) for most in (False, True)
-        ]  # fmt: skip
+            rowwise(functools.partial(_first_stage, plan, most), pp, c["vpp"])
+            for most in (False, True)
+        ]
     return stages
 
 
@@ -73,7 +96,9 @@ def _first_stage(plan: Plan, most: bool, pp: Array, vpp: Array) -> Array:
     kinds, which = np.unique(np.stack([pp, vpp]), axis=1, return_inverse=True)
     of: Table = {"pp": kinds[0], "vpp": kinds[1]}
     numbers = np.arange(np.max(pp))
-    moe = np.where(numbers[:, None] < of["pp"], stage_split(plan, of, numbers[:, None] + 0 * of["pp"]).moe, 0.0)
+    moe = np.where(
+        numbers[:, None] < of["pp"], stage_split(plan, of, numbers[:, None] + 0 * of["pp"]).moe, 0.0
+    )
     found: Array = numbers[(moe if most else moe > 0).argmax(axis=0)][which.reshape(-1)]
     return found
 
@@ -88,7 +113,8 @@ class Need:
 
 
 def needed(plan: Plan, c: Table) -> Need:
-    """What `peak_memory` finds for the device and the host, without the parts: for tables of factored columns."""
+    """What `peak_memory` finds for the device and the host, without the parts: for tables of
+    factored columns."""
     parameters, slack = rank_parameters(plan, c), float(plan.stack.fragmentation_frac)
     reserved: list[Array] = []
     host: list[Array] = []
@@ -112,21 +138,32 @@ def _outside(plan: Plan, c: Table) -> tuple[Array, Array]:
 
 
 def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
-    """Peak per GPU of every layout over the given stages (by default those that can be the worst)."""
+    """Peak per GPU of every layout over the given stages (by default those that can be the
+    worst)."""
     rows = len(c["tp"])
     stages = np.stack(representative_stages(plan, c)) if stages is None else stages
     count = len(stages)
-    many = {name: np.tile(column, count) for name, column in c.items()}  # one row per layout and stage
+    many = {
+        name: np.tile(column, count) for name, column in c.items()
+    }  # one row per layout and stage
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
     split = stage_split(plan, many, stage)
     found: StageMemory = one_stage(plan, many, rank_parameters(plan, many), stage, split)
     sums = np.stack([total(phase) for phase in found.phases])
     phase = sums.argmax(axis=0)
     tops = sums.max(axis=0).reshape(count, rows)
-    wide = [{name: np.broadcast_to(leaf, phase.shape) for name, leaf in one.items()} for one in found.phases]
-    leaves = {name: np.choose(phase, [one[name] for one in wide]).reshape(count, rows) for name in wide[0]}
+    wide = [
+        {name: np.broadcast_to(leaf, phase.shape) for name, leaf in one.items()}
+        for one in found.phases
+    ]
+    leaves = {
+        name: np.choose(phase, [one[name] for one in wide]).reshape(count, rows) for name in wide[0]
+    }
     slack = float(plan.stack.fragmentation_frac)
-    held, high = (_reserved(wide, found.segments, times * slack).reshape(count, rows) for times in (1.0, _SLACK_BAND))
+    held, high = (
+        _reserved(wide, found.segments, times * slack).reshape(count, rows)
+        for times in (1.0, _SLACK_BAND)
+    )
     worst = (held >= held.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
     at = (worst, np.arange(rows))
     peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
@@ -148,7 +185,10 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
         stage_reserved=held,
         stage_phases=phase.reshape(count, rows),
         stage_components=[{name: leaf[i] for name, leaf in leaves.items()} for i in range(count)],
-        timeline=[[{k: v.reshape(count, rows)[i] for k, v in one.items()} for one in wide] for i in range(count)],
+        timeline=[
+            [{k: v.reshape(count, rows)[i] for k, v in one.items()} for one in wide]
+            for i in range(count)
+        ],
         host=found.host.reshape(count, rows).max(axis=0),
         drive=found.drive.reshape(count, rows).max(axis=0),
         host_saving=found.host_saving.reshape(count, rows).max(axis=0),
@@ -159,7 +199,8 @@ def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
 
 
 def _reserved(phases: list[Ledger], segments: Array, slack: float) -> Array:
-    """What the allocator holds after all phases: segments of flat buffers of the step stay beside those of the passes."""
+    """What the allocator holds after all phases: segments of flat buffers of the step stay beside
+    those of the passes."""
     held = []
     for name, phase in zip(PHASES, phases, strict=True):
         lasting = total({leaf: phase[leaf] for leaf in LASTING})

@@ -1,4 +1,5 @@
-"""Bytes that one layer keeps for backward, operator by operator, and what a recompute rule leaves of them.
+"""Bytes that one layer keeps for backward, operator by operator, and what a recompute rule leaves
+of them.
 
 Symbols as in formulas.memory. Every function returns one value per row of the table.
 """
@@ -9,21 +10,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.estimate.columns import Table
 from planner.estimate.layer import padded_vocab
 from planner.estimate.states import StageSplit
-from planner.estimate.table import Table
 from planner.formulas import memory
 from planner.ledger import Array, Ledger, total
 from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.plan import Plan
 
-# bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep its 16-bit output (and with
-# dropout a mask and the dropped output, arXiv 2205.05198 eq. 1); eager attention an fp32 softmax and its 16-bit copy
+# bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
+# its 16-bit output (and with dropout a mask and the dropped output, arXiv 2205.05198 eq. 1); eager
+# attention an fp32 softmax and its 16-bit copy
 SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 9.0)}
-# per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient before and after softmax
+# per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient
+# before and after softmax
 _SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
 _ROUTER_BYTES = 8.0  # per token and expert: fp32 logits and their softmax
-_EXPERT_INPUT, _EXPERT_OUTPUT = 1.0, 1.0  # copies of h per routed token: gathered for the experts, to be weighted
+_EXPERT_INPUT, _EXPERT_OUTPUT = (
+    1.0,
+    1.0,
+)  # copies of h per routed token: gathered for the experts, to be weighted
 
 
 def element_bytes(plan: Plan) -> float:
@@ -32,14 +38,17 @@ def element_bytes(plan: Plan) -> float:
 
 
 def tokens_of(plan: Plan, c: Table) -> tuple[Array, Array]:
-    """(tokens of a micro-batch on this rank, those that norms and residuals see under sequence parallelism)."""
+    """(tokens of a micro-batch on this rank, those that norms and residuals see under sequence
+    parallelism)."""
     tokens = c["micro_batch"] * plan.training.seq_len / c["cp"]
     return tokens, tokens / np.where(c["sequence_parallel"] > 0, c["tp"], 1.0)
 
 
 def one_input(plan: Plan, c: Table) -> Array:
     """Bytes of a layer's input, what full recompute keeps."""
-    return memory.product_input_bytes(tokens_of(plan, c)[1], float(plan.model.hidden), element_bytes(plan))
+    return memory.product_input_bytes(
+        tokens_of(plan, c)[1], float(plan.model.hidden), element_bytes(plan)
+    )
 
 
 def layer_activations(plan: Plan, c: Table) -> Ledger:
@@ -61,14 +70,19 @@ def _fused_norm(plan: Plan) -> bool:
 
 
 def norm_bytes(plan: Plan) -> float:
-    """Bytes that a norm keeps per element: its input, or where it is several operators an fp32 copy and the normed element."""
+    """Bytes that a norm keeps per element: its input, or where it is several operators an fp32 copy
+    and the normed element."""
     e = element_bytes(plan)
     return e if _fused_norm(plan) else max(plan.stack.activations.norm, 6.0) - 2.0 + e
 
 
 def _input_bytes(plan: Plan) -> float:
     """Bytes per element of what a product keeps as its input."""
-    return 1.0 if plan.training.precision == "fp8" and plan.stack.activations.fp8_inputs else element_bytes(plan)
+    return (
+        1.0
+        if plan.training.precision == "fp8" and plan.stack.activations.fp8_inputs
+        else element_bytes(plan)
+    )
 
 
 def _inputs(plan: Plan, c: Table) -> Array:
@@ -85,10 +99,14 @@ def attention_activations(plan: Plan, c: Table) -> Ledger:
     e, tp, h = element_bytes(plan), c["tp"], float(model.hidden)
     wide = e / 2
     tokens, local = tokens_of(plan, c)
-    statistics = 8.0 if model.norm == "layernorm" else 4.0  # fp32 per token: mean and deviation, or the latter
+    statistics = (
+        8.0 if model.norm == "layernorm" else 4.0
+    )  # fp32 per token: mean and deviation, or the latter
     out: Ledger = {
         "norm": memory.norm_kept_bytes(local, h, float(model.norms_per_layer), norm_bytes(plan)),
-        "norm/statistics": memory.norm_kept_bytes(local, 1.0, float(model.norms_per_layer), statistics),
+        "norm/statistics": memory.norm_kept_bytes(
+            local, 1.0, float(model.norms_per_layer), statistics
+        ),
         "attention/input": memory.product_input_bytes(_inputs(plan, c), h, _input_bytes(plan)),
     }
     if model.latent is None:
@@ -98,21 +116,32 @@ def attention_activations(plan: Plan, c: Table) -> Ledger:
         out["attention/qkv"] = memory.projected_bytes(tokens, width + pairs, copies, tp)
         if model.qk_norm != "none":
             normed = memory.projected_bytes(tokens, width + pairs / 2, norm_bytes(plan), tp)
-            heads = model.heads + np.maximum(model.kv_heads, tp) if model.qk_norm == "per_head" else 2.0
-            out["attention/qk_norm"] = normed + memory.projected_bytes(tokens, heads, statistics, tp)
+            heads = (
+                model.heads + np.maximum(model.kv_heads, tp) if model.qk_norm == "per_head" else 2.0
+            )
+            out["attention/qk_norm"] = normed + memory.projected_bytes(
+                tokens, heads, statistics, tp
+            )
     else:
         mla = model.latent
         width = float(model.heads * mla.value_head_dim)
         low = float((mla.query_rank or 0) + mla.kv_rank + mla.rope_head_dim)
-        high = float(model.heads * (2 * mla.nope_head_dim + mla.rope_head_dim + mla.value_head_dim + mla.rope_head_dim))
+        high = float(
+            model.heads
+            * (2 * mla.nope_head_dim + mla.rope_head_dim + mla.value_head_dim + mla.rope_head_dim)
+        )
         out["attention/latent"] = memory.product_input_bytes(local, 2 * low, e)
         out["attention/qkv"] = memory.projected_bytes(tokens, high, e, tp)
     attention = training.attention or stack.fusion.attention
-    score = 0.0 if attention.startswith("flash") else SCORE_BYTES[attention][int(model.dropout)] * wide
+    score = (
+        0.0 if attention.startswith("flash") else SCORE_BYTES[attention][int(model.dropout)] * wide
+    )
     out["attention/core"] = memory.attention_core_bytes(
         tokens, float(model.heads), float(training.seq_len), score + 0 * tp, tp
-    )  # fmt: skip
-    again = 1.0 if _input_bytes(plan) < e else 0.0  # an fp8 product keeps its own copy of the attention's output
+    )
+    again = (
+        1.0 if _input_bytes(plan) < e else 0.0
+    )  # an fp8 product keeps its own copy of the attention's output
     out["attention/output"] = memory.projected_bytes(tokens, width, e + again, tp)
     if model.dropout:
         out["dropout"] = memory.dropout_mask_bytes(local, h, 2.0)
@@ -125,18 +154,23 @@ def _mlp_bytes(plan: Plan) -> float:
     if plan.model.mlp == "gated":
         each = kept.mlp_gated
     else:  # a ReLU keeps its output alone, which the second product keeps anyway
-        each = kept.mlp_plain - (2.0 if plan.model.activation == "relu" and kept.mlp_plain >= 4 else 0.0)
+        each = kept.mlp_plain - (
+            2.0 if plan.model.activation == "relu" and kept.mlp_plain >= 4 else 0.0
+        )
     return each * element_bytes(plan) / 2 - (element_bytes(plan) - _input_bytes(plan))
 
 
 def dense_activations(plan: Plan, c: Table) -> Ledger:
-    """A dense MLP. A parallel block with one norm reads the attention's input, which is kept already."""
+    """A dense MLP. A parallel block with one norm reads the attention's input, which is kept
+    already."""
     model, tokens = plan.model, tokens_of(plan, c)[0]
     own_input = not (model.parallel_block and model.norms_per_layer == 1)
     inputs = memory.product_input_bytes(_inputs(plan, c), float(model.hidden), _input_bytes(plan))
     return {
         "mlp/input": inputs if own_input else 0.0 * inputs,
-        "mlp/hidden": memory.mlp_kept_bytes(tokens, float(model.ffn_hidden), _mlp_bytes(plan), c["tp"]),
+        "mlp/hidden": memory.mlp_kept_bytes(
+            tokens, float(model.ffn_hidden), _mlp_bytes(plan), c["tp"]
+        ),
     }
 
 
@@ -163,8 +197,9 @@ def _selective_saving(plan: Plan, c: Table, kept: Ledger) -> Array:
     """Bytes per layer that selective recompute no longer keeps."""
     if plan.training.selective == "attention":
         return kept["attention/core"]
-    # torchtitan's rule keeps the layer's input, the attention's output and the output of every second product: q, v, gate, down;
-    # compiled, the last of these is not kept, since backward does not read it
+    # torchtitan's rule keeps the layer's input, the attention's output and the output of every
+    # second product: q, v, gate, down; compiled, the last of these is not kept, since backward does
+    # not read it
     e, model = 2.0, plan.model
     tokens = c["micro_batch"] * plan.training.seq_len / c["cp"]
     whole = 1.0 if plan.training.compile else 2.0
@@ -175,7 +210,8 @@ def _selective_saving(plan: Plan, c: Table, kept: Ledger) -> Array:
 
 @dataclass(frozen=True)
 class Kept:
-    """Bytes per row of the table: of a stage's layers for one micro-batch, of what backward works on, of one layer."""
+    """Bytes per row of the table: of a stage's layers for one micro-batch, of what backward works
+    on, of one layer."""
 
     stage: Array  # kept by all layers of the stage for one micro-batch
     unit: Array  # kept by the unit that backward works on: a layer, or a recompute group
@@ -194,12 +230,21 @@ def kept(plan: Plan, c: Table, split: StageSplit) -> Kept:
     layers = split.layers
     block = np.where(layers > 0, np.minimum(size / np.maximum(layers, 1e-9), 1.0), 0.0)
     entering = one_input(plan, c)
-    # the input is among the activations already, unless a norm of several operators keeps fp32 copies in its place
+    # the input is among the activations already, unless a norm of several operators keeps fp32
+    # copies in its place
     counted = entering if _fused_norm(plan) else 0.0 * entering
-    chosen = [kind == code("selective"), kind == code("full"), kind == code("block"), kind == code("group")]
+    chosen = [
+        kind == code("selective"),
+        kind == code("full"),
+        kind == code("block"),
+        kind == code("group"),
+    ]
     stage, unit, working, largest = 0.0 * layers, 0.0 * layers, 0.0 * layers, 0.0 * layers
     wholes = []
-    for count, part in ((split.dense, dense_activations(plan, c)), (split.moe, expert_activations(plan, c))):
+    for count, part in (
+        (split.dense, dense_activations(plan, c)),
+        (split.moe, expert_activations(plan, c)),
+    ):
         ledger = shared | part
         whole = total(ledger)
         wholes.append(whole)
@@ -208,27 +253,51 @@ def kept(plan: Plan, c: Table, split: StageSplit) -> Kept:
         here = count > 0
         group = np.minimum(size, np.maximum(layers, 1.0))
         stage = stage + count * np.select(
-            chosen, [whole - saved, entering, block * entering + (1 - block) * whole, entering / size], whole
+            chosen,
+            [whole - saved, entering, block * entering + (1 - block) * whole, entering / size],
+            whole,
         )
-        unit = np.where(here, np.maximum(unit, np.select(chosen, [whole - saved, entering, entering, entering], whole)), unit)
-        most = np.select(chosen, [whole - saved, entering, np.where(block < 1, whole, entering), entering], whole)
+        unit = np.where(
+            here,
+            np.maximum(
+                unit, np.select(chosen, [whole - saved, entering, entering, entering], whole)
+            ),
+            unit,
+        )
+        most = np.select(
+            chosen, [whole - saved, entering, np.where(block < 1, whole, entering), entering], whole
+        )
         largest = np.where(here, np.maximum(largest, most), largest)
         again = np.select(chosen, [saved, repeated, repeated, group * whole - counted], 0.0 * whole)
         working = np.where(here, np.maximum(working, again), working)
     share = plan.model.moe_layers / plan.model.layers
     mean = (1 - share) * wholes[0] + share * wholes[1]
     grouped = np.where(kind == code("group"), np.minimum(size, np.maximum(layers, 1.0)), 1.0)
-    return Kept(stage, np.minimum(unit, stage), grouped, working, mean, entering, largest, _transient(plan, c))
+    return Kept(
+        stage,
+        np.minimum(unit, stage),
+        grouped,
+        working,
+        mean,
+        entering,
+        largest,
+        _transient(plan, c),
+    )
 
 
 def _transient(plan: Plan, c: Table) -> Array:
-    """Gradients alive beside the activations inside one layer's backward: of the MLP's hidden elements or of the scores."""
+    """Gradients alive beside the activations inside one layer's backward: of the MLP's hidden
+    elements or of the scores."""
     model, e = plan.model, element_bytes(plan)
     tokens, local = tokens_of(plan, c)
     width = float(model.ffn_hidden) if model.dense_layers else 0.0
     if model.moe is not None and model.moe_layers:
-        width = max(width, float(model.moe.ffn_hidden * model.moe.experts_per_token + model.moe.shared_ffn_hidden))
-    # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP has two such gradients
+        width = max(
+            width,
+            float(model.moe.ffn_hidden * model.moe.experts_per_token + model.moe.shared_ffn_hidden),
+        )
+    # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP
+    # has two such gradients
     gradients = 1.0 if model.mlp == "plain" and model.activation == "gelu" else 2.0
     hidden = memory.mlp_kept_bytes(tokens, width, gradients * e, c["tp"])
     attention = plan.training.attention or plan.stack.fusion.attention
@@ -238,8 +307,9 @@ def _transient(plan: Plan, c: Table) -> Array:
 
 
 def sequence_buffers(plan: Plan, c: Table) -> Array:
-    """Whole tensors of one product under sequence parallelism: its gathered input, where that is not kept (Megatron-LM's "mpu"
-    buffer, nanotron's MemoryBuffer), and an output that is yet to be scattered."""
+    """Whole tensors of one product under sequence parallelism: its gathered input, where that is
+    not kept (Megatron-LM's "mpu" buffer, nanotron's MemoryBuffer), and an output that is yet to be
+    scattered."""
     tokens, local = tokens_of(plan, c)
     h, e = float(plan.model.hidden), element_bytes(plan)
     gathered = np.where(_inputs(plan, c) < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
@@ -251,14 +321,18 @@ def logits(plan: Plan, c: Table) -> Array:
     tokens = tokens_of(plan, c)[0]
     e = element_bytes(plan)
     each = e if plan.training.fused_cross_entropy else plan.stack.activations.logits
-    if e == 4 and each % 4 == 2:  # what is no multiple of 4 has 16-bit logits in it, which are fp32 then
+    if (
+        e == 4 and each % 4 == 2
+    ):  # what is no multiple of 4 has 16-bit logits in it, which are fp32 then
         each += 2
     share = np.ones_like(c["tp"]) if plan.stack.activations.gathered_logits else c["tp"]
     vocab, chunks = padded_vocab(plan, c["tp"]), plan.training.loss_chunks
     whole = memory.logits_bytes(tokens, vocab, each, share)
     if chunks == 1:
         return whole
-    return memory.chunked_loss_bytes(whole, float(chunks), tokens, float(plan.model.hidden), vocab, e, c["tp"])
+    return memory.chunked_loss_bytes(
+        whole, float(chunks), tokens, float(plan.model.hidden), vocab, e, c["tp"]
+    )
 
 
 def head_activations(plan: Plan, c: Table) -> Array:

@@ -1,5 +1,5 @@
-"""What lives outside the GPU: activations in host memory between forward and backward, and states on NVMe drives with the buffers
-that they pass through."""
+"""What lives outside the GPU: activations in host memory between forward and backward, and states
+on NVMe drives with the buffers that they pass through."""
 
 from __future__ import annotations
 
@@ -8,32 +8,36 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import sync
+from planner.estimate.columns import Table, offloads, repeated_share
 from planner.estimate.machine import Machine
 from planner.estimate.memory.activations import Kept, kept
 from planner.estimate.states import RankParameters, StageSplit
-from planner.estimate.table import Table, offloads, repeated_share
 from planner.formulas import memory, overlap
 from planner.ledger import Array
 from planner.specs.layout import NVME, NVME_PARAMS
 from planner.specs.plan import Plan
 
-# layers on the GPU: with copies on streams of their own the one that computes and the one being copied; else a layer at most
-# while its tensors leave one after the other
+# layers on the GPU: with copies on streams of their own the one that computes and the one being
+# copied; else a layer at most while its tensors leave one after the other
 _AHEAD, _IN_TURN = 2.0, 1.0
 
-GRADIENT_BYTES = 4.0  # of a gradient beside its optimizer state on the drives: fp32 (DeepSpeed, swap_out_gradients)
-# elements that a rank reads, updates and writes as one tile: DeepSpeed's sub_group_size, 1e9 by default, for drives as small as
-# users of NVMe offloading set it (1e8 in text-generation-webui, modules/deepspeed_parameters.py)
+# of a gradient beside its optimizer state on the drives: fp32 (DeepSpeed, swap_out_gradients)
+GRADIENT_BYTES = 4.0
+# elements that a rank reads, updates and writes as one tile: DeepSpeed's sub_group_size, 1e9 by
+# default, for drives as small as users of NVMe offloading set it (1e8 in text-generation-webui,
+# modules/deepspeed_parameters.py)
 TILE = 1e8
-# fp32 buffers of three tiles, one being read, one updated, one written: parameter, gradient, two moments (offload_optimizer,
-# buffer_count 4)
+# fp32 buffers of three tiles, one being read, one updated, one written: parameter, gradient, two
+# moments (offload_optimizer, buffer_count 4)
 _TILE_BUFFERS = 3 * 4 * 4.0
-# buffers that parameters pass through: buffer_count 5 of buffer_size 1e8 elements (DeepSpeed, docs/_pages/config-json.md)
+# buffers that parameters pass through: buffer_count 5 of buffer_size 1e8 elements (DeepSpeed,
+# docs/_pages/config-json.md)
 _PARAMETER_BUFFERS = 5 * 1e8
 
 
 def tiles(owned: Array) -> Array:
-    """Tiles in which the optimizer of a rank passes from the drives and back; a share of one counts as one."""
+    """Tiles in which the optimizer of a rank passes from the drives and back; a share of one counts
+    as one."""
     return np.maximum(owned / TILE, 1.0)
 
 
@@ -44,12 +48,16 @@ def buffers(plan: Plan, c: Table, owned: Array) -> Array:
     return optimizer + np.where(offloads(c, *NVME_PARAMS), parameters, 0.0)
 
 
-def moved(plan: Plan, c: Table, of: Kept, alive_bytes: Array, weight_bytes: Array) -> tuple[Array, Array]:
-    """(bytes that are not on the GPU, bytes in host memory) of `alive_bytes` that layers keep; zero for rows without.
+def moved(
+    plan: Plan, c: Table, of: Kept, alive_bytes: Array, weight_bytes: Array
+) -> tuple[Array, Array]:
+    """(bytes that are not on the GPU, bytes in host memory) of `alive_bytes` that layers keep; zero
+    for rows without.
 
-    Copies on streams of their own leave the last layers where they are, since backward begins with them. Hooks that copy in turn
-    (torch.autograd.graph.save_on_cpu) move every tensor that autograd saves, weights among them (`weight_bytes`) where
-    no checkpoint runs the layer again, and the GPU holds the activations of one layer besides.
+    Copies on streams of their own leave the last layers where they are, since backward begins with
+    them. Hooks that copy in turn (torch.autograd.graph.save_on_cpu) move every tensor that autograd
+    saves, weights among them (`weight_bytes`) where no checkpoint runs the layer again, and the GPU
+    holds the activations of one layer besides.
     """
     away = offloads(c, "activations")
     if not np.any(away):
@@ -71,8 +79,11 @@ class Copies:
     backward: Array  # what copying back adds
 
 
-def copies(plan: Plan, m: Machine, c: Table, p: RankParameters, forward_s: Array, backward_s: Array) -> Copies:
-    """Copies of a mean layer beside a layer's forward and backward. Their bytes are those that `moved` finds in host memory."""
+def copies(
+    plan: Plan, m: Machine, c: Table, p: RankParameters, forward_s: Array, backward_s: Array
+) -> Copies:
+    """Copies of a mean layer beside a layer's forward and backward. Their bytes are those that
+    `moved` finds in host memory."""
     model, pp = plan.model, c["pp"]
     split = StageSplit((model.layers - model.moe_layers) / pp, model.moe_layers / pp)
     of = kept(plan, c, split)

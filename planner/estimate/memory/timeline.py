@@ -1,4 +1,5 @@
-"""Memory of one pipeline stage through a training step: what is alive at the fullest moment of every phase."""
+"""Memory of one pipeline stage through a training step: what is alive at the fullest moment of
+every phase."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate import sync
+from planner.estimate.columns import Table, microbatch_count, offloads
 from planner.estimate.memory import activations, offload
 from planner.estimate.states import RankParameters, StageSplit
-from planner.estimate.table import Table, microbatch_count, offloads
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
@@ -18,13 +19,27 @@ from planner.specs.layout import AWAY_OPTIMIZER, AWAY_PARAMS, NVME, NVME_PARAMS,
 from planner.specs.plan import Plan
 from planner.specs.stack import StateBytes
 
-PHASES = ("load", "forward", "loss", "backward", "end of backward", "gradient synchronisation", "optimizer step")
+PHASES = (
+    "load",
+    "forward",
+    "loss",
+    "backward",
+    "end of backward",
+    "gradient synchronisation",
+    "optimizer step",
+)
 
-# bytes per parameter of what an optimizer keeps besides the fp32 master copy: two fp32 moments; 8-bit moments with block
-# statistics (Dettmers 2021, arXiv 2110.02861); Adafactor's row and column means are negligible beside a matrix
+# bytes per parameter of what an optimizer keeps besides the fp32 master copy: two fp32 moments;
+# 8-bit moments with block statistics (Dettmers 2021, arXiv 2110.02861); Adafactor's row and column
+# means are negligible beside a matrix
 MOMENT_BYTES = {"adam": 8.0, "adam8bit": 2.03, "adafactor": 0.01, "sgd": 0.0, "sgd-momentum": 4.0}
 
-LASTING = ("parameters", "optimizer", "gradients", "communication_buckets")  # allocated once, or in a few large blocks
+LASTING = (
+    "parameters",
+    "optimizer",
+    "gradients",
+    "communication_buckets",
+)  # allocated once, or in a few large blocks
 
 _ZERO_1, _ZERO_2, _ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
 
@@ -36,7 +51,9 @@ class StageMemory:
     """Ledgers of the phases of PHASES and bytes in host memory, one value per row."""
 
     phases: list[Ledger]
-    segments: Array  # flat buffers, for which what activations freed makes no room: reserved beside forward and backward
+    # flat buffers, for which what activations freed makes no room: reserved beside forward and
+    # backward
+    segments: Array
     host: Array
     drive: Array  # bytes on NVMe drives
     host_saving: Array
@@ -48,19 +65,33 @@ class StageMemory:
 def state_of(plan: Plan) -> StateBytes:
     """The states of the stack in the plan's precision."""
     stack = plan.stack
-    return stack.state_fp16 if stack.state_fp16 is not None and plan.training.precision == "fp16" else stack.state
+    return (
+        stack.state_fp16
+        if stack.state_fp16 is not None and plan.training.precision == "fp16"
+        else stack.state
+    )
 
 
 def state_ledger(plan: Plan) -> dict[str, float]:
     """Bytes per parameter: parameters, gradients, optimizer (fp32 master copy and moments)."""
     training, state = plan.training, state_of(plan)
-    moments = MOMENT_BYTES[training.optimizer] if training.moment_bytes is None else training.moment_bytes
+    moments = (
+        MOMENT_BYTES[training.optimizer] if training.moment_bytes is None else training.moment_bytes
+    )
     if training.precision in ("fp32", "tf32"):
         return {"parameters": 4.0, "gradients": 4.0, "optimizer": moments}
     gradient = state.gradient
-    if training.gradient_reduce == "bf16" and state.gradient == state.gradient_wire == 4.0 and state.persistent_gradients:
+    if (
+        training.gradient_reduce == "bf16"
+        and state.gradient == state.gradient_wire == 4.0
+        and state.persistent_gradients
+    ):
         gradient = 2.0  # a buffer that is reduced in place has the type of the reduction
-    return {"parameters": state.parameter, "gradients": gradient, "optimizer": state.master + moments}
+    return {
+        "parameters": state.parameter,
+        "gradients": gradient,
+        "optimizer": state.master + moments,
+    }
 
 
 @dataclass(frozen=True)
@@ -78,7 +109,9 @@ class _States:
     owned: Array  # of these, what this rank's optimizer updates
 
 
-def _states(plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: Array, last: Array) -> _States:
+def _states(
+    plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: Array, last: Array
+) -> _States:
     state = state_of(plan)
     shared, experts = p.of_stage(split, first, last), split.moe * p.layer_experts
     replicas = c["dp"] * c["cp"]
@@ -90,7 +123,9 @@ def _states(plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: A
         rest = memory.state_bytes(shared, each, shard_count(c["zero"], level, shard))
         return rest + memory.state_bytes(experts, each, shard_count(c["zero"], level, expert_shard))
 
-    dual = np.where(c["schedule"] == SCHEDULES.index("dualpipe"), 2.0, 1.0)  # two directions, two copies of the parameters
+    dual = np.where(
+        c["schedule"] == SCHEDULES.index("dualpipe"), 2.0, 1.0
+    )  # two directions, two copies of the parameters
     parameters = cut(ledger["parameters"], _ZERO_2 if state.zero2_gathers else _ZERO_3) * dual
     gradients = cut(ledger["gradients"], _ZERO_2)
     low = plan.training.precision not in ("fp32", "tf32")
@@ -100,23 +135,38 @@ def _states(plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: A
     saving = parameters + optimizer
     loading = saving
     if plan.stack.loading == "whole":  # all that the file has for these layers
-        loading = memory.state_bytes(shared + experts, ledger["parameters"] + ledger["optimizer"], 1.0) + 0.0 * saving
-    host = np.where(away_optimizer, optimizer + gradients, 0.0) + np.where(away_params, parameters, 0.0)
+        loading = (
+            memory.state_bytes(shared + experts, ledger["parameters"] + ledger["optimizer"], 1.0)
+            + 0.0 * saving
+        )
+    host = np.where(away_optimizer, optimizer + gradients, 0.0) + np.where(
+        away_params, parameters, 0.0
+    )
     owned = (shared + experts) / shard_count(c["zero"], 1.0, shard)
     drive = 0.0 * host
     if np.any(on_drives := offloads(c, *NVME)):
-        moved = np.where(on_drives, optimizer, 0.0) + np.where(offloads(c, *NVME_PARAMS), parameters, 0.0)
+        moved = np.where(on_drives, optimizer, 0.0) + np.where(
+            offloads(c, *NVME_PARAMS), parameters, 0.0
+        )
         drive = moved + np.where(on_drives, owned * offload.GRADIENT_BYTES, 0.0)
         host = host - moved + offload.buffers(plan, c, owned)
     optimizer = np.where(away_optimizer, 0.0, optimizer)
-    if plan.stack.offload_update == "cpu":  # the CPU updates: sharded gradients leave for host memory layer by layer
+    if (
+        plan.stack.offload_update == "cpu"
+    ):  # the CPU updates: sharded gradients leave for host memory layer by layer
         in_flight = 2 * p.per_layer() * ledger["gradients"] / shard_count(c["zero"], 2.0, shard)
-        gradients = np.where(away_optimizer & (c["zero"] >= 2), np.minimum(in_flight, gradients), gradients)
+        gradients = np.where(
+            away_optimizer & (c["zero"] >= 2), np.minimum(in_flight, gradients), gradients
+        )
     parameters = np.where(away_params & (c["zero"] >= 3), 0.0, parameters)
-    return _States(parameters, gradients, optimizer, host, drive, saving, loading, shared + experts, owned)
+    return _States(
+        parameters, gradients, optimizer, host, drive, saving, loading, shared + experts, owned
+    )
 
 
-def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: StageSplit) -> StageMemory:
+def one_stage(
+    plan: Plan, c: Table, p: RankParameters, stage: Array, split: StageSplit
+) -> StageMemory:
     """Ledgers of all phases of one stage per row. All phases have the same leaves."""
     training, stack, state = plan.training, plan.stack, state_of(plan)
     first, last = (stage == 0) * 1.0, (stage == c["pp"] - 1) * 1.0
@@ -126,21 +176,40 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
     chunks = schedules.live_chunks(SCHEDULES, c["schedule"], stage, c["pp"], c["vpp"], microbatches)
     live = chunks / c["vpp"]  # micro-batches whose activations the stage holds
     ends = activations.head_activations(plan, c) * last
-    passed = stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c["pp"] > 1)
+    passed = (
+        stack.activations.stage_outputs
+        * activations.one_input(plan, c)
+        * (1 - last)
+        * (c["pp"] > 1)
+    )
     layers = p.of_stage(split, 0.0 * first, 0.0 * last) + split.moe * p.layer_experts
-    gone, host = offload.moved(plan, c, kept, live * kept.stage, live * sync.compute_bytes(plan) * layers)
+    gone, host = offload.moved(
+        plan, c, kept, live * kept.stage, live * sync.compute_bytes(plan) * layers
+    )
     alive = live * (kept.stage + passed) + ends - gone
     # with the first gradients of a micro-batch all there, the others in flight still wait
     others = np.maximum(chunks - 1, 0.0) / c["vpp"]
-    waiting = others * (kept.stage + passed) + kept.unit - offload.moved(plan, c, kept, others * kept.stage + kept.unit, 0.0)[0]
+    waiting = (
+        others * (kept.stage + passed)
+        + kept.unit
+        - offload.moved(plan, c, kept, others * kept.stage + kept.unit, 0.0)[0]
+    )
 
     low = training.precision not in ("fp32", "tf32")
     narrow, wire = sync.compute_bytes(plan), sync.wire_bytes(plan)
     layer = p.per_layer()
     root = first * total(p.first) + last * total(p.last)
     whole = state.zero2_gathers & (c["zero"] == 2)
-    gathered = np.where(c["zero"] >= 3, narrow * (root + _PREFETCH_LAYERS * layer), np.where(whole, narrow * own.elements, 0.0))
-    reducing = np.where((c["zero"] >= 3) | whole, (narrow + wire) * layer, np.where(c["zero"] == 2, narrow * layer, 0.0))
+    gathered = np.where(
+        c["zero"] >= 3,
+        narrow * (root + _PREFETCH_LAYERS * layer),
+        np.where(whole, narrow * own.elements, 0.0),
+    )
+    reducing = np.where(
+        (c["zero"] >= 3) | whole,
+        (narrow + wire) * layer,
+        np.where(c["zero"] == 2, narrow * layer, 0.0),
+    )
     several = np.where(c["dp"] * c["cp"] > 1, 1.0, 0.0)
     buckets = several * (state.fixed_buckets + state.bucket * own.elements)
     cast = np.where(state.cast_copy & low & (c["zero"] < 3), 2.0 * own.elements, 0.0)
@@ -171,48 +240,87 @@ def one_stage(plan: Plan, c: Table, p: RankParameters, stage: Array, split: Stag
         "optimizer_temporaries": nothing,
     }
     running = {
-        **idle, "activations": alive, "gathered_layers": gathered, "sequence_buffers": activations.sequence_buffers(plan, c),
-        "cast_copies": cast, "gradient_copies": placeholders,
-    }  # fmt: skip
+        **idle,
+        "activations": alive,
+        "gathered_layers": gathered,
+        "sequence_buffers": activations.sequence_buffers(plan, c),
+        "cast_copies": cast,
+        "gradient_copies": placeholders,
+    }
     weight = narrow * _last_product(plan, c, p) * (state.layer_gradient_copy == 0)
     again = {"recompute_working_set": kept.working, "backward_temporaries": kept.transient + weight}
     loss = activations.logits(plan, c) * last
     phases = [
         {**idle, "gradients": np.where(state.persistent_gradients, own.gradients, 0.0)},
         running,
-        {**running, "logits": loss, "gradient_copies": placeholders + np.where(last > 0, head, 0.0)},
+        {
+            **running,
+            "logits": loss,
+            "gradient_copies": placeholders + np.where(last > 0, head, 0.0),
+        },
         {**running, **again},
-        {**running, **again, "activations": waiting, "gradients": reached, "gathered_layers": gathered + reducing,
-         "gradient_copies": copied},
-        {**running, "activations": waiting, "gradients": own.gradients, "gathered_layers": gathered + reducing,
-         "gradient_copies": copied + embedding},
-        {**idle, "gradients": own.gradients, "gradient_copies": placeholders, "optimizer_temporaries": temporary},
-    ]  # fmt: skip
-    # the caching allocator keeps what the passes freed; flat buffers larger than any of it need segments of their own
+        {
+            **running,
+            **again,
+            "activations": waiting,
+            "gradients": reached,
+            "gathered_layers": gathered + reducing,
+            "gradient_copies": copied,
+        },
+        {
+            **running,
+            "activations": waiting,
+            "gradients": own.gradients,
+            "gathered_layers": gathered + reducing,
+            "gradient_copies": copied + embedding,
+        },
+        {
+            **idle,
+            "gradients": own.gradients,
+            "gradient_copies": placeholders,
+            "optimizer_temporaries": temporary,
+        },
+    ]
+    # the caching allocator keeps what the passes freed; flat buffers larger than any of it need
+    # segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)
-    return StageMemory(phases, flat, own.host + host, own.drive, own.saving, own.loading, kept.whole, kept.input)
+    return StageMemory(
+        phases, flat, own.host + host, own.drive, own.saving, own.loading, kept.whole, kept.input
+    )
 
 
 def _last_product(plan: Plan, c: Table, p: RankParameters) -> Array:
-    """Elements of the MLP's last weight (of all experts of a layer, which are one tensor): its gradient comes while its input and
-    the gradient of that are alive."""
-    dense = plan.model.ffn_hidden * plan.model.hidden / c["tp"] if plan.model.dense_layers else 0.0 * c["tp"]
+    """Elements of the MLP's last weight (of all experts of a layer, which are one tensor): its
+    gradient comes while its input and the gradient of that are alive."""
+    dense = (
+        plan.model.ffn_hidden * plan.model.hidden / c["tp"]
+        if plan.model.dense_layers
+        else 0.0 * c["tp"]
+    )
     return np.maximum(dense, p.layer_experts / (3 if plan.model.mlp == "gated" else 2))
 
 
 def _gradient_copies(
     plan: Plan, c: Table, p: RankParameters, first: Array, last: Array, microbatches: Array
 ) -> tuple[Array, Array, Array]:
-    """(placeholders of a layer's weights and of the head, gradient of the embedding, gradient of the head).
+    """(placeholders of a layer's weights and of the head, gradient of the embedding, gradient of
+    the head).
 
-    Where gradients accumulate, autograd still hands over a gradient of each weight: an empty one per shape where the product
-    adds to the buffer itself (Transformer Engine, get_dummy_wgrad), and a real one for the embedding at the end of backward.
+    Where gradients accumulate, autograd still hands over a gradient of each weight: an empty one
+    per shape where the product adds to the buffer itself (Transformer Engine, get_dummy_wgrad), and
+    a real one for the embedding at the end of backward.
     """
     state = state_of(plan)
     each = state.layer_gradient_copy
     local = plan.model.moe.experts / c["ep"] if plan.model.moe is not None else 1.0
-    shapes = np.maximum(p.dense_layer, p.expert_layer) if plan.model.dense_layers else p.expert_layer
+    shapes = (
+        np.maximum(p.dense_layer, p.expert_layer) if plan.model.dense_layers else p.expert_layer
+    )
     placeholders = each * (shapes + p.layer_experts / local) + 0.0 * first
     words = p.first["embedding/word"]
     adds = (microbatches > 1) | (state.persistent_gradients and state.gradient > state.compute)
-    return placeholders, np.where(adds, sync.compute_bytes(plan), 0.0) * words * first, each * words * last
+    return (
+        placeholders,
+        np.where(adds, sync.compute_bytes(plan), 0.0) * words * first,
+        each * words * last,
+    )

@@ -1,0 +1,1 @@
+"""Columns that remember from which few columns they were made."""

@@ -1,0 +1,1 @@
+"""From what people type to a plan: the only reader of files."""

@@ -1,0 +1,273 @@
+"""Find profiles by exact id or declared alias, in a checkout as in an installed wheel, or by path.
+
+Ids are file names, so the common case reads one file. An alias is found by searching the text of
+the folder before anything
+is parsed: a cold start parses only the files it needs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from planner.specs.base import PlanError, Spec, sentence
+
+_PACKAGE = Path(__file__).parent.parent
+MAX_FILE_BYTES = 2_000_000
+MAX_TOML_BYTES = 500_000
+MAX_NESTING = 32
+_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""")
+
+S = TypeVar("S", bound=Spec)
+
+
+def profiles_folder() -> Path:
+    """hardware_profiles/, beside the package in a checkout, inside it in a wheel."""
+    inside = _PACKAGE / "hardware_profiles"
+    return inside if inside.is_dir() else _PACKAGE.parent / "hardware_profiles"
+
+
+def folder(kind: str) -> Path:
+    """Folder of one kind of profile: models, stacks, gpus, networks, clusters."""
+    return _PACKAGE / kind if kind in ("models", "stacks") else profiles_folder() / kind
+
+
+@cache
+def ids(kind: str) -> tuple[str, ...]:
+    """All ids of one kind, sorted."""
+    return tuple(sorted(path.stem for path in folder(kind).glob("*.toml")))
+
+
+def find(kind: str, name: str) -> Path:
+    """Path of the profile with this id or alias. Raises PlanError with near matches."""
+    if name in ids(kind):
+        return folder(kind) / f"{name}.toml"
+    wanted = name.lower()
+    if wanted in ids(kind):
+        return folder(kind) / f"{wanted}.toml"
+    needle = f'"{wanted}"'
+    for path in sorted(folder(kind).glob("*.toml")):
+        text = path.read_text(encoding="utf-8")
+        if needle in text.lower() and wanted in (
+            str(x).lower() for x in tomllib.loads(text).get("aliases", ())
+        ):
+            return path
+    raise PlanError(_FLAG[kind], name, f"unknown; {near(kind, wanted)}")
+
+
+_FLAG = {
+    "models": "--model",
+    "stacks": "--stack",
+    "gpus": "--gpu",
+    "networks": "link",
+    "clusters": "--cluster",
+}
+
+
+def near(kind: str, wanted: str) -> str:
+    """What to say of an unknown name: the known ones most like it, and where all are listed."""
+    known = list(ids(kind))
+    for path in folder(kind).glob("*.toml"):
+        known += [
+            str(x) for x in tomllib.loads(path.read_text(encoding="utf-8")).get("aliases", ())
+        ]
+    close = difflib.get_close_matches(wanted, known, n=4, cutoff=0.5)
+    return (
+        f"did you mean {', '.join(close)}? " if close else ""
+    ) + f"`dpplan list {kind}` shows all, or give a path"
+
+
+def is_path(name: str) -> bool:
+    """Whether an option names a file rather than a catalogue entry."""
+    return name.endswith((".toml", ".json", ".yaml", ".yml")) or "/" in name or "\\" in name
+
+
+def user_path(name: str, field: str) -> Path:
+    """The path a user wrote, ~ expanded."""
+    try:
+        return Path(name).expanduser()
+    except (RuntimeError, ValueError) as error:
+        raise PlanError(field, name, f"is no usable path: {error}") from None
+
+
+# one per thread and task, as the recorder of planner.ledger
+_given: ContextVar[Mapping[str, str] | None] = ContextVar("given files", default=None)
+
+
+@contextmanager
+def only_given(files: Mapping[str, str]) -> Iterator[None]:
+    """Inside the block the files that a user names are these texts, by name; no other but the
+    shipped ones is read from disk."""
+    token = _given.set(files)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def _is_shipped(path: Path) -> bool:
+    return ".." not in path.parts and (
+        path.is_relative_to(_PACKAGE) or path.is_relative_to(profiles_folder())
+    )
+
+
+def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
+    """Text of a user's file, with clear errors for what can be wrong with a file."""
+    given = _given.get()
+    if given is not None and not _is_shipped(path):
+        if str(path) not in given:
+            raise PlanError(
+                field, str(path), "is a file, and files of this machine are not read here"
+            )
+        text = given[str(path)]
+        if len(text.encode("utf-8", "surrogatepass")) > most_bytes:
+            raise PlanError(
+                field,
+                str(path),
+                f"is larger than the {most_bytes:,} bytes that are read; is it the right file?",
+            )
+        return text.replace("\r\n", "\n")
+    try:
+        if path.is_dir():
+            raise PlanError(field, str(path), "is a folder; give the file inside it")
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)  # no more: what is named may be endless
+        if len(content) > most_bytes:
+            raise PlanError(
+                field,
+                str(path),
+                f"is larger than the {most_bytes:,} bytes that are read; is it the right file?",
+            )
+        return content.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise PlanError(
+            field, str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from None
+    except OSError as error:
+        raise PlanError(field, str(path), f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        if isinstance(error, PlanError):
+            raise
+        raise PlanError(field, str(path), f"is no usable path: {error}") from None
+
+
+def write_text(path: Path, field: str, text: str) -> None:
+    """Write a file that appears whole or not at all. Raises PlanError naming the field where it
+    cannot be written."""
+    partial = path.with_name(path.name + ".partial") if path.name else path
+    try:
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise PlanError(field, str(path), f"cannot be written: {why}") from None
+
+
+def read_toml(path: Path, field: str) -> dict[str, Any]:
+    """Parse a TOML file; a malformed one is a PlanError naming line and column."""
+    return parse_toml(read_text(path, field, MAX_TOML_BYTES), path, field)
+
+
+def parse_toml(text: str, path: Path, field: str) -> dict[str, Any]:
+    """Parse the text of a TOML file."""
+    if _LONG_KEY.search(text):  # the parser's memory grows with the square of a key's parts
+        raise PlanError(field, str(path), f"is nested deeper than {MAX_NESTING} levels")
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, ValueError) as error:
+        raise PlanError(field, str(path), f"is not valid TOML: {error}") from None
+    except RecursionError:
+        raise PlanError(field, str(path), f"is nested deeper than {MAX_NESTING} levels") from None
+    check_nesting(data, path, field)
+    return data
+
+
+def check_nesting(data: Any, path: Path, field: str) -> None:
+    """Refuse documents nested deeper than any profile is; walks without recursion."""
+    level, todo = 0, [data]
+    while todo:
+        level += 1
+        if level > MAX_NESTING:
+            raise PlanError(field, str(path), f"is nested deeper than {MAX_NESTING} levels")
+        todo = [
+            child
+            for item in todo
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+
+
+def build(spec: type[S], data: Any, field: str, where: str) -> S:
+    """Validate data into a spec; the first problem becomes one sentence naming key, value and what
+    is wrong."""
+    try:
+        return spec.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "document"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        message = sentence(first["msg"])
+        if first["type"] == "extra_forbidden":
+            message = f"unknown key; known keys: {_known_keys(spec, first['loc'])}"
+            raise PlanError(f"{field} {where}", key, message + more) from None
+        shown = first.get("input")
+        raise PlanError(
+            f"{field} {where}: {key}",
+            shown if not isinstance(shown, dict) else "...",
+            message + more,
+        ) from None
+
+
+def _known_keys(spec: type[Spec], loc: tuple[Any, ...]) -> str:
+    return ", ".join(sorted(spec.model_fields)) if len(loc) == 1 else "see the shipped profiles"
+
+
+def load(kind: str, spec: type[S], name: str) -> S:
+    """Load a shipped profile by id or alias, or a user's TOML by path."""
+    field = _FLAG[kind]
+    if is_path(name):
+        path = user_path(name, field)
+        return build(spec, read_toml(path, field), field, str(path))
+    return _shipped(kind, spec, name)
+
+
+@cache
+def _shipped(kind: str, spec: type[S], name: str) -> S:
+    """Shipped profiles do not change while the program runs."""
+    path = find(kind, name)
+    return build(spec, tomllib.loads(path.read_text(encoding="utf-8")), _FLAG[kind], path.stem)
+
+
+def load_overlaid(kind: str, spec: type[S], name: str, overlay: dict[str, Any], source: str) -> S:
+    """A profile with some of its fields replaced, as a calibration does; nested tables merge key by
+    key."""
+    field = _FLAG[kind]
+    path = user_path(name, field) if is_path(name) else find(kind, name)
+    return build(spec, _merge(read_toml(path, field), overlay), "--calibration", source)
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        number = isinstance(value, dict) and "value" in value
+        nested = isinstance(value, dict) and isinstance(base.get(key), dict) and not number
+        out[key] = _merge(base[key], value) if nested else value
+    return out
+
+
+def load_all(kind: str, spec: type[S]) -> list[S]:
+    """Every shipped profile of one kind, sorted by id."""
+    return [load(kind, spec, name) for name in ids(kind)]

@@ -1,0 +1,219 @@
+"""Read a model from a Hugging Face config.json: what was inferred is said, what is not understood
+is refused."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from planner.inputs.catalog import build, check_nesting, read_text
+from planner.inputs.huggingface import gated, plain
+from planner.inputs.huggingface.document import Document, check_finite, plain_name
+from planner.inputs.huggingface.parts import Shape
+from planner.specs.base import PlanError
+from planner.specs.model import ModelSpec
+
+FIELD = "--model"
+
+FAMILIES: dict[str, Callable[[Document], Shape]] = {
+    "bloom": plain.bloom,
+    "deepseek_v2": gated.deepseek_v2,
+    "deepseek_v3": gated.deepseek_v3,
+    "falcon": plain.falcon,
+    "gemma": gated.gemma,
+    "gemma2": gated.gemma2,
+    "gpt2": plain.gpt2,
+    "gpt_neox": plain.gpt_neox,
+    "llama": gated.llama,
+    "mistral": gated.mistral,
+    "mixtral": gated.mixtral,
+    "mpt": plain.mpt,
+    "nemotron": gated.nemotron,
+    "opt": plain.opt,
+    "phi": plain.phi,
+    "phi3": gated.phi3,
+    "qwen2": gated.qwen2,
+    "qwen2_moe": gated.qwen2_moe,
+    "qwen3": gated.qwen3,
+    "qwen3_moe": gated.qwen3_moe,
+}
+
+# Keys that change neither a tensor nor an operation: origin, numerics, generation, storage, other
+# heads.
+_HARMLESS = frozenset(
+    {
+        "_name_or_path",
+        "auto_map",
+        "transformers_version",
+        "unsloth_fixed",
+        "unsloth_version",
+        "tokenizer_class",
+        "tokenizer_name",
+        "torch_dtype",
+        "dtype",
+        "use_bfloat16",
+        "attn_implementation",
+        "_attn_implementation",
+        "_attn_implementation_autoset",
+        "_flash_attn_2_enabled",
+        "use_cache",
+        "tie_encoder_decoder",
+        "cache_implementation",
+        "gradient_checkpointing",
+        "torchscript",
+        "tf_legacy_loss",
+        "return_dict",
+        "output_attentions",
+        "output_hidden_states",
+        "chunk_size_feed_forward",
+        "is_decoder",
+        "remove_invalid_values",
+        "pretraining_tp",
+        "bad_words_ids",
+        "initializer_range",
+        "init_std",
+        "rms_norm_eps",
+        "layer_norm_eps",
+        "layer_norm_epsilon",
+        "norm_eps",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "problem_type",
+        "finetuning_task",
+        "task_specific_params",
+        "classifier_dropout",
+        "prefix",
+        "max_length",
+        "min_length",
+        "do_sample",
+        "early_stopping",
+        "num_beams",
+        "num_beam_groups",
+        "diversity_penalty",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "repetition_penalty",
+        "length_penalty",
+        "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size",
+        "num_return_sequences",
+        "output_scores",
+        "return_dict_in_generate",
+        "suppress_tokens",
+        "begin_suppress_tokens",
+        "exponential_decay_length_penalty",
+        "max_sequence_length",
+    }
+)
+
+_CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel", "LMHead")
+
+
+def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
+    """Read a config.json of a known decoder family.
+
+    Returns the model and one short sentence for each thing the file did not state. The model is
+    named after the file, or after its folder when the file is called config.json. Raises PlanError
+    naming key, value and remedy when the file is malformed, the family or a key is unknown, or the
+    file asks for something that the planner does not express.
+    """
+    data = _parse(path)
+    document = Document(str(path), data)
+    family = document.get("model_type")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise document.error("model_type", _families_sentence(family))
+    _common(document)
+    shape = FAMILIES[family](document)
+    _refuse_unknown(document, family)
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    shape |= {
+        "name": name[:200] or "config",
+        "title": f"{family} model of {path}"[:200],
+        "source": str(path),
+    }
+    return build(ModelSpec, shape, FIELD, str(path)), document.notes
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    field = f"{FIELD} {path}"
+    text = read_text(path, FIELD)
+    try:
+        data = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise PlanError(
+            field, error.msg, f"is not valid JSON (line {error.lineno}, column {error.colno})"
+        ) from None
+    except RecursionError:
+        raise PlanError(field, "...", "is nested too deeply for a config.json") from None
+    except ValueError as error:  # a key given twice, or an integer of thousands of digits
+        raise PlanError(field, str(error), "is not a usable config.json") from None
+    check_nesting(data, path, FIELD)
+    if not isinstance(data, dict):
+        raise PlanError(
+            field, type(data).__name__, "must be a JSON object, as a Hugging Face config.json is"
+        )
+    check_finite(data, field)
+    return data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(
+            f"the key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice"
+        )
+    return data
+
+
+def _families_sentence(family: object) -> str:
+    known = (
+        f"known model types: {', '.join(sorted(FAMILIES))}; another decoder can be written as a"
+        " model TOML"
+    )
+    if family is None:
+        return f"is missing; {known}"
+    close = difflib.get_close_matches(str(family).lower()[:100], FAMILIES, n=3, cutoff=0.6)
+    return f"unknown; did you mean {', '.join(close)}? {known}" if close else f"unknown; {known}"
+
+
+def _common(document: Document) -> None:
+    """Keys that any family may carry and that say more than bookkeeping."""
+    document.only("is_encoder_decoder", False, "only decoder models are planned")
+    document.only("add_cross_attention", False, "cross attention is not expressed")
+    document.only(
+        "pruned_heads", {}, "pruned heads are not expressed; give the config of the unpruned model"
+    )
+    if document.get("quantization_config") is not None:
+        document.notes.append(
+            "quantization_config is not used: it describes the stored weights, not the training"
+        )
+    architectures = document.get("architectures") or []
+    if not isinstance(architectures, list) or not all(
+        isinstance(item, str) for item in architectures
+    ):
+        raise document.error("architectures", "must be a list of class names")
+    if architectures and not any(item.endswith(_CAUSAL_HEADS) for item in architectures):
+        shown = plain_name(architectures[0])
+        document.notes.append(f"architectures names {shown}: counted with a language-model head")
+
+
+def _refuse_unknown(document: Document, family: str) -> None:
+    for place, key, value in document.unread():
+        # null is how transformers writes "not set", so it says no more than an absent key; token
+        # ids shape nothing
+        if value is None or key in _HARMLESS or key.endswith("_token_id"):
+            continue
+        close = difflib.get_close_matches(key[:100], place.read_keys(), n=2, cutoff=0.8)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise place.error(
+            key,
+            f"unknown key for {family}; {hint}remove it if it changes no weight, or write the model"
+            " as a model TOML",
+        )

@@ -1,0 +1,174 @@
+"""A config.json while it is read: typed getters that name key, value and remedy, and remember what
+was inferred."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.specs.base import PlanError
+
+MAX_WIDTH = 10_000_000
+
+
+def plain_name(text: str) -> str:
+    """A name from a file as it can be shown: short, without control characters or broken
+    Unicode."""
+    return text if text.isprintable() and len(text) <= 100 else repr(text[:100])
+
+
+def check_finite(data: Any, where: str) -> None:
+    """Refuse NaN, Infinity and numbers beyond float64 anywhere in a parsed document; walks without
+    recursion."""
+    todo: list[tuple[str, Any]] = [("", data)]
+    while todo:
+        key, value = todo.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise PlanError(
+                f"{where}: {plain_name(key)}" if key else where, value, "must be a finite number"
+            )
+        if isinstance(value, dict):
+            todo += [(f"{key}.{name}".lstrip("."), child) for name, child in value.items()]
+        elif isinstance(value, list):
+            todo += [(f"{key}[{index}]", child) for index, child in enumerate(value)]
+
+
+@dataclass(frozen=True)
+class Document:
+    """One JSON object of a config.json. What no getter asked for is unknown: `unread` lists it."""
+
+    where: str
+    data: Mapping[str, Any]
+    prefix: str = ""
+    notes: list[str] = field(default_factory=list)
+    _read: set[str] = field(default_factory=set)
+    _parts: list[Document] = field(default_factory=list)
+
+    def error(self, key: str, remedy: str) -> PlanError:
+        """The error for one key, to be raised by the caller."""
+        return PlanError(
+            f"--model {self.where}: {self.prefix}{plain_name(key)}", self.data.get(key), remedy
+        )
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there, be it null."""
+        return key in self.data
+
+    def get(self, *names: str) -> Any:
+        """Value under the first of several spellings of one key; None when absent or null.
+        Spellings must agree."""
+        self._read.update(names)
+        given = {name: self.data[name] for name in names if self.data.get(name) is not None}
+        if not given:
+            return None
+        first, *others = given
+        for other in others:
+            if given[other] != given[first]:
+                raise self.error(
+                    other, f"contradicts {self.prefix}{first} {given[first]!r}; keep one of them"
+                )
+        return given[first]
+
+    def ignore(self, *names: str) -> None:
+        """Mark keys as understood and without effect on shape or cost."""
+        self._read.update(names)
+
+    def note(self, key: str, value: object, why: str) -> None:
+        """Record what was inferred for a key that the file does not state."""
+        self.notes.append(f"{self.prefix}{key} not given: {json.dumps(value)}, {why}")
+
+    def optional_count(self, *names: str, minimum: int = 1, maximum: int = MAX_WIDTH) -> int | None:
+        """A whole number in range, or None when absent or null."""
+        value = self.get(*names)
+        if value is None:
+            return None
+        key = next(name for name in names if self.data.get(name) is not None)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(key, "must be a whole number")
+        if not minimum <= value <= maximum:
+            raise self.error(key, f"must be between {minimum:,} and {maximum:,}")
+        return value
+
+    def stated_count(self, key: str, minimum: int = 1, maximum: int = MAX_WIDTH) -> int | None:
+        """A whole number in range or null, where an absent key would mean a constant that nobody
+        should rely on."""
+        if not self.has(key):
+            raise self.error(key, "is missing; the file must state it")
+        return self.optional_count(key, minimum=minimum, maximum=maximum)
+
+    def count(
+        self,
+        *names: str,
+        minimum: int = 1,
+        maximum: int = MAX_WIDTH,
+        default: int | None = None,
+        why: str = "",
+    ) -> int:
+        """A whole number in range; without a default the key is required."""
+        value = self.optional_count(*names, minimum=minimum, maximum=maximum)
+        if value is not None:
+            return value
+        if default is None:
+            raise self.error(names[0], "is missing; the file must state it")
+        self.note(names[0], default, why or "as transformers assumes")
+        return default
+
+    def flag(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self.get(key)
+        if value is None:
+            self.note(key, default, "as transformers assumes")
+            return default
+        if not isinstance(value, bool):
+            raise self.error(key, "must be true or false")
+        return value
+
+    def rate(self, key: str) -> float | None:
+        """A number from 0 to 1, or None when absent or null."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise self.error(key, "must be a number from 0 to 1")
+        return float(value)
+
+    def word(self, key: str, meanings: Mapping[str, str], default: str) -> str:
+        """The meaning of one of a few words."""
+        value = self.get(key)
+        if value is None:
+            self.note(key, default, "as transformers assumes")
+            value = default
+        if not isinstance(value, str) or value not in meanings:
+            raise self.error(key, f"not understood; known: {', '.join(meanings)}")
+        return meanings[value]
+
+    def only(self, key: str, value: object, remedy: str) -> None:
+        """Refuse every value but the one the planner expresses; absent or null counts as that
+        value."""
+        given = self.get(key)
+        if given is not None and (
+            given != value or isinstance(given, bool) != isinstance(value, bool)
+        ):
+            raise self.error(key, f"{remedy} (only {json.dumps(value)} is understood)")
+
+    def part(self, key: str) -> Document:
+        """A nested object, read with the same getters; empty when absent or null."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise self.error(key, "must be an object")
+        part = Document(self.where, value or {}, f"{self.prefix}{key}.", self.notes)
+        self._parts.append(part)
+        return part
+
+    def unread(self) -> Iterator[tuple[Document, str, Any]]:
+        """Keys that nothing asked for, with the object they are in."""
+        yield from ((self, key, value) for key, value in self.data.items() if key not in self._read)
+        for part in self._parts:
+            yield from part.unread()
+
+    def read_keys(self) -> list[str]:
+        """Keys that were asked for: the ones this family knows."""
+        return sorted(self._read)

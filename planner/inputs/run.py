@@ -1,0 +1,177 @@
+"""What a request says of its whole run: price, storage, checkpoints, and the batch where none is given."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from planner.inputs import catalog
+from planner.inputs.calibration import Calibration
+from planner.ledger import Sourced
+from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterTemplate
+from planner.specs.hardware import GpuSpec, PriceSpec, StorageSpec
+from planner.specs.options import Options, flag
+from planner.specs.run import RunSpec
+from planner.units import UnitError, parse
+
+BATCH_TOKENS = (
+    4 * 2**20
+)  # tokens per step when no batch is given: Llama 2 (arXiv 2307.09288, section 2.2)
+
+
+def _price(
+    asked: str | float | None, card: GpuSpec, template: ClusterTemplate | None, market: str | None
+) -> Sourced | None:
+    if asked is not None:
+        try:
+            value = parse(asked, "USD/h")
+        except UnitError as error:
+            raise PlanError(
+                "--price", asked, f"{error}; write dollars per GPU-hour, for example 1.99"
+            ) from None
+        if value < 0:
+            raise PlanError("--price", asked, "must not be negative")
+        return Sourced(value, "USD/h", "assumed", "stated in the request")
+    if template and template.usd_per_gpu_hour is not None and market is None:
+        return template.usd_per_gpu_hour
+    if market is None:
+        return usual_price(card.id)
+    listed = {spec.market: price for spec, price in _listed_prices(card.id)}
+    if market not in listed:
+        known = (
+            f"is listed on {', '.join(sorted(listed))}" if listed else "is on no list; give --price"
+        )
+        raise PlanError("--market", market, f"{card.title} {known}")
+    return listed[market]
+
+
+_MARKETS = (
+    "on-demand",
+    "secure",
+    "community",
+    "spot",
+    "cheapest-listing",
+)  # the first that is listed is taken
+
+
+@cache
+def _listed_prices(gpu: str) -> tuple[tuple[PriceSpec, Sourced], ...]:
+    """Dated list prices of this exact GPU, in US dollars per second."""
+    found = []
+    for entry in catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml").get(
+        "price", []
+    ):
+        if entry.get("gpu") == gpu:
+            price = catalog.build(PriceSpec, entry, "prices.toml", gpu)
+            number = price.usd_per_gpu_hour
+            found.append(
+                (
+                    price,
+                    Sourced(
+                        number, "USD/h", number.kind, f"{price.source} ({price.market})", price.date
+                    ),
+                )
+            )
+    return tuple(found)
+
+
+def usual_price(gpu: str) -> Sourced | None:
+    """The dated list price of this exact GPU that most people would pay, None when none is known.
+    In US dollars per second."""
+
+    def rank(market: str) -> int:
+        return _MARKETS.index(market) if market in _MARKETS else len(_MARKETS)
+
+    found = _listed_prices(gpu)
+    return min(found, key=lambda x: (rank(x[0].market), float(x[1])))[1] if found else None
+
+
+def number(
+    options: Options, name: str, unit: str, *, low: float = 0.0, positive: bool = True
+) -> float | None:
+    """An option with a unit in base units; a bare number is in `unit`."""
+    given = getattr(options, name)
+    if given is None:
+        return None
+    try:
+        value = parse(given, unit)
+    except UnitError as error:
+        raise PlanError(flag(name), given, f"{error}; write for example '1 {unit}'") from None
+    if value < low or (positive and value == 0):
+        raise PlanError(
+            flag(name), given, "must be positive" if positive else "must not be negative"
+        )
+    return value
+
+
+@cache
+def storages() -> tuple[StorageSpec, ...]:
+    """Shipped places for checkpoints."""
+    entries = catalog.read_toml(catalog.profiles_folder() / "storage.toml", "storage.toml").get(
+        "storage", []
+    )
+    return tuple(
+        catalog.build(StorageSpec, entry, "storage.toml", str(entry.get("id"))) for entry in entries
+    )
+
+
+def _storage(options: Options, nodes: int) -> float | None:
+    """--storage as an id or a speed, in bytes per second for the whole job."""
+    asked = options.storage
+    known = {one.id: one for one in storages()}
+    if asked is None or asked in known:
+        return None if asked is None else known[asked].bytes_per_s(nodes)
+    if "/" not in asked:
+        raise PlanError(
+            "--storage", asked, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}"
+        )
+    return number(options, "storage", "B/s")
+
+
+def run_spec(options: Options, nodes: int, calibration: Calibration | None = None) -> RunSpec:
+    """What a request says of its whole run, with the storage that a calibration measured. Raises
+    PlanError naming the option."""
+    use = number(options, "use", "1")
+    if use is not None and use > 1:
+        raise PlanError("--use", options.use, "is a share between 0 and 1: write '80%' or '0.8'")
+    for name in ("lifetime", "use", "electricity"):
+        if getattr(options, name) is not None and options.capex is None:
+            raise PlanError(
+                flag(name),
+                getattr(options, name),
+                "is of own hardware: give --capex, dollars per GPU",
+            )
+    if options.capex is not None and (options.price is not None or options.market is not None):
+        raise PlanError(
+            "--capex",
+            options.capex,
+            "own hardware has no price per hour; leave out --price and --market",
+        )
+    stored, read = _storage(options, nodes), None
+    measured = calibration.storage if calibration else None
+    if stored is None and measured is not None:
+        stored = measured.bytes_per_s(nodes)
+        read = None if measured.read_per_node is None else float(measured.read_per_node) * nodes
+    return RunSpec(
+        storages=storages(),
+        mtbf_s=number(options, "mtbf", "h"),
+        checkpoint=options.checkpoint or "async",
+        interval_s=number(options, "checkpoint_interval", "min"),
+        storage_bytes_per_s=stored,
+        storage_read_bytes_per_s=read,
+        storage_measured=options.storage is None and measured is not None,
+        restart_s=number(options, "restart", "min", positive=False),
+        spare_nodes=options.spare_nodes,
+        capex_usd=number(options, "capex", "USD"),
+        lifetime_s=number(options, "lifetime", "years"),
+        use_frac=use,
+        electricity_usd_per_j=number(options, "electricity", "USD/kWh", positive=False),
+        pue=options.pue,
+        grid_kg_per_j=number(options, "grid", "g/kWh", positive=False),
+    )
+
+
+def default_batch(seq_len: int, gpus: int) -> int:
+    """Sequences per step near 4 Mi tokens that every data-parallel degree dividing `gpus`
+    divides."""
+    return gpus * max(1, round(BATCH_TOKENS / seq_len / gpus))

@@ -1,0 +1,192 @@
+"""From a request to its best layout: what it names is loaded, what it leaves out is filled, every
+plan it allows is searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.inputs import cluster as request
+from planner.inputs import workload as conditions
+from planner.inputs.calibration import read_calibration, stack_spec
+from planner.inputs.model import model_spec
+from planner.inputs.run import default_batch, run_spec
+from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterSpec
+from planner.specs.layout import NVME, LayoutRequest
+from planner.specs.model import ModelSpec
+from planner.specs.options import LAYOUT_OPTIONS, Options
+from planner.specs.plan import Plan
+from planner.specs.stack import StackSpec
+from planner.specs.training import TrainingSpec
+from planner.units import UnitError, parse_count, show
+
+# when no stack is named, each family of layouts runs on the software that usually runs it: (stack,
+# ZeRO stage)
+_USUAL = (
+    ("pytorch-ddp", 0),
+    ("deepspeed", 1),
+    ("deepspeed", 2),
+    ("pytorch-fsdp", 3),
+    ("megatron-core", 1),
+)
+# and these where the request asks for what only they run: a ZeRO stage beside tensor or pipeline
+# parallelism, offloading
+_WHEN_STAGE_ASKED = (("megatron-core", 0), ("torchtitan", 2), ("torchtitan", 3))
+_WHEN_OFFLOADED = (("deepspeed", 1), ("deepspeed", 2), ("deepspeed", 3), ("pytorch-fsdp", 3))
+_WHEN_ON_DRIVES = (("deepspeed", 3),)
+_WHEN_ACTIVATIONS = (("pytorch-fsdp", 3), ("pytorch-ddp", 0), ("megatron-core", 1))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A request with everything but layout and stack resolved."""
+
+    options: Options
+    parts: tuple[ModelSpec, ClusterSpec, TrainingSpec]
+    plans: tuple[Plan, ...]
+    assumptions: tuple[str, ...]
+
+
+def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
+    """Load what the request names and fill what it leaves out; plans differ in stack and ZeRO
+    stage.
+
+    shape: a model that takes the place of the one the request names.
+    """
+    model, inferred = model_spec(options.model) if shape is None else (shape, [])
+    assumptions = [f"config.json: {sentence}" for sentence in inferred]
+    calibration = read_calibration(options.calibration) if options.calibration else None
+    cluster, assumed = request.cluster_spec(
+        gpu=options.gpu,
+        gpus=options.gpus,
+        cluster=options.cluster,
+        gpus_per_node=options.gpus_per_node,
+        intra_node=options.intra_node,
+        inter_node=options.inter_node,
+        nics_per_node=options.nics_per_node,
+        nic_bandwidth=options.nic_bandwidth,
+        price=options.price,
+        clock=options.clock,
+        power_limit=options.power_limit,
+        host_link=options.host_link,
+        market=options.market,
+        calibration=calibration,
+        drives=request.Drives(
+            options.nvme_read, options.nvme_write, options.nvme_capacity, options.offload in NVME
+        ),
+    )
+    assumptions += assumed
+    training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)
+    if cluster.gpu.rate(training.precision) is None:
+        has = [
+            p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if cluster.gpu.rate(p) is not None
+        ]
+        raise PlanError(
+            "--precision",
+            training.precision,
+            f"{cluster.gpu.title} does not have it; it has {', '.join(has)}",
+        )
+    parts = (model, cluster, training)
+    return Scenario(options, parts, plans_of(options, *parts), tuple(assumptions))
+
+
+def plans_of(
+    options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec
+) -> tuple[Plan, ...]:
+    """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
+    fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
+    usual: tuple[tuple[str, int], ...] = _USUAL
+    if options.offload not in (None, "none"):
+        usual = _WHEN_ACTIVATIONS if options.offload == "activations" else _WHEN_OFFLOADED
+        usual = _WHEN_ON_DRIVES if options.offload in NVME else usual
+    elif options.zero is not None:
+        usual = (*_USUAL, *_WHEN_STAGE_ASKED)
+    elif options.gpus == 1:
+        usual = _USUAL[:1]
+    usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
+    ranks = conditions.ranks_spec(options, cluster, training)
+    lengths, data = (
+        conditions.lengths_spec(options, model),
+        conditions.input_spec(options, cluster.nodes),
+    )
+    calibration = read_calibration(options.calibration) if options.calibration else None
+    plans, run = [], run_spec(options, cluster.nodes, calibration)
+    for name, zero in [(options.stack, options.zero)] if options.stack else usual:
+        stack = stack_spec(name, calibration)
+        layout = LayoutRequest(
+            **{**fixed, "zero": zero},
+            where=options.where,
+            search_offload=options.search_offload,
+            uneven_stages=options.uneven_stages,
+        )
+        with_attention = _attention(training, options, stack)
+        plans.append(
+            Plan(
+                model=model,
+                cluster=cluster,
+                training=with_attention,
+                stack=stack,
+                request=layout,
+                run=run,
+                ranks=ranks,
+                lengths=lengths,
+                data=data,
+            )
+        )
+    return tuple(plans)
+
+
+def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> TrainingSpec:
+    """--flash-attention / --no-flash-attention against what the stack does by default."""
+    if (
+        options.flash_attention is None
+        or options.flash_attention == stack.fusion.attention.startswith("flash")
+    ):
+        return training
+    return training.model_copy(
+        update={"attention": "flash2" if options.flash_attention else "eager"}
+    )
+
+
+def _training(
+    options: Options, model: ModelSpec, has_bf16: bool, assumptions: list[str]
+) -> TrainingSpec:
+    seq_len = options.seq_len
+    if seq_len is None:
+        seq_len = model.max_positions
+        assumptions.append(
+            f"sequence length {seq_len:,}, the model's training context (set --seq-len)"
+        )
+    elif model.positions == "learned" and seq_len > (model.position_rows or model.max_positions):
+        raise PlanError(
+            "--seq-len",
+            seq_len,
+            f"{model.name} has learned positions for {model.max_positions} tokens",
+        )
+    batch = options.global_batch
+    if batch is None:
+        batch = default_batch(seq_len, options.gpus)
+        assumptions.append(
+            f"global batch {batch:,} sequences ({show(batch * seq_len, 'count')} tokens): near 4 Mi"
+            " tokens, and at least one sequence per GPU (set --global-batch)"
+        )
+    precision = options.precision
+    if precision is None:
+        precision = "bf16" if has_bf16 else "fp16"
+        assumptions.append(f"precision {precision} with an fp32 master copy (set --precision)")
+    tokens = None
+    if options.tokens is not None:
+        try:
+            tokens = parse_count(options.tokens)
+        except UnitError as error:
+            raise PlanError("--tokens", options.tokens, str(error)) from None
+        if not 1 <= tokens <= 1e18:
+            raise PlanError("--tokens", options.tokens, "must be between 1 and 1e18")
+    return TrainingSpec(
+        seq_len=seq_len,
+        global_batch=batch,
+        precision=precision,
+        optimizer=options.optimizer,
+        tokens=tokens,
+        loss_chunks=options.loss_chunks,
+    )

@@ -1,0 +1,178 @@
+"""What a request says of ranks that differ and of the data that is read: options become specs."""
+
+from __future__ import annotations
+
+from planner.formulas.input_pipeline import PREFETCH
+from planner.formulas.run_level import READ_OVER_WRITE
+from planner.inputs import catalog
+from planner.inputs.run import number, storages
+from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterSpec
+from planner.specs.data import InputSpec, LengthsSpec
+from planner.specs.hardware import GpuSpec
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options, flag
+from planner.specs.ranks import RanksSpec
+from planner.specs.training import TrainingSpec
+
+_SLOW_BY = 1.1  # how much longer a slow host takes when the request does not say
+_MOST_TOKENS = 1e9
+
+INPUT_OPTIONS = (
+    "sample_bytes",
+    "token_bytes",
+    "decoded_bytes",
+    "read_bytes",
+    "data_storage",
+    "data_iops",
+    "read_latency",
+    "worker_rate",
+    "workers",
+    "prefetch",
+)
+
+
+def _share(options: Options, name: str, example: str) -> float | None:
+    """An option that is a share from 0 to 1."""
+    value = number(options, name, "1", positive=False)
+    if value is not None and value > 1:
+        raise PlanError(
+            flag(name),
+            getattr(options, name),
+            f"is a share between 0 and 1: write for example {example}",
+        )
+    return value
+
+
+def _needs(options: Options, name: str, other: str, why: str) -> None:
+    if getattr(options, name) is not None and getattr(options, other) is None:
+        raise PlanError(flag(name), getattr(options, name), f"{why}: give {flag(other)}, too")
+
+
+def ranks_spec(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> RanksSpec:
+    """How ranks differ. Raises PlanError naming the option."""
+    _needs(options, "slow_factor", "slow_hosts", "is of slow hosts")
+    for name in ("other_share", "split"):
+        _needs(options, name, "other_gpu", "is of a second kind of GPU")
+    factor = options.slow_factor or _SLOW_BY
+    other, share = None, 0.0
+    if options.other_gpu is not None:
+        other, share = _other(options, cluster, training)
+    return RanksSpec(
+        jitter_frac=_share(options, "jitter", "'0.5%'"),
+        slow_frac=_share(options, "slow_hosts", "'0.5%'") or 0.0,
+        slow_by_frac=factor - 1,
+        other=other,
+        other_frac=share,
+        split=options.split or "equal",
+    )
+
+
+def _other(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> tuple[GpuSpec, float]:
+    """The second kind of GPU and its share, which is whole hosts."""
+    card = catalog.load("gpus", GpuSpec, options.other_gpu or "")
+    if card.rate(training.precision) is None:
+        raise PlanError(
+            "--other-gpu",
+            options.other_gpu,
+            f"{card.title} has no {training.precision}; name a --precision of both",
+        )
+    if options.other_share is None:
+        raise PlanError(
+            "--other-gpu",
+            options.other_gpu,
+            "needs --other-share, the share of GPUs of this kind, such as '25%'",
+        )
+    share = _share(options, "other_share", "'25%'") or 0.0
+    if not 0 < share < 1:
+        raise PlanError(
+            "--other-share",
+            options.other_share,
+            "must be more than 0 and less than 1; with one kind, name it in --gpu",
+        )
+    hosts = share * cluster.nodes
+    if cluster.nodes < 2 or abs(hosts - round(hosts)) > 1e-6 or round(hosts) in (0, cluster.nodes):
+        near = min(max(round(hosts), 1), max(cluster.nodes - 1, 1))
+        raise PlanError(
+            "--other-share",
+            options.other_share,
+            f"a host has one kind of GPU: take whole hosts of {cluster.nodes}, "
+            f"such as {near}/{cluster.nodes} = {near / cluster.nodes:.6g}",
+        )
+    return card, share
+
+
+def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
+    """Lengths of documents, None where every sequence is full. Raises PlanError naming the
+    option."""
+    for name in ("length_sigma", "packing"):
+        _needs(options, name, "length_mean", "is of documents of different lengths")
+    if options.length_mean is None:
+        return None
+    if not 1 <= options.length_mean <= _MOST_TOKENS:
+        raise PlanError(
+            "--length-mean",
+            options.length_mean,
+            f"must be between 1 and {_MOST_TOKENS:,.0f} tokens",
+        )
+    packing = options.packing or "packed"
+    if packing == "packed" and model.attention_window is not None:
+        raise PlanError(
+            "--packing",
+            "packed",
+            f"{model.name} has sliding windows, whose attention over packed documents is not "
+            "modelled; take --packing padded",
+        )
+    sigma = 1.0 if options.length_sigma is None else options.length_sigma
+    return LengthsSpec(mean_tokens=options.length_mean, sigma=sigma, packing=packing)
+
+
+def input_spec(options: Options, nodes: int) -> InputSpec | None:
+    """The way of samples from storage to GPU, None where nothing is said of it. Raises PlanError
+    naming the option."""
+    if all(getattr(options, name) is None for name in INPUT_OPTIONS):
+        return None
+    if options.sample_bytes is not None and options.token_bytes is not None:
+        raise PlanError(
+            "--sample-bytes",
+            options.sample_bytes,
+            "and --token-bytes both say how large a sample is; leave one out",
+        )
+    spec: dict[str, float | None] = {
+        "sample_bytes": number(options, "sample_bytes", "B"),
+        "decoded_bytes": number(options, "decoded_bytes", "B"),
+        "read_bytes": number(options, "read_bytes", "B"),
+        "token_bytes": options.token_bytes,
+        "storage_bytes_per_s": _storage(options, nodes),
+        "storage_reads_per_s": options.data_iops,
+        "worker_samples_per_s": options.worker_rate,
+    }
+    latency = number(options, "read_latency", "s", positive=False) or 0.0
+    return InputSpec(
+        **spec,
+        read_latency_s=latency,
+        workers=options.workers,
+        prefetch=options.prefetch or PREFETCH,
+    )
+
+
+def _storage(options: Options, nodes: int) -> float | None:
+    """--data-storage as an id or a speed, in bytes per second that it reads for the whole job."""
+    asked = options.data_storage
+    known = {one.id: one for one in storages()}
+    if asked is None:
+        return None
+    if asked in known:
+        one = known[asked]
+        return (
+            one.bytes_per_s(nodes) * READ_OVER_WRITE
+            if one.read_per_node is None
+            else float(one.read_per_node) * nodes
+        )
+    if "/" not in asked:
+        raise PlanError(
+            "--data-storage",
+            asked,
+            f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}",
+        )
+    return number(options, "data_storage", "B/s")

@@ -1,0 +1,262 @@
+"""Requirements on an estimate: "memory < 90%", "days.high < 30", "fits". Each is read before the
+work and judged after it.
+
+A requirement is a quantity, a comparison and a limit with its unit. Quantities are declared in
+QUANTITIES; those that follow from the step time also exist at the ends of its 80 % band, as
+NAME.low and NAME.high.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.specs.base import PlanError
+from planner.units import UnitError, parse, parse_count
+
+Report = dict[str, Any]
+
+FIELD = "--require"
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_FORM = re.compile(
+    r"^\s*([A-Za-z][\w-]*(?:\.\w+)?)\s*(?:(<=|>=|<|>|=+|!=)\s*(.*?)\s*)?$", re.DOTALL
+)
+_ENDS = ("low", "high")
+_COUNTED = ("USD", "tokens/s", "GPU-hours")  # people write 1.5M or 2e6 of these
+_SCALED = {"days": 86400.0, "kWh": 3.6e6}  # units of the report that are not base units, in those
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something of a report that can be required.
+
+    unit: of the value, as the report has it; value: of a report with step time `scale` times the
+    expected, None where unknown.
+    """
+
+    unit: str
+    meaning: str
+    value: Callable[[Report, float], float | None]
+    has_band: bool = False  # follows from the step time
+    whole: Callable[[Report], float] | None = None  # what 100 % of it is, for limits in percent
+    missing: str = ""  # the option without which it is not known
+
+
+def _run(key: str) -> Callable[[Report, float], float | None]:
+    def value(report: Report, scale: float) -> float | None:
+        known: float | None = report["run"][key]
+        return None if known is None else known * scale
+
+    return value
+
+
+def _capacity(report: Report) -> float:
+    return float(report["memory"]["capacity_bytes"])
+
+
+def _gaps(report: Report, scale: float) -> float:
+    """Device memory with the fragmentation that was measured `scale` times: not at all, once, or
+    twice."""
+    memory = report["memory"]
+    reserved = {0.0: "peak_bytes", 1.0: "reserved_bytes", 2.0: "reserved_high_bytes"}[scale]
+    return float(memory["device_bytes"] - memory["reserved_bytes"] + memory[reserved])
+
+
+_TOKENS, _PRICE = "--tokens", "--price (and --tokens)"
+
+QUANTITIES: dict[str, Quantity] = {
+    "memory": Quantity(
+        "B",
+        "device memory of the fullest GPU; % of what a framework can allocate",
+        _gaps,
+        True,
+        _capacity,
+    ),
+    "headroom": Quantity(
+        "B",
+        "free device memory, negative when short; % likewise",
+        lambda r, k: _capacity(r) - _gaps(r, k),
+        True,
+        _capacity,
+    ),
+    "host-memory": Quantity(
+        "B", "host memory per GPU that offloading takes", lambda r, k: r["memory"]["host_bytes"]
+    ),
+    "step": Quantity("s", "step time", lambda r, k: r["step"]["seconds"] * k, True),
+    "tokens-per-s": Quantity(
+        "tokens/s",
+        "throughput of the cluster",
+        lambda r, k: r["throughput"]["tokens_per_s"] / k,
+        True,
+    ),
+    "tokens-per-s-per-gpu": Quantity(
+        "tokens/s",
+        "throughput of a GPU",
+        lambda r, k: r["throughput"]["tokens_per_s_per_gpu"] / k,
+        True,
+    ),
+    "mfu": Quantity("1", "model FLOP utilisation", lambda r, k: r["throughput"]["mfu"] / k, True),
+    "hfu": Quantity(
+        "1", "hardware FLOP utilisation", lambda r, k: r["throughput"]["hfu"] / k, True
+    ),
+    "bubble": Quantity(
+        "1",
+        "share of the step that the pipeline idles",
+        lambda r, k: r["step"]["components"]["bubble"] / r["step"]["seconds"],
+    ),
+    "goodput": Quantity(
+        "1", "share of wall time that advances training", lambda r, k: r["run"]["goodput"]
+    ),
+    "days": Quantity("days", "wall time of the run", _run("days"), True, missing=_TOKENS),
+    "gpu-hours": Quantity(
+        "GPU-hours", "GPU-hours of the run", _run("gpu_hours"), True, missing=_TOKENS
+    ),
+    "cost": Quantity("USD", "cost of the run", _run("cost_usd"), True, missing=_PRICE),
+    "co2": Quantity("kg", "CO2 equivalent of the energy", _run("co2_kg"), True, missing=_TOKENS),
+    "energy": Quantity(
+        "kWh", "energy of the run at the wall plug", _run("energy_kwh"), True, missing=_TOKENS
+    ),
+}
+_OF_FRAGMENTATION = ("memory", "headroom")  # their ends are not those of the step time
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One requirement as read; `limit` is in `unit`, or a share of the quantity's whole where
+    `share` is set."""
+
+    text: str
+    name: str
+    end: str | None = None
+    compare: str | None = None
+    limit: float = 0.0
+    share: bool = False
+
+
+def read(texts: Sequence[str]) -> tuple[Requirement, ...]:
+    """Requirements from their texts. Raises PlanError for one that cannot be read."""
+    return tuple(_read(text) for text in texts)
+
+
+def _read(text: str) -> Requirement:
+    match = _FORM.match(text)
+    if not match:
+        raise PlanError(FIELD, text, "must read like 'memory < 90%', 'days.high < 30' or 'fits'")
+    word, compare, limit = match.groups()
+    name, _, end = word.lower().replace("_", "-").partition(".")
+    if name == "fits":
+        if compare or end:
+            raise PlanError(FIELD, text, "'fits' stands alone")
+        return Requirement(text, name)
+    quantity = QUANTITIES.get(name)
+    if quantity is None:
+        raise PlanError(
+            FIELD, text, f"unknown quantity {name!r}; known are fits, {', '.join(QUANTITIES)}"
+        )
+    if end and (not quantity.has_band or end not in _ENDS):
+        ends = (
+            f"{name}.low and {name}.high"
+            if quantity.has_band
+            else "no band: it does not depend on the step time"
+        )
+        raise PlanError(FIELD, text, f"{name} has {ends}")
+    if compare not in _COMPARE:
+        raise PlanError(
+            FIELD,
+            text,
+            f"needs one of {' '.join(_COMPARE)} and a limit, as in '{name} < {_example(quantity)}'",
+        )
+    value, share = _limit(text, quantity, limit or "")
+    return Requirement(text, name, end or None, compare, value, share)
+
+
+def _example(quantity: Quantity) -> str:
+    plain = {"B": "70 GiB", "1": "40%", "tokens/s": "1M", "USD": "1e6", "GPU-hours": "1M"}
+    return plain.get(quantity.unit, f"10 {quantity.unit}")
+
+
+def _limit(text: str, quantity: Quantity, limit: str) -> tuple[float, bool]:
+    """The limit in the quantity's unit, or as a share of its whole."""
+    if quantity.unit == "B" and not any(letter.isalpha() or letter == "%" for letter in limit):
+        raise PlanError(
+            FIELD, text, "the limit needs its unit: write for example '70 GiB' or '90%'"
+        )
+    try:
+        if limit.endswith("%") and quantity.unit != "1":
+            if quantity.whole is None:
+                raise PlanError(
+                    FIELD, text, f"is not a share of anything; give the limit in {quantity.unit}"
+                )
+            return parse(limit, "1"), True
+        if quantity.unit in _COUNTED and _is_count(limit):
+            return parse_count(limit), False
+        value = parse(limit, quantity.unit) / _SCALED.get(quantity.unit, 1.0)
+    except UnitError as error:
+        raise PlanError(FIELD, text, str(error)) from None
+    if quantity.unit == "1" and not 0 <= value <= 1:
+        raise PlanError(FIELD, text, "is a share between 0 and 1: write '40%' or '0.4'")
+    return value, False
+
+
+def _is_count(limit: str) -> bool:
+    try:
+        parse_count(limit)
+    except UnitError:
+        return False
+    return True
+
+
+def judge(requirements: Sequence[Requirement], report: Report) -> list[Report]:
+    """Every requirement with the value it got and whether it holds. Raises PlanError where the
+    request leaves a value unknown."""
+    return [_judge(one, report) for one in requirements]
+
+
+def _judge(one: Requirement, report: Report) -> Report:
+    entry: Report = {"text": one.text, "quantity": one.name + (f".{one.end}" if one.end else "")}
+    if one.name == "fits":
+        return {
+            **entry,
+            "compare": None,
+            "limit": None,
+            "value": None,
+            "unit": None,
+            "holds": report["memory"]["fits"],
+        }
+    quantity = QUANTITIES[one.name]
+    ends = [
+        quantity.value(report, scale) for scale in (_scales(one, report) if one.end else (1.0,))
+    ]
+    known = [value for value in ends if value is not None]
+    if len(known) < len(ends):
+        raise PlanError(FIELD, one.text, f"is not known here: give {quantity.missing}")
+    value = min(known) if one.end == "low" else max(known)
+    limit = one.limit
+    if one.share and quantity.whole is not None:
+        limit *= quantity.whole(report)
+    holds = _COMPARE[one.compare or "<"](value, limit)
+    return {
+        **entry,
+        "compare": one.compare,
+        "limit": limit,
+        "value": value,
+        "unit": quantity.unit,
+        "holds": holds,
+    }
+
+
+def _scales(one: Requirement, report: Report) -> tuple[float, float]:
+    """What the ends of the quantity's band are taken at: so many gaps in memory, or so many times
+    the expected step time."""
+    if one.name in _OF_FRAGMENTATION:
+        return 0.0, 2.0
+    step = report["step"]
+    return step["low"] / step["seconds"], step["high"] / step["seconds"]

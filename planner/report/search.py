@@ -1,0 +1,196 @@
+"""What a search found as a JSON-able dict, and as lines of a CSV file with one layout each."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from planner.estimate import Estimates, Outline
+from planner.estimate.columns import to_layout
+from planner.estimate.run import busy_s, step_energy_j
+from planner.report import layout as report
+from planner.search import Found, order, pareto, ranked, spent
+from planner.specs.options import Objective
+
+Report = dict[str, Any]
+
+NEEDS_PRICE = ("cost", "tokens-per-dollar")
+_CSV_ROWS = 4096  # layouts that are evaluated in full at once
+_KWH = 3.6e6  # J
+
+
+def document(
+    found: Sequence[Found], objective: Objective, top: int, assumptions: Sequence[str]
+) -> Report:
+    """Counts, what was rejected and why, the best layouts in full and the front of time against
+    memory."""
+    evaluated = [one.estimates for one in found if one.estimates is not None]
+    best = best_of(found, top, objective)
+    out = {
+        "schema_version": report.SCHEMA_VERSION,
+        "enumerated": sum(one.enumerated for one in found),
+        "evaluated": sum(e.space.count for e in evaluated),
+        "feasible": sum(int(e.fits.sum()) for e in evaluated),
+        "rejected": rejections(found),
+        "shortfall": _shortfall(evaluated),
+        "objective": objective,
+        "top": [
+            {**one, "per_token": per_token(e, row)}
+            for (e, row), one in zip(best, report.reports(best, assumptions), strict=True)
+        ],
+        "pareto": [{**report.summary(e, row), **per_token(e, row)} for e, row in _front(evaluated)],
+    }
+    return out
+
+
+def rejections(found: Sequence[Found]) -> dict[str, int]:
+    """Layouts by the first condition or rule that they break, memory last."""
+    counts: dict[str, int] = {}
+    for one in found:
+        reasons = dict(one.rejected)
+        if one.estimates is not None:
+            reasons["does not fit host memory"] = int((~one.estimates.host_fits).sum())
+            drives = one.estimates.host_fits & ~one.estimates.drive_fits
+            reasons["does not fit NVMe drives"] = int(drives.sum())
+            reasons["does not fit memory"] = int(
+                (~one.estimates.fits & one.estimates.host_fits & ~drives).sum()
+            )
+        for reason, count in reasons.items():
+            if count:
+                counts[reason] = counts.get(reason, 0) + count
+    return counts
+
+
+def _shortfall(evaluated: Sequence[Outline]) -> Report | None:
+    """Of the layouts that do not fit the GPU's memory: the bytes that the nearest and the median
+    are short of."""
+    short = [
+        e.memory.device[~e.fits & e.host_fits & e.drive_fits] - e.plan.usable_bytes
+        for e in evaluated
+    ]
+    missing = np.concatenate(short) if short else np.zeros(0)
+    if not len(missing):
+        return None
+    return {"least_bytes": float(missing.min()), "median_bytes": float(np.median(missing))}
+
+
+def best_of(
+    found: Sequence[Found], count: int, objective: Objective
+) -> list[tuple[Estimates, int]]:
+    """The best layouts over all plans, best first, each with its row in a table of full
+    estimates."""
+    lines: list[tuple[Outline, int]] = []
+    for one in found:
+        if one.estimates is not None:
+            lines += [
+                (one.estimates, int(row))
+                for row in ranked(one.estimates, count, objective=objective)
+            ]
+    cost = np.array([spent(e, objective)[row] for e, row in lines])
+    repeated = np.array([e.time.components["recompute"][row] for e, row in lines])
+    device = np.array([e.memory.device[row] for e, row in lines])
+    chosen = order(cost, repeated, device, np.arange(len(lines)), count, objective)
+    return _full([lines[i] for i in chosen])
+
+
+def _front(evaluated: Sequence[Outline]) -> list[tuple[Estimates, int]]:
+    """Layouts that fit and that no other beats in both time and memory, fastest first, over all
+    plans."""
+    lines: list[tuple[Outline, int]] = []
+    for e in evaluated:
+        usable = np.flatnonzero(e.fits)
+        lines += [
+            (e, int(row)) for row in usable[pareto(e.time.seconds[usable], e.memory.device[usable])]
+        ]
+    kept = pareto(
+        np.array([e.time.seconds[row] for e, row in lines]),
+        np.array([e.memory.device[row] for e, row in lines]),
+    )
+    return _full([lines[i] for i in kept])
+
+
+def _full(lines: Sequence[tuple[Outline, int]]) -> list[tuple[Estimates, int]]:
+    """The same layouts evaluated in full: one table per plan."""
+    out: list[tuple[Estimates, int] | None] = [None] * len(lines)
+    for outline in {id(e): e for e, _ in lines}.values():
+        places = [i for i, (e, _) in enumerate(lines) if e is outline]
+        for place, line in zip(places, outline.some([lines[i][1] for i in places]), strict=True):
+            out[place] = line
+    return [line for line in out if line is not None]
+
+
+def per_token(estimates: Estimates, row: int) -> dict[str, float | None]:
+    """What a million tokens of this layout cost: US dollars and energy at the wall plug; and tokens
+    per dollar."""
+    plan, step_seconds = estimates.plan, float(estimates.time.seconds[row])
+    c, tokens = plan.cluster, plan.training.global_batch * plan.training.seq_len
+    energy = step_energy_j(plan, estimates.time.seconds, busy_s(estimates.time))[row]
+    price = c.usd_per_gpu_hour
+    dollars = None if price is None else float(price) * c.gpus * step_seconds / tokens
+    return {
+        "usd_per_million_tokens": None if dollars is None else 1e6 * dollars,
+        "kwh_per_million_tokens": 1e6 * float(energy) / _KWH / tokens,
+        "tokens_per_usd": None if dollars is None else 1 / dollars,
+    }
+
+
+def csv_text(found: Sequence[Found], tick: Callable[[float], None] | None = None) -> str:
+    """One line per layout that fits (per evaluated layout where none does), fastest first within a
+    stack, with its components."""
+    some_fit = any(one.estimates is not None and one.estimates.fits.any() for one in found)
+    chosen = [
+        (e, rows[np.argsort(e.time.seconds[rows], kind="stable")])
+        for e in (one.estimates for one in found)
+        if e is not None
+        and len(rows := np.flatnonzero(e.fits) if some_fit else np.arange(e.space.count))
+    ]
+    count = sum(len(rows) for _, rows in chosen)
+    text = io.StringIO()
+    header: list[str] = []
+    lines: list[list[Report]] = []
+    done = 0
+    writer: csv.DictWriter[str] | None = None
+    for names, entries in _entries(chosen):
+        header += [name for name in names if name not in header]
+        lines.append(entries)
+        done += len(entries)
+        if tick is not None:
+            tick(done / max(count, 1))
+    writer = csv.DictWriter(text, header, restval="0", lineterminator="\n")
+    writer.writeheader()
+    for entries in lines:
+        writer.writerows(entries)
+    return text.getvalue()
+
+
+def _entries(chosen: Sequence[tuple[Outline, Any]]) -> Iterator[tuple[list[str], list[Report]]]:
+    """(names, rows) of a few thousand layouts at a time."""
+    for outline, rows in chosen:
+        for start in range(0, len(rows), _CSV_ROWS):
+            e = outline.full(rows[start : start + _CSV_ROWS])
+            size = len(e.time.seconds)
+            columns: dict[str, Any] = {
+                "step_seconds": e.time.seconds,
+                "device_bytes": e.memory.device,
+                "host_bytes": e.memory.host,
+                **{f"seconds_{name}": leaf for name, leaf in e.time.components.items()},
+                **{f"bytes_{name}": leaf for name, leaf in e.memory.components.items()},
+            }
+            numbers = {
+                name: [f"{value:.6g}" for value in np.broadcast_to(leaf, size).tolist()]
+                for name, leaf in columns.items()
+            }
+            entries = [
+                {
+                    "stack": e.plan.stack.id,
+                    "fits": bool(e.fits[i]),
+                    **to_layout(e.table, i).model_dump(),
+                    **{name: column[i] for name, column in numbers.items()},
+                }
+                for i in range(size)
+            ]
+            yield list(entries[0]), entries

@@ -1,0 +1,1 @@
+"""Documents as text, pages and figures; knows no estimate."""

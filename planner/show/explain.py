@@ -1,0 +1,155 @@
+"""The recorded formulas of one estimate as nested dicts (JSON) and as indented text."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from planner.ledger import Call, Sourced
+from planner.units import show
+
+_MOST = 6  # values of an array that are worth printing
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _value(v) for k, v in value.items()}
+    array = np.asarray(value)
+    if array.dtype == object:
+        return str(value)
+    flat = array.reshape(-1)
+    return flat[0].item() if flat.size == 1 else [x.item() for x in flat[:_MOST]]
+
+
+def _input(value: Any) -> dict[str, Any]:
+    out = {"value": _value(value)}
+    if isinstance(value, Sourced):
+        out.update(kind=value.kind, source=value.source, date=value.date, unit=value.unit)
+    return out
+
+
+def nested(call: Call) -> dict[str, Any]:
+    """A call with its inputs, output and inner calls as plain data."""
+    out: dict[str, Any] = {"name": call.formula.name}
+    if call.formula.equation:
+        out.update(
+            equation=call.formula.equation,
+            unit=call.formula.unit,
+            source=call.formula.source,
+            output=_value(call.output),
+            inputs={name: _input(value) for name, value in call.inputs.items()},
+        )
+    if call.calls:
+        out["calls"] = [nested(inner) for inner in call.calls]
+    return out
+
+
+def part_of(call: Call, part: str | None) -> Call:
+    """The tree with the sections of one part alone: memory, or everything else for time."""
+    if part is None:
+        return call
+    kept = [inner for inner in call.calls if (inner.formula.name == "memory") == (part == "memory")]
+    return dataclasses.replace(call, calls=kept)
+
+
+def memory_lines(report: dict[str, Any]) -> list[str]:
+    """Bytes per GPU of every stage and phase, leaf by leaf, and what one layer keeps by
+    operator."""
+    memory = report["memory"]
+    out = ["memory, by stage and phase (bytes per GPU; leaves of a phase are alive together)"]
+    for stage in memory["per_stage"]:
+        out.append(
+            f"  stage {stage['stage']}, {stage['layers']:g} layers: peak"
+            f" {show(stage['peak_bytes'], 'B')} in {stage['worst_phase']}, reserved"
+            f" {show(stage['reserved_bytes'], 'B')}"
+        )
+        for phase in stage["phases"]:
+            out.append(f"    {phase['name']}: {show(phase['bytes'], 'B')}")
+            out += [
+                f"      {name} {show(value, 'B')}"
+                for name, value in phase["components"].items()
+                if value > 0
+            ]
+    kept = memory["layer_activations"]
+    out.append(
+        f"  one mean layer and micro-batch keeps {show(sum(leaf['bytes'] for leaf in kept), 'B')}"
+        " without recompute"
+    )
+    out += [
+        f"      {leaf['name']} {show(leaf['bytes'], 'B')}" for leaf in kept if leaf["bytes"] > 0
+    ]
+    peak, reserved, high = (
+        show(memory[key], "B") for key in ("peak_bytes", "reserved_bytes", "reserved_high_bytes")
+    )
+    out.append(
+        f"  reserved {peak} without gaps, {reserved} with those of measured runs, {high} with twice"
+        " those"
+    )
+    context, channels = (show(memory["outside"][key], "B") for key in ("context", "communicators"))
+    out.append(f"  outside the allocator: context {context}, communicators {channels}")
+    offloaded, saving, loading = (
+        show(memory[key], "B") for key in ("host_bytes", "host_saving_bytes", "host_loading_bytes")
+    )
+    out.append(
+        f"  host memory per GPU: offloaded {offloaded}, to save a checkpoint from a host copy"
+        f" {saving}, to load one {loading}"
+    )
+    each = report["stack"]["bytes_per_parameter"]
+    out.append(
+        "  bytes per parameter before sharding: "
+        + " + ".join(f"{v:g} {k}" for k, v in each.items())
+        + f" = {sum(each.values()):g}"
+    )
+    return out
+
+
+def _text(value: Any, unit: str) -> str:
+    plain = _value(value)
+    if isinstance(plain, list):
+        return "[" + ", ".join(_text(x, unit) for x in plain) + "]"
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+        return str(plain)
+    return show(float(plain), unit) if unit else f"{plain:.6g}"
+
+
+def lines(call: Call, depth: int = 0, seen: set[str] | None = None) -> list[str]:
+    """Indented text, ASCII: name = output, then the inputs. Equation and source follow a formula's
+    first use; numbers of the machine are named, their values and sources stand in the table of
+    `machine_lines`."""
+    seen = set() if seen is None else seen
+    pad = "  " * depth
+    if not call.formula.equation:
+        out = [f"{pad}{call.formula.name}"]
+    else:
+        given, fixed = [], []
+        for name, value in call.inputs.items():
+            if isinstance(value, Sourced):
+                fixed.append(name)
+            else:
+                given.append(f"{name} {_text(value, '')}")
+        out = [
+            f"{pad}{call.formula.name} = {_text(call.output, call.formula.unit)}  "
+            f" ({', '.join(given)})"
+        ]
+        if call.formula.name not in seen:
+            seen.add(call.formula.name)
+            out.append(f"{pad}    = {call.formula.equation}")
+            out.append(f"{pad}    source: {call.formula.source}")
+            if fixed:
+                out.append(f"{pad}    with the machine's {', '.join(fixed)}")
+    for inner in call.calls:
+        out += lines(inner, depth + 1, seen)
+    return out
+
+
+def machine_lines(numbers: list[dict[str, Any]]) -> list[str]:
+    """The numbers an estimate rests on, one per line: value, kind and source."""
+    out = ["numbers of the machine"]
+    for n in numbers:
+        unit = "" if n["unit"] == "1" else f" {n['unit']}"
+        dated = f", {n['date']}" if n["date"] else ""
+        rests = f"{n['kind']}: {n['source']}{dated}; step time elasticity {n['elasticity']:+.2f}"
+        out.append(f"  {n['name']} = {n['value']:.6g}{unit}   ({rests})")
+    return out

@@ -1,0 +1,151 @@
+"""The verb `allreduce`: time by algorithm against size and number of ranks, the fastest of each,
+and where it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from planner.estimate import all_reduce
+from planner.estimate.machine import Machine, machine
+from planner.inputs import cluster as request
+from planner.inputs.calibration import read_calibration, stack_spec
+from planner.inputs.model import model_spec
+from planner.report.layout import SCHEMA_VERSION, Report
+from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterSpec
+from planner.specs.plan import Plan
+from planner.specs.training import TrainingSpec
+from planner.units import UnitError, parse
+
+_SMALLEST, _LARGEST = 2.0**10, 2.0**33  # bytes of the map and of crossovers: 1 KiB to 8 GiB
+_SIZES = tuple(2.0**power for power in range(12, 34, 3))  # of the table when none are asked for
+_MAP_COLUMNS = 47  # two per power of two between the ends, and one
+_MOST_BYTES = 1e15
+_MOST_SERVERS = 1_000_000
+
+
+def answer(
+    given: Mapping[str, Any], sizes: str | None = None, servers: int | None = None
+) -> Report:
+    """Seconds of every algorithm for each size on all GPUs, and the fastest by size and number of
+    ranks.
+
+    given: cluster options by name; sizes: "100MB,1GB"; servers: of the parameter server, by default
+    one per node. Raises PlanError naming the option.
+    """
+    cluster, m, assumed = links(given)
+    asked = _bytes(sizes)
+    if servers is not None and not 1 <= servers <= _MOST_SERVERS:
+        raise PlanError("--servers", servers, f"must be between 1 and {_MOST_SERVERS:,}")
+    count = servers or cluster.nodes
+    here = all_reduce.network(m, cluster, cluster.gpus, count)
+    ladder = np.geomspace(_SMALLEST, _LARGEST, _MAP_COLUMNS)
+    rows, changes = [], []
+    for ranks in _rank_counts(cluster):
+        x = all_reduce.network(
+            m, cluster, ranks, servers or max(1.0, -(-ranks // cluster.gpus_per_node))
+        )
+        rows.append({"ranks": ranks, "nodes": x.nodes, "fastest": all_reduce.fastest(x, ladder)})
+        changes += [
+            {"ranks": ranks, "bytes": c.bytes, "below": c.below, "above": c.above}
+            for c in all_reduce.crossovers(x, _SMALLEST, _LARGEST)
+        ]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "cluster": {
+            "title": cluster.title,
+            "gpu": cluster.gpu.id,
+            "gpus": cluster.gpus,
+            "nodes": cluster.nodes,
+            "ranks_per_node": here.per_node,
+            "intra_node": cluster.intra_node.id,
+            "inter_node": cluster.inter_node.id,
+        },
+        "servers": count,
+        "algorithms": [
+            {
+                "name": one.name,
+                "title": one.title,
+                "letter": one.letter,
+                "source": one.source,
+                "refused": one.unfit(here),
+            }
+            for one in all_reduce.ALGORITHMS
+        ],
+        "sizes": _table(here, asked),
+        "map": {"bytes": ladder.tolist(), "rows": rows},
+        "crossovers": changes,
+        "assumptions": assumed,
+    }
+
+
+def links(given: Mapping[str, Any]) -> tuple[ClusterSpec, Machine, list[str]]:
+    """The cluster and its numbers; model, training and software of the plan bear on no number of a
+    link."""
+    options = {name: value for name, value in given.items() if value is not None}
+    calibration = options.pop("calibration", None)
+    gpus = options.pop("gpus", None)
+    if gpus is None or gpus < 2:
+        raise PlanError("--gpus", gpus, "an all-reduce needs at least 2 GPUs, e.g. --gpus 64")
+    cluster, assumed = request.cluster_spec(
+        gpu=options.pop("gpu", None),
+        gpus=gpus,
+        calibration=read_calibration(calibration) if calibration else None,
+        **options,
+    )
+    precision: Any = next(p for p in ("bf16", "fp16", "fp32") if cluster.gpu.rate(p) is not None)
+    plan = Plan(
+        model=model_spec("gpt2")[0],
+        cluster=cluster,
+        stack=stack_spec("pytorch-ddp"),
+        training=TrainingSpec(seq_len=1024, global_batch=gpus, precision=precision),
+    )
+    return cluster, machine(plan), assumed
+
+
+def _bytes(text: str | None) -> Sequence[float]:
+    if text is None:
+        return _SIZES
+    out = []
+    for word in text.split(","):
+        try:
+            value = parse(word.strip(), "B")
+        except UnitError as error:
+            raise PlanError(
+                "--bytes", text, f"{error}; write for example 100MB or 1MiB,1GiB"
+            ) from None
+        if not 1 <= value <= _MOST_BYTES:
+            raise PlanError("--bytes", text, f"must be between 1 B and {_MOST_BYTES:.0e} B")
+        out.append(value)
+    return out
+
+
+def _rank_counts(cluster: ClusterSpec) -> list[int]:
+    """Powers of two up to all GPUs, and all GPUs: parts of a node, or whole nodes."""
+    domain = cluster.nvlink_domain
+    found = [2**power for power in range(1, cluster.gpus.bit_length()) if 2**power <= cluster.gpus]
+    return sorted({n for n in found if n <= domain or n % domain == 0} | {cluster.gpus})
+
+
+def _table(x: all_reduce.Network, sizes: Sequence[float]) -> list[Report]:
+    found = all_reduce.seconds(x, np.array(sizes))
+    estimated = np.broadcast_to(all_reduce.as_estimated(x, np.array(sizes)), len(sizes))
+    best_of = all_reduce.fastest(x, np.array(sizes))
+    out = []
+    for i, size in enumerate(sizes):
+        taken = {name: float(column[i]) for name, column in found.items()}
+        best = best_of[i]
+        volume = 2 * (x.ranks - 1) / x.ranks * size
+        out.append(
+            {
+                "bytes": size,
+                "seconds": taken,
+                "fastest": best,
+                "bus_bytes_per_s": volume / taken[best],
+                "estimated_s": float(estimated[i]),
+            }
+        )
+    return out

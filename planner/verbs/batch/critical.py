@@ -1,0 +1,217 @@
+"""Where a critical batch comes from, and what a run that reaches a loss says of runs with another
+batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.formulas import critical_batch as formulas
+from planner.specs.base import PlanError
+from planner.units import UnitError, parse_count
+
+_MOST = 1e18  # tokens of a batch, and of a run
+_LOSSES = (
+    0.5,
+    20.0,
+    # nats per token between which the law of a loss is read; a uniform guess over 128k words has 11.8
+)
+OPTIONS = ("--critical-batch", "--target-loss", "--gradient-norm")
+
+# batches of the papers that set out to train with large ones, and the largest of a language model
+# here; images or sequences
+PUBLISHED: tuple[dict[str, Any], ...] = (
+    {
+        "model": "ResNet-50 on ImageNet",
+        "optimizer": "SGD",
+        "batch": 8192,
+        "how": "rate in proportion to the batch, 5 epochs of warm-up; 256 GPUs, one hour",
+        "source": "Goyal et al. 2017, arXiv 1706.02677",
+    },
+    {
+        "model": "AlexNet on ImageNet",
+        "optimizer": "LARS",
+        "batch": 8192,
+        "how": "a rate per layer",
+        "source": "You et al. 2017, arXiv 1708.03888",
+    },
+    {
+        "model": "ResNet-50 on ImageNet",
+        "optimizer": "LARS",
+        "batch": 32768,
+        "how": "a rate per layer",
+        "source": "You et al. 2017, arXiv 1708.03888",
+    },
+    {
+        "model": "BERT-Large",
+        "optimizer": "LAMB",
+        "batch": 65536,
+        "how": "32,768 in the second phase; 8,599 steps, 76 minutes on a TPUv3 pod",
+        "source": "You et al. 2019, arXiv 1904.00962",
+    },
+    {
+        "model": "DeepSeek-V3",
+        "optimizer": "AdamW",
+        "batch": 15360,
+        "how": "sequences of 4,096 tokens, grown from 3,072",
+        "source": "DeepSeek-AI 2024, arXiv 2412.19437, section 4.2",
+    },
+)
+LARGEST_TOKENS = 15360 * 4096  # of these batches, the largest of a language model
+
+
+@dataclass(frozen=True)
+class Critical:
+    """A critical batch in tokens, and where it comes from."""
+
+    tokens: float
+    source: str
+    measured: bool
+    loss_nats: float | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run that is known to reach its target: it takes `tokens` with a batch of
+    `reference_tokens`."""
+
+    critical: Critical
+    reference_tokens: float
+    tokens: float
+
+    @property
+    def least_tokens(self) -> float:
+        """Tokens to the target with a tiny batch."""
+        return self.tokens / float(
+            formulas.tokens_to_target(1.0, self.reference_tokens, self.critical.tokens)
+        )
+
+    @property
+    def least_steps(self) -> float:
+        """Steps to the target with an endless batch."""
+        return self.least_tokens / self.critical.tokens
+
+    def steps(self, batch_tokens: float) -> float:
+        return float(formulas.steps_to_target(self.least_steps, batch_tokens, self.critical.tokens))
+
+    def tokens_with(self, batch_tokens: float) -> float:
+        return float(
+            formulas.tokens_to_target(self.least_tokens, batch_tokens, self.critical.tokens)
+        )
+
+    def scaled(self, factor: float) -> Target:
+        """The same run, were the critical batch so many times as large."""
+        return replace(self, critical=replace(self.critical, tokens=self.critical.tokens * factor))
+
+
+def read(
+    stated: str | float | None,
+    loss: float | None,
+    norms: Sequence[str],
+    *,
+    seq_len: int,
+    parameters: float,
+    tokens: float,
+) -> Critical:
+    """The critical batch that a request states, measured or leaves to the laws. Raises PlanError
+    naming the option.
+
+    stated: tokens; loss: nats per token; norms: BATCH:NORM twice, batches in sequences of `seq_len`
+    tokens. With none of them the loss is what the parametric fit expects of a model of so many
+    parameters after so many tokens.
+    """
+    given = [
+        name
+        for name, value in zip(OPTIONS, (stated, loss, norms or None), strict=True)
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise PlanError(given[1], None, f"and {given[0]} both say the critical batch; give one")
+    if stated is not None:
+        return Critical(
+            count(stated, "--critical-batch"), "stated in the request (--critical-batch)", False
+        )
+    if norms:
+        sequences = noise_of(norms)
+        source = (
+            f"measured gradient norms: a noise scale of {sequences:,.4g} sequences (McCandlish et"
+            " al. 2018)"
+        )
+        return Critical(sequences * seq_len, source, True)
+    if loss is None:
+        expected = float(formulas.expected_loss(parameters, tokens))
+        source = (
+            f"loss {expected:.3f} expected of this model after these tokens (Hoffmann et al. 2022),"
+            " critical batch at that loss by Kaplan et al. 2020; other data and tokenizers differ:"
+            " measure with --gradient-norm"
+        )
+        return Critical(float(formulas.critical_batch_at_loss(expected)), source, False, expected)
+    if not _LOSSES[0] <= loss <= _LOSSES[1]:
+        raise PlanError(
+            "--target-loss",
+            loss,
+            f"must be nats per token between {_LOSSES[0]:g} and {_LOSSES[1]:g}",
+        )
+    source = f"loss {loss:g} (--target-loss), critical batch at that loss by Kaplan et al. 2020"
+    return Critical(float(formulas.critical_batch_at_loss(loss)), source, False, loss)
+
+
+def count(given: str | float, option: str) -> float:
+    """Tokens, such as 4M. Raises PlanError naming the option."""
+    try:
+        value = parse_count(given)
+    except UnitError as error:
+        raise PlanError(option, given, str(error)) from None
+    if not 1 <= value <= _MOST:
+        raise PlanError(option, given, f"must be between 1 and {_MOST:g} tokens")
+    return value
+
+
+def noise_of(norms: Sequence[str]) -> float:
+    """Noise scale in sequences from two of BATCH:NORM, norms being roots of mean squared norms.
+    Raises PlanError."""
+    option = "--gradient-norm"
+    if len(norms) != 2:
+        raise PlanError(
+            option,
+            ", ".join(norms),
+            "needs two batches, such as --gradient-norm 8:1.5 --gradient-norm 512:0.4",
+        )
+    (small, small_norm), (big, big_norm) = sorted(_norm(text) for text in norms)
+    if small == big:
+        raise PlanError(option, ", ".join(norms), "needs two batches that differ")
+    values = (small, small_norm**2, big, big_norm**2)
+    squared = float(formulas.gradient_squared(*values))
+    variance = float(formulas.gradient_variance(*values))
+    if variance <= 0:
+        raise PlanError(
+            option,
+            ", ".join(norms),
+            "the larger batch must have the smaller norm; average over more steps",
+        )
+    if squared <= 0:
+        raise PlanError(
+            option,
+            ", ".join(norms),
+            "is noise alone, no gradient can be told from it; average over more steps, "
+            "or measure a larger batch",
+        )
+    return float(formulas.noise_scale(variance, squared))
+
+
+def _norm(text: str) -> tuple[float, float]:
+    batch, _, norm = text.partition(":")
+    try:
+        pair = parse_count(batch), parse_count(norm)
+    except UnitError:
+        raise PlanError(
+            "--gradient-norm", text, "must be BATCH:NORM, such as 8:1.5, the batch in sequences"
+        ) from None
+    if not (1 <= pair[0] <= _MOST and 0 < pair[1] <= _MOST):
+        raise PlanError(
+            "--gradient-norm",
+            text,
+            "must be BATCH:NORM with a batch of at least 1 and a norm above 0",
+        )
+    return pair

@@ -1,0 +1,196 @@
+"""What a comparison varies: `gpu=rtx4090,a100`, `gpus=8..4096`, `strategy=ddp,zero3` as typed
+become options."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from planner.specs.base import PlanError, sentence
+from planner.specs.options import Options, flag
+from planner.units import UnitError, parse_count
+
+MOST_POINTS = 100_000  # requests of one comparison
+_MOST_VALUES = 20_000  # of one range
+_SEARCHED = "search"  # the word for an option that is left out
+_WITH_UNIT = ("nic_bandwidth", "power_limit")  # numbers that are written with their unit
+_NO_DIMENSION = ("top", "calibration")
+
+# families of layouts with the software that usually runs them, as options
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "ddp": {"stack": "pytorch-ddp", "zero": 0},
+    "zero1": {"stack": "deepspeed", "zero": 1, "tp": 1, "pp": 1},
+    "zero2": {"stack": "deepspeed", "zero": 2, "tp": 1, "pp": 1},
+    "zero3": {"stack": "pytorch-fsdp", "zero": 3},
+    "3d": {"stack": "megatron-core", "zero": 1},
+}
+
+_NUMBER = r"[-+]?\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?[kKMGBT]?"
+_RANGE = re.compile(
+    rf"^\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(?:([*+])\s*({_NUMBER}))?\s*(.*?)\s*$"
+)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a dimension: how it is called, the options it sets, and its number on an axis if
+    it has one."""
+
+    label: str
+    update: dict[str, Any]
+    number: float | None = None
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A name and the values it takes, in the order given."""
+
+    name: str
+    values: tuple[Value, ...]
+
+
+def varied(text: str) -> Dimension:
+    """`--vary NAME=A,B,...`: any option, or strategy; the word "search" leaves an option out."""
+    name, listed = _split(text, "--vary")
+    if name == "strategy":
+        known = ", ".join(STRATEGIES)
+        for one in listed:
+            if one not in STRATEGIES:
+                raise PlanError("--vary", one, f"is no strategy; strategies are {known}")
+        return Dimension(name, tuple(Value(one, dict(STRATEGIES[one])) for one in listed))
+    return Dimension(name, tuple(_value(name, one, "--vary") for one in listed))
+
+
+def swept(text: str) -> Dimension:
+    """`--sweep NAME=8..4096` (doubling), `NAME=8..512*4`, `NAME=16..128+16` or a list: any option
+    that is a number."""
+    name, listed = _split(text, "--sweep")
+    if not _numeric(name):
+        numeric = ", ".join(n for n in Options.model_fields if _numeric(n))
+        raise PlanError("--sweep", name, f"is no number; sweep one of {numeric}, or use --vary")
+    texts = [word for one in listed for word in _expanded(one, text)]
+    if len(set(texts)) != len(texts):
+        raise PlanError("--sweep", text, "names a value twice; give each once")
+    return Dimension(name, tuple(_value(name, one, "--sweep") for one in texts))
+
+
+def _split(text: str, option: str) -> tuple[str, list[str]]:
+    name, sign, rest = text.partition("=")
+    name = name.strip().removeprefix("--").replace("-", "_")
+    listed = [word.strip() for word in rest.split(",")]
+    if not sign or not name or not all(listed):
+        example = "gpu=rtx4090,a100" if option == "--vary" else "gpus=8..4096"
+        raise PlanError(option, text, f"must be NAME=VALUES, as in {option} {example}")
+    if (name not in Options.model_fields or name in _NO_DIMENSION) and not (
+        option == "--vary" and name == "strategy"
+    ):
+        extra = "strategy, " if option == "--vary" else ""
+        names = ", ".join(n for n in Options.model_fields if n not in _NO_DIMENSION)
+        raise PlanError(option, name, f"is no option; options are {extra}{names}")
+    if len(set(listed)) != len(listed):
+        raise PlanError(option, text, "names a value twice; give each once")
+    return name, listed
+
+
+def _numeric(name: str) -> bool:
+    if name in _WITH_UNIT:
+        return True
+    kind = Options.model_fields[name].annotation
+    kinds = get_args(kind) or (kind,)
+    return bool({int, float} & set(kinds)) and name not in _NO_DIMENSION
+
+
+def _expanded(text: str, whole: str) -> list[str]:
+    """The values of one range, each as text; a word without `..` is itself."""
+    if ".." not in text:
+        return [text]
+    match = _RANGE.match(text)
+    if not match:
+        raise PlanError(
+            "--sweep",
+            whole,
+            "is no range; write FIRST..LAST (doubling), FIRST..LAST*FACTOR or FIRST..LAST+STEP",
+        )
+    first, last, step = (
+        _count(match.group(i), whole) if match.group(i) else 2.0 for i in (1, 2, 4)
+    )
+    kind, unit = match.group(3) or "*", match.group(5)
+    if first > last or first <= 0:
+        raise PlanError(
+            "--sweep",
+            whole,
+            f"must go up from a positive number; {match.group(1)} to {match.group(2)} does not",
+        )
+    if (step <= 1) if kind == "*" else (step <= 0):
+        raise PlanError(
+            "--sweep", whole, "needs a factor above 1" if kind == "*" else "needs a step above 0"
+        )
+    count = math.log(last / first) / math.log(step) if kind == "*" else (last - first) / step
+    if count >= _MOST_VALUES:
+        raise PlanError(
+            "--sweep", whole, f"has more than {_MOST_VALUES:,} values; take a larger step"
+        )
+    values = [
+        first * step**i if kind == "*" else first + i * step
+        for i in range(int(count * (1 + 1e-12)) + 1)
+    ]
+    return [f"{value:.12g} {unit}".strip() for value in values]
+
+
+def _count(text: str, whole: str) -> float:
+    try:
+        return parse_count(text)
+    except UnitError as error:
+        raise PlanError("--sweep", whole, str(error)) from None
+
+
+def _value(name: str, text: str, option: str) -> Value:
+    """A value of an option, checked as the option checks it."""
+    if text == _SEARCHED:
+        return Value(f"{name} searched", {name: None})
+    field = Options.model_fields[name]
+    kind: Any = field.annotation
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    try:
+        value = adapter.validate_python(text, strict=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise PlanError(f"{option} {flag(name)}", text, sentence(first["msg"])) from None
+    return Value(text, {name: value}, _number(text) if _numeric(name) else None)
+
+
+def _number(text: str) -> float | None:
+    """The number of a value for an axis; a unit is left off, since a dimension is in one unit or
+    has no axis."""
+    match = re.match(rf"^({_NUMBER})", text)
+    return parse_count(match.group(1)) if match else None
+
+
+def unit_of(text: str) -> str:
+    """The unit of a value, "" where it has none."""
+    match = re.match(rf"^{_NUMBER}\s*(.*)$", text)
+    return match.group(1) if match else ""
+
+
+def product(dimensions: Sequence[Dimension]) -> list[tuple[Value, ...]]:
+    """Every combination, the last dimension running fastest."""
+    size = math.prod(len(one.values) for one in dimensions)
+    if size > MOST_POINTS:
+        raise PlanError(
+            "--sweep",
+            size,
+            f"requests are more than the {MOST_POINTS:,} of one comparison; take larger steps",
+        )
+    names = [one.name for one in dimensions]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError("--sweep", name, "is varied twice; give all its values at once")
+    out: list[tuple[Value, ...]] = [()]
+    for one in dimensions:
+        out = [(*row, value) for row in out for value in one.values]
+    return out

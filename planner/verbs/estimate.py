@@ -1,0 +1,118 @@
+"""`dpplan estimate`: one request, answered in full."""
+
+from __future__ import annotations
+
+from planner import advise
+from planner.estimate import Estimates
+from planner.inputs.scenario import resolve
+from planner.ledger import Call, recording
+from planner.report import layout as report
+from planner.report import require
+from planner.report.layout import Report
+from planner.report.search import best_of, rejections
+from planner.search import best, families, smallest
+from planner.search.answer import Answer, answer_of
+from planner.search.why_none import why_none
+from planner.specs.options import Options, only_for
+from planner.units import show
+
+
+def estimate(options: Options, *, brief: bool = False) -> Report:
+    """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits`
+    tells whether any fits.
+
+    brief: the same numbers sooner, without `advice`, `machine` and `provenance` (empty, and zero).
+    """
+    return _estimate(options, brief)[0]
+
+
+def _estimate(options: Options, brief: bool = False) -> tuple[Report, Answer]:
+    only_for(options, "estimate")
+    required = require.read(options.require)
+    scenario = resolve(options)
+    answer = answer_of(scenario)
+    if answer is None:
+        raise why_none(scenario)
+    out = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=not brief)
+    out["alternatives"] = _families(answer) + _top(answer, options.top)
+    out["advice"] = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
+    out["search"] = {
+        "evaluated": sum(f.estimates.space.count for f in answer.found if f.estimates is not None),
+        "feasible": sum(
+            int(f.estimates.fits.sum()) for f in answer.found if f.estimates is not None
+        ),
+        "rejected": rejections(answer.found),
+    }
+    out["requirements"] = require.judge(required, out)
+    out["command"] = advise.command_line(options)
+    return out, answer
+
+
+def _families(answer: Answer) -> list[Report]:
+    """The best layout of each family, or the nearest to fitting with the reason in bytes."""
+    out: dict[str, Report] = {}
+    for one in answer.found:
+        estimates = one.estimates
+        if estimates is None:
+            continue
+        there = {name: among for name, among in families(estimates).items() if among.any()}
+        rows = {name: best(estimates, among) for name, among in there.items()}
+        nearest = {
+            name: smallest(estimates, there[name]) if row is None else row
+            for name, row in rows.items()
+        }
+        for (name, row), (full, at) in zip(
+            rows.items(), estimates.some(list(nearest.values())), strict=True
+        ):
+            entry = report.summary(full, at)
+            entry["family"] = name
+            if row is None:
+                entry["reason"] = _shortfall(full, at)
+            old = out.get(name)
+            if old is None or _better(entry) > _better(old):
+                out[name] = entry
+    return list(out.values())
+
+
+def _better(entry: Report) -> tuple[bool, float]:
+    """What fits is better; then what is faster, or among what does not fit what needs less
+    memory."""
+    return entry["fits"], -entry["step_seconds"] if entry["fits"] else -entry["device_bytes"]
+
+
+def _shortfall(estimates: Estimates, row: int) -> str:
+    usable = estimates.plan.usable_bytes
+    need = float(estimates.memory.device[row])
+    if need <= usable and not estimates.drive_fits[row]:
+        return (
+            f"needs {show(float(estimates.memory.drive[row]), 'B')} of NVMe drives per GPU, more"
+            " than the node has"
+        )
+    if need <= usable:
+        return (
+            f"needs {show(float(estimates.memory.host[row]), 'B')} of host memory per GPU, more"
+            " than the node has"
+        )
+    parts = sorted(
+        ((float(v[row]), k) for k, v in estimates.memory.components.items()), reverse=True
+    )[:3]
+    largest = ", ".join(f"{k.replace('_', ' ')} {show(v, 'B')}" for v, k in parts if v > 0)
+    return (
+        f"needs {show(need, 'B')} of {show(usable, 'B')}, {show(need - usable, 'B')} too much:"
+        f" {largest}"
+    )
+
+
+def _top(answer: Answer, count: int) -> list[Report]:
+    """The fastest layouts that fit, over all plans."""
+    lines = best_of(answer.found, count, "time")
+    return [{**report.summary(e, row), "rank": i + 1} for i, (e, row) in enumerate(lines)]
+
+
+def explain(options: Options) -> tuple[Report, Call]:
+    """The report and the tree of formulas that produced its chosen layout."""
+    out, answer = _estimate(options)
+    out["offload"] = advise.offload_or_recompute(resolve(options), answer.chosen, answer.row)
+    with recording("estimate of the chosen layout") as tree:
+        report.evaluate_row(answer.chosen, answer.row)
+    return out, tree

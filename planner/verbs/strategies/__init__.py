@@ -1,0 +1,299 @@
+"""The verb `strategies`: every way of keeping replicas in step, each evaluated on the same model,
+cluster and batch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.estimate import Estimates, buckets, evaluate
+from planner.estimate.columns import length, pick, to_layout
+from planner.estimate.machine import machine
+from planner.estimate.ties import fastest
+from planner.formulas.rules import check
+from planner.inputs.scenario import resolve
+from planner.ledger import Call, recording, section
+from planner.report.layout import SCHEMA_VERSION, Report
+from planner.search import layouts
+from planner.specs.base import PlanError
+from planner.specs.options import LAYOUT_OPTIONS, Options, flag
+from planner.specs.plan import Plan
+from planner.verbs.strategies import compressed, ddp, frameworks, local, server, zero
+from planner.verbs.strategies.base import Context, Cost, Settings, Strategy, evaluated
+
+STRATEGIES: tuple[Strategy, ...] = tuple(
+    one
+    for family in (ddp, zero, frameworks, compressed, local, server)
+    for one in family.STRATEGIES
+)
+BY_NAME = {one.name: one for one in STRATEGIES}
+
+_OPEN_LAYOUT = (
+    "micro_batch",
+    "recompute",
+)  # what a request may fix; the rest is the strategy's own
+_LIMITS: dict[str, tuple[float, float]] = {
+    "local_steps": (1, 1e6),
+    "rank": (1, 1024),
+    "density": (1e-6, 1.0),
+    "servers": (1, 1e6),
+    "slack": (0, 1e6),
+    "backups": (0, 1e6),
+    "steps_factor": (0.01, 1000.0),
+}
+
+
+def settings(given: Mapping[str, Any]) -> Settings:
+    """Settings from a mapping; a wrong one is a PlanError naming its flag."""
+    for name, value in given.items():
+        low, high = _LIMITS[name]
+        if value is not None and not low <= value <= high:
+            raise PlanError(flag(name), value, f"must be between {low:g} and {high:g}")
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A strategy with its plan evaluated, and the layout that was chosen for it."""
+
+    strategy: Strategy
+    context: Context
+    cost: Cost
+    row: int
+    device_bytes: float
+    fits: bool
+
+
+def _evaluate(plan: Plan, strategy: Strategy, given: Settings) -> Chosen | str:
+    """The fastest layout that fits, else the smallest; a sentence where the strategy cannot run."""
+    refused = strategy.refuses(plan)
+    if refused is not None:
+        return refused
+    changed = strategy.change(plan)
+    numbers = strategy.numbers(changed, machine(changed))
+    table = layouts(changed)
+    rules = check(changed, table)
+    allowed = (
+        np.flatnonzero(np.logical_and.reduce(list(rules.values())))
+        if length(table)
+        else np.zeros(0, dtype=int)
+    )
+    if not len(allowed):
+        broken = (
+            [name for name, holds in rules.items() if not np.any(holds)]
+            if length(table)
+            else ["batch divides by GPUs"]
+        )
+        return f"no layout is allowed: {'; '.join(broken) or 'the rules together'}"
+    estimates = evaluate(changed, pick(table, allowed), numbers=numbers)
+    context = Context(changed, estimates, numbers, given)
+    cost = strategy.cost(context)
+    device = estimates.memory.device + cost.extra_bytes
+    fits = (device <= changed.usable_bytes) & estimates.host_fits
+    if fits.any():
+        row = fastest(np.where(fits, cost.step_s, np.inf), estimates.time.components["recompute"])
+    else:
+        row = int(device.argmin())
+    return Chosen(strategy, context, cost, row, float(device[row]), bool(fits[row]))
+
+
+def _plan(options: Options, strategy: Strategy) -> tuple[Plan, tuple[str, ...]]:
+    gpus = options.gpus
+    asked = {
+        "tp": 1,
+        "pp": 1,
+        "cp": 1,
+        "ep": 1,
+        "zero": strategy.zero,
+        "stack": strategy.stack,
+        "offload": strategy.offload,
+    }
+    scenario = resolve(options.model_copy(update=asked))
+    plan = scenario.plans[0]
+    if strategy.shard == "node":
+        inside = min(plan.cluster.nvlink_domain, gpus)
+        plan = plan.model_copy(
+            update={"request": plan.request.model_copy(update={"shard_group": inside})}
+        )
+    return plan, scenario.assumptions
+
+
+def answer(options: Options, given: Settings, name: str | None = None) -> Report:
+    """All strategies, or the one named, as one document; `fits` tells whether any fits. Raises
+    PlanError for wrong requests."""
+    chosen = _asked(options, name)
+    if given.steps_factor is not None and name is None:
+        raise PlanError(
+            "--steps-factor", given.steps_factor, "belongs to one strategy: name it with --strategy"
+        )
+    rows: list[Report] = []
+    for strategy in chosen:
+        plan, assumptions = _plan(options, strategy)
+        found = _evaluate(plan, strategy, given)
+        rows.append(
+            _refused(strategy, found)
+            if isinstance(found, str)
+            else _report(found, name is not None)
+        )
+    training, cluster = plan.training, plan.cluster
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": plan.model.name,
+        "cluster": {
+            "title": cluster.title,
+            "gpu": cluster.gpu.id,
+            "gpus": cluster.gpus,
+            "nodes": cluster.nodes,
+            "capacity_bytes": plan.usable_bytes,
+        },
+        "global_batch": training.global_batch,
+        "seq_len": training.seq_len,
+        "precision": training.precision,
+        "strategies": rows,
+        "fits": any(row["fits"] for row in rows),
+        "assumptions": list(assumptions),
+    }
+
+
+def explain(options: Options, given: Settings, name: str) -> Call:
+    """The formulas of one strategy on its chosen layout, as they were called; those of the plan are
+    `estimate --explain`'s."""
+    (strategy,) = _asked(options, name)
+    found = _evaluate(_plan(options, strategy)[0], strategy, given)
+    if isinstance(found, str):
+        raise PlanError("--strategy", name, found)
+    x = found.context
+    one = Context(
+        x.plan,
+        evaluate(x.plan, pick(x.estimates.table, np.array([found.row])), numbers=x.m),
+        x.m,
+        given,
+    )
+    _ = one.plain, one.slower  # cached: not part of what is recorded
+    with recording(strategy.title) as tree:
+        strategy.cost(one)
+        if strategy.name in compressed.CODECS:
+            with section("break-even"):
+                compressed.break_even(one, compressed.CODECS[strategy.name](one))
+    return tree
+
+
+def _asked(options: Options, name: str | None) -> tuple[Strategy, ...]:
+    if options.gpus < 2:
+        raise PlanError(
+            "--gpus", options.gpus, "one GPU has no replicas to keep in step; take at least 2"
+        )
+    fixed = [
+        n
+        for n in (*LAYOUT_OPTIONS, "stack")
+        if n not in _OPEN_LAYOUT and getattr(options, n) not in (None, 1)
+    ]
+    if fixed:
+        raise PlanError(
+            flag(fixed[0]),
+            getattr(options, fixed[0]),
+            "is set by each strategy, which divides data alone; leave it out, or use dpplan search",
+        )
+    if name is None:
+        return STRATEGIES
+    if name not in BY_NAME:
+        near = difflib.get_close_matches(name, BY_NAME, 3)
+        known = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(BY_NAME)}"
+        raise PlanError("--strategy", name, f"is no strategy; {known}")
+    return (BY_NAME[name],)
+
+
+def _about(strategy: Strategy) -> Report:
+    return {
+        "name": strategy.name,
+        "title": strategy.title,
+        "family": strategy.family,
+        "differs": strategy.differs,
+        "source": strategy.source,
+        "stack": strategy.stack,
+        "evaluated": strategy.cost is evaluated,
+    }
+
+
+def _refused(strategy: Strategy, reason: str) -> Report:
+    none = (
+        "layout",
+        "device_bytes",
+        "host_bytes",
+        "step",
+        "sent_bytes",
+        "statistics",
+        "seconds_per_token",
+        "break_even_bytes_per_s",
+        "timeline",
+    )
+    return {**_about(strategy), "refused": reason, "fits": False, **dict.fromkeys(none)}
+
+
+def _report(found: Chosen, in_full: bool) -> Report:
+    x, row, cost = found.context, found.row, found.cost
+    layout = to_layout(x.estimates.table, row)
+    statistics = found.strategy.steps(x)
+    factor = statistics.factor if x.settings.steps_factor is None else x.settings.steps_factor
+    source = statistics.source if x.settings.steps_factor is None else "stated in the request"
+    tokens = x.plan.training.global_batch * x.plan.training.seq_len
+
+    def at(column: Any) -> float:
+        return float(np.broadcast_to(column, cost.compute_s.shape)[row])
+
+    codec = compressed.CODECS.get(found.strategy.name)
+    return {
+        **_about(found.strategy),
+        "refused": None,
+        "fits": found.fits,
+        "layout": {**layout.model_dump(), "grad_accum": round(at(x.microbatches))},
+        "device_bytes": found.device_bytes,
+        "host_bytes": at(x.estimates.memory.host),
+        "step": {
+            "seconds": at(cost.step_s),
+            "compute_s": at(cost.compute_s),
+            "exposed_s": at(cost.exposed_s),
+            "hidden_s": at(cost.hidden_s),
+        },
+        "sent_bytes": {
+            "forward": at(cost.forward_bytes),
+            "backward": at(cost.backward_bytes),
+            "optimizer": at(cost.optimizer_bytes),
+            "between_nodes": at(cost.leaving_bytes),
+        },
+        "statistics": {"steps_factor": factor, "source": source},
+        "seconds_per_token": at(cost.step_s) * factor / tokens,
+        "break_even_bytes_per_s": None if codec is None else compressed.break_even(x, codec(x)),
+        "timeline": _timeline(found) if in_full else None,
+    }
+
+
+def _timeline(found: Chosen) -> Report | None:
+    """The last backward pass of an evaluated DDP plan, bucket by bucket."""
+    x = found.context
+    cap = x.plan.stack.overlap.bucket
+    if cap is None or found.strategy.cost is not evaluated or found.strategy.zero:
+        return None
+    table = pick(x.estimates.table, np.array([found.row]))
+    alone: Estimates = evaluate(x.plan, table, numbers=x.m)
+    line = buckets.of_estimate(x.plan, x.m, table, alone.time, float(cap))
+    return {
+        "backward_s": line.backward_s,
+        "tail_s": line.tail_s,
+        "contention_s": line.contention_s,
+        "exposed_s": line.exposed_s,
+        "buckets": [
+            {
+                "tensors": b.tensors,
+                "bytes": b.bytes,
+                "ready_s": b.ready_s,
+                "start_s": b.start_s,
+                "end_s": b.end_s,
+            }
+            for b in line.buckets
+        ],
+    }

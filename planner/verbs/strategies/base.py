@@ -1,0 +1,267 @@
+"""What a way of keeping replicas in step is: a plan to evaluate, and what differs from it in time,
+bytes and memory.
+
+Costs are columns, one value per layout of the plan: all micro-batches and recompute choices are
+evaluated, and the fastest that fits is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from planner.estimate import Estimates, communicate, sync, uneven
+from planner.estimate.machine import Machine
+from planner.estimate.step import StepTime, step_time
+from planner.estimate.sync import Replicas
+from planner.formulas import data_parallel, overlap
+from planner.formulas.params import parameter_count
+from planner.ledger import Array
+from planner.specs.layout import OffloadName
+from planner.specs.plan import Plan
+
+FP32_BYTES = 4.0  # of an element in single precision
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Numbers of strategies that a user may change; None: what the strategy's source uses."""
+
+    local_steps: int | None = None  # H of local SGD and DiLoCo
+    rank: int = 4  # of PowerSGD; Vogels et al. 2019 use 1 to 4
+    density: float = 0.001  # share of gradients sent: 0.1 %, Lin et al. 2018 (DGC)
+    servers: int | None = None  # of a parameter server
+    slack: int = 3  # steps that ranks may be apart under bounded staleness; assumed
+    backups: int = 1  # workers whose gradients are dropped in every step
+    steps_factor: float | None = None  # replaces the strategy's own statistical cost
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Steps to the same loss over those of a synchronous exact step, and where that number is
+    from."""
+
+    factor: float
+    source: str
+
+
+EXACT = Statistics(1.0, "the same arithmetic as one large batch: no cost")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One value per layout."""
+
+    compute_s: Array  # everything but communication of data parallelism
+    exposed_s: Array  # what that communication adds to the step
+    hidden_s: Array  # and what runs beside compute
+    forward_bytes: Array  # that each GPU sends per step
+    backward_bytes: Array
+    optimizer_bytes: Array
+    leaving_bytes: Array  # part of these that leaves the node, per GPU
+    extra_bytes: Array | float = 0.0  # device memory beside what the evaluated plan takes
+
+    @property
+    def step_s(self) -> Array:
+        return self.compute_s + self.exposed_s
+
+
+@dataclass(frozen=True)
+class Context:
+    """An evaluated plan, for a strategy to build on."""
+
+    plan: Plan
+    estimates: Estimates
+    m: Machine
+    settings: Settings
+
+    @cached_property
+    def microbatches(self) -> Array:
+        c = self.estimates.table
+        return self.plan.training.global_batch / (c["dp"] * c["micro_batch"])
+
+    @cached_property
+    def who(self) -> Replicas:
+        return sync.replicas(self.plan, self.estimates.table)
+
+    @cached_property
+    def parameters(self) -> float:
+        return float(parameter_count(self.plan.model))
+
+    @cached_property
+    def slower(self) -> Array:
+        """Jitter of all ranks, which an estimate puts on everything in the step."""
+        return uneven.jitter_factor(self.plan, self.m, float(self.plan.cluster.gpus))
+
+    @cached_property
+    def plain(self) -> StepTime:
+        """The same layouts without sharding: computation of layers alone."""
+        table = {**self.estimates.table, "zero": np.zeros_like(self.estimates.table["zero"])}
+        return step_time(self.plan, table, self.m)
+
+    @property
+    def layer_forward_s(self) -> Array:
+        return self.plain.ranks.work[0].forward / self.plan.model.layers
+
+    @property
+    def layer_backward_s(self) -> Array:
+        layers = self.plain.ranks.work[0]
+        return (layers.input_gradient + layers.weight_gradient) / self.plan.model.layers
+
+    @property
+    def window_s(self) -> Array:
+        """Backward of all layers of one micro-batch, beside which gradients are reduced."""
+        return self.layer_backward_s * self.plan.model.layers
+
+    @property
+    def compute_s(self) -> Array:
+        time = self.estimates.time
+        return time.seconds - self.slower * time.components["data_parallel"]
+
+    def cost(
+        self,
+        exposed_s: Array,
+        total_s: Array,
+        volumes: tuple[Array, Array, Array],
+        leaving: Array,
+        extra_s: Array = 0.0,
+        extra_bytes: Array | float = 0.0,
+    ) -> Cost:
+        """Cost with other communication than the evaluated plan's: exposed of `total_s`, and
+        `extra_s` more of compute."""
+        zero = np.zeros_like(self.estimates.time.seconds)
+        forward, backward, optimizer = (volume + zero for volume in volumes)
+        return Cost(
+            self.compute_s + self.slower * extra_s,
+            self.slower * exposed_s + zero,
+            np.maximum(total_s - exposed_s, 0.0) + zero,
+            forward,
+            backward,
+            optimizer,
+            leaving + zero,
+            extra_bytes,
+        )
+
+    def overlapped_s(self, sync_s: Array, last_s: Array) -> Array:
+        """Exposed time of bucketed reductions beside the backward pass of the last micro-batch, as
+        in estimates."""
+        return overlap.bucketed_exposed_s(sync_s, self.window_s, last_s, self.m.slowdown)
+
+    def last_s(self, whole_bytes: Array, cap_bytes: float) -> Array:
+        """The last bucket, which nothing hides."""
+        return communicate.all_reduce_s(self.m, np.minimum(cap_bytes, whole_bytes), self.who.group)
+
+    def all_reduce_s(self, whole_bytes: Array, calls: float = 1.0) -> Array:
+        """An all-reduce over all replicas, in equal parts."""
+        return calls * communicate.all_reduce_s(self.m, whole_bytes / calls, self.who.group)
+
+
+def evaluated(x: Context) -> Cost:
+    """The plan as the estimator has it, with the bytes of its ZeRO stage."""
+    time, c, group = x.estimates.time, x.estimates.table, x.who
+    weights, gradients = (
+        sync.compute_bytes(x.plan) * x.parameters,
+        sync.wire_bytes(x.plan) * x.parameters,
+    )
+    m, zero, shards = x.microbatches, c["zero"], group.shards.ranks
+    forward = data_parallel.forward_volume_bytes(weights, zero, shards, m)
+    calls = (
+        2.0 if x.plan.stack.overlap.sharded_all_reduce else 1.0
+    )  # ZeRO-1 that reduces with an all-reduce
+    backward = data_parallel.backward_volume_bytes(
+        weights, gradients, zero, shards, m, np.where(zero == 1, calls, 1.0)
+    )
+    optimizer = data_parallel.optimizer_volume_bytes(weights, zero, shards)
+    inside = group.shards.ranks_per_node
+    leaving = data_parallel.leaving_bytes(forward + backward + optimizer, shards, inside)
+    if np.any(
+        group.mirrors.ranks > 1
+    ):  # hybrid sharding: shards of gradients are reduced over the mirrors, which share no node
+        mirrors = group.mirrors
+        part = m * 2 * gradients / shards * (mirrors.ranks - 1) / np.maximum(mirrors.ranks, 1.0)
+        backward = backward + part
+        leaving = leaving + data_parallel.leaving_bytes(part, mirrors.ranks, mirrors.ranks_per_node)
+    exposed, hidden = (
+        x.slower * time.components["data_parallel"],
+        time.hidden.get("data_parallel", 0.0),
+    )
+    return Cost(
+        x.compute_s, exposed, hidden + np.zeros_like(exposed), forward, backward, optimizer, leaving
+    )
+
+
+def same(plan: Plan) -> Plan:
+    return plan
+
+
+def no_change(plan: Plan, m: Machine) -> Machine:
+    return m
+
+
+def exact(x: Context) -> Statistics:
+    return EXACT
+
+
+def fits_any(plan: Plan) -> str | None:
+    return None
+
+
+def several_nodes(plan: Plan) -> str | None:
+    return (
+        None
+        if plan.cluster.nodes > 1
+        else "needs more than one node: on one it is the same as sharding over all GPUs"
+    )
+
+
+def one_node(plan: Plan) -> str | None:
+    return (
+        None
+        if plan.cluster.nodes == 1
+        else f"runs in one process on one node; here are {plan.cluster.nodes} nodes"
+    )
+
+
+def with_state(plan: Plan, **changes: object) -> Plan:
+    """The plan with other bytes per parameter."""
+    state = plan.stack.state.model_copy(update=changes)
+    return plan.model_copy(update={"stack": plan.stack.model_copy(update={"state": state})})
+
+
+def with_overlap(plan: Plan, **changes: object) -> Plan:
+    """The plan with software that overlaps otherwise."""
+    changed = plan.stack.overlap.model_copy(update=changes)
+    return plan.model_copy(update={"stack": plan.stack.model_copy(update={"overlap": changed})})
+
+
+def with_training(plan: Plan, **changes: object) -> Plan:
+    return plan.model_copy(update={"training": plan.training.model_copy(update=changes)})
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way of keeping replicas in step."""
+
+    name: str
+    title: str
+    family: str
+    differs: str  # what sets it apart, in a sentence
+    source: str
+    stack: str  # whose plan is evaluated
+    zero: int = 0
+    cost: Callable[[Context], Cost] = evaluated
+    offload: OffloadName = "none"
+    shard: Literal["all", "node"] = "all"
+    change: Callable[[Plan], Plan] = same  # switches of the software
+    numbers: Callable[[Plan, Machine], Machine] = no_change
+    steps: Callable[[Context], Statistics] = exact
+    refuses: Callable[[Plan], str | None] = fits_any
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether time and bytes are the estimator's own."""
+        return self.cost is evaluated

@@ -1,0 +1,243 @@
+"""Gradient compression: codes of every codec, the time to make and read them, and the bandwidth
+below which it pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import communicate, sync
+from planner.estimate.gradients import bucket_count, tensors
+from planner.formulas import compression, data_parallel
+from planner.ledger import Array
+from planner.specs.plan import Plan
+from planner.verbs.strategies.base import (
+    FP32_BYTES,
+    Context,
+    Cost,
+    Statistics,
+    Strategy,
+    evaluated,
+    with_state,
+)
+
+_BLOCK = 256.0  # elements that share an fp32 scale in int8 codes
+_INDEX_BYTES = 4.0
+_ONE_BIT_BLOCK = 1e9  # 1-bit Adam: one scale per tensor part, nothing beside the signs
+# share of the steps that 1-bit Adam runs uncompressed; assumed, about what Tang et al. 2021 use for
+# BERT
+_WARM_UP = 0.2
+
+# bytes that encoding and decoding move per element of fp32 gradient, from what the passes read and
+# write (own count)
+_INT8_MOVED = 4 + 5 + 5.0  # absolute maximum; quantise; dequantise
+_ONE_BIT_MOVED = (
+    12 + 4.25 + 4.125
+)  # add momentum to what is left over; signs and new remainder; decode
+_TOP_K_MOVED = (
+    12 + 8 + 4 + 8.0
+)  # DGC: add to velocity and remainder; sample and select; clear; scatter
+_LOW_RANK_PASSES = 4.0  # over every matrix: add the remainder, M Q, M^T P, subtract P Q^T
+_LOW_RANK_MOVED = 4.0 * (
+    3 + 1 + 1 + 3
+)  # of these: read two and write one, read, read, read, read and write
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A compressed exchange: bytes of one rank's code, seconds to encode and decode, whether codes
+    are gathered."""
+
+    code_bytes: float
+    codec_s: Array
+    gathered: bool
+
+
+def _spent(x: Context, moved: float, flop: float = 0.0) -> Array:
+    return compression.codec_s(
+        moved,
+        flop,
+        memory_bytes_per_s=x.m.memory_bandwidth,
+        stream_frac=x.m.stream_frac,
+        rate_flop_per_s=x.m.wide_rate,
+    )
+
+
+def int8_codec(x: Context) -> Codec:
+    code = compression.coded_bytes(x.parameters, 8.0, FP32_BYTES, _BLOCK)
+    return Codec(float(code), _spent(x, _INT8_MOVED * x.parameters), False)
+
+
+def one_bit_codec(x: Context) -> Codec:
+    code = compression.coded_bytes(x.parameters, 1.0, FP32_BYTES, _ONE_BIT_BLOCK)
+    return Codec(float(code), _spent(x, _ONE_BIT_MOVED * x.parameters), False)
+
+
+def top_k_codec(x: Context) -> Codec:
+    """Every rank reads the code of all others: decoding grows with the ranks."""
+    code = float(
+        compression.sparse_bytes(x.parameters, x.settings.density, FP32_BYTES, _INDEX_BYTES)
+    )
+    ranks = float(np.max(x.who.group.ranks))
+    return Codec(code, _spent(x, _TOP_K_MOVED * x.parameters + ranks * code), True)
+
+
+def power_sgd_codec(x: Context) -> Codec:
+    """Matrices as torch flattens them: rows of the weight by all else. Vectors are reduced as they
+    are."""
+    hidden = x.plan.model.hidden
+    edges, products, rest = 0.0, 0.0, 0.0
+    for one in tensors(x.plan.model):
+        columns = one.elements / hidden
+        if one.elements % hidden or columns <= x.settings.rank:
+            rest += one.elements
+            continue
+        edges += min(hidden + columns, one.elements / x.settings.rank)
+        products += one.elements
+    code = float(compression.low_rank_bytes(edges, rest, x.settings.rank, FP32_BYTES))
+    flop = float(compression.low_rank_flop(products, x.settings.rank))
+    return Codec(code, _spent(x, _LOW_RANK_MOVED * products, flop), False)
+
+
+def exchange(x: Context, codec: Codec) -> Cost:
+    """Codes are exchanged bucket by bucket beside backward; making them takes time of the GPU."""
+    group = x.who.group
+    if codec.gathered:
+        total = communicate.all_gather_s(x.m, codec.code_bytes * group.ranks, group)
+    else:
+        total = communicate.all_reduce_s(x.m, codec.code_bytes, group)
+    gathered = 1.0 if codec.gathered else 0.0
+    sent = compression.exchanged_bytes(codec.code_bytes, group.ranks, gathered)
+    leaving = data_parallel.leaving_bytes(sent, group.ranks, group.ranks_per_node)
+    fusion, cap = x.plan.stack.fusion, float(x.plan.stack.overlap.bucket or 1.0)
+    calls = bucket_count(
+        x.plan.model, fusion.joint_qkv, fusion.joint_gate, sync.wire_bytes(x.plan), cap
+    )
+    return x.cost(
+        x.overlapped_s(total, total / calls), total, (0.0, sent, 0.0), leaving, codec.codec_s
+    )
+
+
+def break_even(x: Context, codec: Codec) -> float:
+    """Bandwidth per GPU below which the code shortens an exchange of fp32 gradients that nothing
+    hides, B/s."""
+    ranks = x.who.group.ranks
+    dense = data_parallel.backward_volume_bytes(0.0, FP32_BYTES * x.parameters, 0.0, ranks, 1.0)
+    coded = compression.exchanged_bytes(codec.code_bytes, ranks, 1.0 if codec.gathered else 0.0)
+    return float(np.ravel(compression.break_even_bytes_per_s(dense, coded, codec.codec_s))[0])
+
+
+def int8(x: Context) -> Cost:
+    return exchange(x, int8_codec(x))
+
+
+def one_bit(x: Context) -> Cost:
+    """The momentum is sent as signs after a warm-up that sends all of it: the mean of both."""
+    coded, dense = exchange(x, one_bit_codec(x)), evaluated(x)
+
+    def mean(a: Array, b: Array) -> Array:
+        return (1 - _WARM_UP) * a + _WARM_UP * b
+
+    return Cost(
+        mean(coded.compute_s, dense.compute_s),
+        mean(coded.exposed_s, dense.exposed_s),
+        mean(coded.hidden_s, dense.hidden_s),
+        coded.forward_bytes,
+        mean(coded.backward_bytes, dense.backward_bytes),
+        coded.optimizer_bytes,
+        mean(coded.leaving_bytes, dense.leaving_bytes),
+    )
+
+
+def top_k(x: Context) -> Cost:
+    return exchange(x, top_k_codec(x))
+
+
+def power_sgd(x: Context) -> Cost:
+    return exchange(x, power_sgd_codec(x))
+
+
+def power_sgd_steps(x: Context) -> Statistics:
+    return Statistics(
+        1.0,
+        "Vogels et al. 2019 (arXiv 1905.13727) section 5: test loss of SGD at low ranks; yours may"
+        " differ",
+    )
+
+
+def _int8_steps(x: Context) -> Statistics:
+    return Statistics(
+        1.0,
+        "QSGD, Alistarh et al. 2017 (arXiv 1610.02132): accuracy of fp32 at 8 bit; yours may"
+        " differ",
+    )
+
+
+def _one_bit_steps(x: Context) -> Statistics:
+    return Statistics(
+        1.0,
+        "Tang et al. 2021 (arXiv 2102.02888): Adam's speed per sample, with a warm-up; yours may"
+        " differ",
+    )
+
+
+def _top_k_steps(x: Context) -> Statistics:
+    return Statistics(
+        1.0,
+        "DGC, Lin et al. 2018 (arXiv 1712.01887): no loss of accuracy at 0.1 %; yours may differ",
+    )
+
+
+def _remainder(plan: Plan) -> Plan:
+    """What was not sent stays for the next step: as large as the gradients in fp32."""
+    return with_state(plan, bucket=plan.stack.state.bucket + FP32_BYTES)
+
+
+def _velocity_and_remainder(plan: Plan) -> Plan:
+    return with_state(plan, bucket=plan.stack.state.bucket + 2 * FP32_BYTES)
+
+
+CODECS = {
+    "int8": int8_codec,
+    "1-bit-adam": one_bit_codec,
+    "top-k": top_k_codec,
+    "ddp-powersgd-hook": power_sgd_codec,
+}
+
+STRATEGIES = (
+    Strategy(
+        "int8",
+        "int8 all-reduce",
+        "compressed",
+        "8-bit codes with an fp32 scale per 256 elements, summed in two passes",
+        "Alistarh et al. 2017 (arXiv 1610.02132); quantised collectives of ZeRO++, Wang et al. 2023"
+        " (arXiv 2306.10209)",
+        "pytorch-ddp",
+        cost=int8,
+        steps=_int8_steps,
+    ),
+    Strategy(
+        "1-bit-adam",
+        "1-bit Adam",
+        "compressed",
+        "signs of the momentum with error feedback, after a fifth of the steps uncompressed",
+        "Tang et al. 2021 (arXiv 2102.02888)",
+        "pytorch-ddp",
+        cost=one_bit,
+        change=_remainder,
+        steps=_one_bit_steps,
+    ),
+    Strategy(
+        "top-k",
+        "top-k / deep gradient compression",
+        "compressed",
+        "the largest gradients with their positions; gathered, as sums of sparse codes are not"
+        " sparse",
+        "Lin et al. 2018 (arXiv 1712.01887)",
+        "pytorch-ddp",
+        cost=top_k,
+        change=_velocity_and_remainder,
+        steps=_top_k_steps,
+    ),
+)

@@ -1,0 +1,174 @@
+"""The same idea in other software: nn.DataParallel, TensorFlow, JAX, Horovod. What differs is
+memory and overlap."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from planner.estimate import communicate, sync
+from planner.estimate.machine import Machine
+from planner.formulas import collectives, compression, data_parallel
+from planner.specs.plan import Plan
+from planner.verbs.strategies.base import (
+    FP32_BYTES,
+    Context,
+    Cost,
+    Strategy,
+    one_node,
+    with_overlap,
+    with_state,
+    with_training,
+)
+
+_LOGIT_BYTES = 2.0  # outputs of replicas in 16 bit
+_FUSION_BYTES = 128 * 2**20  # HOROVOD_FUSION_THRESHOLD since 0.21
+_CYCLE_S = 1e-3  # HOROVOD_CYCLE_TIME since 0.21
+_FUSION_MOVED = 16.0  # each fp32 gradient is read and written into the fusion buffer, and out of it
+
+
+def _one_interpreter(plan: Plan, m: Machine) -> Machine:
+    """One Python process issues the forward pass of all GPUs in turn; autograd's own threads need
+    no interpreter."""
+    return dataclasses.replace(m, operators_forward=m.operators_forward * plan.cluster.gpus)
+
+
+def _data_parallel(x: Context) -> Cost:
+    """Parameters are broadcast before every forward pass, outputs gathered, gradients summed on GPU
+    0: nothing overlaps."""
+    ranks, model, c = x.who.group.ranks, x.plan.model, x.estimates.table
+    weights = FP32_BYTES * x.parameters
+    send = collectives.group_bandwidth_bytes_per_s(
+        ranks,
+        bandwidth_bytes_per_s=x.m.intra_bandwidth,
+        frac=x.m.intra_send,
+        two_rank_frac=1.0,
+        peers=x.m.intra_peers,
+        mesh=x.m.intra_mesh,
+        host_bytes_per_s=x.m.intra_host,
+    )
+    one_way = collectives.send_recv_s(
+        weights, latency_s=x.m.intra_base, bytes_per_s=send
+    )  # a chain passes on what arrives
+    logits = c["micro_batch"] * x.plan.training.seq_len * model.padded_vocab * _LOGIT_BYTES
+    gathered = collectives.send_recv_s(
+        (ranks - 1) * logits, latency_s=x.m.intra_base, bytes_per_s=send
+    )
+    each = 2 * one_way + gathered
+    sent = x.microbatches * weights * (ranks - 1) / ranks
+    zero = 0.0 * ranks
+    # GPU 0 holds the outputs of all replicas, and their gradients
+    return x.cost(
+        x.microbatches * each,
+        x.microbatches * each,
+        (sent, sent, zero),
+        zero,
+        extra_bytes=2 * (ranks - 1) * logits,
+    )
+
+
+def _one_copy(plan: Plan) -> Plan:
+    return with_state(plan, bucket=0.0)
+
+
+def _packed(plan: Plan) -> Plan:
+    """All gradients in one pack: reduced after backward, in a copy as large as they are."""
+    return with_training(with_overlap(plan, bucket=None), overlap=False)
+
+
+def _synchronous(plan: Plan) -> Plan:
+    return with_training(plan, overlap=False)
+
+
+def _fused(plan: Plan) -> Plan:
+    """One fusion buffer instead of buckets for all gradients."""
+    return with_state(
+        with_overlap(plan, bucket=None), bucket=0.0, fixed_buckets=float(_FUSION_BYTES)
+    )
+
+
+def _horovod(x: Context) -> Cost:
+    """What is ready at the end of a cycle is copied into the fusion buffer, reduced, and copied
+    out."""
+    gradients = sync.wire_bytes(x.plan) * x.parameters
+    calls = float(max(np.ceil(gradients / _FUSION_BYTES), 1.0))
+    total = x.all_reduce_s(gradients, calls) + calls * _CYCLE_S
+    last = communicate.all_reduce_s(x.m, gradients / calls, x.who.group) + _CYCLE_S
+    moved = compression.codec_s(
+        _FUSION_MOVED * x.parameters,
+        0.0,
+        memory_bytes_per_s=x.m.memory_bandwidth,
+        stream_frac=x.m.stream_frac,
+        rate_flop_per_s=x.m.wide_rate,
+    )
+    ranks = x.who.group.ranks
+    sent = data_parallel.backward_volume_bytes(0.0, gradients, 0.0, ranks, x.microbatches)
+    leaving = data_parallel.leaving_bytes(sent, ranks, x.who.group.ranks_per_node)
+    return x.cost(x.overlapped_s(total, last), total, (0.0, sent, 0.0), leaving, moved)
+
+
+STRATEGIES = (
+    Strategy(
+        "data-parallel",
+        "nn.DataParallel",
+        "frameworks",
+        "one process: parameters are broadcast from GPU 0 and gradients summed there in every pass;"
+        " one interpreter issues all",
+        "torch.nn.DataParallel, documentation and source (replicate, parallel_apply, gather)",
+        "pytorch-ddp",
+        cost=_data_parallel,
+        change=_one_copy,
+        numbers=_one_interpreter,
+        refuses=one_node,
+    ),
+    Strategy(
+        "tf-mirrored",
+        "TensorFlow MirroredStrategy",
+        "frameworks",
+        "one process per node; NcclAllReduce packs all gradients into one: reduced after backward",
+        "tf.distribute.NcclAllReduce(num_packs=1), TensorFlow 2 API; kernels as of PyTorch",
+        "pytorch-ddp",
+        change=_packed,
+        refuses=one_node,
+    ),
+    Strategy(
+        "tf-multi-worker-mirrored",
+        "TensorFlow MultiWorkerMirroredStrategy",
+        "frameworks",
+        "the same with collectives between nodes; bytes_per_pack (here unset) would let updates"
+        " overlap",
+        "tf.distribute.experimental.CommunicationOptions, TensorFlow 2 API; kernels as of PyTorch",
+        "pytorch-ddp",
+        change=_packed,
+    ),
+    Strategy(
+        "jax-pmap",
+        "JAX pmap",
+        "frameworks",
+        "pmean of all gradients; without the latency-hiding scheduler nothing overlaps",
+        "JAX documentation, GPU performance tips; stack MaxText",
+        "maxtext",
+        change=_synchronous,
+    ),
+    Strategy(
+        "jax-pjit",
+        "JAX jit over a data axis",
+        "frameworks",
+        "the compiler places the reduction; with --xla_gpu_enable_latency_hiding_scheduler=true"
+        " beside backward",
+        "JAX documentation, GPU performance tips; stack MaxText",
+        "maxtext",
+    ),
+    Strategy(
+        "horovod",
+        "Horovod",
+        "frameworks",
+        "tensor fusion: what is ready in a cycle of 1 ms is copied into a buffer of 128 MiB and"
+        " reduced at once",
+        "horovod docs/tensor-fusion.rst, defaults since 0.21",
+        "pytorch-ddp",
+        cost=_horovod,
+        change=_fused,
+    ),
+)

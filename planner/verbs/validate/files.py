@@ -1,0 +1,114 @@
+"""Files of validation: the measured runs that ship or that a user names, and what is written, whole
+or not at all."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.specs.base import PlanError
+from planner.verbs.validate.bands import residual_rows
+from planner.verbs.validate.rows import Row, read_rows
+
+SHIPPED = Path(__file__).parents[2] / "data" / "runs"
+
+RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "stack", "gpus", "parameters", "experts")
+_RATIOS = ("measured_over_predicted", "measured_over_default")
+
+_RUN_COLUMNS = (
+    "run_id",
+    "suite",
+    "gpu",
+    "gpus",
+    "stack",
+    "model",
+    "parameters",
+    "tier",
+    "group",
+    "layout",
+    "outcome",
+    "predicted_step_s",
+    "measured_step_s",
+    "time_error",
+    "unseen_step_s",
+    "repeat_deviation",
+    "predicted_peak_gib",
+    "measured_peak_gib",
+    "memory_error",
+    "memory_kind",
+    "predicted_fits",
+    "not_expressed",
+)
+
+
+def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
+    """Rows of these CSV files or of all CSV files of these folders, of the shipped ones where none
+    is named.
+
+    suites: only these. Raises PlanError for a file that is no table and for a suite that no row
+    belongs to.
+    """
+    files = [
+        file
+        for path in paths or (SHIPPED,)
+        for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])
+    ]
+    if not files:
+        raise PlanError("RUNS.csv", str(paths[0]) if paths else str(SHIPPED), "holds no CSV file")
+    rows = [row for file in files for row in read_rows(file)]
+    known = sorted({row["suite"] for row in rows})
+    for name in suites:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+            said = f"did you mean {', '.join(close)}? " if close else ""
+            listed = f"the suites are {', '.join(known)}" if known else "the tables have no row"
+            raise PlanError("--suite", name, f"no run belongs to it; {said}{listed}")
+    return [row for row in rows if not suites or row["suite"] in suites]
+
+
+def residual_lines(document: dict[str, Any]) -> str:
+    """CSV of measured over predicted step time per run, the basis of `planner.report.band`."""
+    rows = residual_rows(document["rows"])
+    return _table(
+        [*RESIDUAL_COLUMNS, *_RATIOS],
+        [
+            [*(row[name] for name in RESIDUAL_COLUMNS), *(f"{row[name]:.4f}" for name in _RATIOS)]
+            for row in rows
+        ],
+    )
+
+
+def run_lines(document: dict[str, Any]) -> str:
+    """CSV of all rows, one line each: predicted, measured, errors, step by component; of skipped
+    ones the reason."""
+    rows = document["rows"]
+    components = list(dict.fromkeys(name for row in rows for name in row["components"]))
+    lines = [
+        [
+            *(row[name] for name in _RUN_COLUMNS),
+            *(row["components"].get(name) for name in components),
+            None,
+        ]
+        for row in rows
+    ]
+    empty = [None] * (len(_RUN_COLUMNS) - 2 + len(components))
+    lines += [[row["run_id"], row["suite"], *empty, row["reason"]] for row in document["skipped"]]
+    return _table([*_RUN_COLUMNS, *(f"{name}_s" for name in components), "skipped"], lines)
+
+
+def _table(header: list[str], lines: list[list[Any]]) -> str:
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(header)
+    table.writerows([[_cell(value) for value in line] for line in lines])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return f"{value:.6g}" if isinstance(value, float) else value

@@ -1,0 +1,73 @@
+"""What a calibration file changes: each field before and after, and the step time without and with
+it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner import api
+from planner.api import Options
+from planner.inputs import catalog
+from planner.inputs.calibration import read_calibration
+from planner.specs.base import Spec
+from planner.specs.hardware import GpuSpec, LinkSpec
+from planner.units import show
+
+
+def changes(options: Options, report: dict[str, Any]) -> dict[str, Any]:
+    """Fields that differ, and the answer without the calibration. `report` is the full answer with
+    it."""
+    if options.calibration is None:
+        raise api.PlanError("--calibration", None, "is needed")
+    calibration = read_calibration(options.calibration)
+    before = api.estimate(options.model_copy(update={"calibration": None}))
+    old = catalog.load("gpus", GpuSpec, calibration.gpu)
+    new = catalog.load_overlaid(
+        "gpus", GpuSpec, calibration.gpu, calibration.overlay, calibration.path
+    )
+    rows = _differences(calibration.gpu, old, new)
+    for link, fields in calibration.links.items():
+        was = catalog.load("networks", LinkSpec, link)
+        now = catalog.load_overlaid("networks", LinkSpec, link, fields, f"links.{link}")
+        rows += _differences(link, was, now)
+    return {
+        "rows": rows,
+        "step_before_s": before["step"]["seconds"],
+        "step_after_s": report["step"]["seconds"],
+        "before": show(before["step"]["seconds"], "s"),
+        "after": show(report["step"]["seconds"], "s"),
+        "measured_before": before["provenance"]["measured_frac"],
+        "measured_after": report["provenance"]["measured_frac"],
+    }
+
+
+def _differences(profile: str, old: Any, new: Any, path: str = "") -> list[dict[str, Any]]:
+    """Numbers that differ between two profiles, field by field, with their sources."""
+    out: list[dict[str, Any]] = []
+    for key, value in _fields(new).items():
+        was, where = _fields(old).get(key), f"{path}.{key}".lstrip(".")
+        if _fields(value):
+            out += _differences(profile, was, value, where)
+        elif value != was and isinstance(value, int | float):
+            unit = getattr(value, "unit", "1")
+            out.append(
+                {
+                    "profile": profile,
+                    "field": where,
+                    "before": None if was is None else _shown(was, unit),
+                    "after": _shown(value, unit),
+                    "kind": getattr(value, "kind", "assumed"),
+                    "source": getattr(value, "source", ""),
+                }
+            )
+    return out
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, Spec):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    return value if isinstance(value, dict) else {}
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"{float(value):.6g}" if unit == "1" else show(float(value), unit)

@@ -1,0 +1,335 @@
+"""Values that each input can take in the current state, and why the others cannot: the sentences of
+planner.formulas.rules.
+
+A value is legal when some layout with it satisfies every rule, with what the request fixes fixed
+and the rest open.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner import schedules
+from planner.api import Options, PlanError
+from planner.estimate.columns import COLUMNS, Table, from_rows
+from planner.formulas.rules import RULES, check
+from planner.inputs.scenario import resolve
+from planner.ledger import Array
+from planner.search import degrees, divisors
+from planner.specs.layout import (
+    OFFLOADS,
+    PLACEMENTS,
+    RECOMPUTE_KINDS,
+    SCHEDULES,
+    Layout,
+    recompute_parts,
+)
+from planner.specs.plan import Plan
+
+DEGREES = ("tp", "pp", "cp", "dp")
+OTHERS = (
+    "vpp",
+    "ep",
+    "zero",
+    "micro_batch",
+    "sequence_parallel",
+    "recompute",
+    "schedule",
+    "offload",
+)
+TRAINING = ("gpus", "seq_len", "global_batch")
+_CHOOSES_SOFTWARE = ("zero", "offload")  # where no software is named, these decide which are tried
+_SAMPLE = 24  # degrees beside which the other options are tried
+_LARGEST = {"tp": 64, "pp": 128, "cp": 64, "vpp": 20}
+_MOST_STEPS = 14  # of a slider
+_SEQUENCES = tuple(2**i for i in range(9, 18))  # 512 to 131,072 tokens
+_BATCHES = tuple(2**i for i in range(3, 15))
+_CLUSTERS = tuple(2**i for i in range(15))
+_COUNTS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch")
+_NO_SOFTWARE = "no software runs this; name one"
+_MICRO = (1, 2, 4, 8, 16, 32, 64)
+
+Value = int | str | bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of an input; `reason` says why it is not possible, None where it is."""
+
+    value: Value
+    reason: str | None
+
+
+def choices(options: Options, most_gpus: int) -> dict[str, list[Choice]]:
+    """Choices of every input that has discrete values, by option name."""
+    scenario = resolve(options)
+    _, cluster, training = scenario.parts
+    plans = scenario.plans
+    tries = [_Tries(plan, options) for plan in plans]
+    out: dict[str, list[Choice]] = {}
+    for name in (*DEGREES, *OTHERS):
+        values = _with(
+            candidates(name, options, plans[0] if plans else None, cluster.gpus),
+            getattr(options, name),
+        )
+        if name in _CHOOSES_SOFTWARE and options.stack is None:
+            out[name] = [
+                Choice(value, _with_its_software(options, name, value)) for value in values
+            ]
+        else:
+            out[name] = _tried(tries, name, values)
+    now = {"seq_len": training.seq_len, "global_batch": training.global_batch}
+    for name, offered in (("seq_len", _SEQUENCES), ("global_batch", _BATCHES)):
+        values = _with(_whole(x for x in offered), now[name])
+        out[name] = [
+            Choice(v, _first_legal(one.training(name, int(v)) for one in tries)) for v in values
+        ]
+    out["gpus"] = [
+        Choice(v, _cluster_reason(options, int(v)))
+        for v in _with(_whole(x for x in _CLUSTERS if x <= most_gpus), options.gpus)
+    ]
+    return out
+
+
+def _whole(values: Iterable[int]) -> list[Value]:
+    return sorted(set(values))
+
+
+def _with(values: Sequence[Value], current: Value | None) -> list[Value]:
+    """The values and the current one, in order; thinned to what a slider can hold."""
+    if current is None or current in values:
+        return list(values)
+    if isinstance(current, int) and not isinstance(current, bool):
+        return sorted([*values, current])
+    return [*values, current]
+
+
+def _tried(tries: Sequence[_Tries], name: str, values: Sequence[Value]) -> list[Choice]:
+    """Choices over all software; the reason is that of the last, which is the most able."""
+    if not tries:
+        return [Choice(value, _NO_SOFTWARE) for value in values]
+    left = [True] * len(values)
+    for one in tries:
+        for i, holds in enumerate(one.holds(name, values)):
+            left[i] = left[i] and not holds
+        if not any(left):
+            break
+    return [
+        Choice(value, tries[-1].reason(name, value) if no else None)
+        for value, no in zip(values, left, strict=True)
+    ]
+
+
+def _with_its_software(options: Options, name: str, value: Value) -> str | None:
+    """Reason against a value that decides which software is tried at all."""
+    try:
+        scenario = resolve(options.model_copy(update={name: value}))
+    except PlanError as error:
+        return error.remedy
+    return _first_legal(_Tries(plan, options).reason(name, value) for plan in scenario.plans)
+
+
+def _first_legal(reasons: Iterable[str | None]) -> str | None:
+    """None as soon as one software has no objection, else the last objection."""
+    said: str | None = _NO_SOFTWARE
+    for said in reasons:
+        if said is None:
+            return None
+    return said
+
+
+def candidates(name: str, options: Options, plan: Plan | None, gpus: int) -> list[Value]:
+    """Values that are offered: powers of two and what divides layers, experts or GPUs."""
+    model = plan.model if plan else None
+    powers = [2**i for i in range(21) if 2**i <= gpus]
+    if name in ("tp", "cp"):
+        return _whole(x for x in powers if x <= _LARGEST[name])
+    if name == "pp":
+        layers = model.layers if model else 1
+        found = {x for x in (*powers, *divisors(layers)) if x <= min(_LARGEST["pp"], layers, gpus)}
+        return _whole(sorted(found)[:_MOST_STEPS])
+    if name == "dp":
+        return _whole(powers)[:_MOST_STEPS]
+    if name == "vpp":
+        return _whole(x for x in divisors(model.layers if model else 1) if x <= _LARGEST["vpp"])
+    if name == "ep":
+        experts = model.moe.experts if model and model.moe else 1
+        return _whole(x for x in divisors(experts) if x <= gpus)[:_MOST_STEPS]
+    if name == "micro_batch":
+        return _whole(_MICRO)
+    plain: dict[str, list[Value]] = {
+        "zero": [0, 1, 2, 3],
+        "sequence_parallel": [False, True],
+        "recompute": ["none", "selective", "full", "group:2", "group:4", "group:8"],
+        "schedule": list(SCHEDULES),
+        "offload": list(OFFLOADS),
+    }
+    return plain[name]
+
+
+class _Tries:
+    """Layouts tried for one software; methods return values, nothing is kept but what the request
+    says."""
+
+    def __init__(self, plan: Plan, options: Options) -> None:
+        self.plan, self.options = plan, options
+        rows = self._rows(self._degrees({}), {})
+        legal = rows[self._holds(plan, rows)] if len(rows) else rows
+        sample = legal if len(legal) else rows
+        # of each dp, on which batch and schedule depend, the first and the last: without and with
+        # tensor parallelism
+        column = sample[:, COLUMNS.index("dp")]
+        first, last = (
+            np.unique(column, return_index=True)[1],
+            len(column) - 1 - np.unique(column[::-1], return_index=True)[1],
+        )
+        order = list(
+            dict.fromkeys(
+                i for pair in zip(first.tolist(), last.tolist(), strict=True) for i in pair
+            )
+        )[:_SAMPLE]
+        self.sample = [
+            tuple(int(sample[i, COLUMNS.index(n)]) for n in ("tp", "pp", "cp", "dp")) for i in order
+        ]
+
+    def _degrees(self, fixed: dict[str, int]) -> list[tuple[int, int, int, int]]:
+        """(tp, pp, cp, dp) that multiply to the GPUs, with what the request and `fixed` say."""
+        gpus = self.plan.cluster.gpus
+        given = {n: fixed.get(n, None if n in fixed else getattr(self.options, n)) for n in DEGREES}
+        open_ = degrees(self.plan)  # those that a search tries
+        lists: list[list[int]] = [
+            open_[n] if (value := given[n]) is None else [value] for n in ("tp", "pp", "cp")
+        ]
+        out = []
+        for tp, pp, cp in itertools.product(*lists):
+            if gpus % (tp * pp * cp) == 0:
+                dp = gpus // (tp * pp * cp)
+                if given["dp"] in (None, dp):
+                    out.append((tp, pp, cp, dp))
+        return out
+
+    def _rows(self, degrees: Sequence[tuple[int, ...]], changed: dict[str, Any]) -> Array:
+        """Rows of the table for these degrees; other options as `changed`, as fixed, or as the
+        software does by default."""
+        o, supports = self.options, self.plan.stack.supports
+        given = {n: changed.get(n, getattr(o, n)) for n in (*OTHERS, "shard_group")}
+        kind, size = recompute_parts(
+            given["recompute"]
+            or next((k for k in ("none", "full") if k in supports.recompute), "none")
+        )
+        zeros = list(supports.zero)
+        asked = self.plan.request.zero if given["zero"] is None else given["zero"]
+        if asked is not None:
+            zeros = [int(asked)]
+        out = []
+        for (tp, pp, cp, dp), zero in itertools.product(degrees, zeros):
+            vpp, schedule = given["vpp"], given["schedule"]
+            if vpp is None:
+                vpp = schedules.default_chunks(schedule) if schedule and pp > 1 else 1
+            name = schedule or ("interleaved" if vpp > 1 else "1f1b")
+            sequence = given["sequence_parallel"]
+            if sequence is None:
+                sequence = tp > 1 and supports.sequence_parallel
+            out.append(
+                (
+                    tp,
+                    pp,
+                    vpp,
+                    dp,
+                    cp,
+                    given["ep"] or 1,
+                    zero,
+                    given["shard_group"] or dp * cp,
+                    sequence,
+                    kind,
+                    size,
+                    SCHEDULES.index(name),
+                    given["micro_batch"] or 1,
+                    OFFLOADS.index(given["offload"] or "none"),
+                    PLACEMENTS.index(self.options.placement or PLACEMENTS[0]),
+                )
+            )
+        return np.array(out, dtype=float).reshape(len(out), len(COLUMNS))
+
+    def _holds(self, plan: Plan, rows: Array) -> Array:
+        return np.logical_and.reduce(list(check(plan, from_rows(rows)).values()))
+
+    def _reason(self, plan: Plan, rows: Array) -> str | None:
+        """None where a row satisfies every rule, else the sentence of the row nearest to it."""
+        if not len(rows):
+            return "does not divide the GPUs with what is fixed"
+        table = from_rows(rows)
+        held = check(plan, table)
+        fails = np.stack([~np.asarray(holds, dtype=bool) for holds in held.values()])
+        broken = fails.sum(axis=0)
+        row = int(broken.argmin())
+        if broken[row] == 0:
+            return None
+        rule = RULES[int(fails[:, row].argmax())]
+        return rule.sentence(plan, _layout(table, row))
+
+    def _group(self, name: str, value: Value) -> Array:
+        if name in DEGREES:
+            return self._rows(self._degrees({name: int(value)})[: 8 * _SAMPLE], {})
+        return self._rows(self.sample, {name: value})
+
+    def holds(self, name: str, values: Sequence[Value]) -> list[bool]:
+        """Which values of an option some layout can have. All values are checked in one table."""
+        groups = [self._group(name, value) for value in values]
+        if not any(len(g) for g in groups):
+            return [False] * len(values)
+        holds = self._holds(self.plan, np.concatenate(groups))
+        ends = np.cumsum([len(g) for g in groups])
+        return [bool(holds[end - len(g) : end].any()) for g, end in zip(groups, ends, strict=True)]
+
+    def reason(self, name: str, value: Value) -> str | None:
+        """Why a value of an option is not possible."""
+        return self._reason(self.plan, self._group(name, value))
+
+    def training(self, name: str, value: int) -> str | None:
+        """Why a sequence length or global batch is not possible."""
+        model = self.plan.model
+        if (
+            name == "seq_len"
+            and model.positions == "learned"
+            and value > (model.position_rows or model.max_positions)
+        ):
+            return f"{model.name} has learned positions for {model.max_positions} tokens"
+        plan = self.plan.model_copy(
+            update={"training": self.plan.training.model_copy(update={name: value})}
+        )
+        degrees = self._degrees({}) if name == "global_batch" else self.sample
+        return self._reason(plan, self._rows(degrees[: 4 * _SAMPLE], {}))
+
+
+def _layout(table: Table, row: int) -> Layout:
+    """A row as a layout, also where it breaks a rule of the layout itself."""
+    value = {name: table[name][row] for name in COLUMNS}
+    kind, size = RECOMPUTE_KINDS[int(value["recompute"])], int(value["recompute_size"])
+    whole: dict[str, Any] = {k: int(value[k]) for k in COLUMNS if k in _COUNTS}
+    return Layout.model_construct(
+        **whole,
+        sequence_parallel=bool(value["sequence_parallel"]),
+        recompute=f"{kind}:{size}" if size else kind,
+        schedule=SCHEDULES[int(value["schedule"])],
+        offload=OFFLOADS[int(value["offload"])],
+    )
+
+
+def _cluster_reason(options: Options, gpus: int) -> str | None:
+    """Why a number of GPUs is not possible: nodes, then the degrees that are fixed."""
+    try:
+        resolve(options.model_copy(update={"gpus": gpus}))
+    except PlanError as error:
+        return error.remedy
+    fixed = {n: getattr(options, n) for n in DEGREES if getattr(options, n) is not None}
+    product = int(np.prod([*fixed.values(), 1]))
+    said = " x ".join(f"{n} {v}" for n, v in fixed.items())
+    if gpus % product or ("dp" in fixed and len(fixed) == len(DEGREES) and product != gpus):
+        return f"{said} does not divide {gpus:,} GPUs"
+    return None
