@@ -1,0 +1,78 @@
+"""JSON documents as declared types: every key has a type, a unit and a sentence.
+
+A declaration is the only place that knows a key. What answers a request fills it, what prints,
+draws and serves reads its attributes, and docs/contract.md and the OpenAPI schema are printed from
+it. A key that is there only sometimes is declared `T | Unset = UNSET` and left out of the JSON
+where it is not set; `None` is JSON's null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType, structs, to_builtins
+from msgspec import json as _json
+
+__all__ = ["UNSET", "Document", "Unset", "changed", "key", "plain", "to_json"]
+
+Unset = UnsetType
+D = TypeVar("D", bound="Document")
+
+
+def key(says: str, unit: str = "") -> Meta:
+    """What a key holds: `seconds: Annotated[float, key("time of one optimizer step", "s")]`.
+
+    unit: base unit of its number, "1" for a share or a ratio, "" for what has none.
+    """
+    return Meta(description=says, extra={"unit": unit}, extra_json_schema={"unit": unit})
+
+
+class Document(Struct, frozen=True):
+    """A JSON object with declared keys; frozen."""
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            value = getattr(self, name)
+        except AttributeError:
+            raise KeyError(name) from None
+        if value is UNSET:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and getattr(self, name, UNSET) is not UNSET
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = getattr(self, name, UNSET)
+        return default if value is UNSET else value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.__struct_fields__ if getattr(self, name) is not UNSET)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        return ((name, getattr(self, name)) for name in self)
+
+    def keys(self) -> Iterator[str]:
+        return iter(self)
+
+
+def changed(document: D, **update: Any) -> D:
+    """The document with other values of some keys."""
+    return structs.replace(document, **update)
+
+
+def plain(document: Any) -> Any:
+    """A document as dicts, lists and plain values."""
+    return to_builtins(document, enc_hook=_number)
+
+
+def to_json(document: Any, indent: int | None = None) -> str:
+    """A document as JSON, infinities and NaN as null; compact without an indent."""
+    text = _json.encode(document, enc_hook=_number)
+    return (text if indent is None else _json.format(text, indent=indent)).decode()
+
+
+def _number(value: Any) -> Any:
+    """numpy's numbers as Python's, anything else as text."""
+    return value.item() if hasattr(value, "item") else str(value)
