@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from planner import api
 from planner.specs.base import PlanError
+from planner.specs.document import to_json
 from web import documented as doc
 from web import run
 from web.panels.compare import MOST
@@ -235,7 +236,7 @@ _kind = {
 @router.get("/catalog/{kind}", openapi_extra=_kind, responses=doc.answers(doc.ENTRIES))
 def catalog_of(kind: str) -> Response:
     """The document of `dpplan list KIND --json`."""
-    return _json(json.dumps(api.list_catalog(kind)).encode())
+    return _json(to_json(api.list_catalog(kind)).encode())
 
 
 _to = [

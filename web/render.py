@@ -3,7 +3,6 @@ shown."""
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from planner.show.figures import cell_text
-from planner.show.text import finite
+from planner.specs.document import to_json
 from planner.units import show
 from web.texts import LABELS, TEXTS, text
 
@@ -37,7 +36,7 @@ def environment() -> Environment:
 
 def data(value: Any) -> Markup:
     """JSON inside a page: nothing in it can end the element or the page."""
-    plain = json.dumps(finite(value), separators=(",", ":"), ensure_ascii=False)
+    plain = to_json(value)
     return Markup(
         plain.replace("<", "\\u003c")
         .replace(">", "\\u003e")

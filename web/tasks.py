@@ -11,8 +11,8 @@ from planner import api
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.show.figures import Chart, csv_text
-from planner.show.text import to_json
 from planner.specs.base import PlanError
+from planner.specs.document import to_json
 from planner.verbs import schedule as pipelines
 from web import limits, view
 from web.forms import form

@@ -170,6 +170,6 @@ def write_text(name: str, field: str, text: str) -> None:
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
-    from planner.show.text import to_json
+    from planner.specs.document import to_json
 
     print(to_json(document, indent=2))

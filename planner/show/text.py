@@ -3,7 +3,6 @@ when piped."""
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,28 +81,6 @@ def ascii_block(block: Block) -> str:
             *(line(row) for row in block.rows),
         ]
     return "\n".join(lines).encode("ascii", "backslashreplace").decode("ascii") + "\n"
-
-
-def to_json(document: Any, indent: int | None = None) -> str:
-    """The document as JSON, infinities and NaN as null; compact without an indent."""
-    separators = (",", ":") if indent is None else None
-    try:
-        return json.dumps(
-            document, indent=indent, separators=separators, default=str, allow_nan=False
-        )
-    except ValueError:
-        return json.dumps(finite(document), indent=indent, separators=separators, default=str)
-
-
-def finite(value: Any) -> Any:
-    """JSON has no infinity or NaN: they become null."""
-    if isinstance(value, dict):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
 
 
 def layout_text(layout: Report) -> str:

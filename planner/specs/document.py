@@ -8,6 +8,7 @@ where it is not set; `None` is JSON's null.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -68,9 +69,9 @@ def plain(document: Any) -> Any:
 
 
 def to_json(document: Any, indent: int | None = None) -> str:
-    """A document as JSON, infinities and NaN as null; compact without an indent."""
+    """A document as JSON, infinities and NaN as null; compact, or with an indent in ASCII."""
     text = _json.encode(document, enc_hook=_number)
-    return (text if indent is None else _json.format(text, indent=indent)).decode()
+    return text.decode() if indent is None else json.dumps(_json.decode(text), indent=indent)
 
 
 def _number(value: Any) -> Any:
