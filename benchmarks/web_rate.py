@@ -81,10 +81,8 @@ def server(address: str) -> None:
     ):
         for i in range(3):
             timed(f"{address}/page/view?{different(asked, 1000 + i)}")
-        print(
-            f"what-if, {name:<22}"
-            f" {of([timed(f'{address}/page/view?{different(asked, i)}') for i in range(count)], target)}"
-        )
+        times = [timed(f"{address}/page/view?{different(asked, i)}") for i in range(count)]
+        print(f"what-if, {name:<22} {of(times, target)}")
 
 
 async def get(address: str, path: str) -> float:
@@ -166,7 +164,8 @@ _DRAG = """async ([count]) => {
     const started = performance.now();
     slider.value = String(steps[i % steps.length]);
     slider.dispatchEvent(new Event('input', {bubbles: true}));
-    while (performance.getEntriesByName('painted').length === before && performance.now() - started < 5000) await frame();
+    const waits = () => performance.getEntriesByName('painted').length === before;
+    while (waits() && performance.now() - started < 5000) await frame();
     await frame();
     out.push((performance.now() - started) / 1000);
     await new Promise(resolve => setTimeout(resolve, 40));

@@ -3,14 +3,21 @@ explains itself."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import distribution
 
 import pytest
 from command import ROOT, python
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from planner import api
 
@@ -132,14 +139,61 @@ def test_a_terminal_gets_rich_tables_and_nothing_else_heavy() -> None:
     assert not found & set(HEAVY)
 
 
-@pytest.mark.parametrize("folder", ["planner", "web"])
-def test_no_file_is_long(folder: str) -> None:
-    long = {}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CODE = [path for folder in ("planner", "web") for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("folder", ["planner", "web", "tests", "benchmarks", "docs"])
+def test_a_long_file_says_why(folder: str) -> None:
+    """One subject per file: beyond 500 lines its docstring gives the reason in a line "Long: ..."."""
     for path in sorted((ROOT / folder).rglob("*.py")):
-        lines = path.read_text(encoding="utf-8").count("\n")
-        if lines > LONGEST:
-            long[str(path.relative_to(ROOT))] = lines
-    assert long == {}
+        text = path.read_text(encoding="utf-8")
+        if text.count("\n") > LONGEST:
+            said = ast.get_docstring(ast.parse(text)) or ""
+            assert any(line.startswith("Long: ") for line in said.splitlines()), path
+
+
+def test_planner_holds_the_ground_the_face_and_rooms() -> None:
+    top = {path.name for path in (ROOT / "planner").glob("*.py")}
+    assert top == {"__init__.py", "api.py", "ledger.py", "units.py"}
+
+
+def test_the_floors_of_the_contract_are_those_of_contributing() -> None:
+    floors = next(c for c in PROJECT["tool"]["importlinter"]["contracts"] if "containers" in c)
+    rooms = [{"web"}, *(set(floor.split(" | ")) for floor in floors["layers"])]
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.split("## Floors of the house")[1].split("\n## ")[0]
+    numbered = re.findall(r"^\d+\. (.*(?:\n   .*)*)", section, re.MULTILINE)
+    said = [set(re.findall(r"`([a-z]+)`[:,](?=\s)", line)) for line in numbered]
+    assert len(rooms) <= 11
+    assert len(said) == len(rooms)
+    for floor, names in zip(rooms, said, strict=True):
+        assert floor <= names, (floor, names)
+
+
+def test_no_line_escapes_the_formatter() -> None:
+    switch = "# fmt: " + "skip"
+    assert [path for path in CODE if switch in path.read_text(encoding="utf-8")] == []
+
+
+def needed(name: str, extras: frozenset[str]) -> Iterator[str]:
+    """Names of the distributions that this one needs here, itself included."""
+    yield name
+    for text in distribution(name).requires or ():
+        need = Requirement(text)
+        wanted = [{"extra": extra} for extra in extras] or [{"extra": ""}]
+        if need.marker is None or any(need.marker.evaluate(one) for one in wanted):
+            yield from needed(need.name, frozenset(need.extras))
+
+
+def test_everything_that_the_check_installs_is_pinned() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if line and line[0] != "#")
+    pinned = {canonicalize_name(name) for name in pins}
+    there = {canonicalize_name(name) for name in needed("dpplan", frozenset({"dev"}))}
+    own = {"dpplan"}
+    cuda = {name for name in there if name.startswith(("nvidia-", "cuda-", "triton"))}
+    assert there - own - cuda <= pinned
 
 
 def test_every_public_name_of_the_api_is_there_and_explained() -> None:

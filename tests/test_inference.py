@@ -32,7 +32,7 @@ def shipped(name: str) -> ModelSpec:
         (
             "deepseek-v3",
             68.625,
-            # 61 layers x (512 + 64) x 2 B: 70 KB, DeepSeek-V3 hardware paper (arXiv 2505.09343) table 1
+            # 61 layers x (512 + 64) x 2 B: 70 KB in DeepSeek-V3's hardware paper (arXiv 2505.09343)
         ),
     ],
 )

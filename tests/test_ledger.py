@@ -879,7 +879,8 @@ def test_rows_do_not_depend_on_their_order(name: str) -> None:
     backward = np.asarray(
         function(**(given_ | {key: column[::-1] for key, column in columns.items()}))
     )
-    assert backward[::-1].tolist() == forward.tolist()
+    # a reversed view is strided, and SIMD loops of strided and of contiguous arrays may round apart
+    assert backward[::-1].tolist() == pytest.approx(forward.tolist(), rel=1e-14, abs=0)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -887,7 +888,7 @@ def test_a_formula_says_what_it_is(name: str) -> None:
     what = FORMULAS[name]
     assert what.equation
     assert len(what.source) >= 5
-    assert what.doc.splitlines()[0].endswith("."), "the first line of the docstring is a sentence"
+    assert what.doc.split("\n\n")[0].endswith("."), "the docstring begins with a sentence"
     if what.unit not in ("layers", "element", "J"):
         try:
             unit_factor(what.unit)

@@ -37,8 +37,8 @@ WHOLE = {
 
 
 def test_every_option_of_ranks_and_loading_is_one_of_whole_steps() -> None:
-    """Which options there are is what planner/inputs/workload.py reads; lengths of documents change the
-    work of every layer."""
+    """Which options there are is what planner/inputs/workload.py reads; lengths of documents change
+    the work of every layer."""
     source = Path(conditions.__file__).read_text(encoding="utf-8")
     read = {
         name for name in Options.model_fields if re.search(rf'options\.{name}\b|"{name}"', source)

@@ -80,59 +80,66 @@ _HEADER = [">runs", ">MAPE", ">median", ">bias", ">worst", ">noise"]
 
 MEANING = f"""## What the words mean
 
-Error of a run is predicted over measured step time, minus one: a negative error means the prediction is too fast. MAPE is
-the mean of absolute errors, `median` their median, `bias` the median of the signed errors, `worst` the largest. `noise` is the
-noise floor: how far runs that repeat one recipe (equal in everything but origin and result) lie from their median on average; `-`
-where nothing was repeated. Where a recipe was measured twice, each run lies half of the difference from the median: the error of
-a perfect prediction of an unseen run would be larger than this floor.
+Error of a run is predicted over measured step time, minus one: a negative error means the
+prediction is too fast. MAPE is the mean of absolute errors, `median` their median, `bias` the
+median of the signed errors, `worst` the largest. `noise` is the noise floor: how far runs that
+repeat one recipe (equal in everything but origin and result) lie from their median on average; `-`
+where nothing was repeated. Where a recipe was measured twice, each run lies half of the difference
+from the median: the error of a perfect prediction of an unseen run would be larger than this floor.
 
-**These runs are those that the defaults were chosen while looking at.** Efficiencies of GPUs and links come from
-microbenchmark tables where such tables exist, but the choices of the stacks (share of bandwidth of elementwise kernels,
-launch cost, clock under load, what overlaps) were made with these runs in view. They describe how well one set of defaults
-holds over many machines and programs; they are no blind test, and a new machine can be further off than this page says.
-`dpplan validate RUNS.csv` on runs of your own is the blind test.
+**These runs are those that the defaults were chosen while looking at.** Efficiencies of GPUs and
+links come from microbenchmark tables where such tables exist, but the choices of the stacks (share
+of bandwidth of elementwise kernels, launch cost, clock under load, what overlaps) were made with
+these runs in view. They describe how well one set of defaults holds over many machines and
+programs; they are no blind test, and a new machine can be further off than this page says. `dpplan
+validate RUNS.csv` on runs of your own is the blind test.
 
-Defaults are one value per GPU, GPU architecture or stack. Where a stack occurs in one suite only, that amounts to one value
-per suite, and the error of that suite says little about others.
+Defaults are one value per GPU, GPU architecture or stack. Where a stack occurs in one suite only,
+that amounts to one value per suite, and the error of that suite says little about others.
 
-What the runs are: published step times, read from papers, repositories and benchmark tables, shipped in `planner/data/runs` with
-their sources. Where a source does not print a part of its recipe, the row leaves it empty and the planner takes the default of
-the stack. Tier A rows print model, layout, batch and result; tier B rows rest on an assumption or two.
+What the runs are: published step times, read from papers, repositories and benchmark tables,
+shipped in `planner/data/runs` with their sources. Where a source does not print a part of its
+recipe, the row leaves it empty and the planner takes the default of the stack. Tier A rows print
+model, layout, batch and result; tier B rows rest on an assumption or two.
 
 ## Bands
 
-The band beside every step time should hold {uncertainty.COVERAGE:.0%} of unseen runs. It rests on predictions of runs that
-were not seen, each suite by shared numbers fitted on all other suites (`suites` [below](#cross-validation)), not on the
-smaller errors of the defaults. Runs of one suite share a machine, a team and a way of measuring and err together, so the
-spread between suites is what an unseen cluster meets. A band is the 10 % and 90 % quantile of measured over predicted over
+The band beside every step time should hold {uncertainty.COVERAGE:.0%} of unseen runs. It rests on
+predictions of runs that were not seen, each suite by shared numbers fitted on all other suites
+(`suites` [below](#cross-validation)), not on the smaller errors of the defaults. Runs of one suite
+share a machine, a team and a way of measuring and err together, so the spread between suites is
+what an unseen cluster meets. A band is the 10 % and 90 % quantile of measured over predicted over
 all validated runs, each weighted by
 
-- likeness: x {uncertainty._OTHER_GPU:g} on another GPU, x {uncertainty._OTHER_STACK:g} with other software, and half for every
-  {uncertainty._HALVING:g} doublings between the numbers of GPUs, and between the sizes of the models, plus
-  {uncertainty._FLOOR:g}; all that x {uncertainty._OTHER_KIND:g} between dense models and mixtures of experts;
-- divided by 1 + (n - 1) {uncertainty._RHO:g} for a suite of n runs, the design effect of errors that correlate by
-  {uncertainty._RHO:g} within a suite.
+- likeness: x {uncertainty._OTHER_GPU:g} on another GPU, x {uncertainty._OTHER_STACK:g} with other
+  software, and half for every {uncertainty._HALVING:g} doublings between the numbers of GPUs, and
+{uncertainty._HALVING:g} doublings between the numbers of GPUs, and between the sizes of the models,
+plus {uncertainty._FLOOR:g}; all that x {uncertainty._OTHER_KIND:g} between dense models and
+mixtures of experts; - divided by 1 + (n - 1) {uncertainty._RHO:g} for a suite of n runs, the design
+effect of errors that correlate by {uncertainty._RHO:g} within a suite.
 
-It widens by {uncertainty._FEW:.0%} over the sum of these weights, so with little alike it is wider, and by
-{uncertainty._PER_DOUBLING:.1%} for every doubling beyond the largest validated cluster (an assumption). It always contains the
-expected value and is not centred on it: where predictions are too fast as a rule, the upper bound is further away. Without any
-residuals it is plus or minus {uncertainty._UNKNOWN:.0%}, an assumption.
+It widens by {uncertainty._FEW:.0%} over the sum of these weights, so with little alike it is wider,
+and by {uncertainty._PER_DOUBLING:.1%} for every doubling beyond the largest validated cluster (an
+assumption). It always contains the expected value and is not centred on it: where predictions are
+too fast as a rule, the upper bound is further away. Without any residuals it is plus or minus
+{uncertainty._UNKNOWN:.0%}, an assumption.
 """
 
 _MECHANISMS = """## What mechanisms were worth when first tried
 
-Each line is the mean absolute error on the runs named, before and after a mechanism was added, with the free parameters of the
-suite fitted again each time. They were recorded when the equations were first tried and are not errors of this version: some
-mechanisms have since been replaced (a latency per rank by a base per call and steps from node to node; layers chosen with the
-head in mind by the split of each software), and the number shipped is often another. What each is worth now is in the section
-above.
+Each line is the mean absolute error on the runs named, before and after a mechanism was added, with
+the free parameters of the suite fitted again each time. They were recorded when the equations were
+first tried and are not errors of this version: some mechanisms have since been replaced (a latency
+per rank by a base per call and steps from node to node; layers chosen with the head in mind by the
+split of each software), and the number shipped is often another. What each is worth now is in the
+section above.
 
 | mechanism | runs | before | after |
 | --- | --- | ---: | ---: |
 | time to launch operators from the CPU | small models on one A100 node (vTrain) | 31.8 % | 8.4 % |
 | | nanotron on H100 | 8.2 % | 6.6 % |
-| exposed share of expert all-to-all, copies limited by nodes reached | mixture of experts | 20.4 % | 11.6 % |
-| layers per stage chosen with the LM head in mind | uneven stages (nanotron, Hagemann) | 10.4 % | 6.6 % |
+| exposed share of expert all-to-all, copies per node | mixture of experts | 20.4 % | 11.6 % |
+| layers per stage chosen with the LM head in mind | nanotron, Hagemann | 10.4 % | 6.6 % |
 | matrix widths that do not fill tiles and vectors | BigScience A100 sweep | 11.6 % | 5.0 % |
 | fp8 rate and casts beside it (not fitted again) | fp8 runs | 13.6 % | 8.7 % |
 | fabric share of early ZeRO-3 software | ZeRO-3 runs of 2021 | 28.6 % | 4.2 % |

@@ -205,29 +205,34 @@ def goals(document: dict[str, Any]) -> list[list[object]]:
     return lines
 
 
-_MEANING = f"""What the model says of runs that had no part in a fit, as `dpplan validate --cross-validate` does.
+_MEANING = f"""What the model says of runs that had no part in a fit, as `dpplan validate
+--cross-validate` does.
 
-A **platform** is the runs of one suite on one GPU with one software. Its numbers (clock, share of bandwidth of elementwise
-kernels, launch cost, attention, contention, network, link of the node) are fitted on part of its runs and the rest is
-predicted: what a calibration on a few runs of a cluster buys. A number is the most probable one given the runs and what is
-known before, a normal prior on its logarithm centred on the shipped value; errors beyond {HUBER * WITHIN.noise:.1%} count
-linearly. Repeats of one recipe lie on the same side of a division.
+A **platform** is the runs of one suite on one GPU with one software. Its numbers (clock, share of
+bandwidth of elementwise kernels, launch cost, attention, contention, network, link of the node) are
+fitted on part of its runs and the rest is predicted: what a calibration on a few runs of a cluster
+buys. A number is the most probable one given the runs and what is known before, a normal prior on
+its logarithm centred on the shipped value; errors beyond {HUBER * WITHIN.noise:.1%} count linearly.
+Repeats of one recipe lie on the same side of a division.
 
-With **suites**, numbers shared by all platforms are fitted on all other suites: a stranger's cluster, of which no run was
-ever seen. Runs count as in the bands: errors of a suite correlate, and {ACROSS.noise:.0%} is the spread that a shared number
-leaves.
+With **suites**, numbers shared by all platforms are fitted on all other suites: a stranger's
+cluster, of which no run was ever seen. Runs count as in the bands: errors of a suite correlate, and
+{ACROSS.noise:.0%} is the spread that a shared number leaves.
 
-The shipped values that priors pull towards, the structure of the model and the choices of each stack were made with all
-suites in view. So the errors here are a lower bound for a cluster that nobody looked at."""
+The shipped values that priors pull towards, the structure of the model and the choices of each
+stack were made with all suites in view. So the errors here are a lower bound for a cluster that
+nobody looked at."""
 
-_VALUES = """The numbers that `suites` fits, here on all suites: each multiplies numbers of the shipped profiles (1 is the
-shipped value). They are not shipped; they say how far the defaults are from what all runs together would choose. `spread` is
-the standard deviation of the logarithm that the runs leave, `runs` those whose step time moves by more than 2 % of its own
-change. A number that rests on fewer than three runs is not fitted."""
+_VALUES = """The numbers that `suites` fits, here on all suites: each multiplies numbers of the
+shipped profiles (1 is the shipped value). They are not shipped; they say how far the defaults are
+from what all runs together would choose. `spread` is the standard deviation of the logarithm that
+the runs leave, `runs` those whose step time moves by more than 2 % of its own change. A number that
+rests on fewer than three runs is not fitted."""
 
-_CLOCKS = """One clock per platform, fitted on all of its runs with nothing else moved, beside the shipped one and what the
-[power law](models.md#clock-under-load) gives. A clock fitted alone takes up whatever else the platform does differently: a
-value above the law means a platform faster than the model, not a GPU that clocks higher."""
+_CLOCKS = """One clock per platform, fitted on all of its runs with nothing else moved, beside the
+shipped one and what the [power law](models.md#clock-under-load) gives. A clock fitted alone takes
+up whatever else the platform does differently: a value above the law means a platform faster than
+the model, not a GPU that clocks higher."""
 
 
 def parts(document: dict[str, Any]) -> list[str]:

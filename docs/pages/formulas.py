@@ -67,11 +67,9 @@ def page() -> str:
             continue
         out.append(f"## {name}\n\n{inspect.cleandoc(module.__doc__ or '')}\n")
         for f in own:
-            head, _, rest = f.doc.partition("\n")
             out.append(
-                f"### {f.name}\n\n{head}{rest and chr(10) + rest}\n\n```text\n{f.equation}\n```\n\n-"
-                f" unit: {f.unit}\n- inputs: {_inputs(getattr(module, f.name))}\n- source:"
-                f" {f.source}\n"
+                f"### {f.name}\n\n{f.doc}\n\n```text\n{f.equation}\n```\n\n- unit: {f.unit}\n"
+                f"- inputs: {_inputs(getattr(module, f.name))}\n- source: {f.source}\n"
             )
     out.append(
         "## Parameter counts\n\nCounts are exact integers, built leaf by leaf in"

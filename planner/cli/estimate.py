@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from planner import api
 from planner.cli.options import with_request_options
 
 PARTS = ("memory", "time")
@@ -67,6 +66,7 @@ def command(
     from planner.cli.scenario import check_results, clear_errors, merge, print_json, write_text
 
     with clear_errors(as_json):
+        from planner import api
         from planner.specs.base import PlanError
 
         if part is not None and (part not in PARTS or not explain):

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from planner import api
 from planner.cli.options import with_request_options
 
 
@@ -41,6 +40,8 @@ def command(
     from planner.cli.scenario import check_results, clear_errors, merge, print_json, write_text
 
     with clear_errors(as_json):
+        from planner import api
+
         check_results({"--csv": csv, "--html": html}, given)
         options = api.read_options(merge({**given, "objective": objective}))
         with progress("searching") as tick:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from planner import api
 from planner.cli.options import with_request_options
 
 _OWN = "Strategies"
@@ -82,6 +81,7 @@ def command(
     from planner.cli.scenario import clear_errors, merge, print_json
 
     with clear_errors(as_json):
+        from planner import api
         from planner.specs.base import PlanError
         from planner.specs.options import only_for
         from planner.verbs import strategies
