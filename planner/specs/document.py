@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
-from msgspec import UNSET, Meta, Struct, UnsetType, structs, to_builtins
+from msgspec import UNSET, Meta, Struct, UnsetType, field, structs, to_builtins
 from msgspec import json as _json
 
-__all__ = ["UNSET", "Document", "Unset", "changed", "key", "plain", "to_json"]
+from planner.specs.base import Spec
+
+__all__ = ["UNSET", "Document", "Unset", "changed", "key", "plain", "read", "to_json"]
 
 Unset = UnsetType
 D = TypeVar("D", bound="Document")
+T = TypeVar("T")
 
 
 def key(says: str, unit: str = "") -> Meta:
@@ -29,6 +32,7 @@ def key(says: str, unit: str = "") -> Meta:
     return Meta(description=says, extra={"unit": unit}, extra_json_schema={"unit": unit})
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Document(Struct, frozen=True):
     """A JSON object with declared keys; frozen."""
 
@@ -65,15 +69,27 @@ def changed(document: D, **update: Any) -> D:
 
 def plain(document: Any) -> Any:
     """A document as dicts, lists and plain values."""
-    return to_builtins(document, enc_hook=_number)
+    return to_builtins(document, enc_hook=_plain)
 
 
 def to_json(document: Any, indent: int | None = None) -> str:
     """A document as JSON, infinities and NaN as null; compact, or with an indent in ASCII."""
-    text = _json.encode(document, enc_hook=_number)
+    text = _json.encode(document, enc_hook=_plain)
     return text.decode() if indent is None else json.dumps(_json.decode(text), indent=indent)
 
 
-def _number(value: Any) -> Any:
-    """numpy's numbers as Python's, anything else as text."""
+def read(text: str | bytes, kind: type[T]) -> T:
+    """A document from its JSON. Raises msgspec.ValidationError where a key is not as declared."""
+    return _json.decode(text, type=kind, dec_hook=_spec)
+
+
+def _plain(value: Any) -> Any:
+    """A spec as the keys that are set, numpy's numbers as Python's, anything else as text."""
+    if isinstance(value, Spec):
+        return value.model_dump(exclude_none=True)
     return value.item() if hasattr(value, "item") else str(value)
+
+
+def _spec(kind: type[Any], value: Any) -> Any:
+    """A spec from what `_plain` made of it."""
+    return kind.model_validate(value)

@@ -1,0 +1,147 @@
+"""Names of the parts that add up: components of the step and of memory, what they wait for, and
+what takes most of a step. The only place that knows them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["BOTTLENECKS", "COMMUNICATION", "MEMORY", "STEP", "WAITING", "WIRES", "class_of"]
+
+COMMUNICATION = "communication"  # its seconds go to the wires that carry them
+
+
+class Component(NamedTuple):
+    """A part of the step.
+
+    kind: what it is to the step; a name of BOTTLENECKS, or COMMUNICATION. says: what it holds, in
+    seconds.
+    """
+
+    kind: str
+    says: str
+
+
+STEP: dict[str, Component] = {
+    "matmul": Component("compute", "matrix products, forward and backward"),
+    "attention": Component("compute", "attention kernels, forward and backward"),
+    "memory_bound": Component(
+        "memory bandwidth", "norms, activations, loss and other bandwidth-bound operators"
+    ),
+    "recompute": Component("compute", "forward passes that backward repeats"),
+    "launch": Component(
+        "launch", "waiting for kernel launches where the CPU is slower than the GPU"
+    ),
+    "tensor_parallel": Component(COMMUNICATION, "exposed communication of tensor parallelism"),
+    "context_parallel": Component(
+        COMMUNICATION, "exposed communication of context parallelism; only with cp > 1"
+    ),
+    "expert_parallel": Component(
+        COMMUNICATION, "exposed communication of expert parallelism; only with ep > 1"
+    ),
+    "data_parallel": Component(COMMUNICATION, "exposed communication of data parallelism"),
+    "pipeline_transfer": Component(COMMUNICATION, "exposed transfers between pipeline stages"),
+    "offload": Component(
+        "host link",
+        "copies of offloaded activations that nothing hides; only with `--offload activations`",
+    ),
+    "nvme": Component(
+        "NVMe drives",
+        "what waiting for NVMe drives adds to the update; only with offloading to them",
+    ),
+    "bubble": Component("pipeline bubble", "idle time of pipeline stages"),
+    "optimizer": Component("memory bandwidth", "the optimizer's update"),
+    "overhead": Component("overhead", "jitter of equal ranks and the fixed cost of a step"),
+    "stragglers": Component(
+        "stragglers",
+        "waiting for the slowest rank; only where jitter, slow hosts or packing were given, and no"
+        " part of overhead then",
+    ),
+    "input": Component("input", "waiting for data; only with options of loading"),
+}
+
+WIRES = ("network", "intra-node link")  # between nodes, inside a node
+
+# one sentence per bottleneck; {share} of the step
+BOTTLENECKS: dict[str, str] = {
+    "compute": (
+        "Compute takes {share} of the step: the GPUs are busy with matrix products and attention."
+    ),
+    "memory bandwidth": (
+        "Memory bandwidth takes {share} of the step: norms, activations and the optimizer move"
+        " bytes, not FLOP."
+    ),
+    "launch": "Launching kernels takes {share} of the step: the CPU cannot issue them fast enough.",
+    "pipeline bubble": (
+        "The pipeline's bubble takes {share} of the step: ranks wait for their first or last"
+        " micro-batch."
+    ),
+    "overhead": (
+        "Overhead takes {share} of the step: jitter of equal ranks and the fixed cost of a step."
+    ),
+    "host link": (
+        "The link to host memory takes {share} of the step: what is offloaded has to travel."
+    ),
+    "NVMe drives": (
+        "NVMe drives take {share} of the step: optimizer states are read, updated and written in"
+        " every step."
+    ),
+    "stragglers": "Waiting for the slowest rank takes {share} of the step.",
+    "input": ("Waiting for data takes {share} of the step: loading is slower than computing."),
+    "network": (
+        "The network between nodes takes {share} of the step: communication that nothing hides."
+    ),
+    "intra-node link": (
+        "The link inside the node takes {share} of the step: communication that nothing hides."
+    ),
+}
+
+MEMORY: dict[str, str] = {
+    "parameters": "parameters, cut by the ZeRO stage over the shard group",
+    "gradients": "gradients, cut likewise",
+    "optimizer": (
+        "master copy and moments, cut likewise; where every rank keeps the whole master copy"
+        " (`whole_master`, DeepSpeed's BF16_Optimizer of early 2022) only the moments are cut"
+    ),
+    "activations": (
+        "what backward needs, operator by operator, for all micro-batches a stage holds at once"
+    ),
+    "recompute_working_set": (
+        "activations of what is being recomputed: a layer, or a group of K layers"
+    ),
+    "backward_temporaries": (
+        "gradients inside the largest operator of a layer: of the MLP's hidden elements or the"
+        " scores, of a weight"
+    ),
+    "logits": (
+        "logits, their fp32 copies and gradients at the loss, last stage only; with `--loss-chunks"
+        " K` a K-th of them, and the gradients of the head's input and weight"
+    ),
+    "gathered_layers": (
+        "ZeRO-3: two layers and the embedding or head in 16 bit, gradients of a layer being"
+        " reduced; without resharding all layers"
+    ),
+    "sequence_buffers": (
+        "sequence parallelism: the gathered input of one matrix product and its output before the"
+        " scatter"
+    ),
+    "communication_buckets": "DDP copies, fixed buckets",
+    "gradient_copies": (
+        "gradients that autograd hands over beside those that accumulate: placeholders by shape,"
+        " the embedding's, or a whole set"
+    ),
+    "cast_copies": "16-bit copies that autocast keeps of fp32 weights",
+    "optimizer_temporaries": "buffers of the optimizer step",
+}
+
+# reasons to wait for another rank
+WAITING: dict[str, str] = {
+    "jitter": "jitter of equal ranks",
+    "slow_hosts": "slow hosts; beyond jitter, expected over jobs",
+    "lengths": "replicas with documents of different lengths",
+}
+
+
+def class_of(component: str) -> str:
+    """What a component of the step is: a name of BOTTLENECKS, or communication."""
+    return STEP[component].kind

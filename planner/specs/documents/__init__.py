@@ -1,0 +1,1 @@
+"""Every JSON document as declared types, one module per verb or part that verbs share."""

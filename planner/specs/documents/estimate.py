@@ -1,0 +1,253 @@
+"""The answer of `dpplan estimate`, and the shorter lines that other documents take from it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from planner.ledger import Kind
+from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.documents.advice import Advice, OffloadChoices
+from planner.specs.documents.conditions import Input, Stragglers
+from planner.specs.documents.explain import Explained
+from planner.specs.documents.inference import Inference
+from planner.specs.documents.memory import Memory
+from planner.specs.documents.plan import Cluster, Layout, Model, Stack
+from planner.specs.documents.run import Run
+from planner.specs.training import TrainingSpec
+
+__all__ = [
+    "Alternative",
+    "Communication",
+    "Figures",
+    "FiguresMemory",
+    "FiguresStep",
+    "Line",
+    "MachineNumber",
+    "PerToken",
+    "Provenance",
+    "Report",
+    "Requirement",
+    "SearchCounts",
+    "Step",
+    "Throughput",
+]
+
+
+class Step(Document):
+    """Time of one optimizer step."""
+
+    seconds: Annotated[float, key("expected step time; sum of `components`", "s")]
+    low: Annotated[float, key("lower end of the 80 % band", "s")]
+    high: Annotated[float, key("upper end of the 80 % band", "s")]
+    confidence: Annotated[str, key("what the band rests on")]
+    validated_runs: Annotated[int, key("runs behind the band")]
+    components: Annotated[
+        dict[str, float], key("parts of `seconds`; names below, communication as exposed", "s")
+    ]
+    hidden: Annotated[
+        dict[str, float], key("communication beside compute, by component; not in `seconds`", "s")
+    ]
+    bottleneck: Annotated[str, key("what takes most of the step; names below")]
+    bottleneck_frac: Annotated[float, key("share of the step that the bottleneck takes", "1")]
+    operators: Annotated[
+        dict[str, float],
+        key("each operator of the slowest stage, by path such as `layer/matmul/qkv`", "s"),
+    ]
+
+
+class Throughput(Document):
+    """Speed of the whole job."""
+
+    tokens_per_s: Annotated[float, key("of the whole cluster", "tokens/s")]
+    tokens_per_s_per_gpu: Annotated[float, key("of one GPU", "tokens/s")]
+    model_tflops_per_gpu: Annotated[float, key("model FLOP per second and GPU", "TFLOP/s")]
+    mfu: Annotated[float, key("model FLOP utilisation", "1")]
+    hfu: Annotated[float, key("hardware FLOP utilisation: with recomputed FLOP", "1")]
+    flop_convention: Annotated[str, key("how model FLOP is counted")]
+    model_flop_per_step: Annotated[float, key("model FLOP of the whole cluster", "FLOP")]
+    hardware_flop_per_step: Annotated[float, key("hardware FLOP of the whole cluster", "FLOP")]
+    recomputed_share: Annotated[
+        float, key("share of the forward pass that full, block or group recompute repeats", "1")
+    ]
+
+
+class Communication(Document):
+    """All calls of one collective, transfer or copy in a step."""
+
+    operation: Annotated[
+        str, key("all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, copy")
+    ]
+    group: Annotated[str, key("ranks: tensor, context, expert, data, pipeline, host")]
+    what: Annotated[str, key("what is sent")]
+    component: Annotated[str, key("component of the step its exposed time belongs to")]
+    bytes: Annotated[float, key("whole tensor of one call", "B")]
+    link: Annotated[str, key("link id")]
+    across_nodes: Annotated[bool, key("the ranks are on several nodes")]
+    seconds: Annotated[float, key("all calls of a step", "s")]
+    hidden_seconds: Annotated[float, key("part of `seconds` beside compute", "s")]
+    count: Annotated[
+        float, key("calls per step on the slowest rank; shares of a call where part is hidden")
+    ]
+
+
+class Line(Document):
+    """One layout in short."""
+
+    stack: Annotated[str, key("profile id of the stack")]
+    layout: Annotated[Layout, key("as `layout` of a report")]
+    step_seconds: Annotated[float, key("expected step time", "s")]
+    tokens_per_s: Annotated[float, key("throughput of the whole cluster", "tokens/s")]
+    peak_bytes: Annotated[float, key("as `memory.peak_bytes`", "B")]
+    device_bytes: Annotated[float, key("as `memory.device_bytes`", "B")]
+    fits: Annotated[bool, key("memory suffices")]
+
+
+class Alternative(Line):
+    """The best layout of a family, or one of the fastest that fit."""
+
+    family: Annotated[str | Unset, key("on the best of each family: its name")] = UNSET
+    reason: Annotated[
+        str | Unset, key("where nothing of the family fits: what is short, in bytes")
+    ] = UNSET
+    rank: Annotated[int | Unset, key("on the fastest layouts that fit: 1 is the fastest")] = UNSET
+
+
+class Requirement(Document):
+    """One requirement of `--require`, judged."""
+
+    text: Annotated[str, key("as given")]
+    quantity: Annotated[str, key("quantity, perhaps with `.low` or `.high`")]
+    compare: Annotated[str | None, key("<, <=, >, >=; null for `fits`, as are the next three")]
+    limit: Annotated[
+        float | None, key("in `unit`; percents of a quantity are that many of its unit")
+    ]
+    value: Annotated[float | None, key("what the report has, in `unit`")]
+    unit: Annotated[
+        str | None, key("B, s, days, USD, kWh, kg, GPU-hours, tokens/s, or 1 for shares")
+    ]
+    holds: Annotated[bool, key("the requirement is met")]
+
+
+class Provenance(Document):
+    """What the step time rests on: shares of its sensitivity to the numbers of the machine."""
+
+    measured_frac: Annotated[float, key("share of measured numbers", "1")]
+    vendor_frac: Annotated[float, key("share of vendors' numbers", "1")]
+    assumed_frac: Annotated[float, key("share of assumed numbers", "1")]
+
+
+class MachineNumber(Document):
+    """One number of GPU, links or stack that the step time is computed from."""
+
+    name: Annotated[str, key("name of the number")]
+    value: Annotated[float, key("in base units of `unit`")]
+    unit: Annotated[str, key("base unit; 1 for a share")]
+    kind: Annotated[Kind, key("measured, vendor, assumed")]
+    source: Annotated[str, key("where it was read")]
+    date: Annotated[str, key("of the source; may be empty")]
+    elasticity: Annotated[
+        float, key("percent by which the step time changes when this number grows by one percent")
+    ]
+
+
+class SearchCounts(Document):
+    """The search behind the chosen layout."""
+
+    evaluated: Annotated[int, key("layouts whose memory and time were computed")]
+    feasible: Annotated[int, key("of these, those that fit")]
+    rejected: Annotated[
+        dict[str, int],
+        key('count by reason: a rule of [formulas](formulas.md), or "does not fit memory"'),
+    ]
+
+
+class PerToken(Document):
+    """What a million tokens cost."""
+
+    usd_per_million_tokens: Annotated[float | None, key("null without a price", "USD")]
+    kwh_per_million_tokens: Annotated[float, key("energy at the wall plug", "kWh")]
+    tokens_per_usd: Annotated[float | None, key("null without a price", "1/USD")]
+
+
+class Report(Document):
+    """One chosen layout in full."""
+
+    schema_version: Annotated[int, key("1")]
+    model: Annotated[Model, key("the model that is trained")]
+    cluster: Annotated[Cluster, key("GPUs and links")]
+    stack: Annotated[Stack, key("the software stack")]
+    training: Annotated[TrainingSpec, key("what is trained how; keys below")]
+    layout: Annotated[Layout, key("the chosen layout")]
+    memory: Annotated[Memory, key("memory per GPU")]
+    step: Annotated[Step, key("time of one optimizer step")]
+    throughput: Annotated[Throughput, key("tokens and FLOP per second")]
+    communication: Annotated[list[Communication], key("collectives, transfers and copies")]
+    run: Annotated[Run, key("the whole run")]
+    inference: Annotated[Inference, key("the trained model generating text on the same GPU")]
+    stragglers: Annotated[
+        Stragglers | None,
+        key("null unless jitter, slow hosts, a second kind of GPU or lengths were given"),
+    ]
+    input: Annotated[Input | None, key("null unless an option of loading was given")]
+    alternatives: Annotated[
+        list[Alternative], key("best of each family, then the fastest that fit")
+    ]
+    advice: Annotated[list[Advice], key("evaluated changes, best first")]
+    assumptions: Annotated[
+        list[str], key("each assumption as a sentence, with the option that changes it")
+    ]
+    provenance: Annotated[Provenance, key("kinds of numbers behind the step time")]
+    machine: Annotated[list[MachineNumber], key("every number behind the step time")]
+    search: Annotated[SearchCounts | Unset, key("not in `top` of a search")] = UNSET
+    requirements: Annotated[
+        list[Requirement] | Unset, key("of `--require`; not in `top` of a search")
+    ] = UNSET
+    command: Annotated[
+        str | Unset, key("the command that repeats the request; not in `top` of a search")
+    ] = UNSET
+    per_token: Annotated[PerToken | Unset, key("only in `top` of a search")] = UNSET
+    offload: Annotated[
+        OffloadChoices | Unset | None,
+        key("with `--explain`: recompute or offload; null where the stack does neither"),
+    ] = UNSET
+    explain: Annotated[Explained | Unset, key("with `--explain`: tree of formulas")] = UNSET
+
+
+class FiguresMemory(Document):
+    """Memory per GPU in short; keys of `memory` of a report."""
+
+    device_bytes: Annotated[float, key("as `memory.device_bytes`", "B")]
+    capacity_bytes: Annotated[float, key("what a framework can allocate on this GPU", "B")]
+    headroom_bytes: Annotated[float, key("capacity minus device bytes", "B")]
+    fits: Annotated[bool, key("device memory, host memory and drives suffice")]
+
+
+class FiguresStep(Document):
+    """Time of one optimizer step in short; keys of `step` of a report, and `exposed`."""
+
+    seconds: Annotated[float, key("expected step time; sum of `components`", "s")]
+    low: Annotated[float, key("lower end of the 80 % band", "s")]
+    high: Annotated[float, key("upper end of the 80 % band", "s")]
+    components: Annotated[dict[str, float], key("parts of `seconds`", "s")]
+    hidden: Annotated[dict[str, float], key("communication beside compute, by component", "s")]
+    exposed: Annotated[
+        dict[str, float],
+        key("communication that adds to the step: `network` and `intra-node link`", "s"),
+    ]
+    bottleneck: Annotated[str, key("what takes most of the step")]
+    bottleneck_frac: Annotated[float, key("share of the step that the bottleneck takes", "1")]
+
+
+class Figures(Document):
+    """The figures of one layout that comparisons show."""
+
+    model: Annotated[str, key("name of the model for people")]
+    cluster: Annotated[Cluster, key("as `cluster` of a report")]
+    stack: Annotated[str, key("profile id of the stack")]
+    layout: Annotated[Layout, key("as `layout` of a report")]
+    tokens_per_step: Annotated[float, key("tokens of one optimizer step", "tokens")]
+    memory: Annotated[FiguresMemory, key("memory per GPU")]
+    step: Annotated[FiguresStep, key("time of one optimizer step")]
+    throughput: Annotated[Throughput, key("as `throughput` of a report")]
+    run: Annotated[Run, key("as `run` of a report")]
+    assumptions: Annotated[list[str], key("each assumption as a sentence")]

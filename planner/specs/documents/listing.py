@@ -1,0 +1,76 @@
+"""The answers of `dpplan list`: entries of the catalogue in short."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from planner.specs.document import Document, key
+
+__all__ = ["ClusterEntry", "Entry", "GpuEntry", "ModelEntry", "NetworkEntry", "StackEntry"]
+
+
+class Entry(Document):
+    """Anything of the catalogue; all there is of a schedule."""
+
+    id: Annotated[str, key("exact id")]
+    title: Annotated[str, key("name for people")]
+
+
+class _Aliased(Entry):
+    aliases: Annotated[list[str], key("other ids")]
+
+
+class GpuEntry(_Aliased):
+    """One GPU."""
+
+    memory_bytes: Annotated[float, key("as sold", "B")]
+    usable_bytes: Annotated[float, key("what a framework can allocate", "B")]
+    memory_bytes_per_s: Annotated[float, key("memory bandwidth", "B/s")]
+    dense_flop_per_s: Annotated[dict[str, float], key("dense rate by precision", "FLOP/s")]
+    power_w: Annotated[float, key("limit of the board", "W")]
+    node: Annotated[str, key("the usual node: GPUs, their link, network cards")]
+
+
+class ModelEntry(_Aliased):
+    """One model."""
+
+    parameters: Annotated[int, key("exact number of parameters", "parameters")]
+    active_parameters: Annotated[int, key("parameters that one token uses", "parameters")]
+    layers: Annotated[int, key("decoder layers")]
+    hidden: Annotated[int, key("width of the model")]
+    max_positions: Annotated[int, key("context in training", "tokens")]
+    source: Annotated[str, key("where the shape was read")]
+
+
+class NetworkEntry(_Aliased):
+    """One link."""
+
+    scope: Annotated[str, key("intra_node or inter_node")]
+    bytes_per_s: Annotated[
+        float, key("one way; per GPU inside a node, per network card between nodes", "B/s")
+    ]
+    latency_s: Annotated[
+        float, key("inside a node two steps of a ring, between nodes one step", "s")
+    ]
+    all_reduce_frac: Annotated[float, key("share of the bandwidth that an all-reduce reaches", "1")]
+    peer_to_peer: Annotated[bool, key("GPUs write into each other's memory")]
+
+
+class StackEntry(_Aliased):
+    """One software stack."""
+
+    zero: Annotated[list[int], key("ZeRO stages it has")]
+    schedules: Annotated[list[str], key("pipeline schedules it has")]
+    recompute: Annotated[list[str], key("kinds of recompute it has")]
+    source: Annotated[str, key("where this was read")]
+
+
+class ClusterEntry(_Aliased):
+    """One cluster."""
+
+    gpu: Annotated[str, key("profile id of the GPU")]
+    gpus_per_node: Annotated[int, key("GPUs in one node")]
+    intra_node: Annotated[str, key("link id inside a node")]
+    inter_node: Annotated[str, key("link id between nodes")]
+    nics_per_node: Annotated[int, key("network cards of one node")]
+    source: Annotated[str, key("where this was read")]

@@ -1,0 +1,94 @@
+"""Memory of a plan: device, host and drives, by pipeline stage and phase of the step."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from planner.specs.document import Document, key
+
+__all__ = ["LayerActivation", "Memory", "Outside", "Phase", "Stage"]
+
+
+class Outside(Document):
+    """Device memory beyond what tensors hold."""
+
+    fragmentation: Annotated[float, key("reserved by the allocator beyond its peak", "B")]
+    context: Annotated[float, key("context of the driver and its libraries", "B")]
+    communicators: Annotated[float, key("buffers of the communicators", "B")]
+
+
+class Phase(Document):
+    """One phase of the step on one pipeline stage."""
+
+    name: Annotated[str, key("name of the phase, as `memory.worst_phase`")]
+    bytes: Annotated[float, key("fullest moment of the phase, the sum of its components", "B")]
+    components: Annotated[dict[str, float], key("parts of `bytes`, as `memory.components`", "B")]
+
+
+class Stage(Document):
+    """One pipeline stage."""
+
+    stage: Annotated[int, key("number of the stage, from 0")]
+    layers: Annotated[float, key("layers it holds")]
+    peak_bytes: Annotated[float, key("allocated in its worst phase", "B")]
+    reserved_bytes: Annotated[float, key("the same with fragmentation", "B")]
+    worst_phase: Annotated[str, key("phase of the peak")]
+    components: Annotated[dict[str, float], key("parts of `peak_bytes`", "B")]
+    phases: Annotated[list[Phase], key("every phase of the step")]
+
+
+class LayerActivation(Document):
+    """What one operator keeps for backward."""
+
+    name: Annotated[str, key("operator")]
+    bytes: Annotated[
+        float, key("that one mean layer and micro-batch keeps for backward without recompute", "B")
+    ]
+
+
+class Memory(Document):
+    """Memory per GPU, of the fullest rank."""
+
+    peak_bytes: Annotated[float, key("allocated on the worst rank; sum of `components`", "B")]
+    reserved_bytes: Annotated[float, key("with fragmentation", "B")]
+    reserved_high_bytes: Annotated[
+        float,
+        key("with twice the fragmentation that was measured; without any it is `peak_bytes`", "B"),
+    ]
+    device_bytes: Annotated[
+        float, key("what nvidia-smi shows: reserved, context, communicators", "B")
+    ]
+    capacity_bytes: Annotated[float, key("what a framework can allocate on this GPU", "B")]
+    nominal_bytes: Annotated[float, key("memory of the GPU as sold", "B")]
+    fits: Annotated[bool, key("device memory, host memory and drives suffice")]
+    headroom_bytes: Annotated[float, key("capacity minus device bytes; negative when short", "B")]
+    worst_stage: Annotated[int, key("pipeline stage of the peak")]
+    worst_phase: Annotated[
+        str,
+        key(
+            "phase of the peak: load, forward, loss, backward, end of backward, gradient"
+            " synchronisation, optimizer step"
+        ),
+    ]
+    components: Annotated[dict[str, float], key("parts of `peak_bytes`; names below", "B")]
+    outside: Annotated[Outside, key("what the peak of tensors does not hold")]
+    host_bytes: Annotated[float, key("offloaded to host memory, per GPU", "B")]
+    host_saving_bytes: Annotated[
+        float, key("host memory per GPU that saving a checkpoint from a host copy takes", "B")
+    ]
+    host_loading_bytes: Annotated[
+        float,
+        key(
+            "host memory per GPU that loading a checkpoint takes at most: the shard of a rank, or"
+            " all that the file has for its layers",
+            "B",
+        ),
+    ]
+    host_fits: Annotated[bool, key("true where the size of host memory is not known")]
+    nvme_bytes: Annotated[float, key("offloaded to NVMe drives, per GPU", "B")]
+    nvme_fits: Annotated[bool, key("true where the size of the drives is not known")]
+    best_recompute_group: Annotated[
+        int, key("layers per kept input with the smallest activation memory")
+    ]
+    layer_activations: Annotated[list[LayerActivation], key("by operator, in order")]
+    per_stage: Annotated[list[Stage], key("every pipeline stage")]

@@ -1,0 +1,66 @@
+"""The whole run: days, money, energy, failures and checkpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from planner.specs.document import Document, key
+
+__all__ = ["Reliability", "Run", "Storage"]
+
+
+class Storage(Document):
+    """Checkpoints on one shipped storage."""
+
+    id: Annotated[str, key("every shipped storage, whatever the request names")]
+    bytes_per_s: Annotated[float, key("what it writes for this job", "B/s")]
+    write_s: Annotated[float, key("time until a checkpoint is written", "s")]
+    stop_s: Annotated[float, key("time for which it stops training", "s")]
+    interval_s: Annotated[float, key("work between checkpoints", "s")]
+    goodput: Annotated[float, key("share of wall time that advances training", "1")]
+
+
+class Reliability(Document):
+    """What failures, checkpoints and restarts take from a run."""
+
+    mtbf_gpu_s: Annotated[float, key("running time of one GPU between failures of its job", "s")]
+    mtbf_s: Annotated[float, key("time between failures of this job", "s")]
+    checkpoint_bytes: Annotated[float, key("whole checkpoint", "B")]
+    checkpoint_write_s: Annotated[float, key("time until it is written", "s")]
+    checkpoint_stop_s: Annotated[float, key("time for which it stops training", "s")]
+    interval_s: Annotated[float, key("work between checkpoints", "s")]
+    best_interval_s: Annotated[
+        float,
+        key("Young-Daly; the interval is no shorter than a checkpoint takes to be written", "s"),
+    ]
+    restart_s: Annotated[float, key("from failure to the next step, with loading", "s")]
+    nodes_in_repair: Annotated[float, key("nodes in repair on average")]
+    spare_nodes: Annotated[int | None, key("as requested; null: failed nodes are replaced at once")]
+    spare_nodes_proposed: Annotated[int, key("fewest that suffice 99 % of the time")]
+    spares_suffice_frac: Annotated[
+        float, key("share of the time in which no more nodes are in repair than `spare_nodes`", "1")
+    ]
+    storages: Annotated[list[Storage], key("every shipped storage")]
+
+
+class Run(Document):
+    """The run over all tokens; what depends on them is null without `--tokens`."""
+
+    days: Annotated[float | None, key("wall time; null without `--tokens`", "days")]
+    gpu_hours: Annotated[float | None, key("wall time times GPUs", "GPU-hours")]
+    cost_usd: Annotated[float | None, key("cost; null also without a price", "USD")]
+    energy_kwh: Annotated[float | None, key("energy at the wall plug", "kWh")]
+    co2_kg: Annotated[float | None, key("CO2 equivalent of that energy", "kg")]
+    goodput: Annotated[float, key("share of wall time that advances training", "1")]
+    tokens: Annotated[float | None, key("tokens of the whole run", "tokens")]
+    gpu_busy_frac: Annotated[float, key("share of the step in which the GPU computes", "1")]
+    gpu_power_w: Annotated[float, key("mean board power of a GPU in a step", "W")]
+    failures: Annotated[float | None, key("failures expected in the run")]
+    hardware_usd: Annotated[
+        float | None,
+        key("part of the cost: rent, or depreciation of own hardware; with spare nodes", "USD"),
+    ]
+    electricity_usd: Annotated[
+        float | None, key("the other part of the cost; 0 for rented machines", "USD")
+    ]
+    reliability: Annotated[Reliability, key("failures, checkpoints and restarts")]

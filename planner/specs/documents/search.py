@@ -1,0 +1,68 @@
+"""The answer of `dpplan search`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.documents.estimate import Alternative, Line, Report
+from planner.specs.options import Objective
+
+__all__ = ["FrontPoint", "Search", "Shortfall", "WithOffload"]
+
+
+class Shortfall(Document):
+    """What layouts that do not fit the GPU's memory are short of."""
+
+    least_bytes: Annotated[float, key("the nearest to fitting", "B")]
+    median_bytes: Annotated[float, key("the median", "B")]
+
+
+class FrontPoint(Line):
+    """A layout that no other beats in both time and memory."""
+
+    usd_per_million_tokens: Annotated[float | None, key("null without a price", "USD")]
+    kwh_per_million_tokens: Annotated[float, key("energy at the wall plug", "kWh")]
+    tokens_per_usd: Annotated[float | None, key("null without a price", "1/USD")]
+
+
+class WithOffload(Line):
+    """The best layout that fits once something is offloaded."""
+
+    change: Annotated[str, key("the change in words")]
+    command: Annotated[str, key("the command that asks for it")]
+
+
+class Search(Document):
+    """Every valid layout, counted and ranked."""
+
+    schema_version: Annotated[int, key("1")]
+    enumerated: Annotated[
+        int, key("layouts that satisfy what the request fixed, before its conditions and all rules")
+    ]
+    evaluated: Annotated[int, key("layouts whose memory and time were computed")]
+    feasible: Annotated[int, key("of these, those that fit")]
+    rejected: Annotated[
+        dict[str, int],
+        key(
+            "count by the first condition (`where ...`) or rule that is broken, or by the memory"
+            ' that is short: "does not fit memory", "does not fit host memory", "does not fit NVMe'
+            ' drives"'
+        ),
+    ]
+    shortfall: Annotated[Shortfall | None, key("null where all fit the GPU's memory")]
+    objective: Annotated[Objective, key("what `top` is sorted by")]
+    top: Annotated[
+        list[Report],
+        key(
+            "the best `--top` layouts in full, best first; those that differ in recompute or"
+            " offloading alone once"
+        ),
+    ]
+    pareto: Annotated[list[FrontPoint], key("front of time against memory, fastest first")]
+    seconds: Annotated[float, key("time the search took", "s")]
+    families: Annotated[list[Alternative], key("best of each family")]
+    command: Annotated[str, key("the command that asks for this")]
+    advice: Annotated[
+        list[WithOffload] | Unset, key("only where nothing fits and offloading was not requested")
+    ] = UNSET
