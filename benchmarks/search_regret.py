@@ -22,9 +22,11 @@ from planner import api
 from planner.search import order, search
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
-from planner.verbs.validate import Row, row_plan
 from planner.verbs.validate.files import read_all
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.predict import has_time
 from planner.verbs.validate.ranking import group_of
+from planner.verbs.validate.rows import Row
 
 
 def searched(row: Row) -> tuple[Any, str]:
@@ -41,17 +43,11 @@ def searched(row: Row) -> tuple[Any, str]:
 def main() -> None:
     suites = sys.argv[1:]
     document = api.validate(suites=suites)
-    groups = {group["group"]: group for group in document["groups"]}
-    measured = {row["run_id"]: row for row in document["rows"]}
+    groups = {group.group: group for group in document.groups}
+    measured = {run.run_id: run for run in document.rows if has_time(run)}
     members: dict[str, list[Row]] = defaultdict(list)
     for row in read_all((), suites):
-        entry = measured.get(row["run_id"])
-        if (
-            entry is not None
-            and entry["measured_step_s"]
-            and entry["outcome"] != "oom"
-            and group_of(row) in groups
-        ):
+        if row["run_id"] in measured and group_of(row) in groups:
             members[group_of(row)].append(row)
     regrets, theirs, same, lost = [], [], 0, Counter[str]()
     for name, rows in members.items():
@@ -76,10 +72,10 @@ def main() -> None:
             )
         ]
         pick = kept[int(order(*columns, np.arange(len(kept)), 1, "time")[0])]["run_id"]
-        best = min(measured[row["run_id"]]["measured_step_s"] for row in rows)
-        regrets.append(measured[pick]["measured_step_s"] / best - 1)
-        theirs.append(groups[name]["pick_regret"])
-        same += pick == groups[name]["pick"]["run_id"]
+        best = min(measured[row["run_id"]].measured_step_s for row in rows)
+        regrets.append(measured[pick].measured_step_s / best - 1)
+        theirs.append(groups[name].pick_regret)
+        same += pick == groups[name].pick.run_id
     runs = sum(len(rows) for rows in members.values())
     print(f"{len(regrets)} groups of {runs} runs")
     print(

@@ -9,7 +9,7 @@ from planner.specs.base import PlanError
 from planner.specs.options import Options
 from planner.verbs.estimate import estimate, explain
 from planner.verbs.search import search_layouts, search_with_layouts
-from planner.verbs.validate.verb import validate, write_plot, write_residuals, write_runs
+from planner.verbs.validate import validate, write_plot, write_residuals, write_runs
 
 __all__ = [
     "Options",

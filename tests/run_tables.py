@@ -7,6 +7,8 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from planner.specs.documents.validate import Run
+
 PLAIN = {
     "run_id": "r",
     "suite": "small",
@@ -47,16 +49,37 @@ def write(path: Path, *rows: dict[str, str], names: tuple[str, ...] = tuple(PLAI
     return path
 
 
-def entry(predicted: float, measured: float | None, **changes: Any) -> dict[str, Any]:
-    return {
+def entry(predicted: float, measured: float | None, **changes: Any) -> Run:
+    """A run predicted and measured to take these seconds."""
+    given: dict[str, Any] = {
         "run_id": "r",
         "suite": "small",
+        "gpu": "g",
+        "gpus": 8,
+        "stack": "k",
+        "model": "m",
+        "parameters": 1,
+        "tier": "A",
+        "architecture": "ampere",
+        "precision": "bf16",
+        "experts": 0,
+        "micro_batch_tokens": 4096.0,
         "predicted_step_s": predicted,
         "measured_step_s": measured,
+        "time_error": None,
+        "unseen_step_s": None,
+        "repeat_deviation": None,
+        "components": {},
+        "gpu_busy_s": 0.0,
+        "collectives": 0.0,
         "predicted_peak_gib": 1.0,
         "measured_peak_gib": None,
+        "memory_error": None,
+        "memory_kind": "",
+        "not_expressed": "",
         "predicted_fits": True,
         "outcome": "ok",
         "group": "g",
         "layout": str(predicted),
-    } | changes
+    }
+    return Run(**given | changes)

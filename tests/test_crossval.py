@@ -6,14 +6,14 @@ import csv
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from planner import api
-from planner.verbs.validate import coverage
-from planner.verbs.validate.bands import residual_rows
+from planner.specs.document import plain
+from planner.specs.documents.validate import CrossValidation
+from planner.verbs.validate.bands import coverage, residual_rows
 from planner.verbs.validate.crossval import (
     FOLDS,
     ON_BOUND,
@@ -197,8 +197,8 @@ def test_a_platform_of_one_part_is_not_held_out() -> None:
 # -------------------------------------------------------------------------------------------------
 
 
-def held(document: dict[str, Any], kind: str) -> list[float | None]:
-    return [row["predicted_step_s"][kind] for row in document["rows"]]
+def held(document: CrossValidation, kind: str) -> list[float | None]:
+    return [row.predicted_step_s[kind] for row in document.rows]
 
 
 def test_held_out_predictions_do_not_depend_on_what_was_measured_there() -> None:
@@ -215,7 +215,7 @@ def test_held_out_predictions_do_not_depend_on_what_was_measured_there() -> None
     assert [x is not None for x in held(before, "scale")] == large
     assert held(before, "defaults") == held(after, "defaults")
     assert held(before, "halves") != held(after, "halves")
-    assert after["kinds"]["scale"]["all"]["mape"] > before["kinds"]["scale"]["all"]["mape"]
+    assert after.kinds["scale"].all.mape > before.kinds["scale"].all.mape
 
 
 def test_a_suite_is_predicted_without_itself() -> None:
@@ -239,43 +239,38 @@ def test_a_document_by_hand() -> None:
     it and is found."""
     runs = measured_as(suite("zero-bubble"), PLATFORM, {"clock": 0.9})
     document = cross_validate(runs, noise=0.02)
-    kinds = document["kinds"]
-    assert kinds["defaults"]["all"]["bias"] < -0.04
-    assert kinds["clock"]["all"]["mape"] < 0.01
-    assert kinds["halves"]["all"]["mape"] < kinds["defaults"]["all"]["mape"] / 2
-    (clock,) = document["clocks"]
-    assert clock["fitted"] / clock["shipped"] == pytest.approx(0.9, rel=0.02)
-    assert clock["platform"] == "zero-bubble/a100-sxm4-80gb/megatron-core"
-    assert clock["power_law"] == pytest.approx(0.855, abs=0.005)
-    assert (
-        kinds["defaults"]["all"]["n"]
-        == kinds["defaults"]["suites"]["zero-bubble"]["n"]
-        == len(runs)
-    )
+    kinds = document.kinds
+    assert kinds["defaults"].all.bias < -0.04
+    assert kinds["clock"].all.mape < 0.01
+    assert kinds["halves"].all.mape < kinds["defaults"].all.mape / 2
+    (clock,) = document.clocks
+    assert clock.fitted / clock.shipped == pytest.approx(0.9, rel=0.02)
+    assert clock.platform == "zero-bubble/a100-sxm4-80gb/megatron-core"
+    assert clock.power_law == pytest.approx(0.855, abs=0.005)
+    assert kinds["defaults"].all.n == kinds["defaults"].suites["zero-bubble"].n == len(runs)
 
 
 def test_the_order_of_layouts_is_judged_as_in_validation() -> None:
     """By the same ties: time the GPU is busy and collectives come from the same estimate."""
     document = api.validate((), suites=("nanotron-ultrascale",), cross_validation=True)
-    judged = document["cross_validation"]["kinds"]["defaults"]["ranking"]
-    assert judged == pytest.approx(document["summary"]["ranking"])  # sums in another order
-    assert document["summary"]["ranking"]["groups"]
-    errors = document["cross_validation"]["kinds"]["defaults"]["all"]
-    assert {name: errors[name] for name in document["summary"]["time"]} == pytest.approx(
-        document["summary"]["time"]
-    )
+    judged = document.cross_validation.kinds["defaults"].ranking
+    assert plain(judged) == pytest.approx(plain(document.summary.ranking))  # sums in another order
+    assert document.summary.ranking.groups
+    errors = document.cross_validation.kinds["defaults"].all
+    time = plain(document.summary.time)
+    assert {name: getattr(errors, name) for name in time} == pytest.approx(time)
 
 
 def test_bands_rest_on_predictions_that_never_saw_the_suite() -> None:
     document = api.validate((), suites=("zero-bubble", "korthikanti-2022"), coverage=True)
     plain = api.validate((), suites=("zero-bubble", "korthikanti-2022"))
-    assert all(row["unseen_step_s"] is None for row in plain["rows"])
+    assert all(row.unseen_step_s is None for row in plain.rows)
     unseen = without_each_suite(cases(read_all((), ("zero-bubble", "korthikanti-2022"))))[0]
-    assert [row["unseen_step_s"] for row in document["rows"]] == unseen.tolist()
-    for row, line in zip(document["rows"], residual_rows(document["rows"]), strict=True):
-        assert line["measured_over_predicted"] == row["measured_step_s"] / row["unseen_step_s"]
-        assert line["measured_over_default"] == row["measured_step_s"] / row["predicted_step_s"]
-    assert document["coverage"] == coverage(document["rows"]) != coverage(plain["rows"])
+    assert [row.unseen_step_s for row in document.rows] == unseen.tolist()
+    for row, line in zip(document.rows, residual_rows(document.rows), strict=True):
+        assert line["measured_over_predicted"] == row.measured_step_s / row.unseen_step_s
+        assert line["measured_over_default"] == row.measured_step_s / row.predicted_step_s
+    assert document.coverage == coverage(document.rows) != coverage(plain.rows)
 
 
 def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path) -> None:
@@ -294,13 +289,11 @@ def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path)
         lines.writeheader()
         lines.writerows([bad[0], *good[:2], *bad[1:], *good[2:]])
     document = api.validate((table,), cross_validation=True)
-    assert len(document["cross_validation"]["rows"]) == len(good)
-    assert [r["run_id"] for r in document["cross_validation"]["rows"]] == [
-        r["run_id"] for r in good
-    ]
-    timed = [row for row in document["rows"] if row["unseen_step_s"] is not None]
-    assert [row["unseen_step_s"] for row in timed] == pytest.approx(
-        [row["predicted_step_s"] for row in timed]
+    assert len(document.cross_validation.rows) == len(good)
+    assert [r.run_id for r in document.cross_validation.rows] == [r["run_id"] for r in good]
+    timed = [run for run in document.rows if run.unseen_step_s is not None]
+    assert [run.unseen_step_s for run in timed] == pytest.approx(
+        [run.predicted_step_s for run in timed]
     )
     assert len(timed) == len(good)
 

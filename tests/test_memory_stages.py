@@ -15,7 +15,7 @@ from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.stack import StackSpec
-from planner.verbs.validate import predict, validate_rows
+from planner.verbs.validate.predict import predict, validate_rows
 
 
 def split(software: str, shape: ModelSpec, pp: int, vpp: int = 1) -> list[tuple[float, float]]:
@@ -321,5 +321,5 @@ def test_the_rank_whose_log_is_printed_is_compared() -> None:
         memory = predict(row | {"stack": stack}).memory
         assert memory.stage_reserved[-1, 0] > 1.4 * memory.stage_reserved[0, 0]
         assert memory.worst_stage[0] == 1
-        found = validate_rows([row | {"stack": stack}])["rows"][0]["predicted_peak_gib"]
+        found = validate_rows([row | {"stack": stack}]).rows[0].predicted_peak_gib
         assert found == pytest.approx(memory.stage_reserved[stage, 0] / 2**30)

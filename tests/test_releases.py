@@ -6,9 +6,8 @@ import pytest
 
 from planner.estimate import evaluate
 from planner.estimate.machine import fused_experts, machine
-from planner.verbs.validate import read_rows, row_plan
-from planner.verbs.validate.files import SHIPPED
-from planner.verbs.validate.rows import Row
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.rows import SHIPPED, Row, read_rows
 
 
 def rows() -> list[Row]:

@@ -15,16 +15,12 @@ from run_tables import PLAIN, entry, row, write
 from planner import api
 from planner.show.validate_page import figure
 from planner.specs.base import PlanError
-from planner.verbs.validate import (
-    predict,
-    read_all,
-    read_rows,
-    residual_lines,
-    summarise,
-    validate_rows,
-)
-from planner.verbs.validate.errors import kinds
-from planner.verbs.validate.files import SHIPPED
+from planner.specs.document import changed
+from planner.specs.documents.validate import Errors, ErrorsOfSuites, Right
+from planner.verbs.validate.errors import kinds, summarise
+from planner.verbs.validate.files import read_all, residual_lines
+from planner.verbs.validate.predict import predict, validate_rows
+from planner.verbs.validate.rows import SHIPPED, read_rows
 
 # -------------------------------------------------------------------------------------------------
 
@@ -32,12 +28,12 @@ from planner.verbs.validate.files import SHIPPED
 def test_errors_of_time_by_hand() -> None:
     """Errors +10 %, -20 %, +50 %, -5 %: mean 21.25 %, median (10 + 20) / 2, bias (-5 + 10) / 2,
     worst +50 %."""
-    time = summarise([entry(1.1, 1.0), entry(1.6, 2.0), entry(6.0, 4.0), entry(0.95, 1.0)])["time"]
-    assert time["n"] == 4
-    assert time["mape"] == pytest.approx(0.2125)
-    assert time["median_ape"] == pytest.approx(0.15)
-    assert time["bias"] == pytest.approx(0.025)
-    assert time["worst"] == pytest.approx(0.5)
+    time = summarise([entry(1.1, 1.0), entry(1.6, 2.0), entry(6.0, 4.0), entry(0.95, 1.0)]).time
+    assert time.n == 4
+    assert time.mape == pytest.approx(0.2125)
+    assert time.median_ape == pytest.approx(0.15)
+    assert time.bias == pytest.approx(0.025)
+    assert time.worst == pytest.approx(0.5)
 
 
 def test_errors_of_memory_by_hand() -> None:
@@ -46,20 +42,14 @@ def test_errors_of_memory_by_hand() -> None:
         entry(1, None, predicted_peak_gib=p, measured_peak_gib=m)
         for p, m in ((8.0, 10.0), (20.0, 16.0), (5.0, 5.0))
     ]
-    memory = summarise(seen)["memory"]
-    assert (memory["n"], memory["mape"], memory["median_ape"]) == (
+    memory = summarise(seen).memory
+    assert (memory.n, memory.mape, memory.median_ape) == (
         3,
         pytest.approx(0.15),
         pytest.approx(0.2),
     )
-    assert (memory["bias"], memory["worst"]) == (pytest.approx(0.0), pytest.approx(0.25))
-    assert summarise(seen)["time"] == {
-        "n": 0,
-        "mape": None,
-        "median_ape": None,
-        "bias": None,
-        "worst": None,
-    }
+    assert (memory.bias, memory.worst) == (pytest.approx(0.0), pytest.approx(0.25))
+    assert summarise(seen).time == Errors(n=0, mape=None, median_ape=None, bias=None, worst=None)
 
 
 def test_out_of_memory_rows_count_apart() -> None:
@@ -71,9 +61,9 @@ def test_out_of_memory_rows_count_apart() -> None:
         entry(9.0, None, outcome="oom", predicted_fits=True),
     ]
     summary = summarise(entries)
-    assert summary["oom"] == {"n": 3, "right": 2}
-    assert summary["ran"] == {"n": 2, "right": 1}
-    assert summary["time"]["n"] == 2
+    assert summary.oom == Right(n=3, right=2)
+    assert summary.ran == Right(n=2, right=1)
+    assert summary.time.n == 2
 
 
 # -------------------------------------------------------------------------------------------------
@@ -105,18 +95,18 @@ def test_rows_and_suites_of_a_table(tmp_path: Path) -> None:
         row(run_id="e", suite="y", step_s=""),
     )
     out = api.validate([table])
-    assert [r["run_id"] for r in out["rows"]] == ["a", "b", "c", "d", "e"]
-    assert [r["predicted_fits"] for r in out["rows"]] == [True, True, True, False, True]
-    x, y, whole = out["suites"]["x"], out["suites"]["y"], out["summary"]
-    assert x["time"]["n"] == 2
-    assert x["time"]["mape"] == pytest.approx((0.25 + 0.5) / 2)
-    assert x["time"]["worst"] == pytest.approx(-0.5)
-    assert x["memory"]["mape"] == pytest.approx((0.5 + 0) / 2)
-    assert y["memory"]["mape"] == pytest.approx(0, abs=1e-9)
-    assert y["oom"] == {"n": 1, "right": 1}
-    assert y["time"]["n"] == 1
-    assert (whole["time"]["n"], whole["oom"]["n"], whole["memory"]["n"]) == (3, 1, 3)
-    assert whole["time"]["mape"] == pytest.approx((0.25 + 0.5 + 0) / 3)
+    assert [r.run_id for r in out.rows] == ["a", "b", "c", "d", "e"]
+    assert [r.predicted_fits for r in out.rows] == [True, True, True, False, True]
+    x, y, whole = out.suites["x"], out.suites["y"], out.summary
+    assert x.time.n == 2
+    assert x.time.mape == pytest.approx((0.25 + 0.5) / 2)
+    assert x.time.worst == pytest.approx(-0.5)
+    assert x.memory.mape == pytest.approx((0.5 + 0) / 2)
+    assert y.memory.mape == pytest.approx(0, abs=1e-9)
+    assert y.oom == Right(n=1, right=1)
+    assert y.time.n == 1
+    assert (whole.time.n, whole.oom.n, whole.memory.n) == (3, 1, 3)
+    assert whole.time.mape == pytest.approx((0.25 + 0.5 + 0) / 3)
 
 
 @pytest.mark.parametrize(
@@ -173,13 +163,13 @@ def test_a_row_that_cannot_be_expressed_is_skipped_with_the_reason(
         names=names,
     )
     out = api.validate([table])
-    assert [r["run_id"] for r in out["rows"]] == ["good"]
-    (skipped,) = out["skipped"]
-    assert (skipped["run_id"], skipped["suite"]) == ("bad", "small")
+    assert [r.run_id for r in out.rows] == ["good"]
+    (skipped,) = out.skipped
+    assert (skipped.run_id, skipped.suite) == ("bad", "small")
     for text in said:
-        assert text in skipped["reason"], skipped["reason"]
-    assert "\n" not in skipped["reason"]
-    assert out["summary"]["time"]["n"] == 1
+        assert text in skipped.reason, skipped.reason
+    assert "\n" not in skipped.reason
+    assert out.summary.time.n == 1
     assert "bad" in dpplan("validate", table).stdout
 
 
@@ -201,10 +191,11 @@ def test_files_and_folders(tmp_path: Path) -> None:
     write(tmp_path / "b.csv", row(run_id="b"))
     write(tmp_path / "a.csv", row(run_id="a"))
     (tmp_path / "notes.txt").write_text("no table")
-    assert [r["run_id"] for r in api.validate([tmp_path])["rows"]] == ["a", "b"]
-    assert [
-        r["run_id"] for r in api.validate([tmp_path / "b.csv", tmp_path / "a.csv"])["rows"]
-    ] == ["b", "a"]
+    assert [r.run_id for r in api.validate([tmp_path]).rows] == ["a", "b"]
+    assert [r.run_id for r in api.validate([tmp_path / "b.csv", tmp_path / "a.csv"]).rows] == [
+        "b",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +314,7 @@ def test_an_unknown_suite_answers_with_near_ones(tmp_path: Path) -> None:
     refused(dpplan("validate", "--suite", "xyz"), "--suite", "the suites are", "zero-bubble")
     table = write(tmp_path / "runs.csv")
     refused(dpplan("validate", table, "--suite", "small"), "--suite", "no row")
-    assert api.validate([table])["summary"]["time"]["n"] == 0  # a table without rows is no error
+    assert api.validate([table]).summary.time.n == 0  # a table without rows is no error
 
 
 # -------------------------------------------------------------------------------------------------
@@ -395,18 +386,15 @@ def test_the_figure_holds_every_run_with_a_time() -> None:
     points = [trace for trace in shown["data"] if trace["mode"] == "markers"]
     assert len(points) == 4  # two suites, two panels
     by_panel = {panel: [t for t in points if t.get("xaxis", "x") == panel] for panel in ("x", "x2")}
-    measured = {r["run_id"]: r for r in document["rows"]}
+    measured = {run.run_id: run for run in document.rows}
     for time, error in zip(by_panel["x"], by_panel["x2"], strict=True):
         assert time["marker"] == error["marker"]
         for i, text in enumerate(time["text"]):
             run = measured[text.split("<br>")[0].replace("&lt;", "<")]
-            assert (time["x"][i], time["y"][i]) == (run["measured_step_s"], run["predicted_step_s"])
-            assert (error["x"][i], error["y"][i]) == (
-                run["gpus"],
-                pytest.approx(100 * run["time_error"]),
-            )
+            assert (time["x"][i], time["y"][i]) == (run.measured_step_s, run.predicted_step_s)
+            assert (error["x"][i], error["y"][i]) == (run.gpus, pytest.approx(100 * run.time_error))
             assert f"tp={2 ** (i % 3)}" in text
-            assert f"{run['time_error']:+.1%}" in text
+            assert f"{run.time_error:+.1%}" in text
             assert "x<y" not in text
     assert by_panel["x"][0]["marker"]["color"] != by_panel["x"][1]["marker"]["color"]
     guides = {t["name"]: t for t in shown["data"] if t["mode"] == "lines"}
@@ -457,7 +445,7 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
     ).json()
     assert (out["cross_validation"]["rows"], out["cross_validation"]["parameters"]) == ([], [])
     assert (out["ablations"], out["coverage"]["suites"], out["groups"]) == ([], {}, [])
-    assert not [trace for trace in figure(out)["data"] if trace["mode"] == "markers"]
+    assert not [t for t in figure(api.validate([table]))["data"] if t["mode"] == "markers"]
 
 
 def test_a_plot_without_plotly_says_what_to_install(
@@ -475,30 +463,18 @@ def test_a_plot_without_plotly_says_what_to_install(
 def test_kinds_by_hand() -> None:
     """Suite x errs by 10 and 30 %, suite y by 40 %: mean over runs 80/3 %, mean over suites 30
     %."""
-    base = {
-        "tier": "A",
-        "experts": 0,
-        "precision": "bf16",
-        "architecture": "ampere",
-        "micro_batch_tokens": 4096,
-        "gpus": 8,
-    }
-    entries = [
-        {**base, "suite": s, "time_error": e}
+    runs = [
+        entry(1.0, 1.0, suite=s, time_error=e)
         for s, e in (("x", 0.1), ("x", -0.3), ("y", 0.4), ("y", None))
     ]
-    entries[2] |= {
-        "tier": "B",
-        "experts": 8,
-        "precision": "fp8",
-        "micro_batch_tokens": 1024,
-        "gpus": 129,
-    }
-    found = kinds(entries)
-    assert (found["all"]["n"], found["all"]["suites"]) == (3, 2)
-    assert found["all"]["mape"] == pytest.approx(0.8 / 3)
-    assert found["all"]["mape_of_suites"] == pytest.approx(0.3)
-    assert (found["tier A"]["n"], found["tier A"]["mape_of_suites"]) == (2, pytest.approx(0.2))
+    runs[2] = changed(
+        runs[2], tier="B", experts=8, precision="fp8", micro_batch_tokens=1024, gpus=129
+    )
+    found = kinds(runs)
+    assert (found["all"].n, found["all"].suites) == (3, 2)
+    assert found["all"].mape == pytest.approx(0.8 / 3)
+    assert found["all"].mape_of_suites == pytest.approx(0.3)
+    assert (found["tier A"].n, found["tier A"].mape_of_suites) == (2, pytest.approx(0.2))
     for name in (
         "tier B",
         "mixture of experts",
@@ -506,14 +482,7 @@ def test_kinds_by_hand() -> None:
         "up to 1024 tokens per micro-batch",
         "more than 128 GPUs",
     ):
-        assert (found[name]["n"], found[name]["mape"]) == (1, pytest.approx(0.4)), name
-    assert found["Volta"] == {
-        "n": 0,
-        "mape": None,
-        "median_ape": None,
-        "bias": None,
-        "worst": None,
-        "suites": 0,
-        "mape_of_suites": None,
-    }
-    assert kinds([{**entries[0], "architecture": "volta"}])["Volta"]["n"] == 1
+        assert (found[name].n, found[name].mape) == (1, pytest.approx(0.4)), name
+    nothing = dict.fromkeys(("mape", "median_ape", "bias", "worst", "mape_of_suites"))
+    assert found["Volta"] == ErrorsOfSuites(n=0, suites=0, **nothing)
+    assert kinds([changed(runs[0], architecture="volta")])["Volta"].n == 1

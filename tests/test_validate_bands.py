@@ -6,13 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_tables import row
+from run_tables import entry, row
 
 from planner.estimate.columns import to_table
 from planner.estimate.machine import SWITCHES, machine
 from planner.report.band import Case, band_of, recorded, residuals
-from planner.verbs.validate import ablations, coverage, predict, read_all, row_plan, validate_rows
-from planner.verbs.validate.ablation import MECHANISMS, with_each_off
+from planner.specs.document import changed
+from planner.verbs.validate.ablation import MECHANISMS, ablations, with_each_off
+from planner.verbs.validate.bands import coverage
+from planner.verbs.validate.files import read_all
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.predict import predict, validate_rows
 
 # -------------------------------------------------------------------------------------------------
 
@@ -59,13 +63,13 @@ def test_an_ablation_by_hand() -> None:
         row(run_id="d"),
         row(run_id="e", tp=3, step_s=1),
     ]
-    (line,) = [x for x in ablations(rows) if x["mechanism"] == "step overhead"]
-    assert line["mape_before"] == pytest.approx(sum(abs(seconds / s - 1) for s in (1, 2, 4)) / 3)
-    assert line["mape_after"] == pytest.approx(
+    (line,) = [x for x in ablations(rows) if x.mechanism == "step overhead"]
+    assert line.mape_before == pytest.approx(sum(abs(seconds / s - 1) for s in (1, 2, 4)) / 3)
+    assert line.mape_after == pytest.approx(
         sum(abs((seconds - overhead) / s - 1) for s in (1, 2, 4)) / 3
     )
-    assert line["acts"]["n"] == 3
-    assert (line["most"]["suite"], line["most"]["n"]) == ("small", 3)
+    assert line.acts.n == 3
+    assert (line.most.suite, line.most.n) == ("small", 3)
     assert ablations([row()]) == []
 
 
@@ -172,49 +176,49 @@ def test_coverage_by_hand() -> None:
     """Two suites alike hold each other's runs; a third that is off lies outside the bands the two
     give."""
     rows = [row(run_id=f"{s}-{i}", suite=s) for s in "abc" for i in range(len(SPREAD))]
-    done = validate_rows(rows)["rows"]
-    for i, entry in enumerate(done):
-        entry["measured_step_s"] = (
-            entry["predicted_step_s"]
+    done = [
+        changed(
+            run,
+            measured_step_s=run.predicted_step_s
             * SPREAD[i % len(SPREAD)]
-            * (3 if entry["suite"] == "c" else 1)
+            * (3 if run.suite == "c" else 1),
         )
+        for i, run in enumerate(validate_rows(rows).rows)
+    ]
     found = coverage(done)
-    assert found["suites"]["c"]["inside"] == 0
-    assert found["suites"]["a"] == found["suites"]["b"]
-    assert found["suites"]["a"]["inside_frac"] >= 0.6
-    assert found["all"]["n"] == 24
-    assert found["all"]["inside"] == sum(line["inside"] for line in found["suites"].values())
-    assert found["evidence"] == {"same GPU and software": found["all"]}
-    assert found["suites"]["c"]["score"] > found["suites"]["a"]["score"]
-    assert coverage([e for e in done if e["suite"] == "a"])["mean_of_suites"] is None
+    a, b, c = (found.suites[name] for name in "abc")
+    assert c.inside == 0
+    assert a == b
+    assert a.inside_frac >= 0.6
+    assert found.all.n == 24
+    assert found.all.inside == sum(line.inside for line in found.suites.values())
+    assert found.evidence == {"same GPU and software": found.all}
+    assert c.score > a.score
+    assert coverage([run for run in done if run.suite == "a"]).mean_of_suites is None
 
 
 def test_bands_hold_what_they_promise_on_suites_they_never_saw() -> None:
     """Over the recorded residuals: about 80 % of runs and on average over suites, and sharper than
     one band for all."""
     runs = recorded()
-    entries = [
-        {
-            "suite": str(runs.suite[i]),
-            "gpu": str(runs.gpu[i]),
-            "stack": str(runs.stack[i]),
-            "gpus": int(runs.gpus[i]),
-            "parameters": runs.parameters[i],
-            "experts": runs.experts[i],
-            "outcome": "ok",
-            "predicted_step_s": 1.0,
-            "measured_step_s": float(np.exp(runs.log_ratio[i])),
-            "run_id": "r-1",
-        }
+    found = coverage(
+        entry(
+            1.0,
+            float(np.exp(runs.log_ratio[i])),
+            suite=str(runs.suite[i]),
+            gpu=str(runs.gpu[i]),
+            stack=str(runs.stack[i]),
+            gpus=int(runs.gpus[i]),
+            parameters=runs.parameters[i],
+            experts=runs.experts[i],
+        )
         for i in range(len(runs))
-    ]
-    found = coverage(entries)
-    assert 0.72 <= found["all"]["inside_frac"] <= 0.88
-    assert 0.72 <= found["mean_of_suites"] <= 0.90
+    )
+    assert 0.72 <= found.all.inside_frac <= 0.88
+    assert 0.72 <= found.mean_of_suites <= 0.90
     size = np.abs(runs.log_ratio)
     half = np.array(
         [np.quantile(size[runs.suite != suite], 0.8) for suite in runs.suite]
     )  # one band, from all other suites
     pooled = 2 * half + 10 * np.maximum(size - half, 0)
-    assert found["all"]["score"] < float(pooled.mean()), "one band for all would do better"
+    assert found.all.score < float(pooled.mean()), "one band for all would do better"

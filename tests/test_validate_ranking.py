@@ -7,21 +7,23 @@ from typing import Any
 import pytest
 from run_tables import entry, row
 
-from planner.verbs.validate import summarise, validate_rows
-from planner.verbs.validate.ranking import groups_of
+from planner.specs.document import plain
+from planner.specs.documents.validate import Group, Noise, Ranking
+from planner.verbs.validate.errors import summarise
+from planner.verbs.validate.predict import validate_rows
+from planner.verbs.validate.ranking import groups_of, ranked
 
 # -------------------------------------------------------------------------------------------------
 
 
-def ranking(*pairs: tuple[float, float], **changes: Any) -> dict[str, Any]:
-    return summarise([entry(p, m, layout=f"{i}", **changes) for i, (p, m) in enumerate(pairs)])[
-        "ranking"
-    ]
+def ranking(*pairs: tuple[float, float], **changes: Any) -> Ranking:
+    runs = [entry(p, m, layout=f"{i}", **changes) for i, (p, m) in enumerate(pairs)]
+    return summarise(runs).ranking
 
 
 def test_perfect_and_reversed_order() -> None:
     up = [(float(i), float(i)) for i in range(1, 6)]
-    assert ranking(*up) == {
+    assert plain(ranking(*up)) == {
         "groups": 1,
         "spearman": pytest.approx(1),
         "pick_regret_mean": 0,
@@ -29,10 +31,8 @@ def test_perfect_and_reversed_order() -> None:
         "ties": 0,
     }
     down = ranking(*[(p, 6 - m) for p, m in up])
-    assert down["spearman"] == pytest.approx(-1)
-    assert down["pick_regret_max"] == pytest.approx(
-        4
-    )  # takes the 5 s layout where 1 s was possible
+    assert down.spearman == pytest.approx(-1)
+    assert down.pick_regret_max == pytest.approx(4)  # takes the 5 s layout where 1 s was possible
 
 
 def test_spearman_with_ties_by_hand() -> None:
@@ -40,39 +40,33 @@ def test_spearman_with_ties_by_hand() -> None:
     Covariance (-2)(-2) + (-.5)(1) + (-.5)(-.5) + (1)(-.5) + (2)(2) = 7.25; both variances 9.5: 7.25
     / 9.5."""
     result = ranking((1, 1), (2, 3), (2, 2), (4, 2), (5, 5))
-    assert result["spearman"] == pytest.approx(7.25 / 9.5)
+    assert result.spearman == pytest.approx(7.25 / 9.5)
 
 
 def test_pick_regret_by_hand() -> None:
     """The layout predicted fastest took 1.2 s, the fastest one 1.0 s."""
     result = ranking((2, 1.0), (1, 1.2), (3, 2.0), (4, 1.5), (5, 3.0))
-    assert result["pick_regret_mean"] == pytest.approx(0.2)
+    assert result.pick_regret_mean == pytest.approx(0.2)
     two = [
         entry(p, m, layout=f"{i}", group=g)
         for g, measured in (("g", (1.0, 1.2, 2.0, 1.5, 3.0)), ("h", (1.0, 2.0, 3.0, 4.0, 5.0)))
         for i, (p, m) in enumerate(zip((2, 1, 3, 4, 5), measured, strict=True))
     ]
-    both = summarise(two)["ranking"]
-    assert both["groups"] == 2
-    assert both["pick_regret_mean"] == pytest.approx((0.2 + 1.0) / 2)
-    assert both["pick_regret_max"] == pytest.approx(1.0)
+    both = summarise(two).ranking
+    assert both.groups == 2
+    assert both.pick_regret_mean == pytest.approx((0.2 + 1.0) / 2)
+    assert both.pick_regret_max == pytest.approx(1.0)
 
 
 def test_no_order_at_all_correlates_with_nothing() -> None:
-    assert ranking(*[(1.0, float(m)) for m in range(1, 6)])["spearman"] == 0
+    assert ranking(*[(1.0, float(m)) for m in range(1, 6)]).spearman == 0
 
 
 def test_a_group_needs_five_layouts() -> None:
-    none = {
-        "groups": 0,
-        "spearman": None,
-        "pick_regret_mean": None,
-        "pick_regret_max": None,
-        "ties": 0,
-    }
+    none = Ranking(groups=0, spearman=None, pick_regret_mean=None, pick_regret_max=None, ties=0)
     assert ranking((1, 1), (2, 2), (3, 3), (4, 4)) == none
     same = [entry(float(i), float(i), layout="one") for i in range(1, 9)]
-    assert summarise(same)["ranking"] == none
+    assert summarise(same).ranking == none
 
 
 def test_groups_are_rows_that_differ_only_in_layout() -> None:
@@ -84,14 +78,12 @@ def test_groups_are_rows_that_differ_only_in_layout() -> None:
     elsewhere = [dict(r, run_id=f"b{i}", seq_len="1024") for i, r in enumerate(rows)]
     release = [dict(r, run_id=f"c{i}", options="release=2") for i, r in enumerate(rows)]
     kernels = [dict(r, run_id=f"d{i}", options="selective=per_op") for i, r in enumerate(rows)]
-    assert validate_rows(rows)["summary"]["ranking"]["groups"] == 1
-    assert validate_rows(rows + elsewhere)["summary"]["ranking"]["groups"] == 2
-    assert validate_rows(rows + release)["summary"]["ranking"]["groups"] == 2
-    assert (
-        validate_rows(rows + kernels)["summary"]["ranking"]["groups"] == 1
-    )  # what is recomputed is layout
+    assert validate_rows(rows).summary.ranking.groups == 1
+    assert validate_rows(rows + elsewhere).summary.ranking.groups == 2
+    assert validate_rows(rows + release).summary.ranking.groups == 2
+    assert validate_rows(rows + kernels).summary.ranking.groups == 1  # what is recomputed is layout
     failed = [dict(r, step_s="", outcome="oom") for r in rows[:2]]
-    assert validate_rows(rows[2:] + failed)["summary"]["ranking"]["groups"] == 0
+    assert validate_rows(rows[2:] + failed).summary.ranking.groups == 0
 
 
 # -------------------------------------------------------------------------------------------------
@@ -104,14 +96,14 @@ def test_noise_floor_by_hand() -> None:
     rows += [row(run_id=f"b{s}", seq_len=1024, step_s=s) for s in (2, 4)]
     rows += [row(run_id="c", seq_len=512, step_s=9), row(run_id="d", seq_len=1024, outcome="oom")]
     out = validate_rows(rows)
-    deviations = [r["repeat_deviation"] for r in out["rows"]]
+    deviations = [r.repeat_deviation for r in out.rows]
     assert deviations[:5] == pytest.approx([1 / 1.1 - 1, 0, 1.5 / 1.1 - 1, 2 / 3 - 1, 4 / 3 - 1])
     assert deviations[5:] == [None, None]
-    noise = out["summary"]["noise"]
+    noise = out.summary.noise
     expected = [1 - 1 / 1.1, 0, 1.5 / 1.1 - 1, 1 / 3, 1 / 3]
-    assert (noise["n"], noise["mean"]) == (5, pytest.approx(sum(expected) / 5))
-    assert (noise["median"], noise["worst"]) == (pytest.approx(1 / 3), pytest.approx(1.5 / 1.1 - 1))
-    assert out["suites"]["small"]["noise"] == noise
+    assert (noise.n, noise.mean) == (5, pytest.approx(sum(expected) / 5))
+    assert (noise.median, noise.worst) == (pytest.approx(1 / 3), pytest.approx(1.5 / 1.1 - 1))
+    assert out.suites["small"].noise == noise
 
 
 @pytest.mark.parametrize(
@@ -125,30 +117,28 @@ def test_runs_of_different_recipes_are_no_repeats(changes: dict[str, Any]) -> No
             row(run_id="b", step_s=2, **{"inter_node": "", **changes}),
         ]
     )
-    assert len(out["rows"]) == 2
-    assert out["summary"]["noise"] == {"n": 0, "mean": None, "median": None, "worst": None}
+    assert len(out.rows) == 2
+    assert out.summary.noise == Noise(n=0, mean=None, median=None, worst=None)
 
 
 # -------------------------------------------------------------------------------------------------
 
 
-def groups(*pairs: tuple[float, float], noise: float = 0.0, **changes: Any) -> list[dict[str, Any]]:
-    return groups_of(
-        [entry(p, m, layout=f"{i}", run_id=f"r{i}", **changes) for i, (p, m) in enumerate(pairs)],
-        noise,
-    )
+def groups(*pairs: tuple[float, float], noise: float = 0.0) -> list[Group]:
+    runs = [entry(p, m, layout=f"{i}", run_id=f"r{i}") for i, (p, m) in enumerate(pairs)]
+    return groups_of(ranked(runs), noise)
 
 
 def test_a_group_names_pick_best_and_ties() -> None:
     """The pick of 1.00 s took 1.2; 1.02 and 1.03 lie within a noise floor of 3.5 % of it, and the
     worst of them took 2.0."""
     (group,) = groups((2, 1.0), (1.0, 1.2), (1.02, 2.0), (1.03, 1.5), (1.04, 3.0), noise=0.035)
-    assert (group["pick"]["run_id"], group["best"]["run_id"]) == ("r1", "r0")
-    assert group["pick_regret"] == pytest.approx(0.2)
-    assert (group["ties"], group["worst_tie_regret"]) == (2, pytest.approx(1.0))
-    assert (group["runs"], group["layouts"]) == (5, 5)
+    assert (group.pick.run_id, group.best.run_id) == ("r1", "r0")
+    assert group.pick_regret == pytest.approx(0.2)
+    assert (group.ties, group.worst_tie_regret) == (2, pytest.approx(1.0))
+    assert (group.runs, group.layouts) == (5, 5)
     (alone,) = groups((2, 1.0), (1.0, 1.2), (1.02, 2.0), (1.03, 1.5), (1.04, 3.0))
-    assert (alone["ties"], alone["worst_tie_regret"]) == (0, pytest.approx(0.2))
+    assert (alone.ties, alone.worst_tie_regret) == (0, pytest.approx(0.2))
 
 
 def test_equal_predictions_are_decided_by_busy_time_and_collectives() -> None:
@@ -160,15 +150,15 @@ def test_equal_predictions_are_decided_by_busy_time_and_collectives() -> None:
         entry(1.2, 5.0, layout="e", run_id="e", gpu_busy_s=0.1, collectives=1),
     ]
     for order in (tied, tied[::-1]):
-        (group,) = groups_of(order)
-        assert group["pick"]["run_id"] == "c"
-        assert group["ties"] == 2
+        (group,) = groups_of(ranked(order))
+        assert group.pick.run_id == "c"
+        assert group.ties == 2
 
 
 def test_the_worst_group_comes_first() -> None:
     good = [entry(float(i), float(i), layout=f"{i}", group="good") for i in range(1, 6)]
     bad = [entry(float(i), 7.0 - i, layout=f"{i}", group="bad") for i in range(1, 6)]
-    assert [g["group"] for g in groups_of(good + bad)] == ["bad", "good"]
+    assert [g.group for g in groups_of(ranked(good + bad))] == ["bad", "good"]
 
 
 def test_offload_is_layout_and_the_cluster_is_not() -> None:
@@ -176,14 +166,12 @@ def test_offload_is_layout_and_the_cluster_is_not() -> None:
     one = validate_rows(
         [*rows, row(run_id="b", step_s=3, optimizer_offload=1, stack="deepspeed", zero=2)]
     )
-    assert one["summary"]["ranking"]["groups"] == 0  # another stack
+    assert one.summary.ranking.groups == 0  # another stack
     same = [dict(r, stack="deepspeed", zero="2") for r in rows]
     offloaded = row(run_id="b", step_s=3, optimizer_offload=1, stack="deepspeed", zero=2)
-    assert validate_rows([*same, offloaded])["summary"]["ranking"]["groups"] == 1
+    assert validate_rows([*same, offloaded]).summary.ranking.groups == 1
     elsewhere = dict(offloaded, intra_node="nvlink2")
     assert (
-        validate_rows([*(dict(r, intra_node="") for r in same), elsewhere])["summary"]["ranking"][
-            "groups"
-        ]
+        validate_rows([*(dict(r, intra_node="") for r in same), elsewhere]).summary.ranking.groups
         == 0
     )

@@ -7,7 +7,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from pages import crossvalidation
 from pages.text import NOTICE, percent, table
@@ -18,18 +17,17 @@ from planner.inputs.calibration import stack_spec
 from planner.inputs.model import model_spec
 from planner.report import band as uncertainty
 from planner.specs.base import PlanError
+from planner.specs.documents.validate import Errors, Run, Summary, Validation
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
-from planner.verbs.validate import residual_lines
 from planner.verbs.validate.errors import errors, noise_floor
-
-Run = dict[str, Any]
+from planner.verbs.validate.files import residual_lines
 
 _WORST = 15
 
 
 @cache
-def validated() -> dict[str, Any]:
+def validated() -> Validation:
     """The document of `dpplan validate --coverage --ablations --cross-validate` over the shipped
     runs."""
     return api.validate(coverage=True, ablations=True, cross_validation=True)
@@ -42,16 +40,16 @@ def recorded() -> str:
 
 def runs() -> list[Run]:
     """Shipped runs with a time."""
-    return [row for row in validated()["rows"] if row["time_error"] is not None]
+    return [row for row in validated().rows if row.time_error is not None]
+
+
+def _four(e: Errors) -> list[str]:
+    return [percent(value) for value in (e.mape, e.median_ape, e.bias, e.worst)]
 
 
 def _cells(found: list[Run]) -> list[str]:
-    e, noise = errors([r["time_error"] for r in found]), noise_floor(found)
-    return [
-        str(e["n"]),
-        *(percent(e[name]) for name in ("mape", "median_ape", "bias", "worst")),
-        percent(noise["mean"]),
-    ]
+    e, noise = errors([r.time_error for r in found]), noise_floor(found)
+    return [str(e.n), *_four(e), percent(noise.mean)]
 
 
 def _by(found: list[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
@@ -111,12 +109,12 @@ share a machine, a team and a way of measuring and err together, so the spread b
 what an unseen cluster meets. A band is the 10 % and 90 % quantile of measured over predicted over
 all validated runs, each weighted by
 
-- likeness: x {uncertainty._OTHER_GPU:g} on another GPU, x {uncertainty._OTHER_STACK:g} with other
-  software, and half for every {uncertainty._HALVING:g} doublings between the numbers of GPUs, and
-{uncertainty._HALVING:g} doublings between the numbers of GPUs, and between the sizes of the models,
-plus {uncertainty._FLOOR:g}; all that x {uncertainty._OTHER_KIND:g} between dense models and
-mixtures of experts; - divided by 1 + (n - 1) {uncertainty._RHO:g} for a suite of n runs, the design
-effect of errors that correlate by {uncertainty._RHO:g} within a suite.
+- likeness: x {uncertainty._OTHER_GPU:g} on another GPU, x {uncertainty._OTHER_STACK:g} with another
+  stack, and half for every {uncertainty._HALVING:g} doublings between the numbers of GPUs, and
+  between the sizes of the models, plus {uncertainty._FLOOR:g}; all that x
+  {uncertainty._OTHER_KIND:g} between dense models and mixtures of experts;
+- divided by 1 + (n - 1) {uncertainty._RHO:g} for a suite of n runs, the design effect of errors
+  that correlate by {uncertainty._RHO:g} within a suite.
 
 It widens by {uncertainty._FEW:.0%} over the sum of these weights, so with little alike it is wider,
 and by {uncertainty._PER_DOUBLING:.1%} for every doubling beyond the largest validated cluster (an
@@ -152,20 +150,20 @@ section above.
 
 
 def _coverage() -> list[str]:
-    found = validated()["coverage"]
-    kinds = {f"{kind} in another suite": line for kind, line in found["evidence"].items()}
+    found = validated().coverage
+    kinds = {f"{kind} in another suite": line for kind, line in found.evidence.items()}
     lines = {
-        **{f"`{name}`": line for name, line in found["suites"].items()},
-        "all": found["all"],
+        **{f"`{name}`": line for name, line in found.suites.items()},
+        "all": found.all,
         **kinds,
     }
     return [
         "## Do the bands hold\n",
         (
             "Bands of each suite made from all other suites, as `dpplan validate --coverage` does."
-            f" They hold {percent(found['all']['inside_frac'])} of the runs and"
-            f" {percent(found['mean_of_suites'])} on average over suites; promised are"
-            f" {found['promised']:.0%}. Low, high and width are means of measured over predicted;"
+            f" They hold {percent(found.all.inside_frac)} of the runs and"
+            f" {percent(found.mean_of_suites)} on average over suites; promised are"
+            f" {found.promised:.0%}. Low, high and width are means of measured over predicted;"
             " the score is the mean interval score on its logarithm, smaller is better. The suite"
             " is left out of the bands and of the fit of the numbers that predict it. It is not"
             " left out of the choices of the stacks: what nobody looked at can err more.\n"
@@ -175,9 +173,9 @@ def _coverage() -> list[str]:
             [
                 [
                     name,
-                    line["n"],
-                    percent(line["inside_frac"]),
-                    *(f"{line[key]:.2f}" for key in ("low", "high", "width", "score")),
+                    line.n,
+                    percent(line.inside_frac),
+                    *(f"{x:.2f}" for x in (line.low, line.high, line.width, line.score)),
                 ]
                 for name, line in lines.items()
             ],
@@ -186,15 +184,15 @@ def _coverage() -> list[str]:
 
 
 def _ranking() -> list[str]:
-    groups, summary = validated()["groups"], validated()["summary"]["ranking"]
-    noise = validated()["summary"]["noise"]["mean"]
+    groups, summary = validated().groups, validated().summary.ranking
+    noise = validated().summary.noise.mean
     return [
         "## Order of layouts\n",
         (
-            f"{summary['groups']} groups of five or more layouts that differ in nothing else. Mean"
-            f" rank correlation {summary['spearman']:.2f}; pick-regret, the time of the layout"
-            f" predicted fastest over the best measured one, {percent(summary['pick_regret_mean'])}"
-            f" on average and {percent(summary['pick_regret_max'])} at worst. In {summary['ties']}"
+            f"{summary.groups} groups of five or more layouts that differ in nothing else. Mean"
+            f" rank correlation {summary.spearman:.2f}; pick-regret, the time of the layout"
+            f" predicted fastest over the best measured one, {percent(summary.pick_regret_mean)}"
+            f" on average and {percent(summary.pick_regret_max)} at worst. In {summary.ties}"
             f" groups other predictions lie within the noise floor of {percent(noise)} of the pick:"
             f" ties. The pick is, of those within {percent(TIE)} of the fastest, the one that"
             " repeats the least work; where that is equal, too, the one whose GPU is busy for less"
@@ -215,16 +213,16 @@ def _ranking() -> list[str]:
             ],
             [
                 [
-                    f"`{g['suite']}`",
-                    g["gpus"],
-                    g["model"],
-                    g["layouts"],
-                    f"{g['spearman']:.2f}",
-                    percent(g["pick_regret"]),
-                    g["ties"],
-                    percent(g["worst_tie_regret"]),
-                    f"`{g['pick']['run_id']}`",
-                    f"`{g['best']['run_id']}`",
+                    f"`{g.suite}`",
+                    g.gpus,
+                    g.model,
+                    g.layouts,
+                    f"{g.spearman:.2f}",
+                    percent(g.pick_regret),
+                    g.ties,
+                    percent(g.worst_tie_regret),
+                    f"`{g.pick.run_id}`",
+                    f"`{g.best.run_id}`",
                 ]
                 for g in groups[:_WORST]
             ],
@@ -233,20 +231,12 @@ def _ranking() -> list[str]:
 
 
 def _memory() -> list[str]:
-    def line(name: str, s: dict[str, Any]) -> list[object]:
-        m = s["memory"]
-        right = [
-            f"{s[kind]['right']}/{s[kind]['n']}" if s[kind]["n"] else "-" for kind in ("oom", "ran")
-        ]
-        return [
-            name,
-            m["n"],
-            *(percent(m[key]) for key in ("mape", "median_ape", "bias", "worst")),
-            *right,
-        ]
+    def line(name: str, s: Summary) -> list[object]:
+        right = [f"{kind.right}/{kind.n}" if kind.n else "-" for kind in (s.oom, s.ran)]
+        return [name, s.memory.n, *_four(s.memory), *right]
 
     document = validated()
-    some = {k: s for k, s in document["suites"].items() if s["memory"]["n"] or s["oom"]["n"]}
+    some = {k: s for k, s in document.suites.items() if s.memory.n or s.oom.n}
     return [
         "## Memory\n",
         (
@@ -256,7 +246,7 @@ def _memory() -> list[str]:
         ),
         table(
             ["suite", *_HEADER[:-1], ">oom right", ">ran right"],
-            [*(line(f"`{k}`", s) for k, s in some.items()), line("all", document["summary"])],
+            [*(line(f"`{k}`", s) for k, s in some.items()), line("all", document.summary)],
         ),
     ]
 
@@ -264,18 +254,12 @@ def _memory() -> list[str]:
 def worth(names: str) -> str:
     """Lines of the ablations by name, separated by semicolons: error with and without, over the
     runs that a mechanism acts on."""
-    known = {x["mechanism"]: x for x in validated()["ablations"]}
+    known = {x.mechanism: x for x in validated().ablations}
     chosen = [known[name.strip()] for name in names.split(";")]
     return table(
         ["mechanism", "switched off means", ">runs it acts on", ">MAPE", ">MAPE without"],
         [
-            [
-                x["mechanism"],
-                x["off"],
-                x["acts"]["n"],
-                percent(x["acts"]["before"]),
-                percent(x["acts"]["after"]),
-            ]
+            [x.mechanism, x.off, x.acts.n, percent(x.acts.before), percent(x.acts.after)]
             for x in chosen
         ],
     )
@@ -307,26 +291,19 @@ def _ablations() -> list[str]:
             ],
             [
                 [
-                    x["mechanism"],
-                    x["off"],
-                    percent(x["mape_before"]),
-                    percent(x["mape_after"]),
-                    *(
-                        cell
-                        for part in ("acts", "most")
-                        for cell in (
-                            *(
-                                [f"`{x[part]['suite']}`" if x[part]["suite"] else "-"]
-                                if part == "most"
-                                else []
-                            ),
-                            x[part]["n"],
-                            percent(x[part]["before"]),
-                            percent(x[part]["after"]),
-                        )
-                    ),
+                    x.mechanism,
+                    x.off,
+                    percent(x.mape_before),
+                    percent(x.mape_after),
+                    x.acts.n,
+                    percent(x.acts.before),
+                    percent(x.acts.after),
+                    f"`{x.most.suite}`" if x.most.suite else "-",
+                    x.most.n,
+                    percent(x.most.before),
+                    percent(x.most.after),
                 ]
-                for x in validated()["ablations"]
+                for x in validated().ablations
             ],
         ),
     ]
@@ -334,7 +311,7 @@ def _ablations() -> list[str]:
 
 def _errors() -> list[str]:
     found = runs()
-    by_suite = _by(found, lambda r: r["suite"])
+    by_suite = _by(found, lambda r: r.suite)
     return [
         "## By suite\n",
         table(
@@ -347,25 +324,22 @@ def _errors() -> list[str]:
             [
                 [
                     k,
-                    e["n"],
-                    e["suites"],
-                    *(
-                        percent(e[key])
-                        for key in ("mape", "mape_of_suites", "median_ape", "bias", "worst")
-                    ),
+                    e.n,
+                    e.suites,
+                    *map(percent, (e.mape, e.mape_of_suites, e.median_ape, e.bias, e.worst)),
                 ]
-                for k, e in validated()["kinds"].items()
+                for k, e in validated().kinds.items()
             ],
         ),
         "## By GPU\n",
         table(
             ["gpu", *_HEADER],
-            [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["gpu"]).items()],
+            [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r.gpu).items()],
         ),
         "## By stack\n",
         table(
             ["stack", *_HEADER],
-            [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r["stack"]).items()],
+            [[f"`{k}`", *_cells(v)] for k, v in _by(found, lambda r: r.stack).items()],
         ),
         "## By GPU and stack, with the band it gives\n",
         (
@@ -375,13 +349,8 @@ def _errors() -> list[str]:
         table(
             ["gpu", "stack", *_HEADER, ">band"],
             [
-                [
-                    f"`{v[0]['gpu']}`",
-                    f"`{v[0]['stack']}`",
-                    *_cells(v),
-                    _band(v[0]["gpu"], v[0]["stack"]),
-                ]
-                for v in _by(found, lambda r: f"{r['gpu']}\t{r['stack']}").values()
+                [f"`{v[0].gpu}`", f"`{v[0].stack}`", *_cells(v), _band(v[0].gpu, v[0].stack)]
+                for v in _by(found, lambda r: f"{r.gpu}\t{r.stack}").values()
             ],
         ),
     ]
@@ -393,10 +362,10 @@ def _worst() -> list[str]:
         table(
             ["run", "gpu", "stack", ">error"],
             [
-                [f"`{r['run_id']}`", f"`{r['gpu']}`", f"`{r['stack']}`", percent(r["time_error"])]
-                for r in sorted(
-                    runs(), key=lambda r: (-abs(math.log1p(r["time_error"])), r["run_id"])
-                )[:_WORST]
+                [f"`{r.run_id}`", f"`{r.gpu}`", f"`{r.stack}`", percent(r.time_error)]
+                for r in sorted(runs(), key=lambda r: (-abs(math.log1p(r.time_error)), r.run_id))[
+                    :_WORST
+                ]
             ],
         ),
     ]
@@ -419,14 +388,14 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
 
 
 def page() -> str:
-    e, noise = errors([r["time_error"] for r in runs()]), validated()["summary"]["noise"]
-    suites = len(_by(runs(), lambda r: r["suite"]))
+    e, noise = errors([r.time_error for r in runs()]), validated().summary.noise
+    suites = len(_by(runs(), lambda r: r.suite))
     head = (
-        f"{NOTICE}# Accuracy\n\nPredicted against measured step time over {e['n']:,} published runs"
-        f" in {suites} suites: mean absolute error {percent(e['mape'])}, median"
-        f" {percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])}."
-        f" Noise floor of the data: {noise['n']} runs that repeat another lie"
-        f" {percent(noise['mean'])} from their median on average. `dpplan validate` prints these"
+        f"{NOTICE}# Accuracy\n\nPredicted against measured step time over {e.n:,} published runs"
+        f" in {suites} suites: mean absolute error {percent(e.mape)}, median"
+        f" {percent(e.median_ape)}, bias {percent(e.bias)}, worst {percent(e.worst)}."
+        f" Noise floor of the data: {noise.n} runs that repeat another lie"
+        f" {percent(noise.mean)} from their median on average. `dpplan validate` prints these"
         " numbers.\n"
     )
     return "\n".join(
@@ -437,19 +406,19 @@ def page() -> str:
 def status() -> str:
     """One paragraph for the README."""
     found = runs()
-    e, noise = errors([r["time_error"] for r in found]), validated()["summary"]["noise"]
-    held = validated()["coverage"]["all"]["inside_frac"]
-    unseen = validated()["cross_validation"]["kinds"]["suites"]["all"]
-    within = sum(abs(r["time_error"]) <= 0.2 for r in found)
+    e, noise = errors([r.time_error for r in found]), validated().summary.noise
+    held = validated().coverage.all.inside_frac
+    unseen = validated().cross_validation.kinds["suites"].all
+    within = sum(abs(r.time_error) <= 0.2 for r in found)
     return (
-        f"Step time was compared with {e['n']:,} published runs on"
-        f" {len(_by(found, lambda r: r['gpu']))} GPUs and {len(_by(found, lambda r: r['stack']))}"
-        f" software stacks: mean absolute error {percent(e['mape'])}, median"
-        f" {percent(e['median_ape'])}, bias {percent(e['bias'])}, worst {percent(e['worst'])};"
+        f"Step time was compared with {e.n:,} published runs on"
+        f" {len(_by(found, lambda r: r.gpu))} GPUs and {len(_by(found, lambda r: r.stack))}"
+        f" software stacks: mean absolute error {percent(e.mape)}, median"
+        f" {percent(e.median_ape)}, bias {percent(e.bias)}, worst {percent(e.worst)};"
         f" {within / len(found):.0%} of them within 20 %. Repeats of one run lie"
-        f" {percent(noise['mean'])} from their median. Predicted by numbers fitted without its"
-        f" suite, a run is {percent(unseen['mape'])} off on average, half of them at most"
-        f" {percent(unseen['median_ape'])}. Bands made without a suite hold {held:.0%} of its runs."
+        f" {percent(noise.mean)} from their median. Predicted by numbers fitted without its"
+        f" suite, a run is {percent(unseen.mape)} off on average, half of them at most"
+        f" {percent(unseen.median_ape)}. Bands made without a suite hold {held:.0%} of its runs."
         " The defaults were chosen while looking at these runs, so this is not a blind test."
         " [docs/accuracy.md](docs/accuracy.md) has the tables; `dpplan validate` computes them.\n"
     )

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pages.text import percent, table
+from planner.specs.documents.validate import ErrorsOfSuites, Run, Validation
 from planner.verbs.validate.crossval import LARGE, ON_BOUND
 from planner.verbs.validate.errors import KINDS, errors, noise_floor
 from planner.verbs.validate.fit import ACROSS, HUBER, WITHIN
-
-Run = dict[str, Any]
 
 _TABLE_1 = {
     f"narayanan-2021-{i:04d}" for i in range(1, 11)
@@ -30,42 +28,39 @@ class Goal:
 
 
 def _llmq(gpu: str) -> Callable[[Run], bool]:
-    return lambda r: r["suite"] == "llmq" and r["gpu"] == gpu
+    return lambda r: r.suite == "llmq" and r.gpu == gpu
 
 
 def _extrapolated(r: Run) -> bool:
-    return 2 * LARGE <= r["gpus"] <= 8 * LARGE
+    return 2 * LARGE <= r.gpus <= 8 * LARGE
 
 
 GOALS = (
     Goal(
         "Narayanan 2021, table 1, one clock for the paper",
         "clock",
-        lambda r: r["run_id"] in _TABLE_1,
+        lambda r: r.run_id in _TABLE_1,
         0.03,
     ),
     Goal(
         "Korthikanti 2022, table 5, one clock for the paper",
         "clock",
-        lambda r: r["suite"] == "korthikanti-2022",
+        lambda r: r.suite == "korthikanti-2022",
         0.03,
     ),
     Goal(
-        "llm-foundry on H100, other half",
-        "halves",
-        lambda r: r["suite"] == "llm-foundry-h100",
-        0.03,
+        "llm-foundry on H100, other half", "halves", lambda r: r.suite == "llm-foundry-h100", 0.03
     ),
     Goal(
         "llm-foundry on A100 80 GB, other half",
         "halves",
-        lambda r: r["suite"] == "llm-foundry-a100-80gb",
+        lambda r: r.suite == "llm-foundry-a100-80gb",
         0.04,
     ),
     Goal(
         "llm-foundry from up to 64 to 128..512 GPUs",
         "scale",
-        lambda r: r["suite"].startswith("llm-foundry") and _extrapolated(r),
+        lambda r: r.suite.startswith("llm-foundry") and _extrapolated(r),
         0.03,
     ),
     Goal("all platforms from up to 64 to 128..512 GPUs", "scale", _extrapolated, 0.03),
@@ -84,7 +79,7 @@ GOALS = (
             "mixtures of experts,"
             f" {'defaults' if kind == 'defaults' else 'fitted on other suites'}",
             kind,
-            lambda r: r["experts"] > 0,
+            lambda r: r.experts > 0,
             0.12,
         )
         for kind in ("defaults", "suites")
@@ -121,10 +116,10 @@ _WORDS = {
 }
 
 
-def goals(document: dict[str, Any]) -> list[list[object]]:
+def goals(document: Validation) -> list[list[object]]:
     """Lines of what, statistic, goal, reached value, runs, verdict."""
-    crossed = document["cross_validation"]
-    known = {r["run_id"]: r for r in document["rows"]}
+    crossed = document.cross_validation
+    known = {r.run_id: r for r in document.rows}
     lines: list[list[object]] = []
 
     def say(
@@ -150,12 +145,10 @@ def goals(document: dict[str, Any]) -> list[list[object]]:
     for goal in GOALS:
         found = [
             r
-            for r in crossed["rows"]
-            if goal.belongs(known[r["run_id"]]) and r["predicted_step_s"][goal.kind] is not None
+            for r in crossed.rows
+            if goal.belongs(known[r.run_id]) and r.predicted_step_s[goal.kind] is not None
         ]
-        value = errors(
-            [r["predicted_step_s"][goal.kind] / r["measured_step_s"] - 1 for r in found]
-        )["mape"]
+        value = errors([r.predicted_step_s[goal.kind] / r.measured_step_s - 1 for r in found]).mape
         say(
             goal.title,
             "MAPE",
@@ -166,9 +159,9 @@ def goals(document: dict[str, Any]) -> list[list[object]]:
             bool(found) and value <= goal.mape,
         )
     for kind, subset, title, *wanted in _SUMMARIES:
-        summary = crossed["kinds"][kind][subset]
+        summary = getattr(crossed.kinds[kind], subset)
         for name, limit in wanted:
-            value, sign = summary[name], "within +-" if name == "bias" else "<= "
+            value, sign = getattr(summary, name), "within +-" if name == "bias" else "<= "
             reached = value is not None and abs(value) <= limit
             say(
                 title,
@@ -176,31 +169,31 @@ def goals(document: dict[str, Any]) -> list[list[object]]:
                 f"{sign}{percent(limit)}",
                 value,
                 percent(value),
-                summary["n"],
+                summary.n,
                 reached,
             )
-    r = crossed["kinds"]["defaults"]["ranking"]
-    for name, key, limit in (
-        ("mean pick-regret", "pick_regret_mean", 0.02),
-        ("worst pick-regret", "pick_regret_max", 0.10),
+    r = crossed.kinds["defaults"].ranking
+    for name, value, limit in (
+        ("mean pick-regret", r.pick_regret_mean, 0.02),
+        ("worst pick-regret", r.pick_regret_max, 0.10),
     ):
         say(
             "order of layouts, defaults",
             name,
             f"<= {percent(limit)}",
-            r[key],
-            percent(r[key]),
-            r["groups"],
-            r[key] <= limit,
+            value,
+            percent(value),
+            r.groups,
+            value <= limit,
         )
     say(
         "order of layouts, defaults",
         "rank correlation",
         ">= 0.85",
-        r["spearman"],
-        f"{r['spearman']:.2f}",
-        r["groups"],
-        r["spearman"] >= 0.85,
+        r.spearman,
+        f"{r.spearman:.2f}",
+        r.groups,
+        r.spearman >= 0.85,
     )
     return lines
 
@@ -235,16 +228,16 @@ up whatever else the platform does differently: a value above the law means a pl
 the model, not a GPU that clocks higher."""
 
 
-def parts(document: dict[str, Any]) -> list[str]:
+def parts(document: Validation) -> list[str]:
     """Markdown parts of the section."""
-    crossed = document["cross_validation"]
-    kinds = crossed["kinds"]
-    noise = noise_floor(document["rows"])["mean"]
-    noise_a = noise_floor([r for r in document["rows"] if r["tier"] == "A"])["mean"]
+    crossed = document.cross_validation
+    kinds = crossed.kinds
+    noise = noise_floor(document.rows).mean
+    noise_a = noise_floor([r for r in document.rows if r.tier == "A"]).mean
     return [
         "## Cross-validation\n",
         f"{_MEANING}\n\n"
-        + "".join(f"- `{name}`: {kind['meaning']}.\n" for name, kind in kinds.items()),
+        + "".join(f"- `{name}`: {kind.meaning}.\n" for name, kind in kinds.items()),
         table(
             [
                 "left out",
@@ -262,11 +255,11 @@ def parts(document: dict[str, Any]) -> list[str]:
             [
                 [
                     f"`{name}`",
-                    *_cells(k["all"]),
+                    *_cells(k.all),
                     percent(noise),
-                    _two(k["ranking"]["spearman"]),
-                    percent(k["ranking"]["pick_regret_mean"]),
-                    percent(k["ranking"]["pick_regret_max"]),
+                    _two(k.ranking.spearman),
+                    percent(k.ranking.pick_regret_mean),
+                    percent(k.ranking.pick_regret_max),
                 ]
                 for name, k in kinds.items()
             ],
@@ -283,7 +276,7 @@ def parts(document: dict[str, Any]) -> list[str]:
                 ">bias",
                 ">noise",
             ],
-            [[f"`{name}`", *_cells(k["tier_a"]), percent(noise_a)] for name, k in kinds.items()],
+            [[f"`{name}`", *_cells(k.tier_a), percent(noise_a)] for name, k in kinds.items()],
         ),
         "### By suite\n",
         (
@@ -317,16 +310,16 @@ def parts(document: dict[str, Any]) -> list[str]:
             ],
             [
                 [
-                    v["name"],
-                    v["meaning"],
-                    ", ".join(f"`{n}`" for n in v["numbers"]),
-                    f"{v['multiplier']:.3f}",
-                    percent(v["spread"]),
-                    v["runs"],
-                    f"{v['low']:g} .. {v['high']:g}",
-                    ON_BOUND.get(v["name"], "not explained") if v["on_bound"] else "no",
+                    v.name,
+                    v.meaning,
+                    ", ".join(f"`{n}`" for n in v.numbers),
+                    f"{v.multiplier:.3f}",
+                    percent(v.spread),
+                    v.runs,
+                    f"{v.low:g} .. {v.high:g}",
+                    ON_BOUND.get(v.name, "not explained") if v.on_bound else "no",
                 ]
-                for v in crossed["parameters"]
+                for v in crossed.parameters
             ],
         ),
         "### Clocks of platforms\n",
@@ -335,66 +328,62 @@ def parts(document: dict[str, Any]) -> list[str]:
             ["platform", ">runs", ">fitted", ">spread", ">shipped", ">power law", "on a bound"],
             [
                 [
-                    f"`{c['platform']}`",
-                    c["runs"],
-                    f"{c['fitted']:.2f}",
-                    percent(c["spread"]),
-                    f"{c['shipped']:.2f}",
-                    _two(c["power_law"]),
-                    "yes" if c["on_bound"] else "no",
+                    f"`{c.platform}`",
+                    c.runs,
+                    f"{c.fitted:.2f}",
+                    percent(c.spread),
+                    f"{c.shipped:.2f}",
+                    _two(c.power_law),
+                    "yes" if c.on_bound else "no",
                 ]
-                for c in crossed["clocks"]
+                for c in crossed.clocks
             ],
         ),
     ]
 
 
-def _cells(e: dict[str, Any]) -> list[object]:
-    return [
-        e["n"],
-        e["suites"],
-        *(percent(e[name]) for name in ("mape", "mape_of_suites", "median_ape", "bias")),
-    ]
+def _cells(e: ErrorsOfSuites) -> list[object]:
+    figures = (e.mape, e.mape_of_suites, e.median_ape, e.bias)
+    return [e.n, e.suites, *map(percent, figures)]
 
 
 def _two(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _by_kind(document: dict[str, Any]) -> list[list[object]]:
-    crossed = document["cross_validation"]
-    known = {r["run_id"]: r for r in document["rows"]}
+def _by_kind(document: Validation) -> list[list[object]]:
+    crossed = document.cross_validation
+    known = {r.run_id: r for r in document.rows}
     lines: list[list[object]] = []
-    for title, belongs in KINDS:
-        found = [r for r in crossed["rows"] if belongs(known[r["run_id"]])]
+    for title, belongs in KINDS.items():
+        found = [r for r in crossed.rows if belongs(known[r.run_id])]
         pairs = [
-            [(r["predicted_step_s"][kind], r["measured_step_s"]) for r in found]
-            for kind in crossed["kinds"]
+            [(r.predicted_step_s[kind], r.measured_step_s) for r in found] for kind in crossed.kinds
         ]
         each = [
             errors(
                 [predicted / seconds - 1 for predicted, seconds in kind if predicted is not None]
-            )["mape"]
+            ).mape
             for kind in pairs
         ]
-        noise = noise_floor([known[r["run_id"]] for r in found])["mean"]
+        noise = noise_floor([known[r.run_id] for r in found]).mean
         lines.append([title, len(found), *map(percent, each), percent(noise)])
     return lines
 
 
-def _by_suite(document: dict[str, Any]) -> list[list[object]]:
-    crossed = document["cross_validation"]
+def _by_suite(document: Validation) -> list[list[object]]:
+    crossed = document.cross_validation
     lines: list[list[object]] = []
-    for suite, summary in document["suites"].items():
-        each = [kind["suites"].get(suite) for kind in crossed["kinds"].values()]
+    for suite, summary in document.suites.items():
+        each = [kind.suites.get(suite) for kind in crossed.kinds.values()]
         if any(each):
-            runs = sum(r["suite"] == suite for r in crossed["rows"])
+            runs = sum(r.suite == suite for r in crossed.rows)
             lines.append(
                 [
                     f"`{suite}`",
                     runs,
-                    *(percent(e["mape"] if e else None) for e in each),
-                    percent(summary["noise"]["mean"]),
+                    *(percent(e.mape if e else None) for e in each),
+                    percent(summary.noise.mean),
                 ]
             )
     return lines

@@ -105,6 +105,7 @@ def command(
         if as_json:
             print_json(out)
             return
-        from planner.show.text import show_blocks, validate_blocks
+        from planner.show.text import show_blocks
+        from planner.show.validate import validate_blocks
 
         show_blocks(validate_blocks(out), plain)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from planner.specs.base import PlanError
+from planner.specs.documents.validate import Run, Validation
 
 _GUIDES = (0.05, 0.10, 0.20)
 # a color-blind safe cycle (Paul Tol, "bright" and "muted"), then again with another marker
@@ -30,18 +31,18 @@ _CONFIG = {"displaylogo": False, "showSendToCloud": False, "responsive": True}
 _BESIDE = {"gpus": "GPUs", "seconds": "measured step (s)"}  # what errors are shown against
 
 
-def figure(document: dict[str, Any]) -> dict[str, Any]:
+def figure(document: Validation) -> dict[str, Any]:
     """A plotly figure as plain data: predicted over measured step time, and the error against GPUs
     or against the step."""
-    suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in document["rows"]:
-        if row["time_error"] is not None:
-            suites[row["suite"]].append(row)
-    measured = [row["measured_step_s"] for rows in suites.values() for row in rows]
+    suites: dict[str, list[Run]] = defaultdict(list)
+    for run in document.rows:
+        if run.time_error is not None:
+            suites[run.suite].append(run)
+    measured = [run.measured_step_s or 0.0 for runs in suites.values() for run in runs]
     ends = [0.7 * min(measured), 1.4 * max(measured)] if measured else [0.1, 10.0]
     data = [trace for guide in _GUIDES for trace in _guide(guide, ends)]
     data.append(_line("equal", ends, ends, {"color": "#888888", "width": 1}))
-    for i, (suite, rows) in enumerate(sorted(suites.items())):
+    for i, (suite, runs) in enumerate(sorted(suites.items())):
         marker = {
             "color": _COLORS[i % len(_COLORS)],
             "size": 6,
@@ -51,31 +52,31 @@ def figure(document: dict[str, Any]) -> dict[str, Any]:
         common = {
             "type": "scatter",
             "mode": "markers",
-            "name": f"{suite} ({len(rows)})",
+            "name": f"{suite} ({len(runs)})",
             "legendgroup": suite,
             "marker": marker,
-            "text": [_hover(row) for row in rows],
+            "text": [_hover(run) for run in runs],
             "hovertemplate": "%{text}<extra></extra>",
         }
         data.append(
             {
                 **common,
-                "x": [row["measured_step_s"] for row in rows],
-                "y": [row["predicted_step_s"] for row in rows],
+                "x": [run.measured_step_s for run in runs],
+                "y": [run.predicted_step_s for run in runs],
             }
         )
-        percent = [100 * row["time_error"] for row in rows]
+        percent = [100 * (run.time_error or 0.0) for run in runs]
         data.append(
             {
                 **common,
                 "showlegend": False,
                 "xaxis": "x2",
                 "yaxis": "y2",
-                "x": [row["gpus"] for row in rows],
+                "x": [run.gpus for run in runs],
                 "y": percent,
                 "meta": {
-                    "gpus": [row["gpus"] for row in rows],
-                    "seconds": [row["measured_step_s"] for row in rows],
+                    "gpus": [run.gpus for run in runs],
+                    "seconds": [run.measured_step_s for run in runs],
                 },
             }
         )
@@ -103,34 +104,29 @@ def _guide(share: float, ends: list[float]) -> list[dict[str, Any]]:
     ]
 
 
-def _hover(row: dict[str, Any]) -> str:
-    words = row["layout"].split(" ")
+def _hover(run: Run) -> str:
+    words = run.layout.split(" ")
     lines = [" ".join(words[i : i + 6]) for i in range(0, len(words), 6)]
     text = [
-        row["run_id"],
-        f"{row['model']} on {row['gpus']:,} x {row['gpu']}, {row['stack']}",
+        run.run_id,
+        f"{run.model} on {run.gpus:,} x {run.gpu}, {run.stack}",
         *lines,
-        f"predicted {row['predicted_step_s']:.4g} s, measured {row['measured_step_s']:.4g} s",
-        f"error {row['time_error']:+.1%}",
+        f"predicted {run.predicted_step_s:.4g} s, measured {run.measured_step_s:.4g} s",
+        f"error {run.time_error:+.1%}",
     ]
     return "<br>".join(str(line).replace("&", "&amp;").replace("<", "&lt;") for line in text)
 
 
-def _layout(
-    document: dict[str, Any], data: list[dict[str, Any]], ends: list[float]
-) -> dict[str, Any]:
-    time, noise = document["summary"]["time"], document["summary"]["noise"]
+def _layout(document: Validation, data: list[dict[str, Any]], ends: list[float]) -> dict[str, Any]:
+    time, noise = document.summary.time, document.summary.noise
     told = "no run has a time"
-    if time["n"]:
+    if time.n:
         told = (
-            f"{time['n']:,} runs: mean error {time['mape']:.1%}, median {time['median_ape']:.1%},"
-            f" bias {time['bias']:+.1%}"
+            f"{time.n:,} runs: mean error {time.mape:.1%}, median {time.median_ape:.1%},"
+            f" bias {time.bias:+.1%}"
         )
-        told += (
-            f"; repeats of one run lie {noise['mean']:.1%} from their median"
-            if noise["mean"] is not None
-            else ""
-        )
+        if noise.mean is not None:
+            told += f"; repeats of one run lie {noise.mean:.1%} from their median"
     grid = {"gridcolor": "#e6e6e6", "zerolinecolor": "#888888"}
     second = [i for i, trace in enumerate(data) if trace.get("xaxis") == "x2"]
     buttons = [
@@ -201,7 +197,7 @@ def _layout(
     }
 
 
-def page(document: dict[str, Any]) -> str:
+def page(document: Validation) -> str:
     """The figure as one HTML page. Raises PlanError where plotly is not installed."""
     try:
         from plotly.io import to_html

@@ -179,6 +179,17 @@ class Launch(Spec):
     layer_idle: Seconds
 
 
+class Unstated(Spec):
+    """What a run does where its recipe does not say; `dpplan validate` reads rows with it."""
+
+    zero: int = Field(default=0, ge=0, le=3)  # ZeRO stage, the least: it rises until memory fits
+    sequence_parallel: bool = False  # beside tensor parallelism
+    recompute: Literal["none", "selective", "full"] = "none"
+    # of a GPT with learned positions, where no switch names FlashAttention; none: as any model
+    gpt_attention: Attention | None = None
+    gpt_dropout: bool = False  # such a GPT trains with dropout
+
+
 class StackSpec(Spec):
     """One software stack."""
 
@@ -197,6 +208,7 @@ class StackSpec(Spec):
     fusion: Fusion
     overlap: Overlap
     launch: Launch
+    unstated: Unstated = Unstated()
     vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
     recompute_stops_early: bool = (
         False  # a layer is repeated only up to the last tensor that its backward needs

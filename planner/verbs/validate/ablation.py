@@ -16,6 +16,7 @@ from planner.estimate.step import step_time
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.specs.base import PlanError
+from planner.specs.documents.validate import Ablation, Acts, MostIn
 from planner.specs.layout import Layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
@@ -241,7 +242,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
 )
 
 
-def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[dict[str, Any]]:
+def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[Ablation]:
     """Errors of step time with each mechanism off, over all runs with a time, over those it acts
     on, and in the suite in which it changes the sum of absolute errors most. Rows that cannot be
     expressed are left out, as in validation.
@@ -273,7 +274,7 @@ def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[d
     )
     names = [suite for _, _, suites, _ in found.values() for suite in suites]
     lines = [_line(m, names, errs[0], errs[i + 1]) for i, m in enumerate(MECHANISMS)]
-    return sorted(lines, key=lambda line: -(line["mape_after"] - line["mape_before"]))
+    return sorted(lines, key=lambda line: -(line.mape_after - line.mape_before))
 
 
 def with_each_off(plan: Plan, table: Table) -> Array:
@@ -305,7 +306,7 @@ def with_each_off(plan: Plan, table: Table) -> Array:
     return out
 
 
-def _line(mechanism: Mechanism, suites: list[str], before: Array, after: Array) -> dict[str, Any]:
+def _line(mechanism: Mechanism, suites: list[str], before: Array, after: Array) -> Ablation:
     acts = np.abs((1 + after) / (1 + before) - 1) > _CHANGED
     where: dict[str, list[int]] = defaultdict(list)
     for i in np.flatnonzero(acts):
@@ -316,19 +317,16 @@ def _line(mechanism: Mechanism, suites: list[str], before: Array, after: Array) 
         if len(at) >= _SMALLEST_SUITE
     }
     most = max(changes, key=lambda suite: abs(changes[suite])) if changes else None
+    at = where[most] if most else []
+    return Ablation(
+        mechanism=mechanism.name,
+        off=mechanism.title,
+        mape_before=_mape(before) or 0.0,
+        mape_after=_mape(after) or 0.0,
+        acts=Acts(n=int(acts.sum()), before=_mape(before[acts]), after=_mape(after[acts])),
+        most=MostIn(suite=most, n=len(at), before=_mape(before[at]), after=_mape(after[at])),
+    )
 
-    def both(at: Any) -> dict[str, Any]:
-        return {
-            "n": len(before[at]),
-            "before": errors(before[at].tolist())["mape"],
-            "after": errors(after[at].tolist())["mape"],
-        }
 
-    return {
-        "mechanism": mechanism.name,
-        "off": mechanism.title,
-        "mape_before": errors(before.tolist())["mape"],
-        "mape_after": errors(after.tolist())["mape"],
-        "acts": both(acts),
-        "most": {"suite": most, **both(where[most] if most else [])},
-    }
+def _mape(relative: Array) -> float | None:
+    return errors(relative.tolist()).mape

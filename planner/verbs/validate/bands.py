@@ -4,16 +4,21 @@ suites."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from planner.ledger import Array
 from planner.report.band import COVERAGE, Case, Residuals, band_of, residuals
+from planner.specs.documents.validate import BandLine, Coverage, Run
+
+# what a residual says of its run beside the ratios: columns of planner/data/residuals.csv
+RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "stack", "gpus", "parameters", "experts")
 
 
-def residual_rows(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs with a time, as measured over predicted: the columns of planner/data/residuals.csv and
-    more.
+def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Runs with a time, as measured over predicted: the columns of planner/data/residuals.csv.
 
     Predicted is `unseen_step_s`, by numbers fitted without the run's suite, which is what a plan
     nobody has measured meets. Without it, and in `measured_over_default`, it is the prediction of
@@ -21,17 +26,17 @@ def residual_rows(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     return [
         {
-            **e,
-            "measured_over_predicted": e["measured_step_s"]
-            / (e.get("unseen_step_s") or e["predicted_step_s"]),
-            "measured_over_default": e["measured_step_s"] / e["predicted_step_s"],
+            **{name: getattr(run, name) for name in RESIDUAL_COLUMNS},
+            "measured_over_predicted": run.measured_step_s
+            / (run.unseen_step_s or run.predicted_step_s),
+            "measured_over_default": run.measured_step_s / run.predicted_step_s,
         }
-        for e in entries
-        if e["measured_step_s"] and e["outcome"] != "oom"
+        for run in runs
+        if run.measured_step_s and run.outcome != "oom"
     ]
 
 
-def coverage(entries: list[dict[str, Any]]) -> dict[str, Any]:
+def coverage(found: Iterable[Run]) -> Coverage:
     """Share of each suite's runs inside the bands that all other suites give, and how wide these
     bands are.
 
@@ -39,8 +44,8 @@ def coverage(entries: list[dict[str, Any]]) -> dict[str, Any]:
     predicted): width plus the distance of what fell outside, 2/(1 - coverage) fold; smaller is
     better.
     """
-    runs = residuals(residual_rows(entries))
-    lines: dict[str, dict[str, Any]] = {}
+    runs = residuals(residual_rows(found))
+    lines: dict[str, BandLine] = {}
     low, high = np.zeros(len(runs)), np.zeros(len(runs))
     near = np.empty(len(runs), dtype=object)
     for suite in sorted(set(runs.suite.tolist())):
@@ -56,33 +61,30 @@ def coverage(entries: list[dict[str, Any]]) -> dict[str, Any]:
                 float(runs.parameters[i]),
                 bool(runs.experts[i]),
             )
-            found = band_of(others, case)
-            low[i], high[i], near[i] = (
-                math.log(found.low),
-                math.log(found.high),
-                _evidence(others, case),
-            )
+            band = band_of(others, case)
+            low[i], high[i] = math.log(band.low), math.log(band.high)
+            near[i] = _evidence(others, case)
         lines[suite] = _line(runs.log_ratio[own], low[own], high[own])
     if not lines:
-        return {
-            "promised": COVERAGE,
-            "all": _line(*[np.zeros(0)] * 3),
-            "mean_of_suites": None,
-            "suites": {},
-            "evidence": {},
-        }
-    evidence = {
-        kind: _line(runs.log_ratio[near == kind], low[near == kind], high[near == kind])
-        for kind in _KINDS
-        if (near == kind).any()
-    }
-    return {
-        "promised": COVERAGE,
-        "all": _line(runs.log_ratio, low, high),
-        "mean_of_suites": sum(line["inside_frac"] for line in lines.values()) / len(lines),
-        "suites": lines,
-        "evidence": evidence,
-    }
+        nothing = np.zeros(0)
+        return Coverage(
+            promised=COVERAGE,
+            all=_line(nothing, nothing, nothing),
+            mean_of_suites=None,
+            suites={},
+            evidence={},
+        )
+    return Coverage(
+        promised=COVERAGE,
+        all=_line(runs.log_ratio, low, high),
+        mean_of_suites=sum(line.inside_frac or 0.0 for line in lines.values()) / len(lines),
+        suites=lines,
+        evidence={
+            kind: _line(runs.log_ratio[near == kind], low[near == kind], high[near == kind])
+            for kind in _KINDS
+            if (near == kind).any()
+        },
+    )
 
 
 _KINDS = ("same GPU and software", "same GPU", "same software", "neither")
@@ -95,26 +97,20 @@ def _evidence(others: Residuals, case: Case) -> str:
     return _KINDS[1] if gpu.any() else _KINDS[2] if stack.any() else _KINDS[3]
 
 
-def _line(value: Any, low: Any, high: Any) -> dict[str, Any]:
+def _line(value: Array, low: Array, high: Array) -> BandLine:
     n = len(value)
     if not n:
-        return {
-            "n": 0,
-            "inside": 0,
-            "inside_frac": None,
-            "low": None,
-            "high": None,
-            "width": None,
-            "score": None,
-        }
+        return BandLine(
+            n=0, inside=0, inside_frac=None, low=None, high=None, width=None, score=None
+        )
     inside = (value >= low) & (value <= high)
     missed = np.maximum(low - value, 0) + np.maximum(value - high, 0)
-    return {
-        "n": n,
-        "inside": int(inside.sum()),
-        "inside_frac": float(inside.mean()),
-        "low": float(np.exp(low).mean()),
-        "high": float(np.exp(high).mean()),
-        "width": float((np.exp(high) - np.exp(low)).mean()),
-        "score": float((high - low + 2 / (1 - COVERAGE) * missed).mean()),
-    }
+    return BandLine(
+        n=n,
+        inside=int(inside.sum()),
+        inside_frac=float(inside.mean()),
+        low=float(np.exp(low).mean()),
+        high=float(np.exp(high).mean()),
+        width=float((np.exp(high) - np.exp(low)).mean()),
+        score=float((high - low + 2 / (1 - COVERAGE) * missed).mean()),
+    )

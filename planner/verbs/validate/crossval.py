@@ -6,14 +6,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from planner.estimate.machine import law_of
 from planner.ledger import Array
-from planner.verbs.validate.errors import errors, recipe_of
+from planner.specs.documents.validate import (
+    Clock,
+    CrossValidation,
+    FittedNumber,
+    HeldOut,
+    HeldOutRun,
+)
+from planner.verbs.validate.errors import errors, errors_of_suites, recipe_of
 from planner.verbs.validate.fit import (
     ACROSS,
     CLOCK_ONLY,
@@ -31,6 +37,7 @@ from planner.verbs.validate.fit import (
     suite_weights,
 )
 from planner.verbs.validate.ranking import (
+    Ranked,
     busy_s,
     collectives,
     group_of,
@@ -118,7 +125,7 @@ def _predict(
         kind.repeated[i] = repeated_s(time, j)
 
 
-def cross_validate(found: Sequence[Case], noise: float = 0.0) -> dict[str, Any]:
+def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation:
     """Errors of every kind, held-out predictions of every run, and the fitted numbers.
 
     noise: noise floor of the measurements, within which predictions of two layouts tie.
@@ -138,25 +145,22 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> dict[str, Any]:
         for i in members:
             _predict(found[i], CLOCK_ONLY, i, [(kinds["clock"], multipliers(fitted))])
         clocks += [_clock(name, inside[0], value) for value in fitted]
-    return {
-        "kinds": {
-            name: {"meaning": MEANINGS[name], **_errors_of(found, kinds[name], noise)}
-            for name in MEANINGS
-        },
-        "parameters": [_shown(value) for value in values],
-        "clocks": clocks,
-        "rows": [
-            {
-                "run_id": case.row["run_id"],
-                "suite": case.row["suite"],
-                "tier": case.row.get("tier", ""),
-                "gpus": case.plan.cluster.gpus,
-                "measured_step_s": float(np.exp(case.log_seconds)),
-                "predicted_step_s": {name: _or_none(kinds[name].seconds[i]) for name in MEANINGS},
-            }
+    return CrossValidation(
+        kinds={name: _held_out(name, found, kinds[name], noise) for name in MEANINGS},
+        parameters=[_fitted(value) for value in values],
+        clocks=clocks,
+        rows=[
+            HeldOutRun(
+                run_id=case.row["run_id"],
+                suite=case.row["suite"],
+                tier=case.row.get("tier", ""),
+                gpus=case.plan.cluster.gpus,
+                measured_step_s=case.seconds,
+                predicted_step_s={name: _or_none(kinds[name].seconds[i]) for name in MEANINGS},
+            )
             for i, case in enumerate(found)
         ],
-    }
+    )
 
 
 def without_each_suite(found: Sequence[Case]) -> tuple[Array, list[Value]]:
@@ -212,78 +216,69 @@ def _hold_out(found: Sequence[Case], members: list[int], kinds: dict[str, _Predi
             _predict(case, PLATFORM, members[j], into)
 
 
-def _errors_of(found: Sequence[Case], predicted: _Predicted, noise: float) -> dict[str, Any]:
+def _held_out(name: str, found: Sequence[Case], predicted: _Predicted, noise: float) -> HeldOut:
     """Errors of the held-out cases: all, tier A, each suite, and the order of layouts."""
     suites: dict[str, list[float]] = defaultdict(list)
     tier_a: dict[str, list[float]] = defaultdict(list)
-    entries = []
+    runs = []
     for i in np.flatnonzero(np.isfinite(predicted.seconds)).tolist():
-        row, seconds, measured_s = (
-            found[i].row,
-            float(predicted.seconds[i]),
-            float(np.exp(found[i].log_seconds)),
-        )
-        suites[row["suite"]].append(seconds / measured_s - 1)
+        case, row = found[i], found[i].row
+        error = float(predicted.seconds[i]) / case.seconds - 1
+        suites[row["suite"]].append(error)
         if row.get("tier", "") == "A":
-            tier_a[row["suite"]].append(seconds / measured_s - 1)
-        entries.append(
-            {
-                "run_id": row["run_id"],
-                "suite": row["suite"],
-                "group": group_of(row),
-                "layout": layout_of(row),
-                "outcome": "ok",
-                "predicted_step_s": seconds,
-                "measured_step_s": measured_s,
-                "gpu_busy_s": float(predicted.busy[i]),
-                "collectives": float(predicted.collectives[i]),
-                "components": {"recompute": float(predicted.repeated[i])},
-            }
+            tier_a[row["suite"]].append(error)
+        runs.append(
+            Ranked(
+                run_id=row["run_id"],
+                suite=row["suite"],
+                gpu=row["gpu"],
+                gpus=case.plan.cluster.gpus,
+                stack=row["stack"],
+                model=case.plan.model.name,
+                group=group_of(row),
+                layout=layout_of(row),
+                predicted_s=float(predicted.seconds[i]),
+                measured_s=case.seconds,
+                busy_s=float(predicted.busy[i]),
+                collectives=float(predicted.collectives[i]),
+                recompute_s=float(predicted.repeated[i]),
+            )
         )
-    return {
-        "all": _over_suites(suites),
-        "tier_a": _over_suites(tier_a),
-        "suites": {name: errors(each) for name, each in sorted(suites.items())},
-        "ranking": ranking(groups_of(entries, noise)),
-    }
+    return HeldOut(
+        meaning=MEANINGS[name],
+        all=errors_of_suites(suites),
+        tier_a=errors_of_suites(tier_a),
+        suites={suite: errors(each) for suite, each in sorted(suites.items())},
+        ranking=ranking(groups_of(runs, noise)),
+    )
 
 
-def _over_suites(suites: dict[str, list[float]]) -> dict[str, Any]:
-    each = [float(errors(found)["mape"]) for found in suites.values()]
-    together = errors([e for found in suites.values() for e in found])
-    return {
-        **together,
-        "suites": len(each),
-        "mape_of_suites": sum(each) / len(each) if each else None,
-    }
+def _fitted(value: Value) -> FittedNumber:
+    return FittedNumber(
+        name=value.label,
+        meaning=value.parameter.meaning,
+        numbers=list(value.parameter.numbers),
+        multiplier=value.multiplier,
+        spread=value.spread,
+        runs=value.runs,
+        low=value.parameter.low,
+        high=value.parameter.high,
+        on_bound=value.on_bound,
+    )
 
 
-def _shown(value: Value) -> dict[str, Any]:
-    return {
-        "name": value.label,
-        "meaning": value.parameter.meaning,
-        "numbers": list(value.parameter.numbers),
-        "multiplier": value.multiplier,
-        "spread": value.spread,
-        "runs": value.runs,
-        "low": value.parameter.low,
-        "high": value.parameter.high,
-        "on_bound": value.on_bound,
-    }
-
-
-def _clock(platform: str, case: Case, value: Value) -> dict[str, Any]:
+def _clock(platform: str, case: Case, value: Value) -> Clock:
     shipped = float(case.numbers.sustained_clock)
-    return {
-        "platform": platform,
-        "gpu": case.plan.cluster.gpu.id,
-        "runs": value.runs,
-        "shipped": shipped,
-        "fitted": shipped * value.multiplier,
-        "spread": value.spread,
-        "on_bound": value.on_bound,
-        "power_law": law_of(case.plan.cluster.gpu),
-    }
+    return Clock(
+        platform=platform,
+        gpu=case.plan.cluster.gpu.id,
+        runs=value.runs,
+        shipped=shipped,
+        fitted=shipped * value.multiplier,
+        spread=value.spread,
+        on_bound=value.on_bound,
+        power_law=law_of(case.plan.cluster.gpu),
+    )
 
 
 def _or_none(value: float) -> float | None:

@@ -4,10 +4,11 @@ right, the noise floor."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-from planner.verbs.validate.ranking import groups_of, ranking
+from planner.specs.document import plain
+from planner.specs.documents.validate import Errors, ErrorsOfSuites, Noise, Right, Run, Summary
+from planner.verbs.validate.ranking import groups_of, ranked, ranking
 from planner.verbs.validate.rows import Row
 
 # columns that say who measured and what came out; two runs equal in all others are one recipe
@@ -24,78 +25,84 @@ _NOT_RECIPE = (
 )
 
 
-def summarise(entries: list[dict[str, Any]], noise: float | None = None) -> dict[str, Any]:
+def summarise(runs: Sequence[Run], noise: float | None = None) -> Summary:
     """Errors of step time and memory, out-of-memory rows called right, ranking over groups, and the
     noise floor.
 
-    noise: the noise floor that decides ties; by default that of these entries.
+    noise: the noise floor that decides ties; by default that of these runs.
     """
-    ran = [e for e in entries if e["outcome"] != "oom"]
-    times = [e["predicted_step_s"] / e["measured_step_s"] - 1 for e in ran if e["measured_step_s"]]
-    peaks = [
-        e["predicted_peak_gib"] / e["measured_peak_gib"] - 1 for e in ran if e["measured_peak_gib"]
-    ]
-    oom = [e for e in entries if e["outcome"] == "oom"]
-    floor = noise_floor(entries)
-    groups = groups_of(ran, floor["mean"] or 0.0 if noise is None else noise)
-    return {
-        "time": errors(times),
-        "memory": errors(peaks),
-        "oom": {"n": len(oom), "right": sum(not e["predicted_fits"] for e in oom)},
-        "ran": {"n": len(ran), "right": sum(e["predicted_fits"] for e in ran)},
-        "ranking": ranking(groups),
-        "noise": floor,
-    }
+    ran = [run for run in runs if run.outcome != "oom"]
+    oom = [run for run in runs if run.outcome == "oom"]
+    floor = noise_floor(runs)
+    groups = groups_of(ranked(ran), floor.mean or 0.0 if noise is None else noise)
+    return Summary(
+        time=errors([r.predicted_step_s / r.measured_step_s - 1 for r in ran if r.measured_step_s]),
+        memory=errors(
+            [r.predicted_peak_gib / r.measured_peak_gib - 1 for r in ran if r.measured_peak_gib]
+        ),
+        oom=Right(n=len(oom), right=sum(not run.predicted_fits for run in oom)),
+        ran=Right(n=len(ran), right=sum(run.predicted_fits for run in ran)),
+        ranking=ranking(groups),
+        noise=floor,
+    )
 
 
 _SHORT = 1024  # tokens per micro-batch and rank up to which launches and small kernels weigh most
+_LARGE = 128  # GPUs
 
 # kinds of runs whose errors are reported apart
-KINDS: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
-    ("all", lambda e: True),
-    ("tier A", lambda e: bool(e["tier"] == "A")),
-    ("tier B", lambda e: bool(e["tier"] == "B")),
-    ("mixture of experts", lambda e: bool(e["experts"] > 0)),
-    ("fp8", lambda e: bool(e["precision"] == "fp8")),
-    ("Volta", lambda e: bool(e["architecture"] == "volta")),
-    (f"up to {_SHORT} tokens per micro-batch", lambda e: bool(e["micro_batch_tokens"] <= _SHORT)),
-    ("more than 128 GPUs", lambda e: bool(e["gpus"] > 128)),
-)
+KINDS: dict[str, Callable[[Run], bool]] = {
+    "all": lambda run: True,
+    "tier A": lambda run: run.tier == "A",
+    "tier B": lambda run: run.tier == "B",
+    "mixture of experts": lambda run: run.experts > 0,
+    "fp8": lambda run: run.precision == "fp8",
+    "Volta": lambda run: run.architecture == "volta",
+    f"up to {_SHORT} tokens per micro-batch": lambda run: run.micro_batch_tokens <= _SHORT,
+    f"more than {_LARGE} GPUs": lambda run: run.gpus > _LARGE,
+}
 
 
-def kinds(entries: list[dict[str, Any]]) -> dict[str, Any]:
+def kinds(runs: Sequence[Run]) -> dict[str, ErrorsOfSuites]:
     """Errors of step time of each kind of run, over its runs and as mean over its suites."""
-    out = {}
-    for name, belongs in KINDS:
-        suites: dict[str, list[float]] = defaultdict(list)
-        for entry in entries:
-            if entry["time_error"] is not None and belongs(entry):
-                suites[entry["suite"]].append(entry["time_error"])
-        each = [float(errors(found)["mape"]) for found in suites.values()]
-        out[name] = {
-            **errors([x for found in suites.values() for x in found]),
-            "suites": len(each),
-            "mape_of_suites": sum(each) / len(each) if each else None,
-        }
-    return out
+    return {name: _kind([run for run in runs if belongs(run)]) for name, belongs in KINDS.items()}
 
 
-def errors(relative: list[float]) -> dict[str, Any]:
+def _kind(runs: Sequence[Run]) -> ErrorsOfSuites:
+    suites: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if run.time_error is not None:
+            suites[run.suite].append(run.time_error)
+    return errors_of_suites(suites)
+
+
+def errors_of_suites(suites: Mapping[str, list[float]]) -> ErrorsOfSuites:
+    """Errors over all runs, and the mean over suites of their mean absolute errors."""
+    each = [errors(found).mape or 0.0 for found in suites.values()]
+    return ErrorsOfSuites(
+        **plain(errors([error for found in suites.values() for error in found])),
+        suites=len(each),
+        mape_of_suites=sum(each) / len(each) if each else None,
+    )
+
+
+def errors(relative: list[float]) -> Errors:
     """n, mean and median absolute percentage error, bias (median signed error) and the worst, all
     as fractions."""
     if not relative:
-        return {"n": 0, "mape": None, "median_ape": None, "bias": None, "worst": None}
+        return Errors(n=0, mape=None, median_ape=None, bias=None, worst=None)
     absolute = sorted(abs(x) for x in relative)
-    return {
-        "n": len(relative),
-        "mape": sum(absolute) / len(absolute),
-        "median_ape": median(absolute),
-        "bias": median(sorted(relative)),
-        "worst": max(relative, key=abs),
-    }
+    return Errors(
+        n=len(relative),
+        mape=sum(absolute) / len(absolute),
+        median_ape=median(absolute),
+        bias=median(sorted(relative)),
+        worst=max(relative, key=abs),
+    )
 
 
 def median(ordered: list[float]) -> float:
+    """Middle of ordered values, the mean of both middles of an even number of them."""
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
@@ -123,17 +130,10 @@ def repeat_deviations(recipes: list[str], seconds: list[float | None]) -> list[f
     ]
 
 
-def noise_floor(entries: list[dict[str, Any]]) -> dict[str, Any]:
+def noise_floor(runs: Sequence[Run]) -> Noise:
     """How far repeats of one recipe lie from their median: what no prediction can be expected to
     undercut."""
-    found = sorted(
-        abs(e["repeat_deviation"]) for e in entries if e.get("repeat_deviation") is not None
-    )
+    found = sorted(abs(run.repeat_deviation) for run in runs if run.repeat_deviation is not None)
     if not found:
-        return {"n": 0, "mean": None, "median": None, "worst": None}
-    return {
-        "n": len(found),
-        "mean": sum(found) / len(found),
-        "median": median(found),
-        "worst": found[-1],
-    }
+        return Noise(n=0, mean=None, median=None, worst=None)
+    return Noise(n=len(found), mean=sum(found) / len(found), median=median(found), worst=found[-1])

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from planner.specs.base import PlanError
-from planner.verbs.validate.bands import residual_rows
-from planner.verbs.validate.rows import Row, read_rows
+from planner.specs.documents.validate import Validation
+from planner.verbs.validate.bands import RESIDUAL_COLUMNS, residual_rows
+from planner.verbs.validate.rows import SHIPPED, Row, read_rows
 
-SHIPPED = Path(__file__).parents[2] / "data" / "runs"
-
-RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "stack", "gpus", "parameters", "experts")
 _RATIOS = ("measured_over_predicted", "measured_over_default")
 
 _RUN_COLUMNS = (
@@ -70,9 +68,9 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
     return [row for row in rows if not suites or row["suite"] in suites]
 
 
-def residual_lines(document: dict[str, Any]) -> str:
+def residual_lines(document: Validation) -> str:
     """CSV of measured over predicted step time per run, the basis of `planner.report.band`."""
-    rows = residual_rows(document["rows"])
+    rows = residual_rows(document.rows)
     return _table(
         [*RESIDUAL_COLUMNS, *_RATIOS],
         [
@@ -82,21 +80,21 @@ def residual_lines(document: dict[str, Any]) -> str:
     )
 
 
-def run_lines(document: dict[str, Any]) -> str:
+def run_lines(document: Validation) -> str:
     """CSV of all rows, one line each: predicted, measured, errors, step by component; of skipped
     ones the reason."""
-    rows = document["rows"]
-    components = list(dict.fromkeys(name for row in rows for name in row["components"]))
+    runs = document.rows
+    components = list(dict.fromkeys(name for run in runs for name in run.components))
     lines = [
         [
-            *(row[name] for name in _RUN_COLUMNS),
-            *(row["components"].get(name) for name in components),
+            *(getattr(run, name) for name in _RUN_COLUMNS),
+            *(run.components.get(name) for name in components),
             None,
         ]
-        for row in rows
+        for run in runs
     ]
     empty = [None] * (len(_RUN_COLUMNS) - 2 + len(components))
-    lines += [[row["run_id"], row["suite"], *empty, row["reason"]] for row in document["skipped"]]
+    lines += [[one.run_id, one.suite, *empty, one.reason] for one in document.skipped]
     return _table([*_RUN_COLUMNS, *(f"{name}_s" for name in components), "skipped"], lines)
 
 

@@ -190,6 +190,11 @@ class Case:
     log_seconds: float  # measured
 
     @property
+    def seconds(self) -> float:
+        """Measured step time."""
+        return float(np.exp(self.log_seconds))
+
+    @property
     def platform(self) -> str:
         """Cluster and software: runs of one source on one GPU with one program."""
         return "/".join((self.row["suite"], self.row["gpu"], self.row["stack"]))

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate.step import StepTime
 from planner.estimate.ties import fastest
 from planner.ledger import Array
+from planner.specs.documents.validate import Group, GroupRun, Ranking, Run
 from planner.verbs.validate.rows import Row
 
 LAYOUT = (
@@ -113,88 +115,124 @@ def layout_of(row: Row) -> str:
     return " ".join(words)
 
 
-def groups_of(entries: list[dict[str, Any]], noise: float = 0.0) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Ranked:
+    """A run with a time, and what decides where predictions are equal."""
+
+    run_id: str
+    suite: str
+    gpu: str
+    gpus: int
+    stack: str
+    model: str
+    group: str
+    layout: str
+    predicted_s: float
+    measured_s: float
+    busy_s: float
+    collectives: float
+    recompute_s: float
+
+
+def ranked(runs: Iterable[Run]) -> list[Ranked]:
+    """The runs that have a time."""
+    return [
+        Ranked(
+            run_id=run.run_id,
+            suite=run.suite,
+            gpu=run.gpu,
+            gpus=run.gpus,
+            stack=run.stack,
+            model=run.model,
+            group=run.group,
+            layout=run.layout,
+            predicted_s=run.predicted_step_s,
+            measured_s=run.measured_step_s,
+            busy_s=run.gpu_busy_s,
+            collectives=run.collectives,
+            recompute_s=run.components.get("recompute", 0.0),
+        )
+        for run in runs
+        if run.measured_step_s and run.outcome != "oom"
+    ]
+
+
+def groups_of(runs: Iterable[Ranked], noise: float = 0.0) -> list[Group]:
     """Every group of five or more layouts that ran, the one with the largest regret first.
 
     noise: relative spread of repeated measurements; predictions within it of the pick are ties.
     """
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for entry in entries:
-        if entry["measured_step_s"] and entry["outcome"] != "oom":
-            found[entry["group"]].append(entry)
+    found: dict[str, list[Ranked]] = defaultdict(list)
+    for run in runs:
+        found[run.group].append(run)
     large = [
         members
         for members in found.values()
-        if len({e["layout"] for e in members}) >= _SMALLEST_GROUP
+        if len({run.layout for run in members}) >= _SMALLEST_GROUP
     ]
     return sorted(
-        (_detail(members, noise) for members in large),
-        key=lambda g: (-g["pick_regret"], g["spearman"], g["group"]),
+        (_group(members, noise) for members in large),
+        key=lambda g: (-g.pick_regret, g.spearman, g.group),
     )
 
 
-def _detail(members: list[dict[str, Any]], noise: float) -> dict[str, Any]:
-    pick, best = _pick(members), min(members, key=lambda e: float(e["measured_step_s"]))
-    limit = pick["predicted_step_s"] * (1 + max(noise, _EQUAL))
-    ties = [e for e in members if e is not pick and e["predicted_step_s"] <= limit]
-    fastest = best["measured_step_s"]
-    return {
-        "group": pick["group"],
-        "suite": pick["suite"],
-        "gpu": pick.get("gpu", ""),
-        "gpus": pick.get("gpus"),
-        "stack": pick.get("stack", ""),
-        "model": pick.get("model", ""),
-        "runs": len(members),
-        "layouts": len({e["layout"] for e in members}),
-        "spearman": _spearman(
-            [e["predicted_step_s"] for e in members], [e["measured_step_s"] for e in members]
+def _group(members: list[Ranked], noise: float) -> Group:
+    pick, best = _pick(members), min(members, key=lambda run: run.measured_s)
+    limit = pick.predicted_s * (1 + max(noise, _EQUAL))
+    ties = [run for run in members if run is not pick and run.predicted_s <= limit]
+    return Group(
+        group=pick.group,
+        suite=pick.suite,
+        gpu=pick.gpu,
+        gpus=pick.gpus,
+        stack=pick.stack,
+        model=pick.model,
+        runs=len(members),
+        layouts=len({run.layout for run in members}),
+        spearman=_spearman(
+            [run.predicted_s for run in members], [run.measured_s for run in members]
         ),
-        "pick_regret": pick["measured_step_s"] / fastest - 1,
-        "ties": len(ties),
-        "worst_tie_regret": max(e["measured_step_s"] / fastest - 1 for e in [pick, *ties]),
-        "pick": _named(pick),
-        "best": _named(best),
-    }
+        pick_regret=pick.measured_s / best.measured_s - 1,
+        ties=len(ties),
+        worst_tie_regret=max(run.measured_s / best.measured_s - 1 for run in [pick, *ties]),
+        pick=_named(pick),
+        best=_named(best),
+    )
 
 
-def _named(entry: dict[str, Any]) -> dict[str, Any]:
-    names = ("run_id", "layout", "predicted_step_s", "measured_step_s")
-    return {name: entry[name] for name in names}
+def _named(run: Ranked) -> GroupRun:
+    return GroupRun(
+        run_id=run.run_id,
+        layout=run.layout,
+        predicted_step_s=run.predicted_s,
+        measured_step_s=run.measured_s,
+    )
 
 
-def _pick(members: list[dict[str, Any]]) -> dict[str, Any]:
+def _pick(members: list[Ranked]) -> Ranked:
     """The layout that the planner takes, see estimate.ties.
 
     Where it is equal in that, too: the one that keeps the GPU busy for less time, then the one with
     fewer collectives, as what is hidden or waited for is what a real run most often adds to.
     """
-    ordered = sorted(members, key=lambda e: (e.get("gpu_busy_s", 0), e.get("collectives", 0)))
-    seconds = np.array([e["predicted_step_s"] for e in ordered])
-    return ordered[
-        fastest(seconds, np.array([e.get("components", {}).get("recompute", 0.0) for e in ordered]))
-    ]
+    ordered = sorted(members, key=lambda run: (run.busy_s, run.collectives))
+    seconds = np.array([run.predicted_s for run in ordered])
+    return ordered[fastest(seconds, np.array([run.recompute_s for run in ordered]))]
 
 
-def ranking(groups: list[dict[str, Any]]) -> dict[str, Any]:
+def ranking(groups: list[Group]) -> Ranking:
     """Means over groups: rank correlation and pick-regret; and in how many groups the pick is a
     tie."""
     if not groups:
-        return {
-            "groups": 0,
-            "spearman": None,
-            "pick_regret_mean": None,
-            "pick_regret_max": None,
-            "ties": 0,
-        }
-    regrets = [g["pick_regret"] for g in groups]
-    return {
-        "groups": len(groups),
-        "spearman": sum(g["spearman"] for g in groups) / len(groups),
-        "pick_regret_mean": sum(regrets) / len(groups),
-        "pick_regret_max": max(regrets),
-        "ties": sum(g["ties"] > 0 for g in groups),
-    }
+        return Ranking(groups=0, spearman=None, pick_regret_mean=None, pick_regret_max=None, ties=0)
+    regrets = [g.pick_regret for g in groups]
+    return Ranking(
+        groups=len(groups),
+        spearman=sum(g.spearman for g in groups) / len(groups),
+        pick_regret_mean=sum(regrets) / len(groups),
+        pick_regret_max=max(regrets),
+        ties=sum(g.ties > 0 for g in groups),
+    )
 
 
 def _ranks(values: list[float]) -> list[float]:

@@ -7,9 +7,13 @@ import csv
 import io
 import math
 from pathlib import Path
+from typing import get_args
 
 from planner.inputs.catalog import read_text
 from planner.specs.base import PlanError
+from planner.specs.documents.validate import Outcome
+
+SHIPPED = Path(__file__).parents[2] / "data" / "runs"
 
 Row = dict[str, str]
 
@@ -29,7 +33,7 @@ REQUIRED = (
     "global_batch",
 )
 
-OUTCOMES = ("ok", "oom")
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 MAX_TABLE_BYTES = 8_000_000
 
 # words of the `options` cell that change an estimate, or that name a release and change none
@@ -114,6 +118,14 @@ def whole(row: Row, name: str, default: float | None = None, minimum: int = 0) -
     if value < minimum:
         raise Skip(f"{name} is {value:g}; it must be at least {minimum}")
     return int(value)
+
+
+def outcome_of(row: Row) -> Outcome:
+    """Whether the run ran; an empty cell is one that did."""
+    outcome = row.get("outcome", "") or "ok"
+    if outcome not in OUTCOMES:
+        raise Skip(f"outcome is {outcome!r}; it must be one of {', '.join(OUTCOMES)}")
+    return outcome
 
 
 def measured(row: Row, name: str) -> float | None:

@@ -1,0 +1,283 @@
+"""Blocks of text for `dpplan validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from planner.show.text import Block
+from planner.specs.document import UNSET
+from planner.specs.documents.validate import (
+    Ablation,
+    Coverage,
+    CrossValidation,
+    Errors,
+    ErrorsOfSuites,
+    Group,
+    Ranking,
+    Skipped,
+    Summary,
+    Validation,
+)
+
+_MOST_GROUPS = 5  # with the largest regret
+_MOST_SKIPPED = 20
+
+
+def validate_blocks(out: Validation) -> list[Block]:
+    """Errors per suite and in all beside the noise floor, ranking and its worst groups, what else
+    was asked, what was skipped."""
+    blocks = [
+        _time_block(out),
+        _kinds_block(out.kinds),
+        *_memory_blocks(out),
+        *_regret_blocks(out.groups),
+    ]
+    if out.coverage is not UNSET:
+        blocks.append(_coverage_block(out.coverage))
+    if out.cross_validation is not UNSET:
+        blocks += _cross_validation_blocks(out.cross_validation, out.summary.noise.mean)
+    if out.ablations is not UNSET:
+        blocks.append(_ablation_block(out.ablations))
+    return blocks + _skipped_blocks(out.skipped)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _all_of(out: Validation) -> list[tuple[str, Summary]]:
+    return [*out.suites.items(), ("all", out.summary)]
+
+
+_ERRORS = [">MAPE", ">median", ">bias", ">worst"]
+
+
+def _errors(e: Errors) -> list[str]:
+    """Cells under `_ERRORS`."""
+    return [_percent(value) for value in (e.mape, e.median_ape, e.bias, e.worst)]
+
+
+_ORDER = [">rank corr.", ">regret", ">worst"]
+
+
+def _order(ranking: Ranking) -> list[str]:
+    """Cells under `_ORDER`."""
+    correlation = "-" if ranking.spearman is None else f"{ranking.spearman:.2f}"
+    return [correlation, _percent(ranking.pick_regret_mean), _percent(ranking.pick_regret_max)]
+
+
+def _time_block(out: Validation) -> Block:
+    noise, ranked = out.summary.noise, out.summary.ranking
+    block = Block(
+        "Predicted against measured step time",
+        header=["suite", ">runs", *_ERRORS, ">repeats", ">noise", ">groups", *_ORDER],
+        rows=[
+            [
+                name,
+                str(one.time.n),
+                *_errors(one.time),
+                str(one.noise.n),
+                _percent(one.noise.mean),
+                str(one.ranking.groups),
+                *_order(one.ranking),
+            ]
+            for name, one in _all_of(out)
+            if one.time.n or name == "all"
+        ],
+    )
+    if noise.n:
+        block.text.append(
+            f"noise floor: {noise.n} runs that repeat another lie {_percent(noise.mean)} from"
+            f" their median on average, half of them within {_percent(noise.median)}"
+        )
+    if ranked.groups:
+        block.text.append(
+            f"ranking: {ranked.groups} groups that differ only in layout, mean rank correlation"
+            f" {ranked.spearman:.2f}, pick-regret {_percent(ranked.pick_regret_mean)} on"
+            f" average and {_percent(ranked.pick_regret_max)} at worst; {ranked.ties} picks tie"
+            " with others within the noise floor"
+        )
+    return block
+
+
+def _memory_blocks(out: Validation) -> list[Block]:
+    rows = [
+        [
+            name,
+            str(one.memory.n),
+            *_errors(one.memory),
+            *(f"{kind.right}/{kind.n}" for kind in (one.oom, one.ran)),
+        ]
+        for name, one in _all_of(out)
+        if one.memory.n or one.oom.n
+    ]
+    header = ["suite", ">runs", *_ERRORS, ">oom right", ">ran right"]
+    return [Block("Predicted against measured memory", header=header, rows=rows)] if rows else []
+
+
+def _kinds_block(kinds: Mapping[str, ErrorsOfSuites]) -> Block:
+    header = ["kind", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">worst"]
+    rows = []
+    for name, one in kinds.items():
+        if one.n:
+            mape, *others = _errors(one)
+            mean = _percent(one.mape_of_suites)
+            rows.append([name, str(one.n), str(one.suites), mape, mean, *others])
+    return Block("Step time by kind of run", header=header, rows=rows)
+
+
+def _regret_blocks(groups: Sequence[Group]) -> list[Block]:
+    regret = [g for g in groups if g.pick_regret > 0]
+    if not regret:
+        return []
+    block = Block(
+        f"Groups in which the layout predicted fastest was not: {len(regret)} of {len(groups)}",
+        header=["suite", ">GPUs", ">layouts", ">rank corr.", ">regret", ">ties", "pick", "best"],
+        rows=[
+            [
+                g.suite,
+                str(g.gpus),
+                str(g.layouts),
+                f"{g.spearman:.2f}",
+                _percent(g.pick_regret),
+                str(g.ties),
+                g.pick.run_id,
+                g.best.run_id,
+            ]
+            for g in regret[:_MOST_GROUPS]
+        ],
+    )
+    if len(regret) > _MOST_GROUPS:
+        block.text.append(f"the {_MOST_GROUPS} worst; --json lists all")
+    return [block]
+
+
+def _skipped_blocks(skipped: Sequence[Skipped]) -> list[Block]:
+    if not skipped:
+        return []
+    block = Block(
+        f"Skipped: {len(skipped)}",
+        header=["run", "reason"],
+        rows=[[one.run_id, one.reason] for one in skipped[:_MOST_SKIPPED]],
+    )
+    if len(skipped) > _MOST_SKIPPED:
+        block.text.append(f"the first {_MOST_SKIPPED} of them; --json and --csv list all")
+    return [block]
+
+
+def _coverage_block(found: Coverage) -> Block:
+    block = Block(
+        "Bands of each suite, made from all other suites",
+        header=["suite", ">runs", ">inside", ">low", ">high", ">width"],
+    )
+    if found.mean_of_suites is None:
+        block.text.append("needs runs of at least two suites")
+        return block
+    block.text.append(
+        f"promised {found.promised:.0%}; held {_percent(found.all.inside_frac)} of runs, "
+        f"{_percent(found.mean_of_suites)} on average over suites"
+    )
+    known = {f"all, {kind} elsewhere": line for kind, line in found.evidence.items()}
+    block.rows = [
+        [
+            name,
+            str(line.n),
+            _percent(line.inside_frac),
+            *(f"{value:.2f}" for value in (line.low, line.high, line.width)),
+        ]
+        for name, line in {**found.suites, "all": found.all, **known}.items()
+    ]
+    return block
+
+
+def _ablation_block(found: Sequence[Ablation]) -> Block:
+    pair = [">MAPE", ">off"]
+    return Block(
+        "Each mechanism off, nothing fitted again",
+        header=["mechanism", *pair, ">runs it acts on", *pair, "most in", ">runs", *pair],
+        rows=[
+            [
+                line.mechanism,
+                _percent(line.mape_before),
+                _percent(line.mape_after),
+                str(line.acts.n),
+                _percent(line.acts.before),
+                _percent(line.acts.after),
+                line.most.suite or "-",
+                str(line.most.n),
+                _percent(line.most.before),
+                _percent(line.most.after),
+            ]
+            for line in found
+        ],
+    )
+
+
+def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> list[Block]:
+    """Errors of every kind of leaving out, over runs and of tier A; per suite; and what was
+    fitted."""
+    header = ["left out", ">runs", ">MAPE", ">of suites", ">median", ">bias"]
+
+    def cells(name: str, one: ErrorsOfSuites) -> list[str]:
+        errors = (one.mape, one.mape_of_suites, one.median_ape, one.bias)
+        return [name, str(one.n), *map(_percent, errors)]
+
+    over = Block(
+        "Cross-validation: errors of step time",
+        [
+            *(f"{name}: {kind.meaning}" for name, kind in found.kinds.items()),
+            f"noise floor of the data: {_percent(noise)}",
+        ],
+        [*header, *_ORDER],
+        [[*cells(name, kind.all), *_order(kind.ranking)] for name, kind in found.kinds.items()],
+    )
+    tier = Block(
+        "Cross-validation: tier A",
+        header=header,
+        rows=[cells(name, kind.tier_a) for name, kind in found.kinds.items()],
+    )
+    suites = Block(
+        "Cross-validation by suite: MAPE",
+        header=["suite", *(f">{name}" for name in found.kinds)],
+        rows=[
+            [
+                suite,
+                *(
+                    _percent(kind.suites[suite].mape if suite in kind.suites else None)
+                    for kind in found.kinds.values()
+                ),
+            ]
+            for suite in sorted({row.suite for row in found.rows})
+        ],
+    )
+    values = Block(
+        "Fitted on all suites",
+        header=["number", ">factor", ">spread", ">runs", ">bounds", "on bound"],
+        rows=[
+            [
+                value.name,
+                f"{value.multiplier:.3f}",
+                _percent(value.spread),
+                str(value.runs),
+                f"{value.low:g} .. {value.high:g}",
+                "yes" if value.on_bound else "",
+            ]
+            for value in found.parameters
+        ],
+    )
+    clocks = Block(
+        "Clock of each platform",
+        header=["platform", ">runs", ">fitted", ">spread", ">shipped", ">power law"],
+        rows=[
+            [
+                clock.platform,
+                str(clock.runs),
+                f"{clock.fitted:.2f}",
+                _percent(clock.spread),
+                f"{clock.shipped:.2f}",
+                "-" if clock.power_law is None else f"{clock.power_law:.2f}",
+            ]
+            for clock in found.clocks
+        ],
+    )
+    return [block for block in (over, tier, suites, values, clocks) if block.rows]

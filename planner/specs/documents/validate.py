@@ -1,0 +1,332 @@
+"""The answer of `dpplan validate`: predicted against measured runs; an error of 5 % is 0.05."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from planner.specs.document import UNSET, Document, Unset, key
+
+__all__ = [
+    "Ablation",
+    "Acts",
+    "BandLine",
+    "Clock",
+    "Coverage",
+    "CrossValidation",
+    "Errors",
+    "ErrorsOfSuites",
+    "FittedNumber",
+    "Group",
+    "GroupRun",
+    "HeldOut",
+    "HeldOutRun",
+    "MostIn",
+    "Noise",
+    "Outcome",
+    "Ranking",
+    "Right",
+    "Run",
+    "Skipped",
+    "Summary",
+    "Validation",
+]
+
+Outcome = Literal["ok", "oom"]
+
+
+class Run(Document):
+    """One measured run with its prediction."""
+
+    run_id: Annotated[str, key("id of the row")]
+    suite: Annotated[str, key("suite of runs it belongs to")]
+    gpu: Annotated[str, key("profile id of the GPU")]
+    gpus: Annotated[int, key("GPUs of the run")]
+    stack: Annotated[str, key("stack, as the row names it")]
+    model: Annotated[str, key("name of the model")]
+    parameters: Annotated[int, key("of the model", "parameters")]
+    tier: Annotated[str, key("how sure the recipe is: A or B")]
+    architecture: Annotated[str, key("of the GPU")]
+    precision: Annotated[str, key("number format of training")]
+    experts: Annotated[int, key("0 for a dense model")]
+    micro_batch_tokens: Annotated[float, key("of one micro-batch on one rank", "tokens")]
+    predicted_step_s: Annotated[float, key("by the numbers that ship", "s")]
+    measured_step_s: Annotated[float | None, key("null where the source has none", "s")]
+    time_error: Annotated[
+        float | None,
+        key("predicted over measured step time, minus one; null where it ran out of memory", "1"),
+    ]
+    unseen_step_s: Annotated[
+        float | None,
+        key(
+            "predicted by shared numbers fitted on all other suites; null unless `--coverage`,"
+            " `--residuals` or `--cross-validate` asks for it",
+            "s",
+        ),
+    ]
+    repeat_deviation: Annotated[
+        float | None,
+        key(
+            "measured step time over the median of all runs of this recipe, minus one; null where"
+            " it was measured once",
+            "1",
+        ),
+    ]
+    components: Annotated[
+        dict[str, float], key("parts of the predicted step, as `step.components` of a report", "s")
+    ]
+    gpu_busy_s: Annotated[float, key("of the predicted step, what the GPU computes", "s")]
+    collectives: Annotated[
+        float, key("calls of collectives and sends per step on the slowest rank")
+    ]
+    predicted_peak_gib: Annotated[float, key("the statistic of `memory_kind`", "GiB")]
+    measured_peak_gib: Annotated[float | None, key("null where the source has none", "GiB")]
+    memory_error: Annotated[float | None, key("predicted over measured peak, minus one", "1")]
+    memory_kind: Annotated[str, key("what was measured: allocated, reserved, nvidia-smi")]
+    not_expressed: Annotated[
+        str, key("words of the `options` cell that the estimate does not know and leaves out")
+    ]
+    predicted_fits: Annotated[bool, key("predicted memory suffices")]
+    outcome: Annotated[Outcome, key("it ran, or ran out of memory")]
+    group: Annotated[str, key("rows of one group differ in layout only")]
+    layout: Annotated[str, key("the layout in the words of the row's cells")]
+
+
+class Errors(Document):
+    """Relative errors: predicted over measured, minus one."""
+
+    n: Annotated[int, key("runs")]
+    mape: Annotated[float | None, key("mean absolute error; null without runs", "1")]
+    median_ape: Annotated[float | None, key("median absolute error", "1")]
+    bias: Annotated[float | None, key("median signed error", "1")]
+    worst: Annotated[float | None, key("the largest, with its sign", "1")]
+
+
+class ErrorsOfSuites(Errors):
+    """Errors over runs, and over their suites."""
+
+    suites: Annotated[int, key("suites of these runs")]
+    mape_of_suites: Annotated[float | None, key("mean over suites of their `mape`", "1")]
+
+
+class Right(Document):
+    """Runs whose memory was called right."""
+
+    n: Annotated[int, key("rows")]
+    right: Annotated[
+        int, key("of these, predicted to fit where they ran and not where they did not")
+    ]
+
+
+class Ranking(Document):
+    """Whether the order of layouts is right, over groups of runs that differ in layout only."""
+
+    groups: Annotated[int, key("groups of five or more layouts")]
+    spearman: Annotated[float | None, key("correlation of ranks, mean over groups", "1")]
+    pick_regret_mean: Annotated[float | None, key("mean of `groups[].pick_regret`", "1")]
+    pick_regret_max: Annotated[float | None, key("the largest of them", "1")]
+    ties: Annotated[
+        int, key("groups in which other predictions lie within the noise floor of the pick")
+    ]
+
+
+class Noise(Document):
+    """How far repeats of one recipe lie from their median: what no prediction can undercut."""
+
+    n: Annotated[int, key("rows that repeat the recipe of another")]
+    mean: Annotated[float | None, key("mean absolute deviation: the noise floor", "1")]
+    median: Annotated[float | None, key("median absolute deviation", "1")]
+    worst: Annotated[float | None, key("largest absolute deviation", "1")]
+
+
+class Summary(Document):
+    """Errors over some rows."""
+
+    time: Annotated[Errors, key("of step time")]
+    memory: Annotated[Errors, key("of peak memory")]
+    oom: Annotated[Right, key("rows that ran out of memory")]
+    ran: Annotated[Right, key("rows that ran")]
+    ranking: Annotated[Ranking, key("order of layouts")]
+    noise: Annotated[Noise, key("repeats of one recipe")]
+
+
+class GroupRun(Document):
+    """One run of a group."""
+
+    run_id: Annotated[str, key("id of the row")]
+    layout: Annotated[str, key("as `rows[].layout`")]
+    predicted_step_s: Annotated[float, key("predicted step time", "s")]
+    measured_step_s: Annotated[float, key("measured step time", "s")]
+
+
+class Group(Document):
+    """Five or more layouts of one model on one cluster."""
+
+    group: Annotated[str, key("as `rows[].group`; the largest regret first")]
+    suite: Annotated[str, key("suite of runs")]
+    gpu: Annotated[str, key("profile id of the GPU")]
+    gpus: Annotated[int, key("GPUs of the runs")]
+    stack: Annotated[str, key("stack, as the rows name it")]
+    model: Annotated[str, key("name of the model")]
+    runs: Annotated[int, key("runs with a time")]
+    layouts: Annotated[int, key("distinct layouts")]
+    spearman: Annotated[float, key("correlation of predicted and measured ranks", "1")]
+    pick_regret: Annotated[
+        float, key("measured time of the pick over the best measured, minus one", "1")
+    ]
+    ties: Annotated[int, key("other predictions within the noise floor of the pick's")]
+    worst_tie_regret: Annotated[float, key("the largest regret among pick and ties", "1")]
+    pick: Annotated[GroupRun, key("the layout predicted fastest")]
+    best: Annotated[GroupRun, key("the layout measured fastest")]
+
+
+class Skipped(Document):
+    """A row that cannot be expressed."""
+
+    run_id: Annotated[str, key("id of the row")]
+    suite: Annotated[str, key("suite of runs")]
+    reason: Annotated[str, key("one sentence")]
+
+
+class BandLine(Document):
+    """Bands made from all other suites, over some runs."""
+
+    n: Annotated[int, key("runs")]
+    inside: Annotated[int, key("of these, inside the band")]
+    inside_frac: Annotated[float | None, key("share of them; null without runs", "1")]
+    low: Annotated[float | None, key("mean lower end, as measured over predicted", "1")]
+    high: Annotated[float | None, key("mean upper end, likewise", "1")]
+    width: Annotated[float | None, key("mean of high minus low", "1")]
+    score: Annotated[
+        float | None, key("mean interval score on the logarithm; smaller is better", "1")
+    ]
+
+
+class Coverage(Document):
+    """Whether bands hold what they promise."""
+
+    promised: Annotated[float, key("share of runs that a band should hold", "1")]
+    all: Annotated[BandLine, key("all runs")]
+    mean_of_suites: Annotated[
+        float | None, key("mean over suites of `inside_frac`; null for fewer than two suites", "1")
+    ]
+    suites: Annotated[dict[str, BandLine], key("by suite")]
+    evidence: Annotated[
+        dict[str, BandLine],
+        key(
+            "by what the other suites share with a run: same GPU and software, same GPU, same"
+            " software, neither"
+        ),
+    ]
+
+
+class HeldOut(Document):
+    """Errors of one kind of leaving out."""
+
+    meaning: Annotated[str, key("what is predicted by what")]
+    all: Annotated[ErrorsOfSuites, key("of step time")]
+    tier_a: Annotated[ErrorsOfSuites, key("the same over runs of tier A")]
+    suites: Annotated[dict[str, Errors], key("by suite")]
+    ranking: Annotated[Ranking, key("order of layouts")]
+
+
+class FittedNumber(Document):
+    """A number shared by platforms, fitted on all suites."""
+
+    name: Annotated[str, key("the number and where it holds")]
+    meaning: Annotated[str, key("the number in words")]
+    numbers: Annotated[
+        list[str], key("names of the numbers it multiplies, as `estimate` lists them")
+    ]
+    multiplier: Annotated[float, key("1 is the shipped value", "1")]
+    spread: Annotated[float, key("standard deviation of its logarithm that the runs leave", "1")]
+    runs: Annotated[int, key("runs that depend on it; three at least")]
+    low: Annotated[float, key("lower bound of the multiplier", "1")]
+    high: Annotated[float, key("upper bound of the multiplier", "1")]
+    on_bound: Annotated[bool, key("the fit stops at a bound")]
+
+
+class Clock(Document):
+    """The sustained clock of one platform, fitted on its runs with nothing else moved."""
+
+    platform: Annotated[str, key("suite/gpu/stack")]
+    gpu: Annotated[str, key("profile id of the GPU")]
+    runs: Annotated[int, key("runs that depend on it")]
+    shipped: Annotated[
+        float, key("sustained clock of the profile, as share of that of the kernel tables", "1")
+    ]
+    fitted: Annotated[float, key("the same, fitted", "1")]
+    spread: Annotated[float, key("standard deviation of its logarithm", "1")]
+    on_bound: Annotated[bool, key("the fit stops at a bound")]
+    power_law: Annotated[
+        float | None,
+        key("by board power; null for an architecture without an energy per FLOP", "1"),
+    ]
+
+
+class HeldOutRun(Document):
+    """A row with a time."""
+
+    run_id: Annotated[str, key("id of the row")]
+    suite: Annotated[str, key("suite of runs")]
+    tier: Annotated[str, key("how sure the recipe is: A or B")]
+    gpus: Annotated[int, key("GPUs of the run")]
+    measured_step_s: Annotated[float, key("measured step time", "s")]
+    predicted_step_s: Annotated[
+        dict[str, float | None],
+        key("by kind of leaving out; null where the row could not be left out", "s"),
+    ]
+
+
+class CrossValidation(Document):
+    """Runs predicted by numbers fitted without them."""
+
+    kinds: Annotated[
+        dict[str, HeldOut],
+        key("by kind of leaving out: defaults, suites, halves, models, gpus, scale, clock"),
+    ]
+    parameters: Annotated[list[FittedNumber], key("numbers fitted on all suites")]
+    clocks: Annotated[list[Clock], key("one per platform")]
+    rows: Annotated[list[HeldOutRun], key("every row with a time")]
+
+
+class Acts(Document):
+    """Runs whose prediction a mechanism changes by more than 0.1 %."""
+
+    n: Annotated[int, key("runs")]
+    before: Annotated[float | None, key("their mean absolute error", "1")]
+    after: Annotated[float | None, key("the same with the mechanism off", "1")]
+
+
+class MostIn(Acts):
+    """The suite whose sum of absolute errors changes most."""
+
+    suite: Annotated[str | None, key("null where no suite has three such runs")]
+
+
+class Ablation(Document):
+    """One mechanism switched off, nothing fitted again."""
+
+    mechanism: Annotated[str, key("its name; the largest rise of the error first")]
+    off: Annotated[str, key("what switching it off means")]
+    mape_before: Annotated[float, key("over all runs with a time", "1")]
+    mape_after: Annotated[float, key("with the mechanism off", "1")]
+    acts: Annotated[Acts, key("runs on which it acts")]
+    most: Annotated[MostIn, key("where it matters most")]
+
+
+class Validation(Document):
+    """The answer of `dpplan validate`."""
+
+    schema_version: Annotated[int, key("1")]
+    rows: Annotated[list[Run], key("rows that can be expressed")]
+    summary: Annotated[Summary, key("over all rows")]
+    suites: Annotated[dict[str, Summary], key("by suite")]
+    kinds: Annotated[
+        dict[str, ErrorsOfSuites],
+        key("errors of step time of kinds of runs: all, tier A, mixture of experts, fp8, ..."),
+    ]
+    groups: Annotated[list[Group], key("runs that differ in layout only")]
+    skipped: Annotated[list[Skipped], key("rows that cannot be expressed")]
+    coverage: Annotated[Coverage | Unset, key("with `--coverage`")] = UNSET
+    ablations: Annotated[list[Ablation] | Unset, key("with `--ablations`")] = UNSET
+    cross_validation: Annotated[CrossValidation | Unset, key("with `--cross-validate`")] = UNSET

@@ -1,0 +1,99 @@
+"""From a row to the shape of its model: what the cells say, and what the model's family adds."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from pydantic import Field
+
+from planner.inputs import catalog
+from planner.specs.base import Spec
+from planner.specs.model import Experts, LatentAttention, ModelSpec
+from planner.specs.stack import StackSpec
+from planner.verbs.validate.rows import SHIPPED, Row, whole
+
+_FAMILIES = SHIPPED.parent / "families.toml"
+_POSITIONS = {"rope": "rotary", "learned": "learned", "alibi": "alibi"}
+_VOCAB = 32_000  # tokens where none is printed: that of LLaMA
+_FFN_FACTOR = 4  # width of an MLP over that of the model where none is printed
+
+
+class Family(Spec):
+    """What the columns do not say of a model."""
+
+    source: str
+    biases: bool = True  # of LayerNorm, and of the products of a model with a plain MLP
+    latent: LatentAttention | None = None  # of mixtures of experts with this width of a head
+    group_limit: int | None = Field(default=None, ge=1)  # groups of experts that a token may use
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Families by how a word of a model's name begins."""
+    field = str(_FAMILIES)
+    tables = catalog.read_toml(_FAMILIES, field)
+    return {name: catalog.build(Family, table, field, name) for name, table in tables.items()}
+
+
+def _family(name: str) -> Family:
+    found = (one for word, one in families().items() if re.search(rf"\b{word}", name.lower()))
+    return next(found, Family(source=""))
+
+
+def row_model(row: Row, stack: StackSpec) -> ModelSpec:
+    """Transformer shape of a row. Raises Skip where a cell cannot be read."""
+    heads = whole(row, "heads", minimum=1)
+    hidden = whole(row, "hidden")
+    head_dim = whole(row, "head_dim", hidden // heads)
+    name = row.get("model", "") or "model"
+    family = _family(name)
+    layers = whole(row, "layers")
+    moe = _experts(row, family)
+    latent = family.latent
+    gated = row.get("mlp", "") in ("swiglu", "geglu", "")
+    norm = "layernorm" if row.get("norm", "") == "layernorm" else "rmsnorm"
+    biases = family.biases and not gated
+    return ModelSpec(
+        name=name,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=whole(row, "kv_heads", heads) or heads,
+        head_dim=head_dim,
+        ffn_hidden=whole(row, "ffn_hidden", 0) or _FFN_FACTOR * hidden,
+        vocab=whole(row, "vocab", _VOCAB),
+        max_positions=whole(row, "seq_len", minimum=1),
+        mlp="gated" if gated else "plain",
+        activation="silu" if gated else "gelu",
+        norm=norm,  # type: ignore[arg-type]
+        norm_bias=norm == "layernorm" and family.biases,
+        positions=_POSITIONS.get(row.get("positions", ""), "none"),  # type: ignore[arg-type]
+        tied_embeddings=row.get("tied_embeddings", "") == "1",
+        bias_qkv=biases,
+        bias_attention_out=biases,
+        bias_mlp=biases,
+        dropout=plain_gpt(row) and stack.unstated.gpt_dropout,
+        latent=latent if moe and latent and head_dim == latent.nope_head_dim else None,
+        moe=moe,
+    )
+
+
+def plain_gpt(row: Row) -> bool:
+    """A GPT with learned positions whose recipe has no word on FlashAttention."""
+    return row.get("positions") == "learned" and row.get("flash_attention", "") == ""
+
+
+def _experts(row: Row, family: Family) -> Experts | None:
+    count = whole(row, "experts", 0)
+    if count <= 1:
+        return None
+    width = whole(row, "moe_ffn_hidden")
+    return Experts(
+        experts=count,
+        experts_per_token=whole(row, "experts_per_token"),
+        ffn_hidden=width,
+        shared_ffn_hidden=width * whole(row, "shared_experts", 0),
+        dense_layers=whole(row, "dense_layers", 0),
+        group_limit=family.group_limit,
+    )

@@ -1,0 +1,160 @@
+"""Each row of a runs table estimated from the row alone, beside what was measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import compress
+
+import numpy as np
+from pydantic import ValidationError
+
+from planner.estimate import Estimates, evaluate
+from planner.estimate.columns import to_table
+from planner.formulas.params import parameter_count
+from planner.inputs.calibration import Calibration
+from planner.ledger import Array
+from planner.specs.base import PlanError, sentence
+from planner.specs.document import changed
+from planner.specs.documents.validate import Outcome, Run, Skipped, Validation
+from planner.verbs.validate.errors import kinds, recipe_of, repeat_deviations, summarise
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.ranking import (
+    busy_s,
+    collectives,
+    group_of,
+    groups_of,
+    layout_of,
+    ranked,
+)
+from planner.verbs.validate.rows import KNOWN_OPTIONS, Row, measured, options_of, outcome_of
+
+SCHEMA_VERSION = 1
+
+
+def predict(row: Row, calibration: Calibration | None = None) -> Estimates:
+    """Estimate of one row from the row alone. Raises PlanError or ValueError with the reason where
+    it cannot be expressed."""
+    plan, layout = row_plan(row, calibration)
+    return evaluate(plan, to_table([layout]))
+
+
+def validate_rows(rows: Sequence[Row], calibration: Calibration | None = None) -> Validation:
+    """Predicted against measured for every row: the document of `dpplan validate --json`."""
+    return validated(rows, calibration)[0]
+
+
+def validated(rows: Sequence[Row], calibration: Calibration | None) -> tuple[Validation, list[Row]]:
+    """The document, and the rows that its `rows` belong to."""
+    runs: list[Run] = []
+    kept: list[Row] = []
+    skipped: list[Skipped] = []
+    for row in rows:
+        try:
+            runs.append(_run(row, calibration))
+            kept.append(row)
+        except (PlanError, ValueError) as error:
+            skipped.append(
+                Skipped(
+                    run_id=row.get("run_id", ""), suite=row.get("suite", ""), reason=_reason(error)
+                )
+            )
+    times = [run.measured_step_s if run.outcome != "oom" else None for run in runs]
+    deviations = repeat_deviations([recipe_of(row) for row in kept], times)
+    runs = [changed(run, repeat_deviation=d) for run, d in zip(runs, deviations, strict=True)]
+    suites: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        suites[run.suite].append(run)
+    summary = summarise(runs)
+    noise = summary.noise.mean or 0.0
+    document = Validation(
+        schema_version=SCHEMA_VERSION,
+        rows=runs,
+        summary=summary,
+        suites={name: summarise(found, noise) for name, found in sorted(suites.items())},
+        kinds=kinds(runs),
+        groups=groups_of(ranked(runs), noise),
+        skipped=skipped,
+    )
+    return document, kept
+
+
+def has_time(run: Run) -> bool:
+    """Whether the run can say anything of predicted step times."""
+    return run.measured_step_s is not None and run.outcome != "oom"
+
+
+def with_unseen(document: Validation, seconds: Sequence[float | None]) -> Validation:
+    """The document with step times by numbers that never saw a run's suite, one for each run with a
+    time."""
+    rows = list(document.rows)
+    timed = compress(range(len(rows)), map(has_time, rows))
+    for i, unseen in zip(timed, seconds, strict=True):
+        rows[i] = changed(rows[i], unseen_step_s=unseen)
+    return changed(document, rows=rows)
+
+
+def _run(row: Row, calibration: Calibration | None) -> Run:
+    outcome: Outcome = outcome_of(row)
+    measured_s, measured_gib = measured(row, "step_s"), measured(row, "peak_memory_gib")
+    one = predict(row, calibration)
+    plan, kind = one.plan, row.get("memory_kind", "")
+    predicted_s, predicted_gib = float(one.time.seconds[0]), _peak_bytes(one, kind) / 2**30
+    ran = outcome != "oom"
+    return Run(
+        run_id=row["run_id"],
+        suite=row["suite"],
+        gpu=row["gpu"],
+        gpus=plan.cluster.gpus,
+        stack=row["stack"],
+        model=plan.model.name,
+        parameters=parameter_count(plan.model),
+        tier=row.get("tier", ""),
+        architecture=plan.cluster.gpu.architecture,
+        precision=plan.training.precision,
+        experts=plan.model.moe.experts if plan.model.moe else 0,
+        micro_batch_tokens=float(
+            one.table["micro_batch"][0] * plan.training.seq_len / one.table["cp"][0]
+        ),
+        predicted_step_s=predicted_s,
+        measured_step_s=measured_s,
+        time_error=predicted_s / measured_s - 1 if measured_s and ran else None,
+        unseen_step_s=None,
+        repeat_deviation=None,
+        components={
+            name: float(np.ravel(column)[0]) for name, column in one.time.components.items()
+        },
+        gpu_busy_s=busy_s(one.time),
+        collectives=collectives(one.time),
+        predicted_peak_gib=predicted_gib,
+        measured_peak_gib=measured_gib,
+        memory_error=predicted_gib / measured_gib - 1 if measured_gib and ran else None,
+        memory_kind=kind,
+        not_expressed=";".join(sorted(set(options_of(row)) - KNOWN_OPTIONS)),
+        predicted_fits=bool(one.fits[0]),
+        outcome=outcome,
+        group=group_of(row),
+        layout=layout_of(row),
+    )
+
+
+def _peak_bytes(one: Estimates, kind: str) -> float:
+    """The statistic the source measured, of the rank it printed: torch's counters, or what
+    nvidia-smi shows."""
+    m = one.memory
+    printed = (
+        0 if one.plan.stack.peak_of == "first stage" else int(np.argmax(m.stage_reserved[:, 0]))
+    )
+    outside = float(m.context[0] + m.communicators[0]) if kind == "nvidia-smi" else 0.0
+    statistic: Array = m.stage_reserved if kind in ("reserved", "nvidia-smi") else m.stage_peaks
+    return float(statistic[printed, 0]) + outside
+
+
+def _reason(error: Exception) -> str:
+    """One sentence why a row is skipped."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        message = sentence(first["msg"])
+        return f"{key} is {str(first['input'])[:80]!r}: {message}" if key else message
+    return " ".join(str(error).split())
