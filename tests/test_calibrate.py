@@ -17,7 +17,6 @@ from planner.calibrate import (
     cases,
     detect,
     fit,
-    launch,
     nodes,
     predict,
     profile,
@@ -443,11 +442,11 @@ def test_shipped_profiles_do_not_move() -> None:
     [
         ("schema_version = 1", "schema_version = 7", "schema_version"),
         ("compute_units = 1", "compute_units = -1", "compute_units"),
-        ("[device.dense]", "[device.sparse]", "dense"),
+        ("[device.dense.", "[device.sparse.", "dense"),
         ('id = "cpu-test-cpu-9000-1t"', 'id = "another"', "another"),
-        ("optimizer = { value = 9e-10", "optimizer = { value = nan", "nan"),
-        ("optimizer = { value = 9e-10", "optimizer = { value = -9e-10", "out of range"),
-        ("optimizer = { value = 9e-10", "optimizer = { value = 1e999", "inf"),
+        ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = nan", "nan"),
+        ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = -9e-10", "out of range"),
+        ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = 1e999", "inf"),
     ],
 )
 def test_a_corrupt_calibration_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:
@@ -642,11 +641,8 @@ def test_an_unwritable_output_is_refused_before_measuring(tmp_path: Path) -> Non
 
 
 def test_settings_pass_to_workers_unchanged() -> None:
-    one = Settings(
-        records="r", mode="quick", threads=3, cases=(cases.as_record(CASE),), precision="bf16"
-    )
+    one = Settings(records="r", mode="quick", threads=3, cases=(CASE,), precision="bf16")
     assert read(one.text()) == one
-    assert one.decoders() == [CASE]
 
 
 def test_cases_of_a_verification_are_not_those_of_a_fit() -> None:
@@ -797,11 +793,3 @@ def test_reports_are_written(tmp_path: Path) -> None:
     assert CASE.name in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["summary"]["n"] == 1
     assert "within" in "".join(block.text[0] for block in text.blocks(out) if block.text)
-
-
-def test_a_worker_that_cannot_start_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(launch.sys, "executable", "/bin/false")
-    with pytest.raises(launch.Failed, match="rank 0 ended with status 1"):
-        launch.run(Settings(records=str(tmp_path / "r.jsonl")), 1, lambda message: None)

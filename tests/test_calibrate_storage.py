@@ -154,7 +154,8 @@ def test_a_storage_that_is_no_storage_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_file_that_calibrate_writes_reads_back(tmp_path: Path) -> None:
-    text = profile.to_text(
+    path = tmp_path / "node.toml"
+    profile.write(
         {
             "schema_version": 1,
             "gpu": "rtx4090",
@@ -163,10 +164,9 @@ def test_the_file_that_calibrate_writes_reads_back(tmp_path: Path) -> None:
             "storage": profile.storage_table(
                 fit.storage(records(1e-9, 0.5e-9)), "test", "2026-11-22"
             ),
-        }
+        },
+        path,
     )
-    path = tmp_path / "node.toml"
-    path.write_text(text)
     held = read_calibration(str(path)).storage
     assert held is not None
     assert float(held.per_node or 0) == pytest.approx(1e9)

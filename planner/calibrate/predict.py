@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from planner.calibrate.cases import Case
 from planner.inputs.options import read_options
 from planner.specs.options import Options
@@ -28,25 +30,22 @@ _STATES = ("parameters", "gradients", "optimizer")
 def model_text(case: Case) -> str:
     """The decoder as a model TOML."""
     llama = case.family == "llama"
-    return (
-        "\n".join(
-            [
-                f'name = "{case.family}-{case.hidden}"',
-                f"layers = {case.layers}",
-                f"hidden = {case.hidden}",
-                f"heads = {case.heads}",
-                f"kv_heads = {case.heads}",
-                f"head_dim = {case.hidden // case.heads}",
-                f"ffn_hidden = {case.ffn}",
-                f"vocab = {case.vocab}",
-                f"max_positions = {case.seq}",
-                f'mlp = "{"gated" if llama else "plain"}"',
-                f"norm_bias = {'false' if llama else 'true'}",
-                f'norm = "{"rmsnorm" if llama else "layernorm"}"',
-                f'positions = "{"rotary" if llama else "learned"}"',
-            ]
-        )
-        + "\n"
+    return tomli_w.dumps(
+        {
+            "name": f"{case.family}-{case.hidden}",
+            "layers": case.layers,
+            "hidden": case.hidden,
+            "heads": case.heads,
+            "kv_heads": case.heads,
+            "head_dim": case.hidden // case.heads,
+            "ffn_hidden": case.ffn,
+            "vocab": case.vocab,
+            "max_positions": case.seq,
+            "mlp": "gated" if llama else "plain",
+            "norm": "rmsnorm" if llama else "layernorm",
+            "norm_bias": not llama,
+            "positions": "rotary" if llama else "learned",
+        }
     )
 
 

@@ -3,20 +3,19 @@ nodes."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from planner.calibrate import detect
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
 from planner.inputs import catalog
-from planner.inputs import cluster as request
 from planner.inputs.calibration import read_calibration
 from planner.specs.base import PlanError
-from planner.specs.hardware import GpuSpec
+from planner.specs.hardware import GpuSpec, LinkSpec
 
 Document = dict[str, Any]
 STACKS = ("pytorch-ddp", "pytorch-fsdp", "torchtitan")  # what verification trains with
@@ -269,7 +268,7 @@ def _links(
     base = whole
     if known:
         gpu = catalog.load("gpus", GpuSpec, known)
-        link = request._link(gpu.node.intra_node, "intra_node", "--intra-node")
+        link = catalog.load("networks", LinkSpec, gpu.node.intra_node)
         base = float(gpu.links.get(link.id, link.bandwidth))
     fields: Document = {
         f"{name}_frac": number(min(rate / base, 1.5), _said(fit, f"{name}_bandwidth"), date)
@@ -298,49 +297,9 @@ def _links(
     document["device"]["node"]["intra_node"] = name
 
 
-# -------------------------------------------------------------------------------------------------
-
-_BARE = re.compile(r"^[A-Za-z0-9_-]+$")
-
-
-def _key(key: str) -> str:
-    return key if _BARE.match(key) else json.dumps(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(x) for x in value) + "]"
-    return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
-
-
-def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    def nested(value: Any) -> bool:
-        return isinstance(value, dict) and "value" not in value
-
-    out = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if not nested(value)]
-    if path and out:
-        out.insert(0, f"[{'.'.join(_key(part) for part in path)}]")
-    if out:
-        out.append("")
-    for key, value in table.items():
-        if nested(value):
-            out += _lines(value, (*path, key))
-    return out
-
-
-def to_text(document: Document) -> str:
-    return "\n".join(_lines(document, ())).rstrip() + "\n"
-
-
 def write(document: Document, path: Path) -> None:
     """Write the file whole or not at all, after reading it back as an estimate would."""
-    text = to_text(document)
+    text = tomli_w.dumps(document)
     trial = path.with_name(path.name + ".trial.toml")
     catalog.write_text(trial, "--out", text)
     try:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import tomli_w
+
 from planner.estimate.memory import state_ledger
 from planner.formulas import flops
 from planner.formulas.params import active_parameter_count, parameter_count
@@ -295,24 +297,13 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
 
 def model_toml(shape: Mapping[str, Any]) -> str:
     """A shape as a model TOML that `--model` reads."""
-
-    def lines(table: Mapping[str, Any]) -> list[str]:
-        return [
-            f"{key} = {_toml(value)}"
-            for key, value in table.items()
-            if not isinstance(value, Mapping)
-        ]
-
-    out = lines(shape)
-    for key, value in shape.items():
-        if isinstance(value, Mapping):
-            out += ["", f"[{key}]", *lines({k: v for k, v in value.items() if v is not None})]
-    return "\n".join(out) + "\n"
+    return tomli_w.dumps(_without_none(shape))
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML has no null: what is not set is left out."""
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }
