@@ -20,7 +20,7 @@ pytest.importorskip("scipy", reason="fits need scipy, of the calibrate extra")
 
 from planner.calibrate import cases, launch, nodes, record
 from planner.calibrate.cases import Case
-from planner.calibrate.settings import Settings
+from planner.calibrate.settings import Failed, Progress, Settings
 
 pytestmark = pytest.mark.oracle
 
@@ -163,7 +163,7 @@ def test_the_loss_falls_and_is_the_same_however_ranks_share_the_model(
 
 def trained(folder: Path, *parallel: str) -> list[dict[str, Any]]:
     path = folder / "v.jsonl"
-    todo = tuple(cases.as_record(Case(**SMALL, parallel=how)) for how in parallel)
+    todo = tuple(Case(**SMALL, parallel=how) for how in parallel)
     launch.run(Settings(records=str(path), mode="quick", cases=todo), RANKS, lambda message: None)
     return [r for r in record.read(path) if r["kind"] == "step"]
 
@@ -171,15 +171,27 @@ def trained(folder: Path, *parallel: str) -> list[dict[str, Any]]:
 # -------------------------------------------------------------------------------------------------
 
 
+def pid_of(rank: int) -> int:
+    """The process of a rank that this process started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:  # ended meanwhile, or another user's
+            continue
+        if parent == os.getpid() and f"RANK={rank}".encode() in words:
+            return int(folder.name)
+    raise AssertionError(f"rank {rank} does not run")
+
+
 def interrupted(folder: Path, what: int, timeout_s: float) -> str:
     """Measure with two ranks and send rank 1 a signal at its first progress; what the run says."""
-    pids: dict[int, int] = {}
-    told: list[dict[str, Any]] = []
+    told: list[Progress] = []
 
-    def strike(message: dict[str, Any]) -> None:
+    def strike(progress: Progress) -> None:
         if not told:
-            os.kill(pids[1], what)
-        told.append(message)
+            os.kill(pid_of(1), what)
+        told.append(progress)
 
     settings = Settings(
         records=str(folder / "r.jsonl"),
@@ -187,8 +199,8 @@ def interrupted(folder: Path, what: int, timeout_s: float) -> str:
         mode="quick",
         timeout_s=timeout_s,
     )
-    with pytest.raises(launch.Failed) as failed:
-        launch.run(settings, RANKS, strike, lambda rank, pid: pids.update({rank: pid}))
+    with pytest.raises(Failed) as failed:
+        launch.run(settings, RANKS, strike)
     assert told
     return str(failed.value)
 
@@ -208,6 +220,32 @@ def test_a_rank_that_hangs_is_named(tmp_path: Path) -> None:
     said = interrupted(tmp_path, signal.SIGSTOP, 6)
     assert "rank 1" in said
     assert "kept" in said
+
+
+def test_a_rank_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(launch.sys, "executable", "/bin/false")
+    with pytest.raises(Failed, match="rank 0 ended with status 1"):
+        launch.run(Settings(records=str(tmp_path / "r.jsonl")), 1, lambda progress: None)
+
+
+def test_a_rank_alone_that_hangs_is_named(tmp_path: Path) -> None:
+    """Nobody else waits for it: an alarm ends the run."""
+    settings = Settings(
+        records=str(tmp_path / "r.jsonl"),
+        out=str(tmp_path / "x.toml"),
+        mode="quick",
+        timeout_s=3.0,
+        longest_case_s=2.0,
+    )
+    stopped: list[Progress] = []
+
+    def stop(progress: Progress) -> None:
+        if not stopped:
+            os.kill(pid_of(0), signal.SIGSTOP)
+        stopped.append(progress)
+
+    with pytest.raises(Failed, match="rank 0 hangs"):
+        launch.run(settings, 1, stop)
 
 
 LIMITED = """

@@ -6,18 +6,20 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.calibrate import cases, launch, nodes, profile, record, verify
+from planner.calibrate import cases, detect, nodes, profile, record, verify
 from planner.calibrate.cases import Case, Mode
-from planner.calibrate.settings import Settings
+from planner.calibrate.detect import Hardware
+from planner.calibrate.settings import WRONG, Progress, Settings
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 
-Told = Callable[[dict[str, Any]], None]
+Told = Callable[[Progress], None]
 
 
 def needs() -> None:
@@ -94,6 +96,8 @@ def calibrate(
         timeout_s=timeout_s,
         storage=_storage(storage),
     )
+    from planner.calibrate import launch
+
     return launch.run(settings, processes, told)
 
 
@@ -146,11 +150,13 @@ def verification(
             mode=mode,
             threads=threads_of(threads, processes),
             timeout_s=timeout_s,
-            cases=tuple(cases.as_record(case) for case in decoders),
+            cases=tuple(decoders),
             precision=precision or ("bf16" if _on_gpu() else "fp32"),
             calibration=calibration,
         )
-        found = launch.run(settings, processes, told)
+        from planner.calibrate import launch
+
+        found = Hardware(**launch.run(settings, processes, told))
         raw = record.read(records)
     reference = document["node"].get("probe_s") if document and "node" in document else None
     measured = record.merged(raw, reference)
@@ -210,15 +216,15 @@ def _on_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def _gpu_of(found: dict[str, Any], document: dict[str, Any] | None) -> str:
+def _gpu_of(found: Hardware, document: dict[str, Any] | None) -> str:
     """The device that was trained on, which a calibration must be of."""
-    device = str(found["device"])
+    device = detect.device_id(found)
     if document is None:
         if device not in catalog.ids("gpus"):
             raise PlanError(
                 "--calibration",
                 None,
-                f"is needed: {found['name']} has no shipped profile; run `dpplan calibrate` first",
+                f"is needed: {found.name} has no shipped profile; run `dpplan calibrate` first",
             )
         return device
     if document["gpu"] != device:
@@ -292,7 +298,5 @@ def under_torchrun(words: Sequence[str]) -> Settings | int:
             storage=_storage(given.storage),
         )
     except PlanError as error:
-        import sys
-
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return WRONG

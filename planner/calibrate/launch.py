@@ -1,211 +1,159 @@
-"""Start workers on this machine, watch them, and say which one died or hangs. Elsewhere torchrun
-starts them."""
+"""Ranks on this machine, started and watched as `torchrun --standalone` does; more machines start
+torchrun themselves.
+
+torchrun's agent starts the ranks, meets them, ends them all when one ends early and says which was
+first. What it does not see is a rank that hangs: the others name it (run.Ranks.lost), and where
+rank 0 itself falls silent an alarm ends the run. Progress of rank 0 comes from its output, one JSON
+object a line.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import queue
+import logging
 import signal
-import socket
-import subprocess
 import sys
-import threading
-import time
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
-from planner.calibrate.settings import Settings, environment
+import msgspec
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.multiprocessing.tail_log import TailLog
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from planner.calibrate.settings import LOST, Failed, Progress, Result, Settings
 from planner.specs.base import PlanError
 
-_POLL_S = 0.2
-_GRACE_S = 12.0  # for the others to name the rank that is lost before they are stopped
-_KEPT = 4000  # characters of a worker's stderr that are kept
+_M = TypeVar("_M", Progress, Result)
+_POLL_S = 0.2  # between looks of the agent at its ranks; a choice
+_STOP_S = 5  # that a rank has to end before it is killed; a choice
 
-Message = dict[str, Any]
-
-
-class Failed(RuntimeError):
-    """The run ended early; the message names the rank. What was measured is kept."""
-
-
-@dataclass
-class _Worker:
-    rank: int
-    process: subprocess.Popen[str]
-    seen: float = field(default_factory=time.monotonic)
-    doing: str = "the start"
-    errors: str = ""
-    finished: bool = False
+# the failure is told once, by whoever started the ranks: torchrun's own account of it goes nowhere
+_torchrun = logging.getLogger("torch.distributed.elastic")
+_torchrun.addHandler(logging.NullHandler())
+_torchrun.propagate = False
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+def run(settings: Settings, processes: int, told: Callable[[Progress], None]) -> dict[str, Any]:
+    """Run `processes` ranks to their end; returns what rank 0 found.
 
-
-def _read(worker: _Worker, messages: queue.Queue[tuple[_Worker, Message]]) -> None:
-    assert worker.process.stdout is not None
-    for line in worker.process.stdout:
-        with contextlib.suppress(ValueError):  # what libraries print
-            message = json.loads(line)
-            if isinstance(message, dict):
-                messages.put((worker, message))
-
-
-def _read_errors(worker: _Worker) -> None:
-    assert worker.process.stderr is not None
-    for line in worker.process.stderr:
-        worker.errors = (worker.errors + line)[-_KEPT:]
-
-
-def run(
-    settings: Settings,
-    processes: int,
-    told: Callable[[Message], None],
-    hook: Callable[[int, int], None] | None = None,
-) -> Message:
-    """Run `processes` ranks to their end; returns what rank 0 found. Raises Failed naming the rank,
-    or PlanError.
-
-    told: receives progress of rank 0; hook(rank, pid) is called once per started rank (tests kill
-    one through it).
+    told: receives the progress of rank 0, in a thread of its own. Raises Failed naming the rank
+    that was lost, or the PlanError of a rank.
     """
-    port = _free_port()
-    workers: list[_Worker] = []
-    messages: queue.Queue[tuple[_Worker, Message]] = queue.Queue()
-    base = {
-        **os.environ,
-        **environment(settings.threads),
-        "DPPLAN_CALIBRATE": settings.text(),
-        "DPPLAN_CALIBRATE_READY": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
-    }
-    base.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    for rank in range(processes):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "planner.calibrate"],
-            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        workers.append(_Worker(rank, process))
-        for reader, arguments in ((_read, (workers[-1], messages)), (_read_errors, (workers[-1],))):
-            threading.Thread(target=reader, args=arguments, daemon=True).start()
-        if hook:
-            hook(rank, process.pid)
-    try:
-        return _watch(workers, messages, settings, told)
-    finally:
-        _stop(workers)
+    with tempfile.TemporaryDirectory(prefix="dpplan-calibrate-") as folder:
+        request = Path(folder) / "settings.json"
+        request.write_text(settings.text(), encoding="utf-8")
+        progress = TailLog("", {0: _output(folder, 0)}, _Progress(told, settings), {0: ""})  # type: ignore[arg-type]
+        progress.start()
+        signal.alarm(settings.patience_s)
+        try:
+            elastic_launch(_config(folder, processes), sys.executable)(
+                "-m", "planner.calibrate", "--settings", str(request)
+            )
+        except ChildFailedError as error:
+            raise _cause(*error.get_first_failure(), folder, settings) from None
+        except SignalException as error:
+            if error.sigval == signal.SIGALRM:
+                how = f"rank 0 hangs: no sign of life for {settings.patience_s} s"
+                raise Failed(_sentence(how, folder, settings)) from None
+            raise SystemExit(128 + error.sigval) from None  # as a shell counts it
+        finally:
+            signal.alarm(0)
+            progress.stop()
+        results = _messages(folder, Result)
+    if not results:
+        raise Failed("the ranks ended without a result")
+    return results[-1].result
 
 
-def _watch(
-    workers: list[_Worker],
-    messages: queue.Queue[tuple[_Worker, Message]],
-    settings: Settings,
-    told: Callable[[Message], None],
-) -> Message:
-    result: Message | None = None
-    errors: list[tuple[_Worker, Message]] = []
-    first: tuple[_Worker, float] | None = None
-    while True:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                worker, message = messages.get(timeout=_POLL_S)
-                worker.seen = time.monotonic()
-                worker.doing = str(message.get("case") or message.get("stage") or worker.doing)
-                if "error" in message:
-                    errors.append((worker, message))
-                elif "result" in message:
-                    result = message["result"]
-                elif worker.rank == 0:
-                    told(message)
-        codes = [worker.process.poll() for worker in workers]
-        if all(code == 0 for code in codes):
-            if result is None:
-                raise Failed("the workers ended without a result")
-            return result
-        for worker, code in zip(workers, codes, strict=True):
-            if code not in (None, 0) and first is None:
-                first = (worker, time.monotonic())
-        wrong = next((m for _, m in errors if "field" in m), None)
-        if wrong:
-            raise PlanError(wrong["field"], wrong["value"], wrong["remedy"])
-        if first and (
-            all(code is not None for code in codes) or time.monotonic() - first[1] > _GRACE_S
-        ):
-            raise Failed(_why(workers, errors, first[0], settings))
-        for worker in workers:
-            if worker.process.poll() is None and time.monotonic() - worker.seen > _patience(
-                settings
-            ):
-                slow = min((w for w in workers if w.process.poll() is None), key=lambda w: w.seen)
-                raise Failed(
-                    f"rank {slow.rank} hangs: no sign of life for"
-                    f" {time.monotonic() - slow.seen:.0f} s while measuring {slow.doing};"
-                    f" {_kept(settings)}"
-                )
-
-
-def _patience(settings: Settings) -> float:
-    """A worker says something at every case; the longest is a visit, or a decoder that trains."""
-    return settings.timeout_s + 240.0
-
-
-def _kept(settings: Settings) -> str:
-    return (
-        f"what was measured until now is kept in {settings.records}, run the same command to go on"
+def _config(folder: str, processes: int) -> LaunchConfig:
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id="calibrate",
+        role="rank",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="127.0.0.1",  # names of hosts do not always resolve
+        max_restarts=0,
+        monitor_interval=_POLL_S,
+        shutdown_timeout=_STOP_S,
+        signals_to_handle="SIGTERM,SIGALRM",
+        logs_specs=_Logs(folder),
     )
 
 
-def _why(
-    workers: list[_Worker],
-    errors: list[tuple[_Worker, Message]],
-    first: _Worker,
-    settings: Settings,
-) -> str:
-    """The rank that went first without naming another one is the cause."""
-    silent = [
-        w
-        for w in workers
-        if w.process.poll() not in (None, 0) and not any(w is e for e, _ in errors)
-    ]
-    cause = silent[0] if silent else first
-    code = cause.process.poll()
-    if not silent and errors:
-        return str(errors[0][1]["error"])
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return (
-            f"rank {cause.rank} was ended by {name}{hint} while measuring {cause.doing};"
-            f" {_kept(settings)}"
+def _output(folder: str, rank: int) -> str:
+    return f"{folder}/{rank}.out"
+
+
+class _Logs(LogsSpecs):
+    """What ranks print and what ended them, in a folder whose names are known before they start."""
+
+    @property
+    def root_log_dir(self) -> str:
+        return str(self._root_log_dir)
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        folder = self.root_log_dir
+        for rank, environment in envs.items():
+            environment["TORCHELASTIC_ERROR_FILE"] = f"{folder}/{rank}.json"
+        return LogsDest(
+            stdouts={rank: _output(folder, rank) for rank in envs},
+            stderrs={rank: f"{folder}/{rank}.err" for rank in envs},
+            error_files={rank: f"{folder}/{rank}.json" for rank in envs},
         )
-    last = (cause.errors.strip().splitlines() or ["no message"])[-1]
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Takes lines of rank 0 as a file would; each is a sign of life."""
+
+    told: Callable[[Progress], None]
+    settings: Settings
+
+    def write(self, line: str) -> None:
+        signal.alarm(self.settings.patience_s)
+        with contextlib.suppress(ValueError):  # what libraries print, or the result
+            self.told(msgspec.json.decode(line, type=Progress))
+
+
+def _messages(folder: str, kind: type[_M]) -> list[_M]:
+    """Messages of a kind that rank 0 left, oldest first."""
+    output = Path(_output(folder, 0))
+    lines = output.read_text("utf-8", errors="replace").splitlines() if output.exists() else []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            found.append(msgspec.json.decode(line, type=kind))
+    return found
+
+
+def _cause(rank: int, failure: ProcessFailure, folder: str, settings: Settings) -> Exception:
+    """Why the first rank that ended did so."""
+    said = failure.error_file_data
+    if "field" in said:
+        return PlanError(said["field"], said["value"], said["remedy"])
+    if failure.exitcode == LOST:
+        return Failed(str(failure.message))
+    if failure.exitcode < 0:
+        hint = " (out of memory?)" if failure.exitcode == -signal.SIGKILL else ""
+        how = f"rank {rank} was ended by {failure.signal_name()}{hint}"
+        return Failed(_sentence(how, folder, settings))
+    errors = Path(folder, f"{failure.local_rank}.err").read_text("utf-8", errors="replace")
+    last = (errors.strip().splitlines() or ["no message"])[-1]
+    how = f"rank {rank} ended with status {failure.exitcode}"
+    return Failed(_sentence(how, folder, settings, f": {last}"))
+
+
+def _sentence(how: str, folder: str, settings: Settings, why: str = "") -> str:
+    told = _messages(folder, Progress)
     return (
-        f"rank {cause.rank} ended with status {code} while measuring {cause.doing}: {last};"
-        f" {_kept(settings)}"
+        f"{how} while measuring {told[-1].stage if told else 'the start'}{why}; what was measured"
+        f" until now is kept in {settings.records}, run the same command to go on"
     )
-
-
-def _stop(workers: list[_Worker]) -> None:
-    """End the workers that are left: each is the head of its own session."""
-    for worker in workers:
-        if worker.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                worker.process.kill()
-    for worker in workers:
-        worker.process.wait()
-        for pipe in (worker.process.stdout, worker.process.stderr):
-            if pipe and worker.process.poll() is not None and not pipe.closed:
-                with contextlib.suppress(OSError, ValueError):
-                    pipe.close()

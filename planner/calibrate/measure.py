@@ -5,27 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from planner.calibrate import cases
 from planner.calibrate.quiet import Probe
 from planner.calibrate.record import Record, Records
+from planner.calibrate.settings import Progress
 
 Timed = Callable[[], float]
 Task = tuple[Record, Callable[[], Timed]]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a watcher is told: cases with enough quiet samples of all, and seconds that are left at
-    most."""
-
-    stage: str
-    done: int
-    of: int
-    left_s: float
-    disturbed_frac: float
 
 
 def measure(

@@ -3,6 +3,8 @@ rank that is lost."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import resource
@@ -10,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ import torch.distributed as dist
 from planner.calibrate import cases, collectives, detect, device, finish, kernels, storage, training
 from planner.calibrate.cases import Case
 from planner.calibrate.device import Device
-from planner.calibrate.measure import Progress, Task, measure
+from planner.calibrate.measure import Task, measure
 from planner.calibrate.quiet import Probe
 from planner.calibrate.record import Records
-from planner.calibrate.settings import Place, Settings, place, tell
+from planner.calibrate.settings import LOST, WRONG, Place, Progress, Result, Settings, place, tell
 from planner.specs.base import PlanError
 
 _BEAT_S = 1.0  # between signs of life
@@ -77,9 +78,10 @@ class Ranks:
         self._beats.start()
 
     def _beat(self) -> None:
+        """torchrun sees ranks that end, not ones that hang: whose beats stop is named."""
         while not self._stop.wait(_BEAT_S):
             try:
-                self._store.set(f"dpplan-beat-{self.where.rank}", str(time.time()))
+                self._store.add(f"dpplan-beats-{self.where.rank}", 1)
             except Exception:  # the store is gone: the run is over
                 return
 
@@ -114,18 +116,18 @@ class Ranks:
         return held
 
     def lost(self) -> list[int]:
-        """Ranks without a sign of life for a while."""
-        time.sleep(_BEAT_S * _LOST_AFTER_BEATS)
-        gone = []
-        for rank in range(self.where.ranks):
-            try:
-                if time.time() - float(self._store.get(f"dpplan-beat-{rank}")) > _BEAT_S * (
-                    _LOST_AFTER_BEATS - 1
-                ):
-                    gone.append(rank)
-            except Exception:
-                return [0]  # rank 0 keeps the store
-        return gone
+        """Ranks whose beats stand still for a while; beats are counted, since clocks of nodes
+        differ."""
+        try:
+            before = self._beats_so_far()
+            time.sleep(_BEAT_S * _LOST_AFTER_BEATS)
+            after = self._beats_so_far()
+        except Exception:
+            return [0]  # the store is on the first node
+        return [rank for rank in range(self.where.ranks) if before[rank] == after[rank]]
+
+    def _beats_so_far(self) -> list[int]:
+        return [self._store.add(f"dpplan-beats-{r}", 0) for r in range(self.where.ranks)]
 
     def close(self) -> None:
         self._stop.set()
@@ -134,7 +136,7 @@ class Ranks:
             dist.destroy_process_group()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _named(ranks: Ranks, doing: list[str]) -> Iterator[None]:
     """Turn a broken connection into a sentence that names the rank and the case."""
     try:
@@ -170,15 +172,25 @@ def work(settings: Settings) -> int:
             here = device.current(where.local_rank, settings.threads)
             (_measure if settings.out else _verify)(settings, where, ranks, here, doing, base_bytes)
             ranks.meet()
-    except Lost as error:
-        tell(error=str(error), lost=True)
-        os._exit(4)  # threads of a broken group may never end
-    except PlanError as error:
-        tell(error=str(error), field=error.field, remedy=error.remedy, value=str(error.value))
-        os._exit(2)
+    except (Lost, PlanError) as error:
+        _report(error)
+        # threads of a broken group may never end
+        os._exit(LOST if isinstance(error, Lost) else WRONG)
     ranks.close()
     sys.stdout.flush()
     os._exit(0)  # threads of torch that end after the interpreter abort the process
+
+
+def _report(error: Lost | PlanError) -> None:
+    """Say the error on stderr, and leave it where torchrun looks for it."""
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    said: dict[str, Any] = {"message": str(error), "timestamp": int(time.time())}
+    if isinstance(error, PlanError):
+        said |= {"field": error.field, "value": str(error.value), "remedy": error.remedy}
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        with contextlib.suppress(OSError):
+            Path(path).write_text(json.dumps(said), encoding="utf-8")
 
 
 def _conditions(settings: Settings, found: detect.Hardware, where: Place) -> dict[str, Any]:
@@ -233,15 +245,7 @@ def _measure(
     def told(progress: Progress) -> None:
         doing[0] = progress.stage
         if where.rank == 0:
-            tell(
-                stage=progress.stage,
-                done=progress.done,
-                of=progress.of,
-                left_s=round(progress.left_s, 1),
-                disturbed=round(progress.disturbed_frac, 3),
-            )
-        else:
-            tell(stage=progress.stage, done=progress.done)
+            tell(progress)
 
     index = here.torch_device.index if here.gpu else None
 
@@ -297,7 +301,7 @@ def _measure(
                 "disturbed_frac": round(probe.disturbed_frac, 3),
             },
         )
-        tell(result=summary)
+        tell(Result(summary))
 
 
 def _storage_folder(settings: Settings, ranks: Ranks) -> Path | None:
@@ -352,18 +356,13 @@ def _verify(
     found = detect.hardware(where.local_rank, settings.threads)
     records = _records(settings, where, ranks, found)
     probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
-    todo = settings.decoders()
+    todo = settings.cases
     each_s = VERIFY_S[settings.mode] / max(len(todo), 1)
     for i, case in enumerate(todo):
         ranks.meet()
         doing[0] = case.name
-        tell(
-            stage="training",
-            done=i,
-            of=len(todo),
-            left_s=round(each_s * (len(todo) - i), 1),
-            case=case.name,
-        )
+        if where.rank == 0:
+            tell(Progress(case.name, i, len(todo), each_s * (len(todo) - i)))
         step, run = _prepared(case, here, settings.precision, where)
         want = _STEP_SAMPLES[settings.mode]
         samples = probe.samples(
@@ -396,13 +395,7 @@ def _verify(
         if here.gpu:
             torch.cuda.empty_cache()
     if where.rank == 0:
-        tell(
-            result={
-                "device": detect.device_id(found),
-                "name": found.name,
-                "disturbed_frac": probe.disturbed_frac,
-            }
-        )
+        tell(Result(found.as_dict()))
 
 
 def _middle(each: list[dict[str, float]]) -> dict[str, float]:

@@ -1,13 +1,15 @@
-"""One request of `dpplan calibrate`, as it passes from the command to the workers, and where a
-worker stands."""
+"""One request of `dpplan calibrate`, as it passes from the command to the ranks, where a rank
+stands, and what it tells."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from planner.calibrate.cases import Case, Mode
 
@@ -18,38 +20,63 @@ MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": "20000000000",
     "MALLOC_TOP_PAD_": "268435456",
 }
+WRONG, LOST = 2, 4  # exit statuses: the request is wrong, a rank died or hangs
+
+
+class Failed(RuntimeError):
+    """The run ended early; the message names the rank. What was measured is kept."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a watcher is told: cases with enough quiet samples of all, seconds that are left at
+    most, and the share of disturbed moments."""
+
+    stage: str
+    done: int
+    of: int
+    left_s: float
+    disturbed_frac: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What rank 0 found: the summary of a calibration, or the device of a verification."""
+
+    result: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker does."""
+    """What a rank does."""
 
     records: str  # raw records, written by rank 0
     out: str | None = None  # calibration file; None: verification
     mode: Mode = "default"
     threads: int = 1
     timeout_s: float = 120.0  # a rank that does not come to a case within it is reported
-    cases: tuple[dict[str, Any], ...] = ()  # decoders of a verification
+    longest_case_s: float = 240.0  # in which a rank may say nothing, as while a decoder trains
+    cases: tuple[Case, ...] = ()  # decoders of a verification
     precision: str = "fp32"
     calibration: str | None = None
     storage: str | None = None  # folder that checkpoints go to; None: that of the records
 
-    def text(self) -> str:
-        return json.dumps(asdict(self))
+    @property
+    def patience_s(self) -> int:
+        """Seconds without a sign of life after which rank 0 hangs."""
+        return round(self.timeout_s + self.longest_case_s)
 
-    def decoders(self) -> list[Case]:
-        return [Case(**one) for one in self.cases]
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
 
 
 def read(text: str) -> Settings:
-    given = json.loads(text)
-    return Settings(**{**given, "cases": tuple(given["cases"])})
+    return msgspec.json.decode(text, type=Settings)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which of the ranks this process is; what torchrun, Slurm and our own launcher say in the
-    environment."""
+    """Which of the ranks this process is; what torchrun says in the environment."""
 
     rank: int
     ranks: int
@@ -68,11 +95,14 @@ def place() -> Place:
     )
 
 
-def environment(threads: int) -> dict[str, str]:
-    """What a worker's environment must hold before it starts."""
-    return {**MALLOC, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+def environment(settings: Settings) -> dict[str, str]:
+    """What the environment of a rank must hold before it starts."""
+    threads = str(settings.threads)
+    return {**MALLOC, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
 
 
-def tell(**message: Any) -> None:
-    """One line of JSON on stdout for whoever started this worker."""
-    print(json.dumps(message), file=sys.stdout, flush=True)
+def tell(message: Progress | Result) -> None:
+    """One line of JSON on stdout for whoever started this rank. Where it cannot be written, as on a
+    full disk, measuring goes on."""
+    with contextlib.suppress(OSError):
+        print(msgspec.json.encode(message).decode(), file=sys.stdout, flush=True)

@@ -6,9 +6,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from planner.calibrate.settings import Progress
 
 _MEASURE, _PROVE, _FILES = "Measure", "Prove", "Files of several nodes"
 
@@ -137,7 +140,7 @@ def command(
 
     with clear_errors(as_json):
         from planner.calibrate import command as verb
-        from planner.calibrate.launch import Failed
+        from planner.calibrate.settings import LOST, Failed
         from planner.specs.base import PlanError
 
         if quick and thorough:
@@ -193,7 +196,7 @@ def command(
                     }
         except Failed as error:
             refuse("calibrate", None, str(error), as_json, str(error))
-            raise SystemExit(4) from None
+            raise SystemExit(LOST) from None
         if as_json:
             print_json(found)
         else:
@@ -209,7 +212,8 @@ def _shown(plain: bool) -> Iterator[Any]:
     """Progress on stderr: a bar with the time left on a terminal, a line per stage elsewhere."""
     if sys.stderr.isatty() and not plain:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
 
         columns = (
             TextColumn("{task.description}"),
@@ -217,35 +221,33 @@ def _shown(plain: bool) -> Iterator[Any]:
             TextColumn("{task.completed}/{task.total}"),
             TextColumn("{task.fields[left]}"),
         )
-        with Progress(*columns, console=Console(stderr=True)) as bar:
+        with Bar(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task("start", total=None, left="")
 
-            def told(message: dict[str, Any]) -> None:
-                name = message.get("case", message["stage"])
+            def told(progress: Progress) -> None:
                 disturbed = (
-                    f", {100 * message['disturbed']:.0f} % of moments disturbed"
-                    if message.get("disturbed")
+                    f", {100 * progress.disturbed_frac:.0f} % of moments disturbed"
+                    if progress.disturbed_frac
                     else ""
                 )
                 bar.update(
                     task,
-                    description=name,
-                    completed=message["done"],
-                    total=message["of"],
-                    left=f"at most {message['left_s']:.0f} s left{disturbed}",
+                    description=progress.stage,
+                    completed=progress.done,
+                    total=progress.of,
+                    left=f"at most {progress.left_s:.0f} s left{disturbed}",
                 )
 
             yield told
         return
     stages: set[str] = set()
 
-    def line(message: dict[str, Any]) -> None:
-        name = message.get("case", message["stage"])
-        if name not in stages:
-            stages.add(name)
+    def line(progress: Progress) -> None:
+        if progress.stage not in stages:
+            stages.add(progress.stage)
             print(
-                f"{name}: {message['done']} of {message['of']} done, at most"
-                f" {message['left_s']:.0f} s left",
+                f"{progress.stage}: {progress.done} of {progress.of} done, at most"
+                f" {progress.left_s:.0f} s left",
                 file=sys.stderr,
             )
 
