@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from hypothesis import settings
 
-from planner.estimate.columns import Table, to_table
 from planner.estimate.machine import Machine, machine
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.specs.cluster import ClusterSpec
+from planner.specs.columns import Columns
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.plan import Plan
@@ -101,9 +101,9 @@ def layout(gpus: int, **chosen: Any) -> Layout:
     return Layout(**whole)
 
 
-def rows(gpus: int, *chosen: dict[str, Any]) -> Table:
+def rows(gpus: int, *chosen: dict[str, Any]) -> Columns:
     """A table of one row per dict."""
-    return to_table(layout(gpus, **one) for one in chosen)
+    return Columns.of((layout(gpus, **one) for one in chosen), gpus)
 
 
 def numbers(of: Plan, **changed: float) -> Machine:

@@ -12,11 +12,11 @@ from command import dpplan, refused
 
 from planner import api
 from planner.advise import changes
-from planner.estimate.columns import to_layout, to_table
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.search.answer import answer_of
+from planner.specs.columns import Columns
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import Layout
 
@@ -172,7 +172,7 @@ def chosen(words: str) -> tuple[Any, Layout, api.Options]:
     )
     answer = answer_of(resolve(options))
     assert answer is not None
-    return answer.chosen.plan, to_layout(answer.chosen.table, answer.row), options
+    return answer.chosen.plan, answer.chosen.table.layout(answer.row), options
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_a_pinned_request_is_answered_by_that_layout() -> None:
     plan, base, options = chosen("--model llama-2-7b --gpu a100 --gpus 16 --pp 2")
     again = answer_of(resolve(changes.pinned(options, plan, base)))
     assert again is not None
-    assert to_layout(again.chosen.table, again.row) == base
-    assert sum(len(f.estimates.table["tp"]) for f in again.found if f.estimates is not None) == 1
+    assert again.chosen.table.layout(again.row) == base
+    assert sum(len(f.estimates.table.tp) for f in again.found if f.estimates is not None) == 1
 
 
 def test_layouts_that_a_rule_forbids_are_not_advised() -> None:
@@ -236,7 +236,7 @@ def test_layouts_that_a_rule_forbids_are_not_advised() -> None:
             )
             layout = Layout(**{k: v for k, v in a["layout"].items() if k in Layout.model_fields})
             if "seq_len" not in a["changes"]:
-                assert all(bool(ok[0]) for ok in check(plan, to_table([layout])).values()), (
+                assert all(bool(ok[0]) for ok in check(plan, Columns.of([layout])).values()), (
                     name,
                     a["change"],
                 )

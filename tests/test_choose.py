@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.estimate import communicate, evaluate
-from planner.estimate.columns import to_layout
 from planner.estimate.ties import TIE
 from planner.formulas import run_level
 from planner.report import search as search_report
@@ -79,12 +78,12 @@ def test_a_condition_leaves_what_satisfies_it(text: str) -> None:
     batch = everything.training.global_batch
     whole = search(everything)
     assert whole.estimates is not None
-    among = [to_layout(whole.estimates.table, row) for row in range(whole.estimates.space.count)]
+    among = [whole.estimates.table.layout(row) for row in range(whole.estimates.space.count)]
     wanted = {x for x in among if satisfied(text, x, batch)}
     found = search(everything.model_copy(update={"request": LayoutRequest(where=(text,))}))
     got = set()
     if found.estimates is not None:
-        got = {to_layout(found.estimates.table, row) for row in range(found.estimates.space.count)}
+        got = {found.estimates.table.layout(row) for row in range(found.estimates.space.count)}
     assert got == wanted
     assert found.enumerated == whole.enumerated
     assert (
@@ -229,13 +228,13 @@ def test_stages_inside_a_node_send_faster_and_reduce_slower() -> None:
 
 def test_orders_are_searched_where_they_differ() -> None:
     table = layouts(plans.plan(gpus=16, gpus_per_node=4, global_batch=32))
-    several = table["placement"] == 1
+    several = table.placement == 1
     assert several.any()
-    assert (table["pp"][several] > 1).all()
-    assert (table["dp"][several] > 1).all()
-    assert not (layouts(plans.plan(gpus=4, gpus_per_node=4))["placement"] == 1).any()
+    assert (table.pp[several] > 1).all()
+    assert (table.dp[several] > 1).all()
+    assert not (layouts(plans.plan(gpus=4, gpus_per_node=4)).placement == 1).any()
     assert not (
-        layouts(plans.plan(gpus=16, gpus_per_node=4, software="torchtitan"))["placement"] == 1
+        layouts(plans.plan(gpus=16, gpus_per_node=4, software="torchtitan")).placement == 1
     ).any()
 
 

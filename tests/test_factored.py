@@ -15,35 +15,45 @@ from planner.estimate import outline
 from planner.estimate.factored import column as factored
 from planner.estimate.factored.column import Space, restricted
 from planner.search import search
+from planner.specs.columns import COLUMNS, Columns
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
 
 
 def space(rows: list[tuple[int, int, int]], options: list[int], seed: int) -> Space:
-    """Rows of a, b, c and options x; which go together is drawn."""
+    """Rows of tp, pp, dp and options of the size of recompute; which go together is drawn."""
     draw = np.random.default_rng(seed)
-    outer = {name: np.array([row[i] for row in rows], dtype=float) for i, name in enumerate("abc")}
-    inner = {"x": np.array(options, dtype=float)}
+    outer = {name: np.ones(len(rows)) for name in COLUMNS if name != "recompute_size"}
+    outer |= dict(zip(("tp", "pp", "dp"), np.array(rows, dtype=float).T, strict=True))
+    inner = {"recompute_size": np.array(options, dtype=float)}
     patterns = draw.random((3, len(options))) < 0.6
     return Space(outer, inner, patterns, draw.integers(0, 3, len(rows)))
 
 
-def compute(c: dict[str, Any]) -> Any:
+def compute(c: Columns) -> Any:
     """A bit of everything that formulas do."""
-    first = np.where(c["a"] > 1, c["a"] * c["b"], c["b"] - 0.5)
-    mask = (c["x"] > 2) & ((c["b"] == 2) | (c["c"] < 2))
-    chosen = np.select([c["x"] == 1, c["x"] == 2], [first, c["c"] + 1.0], 0.0 * c["a"] + c["x"])
-    second = np.maximum(np.minimum(first, c["c"]), chosen) + np.clip(c["x"] - c["c"], 0.0, 2.0)
-    again = np.where(mask, second / (1.0 + c["a"]), np.sqrt(first + chosen + 1.0)) * (mask + 1.0)
+    first = np.where(c.tp > 1, c.tp * c.pp, c.pp - 0.5)
+    mask = (c.recompute_size > 2) & ((c.pp == 2) | (c.dp < 2))
+    chosen = np.select(
+        [c.recompute_size == 1, c.recompute_size == 2],
+        [first, c.dp + 1.0],
+        0.0 * c.tp + c.recompute_size,
+    )
+    second = np.maximum(np.minimum(first, c.dp), chosen) + np.clip(
+        c.recompute_size - c.dp, 0.0, 2.0
+    )
+    again = np.where(mask, second / (1.0 + c.tp), np.sqrt(first + chosen + 1.0)) * (mask + 1.0)
     loop = factored.rowwise(
-        lambda a, x: np.array([p * 10 + q for p, q in zip(a, x, strict=True)]), c["a"], c["x"]
+        lambda a, x: np.array([p * 10 + q for p, q in zip(a, x, strict=True)]),
+        c.tp,
+        c.recompute_size,
     )
     return (
         again
         + loop
-        + np.isin(c["b"], [1, 3])
-        + np.mod(c["c"], 2) * np.zeros_like(c["a"])
-        + np.full_like(c["b"], 2.5)
+        + np.isin(c.pp, [1, 3])
+        + np.mod(c.dp, 2) * np.zeros_like(c.tp)
+        + np.full_like(c.pp, 2.5)
     )
 
 
@@ -87,16 +97,17 @@ def test_restriction_leaves_what_holds(
     if not whole.count:
         return
 
-    def rule(c: dict[str, Any]) -> Any:
-        return (c["x"] <= c["a"]) | (c["b"] == 2)
+    def rule(c: Columns) -> Any:
+        return (c.recompute_size <= c.tp) | (c.pp == 2)
 
     left, fallen = restricted(whole, rule(whole.columns))
     flat = whole.flat()
     kept = rule(flat)
     assert (left.count, fallen) == (int(kept.sum()), int((~kept).sum()))
 
-    def set_of(table: dict[str, Any], among: Any) -> set[tuple[float, ...]]:
-        return {tuple(float(table[name][i]) for name in "abcx") for i in np.flatnonzero(among)}
+    def set_of(table: Columns, among: Any) -> set[tuple[float, ...]]:
+        columns = (table.tp, table.pp, table.dp, table.recompute_size)
+        return set(zip(*(column[among].tolist() for column in columns), strict=True))
 
     assert set_of(left.flat(), np.ones(left.count, dtype=bool)) == set_of(flat, kept)
 
@@ -104,9 +115,9 @@ def test_restriction_leaves_what_holds(
 def test_a_column_is_no_array() -> None:
     columns = space([(1, 1, 1), (2, 1, 1)], [0, 1], 5).columns
     with pytest.raises(TypeError, match="no array"):
-        np.asarray(columns["a"])
+        np.asarray(columns.tp)
     with pytest.raises(TypeError, match="truth"):
-        bool(columns["a"] > 1)
+        bool(columns.tp > 1)
 
 
 PLANS = {

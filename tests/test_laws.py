@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.estimate import Estimates, evaluate
-from planner.estimate.columns import Table, length, pick, to_layout, to_table
 from planner.estimate.layer import padded_vocab
 from planner.estimate.machine import Machine
 from planner.estimate.memory import state_ledger
@@ -19,6 +18,7 @@ from planner.formulas.params import parameter_count
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.ledger import Call, recording
+from planner.specs.columns import Columns
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
@@ -86,7 +86,7 @@ SOFTWARE = st.sampled_from(STACKS)
 SHAPE = st.sampled_from(sorted(SHAPES))
 
 
-def table(shape: str) -> Table:
+def table(shape: str) -> Columns:
     return plans.rows(GPUS, *LAYOUTS, *(EXPERT_LAYOUTS if shape == "experts" else ()))
 
 
@@ -109,8 +109,8 @@ def seconds(of: Plan, **chosen: Any) -> float:
 def test_one_row_equals_many_rows(software: str, shape: str) -> None:
     of, rows = plan(software, shape), table(shape)
     many = evaluate(of, rows)
-    for row in range(length(rows)):
-        alone = evaluate(of, pick(rows, np.array([row])))
+    for row in range(len(rows)):
+        alone = evaluate(of, rows.pick(np.array([row])))
         size = float(many.time.seconds[row])
         assert alone.time.seconds[0] == pytest.approx(size, rel=1e-12)
         for ledger, single in (
@@ -164,11 +164,11 @@ def test_hidden_and_exposed_make_up_all_communication(software: str, shape: str)
 @pytest.mark.parametrize(("software", "shape"), PLANS)
 def test_all_stages_equal_representative_stages(software: str, shape: str) -> None:
     of, rows = plan(software, shape), table(shape)
-    for row in range(length(rows)):
-        single = pick(rows, np.array([row]))
+    for row in range(len(rows)):
+        single = rows.pick(np.array([row]))
         every = evaluate(of, single, stages=np.arange(single["pp"][0])[:, None]).memory
         assert every.peak[0] == pytest.approx(evaluate(of, single).memory.peak[0], rel=1e-12), (
-            to_layout(rows, row)
+            rows.layout(row)
         )
 
 
@@ -197,8 +197,8 @@ def test_explaining_changes_nothing() -> None:
 
 def test_a_layout_survives_the_table() -> None:
     layouts = [plans.layout(GPUS, **chosen) for chosen in (*LAYOUTS, *EXPERT_LAYOUTS)]
-    rows = to_table(layouts)
-    assert [to_layout(rows, row) for row in range(len(layouts))] == layouts
+    rows = Columns.of(layouts)
+    assert [rows.layout(row) for row in range(len(layouts))] == layouts
 
 
 # -------------------------------------------------------------------------------------------------
@@ -208,14 +208,14 @@ def test_a_layout_survives_the_table() -> None:
 def test_without_tensor_parallelism_there_is_no_time_for_it(software: str) -> None:
     rows = table("dense")
     time = evaluate(plan(software), rows).time
-    alone = rows["tp"] == 1
+    alone = rows.tp == 1
     assert (time.components["tensor_parallel"][alone] == 0).all()
     assert (time.components["tensor_parallel"][~alone] > 0).all()
     for kind in time.traffic:
         if kind.group == "tensor":
             assert (kind.count[alone] == 0).all()
-    assert (time.components["bubble"][rows["pp"] == 1] == 0).all()
-    assert (time.components["pipeline_transfer"][rows["pp"] == 1] == 0).all()
+    assert (time.components["bubble"][rows.pp == 1] == 0).all()
+    assert (time.components["pipeline_transfer"][rows.pp == 1] == 0).all()
 
 
 def test_sequence_parallelism_shares_norms_and_residuals() -> None:
@@ -261,7 +261,7 @@ def test_free_links_leave_only_latency(software: str, shape: str) -> None:
         SHAPES[shape].model_copy(update={"hidden": 2048}), gpus=GPUS, software=software
     )
     wider = evaluate(wide, rows, numbers=plans.numbers(wide, **plans.FREE_LINKS))
-    tensor = rows["tp"] > 1
+    tensor = rows.tp > 1
     factor = (
         wider.time.components["tensor_parallel"][tensor]
         / latency.components["tensor_parallel"][tensor]
@@ -288,10 +288,10 @@ FASTER = (
 )
 
 
-def speed_up(of: Plan, rows: Table, factor: float) -> np.ndarray:
+def speed_up(of: Plan, rows: Columns, factor: float) -> np.ndarray:
     """Step time with one number of the machine raised by `factor`, over step time as it is: shape
     (numbers, rows)."""
-    base, count = plans.numbers(of), length(rows)
+    base, count = plans.numbers(of), len(rows)
     columns = {
         name: np.full((len(FASTER) + 1) * count, float(getattr(base, name)))
         for name in base.names()
@@ -299,7 +299,7 @@ def speed_up(of: Plan, rows: Table, factor: float) -> np.ndarray:
     for place, name in enumerate(FASTER, start=1):
         for field in ("dense_rate", "wide_rate") if name == "matmul" else (name,):
             columns[field][place * count : (place + 1) * count] *= factor
-    many = {name: np.tile(column, len(FASTER) + 1) for name, column in rows.items()}
+    many = rows.each(lambda column: np.tile(column, len(FASTER) + 1))
     seconds = evaluate(of, many, numbers=Machine(**columns)).time.seconds.reshape(-1, count)
     assert seconds[0] == pytest.approx(
         evaluate(of, rows).time.seconds, rel=1e-12
@@ -312,7 +312,7 @@ def speed_up(of: Plan, rows: Table, factor: float) -> np.ndarray:
 @given(factor=st.floats(1.0, 20.0))
 def test_faster_hardware_never_slows_a_step(software: str, shape: str, factor: float) -> None:
     rows = table(shape)
-    ratio = speed_up(plan(software, shape), pick(rows, np.flatnonzero(rows["cp"] == 1)), factor)
+    ratio = speed_up(plan(software, shape), rows.pick(np.flatnonzero(rows.cp == 1)), factor)
     for name, each in zip(FASTER, ratio, strict=True):
         assert (each <= 1 + 1e-9).all(), name
     for name in ("memory_bandwidth", "matmul"):
@@ -453,7 +453,7 @@ def test_what_is_offloaded_is_in_host_memory(software: str) -> None:
     rows = plans.rows(
         GPUS, *({"zero": 3, "offload": where} for where in ("none", "optimizer", "params"))
     )
-    none, optimizer, params = (evaluate(of, pick(rows, np.array([row]))).memory for row in range(3))
+    none, optimizer, params = (evaluate(of, rows.pick(np.array([row]))).memory for row in range(3))
     assert none.host[0] == 0
     assert optimizer.host[0] >= none.components["optimizer"][0]
     assert (
@@ -567,7 +567,7 @@ def test_memory_grows_with_the_micro_batch_and_the_sequence(
     def needed(micro: int, seq: int) -> float:  # eight micro-batches a step, whatever their size
         layout = plans.layout(GPUS, **(chosen | {"micro_batch": micro}))
         of = plan(software, shape, seq_len=seq, global_batch=8 * layout.dp * micro)
-        return float(evaluate(of, to_table([layout])).memory.peak[0])
+        return float(evaluate(of, Columns.of([layout])).memory.peak[0])
 
     here = needed(size, 512)
     assert needed(size + 1, 512) >= here

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import api
-from planner.estimate.columns import to_layout
 from planner.inputs.scenario import resolve
 from planner.search import many
 from planner.search.answer import answer_of
@@ -32,7 +31,7 @@ def one_by_one(asked: Options) -> tuple[bool, float, object, str] | None:
     return (
         answer.fits,
         float(e.time.seconds[answer.row]),
-        to_layout(e.table, answer.row),
+        e.table.layout(answer.row),
         e.plan.stack.id,
     )
 
@@ -80,11 +79,9 @@ def test_together_as_one_by_one() -> None:
             continue
         assert found is not None, request
         e = found.estimates
-        assert (found.fits, to_layout(e.table, 0), e.plan.stack.id) == (
-            alone[0],
-            alone[2],
-            alone[3],
-        ), request
+        assert (found.fits, e.table.layout(0), e.plan.stack.id) == (alone[0], alone[2], alone[3]), (
+            request
+        )
         assert float(e.time.seconds[0]) == pytest.approx(alone[1], rel=1e-12)
         assert bool(e.fits[0]) == found.fits
 

@@ -21,14 +21,7 @@ from planner.verbs.validate.predict import predict, validate_rows
 def split(software: str, shape: ModelSpec, pp: int, vpp: int = 1) -> list[tuple[float, float]]:
     """(dense, expert) layers of every stage."""
     of = plans.plan(shape, software=software, gpus=8 * pp)
-    table = plans.rows(
-        8 * pp,
-        *(
-            {"pp": pp, "vpp": vpp, "schedule": "interleaved" if vpp > 1 else "1f1b"}
-            for _ in range(pp)
-        ),
-    )
-    found = stage_split(of, table, np.arange(float(pp)))
+    found = stage_split(of, np.full(pp, float(pp)), np.full(pp, float(vpp)), np.arange(float(pp)))
     return list(zip(found.dense.tolist(), found.moe.tolist(), strict=True))
 
 

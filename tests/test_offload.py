@@ -91,7 +91,7 @@ def test_copies_carry_what_is_on_the_host_out_and_back(software: str, shape: str
     of = plans.plan(SHAPES[shape], software=software)
     for bandwidth in (1e7, 1e9, 1e11, 1e13):
         _, with_ = both(of, {"host_copy_bandwidth": bandwidth})
-        microbatches = of.training.global_batch / (float(with_.table["dp"][0]) * 2)
+        microbatches = of.training.global_batch / (float(with_.table.dp[0]) * 2)
         taken = with_.time.components["offload"][0] + with_.time.hidden["offload"][0]
         assert taken == pytest.approx(2 * microbatches * with_.memory.host[0] / bandwidth)
         if software in IN_TURN:
@@ -147,7 +147,7 @@ def test_one_row_with_and_one_without_do_not_disturb_each_other() -> None:
     )
     together = evaluate(of, table)
     for row in range(3):
-        alone = evaluate(of, {name: column[row : row + 1] for name, column in table.items()})
+        alone = evaluate(of, table.pick([row]))
         assert alone.time.seconds[0] == pytest.approx(together.time.seconds[row], rel=1e-12)
         assert alone.memory.host[0] == together.memory.host[row]
     assert together.time.components["offload"][[0, 2]].tolist() == [0, 0]

@@ -9,7 +9,6 @@ import pytest
 
 from planner import schedules
 from planner.estimate import evaluate
-from planner.estimate.columns import pick, to_layout
 from planner.estimate.pipeline import chunk_seconds
 from planner.schedules import timing
 
@@ -43,7 +42,7 @@ def plan() -> object:
 def test_busy_and_bubble_are_those_of_the_timed_schedule(row: int) -> None:
     """m times the slowest rank and the bubble, against the lists timed with every micro-batch."""
     one = evaluate(plan(), plans.rows(GPUS, ROWS[row]))
-    layout = to_layout(one.table, 0)
+    layout = one.table.layout(0)
     m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
     p, v = layout.pp, layout.vpp
     f, i, w = chunk_seconds(list(one.time.ranks.work), p, v)
@@ -63,7 +62,7 @@ def test_a_row_alone_equals_the_row_among_others() -> None:
     table = plans.rows(GPUS, *ROWS)
     together = evaluate(plan(), table).time
     for row in range(len(ROWS)):
-        alone = evaluate(plan(), pick(table, np.array([row]))).time
+        alone = evaluate(plan(), table.pick(np.array([row]))).time
         assert alone.seconds[0] == together.seconds[row]
         assert alone.components["bubble"][0] == together.components["bubble"][row]
 

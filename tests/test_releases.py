@@ -44,14 +44,14 @@ def test_fused_experts_are_for_experts_on_blackwell() -> None:
 
 
 def test_fused_experts_move_less_and_launch_at_once() -> None:
-    from planner.estimate.columns import to_table
+    from planner.specs.columns import Columns
 
     row = on("gb300-279gb")
     before, after = (
         row_plan(row | {"options": f"release={release}"}) for release in ("26.04", "26.06")
     )
     assert float(machine(after[0]).operator_launch) < float(machine(before[0]).operator_launch)
-    old, new = (evaluate(plan, to_table([layout])).time for plan, layout in (before, after))
+    old, new = (evaluate(plan, Columns.of([layout])).time for plan, layout in (before, after))
     for name in ("memory_bound", "matmul", "launch"):
         assert new.components[name][0] <= old.components[name][0], name
     assert new.components["attention"][0] == old.components["attention"][0]

@@ -344,7 +344,7 @@ def test_trace_of_an_estimate(given: dict[str, Any]) -> None:
         if e["ph"] == "M" and e["name"] == "thread_name"
     }
     assert {"compute", "pipeline parallel", "data parallel"} <= names
-    assert ("tensor parallel" in names) == (float(one.table["tp"][0]) > 1)
+    assert ("tensor parallel" in names) == (float(one.table.tp[0]) > 1)
     buckets = [e for e in found["traceEvents"] if e["ph"] == "X" and "bucket" in e["name"]]
     assert bool(buckets) == (given.get("zero") != 3)
     if given.get("zero") == 0:  # buckets start while the backward still computes

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.estimate import evaluate
-from planner.estimate.columns import COLUMNS, Table, length, to_layout, to_table
 from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
+from planner.specs.columns import Columns
 from planner.specs.layout import AWAY_PARAMS, OFFLOADS, PLACEMENTS, SCHEDULES, Layout, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
@@ -214,8 +214,8 @@ def brute_force(p: Plan) -> set[Layout]:
     return found
 
 
-def table_layouts(table: Table) -> list[Layout]:
-    return [to_layout(table, row) for row in range(length(table))]
+def table_layouts(table: Columns) -> list[Layout]:
+    return [table.layout(row) for row in range(len(table))]
 
 
 FIXABLE: dict[str, list[Any]] = {
@@ -304,7 +304,7 @@ def test_search_equals_brute_force(seed: int) -> None:
     assert set(got) == expected
     assert found.enumerated == len(got) + sum(found.rejected.values())
     # and the best of both is the same
-    other = evaluate(p, to_table(sorted(expected, key=repr)))
+    other = evaluate(p, Columns.of(sorted(expected, key=repr)))
     fitting = [
         seconds for seconds, fits in zip(other.time.seconds, other.fits, strict=True) if fits
     ]
@@ -317,7 +317,7 @@ def test_search_equals_brute_force(seed: int) -> None:
 def test_the_random_plans_are_not_all_alike() -> None:
     sizes = [search(random_plan(seed)).estimates for seed in range(36)]
     assert sum(found is None for found in sizes) < 18
-    assert sum(found is not None and length(found.table) > 100 for found in sizes) > 5
+    assert sum(found is not None and len(found.table) > 100 for found in sizes) > 5
 
 
 @pytest.mark.parametrize("seed", range(36, 76))
@@ -360,7 +360,7 @@ def test_uneven_stages_are_searched_when_asked_for() -> None:
     request = LayoutRequest(pp=3, tp=1, recompute="none", uneven_stages=True)
     found = search(plans.plan(gpus=6, global_batch=60, request=request))
     assert found.estimates is not None
-    assert set(found.estimates.table["pp"]) == {3.0}
+    assert set(found.estimates.table.pp) == {3.0}
 
 
 # -------------------------------------------------------------------------------------------------
@@ -395,20 +395,20 @@ def test_best_ranked_and_smallest() -> None:
         float(p.cluster.gpu.usable_memory),
     )
     assert found.fits.tolist() == (needed <= usable).tolist()
-    assert 0 < found.fits.sum() < length(found.table)
+    assert 0 < found.fits.sum() < len(found.table)
     order = sorted((float(s), row) for row, s in enumerate(seconds) if found.fits[row])
     repeated = found.time.components["recompute"]
     tied = [(float(repeated[row]), s, row) for s, row in order if s <= order[0][0] * (1 + TIE)]
     assert best(found) == min(tied)[2]
     assert ranked(found, 10)[0] == best(found)
     assert needed[smallest(found)] == needed.min()
-    piped = found.table["pp"] > 1
+    piped = found.table.pp > 1
     row = best(found, piped)
     assert row is not None
     assert seconds[row] <= (1 + TIE) * min(
         s for s, marked, fits in zip(seconds, piped, found.fits, strict=True) if marked and fits
     )
-    assert best(found, np.zeros(length(found.table), dtype=bool)) is None
+    assert best(found, np.zeros(len(found.table), dtype=bool)) is None
     assert needed[smallest(found, piped)] == needed[piped].min()
 
 
@@ -428,10 +428,9 @@ def test_families_are_disjoint(software: str) -> None:
         "TP x PP x DP, ZeRO-1",
     )
     assert sum(column.astype(int) for column in families.values()).max() == 1
-    alone = (table["tp"] * table["pp"] * table["cp"] * table["ep"]) == 1
+    alone = (table.tp * table.pp * table.cp * table.ep) == 1
     covered = np.any(list(families.values()), axis=0)
     assert covered[alone].all()  # whatever is only data parallel has a family
-    assert set(COLUMNS) == set(table)
 
 
 @pytest.mark.parametrize(

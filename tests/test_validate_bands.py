@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from run_tables import entry, row
 
-from planner.estimate.columns import to_table
 from planner.estimate.machine import SWITCHES, machine
 from planner.report.band import Case, band_of, recorded, residuals
+from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.verbs.validate.ablation import MECHANISMS, ablations, with_each_off
 from planner.verbs.validate.bands import coverage
@@ -34,7 +34,7 @@ def test_every_mechanism_acts_somewhere_and_the_base_is_the_prediction() -> None
     seen = {m.name: 0.0 for m in MECHANISMS}
     for r in chosen:
         plan, layout = row_plan(r)
-        times = with_each_off(plan, to_table([layout]))[:, 0]
+        times = with_each_off(plan, Columns.of([layout], plan.cluster.gpus))[:, 0]
         assert times[0] == pytest.approx(float(predict(r).time.seconds[0]), rel=1e-12)
         for mechanism, off in zip(MECHANISMS, times[1:], strict=True):
             seen[mechanism.name] = max(seen[mechanism.name], abs(off / times[0] - 1))

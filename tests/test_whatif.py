@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from planner import api
-from planner.estimate.columns import length
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
@@ -197,9 +196,7 @@ LAYOUT = (
 def _allowed(plan: Plan) -> bool:
     """Whether a search of the plan would find any layout."""
     table = layouts(plan)
-    return length(table) > 0 and bool(
-        np.logical_and.reduce(list(check(plan, table).values())).any()
-    )
+    return len(table) > 0 and bool(np.logical_and.reduce(list(check(plan, table).values())).any())
 
 
 @pytest.mark.parametrize(

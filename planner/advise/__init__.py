@@ -35,7 +35,6 @@ from planner.advise.weigh import (
     two_changes,
 )
 from planner.estimate import Estimates
-from planner.estimate.columns import to_layout
 from planner.inputs.scenario import Scenario
 
 __all__ = ["advice", "command_line", "offload_or_recompute"]
@@ -59,7 +58,7 @@ def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Report]:
     asked = scenario.options.advice
     if asked == 0:
         return []
-    base = Base(scenario, chosen.plan, to_layout(chosen.table, row))
+    base = Base(scenario, chosen.plan, chosen.table.layout(row))
     here = Weighed("", "keep", base.options, {}, chosen, row)
     found = (
         _when_it_fits(base, here, asked is not None)
@@ -74,7 +73,7 @@ def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Report]:
 def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> Report | None:
     """Recompute against offloading over this and other host links, for the chosen layout; see
     host_link."""
-    return host_link.offload_or_recompute(Base(scenario, chosen.plan, to_layout(chosen.table, row)))
+    return host_link.offload_or_recompute(Base(scenario, chosen.plan, chosen.table.layout(row)))
 
 
 def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
@@ -163,7 +162,7 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
     out = []
     for one in order:
         exactly = command_line(
-            pinned(one.options, one.estimates.plan, to_layout(one.estimates.table, one.row))
+            pinned(one.options, one.estimates.plan, one.estimates.table.layout(one.row))
         )
         if exactly not in seen:
             seen.add(exactly)
@@ -172,7 +171,7 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
 
 
 def _entry(base: Base, here: Weighed, one: Weighed) -> Report:
-    plan, layout = one.estimates.plan, to_layout(one.estimates.table, one.row)
+    plan, layout = one.estimates.plan, one.estimates.table.layout(one.row)
     away = layout.offload != "none"
     link = plan.cluster.host_link
     return {

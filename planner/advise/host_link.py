@@ -11,11 +11,11 @@ import numpy as np
 from planner.advise.changes import command_line, pinned
 from planner.advise.weigh import Base, allowed
 from planner.estimate import Estimates, evaluate
-from planner.estimate.columns import Table
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
 from planner.inputs import catalog
 from planner.ledger import Array
+from planner.specs.columns import Columns
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import Layout
 from planner.specs.plan import Plan
@@ -32,7 +32,7 @@ def with_host_link(plan: Plan, link: LinkSpec) -> Plan:
 
 
 def seconds_over(
-    plan: Plan, table: Table, host_bytes_per_s: Array, copy_bytes_per_s: Array
+    plan: Plan, table: Columns, host_bytes_per_s: Array, copy_bytes_per_s: Array
 ) -> Array:
     """Step times with these speeds of the host link: for states, and for activations that all GPUs
     of a host copy at once."""
@@ -45,7 +45,7 @@ def seconds_over(
 def waiting_s(estimates: Estimates, row: int) -> float:
     """Seconds of the step that the host link adds: against the same plan over a link that takes no
     time."""
-    one = {name: column[[row]] for name, column in estimates.table.items()}
+    one = estimates.table.pick([row])
     without = seconds_over(estimates.plan, one, np.inf, np.inf)
     return float(estimates.time.seconds[row] - without[0])
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from planner.advise.changes import Change, Update, completed, difference, pairs, pinned
 from planner.estimate import Estimates, evaluate
-from planner.estimate.columns import Table, length, pick, to_table
 from planner.formulas.rules import check
 from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
 from planner.search.answer import answer_of
 from planner.specs.base import PlanError
+from planner.specs.columns import Columns
 from planner.specs.layout import Layout
 from planner.specs.options import Options
 from planner.specs.plan import Plan
@@ -71,11 +71,11 @@ class Base:
 # -------------------------------------------------------------------------------------------------
 
 
-def allowed(plan: Plan, candidates: Sequence[Layout]) -> tuple[Table, Array]:
-    """Table of the layouts that no rule forbids, and their indices."""
-    table = to_table(candidates)
+def allowed(plan: Plan, candidates: Sequence[Layout]) -> tuple[Columns, Array]:
+    """Columns of the layouts that no rule forbids, and their indices."""
+    table = Columns.of(candidates)
     kept = np.flatnonzero(np.logical_and.reduce(list(check(plan, table).values())))
-    return pick(table, kept), kept
+    return table.pick(kept), kept
 
 
 def one_change(base: Base, changes: list[list[Update]]) -> list[Weighed]:
@@ -141,7 +141,7 @@ def _best_of_each(
     if not candidates:
         return []
     table, kept = allowed(plan, candidates)
-    if not length(table):
+    if not len(table):
         return []
     estimates = evaluate(plan, table)
     need = np.where(estimates.fits, 0.0, estimates.memory.device)  # what fits comes first, by time

@@ -3,22 +3,24 @@ layout."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from planner.estimate.columns import COLUMNS, Table
 from planner.estimate.factored.column import Space
 from planner.estimate.machine import Machine
 from planner.estimate.memory import Memory, Need, needed, peak_memory
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.step import StepTime, step_time
 from planner.ledger import Array, Ledger, section
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
-__all__ = ["Estimates", "Outline", "evaluate", "fit", "outline"]
+__all__ = ["Estimates", "Outline", "cut", "evaluate", "fit", "outline"]
 
 
 _SMALL = 4096  # layouts up to which plain columns are faster than factored ones
@@ -29,7 +31,7 @@ class Estimates:
     """Answers for every row of a table."""
 
     plan: Plan
-    table: Table
+    table: Columns
     time: StepTime
     memory: Memory
     fits: Array  # bool
@@ -38,7 +40,7 @@ class Estimates:
 
 
 def evaluate(
-    plan: Plan, table: Table, stages: Array | None = None, numbers: Machine | None = None
+    plan: Plan, table: Columns, stages: Array | None = None, numbers: Machine | None = None
 ) -> Estimates:
     """Estimate every layout of the table.
 
@@ -51,6 +53,23 @@ def evaluate(
     with section("memory"):
         memory = peak_memory(plan, table, stages)
     return Estimates(plan, table, time, memory, *fit(plan, memory))
+
+
+def cut(value: Any, row: int, rows: int) -> Any:
+    """A record of many layouts with the values of one: of every array whose last axis has one for
+    each of them."""
+    if isinstance(value, np.ndarray):
+        return value[..., row : row + 1] if value.ndim and value.shape[-1] == rows else value
+    if isinstance(value, dict):
+        return {k: cut(v, row, rows) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        made = [cut(v, row, rows) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value)(
+            **{f.name: cut(getattr(value, f.name), row, rows) for f in dataclasses.fields(value)}
+        )
+    return value
 
 
 def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
@@ -90,14 +109,13 @@ class Outline:
     whole: Estimates | None = None  # of all layouts, where they are few
 
     @functools.cached_property
-    def table(self) -> Table:
+    def table(self) -> Columns:
         """All layouts as plain columns."""
         return self.rows(None)
 
-    def rows(self, rows: Array | None) -> Table:
+    def rows(self, rows: Array | None) -> Columns:
         """Some layouts as plain columns."""
-        found = self.space.flat(rows=rows)
-        return {name: found[name] for name in COLUMNS}
+        return self.space.flat(rows)
 
     def full(self, rows: Array) -> Estimates:
         """Everything of some layouts, evaluated as `evaluate` does."""
@@ -138,11 +156,7 @@ def outline(
     """Estimate every layout of a space by the formulas of `evaluate`. tick: called with the share
     done, now and then."""
     if space.count <= _SMALL:
-        all_of = evaluate(
-            plan,
-            {name: column for name, column in space.flat().items() if name in COLUMNS},
-            numbers=numbers,
-        )
+        all_of = evaluate(plan, space.flat(), numbers=numbers)
         short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
         whole = Need(all_of.memory.device, all_of.memory.host, all_of.memory.drive)
         return Outline(

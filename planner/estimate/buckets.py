@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate, sync
-from planner.estimate.columns import Table
 from planner.estimate.gradients import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, Tensor, assign, tensors
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime
 from planner.formulas import overlap
 from planner.ledger import Array
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 
@@ -79,7 +79,7 @@ def timeline(
 def of_estimate(
     plan: Plan,
     m: Machine,
-    table: Table,
+    table: Columns,
     time: StepTime,
     cap: float = BUCKET_CAP_BYTES,
     first: float = FIRST_BUCKET_BYTES,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate, uneven
-from planner.estimate.columns import Table
 from planner.estimate.communicate import Group, place
 from planner.estimate.machine import Machine
 from planner.formulas import collectives, flops, kernels
 from planner.ledger import Array, Ledger, section, total
+from planner.specs.columns import ByName
 from planner.specs.plan import Plan
 
 KEY = ("tp", "cp", "ep", "micro_batch", "sequence_parallel")
@@ -91,7 +91,7 @@ class LayerCost:
     core_flop: Array
 
 
-def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
+def layer_cost(plan: Plan, m: Machine, u: ByName) -> LayerCost:
     """Evaluate one layer on a table of distinct combinations."""
     work = _Layer(plan, m, u)
     with section("one layer, one micro-batch"):
@@ -135,7 +135,7 @@ def layer_cost(plan: Plan, m: Machine, u: Table) -> LayerCost:
 class _Layer:
     """Local widths of one table of combinations; methods return values, nothing else is kept."""
 
-    def __init__(self, plan: Plan, m: Machine, u: Table) -> None:
+    def __init__(self, plan: Plan, m: Machine, u: ByName) -> None:
         model, training, stack = plan.model, plan.training, plan.stack
         self.plan, self.m, self.u = plan, m, u
         self.domain = plan.cluster.nvlink_domain

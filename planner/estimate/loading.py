@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import uneven
-from planner.estimate.columns import Table
 from planner.estimate.machine import Machine
 from planner.formulas import input_pipeline as formulas
 from planner.ledger import Array, Ledger, section
+from planner.specs.columns import Columns
 from planner.specs.data import InputSpec
 from planner.specs.plan import Plan
 
@@ -80,24 +80,24 @@ def _sample(plan: Plan) -> Sample:
     )
 
 
-def wait_s(plan: Plan, m: Machine, c: Table, step_s: Array) -> Array:
+def wait_s(plan: Plan, m: Machine, c: Columns, step_s: Array) -> Array:
     """What a step waits for its samples; every replica loads its own share once."""
     assert plan.data is not None
-    samples = c.get("global_batch", float(plan.training.global_batch))
+    samples = c.batch(plan.training.global_batch)
     with section("input pipeline"):
-        found = times(plan.data, _sample(plan), samples, c["dp"], m.host_copy_bandwidth)
+        found = times(plan.data, _sample(plan), samples, c.dp, m.host_copy_bandwidth)
         loading = formulas.load_s(
             found["storage"], found["requests"], found["workers"], found["copies"]
         )
         return formulas.input_wait_s(loading, step_s)
 
 
-def report(plan: Plan, m: Machine, table: Table, step_s: float, waited_s: float) -> Report | None:
+def report(plan: Plan, m: Machine, table: Columns, step_s: float, waited_s: float) -> Report | None:
     """What the chosen layout needs of storage and workers; None where loading was not asked
     about."""
     if plan.data is None:
         return None
-    replicas, nodes = float(table["dp"][0]), plan.cluster.nodes
+    replicas, nodes = float(table.dp[0]), plan.cluster.nodes
     batch = float(plan.training.global_batch)
     found = times(plan.data, _sample(plan), batch, replicas, m.host_copy_bandwidth)
     return document(
@@ -108,7 +108,7 @@ def report(plan: Plan, m: Machine, table: Table, step_s: float, waited_s: float)
         step_s=step_s - waited_s,
         replicas=replicas,
         nodes=nodes,
-        batch=float(table["micro_batch"][0]),
+        batch=float(table.micro_batch[0]),
     )
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import schedules
-from planner.estimate.columns import Table
 from planner.estimate.factored.column import rowwise
 from planner.estimate.states import stage_split
 from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import Work, total_s
+from planner.specs.columns import Columns
 from planner.specs.layout import SCHEDULES
 from planner.specs.plan import Plan
 
@@ -39,17 +39,18 @@ class Stages:
         return np.maximum(np.maximum(first, middle), last)
 
 
-def stage_layers(plan: Plan, c: Table) -> tuple[Array, Array, Array]:
+def stage_layers(plan: Plan, c: Columns) -> tuple[Array, Array, Array]:
     """Layers of the first, a middle and the last rank; of the middle ones the second, which has the
     most (states.stage_split)."""
-    last = c["pp"] - 1
+    last = c.pp - 1
     first, second, at_end = (
-        stage_split(plan, c, stage).layers for stage in (0.0 * last, np.minimum(1.0, last), last)
+        stage_split(plan, c.pp, c.vpp, stage).layers
+        for stage in (0.0 * last, np.minimum(1.0, last), last)
     )
     return first, np.where(last > 1, second, first), at_end
 
 
-def stages(plan: Plan, c: Table, layer: Work, head: Work) -> Stages:
+def stages(plan: Plan, c: Columns, layer: Work, head: Work) -> Stages:
     """Layers and work of the ranks, given the seconds of one layer and of what the last rank
     computes besides layers."""
     count = stage_layers(plan, c)
@@ -57,10 +58,10 @@ def stages(plan: Plan, c: Table, layer: Work, head: Work) -> Stages:
     return Stages(count, (first, middle, Work(*(a + b for a, b in zip(last, head, strict=True)))))
 
 
-def idle_s(c: Table, ranks: Stages, microbatches: Array) -> Array:
+def idle_s(c: Columns, ranks: Stages, microbatches: Array) -> Array:
     """Seconds per step in which the slowest rank waits: in closed form, or simulated where that
     holds for some durations only."""
-    pp, vpp = c["pp"], c["vpp"]
+    pp, vpp = c.pp, c.vpp
     first, middle, last = ranks.work
     all_stages = [
         a * (pp > 1) + np.maximum(pp - 2, 0.0) * b + z
@@ -74,11 +75,11 @@ def idle_s(c: Table, ranks: Stages, microbatches: Array) -> Array:
     ]
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(all_stages, slowest, strict=True)))
     out = schedules.idle_s(
-        SCHEDULES, c["schedule"], fill, Work(*slowest), np.maximum(pp, 1.0), microbatches, vpp
+        SCHEDULES, c.schedule, fill, Work(*slowest), np.maximum(pp, 1.0), microbatches, vpp
     )
     for code, name in enumerate(SCHEDULES):
         if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(
-            rows := (c["schedule"] == code) & (pp > 1)
+            rows := (c.schedule == code) & (pp > 1)
         ):
             durations = [part for one in ranks.work for part in one]
             timed = rowwise(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.columns import Table
 from planner.estimate.layer import padded_vocab
 from planner.formulas.params import parameter_leaves
 from planner.ledger import Array, Ledger, total
+from planner.specs.columns import Columns
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
@@ -48,10 +48,10 @@ class RankParameters:
         return split.dense * self.dense_layer + split.moe * self.expert_layer + ends
 
 
-def rank_parameters(plan: Plan, c: Table) -> RankParameters:
+def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
     """Divide every tensor of the model by what divides it: tensor parallel, expert x tensor
     parallel, or nothing."""
-    model, tp, ep, pp = plan.model, c["tp"], c["ep"], c["pp"]
+    model, tp, ep, pp = plan.model, c.tp, c.ep, c.pp
     layer: Ledger = {}
     first: Ledger = {}
     last: Ledger = {}
@@ -104,7 +104,7 @@ class StageSplit:
         return self.dense + self.moe
 
 
-def stage_split(plan: Plan, c: Table, stage: Array) -> StageSplit:
+def stage_split(plan: Plan, pp: Array, vpp: Array, stage: Array) -> StageSplit:
     """Layers with a dense MLP and with experts on the given stage of every row.
 
     Layers that divide by pp vpp are split evenly. Otherwise `layer_split` of the stack decides:
@@ -115,7 +115,7 @@ def stage_split(plan: Plan, c: Table, stage: Array) -> StageSplit:
     scaling), even where layers divide; "cost": a stage takes blocks until their cumulated products
     pass its share, the head among them (nanotron, models/base.py), even where layers divide.
     """
-    layers, pp, vpp = float(plan.model.layers), c["pp"], c["vpp"]
+    layers = float(plan.model.layers)
     even = np.mod(layers, pp * vpp) == 0
     least = np.floor(layers / pp)
     count = np.where(even, layers / pp, least + (stage < layers - least * pp))
@@ -141,7 +141,7 @@ def stage_split(plan: Plan, c: Table, stage: Array) -> StageSplit:
         )
         alone = np.where(stage == pp - 1, layers, to)
         count, before = np.where(pp > 1, alone - start, count), np.where(pp > 1, start, before)
-    moe = _expert_layers(plan.model, count, before, c)
+    moe = _expert_layers(plan.model, count, before, pp, vpp)
     return StageSplit(count - moe, moe)
 
 
@@ -160,14 +160,14 @@ def _head_in_layers(model: ModelSpec) -> float:
     )
 
 
-def _expert_layers(model: ModelSpec, count: Array, before: Array, c: Table) -> Array:
+def _expert_layers(model: ModelSpec, count: Array, before: Array, pp: Array, vpp: Array) -> Array:
     """Layers with experts among `count` layers after `before`; virtual stages take theirs from pp
     chunks apart."""
     if model.moe is None:
         return np.zeros_like(count)
     if model.moe.every > 1:
         return count * model.moe_layers / model.layers
-    dense, pp, vpp = float(model.dense_layers), c["pp"], c["vpp"]
+    dense = float(model.dense_layers)
     chunk = count / vpp
     found = np.zeros_like(count)
     for turn in range(int(np.max(vpp))):

@@ -11,7 +11,6 @@ import numpy as np
 
 from planner.estimate import communicate, loading, sync, uneven
 from planner.estimate import pipeline as pipelines
-from planner.estimate.columns import Table, microbatch_count, offloads, repeated_share, unique_rows
 from planner.estimate.communicate import Group, Traffic, place
 from planner.estimate.factored.column import Column
 from planner.estimate.layer import KEY, Collective, LayerCost, layer_cost
@@ -22,14 +21,8 @@ from planner.formulas import data_parallel, kernels, overlap, pipeline
 from planner.formulas import offload as outside
 from planner.ledger import Array, Ledger, group, merge, section, total
 from planner.schedules.base import Work, total_s
-from planner.specs.layout import (
-    AWAY_OPTIMIZER,
-    NVME,
-    NVME_PARAMS,
-    PLACEMENTS,
-    RECOMPUTE_KINDS,
-    SCHEDULES,
-)
+from planner.specs.columns import ByName, Columns, unique_rows
+from planner.specs.layout import AWAY_OPTIMIZER, NVME, NVME_PARAMS, RECOMPUTE_KINDS
 from planner.specs.plan import Plan
 
 
@@ -50,21 +43,16 @@ class StepTime:
     detail: Ledger  # operators of the slowest stage over the step, by name
 
 
-def step_time(plan: Plan, table: Table, numbers: Machine | None = None) -> StepTime:
+def step_time(plan: Plan, table: Columns, numbers: Machine | None = None) -> StepTime:
     """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations."""
     m = numbers or machine(plan)
     if any(
         np.ndim(getattr(m, name)) for name in m.names()
     ):  # every row has its own machine: nothing to share
-        spread = functools.partial(_spread, back=None, rows=len(table["tp"]))
-        return _compose(
-            plan,
-            m,
-            table,
-            _spread_all(layer_cost(plan, m, {name: table[name] for name in KEY}), spread),
-        )
-    if isinstance(table["tp"], Column):
-        space = table["tp"].space
+        spread = functools.partial(_spread, back=None, rows=len(table))
+        return _compose(plan, m, table, _spread_all(layer_cost(plan, m, _key(table)), spread))
+    if isinstance(table.tp, Column):
+        space = table.tp.space
         distinct, level = space.combinations(KEY)
         return _compose(
             plan,
@@ -72,9 +60,13 @@ def step_time(plan: Plan, table: Table, numbers: Machine | None = None) -> StepT
             table,
             _spread_all(layer_cost(plan, m, distinct), functools.partial(space.spread, level)),
         )
-    combos, back = unique_rows(table, KEY)
-    spread = functools.partial(_spread, back=back, rows=len(table["tp"]))
+    combos, back = unique_rows(_key(table))
+    spread = functools.partial(_spread, back=back, rows=len(table))
     return _compose(plan, m, table, _spread_all(layer_cost(plan, m, combos), spread))
+
+
+def _key(table: Columns) -> ByName:
+    return {name: getattr(table, name) for name in KEY}
 
 
 @dataclass(frozen=True)
@@ -128,7 +120,7 @@ def _spread_all(unit: LayerCost, one: Callable[[Array], Array]) -> LayerCost:
     )
 
 
-def _one_layer(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> _Layer:
+def _one_layer(plan: Plan, m: Machine, c: Columns, unit: LayerCost) -> _Layer:
     """Recompute repeats forward work inside backward, its collectives included (Korthikanti et al.
     2022, section 5)."""
     contention = m.slowdown * sum(
@@ -145,8 +137,8 @@ def _one_layer(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> _Layer:
         + unit.launch_backward
         + contention
     )
-    repeated = repeated_share(c, plan.model.layers)
-    selective = c["recompute"] == RECOMPUTE_KINDS.index("selective")
+    repeated = c.repeated_share(plan.model.layers)
+    selective = c.is_recompute("selective")
     selected = unit.kept_products if plan.training.selective == "per_op" else unit.attention_core
     again = unit.repeat if plan.stack.recompute_stops_early else forward
     recompute = repeated * again + np.where(selective, selected, 0.0)
@@ -173,7 +165,7 @@ def _head_work(head: Ledger) -> Work:
     return Work(product + rest, product + rest, product)
 
 
-def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Array) -> Traffic:
+def _sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest_s: Array) -> Traffic:
     """Activations and their gradients between neighbouring stages; overlapped sends hide behind the
     work of one chunk.
 
@@ -182,21 +174,21 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
     """
     training, stack = plan.training, plan.stack
     width = 4.0 if training.precision in ("fp32", "tf32") else 2.0
-    activation = width * c["micro_batch"] * training.seq_len / c["cp"] * plan.model.hidden
-    sequence = c["sequence_parallel"] > 0
+    activation = width * c.tokens(training.seq_len) * plan.model.hidden
+    sequence = c.sequence_parallel > 0
     split = sequence | stack.overlap.scatter_gather
-    message = activation / np.where(split, c["tp"], 1.0)
+    message = activation / np.where(split, c.tp, 1.0)
     # stages that are neighbours lie all ranks of a stage apart, or with stages inside replicas
     # those of one replica
-    between = np.where(c["placement"] == PLACEMENTS.index("tp-cp-pp-dp"), 1.0, c["dp"])
-    crossing = (c["tp"] * c["cp"] * between * c["pp"] > plan.cluster.nvlink_domain) * 1.0
+    between = np.where(c.is_placement("tp-cp-pp-dp"), 1.0, c.dp)
+    crossing = (c.tp * c.cp * between * c.pp > plan.cluster.nvlink_domain) * 1.0
     each = communicate.send_s(m, message, crossing)
     gathered = communicate.all_gather_s(
-        m, activation, place(c["tp"], np.ones_like(c["tp"]), plan.cluster.nvlink_domain)
+        m, activation, place(c.tp, np.ones_like(c.tp), plan.cluster.nvlink_domain)
     )
-    each = each + np.where(split & ~sequence & (c["tp"] > 1), gathered, 0.0)
-    overlaps = stack.overlap.pipeline_send & (c["vpp"] > 1) & (plan.training.overlap is not False)
-    chunk_s = slowest_s / (2 * c["vpp"])  # forward or backward of one chunk, on average
+    each = each + np.where(split & ~sequence & (c.tp > 1), gathered, 0.0)
+    overlaps = stack.overlap.pipeline_send & (c.vpp > 1) & (plan.training.overlap is not False)
+    chunk_s = slowest_s / (2 * c.vpp)  # forward or backward of one chunk, on average
     issue_s = (
         m.operators_per_collective * m.operator_launch
     )  # the stage's queue waits while the CPU posts and joins a message
@@ -204,18 +196,11 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
     steady_s = issue_s + np.where(
         overlaps, np.maximum(each - issue_s - chunk_s, 0.0), each - issue_s
     )
-    several = c["pp"] > 1
-    steady = np.where(several, 2 * c["vpp"] * microbatches, 0.0)
+    several = c.pp > 1
+    steady = np.where(several, 2 * c.vpp * microbatches, 0.0)
     # with chunks, one micro-batch crosses every boundary in turn before the steady state and after
     # it: nothing hides those
-    boundaries = (
-        np.where(
-            overlaps & (c["schedule"] != SCHEDULES.index("breadth-first")),
-            c["vpp"] * c["pp"],
-            c["pp"],
-        )
-        - 1
-    )
+    boundaries = np.where(overlaps & (~c.is_schedule("breadth-first")), c.vpp * c.pp, c.pp) - 1
     filling = np.where(several, 2 * boundaries, 0.0)
     return Traffic(
         "send_recv",
@@ -231,11 +216,11 @@ def _sends(plan: Plan, m: Machine, c: Table, microbatches: Array, slowest_s: Arr
 
 
 def _optimizer(
-    plan: Plan, m: Machine, c: Table, parameters: Array, shard_ranks: Array
+    plan: Plan, m: Machine, c: Columns, parameters: Array, shard_ranks: Array
 ) -> tuple[Array, Array | None]:
     """(On the GPU, or with offload on the CPU of the node; what waiting for NVMe drives adds, None
     where nobody uses any)."""
-    owned = parameters / data_parallel.shard_count(c["zero"], 1.0, shard_ranks)
+    owned = parameters / data_parallel.shard_count(c.zero, 1.0, shard_ranks)
     on_gpu = data_parallel.optimizer_step_s(
         owned,
         m.optimizer_bytes,
@@ -246,7 +231,7 @@ def _optimizer(
         on_gpu = kernels.measured_operator_s(
             owned, 0.0, seconds_per_element=m.optimizer_s, gap_s=0.0
         )
-    away = offloads(c, *AWAY_OPTIMIZER)
+    away = c.offloads(*AWAY_OPTIMIZER)
     if not np.any(away):
         return on_gpu, None
     gpus_per_node = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
@@ -254,21 +239,21 @@ def _optimizer(
     if plan.stack.offload_update == "gpu":  # states live in host memory and pass through the GPU
         return on_gpu + np.where(away, streamed, 0.0), None
     on_cpu = data_parallel.cpu_step_s(owned * gpus_per_node, m.cpu_adam)
-    waiting = _drives(plan, m, c, owned, on_cpu) if np.any(offloads(c, *NVME)) else None
+    waiting = _drives(plan, m, c, owned, on_cpu) if np.any(c.offloads(*NVME)) else None
     return np.where(away, streamed + on_cpu, on_gpu), waiting
 
 
-def _drives(plan: Plan, m: Machine, c: Table, owned: Array, update_s: Array) -> Array:
+def _drives(plan: Plan, m: Machine, c: Columns, owned: Array, update_s: Array) -> Array:
     """What drives add to the update: states and gradients are read and written in a step,
     parameters written where they live on drives."""
     state = state_ledger(plan)["optimizer"] + offload.GRADIENT_BYTES
-    parameter = np.where(offloads(c, *NVME_PARAMS), sync.compute_bytes(plan), 0.0)
+    parameter = np.where(c.offloads(*NVME_PARAMS), sync.compute_bytes(plan), 0.0)
     read, write = (
         outside.drive_s(state * owned, m.nvme_read),
         outside.drive_s((state + parameter) * owned, m.nvme_write),
     )
     return np.where(
-        offloads(c, *NVME),
+        c.offloads(*NVME),
         outside.tiled_update_s(read, update_s, write, offload.tiles(owned)) - update_s,
         0.0,
     )
@@ -295,20 +280,20 @@ class LayerSeconds:
     again: Array  # what recomputing the whole layer adds to backward
 
 
-def layer_seconds(plan: Plan, table: Table, numbers: Machine | None = None) -> LayerSeconds:
+def layer_seconds(plan: Plan, table: Columns, numbers: Machine | None = None) -> LayerSeconds:
     """What a layer of every row takes, by the formulas of `step_time`, and what running its forward
     again adds.
 
     The time of a layer is that of the row without recompute, whatever the row says.
     """
     m = numbers or machine(plan)
-    rows = len(table["tp"])
-    whole = {
-        **table,
-        "recompute": np.full(rows, float(RECOMPUTE_KINDS.index("full"))),
-        "recompute_size": np.zeros(rows),
-    }
-    combos, back = unique_rows(whole, KEY)
+    rows = len(table)
+    whole = replace(
+        table,
+        recompute=np.full(rows, float(RECOMPUTE_KINDS.index("full"))),
+        recompute_size=np.zeros(rows),
+    )
+    combos, back = unique_rows(_key(whole))
     unit = _spread_all(
         layer_cost(plan, m, combos), functools.partial(_spread, back=back, rows=rows)
     )
@@ -322,10 +307,10 @@ def layer_seconds(plan: Plan, table: Table, numbers: Machine | None = None) -> L
     )
 
 
-def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
+def _compose(plan: Plan, m: Machine, c: Columns, unit: LayerCost) -> StepTime:
     model = plan.model
-    pp, vpp = c["pp"], c["vpp"]
-    microbatches = microbatch_count(plan.training.global_batch, c)
+    pp, vpp = c.pp, c.vpp
+    microbatches = c.microbatches(plan.training.global_batch)
     with section("recompute"):
         one = _one_layer(plan, m, c, unit)
 
@@ -337,7 +322,7 @@ def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
         extra = extras[0] + extras[1]
 
     copied: offload.Copies | None = None
-    if np.any(offloads(c, "activations")):
+    if np.any(c.offloads("activations")):
         with section("offloaded activations, one layer"):
             copied = offload.copies(
                 plan, m, c, parameters, one.forward + extras[0], one.backward + extras[1]
@@ -426,7 +411,7 @@ def _compose(plan: Plan, m: Machine, c: Table, unit: LayerCost) -> StepTime:
     )
 
 
-def _waiting(plan: Plan, m: Machine, c: Table, components: Ledger) -> Ledger:
+def _waiting(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
     """What comes on top of the work: waiting for the slowest rank, the fixed cost of a step,
     waiting for data."""
     if uneven.asked(plan):
@@ -435,7 +420,7 @@ def _waiting(plan: Plan, m: Machine, c: Table, components: Ledger) -> Ledger:
             "overhead": 0.0 * total(components) + m.step_overhead,
         }
     else:
-        slower = overlap.straggler_factor(c["tp"] * c["pp"] * c["cp"] * c["dp"], m.straggler_sigma)
+        slower = overlap.straggler_factor(c.gpus, m.straggler_sigma)
         late = {"overhead": (slower - 1) * total(components) + m.step_overhead}
     if plan.data is not None:
         late["input"] = loading.wait_s(plan, m, c, total(components) + total(late))
@@ -453,7 +438,7 @@ class _Accounts:
 
 def _accounts(
     plan: Plan,
-    c: Table,
+    c: Columns,
     unit: LayerCost,
     one: _Layer,
     data: tuple[sync.Replicas, sync.ShardedLayer, Array, sync.EndOfStep],

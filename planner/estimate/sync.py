@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate
-from planner.estimate.columns import Table, offloads
 from planner.estimate.communicate import Group, Traffic, place, place_twice
 from planner.estimate.gradients import bucket_count
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
 from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
-from planner.specs.layout import AWAY_PARAMS, NVME_PARAMS, PLACEMENTS
+from planner.specs.columns import Columns
+from planner.specs.layout import AWAY_PARAMS, NVME_PARAMS
 from planner.specs.plan import Plan
 
 # the last part of what is reduced in one call, which nothing hides: about a bucket of torch's DDP
@@ -33,26 +33,26 @@ class Replicas:
     several: Array  # whether there is more than one replica
 
 
-def replicas(plan: Plan, c: Table) -> Replicas:
+def replicas(plan: Plan, c: Columns) -> Replicas:
     """Groups of the data-parallel dimension, placed on nodes in the order tp, cp, dp, pp, or tp,
     cp, pp, dp."""
-    domain, tp, cp = plan.cluster.nvlink_domain, c["tp"], c["cp"]
-    ranks = c["dp"] * cp
-    shard = np.where(c["zero"] >= 1, np.minimum(c["shard_group"], ranks), ranks)
+    domain, tp, cp = plan.cluster.nvlink_domain, c.tp, c.cp
+    ranks = c.replicas
+    shard = np.where(c.zero >= 1, c.shards, ranks)
     mirrors = np.maximum(ranks / shard, 1.0)
     found = Replicas(
         group=place(ranks, tp, domain),
         shards=place(shard, tp, domain),
         mirrors=place(mirrors, tp * shard, domain),
-        experts=place(np.maximum(ranks / c["ep"], 1.0), tp * c["ep"], domain),
+        experts=place(np.maximum(ranks / c.ep, 1.0), tp * c.ep, domain),
         several=ranks > 1,
     )
-    if not np.any(apart := c["placement"] == PLACEMENTS.index("tp-cp-pp-dp")):
+    if not np.any(apart := c.is_placement("tp-cp-pp-dp")):
         return found
     # the stages of a pipeline lie between replicas; experts are not shared out in this order
     # (rules)
-    stride = tp * cp * c["pp"]
-    group = place_twice(cp, tp, c["dp"], stride, domain)
+    stride = tp * cp * c.pp
+    group = place_twice(cp, tp, c.dp, stride, domain)
     within = np.minimum(cp, shard)
     shards = place_twice(within, tp, shard / within, stride, domain)
     far = place(mirrors, np.where(shard >= cp, stride * shard / cp, tp * shard), domain)
@@ -97,7 +97,7 @@ def wire_bytes(plan: Plan) -> float:
 
 
 def sharded_layer(
-    plan: Plan, m: Machine, c: Table, parameters: RankParameters, who: Replicas
+    plan: Plan, m: Machine, c: Columns, parameters: RankParameters, who: Replicas
 ) -> ShardedLayer:
     """Parameters are gathered for forward and for backward, gradients reduced, for every
     micro-batch."""
@@ -105,7 +105,7 @@ def sharded_layer(
     weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     if np.any(
-        away := offloads(c, *AWAY_PARAMS)
+        away := c.offloads(*AWAY_PARAMS)
     ):  # each rank first brings its shard from host memory
         shard = data_parallel.streamed_state_s(
             per_layer / who.shards.ranks,
@@ -113,7 +113,7 @@ def sharded_layer(
             bytes_per_parameter=compute_bytes(plan),
         )
         if np.any(
-            drives := offloads(c, *NVME_PARAMS)
+            drives := c.offloads(*NVME_PARAMS)
         ):  # drive to host and host to GPU run beside each other, ahead of the layer
             read = offload.drive_s(compute_bytes(plan) * per_layer / who.shards.ranks, m.nvme_read)
             shard = np.where(drives, np.maximum(shard, read), shard)
@@ -121,12 +121,12 @@ def sharded_layer(
     scatter = communicate.reduce_scatter_s(m, gradients, who.shards, m.network_frac)
     if np.any(who.mirrors.ranks > 1):
         scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
-    zero3 = c["zero"] >= 3
+    zero3 = c.zero >= 3
     return ShardedLayer(
         gather,
         scatter,
         np.where(zero3, gather, 0.0),
-        np.where(zero3, gather + scatter, np.where(sharded_per_layer(c), scatter, 0.0)),
+        np.where(zero3, gather + scatter, np.where(c.syncs_per_layer, scatter, 0.0)),
         weights,
         gradients,
     )
@@ -146,7 +146,7 @@ class EndOfStep:
 def end_of_step(
     plan: Plan,
     m: Machine,
-    c: Table,
+    c: Columns,
     who: Replicas,
     sharded: ShardedLayer,
     shared: Array,
@@ -162,7 +162,7 @@ def end_of_step(
     """
     stack, training = plan.stack, plan.training
     wire, narrow = wire_bytes(plan), compute_bytes(plan)
-    zero1 = c["zero"] >= 1
+    zero1 = c.zero >= 1
     buckets = 1
     if stack.overlap.bucket is not None:
         buckets = bucket_count(
@@ -202,13 +202,11 @@ def end_of_step(
     # root group is
     ends = sharded.gather + sharded.scatter
     root_s = communicate.all_gather_s(m, 2 * narrow * root, who.shards)
-    per_layer = sharded_per_layer(c)
+    per_layer = c.syncs_per_layer
     # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv
     # 1910.02054, section 7.2.1): Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5
     # -> 21.9 %
-    updated = np.where(
-        per_layer & (c["zero"] == 2) & (not stack.state.zero2_gathers), gathered, 0.0
-    )
+    updated = np.where(per_layer & (c.zero == 2) & (not stack.state.zero2_gathers), gathered, 0.0)
     exposed = np.where(
         per_layer, (ends + 0.5 * root_s if stack.overlap.prefetch else root_s) + updated, exposed
     )
@@ -223,15 +221,9 @@ def end_of_step(
     )
 
 
-def sharded_per_layer(c: Table) -> Array:
-    """Whether gradients (ZeRO-2 without a pipeline) or parameters too (ZeRO-3) are exchanged layer
-    by layer."""
-    return (c["zero"] >= 3) | ((c["zero"] == 2) & (c["pp"] == 1))
-
-
 def traffic(
     plan: Plan,
-    c: Table,
+    c: Columns,
     layer_passes: Array,
     who: Replicas,
     sharded: ShardedLayer,
@@ -240,8 +232,8 @@ def traffic(
 ) -> list[Traffic]:
     """The data-parallel rows of the communication table. layer_passes: layers x micro-batches of
     the slowest stage."""
-    zero3 = c["zero"] >= 3
-    per_layer = sharded_per_layer(c)
+    zero3 = c.zero >= 3
+    per_layer = c.syncs_per_layer
     across_shards, across_all = (who.shards.nodes > 1) * 1.0, (who.group.nodes > 1) * 1.0
     gathers = np.where(zero3 & who.several, 2 * layer_passes, 0.0)
     scatters = np.where(per_layer & who.several, layer_passes, 0.0)
@@ -252,7 +244,7 @@ def traffic(
     # once per step: the exposed part is shared between reduction and gather as their times are
     shown = np.clip(end.exposed / np.maximum(end.reduced + end.gathered, 1e-30), 0.0, 1.0)
     wire, narrow = wire_bytes(plan) * end.elements, compute_bytes(plan) * end.elements
-    halves = (c["zero"] >= 1) & (not plan.stack.overlap.sharded_all_reduce)
+    halves = (c.zero >= 1) & (not plan.stack.overlap.sharded_all_reduce)
 
     def once(
         operation: str, what: str, tensor_bytes: Array, seconds: Array, where: Array

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate.columns import Table, microbatch_count
 from planner.estimate.factored.column import rowwise
 from planner.estimate.machine import Machine
 from planner.formulas import overlap, stragglers
 from planner.ledger import Array, Ledger, section, total
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 
@@ -78,7 +78,7 @@ def slow_hosts_frac(plan: Plan, m: Machine) -> Array:
     return both - stragglers.expected_slowest(hosts, per_host, m.straggler_sigma)
 
 
-def imbalance_frac(plan: Plan, c: Table) -> Array:
+def imbalance_frac(plan: Plan, c: Columns) -> Array:
     """How much more attention the fullest replica has than the mean one, as a share of its
     attention.
 
@@ -88,12 +88,10 @@ def imbalance_frac(plan: Plan, c: Table) -> Array:
     if plan.lengths is None or plan.lengths.packing != "packed":
         return 0.0
     one_row = float(stragglers.packed_spread_frac(*moments(plan)))
-    together = (c["zero"] >= 2) | (c["ep"] > 1)
-    rows = c["micro_batch"] * np.where(
-        together, 1.0, microbatch_count(plan.training.global_batch, c)
-    )
+    together = (c.zero >= 2) | (c.ep > 1)
+    rows = c.micro_batch * np.where(together, 1.0, c.microbatches(plan.training.global_batch))
     most = 1 / attended_frac(plan) - 1  # no row has more than one document of its whole length
-    slowest = rowwise(_slowest_replica, c["dp"])
+    slowest = rowwise(_slowest_replica, c.dp)
     return np.minimum(slowest * one_row / np.sqrt(rows), most)
 
 
@@ -104,7 +102,7 @@ def _slowest_replica(replicas: Array) -> Array:
     return np.asarray(stragglers.expected_slowest(each, 1.0, 1.0))[back]
 
 
-def parts(plan: Plan, m: Machine, c: Table, components: Ledger) -> Ledger:
+def parts(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
     """Seconds that each reason to wait for others adds to a step of these components."""
     base = {name: leaf for name, leaf in components.items() if name not in _AFTER}
     with section("stragglers"):
@@ -129,7 +127,7 @@ def of_other_gpu(plan: Plan) -> Plan:
     return plan.model_copy(update={"cluster": cluster, "ranks": RanksSpec(), "data": None})
 
 
-def shared(plan: Plan, c: Table, own: Ledger, other: Ledger) -> Ledger:
+def shared(plan: Plan, c: Columns, own: Ledger, other: Ledger) -> Ledger:
     """Components of a step on two kinds of GPUs from those on either kind: what is computed, and
     the bubble beside it, changes.
 
@@ -142,10 +140,10 @@ def shared(plan: Plan, c: Table, own: Ledger, other: Ledger) -> Ledger:
     if ranks.split == "equal":
         together = stragglers.equal_split_s(mine, theirs)
     else:
-        exact = c["dp"] * ranks.other_frac
+        exact = c.dp * ranks.other_frac
         count = np.where(theirs > mine, np.ceil(exact - 1e-9), np.floor(exact + 1e-9))
-        batches = microbatch_count(plan.training.global_batch, c)
-        together = stragglers.proportional_split_s(mine, theirs, c["dp"], count, batches)
+        batches = c.microbatches(plan.training.global_batch)
+        together = stragglers.proportional_split_s(mine, theirs, c.dp, count, batches)
     changed = (*COMPUTING, "bubble")
     return {
         name: leaf * (together / mine) if name in changed else leaf for name, leaf in own.items()

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import uneven
-from planner.estimate.columns import Table
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime, step_time
 from planner.formulas import overlap, run_level, stragglers
 from planner.ledger import total
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 Report = dict[str, Any]
 
 
-def report(plan: Plan, m: Machine, table: Table, time: StepTime) -> Report | None:
+def report(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Report | None:
     """Seconds of a step by reason, for one layout; None where the request says nothing of ranks
     that differ."""
     ranks = plan.ranks
@@ -46,7 +46,7 @@ def _first(value: Any) -> float:
     return float(np.asarray(value, dtype=float).reshape(-1)[0])
 
 
-def _mixed(plan: Plan, table: Table, time: StepTime, m: Machine) -> Report:
+def _mixed(plan: Plan, table: Columns, time: StepTime, m: Machine) -> Report:
     """Computing seconds of one step on each kind of GPU alone with an equal split, and together."""
 
     def computing(found: StepTime) -> float:
@@ -70,12 +70,12 @@ def _mixed(plan: Plan, table: Table, time: StepTime, m: Machine) -> Report:
     }
 
 
-def _lengths(plan: Plan, table: Table, step_s: float) -> Report:
+def _lengths(plan: Plan, table: Columns, step_s: float) -> Report:
     """Padding against packing for this distribution: shares of tokens that are no padding."""
     assert plan.lengths is not None
     training, spec = plan.training, plan.lengths
     mean = uneven.moments(plan)[0]
-    batch = float(table["micro_batch"][0])
+    batch = float(table.micro_batch[0])
     longest = float(stragglers.longest_frac(spec.mean_tokens / training.seq_len, spec.sigma, batch))
     rate = float(run_level.tokens_per_s(training.global_batch, training.seq_len, step_s))
     return {

@@ -3,25 +3,17 @@ them, errors quote them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner import schedules
 from planner.ledger import Array
-from planner.specs.layout import (
-    AWAY_PARAMS,
-    NVME,
-    OFFLOADS,
-    PLACEMENTS,
-    RECOMPUTE_KINDS,
-    SCHEDULES,
-    Layout,
-)
+from planner.specs.columns import Columns
+from planner.specs.layout import AWAY_PARAMS, NVME, PLACEMENTS, SCHEDULES, Layout
+from planner.specs.options import flag
 from planner.specs.plan import Plan
-
-Columns = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -30,13 +22,18 @@ class Rule:
     one is not."""
 
     name: str
-    field: str  # the option a user would change
+    options: tuple[str, ...]  # that a user would change
     holds: Callable[[Plan, Columns], Array]
     sentence: Callable[[Plan, Layout], str]
 
+    @property
+    def field(self) -> str:
+        """The options as they are typed: "--pp/--vpp"."""
+        return "/".join(flag(name) for name in self.options)
+
 
 def _ones(c: Columns) -> Array:
-    return np.ones_like(c["tp"], dtype=bool)
+    return np.ones_like(c.tp, dtype=bool)
 
 
 def _divides(divisor: Array, number: Array) -> Array:
@@ -44,142 +41,116 @@ def _divides(divisor: Array, number: Array) -> Array:
 
 
 def _in_domain(plan: Plan, c: Columns) -> Array:
-    return c["tp"] * c["pp"] * c["cp"] * c["dp"] == plan.cluster.gpus
+    return c.gpus == plan.cluster.gpus
 
 
 def _heads(plan: Plan, c: Columns) -> Array:
     k = float(plan.model.kv_heads)
-    heads = _divides(c["tp"], np.full_like(c["tp"], plan.model.heads))
+    heads = _divides(c.tp, plan.model.heads)
     if plan.model.latent is not None:
         return heads
-    return heads & (_divides(c["tp"], k + 0 * c["tp"]) | (np.mod(c["tp"], k) == 0))
+    return heads & (_divides(c.tp, k) | (np.mod(c.tp, k) == 0))
 
 
 def _ffn(plan: Plan, c: Columns) -> Array:
-    ok = (
-        _divides(c["tp"], np.full_like(c["tp"], plan.model.ffn_hidden))
-        if plan.model.dense_layers
-        else _ones(c)
-    )
+    ok = _divides(c.tp, plan.model.ffn_hidden) if plan.model.dense_layers else _ones(c)
     if plan.model.moe is not None:
-        ok = ok & _divides(c["tp"], np.full_like(c["tp"], plan.model.moe.ffn_hidden))
-    return ok & _divides(c["tp"], np.full_like(c["tp"], plan.model.hidden))
+        ok = ok & _divides(c.tp, plan.model.moe.ffn_hidden)
+    return ok & _divides(c.tp, plan.model.hidden)
 
 
 def _layers(plan: Plan, c: Columns) -> Array:
-    chunks = c["pp"] * c["vpp"]
+    chunks = c.pp * c.vpp
     if plan.request.uneven_stages:
         return chunks <= plan.model.layers
-    whole = _divides(chunks, np.full_like(c["pp"], plan.model.layers))
+    whole = _divides(chunks, plan.model.layers)
     if not plan.stack.counts_ends:
         return whole
     units = plan.model.layers + 2
     return whole | (
-        (c["pp"] > 1) & (2 * c["pp"] <= units) & _divides(chunks, np.full_like(c["pp"], units))
+        (c.pp > 1) & (2 * c.pp <= units) & _divides(chunks, units)
     )  # a layer at both ends
 
 
-def _global_batch(plan: Plan, c: Columns) -> Array:
-    """Of the plan, or of the row where layouts of several batches are looked at together."""
-    return (
-        c["global_batch"]
-        if "global_batch" in c
-        else np.full_like(c["dp"], plan.training.global_batch)
-    )
-
-
 def _batch(plan: Plan, c: Columns) -> Array:
-    return _divides(c["dp"] * c["micro_batch"], _global_batch(plan, c))
+    return _divides(c.dp * c.micro_batch, c.batch(plan.training.global_batch))
 
 
 def _sequence(plan: Plan, c: Columns) -> Array:
-    slices = np.where(c["cp"] > 1, 2 * c["cp"], 1.0) * np.where(
-        c["sequence_parallel"] > 0, c["tp"], 1.0
-    )
-    return _divides(slices, np.full_like(c["cp"], plan.training.seq_len))
+    slices = np.where(c.cp > 1, 2 * c.cp, 1.0) * c.sequence_ranks
+    return _divides(slices, plan.training.seq_len)
 
 
 def _experts(plan: Plan, c: Columns) -> Array:
     if plan.model.moe is None:
-        return c["ep"] == 1
-    return _divides(c["ep"], np.full_like(c["ep"], plan.model.moe.experts)) & _divides(
-        c["ep"], c["dp"] * c["cp"]
-    )
+        return c.ep == 1
+    return _divides(c.ep, plan.model.moe.experts) & _divides(c.ep, c.replicas)
 
 
 def _microbatches(plan: Plan, c: Columns) -> Array:
-    m = _global_batch(plan, c) / (c["dp"] * c["micro_batch"])
-    return schedules.allowed(SCHEDULES, c["schedule"], c["pp"], m, c["vpp"]) | (c["pp"] == 1)
+    m = c.microbatches(plan.training.global_batch)
+    return schedules.allowed(SCHEDULES, c.schedule, c.pp, m, c.vpp) | (c.pp == 1)
 
 
 def _schedule(plan: Plan, c: Columns) -> Array:
     ok = _ones(c)
     for code, name in enumerate(SCHEDULES):
-        ok = np.where(c["schedule"] == code, schedules.chunks_fit(name, c["vpp"]), ok)
-    ok = ok & np.where(c["vpp"] > 1, c["pp"] > 1, True)
-    allowed = [SCHEDULES.index(name) for name in plan.stack.supports.schedules]
-    return ok & (np.isin(c["schedule"], allowed) | (c["pp"] == 1))
+        ok = np.where(c.schedule == code, schedules.chunks_fit(name, c.vpp), ok)
+    ok = ok & np.where(c.vpp > 1, c.pp > 1, True)
+    return ok & (c.is_schedule(*plan.stack.supports.schedules) | (c.pp == 1))
 
 
 def _shards(plan: Plan, c: Columns) -> Array:
-    ranks = c["dp"] * c["cp"]
-    whole = c["shard_group"] == ranks
-    hybrid = (c["zero"] == 3) & plan.stack.supports.hybrid_shard & (c["shard_group"] > 1)
-    return _divides(c["shard_group"], ranks) & (whole | hybrid)
+    ranks = c.replicas
+    whole = c.shard_group == ranks
+    hybrid = (c.zero == 3) & plan.stack.supports.hybrid_shard & (c.shard_group > 1)
+    return _divides(c.shard_group, ranks) & (whole | hybrid)
 
 
 def _zero(plan: Plan, c: Columns) -> Array:
     supports = plan.stack.supports
-    alone = np.isin(c["zero"], supports.zero)
-    piped = np.isin(c["zero"], supports.zero_with_pipeline)
-    return alone & np.where(c["pp"] > 1, piped, True)
+    alone = np.isin(c.zero, supports.zero)
+    piped = np.isin(c.zero, supports.zero_with_pipeline)
+    return alone & np.where(c.pp > 1, piped, True)
 
 
 def _stack(plan: Plan, c: Columns) -> Array:
     s = plan.stack.supports
     ok = _ones(c)
-    for column, has in (("tp", s.tensor), ("pp", s.pipeline), ("cp", s.context), ("ep", s.expert)):
+    for column, has in ((c.tp, s.tensor), (c.pp, s.pipeline), (c.cp, s.context), (c.ep, s.expert)):
         if not has:
-            ok = ok & (c[column] == 1)
+            ok = ok & (column == 1)
     if not s.sequence_parallel:
-        ok = ok & (c["sequence_parallel"] == 0)
-    kinds = [RECOMPUTE_KINDS.index(name) for name in s.recompute]
-    offloads = [OFFLOADS.index(name) for name in s.offload]
-    return ok & np.isin(c["recompute"], kinds) & np.isin(c["offload"], offloads)
+        ok = ok & (c.sequence_parallel == 0)
+    return ok & c.is_recompute(*s.recompute) & c.offloads(*s.offload)
 
 
 def _offload(plan: Plan, c: Columns) -> Array:
-    return ~np.isin(c["offload"], [OFFLOADS.index(name) for name in (*AWAY_PARAMS, *NVME)]) | (
-        c["zero"] >= 3
-    )
+    return ~c.offloads(*AWAY_PARAMS, *NVME) | (c.zero >= 3)
 
 
 def _offload_drives(plan: Plan, c: Columns) -> Array:
-    return ~np.isin(c["offload"], [OFFLOADS.index(name) for name in NVME]) | (
-        plan.cluster.nvme is not None
-    )
+    return ~c.offloads(*NVME) | (plan.cluster.nvme is not None)
 
 
 def _offload_activations(plan: Plan, c: Columns) -> Array:
     s = plan.stack.supports
-    piped = (c["pp"] == 1) | s.offload_with_pipeline
-    repeated = (c["recompute"] == RECOMPUTE_KINDS.index("none")) | s.offload_with_recompute
-    return (c["offload"] != OFFLOADS.index("activations")) | (piped & repeated)
+    piped = (c.pp == 1) | s.offload_with_pipeline
+    repeated = c.is_recompute("none") | s.offload_with_recompute
+    return ~c.offloads("activations") | (piped & repeated)
 
 
 def _placement(plan: Plan, c: Columns) -> Array:
-    known = np.isin(
-        c["placement"], [PLACEMENTS.index(name) for name in plan.stack.supports.placements]
-    )
-    return known & ((c["placement"] == 0) | (c["ep"] == 1))
+    known = c.is_placement(*plan.stack.supports.placements)
+    return known & ((c.placement == 0) | (c.ep == 1))
 
 
 def _sequence_parallel(plan: Plan, c: Columns) -> Array:
-    return (c["sequence_parallel"] == 0) | (c["tp"] > 1)
+    return (c.sequence_parallel == 0) | (c.tp > 1)
 
 
 def _recompute_size(plan: Plan, c: Columns) -> Array:
-    return c["recompute_size"] <= np.ceil(plan.model.layers / c["pp"])
+    return c.recompute_size <= np.ceil(plan.model.layers / c.pp)
 
 
 def _microbatches_of(plan: Plan, one: Layout) -> str:
@@ -189,7 +160,7 @@ def _microbatches_of(plan: Plan, one: Layout) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(
         "degrees multiply to the GPUs",
-        "--tp/--pp/--cp/--dp",
+        ("tp", "pp", "cp", "dp"),
         _in_domain,
         lambda p, x: (
             f"tp {x.tp} x pp {x.pp} x cp {x.cp} x dp {x.dp} = {x.tp * x.pp * x.cp * x.dp}, but"
@@ -198,7 +169,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "heads divide by tp",
-        "--tp",
+        ("tp",),
         _heads,
         lambda p, x: (
             f"{p.model.heads} heads ({p.model.kv_heads} of keys and values) cannot be shared by tp"
@@ -207,7 +178,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "widths divide by tp",
-        "--tp",
+        ("tp",),
         _ffn,
         lambda p, x: (
             f"hidden {p.model.hidden} or MLP width {p.model.ffn_hidden} does not divide by tp"
@@ -216,7 +187,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "layers divide by pp x vpp",
-        "--pp/--vpp",
+        ("pp", "vpp"),
         _layers,
         lambda p, x: (
             f"{p.model.layers} layers do not divide by pp {x.pp} x vpp {x.vpp} = {x.pp * x.vpp}; "
@@ -230,7 +201,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "batch divides by dp x micro-batch",
-        "--micro-batch/--dp/--global-batch",
+        ("micro_batch", "dp", "global_batch"),
         _batch,
         lambda p, x: (
             f"global batch {p.training.global_batch} does not divide by dp {x.dp} x micro-batch"
@@ -239,7 +210,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "sequence divides",
-        "--seq-len",
+        ("seq_len",),
         _sequence,
         lambda p, x: (
             f"sequence {p.training.seq_len} does not divide into the slices of cp {x.cp}"
@@ -248,7 +219,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "experts divide by ep",
-        "--ep",
+        ("ep",),
         _experts,
         lambda p, x: (
             f"ep {x.ep} needs a model with experts"
@@ -258,7 +229,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "schedule fits pp and micro-batches",
-        "--micro-batch",
+        ("micro_batch",),
         _microbatches,
         lambda p, x: (
             f"the {x.schedule} schedule needs {schedules.BY_NAME[x.schedule].NEEDS}; micro-batches"
@@ -267,7 +238,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "schedule fits vpp and stack",
-        "--schedule",
+        ("schedule",),
         _schedule,
         lambda p, x: (
             f"schedule {x.schedule} with vpp {x.vpp} and pp {x.pp} is not possible with"
@@ -277,7 +248,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "shard group",
-        "--shard-group",
+        ("shard_group",),
         _shards,
         lambda p, x: (
             f"shard group {x.shard_group} must divide dp x cp = {x.dp * x.cp}; a smaller one needs"
@@ -287,7 +258,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "ZeRO stage supported",
-        "--zero",
+        ("zero",),
         _zero,
         lambda p, x: (
             f"{p.stack.title} runs ZeRO {p.stack.supports.zero}"
@@ -297,7 +268,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "parallelism supported",
-        "--stack",
+        ("stack",),
         _stack,
         lambda p, x: (
             f"{p.stack.title} cannot run this layout (tensor {p.stack.supports.tensor}, pipeline"
@@ -308,7 +279,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "offloaded parameters need ZeRO-3",
-        "--offload",
+        ("offload",),
         _offload,
         lambda p, x: (
             (
@@ -324,7 +295,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "drives known for NVMe offloading",
-        "--offload",
+        ("offload",),
         _offload_drives,
         lambda p, x: (
             f"the NVMe drives of {p.cluster.title} are not known; state them with --nvme-read and"
@@ -333,7 +304,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "offloaded activations supported",
-        "--offload",
+        ("offload",),
         _offload_activations,
         lambda p, x: (
             f"{p.stack.title} offloads activations "
@@ -348,7 +319,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "placement supported",
-        "--placement",
+        ("placement",),
         _placement,
         lambda p, x: (
             f"{p.stack.title} places ranks as {' or '.join(p.stack.supports.placements)},"
@@ -358,7 +329,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "sequence parallelism needs tp",
-        "--sequence-parallel",
+        ("sequence_parallel",),
         _sequence_parallel,
         lambda p, x: (
             "sequence parallelism divides work among tensor-parallel ranks; it needs tp > 1"
@@ -366,7 +337,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "recompute size",
-        "--recompute",
+        ("recompute",),
         _recompute_size,
         lambda p, x: (
             f"{x.recompute} asks for more layers than a stage has ({p.model.layers} / pp {x.pp})"

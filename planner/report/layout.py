@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate import Estimates, evaluate, fit, inference, loading, run, uneven, waiting
-from planner.estimate.columns import Table, cut, length, pick, repeated_share, to_layout
+from planner.estimate import Estimates, cut, evaluate, fit, inference, loading, run, uneven, waiting
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import Machine, machine, moved_one_by_one, sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, peak_memory, state_ledger
@@ -18,6 +17,7 @@ from planner.formulas import flops, memory, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.ledger import Sourced, is_recording, total
 from planner.report import band as uncertainty
+from planner.specs.columns import Columns, joined
 from planner.specs.plan import Plan
 
 SCHEMA_VERSION = 1
@@ -43,19 +43,19 @@ _CLASS = {
 }
 
 
-def whole_pipeline(table: Table, row: int) -> Any:
+def whole_pipeline(table: Columns, row: int) -> Any:
     """Every stage number of one layout, shape (stages, 1)."""
-    return np.arange(int(table["pp"][row]), dtype=float)[:, None]
+    return np.arange(int(table.pp[row]), dtype=float)[:, None]
 
 
 def evaluate_row(estimates: Estimates, row: int) -> Estimates:
     """One layout alone, over every pipeline stage; recorded formula by formula when a recorder is
     on."""
-    table = pick(estimates.table, np.array([row]))
+    table = estimates.table.pick([row])
     stages = whole_pipeline(table, 0)
     if not estimates.time.detail or is_recording():
         return evaluate(estimates.plan, table, stages)
-    time = cut(estimates.time, row, length(estimates.table))  # is known
+    time = cut(estimates.time, row, len(estimates.table))  # is known
     memory = peak_memory(estimates.plan, table, stages)
     return Estimates(estimates.plan, table, time, memory, *fit(estimates.plan, memory))
 
@@ -67,8 +67,7 @@ def reports(
     numbers: dict[int, list[Report]] = {}
     for plan in {id(e.plan): e.plan for e, _ in lines}.values():
         places = [i for i, (e, _) in enumerate(lines) if e.plan is plan]
-        tables = [pick(lines[i][0].table, np.array([lines[i][1]])) for i in places]
-        together = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+        together = joined([lines[i][0].table.pick([lines[i][1]]) for i in places])
         numbers.update(zip(places, elasticities_of_rows(plan, together), strict=True))
     return [report(e, row, assumptions, numbers[i]) for i, (e, row) in enumerate(lines)]
 
@@ -87,9 +86,9 @@ def report(
     of every number of the machine; else `machine` is empty.
     """
     plan = estimates.plan
-    table = pick(estimates.table, np.array([row]))
+    table = estimates.table.pick([row])
     one = evaluate_row(estimates, row)
-    layout = to_layout(table, 0)
+    layout = table.layout(0)
     microbatches = plan.training.global_batch / (layout.dp * layout.micro_batch)
     band = uncertainty.band(plan)
     seconds = float(one.time.seconds[0])
@@ -301,7 +300,7 @@ def _traffic(plan: Plan, t: Traffic) -> Report:
     }
 
 
-def _throughput(plan: Plan, one: Estimates, table: Table) -> Report:
+def _throughput(plan: Plan, one: Estimates, table: Columns) -> Report:
     training, model = plan.training, plan.model
     gpus = plan.cluster.gpus
     tokens = float(training.global_batch * training.seq_len)
@@ -326,7 +325,7 @@ def _throughput(plan: Plan, one: Estimates, table: Table) -> Report:
         "flop_convention": flops.CONVENTION,
         "model_flop_per_step": useful,
         "hardware_flop_per_step": executed,
-        "recomputed_share": float(repeated_share(table, model.layers)[0]),
+        "recomputed_share": float(table.repeated_share(model.layers)[0]),
     }
 
 
@@ -352,7 +351,7 @@ def _assumed(plan: Plan, failures: Report) -> list[str]:
     return said
 
 
-def elasticities(plan: Plan, table: Table) -> list[Report]:
+def elasticities(plan: Plan, table: Columns) -> list[Report]:
     """Every number of the machine with its source, and by how many percent the step time changes
     when it grows by one.
 
@@ -361,11 +360,11 @@ def elasticities(plan: Plan, table: Table) -> list[Report]:
     return elasticities_of_rows(plan, table)[0]
 
 
-def elasticities_of_rows(plan: Plan, table: Table) -> list[list[Report]]:
+def elasticities_of_rows(plan: Plan, table: Columns) -> list[list[Report]]:
     """`elasticities` of every row of a table."""
-    base, rows = machine(plan), len(table["tp"])
+    base, rows = machine(plan), len(table)
     moved, names = moved_one_by_one(base, SENSITIVITY_STEP, rows)
-    many = {name: np.repeat(column, len(names) + 1) for name, column in table.items()}
+    many = table.each(lambda column: np.repeat(column, len(names) + 1))
     seconds = step_time(plan, many, moved).seconds.reshape(rows, len(names) + 1)
     slopes = np.log(seconds[:, 1:] / seconds[:, :1]) / np.log1p(SENSITIVITY_STEP)
     return [_elasticities(base, names, row) for row in slopes]
@@ -404,7 +403,7 @@ def brief(one: Estimates, assumptions: Sequence[str] = ()) -> Report:
     of `report`, same keys."""
     plan, memory = one.plan, one.memory
     layout, seconds, around = (
-        to_layout(one.table, 0),
+        one.table.layout(0),
         float(one.time.seconds[0]),
         uncertainty.band(plan),
     )
@@ -442,7 +441,7 @@ def brief(one: Estimates, assumptions: Sequence[str] = ()) -> Report:
 
 def summary(estimates: Estimates, row: int) -> Report:
     """A short line of one layout, for alternatives and searches."""
-    layout = to_layout(estimates.table, row)
+    layout = estimates.table.layout(row)
     plan = estimates.plan
     seconds = float(estimates.time.seconds[row])
     return {

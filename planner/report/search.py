@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import Estimates, Outline
-from planner.estimate.columns import to_layout
 from planner.estimate.run import busy_s, step_energy_j
 from planner.report import layout as report
 from planner.search import Found, order, pareto, ranked, spent
@@ -188,7 +187,7 @@ def _entries(chosen: Sequence[tuple[Outline, Any]]) -> Iterator[tuple[list[str],
                 {
                     "stack": e.plan.stack.id,
                     "fits": bool(e.fits[i]),
-                    **to_layout(e.table, i).model_dump(),
+                    **e.table.layout(i).model_dump(),
                     **{name: column[i] for name, column in numbers.items()},
                 }
                 for i in range(size)

@@ -4,13 +4,12 @@ against memory."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate import Outline, outline
-from planner.estimate.columns import COLUMNS, Table
 from planner.estimate.factored.column import Space, restricted
 from planner.formulas.rules import RULES
 from planner.ledger import Array
@@ -18,6 +17,7 @@ from planner.search import space, where
 from planner.search.choose import best, order, pareto, ranked, smallest, spent
 from planner.search.space import degrees, divisors
 from planner.specs.base import PlanError
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 from planner.specs.where import constraint
 
@@ -49,7 +49,7 @@ MOST_LAYOUTS = (
 
 def _restrict(
     tried: Space,
-    conditions: Iterable[tuple[str, Callable[[Table], Array]]],
+    conditions: Iterable[tuple[str, Callable[[Columns], Array]]],
     rejected: dict[str, int],
 ) -> Space:
     """The layouts that satisfy all conditions, the first of which each other one breaks counted in
@@ -71,14 +71,14 @@ def _restrict(
 
 def _restrict_few(
     tried: Space,
-    conditions: Iterable[tuple[str, Callable[[Table], Array]]],
+    conditions: Iterable[tuple[str, Callable[[Columns], Array]]],
     rejected: dict[str, int],
 ) -> Space:
     """`_restrict` on plain columns that broadcast over rows and options."""
-    columns = {
+    columns = Columns(
         **{k: v[:, None] for k, v in tried.outer.items()},
         **{k: v[None, :] for k, v in tried.inner.items()},
-    }
+    )
     allowed = tried.options[tried.pattern]
     for name, holds in conditions:
         left = allowed & holds(columns)
@@ -112,15 +112,14 @@ def _tried(
     return tried, whole.count
 
 
-def layouts(plan: Plan) -> Table:
+def layouts(plan: Plan) -> Columns:
     """Plain table of all layouts that satisfy what the request fixed, a million at most; rules are
     applied by the caller.
 
     `search` evaluates the same layouts a hundred times as fast; a table is for few of them, or for
     many plans together.
     """
-    found = _tried(plan, {}, _MOST_PLAIN)[0].flat()
-    return {name: found[name] for name in COLUMNS}
+    return _tried(plan, {}, _MOST_PLAIN)[0].flat()
 
 
 @dataclass(frozen=True)
@@ -167,25 +166,24 @@ def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
 # ------------------------------------------------------------------------------------------------ f
 
 
-def family_rows(table: Mapping[str, Array]) -> dict[str, Array]:
+def family_rows(c: Columns) -> dict[str, Array]:
     """Boolean column per family of layouts."""
-    alone = (table["tp"] == 1) & (table["pp"] == 1) & (table["cp"] == 1) & (table["ep"] == 1)
-    whole = table["shard_group"] == table["dp"] * table["cp"]
-    zero = table["zero"]
+    alone = c.tp * c.pp * c.cp * c.ep == 1
+    whole = c.shard_group == c.replicas
     return {
-        "DDP": alone & (zero == 0),
-        "ZeRO-1": alone & (zero == 1),
-        "ZeRO-2": alone & (zero == 2),
-        "ZeRO-3 / FSDP": alone & (zero == 3) & whole,
-        "hybrid shard": alone & (zero == 3) & ~whole,
-        "TP x PP x DP, ZeRO-1": ~alone & (zero <= 1),
+        "DDP": alone & (c.zero == 0),
+        "ZeRO-1": alone & (c.zero == 1),
+        "ZeRO-2": alone & (c.zero == 2),
+        "ZeRO-3 / FSDP": alone & (c.zero == 3) & whole,
+        "hybrid shard": alone & (c.zero == 3) & ~whole,
+        "TP x PP x DP, ZeRO-1": ~alone & (c.zero <= 1),
     }
 
 
 def families(estimates: Outline) -> dict[str, Array]:
     """`family_rows` of all layouts of a space, whose family does not depend on recompute or
     offloading."""
-    return {
-        name: among[estimates.space.row]
-        for name, among in family_rows(estimates.space.outer).items()
-    }
+    space = estimates.space
+    any_option = {name: column[:1] for name, column in space.inner.items()}
+    rows = family_rows(Columns(**space.outer, **any_option))
+    return {name: among[space.row] for name, among in rows.items()}

@@ -8,11 +8,11 @@ from typing import get_args
 import numpy as np
 
 from planner.estimate import Estimates, Outline
-from planner.estimate.columns import unique_rows
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.ties import TIE, fastest
 from planner.ledger import Array
 from planner.search.space import INNER
+from planner.specs.columns import unique_rows
 from planner.specs.options import Objective
 
 # at a fixed number of GPUs money and tokens per dollar are the step time times a constant: they
@@ -71,7 +71,8 @@ def _same(estimates: Estimates | Outline) -> Array:
     """A number per row, equal where only recompute or offloading differ."""
     if isinstance(estimates, Outline):
         return estimates.space.row
-    return unique_rows(estimates.table, [name for name in estimates.table if name not in INNER])[1]
+    columns = estimates.table.named()
+    return unique_rows({name: columns[name] for name in columns if name not in INNER})[1]
 
 
 def order(

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.estimate import Estimates, evaluate
-from planner.estimate.columns import COLUMNS, cut, joined, length
+from planner.estimate import Estimates, cut, evaluate
 from planner.search import allowed_layouts
 from planner.search.together import Best, Owner, best_of_each
 from planner.specs.base import PlanError, Spec
+from planner.specs.columns import joined
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 
@@ -218,14 +218,13 @@ def one_row(estimates: Estimates, row: int, plan: Plan) -> Estimates:
     """One layout's share of estimates of many, as estimates of `plan`, without the parts of its
     memory.
 
-    The table keeps COLUMNS alone; `report.evaluate_row` looks at every stage again where that is
-    asked for.
+    The table has no global batches of its own; `report.evaluate_row` looks at every stage again
+    where that is asked for.
     """
-    rows = length(estimates.table)
+    rows = len(estimates.table)
     time = dataclasses.replace(estimates.time, detail={})
     memory = dataclasses.replace(estimates.memory, components={}, stage_components=[], timeline=[])
-    bare = dataclasses.replace(
-        estimates, time=time, memory=memory, table={k: estimates.table[k] for k in COLUMNS}
-    )
+    table = dataclasses.replace(estimates.table, global_batch=None)
+    bare = dataclasses.replace(estimates, time=time, memory=memory, table=table)
     one: Estimates = dataclasses.replace(cut(bare, row, rows), plan=plan)
     return one

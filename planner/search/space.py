@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner import schedules
-from planner.estimate.columns import COLUMNS, Table, length, pick, unique_rows
 from planner.estimate.factored.column import Space
 from planner.ledger import Array
 from planner.specs.base import PlanError
+from planner.specs.columns import COLUMNS, ByName, unique_rows
 from planner.specs.layout import NVME, OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
@@ -41,21 +41,21 @@ def _choices(fixed: int | None, values: Sequence[int]) -> Array:
     return np.array(values if fixed is None else [fixed], dtype=float)
 
 
-def _cross(table: Table, name: str, values: Array) -> Table:
+def _cross(table: ByName, name: str, values: Array) -> ByName:
     """Every row with every value."""
     out = {key: np.repeat(column, len(values)) for key, column in table.items()}
-    return {**out, name: np.tile(values, length(table))}
+    return {**out, name: np.tile(values, _length(table))}
 
 
 def _expand(
-    table: Table,
+    table: ByName,
     keys: Sequence[str],
     names: Sequence[str],
     of: Callable[..., Sequence[Sequence[float]]],
-) -> Table:
+) -> ByName:
     """Every row with each tuple that `of` yields for its values of `keys`; it is asked once per
     distinct combination."""
-    kinds, which = unique_rows(table, keys)
+    kinds, which = unique_rows({key: table[key] for key in keys})
     found = [
         np.array(of(*kind), dtype=float).reshape(-1, len(names))
         for kind in zip(*(kinds[key] for key in keys), strict=True)
@@ -87,14 +87,14 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     }
 
 
-def outer(plan: Plan, batches: Sequence[int]) -> Table:
+def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     """Rows of everything but recompute and offloading, for each global batch; rules are applied by
     the caller."""
     request, model, supports = plan.request, plan.model, plan.stack.supports
     gpus = plan.cluster.gpus
     open_ = degrees(plan)
     tps = _choices(request.tp, open_["tp"])
-    table: Table = {
+    table: ByName = {
         "global_batch": np.repeat(np.array(batches, dtype=float), len(tps)),
         "tp": np.tile(tps, len(batches)),
     }
@@ -107,7 +107,7 @@ def outer(plan: Plan, batches: Sequence[int]) -> Table:
     )
     if request.dp is not None:
         wanted &= table["dp"] == request.dp
-    table = pick(table, np.flatnonzero(wanted))
+    table = _where(table, wanted)
 
     micro = [b for b in range(1, _MAX_MICRO_BATCH + 1) if any(batch % b == 0 for batch in batches)]
     table = _cross(table, "micro_batch", _choices(request.micro_batch, micro))
@@ -127,7 +127,7 @@ def outer(plan: Plan, batches: Sequence[int]) -> Table:
     del table["microbatches"]
 
     eps = divisors(model.moe.experts) if model.moe and supports.expert else [1]
-    if length(table) * len(eps) > MOST_ROWS * len(batches):
+    if _length(table) * len(eps) > MOST_ROWS * len(batches):
         fixed = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
             "layout",
@@ -173,11 +173,16 @@ def outer(plan: Plan, batches: Sequence[int]) -> Table:
     return {name: table[name] for name in ("global_batch", *COLUMNS) if name not in INNER}
 
 
-def _where(table: Table, wanted: Array) -> Table:
-    return pick(table, np.flatnonzero(wanted))
+def _length(table: ByName) -> int:
+    return len(table["tp"])
 
 
-def inner(plan: Plan) -> Table:
+def _where(table: ByName, wanted: Array) -> ByName:
+    rows = np.flatnonzero(wanted)
+    return {name: column[rows] for name, column in table.items()}
+
+
+def inner(plan: Plan) -> ByName:
     """Recompute and offloading: what goes with every row."""
     request, supports = plan.request, plan.stack.supports
     if request.offload is not None:

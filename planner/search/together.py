@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.estimate import fit, outline
-from planner.estimate.columns import Table, joined, pick
 from planner.estimate.factored.column import Space
 from planner.estimate.memory import peak_memory
 from planner.estimate.step import step_time
@@ -23,6 +22,7 @@ from planner.estimate.ties import TIE, fastest
 from planner.ledger import Array
 from planner.search.choose import best, smallest
 from planner.specs.base import PlanError
+from planner.specs.columns import ByName, Columns
 from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.plan import Plan
 
@@ -74,7 +74,7 @@ class Best:
 
     fits: bool
     rank: float  # seconds if it fits, else bytes
-    table: Table
+    table: Columns
 
 
 def best_of_each(block: Sequence[Owner]) -> list[Best]:
@@ -115,10 +115,8 @@ def _by_itself(owner: Owner) -> Best:
     row = best(found)
     fits = row is not None
     at = smallest(found) if row is None else row
-    table = {
-        **found.rows(np.array([at])),
-        "global_batch": np.full(1, float(owner.plan.training.global_batch)),
-    }
+    batch = np.full(1, float(owner.plan.training.global_batch))
+    table = replace(found.rows(np.array([at])), global_batch=batch)
     return Best(fits, float((found.time.seconds if fits else found.memory.device)[at]), table)
 
 
@@ -135,7 +133,10 @@ class _Candidates:
         options = np.concatenate([s.options for s in spaces.values()])
         self.options, kind = np.unique(options, axis=0, return_inverse=True)
         held = [(owner.space, owner.rows) for owner in block if owner.space is not None]
-        self.rows = joined([pick(space.outer, rows) for space, rows in held])
+        self.rows = {
+            name: np.concatenate([space.outer[name][rows] for space, rows in held])
+            for name in held[0][0].outer
+        }
         self.pattern = kind.reshape(-1)[
             np.concatenate([start[id(space)] + space.pattern[rows] for space, rows in held])
         ]
@@ -178,8 +179,8 @@ class _Candidates:
         if len(row) > _FACTORED and (option == option[0]).all():
             one = np.ones((1, 1), dtype=bool)
             space = Space(
-                pick(self.rows, row),
-                pick(self.inner, option[:1]),
+                _picked(self.rows, row),
+                _picked(self.inner, option[:1]),
                 one,
                 np.zeros(len(row), dtype=np.intp),
             )
@@ -193,8 +194,8 @@ class _Candidates:
             seconds[part], repeated[part] = time.seconds, time.components["recompute"]
         return seconds, repeated
 
-    def _table(self, row: Array, option: Array) -> Table:
-        return {**pick(self.rows, row), **pick(self.inner, option)}
+    def _table(self, row: Array, option: Array) -> Columns:
+        return Columns(**_picked(self.rows, row), **_picked(self.inner, option))
 
     def look(self, which: Array) -> None:
         """Compute the memory of these candidates; where one does not fit, its row's other options
@@ -242,11 +243,15 @@ class _Candidates:
         return Best(fits, float((self.seconds if fits else self.device)[at]), table)
 
 
+def _picked(columns: ByName, rows: Array) -> ByName:
+    return {name: column[rows] for name, column in columns.items()}
+
+
 def _chunks(rows: int) -> Iterator[slice]:
     return (slice(start, start + _CHUNK) for start in range(0, rows, _CHUNK))
 
 
-def _undercut_by_none(inner: Table) -> Array:
+def _undercut_by_none(inner: ByName) -> Array:
     """Options that hardly any other one undercuts: without recompute, where nothing else
     differs."""
     none = inner["recompute"] == RECOMPUTE_KINDS.index("none")

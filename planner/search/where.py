@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
-from planner.estimate.columns import microbatch_count
 from planner.ledger import Array
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 from planner.specs.where import Constraint, codes
 
@@ -20,16 +20,18 @@ _COMPARE: dict[str, Callable[[Array, float], Array]] = {
 }
 
 
-def holds(plan: Plan, one: Constraint, columns: Mapping[str, Array]) -> Array:
+def holds(plan: Plan, one: Constraint, columns: Columns) -> Array:
     """True where a layout satisfies the condition."""
-    counted = one.name == "grad_accum"
-    column = microbatch_count(plan.training.global_batch, columns) if counted else columns[one.name]
+    if one.name == "grad_accum":
+        column = columns.microbatches(plan.training.global_batch)
+    else:
+        column = getattr(columns, one.name)
     if one.operator in _COMPARE:
         return _COMPARE[one.operator](column, one.numbers[0])
     same: Array = np.zeros_like(column, dtype=bool)
     for number in one.numbers:
         same = same | (column == number)
     for code, size in codes(one):
-        exact = True if size is None else columns["recompute_size"] == size
+        exact = True if size is None else columns.recompute_size == size
         same = same | ((column == code) & exact)
     return ~same if one.operator == "!=" else same

@@ -3,107 +3,105 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
-import numpy as np
-
 from planner import schedules
-from planner.estimate.columns import from_rows
-from planner.formulas.rules import RULES
+from planner.formulas.rules import RULES, Rule
 from planner.inputs.scenario import Scenario
 from planner.search import search
 from planner.specs.base import PlanError
-from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, Layout, recompute_parts
+from planner.specs.columns import Columns
+from planner.specs.layout import PLACEMENTS, Layout
 from planner.specs.options import LAYOUT_OPTIONS, Options, flag
+from planner.specs.plan import Plan
 
 
 def why_none(scenario: Scenario) -> PlanError:
     """No layout satisfies the request: find the first rule that what was fixed already breaks."""
     options = scenario.options
-    fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
-    plan = (
-        max(scenario.plans, key=lambda p: (p.stack.supports.tensor, p.stack.supports.pipeline))
-        if scenario.plans
-        else None
-    )
-    if plan is None:
+    if not scenario.plans:
         return PlanError("--zero", options.zero, "no stack runs this; name one with --stack")
-    tp, pp, cp = (fixed[k] or 1 for k in ("tp", "pp", "cp"))
-    degrees = {n: fixed[n] for n in ("tp", "pp", "cp", "dp") if fixed[n] is not None}
-    if options.gpus % math.prod(degrees.values()):
-        asked = " x ".join(f"{name} {value}" for name, value in degrees.items())
-        which = "/".join(flag(name) for name in degrees)
-        return PlanError(
-            which,
-            math.prod(degrees.values()),
-            f"{asked} does not divide {options.gpus} GPUs; tp x pp x cp x dp is "
-            "the number of GPUs, take divisors of it",
-        )
-    dp = fixed["dp"] or max(1, options.gpus // (tp * pp * cp))
-    kind, size = recompute_parts(fixed["recompute"] or "none")
-    vpp = fixed["vpp"] or (
-        schedules.default_chunks(fixed["schedule"]) if fixed["schedule"] and pp > 1 else 1
+    plan = max(scenario.plans, key=lambda p: (p.stack.supports.tensor, p.stack.supports.pipeline))
+    return _does_not_divide(options) or _broken_rule(plan, options) or _nothing_is_left(scenario)
+
+
+def _does_not_divide(options: Options) -> PlanError | None:
+    """The degrees that were fixed do not divide the GPUs."""
+    degrees = _given(options, ("tp", "pp", "cp", "dp"))
+    product = math.prod(degrees.values())
+    if options.gpus % product == 0:
+        return None
+    asked = " x ".join(f"{name} {value}" for name, value in degrees.items())
+    return PlanError(
+        "/".join(flag(name) for name in degrees),
+        product,
+        f"{asked} does not divide {options.gpus} GPUs; tp x pp x cp x dp is "
+        "the number of GPUs, take divisors of it",
     )
-    schedule: Any = fixed["schedule"] or ("interleaved" if vpp > 1 else "1f1b")
-    zero = plan.request.zero if plan.request.zero is not None else plan.stack.supports.zero[0]
-    row = [
-        tp,
-        pp,
-        vpp,
-        dp,
-        cp,
-        fixed["ep"] or 1,
-        zero,
-        fixed["shard_group"] or dp * cp,
-        bool(fixed["sequence_parallel"]),
-        kind,
-        size,
-        SCHEDULES.index(schedule),
-        fixed["micro_batch"] or 1,
-        OFFLOADS.index(fixed["offload"] or "none"),
-        PLACEMENTS.index(fixed["placement"] or PLACEMENTS[0]),
-    ]
-    table = from_rows(np.array([row], dtype=float))
-    for rule in RULES:
-        if bool(np.asarray(rule.holds(plan, table)).reshape(-1)[0]):
-            continue
-        shown = Layout.model_construct(
-            tp=tp,
-            pp=pp,
-            vpp=vpp,
-            dp=dp,
-            cp=cp,
-            ep=fixed["ep"] or 1,
-            zero=zero,
-            shard_group=fixed["shard_group"] or dp * cp,
-            sequence_parallel=bool(fixed["sequence_parallel"]),
-            recompute=fixed["recompute"] or "none",
-            schedule=schedule,
-            micro_batch=fixed["micro_batch"] or 1,
-            offload=fixed["offload"] or "none",
-            placement=fixed["placement"] or PLACEMENTS[0],
-        )
-        names = [
-            n
-            for n in rule.field.removeprefix("--").replace("/--", " ").replace("-", "_").split()
-            if n in Options.model_fields
-        ]
-        given = {n: getattr(options, n) for n in names if getattr(options, n, None) is not None}
-        value = next(iter(given.values())) if len(given) == 1 else given or None
-        return PlanError(rule.field, value, rule.sentence(plan, shown))
-    rejected: dict[str, int] = {}
-    for one in (search(p) for p in scenario.plans):
-        for name, count in one.rejected.items():
-            rejected[name] = rejected.get(name, 0) + count
+
+
+def _broken_rule(plan: Plan, options: Options) -> PlanError | None:
+    """The first rule that the request breaks, whatever it leaves open."""
+    layout = _as_asked(plan, options)
+    columns = Columns.of([layout])
+    broken = next((rule for rule in RULES if not rule.holds(plan, columns)), None)
+    if broken is None:
+        return None
+    return PlanError(broken.field, _value(broken, options), broken.sentence(plan, layout))
+
+
+def _as_asked(plan: Plan, options: Options) -> Layout:
+    """What the request fixes, with the least for what it leaves open; not checked, since some rule
+    may forbid it."""
+    tp, pp, cp = options.tp or 1, options.pp or 1, options.cp or 1
+    dp = options.dp or max(1, options.gpus // (tp * pp * cp))
+    schedule = options.schedule
+    vpp = options.vpp or (schedules.default_chunks(schedule) if schedule and pp > 1 else 1)
+    zero = plan.request.zero
+    return Layout.model_construct(
+        tp=tp,
+        pp=pp,
+        vpp=vpp,
+        dp=dp,
+        cp=cp,
+        ep=options.ep or 1,
+        zero=plan.stack.supports.zero[0] if zero is None else zero,
+        shard_group=options.shard_group or dp * cp,
+        sequence_parallel=bool(options.sequence_parallel),
+        recompute=options.recompute or "none",
+        schedule=schedule or ("interleaved" if vpp > 1 else "1f1b"),
+        micro_batch=options.micro_batch or 1,
+        offload=options.offload or "none",
+        placement=options.placement or PLACEMENTS[0],
+    )
+
+
+def _value(rule: Rule, options: Options) -> Any:
+    """What was given for the options of a rule: the value of one, or several by name."""
+    given = _given(options, rule.options)
+    return next(iter(given.values())) if len(given) == 1 else given or None
+
+
+def _nothing_is_left(scenario: Scenario) -> PlanError:
+    """Each rule can be satisfied, but not all of them together."""
+    rejected: Counter[str] = Counter()
+    for plan in scenario.plans:
+        rejected.update(search(plan).rejected)
     reasons = (
         "; ".join(f"{name}: {count}" for name, count in rejected.items())
         or "no factorisation of the GPUs matches"
     )
-    given = {flag(n): v for n, v in fixed.items() if v is not None}
-    if options.where:
-        given["--where"] = "; ".join(options.where)
+    given = {flag(name): value for name, value in _given(scenario.options, LAYOUT_OPTIONS).items()}
+    if scenario.options.where:
+        given["--where"] = "; ".join(scenario.options.where)
     return PlanError(
         "layout",
         given,
         f"no layout satisfies all of these together ({reasons}); leave one of them out",
     )
+
+
+def _given(options: Options, names: tuple[str, ...]) -> dict[str, Any]:
+    """The options among these that the request states."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}

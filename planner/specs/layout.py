@@ -9,8 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from planner.specs.base import Spec
 
-RECOMPUTE_KINDS = ("none", "selective", "full", "block", "group")
-
+RecomputeKind = Literal["none", "selective", "full", "block", "group"]
 ScheduleName = Literal[
     "1f1b",
     "gpipe",
@@ -36,9 +35,17 @@ OffloadName = Literal[
 ]
 # which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
+RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
 PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
+# names of the columns that hold codes, positions in these (specs/columns.py)
+CODES: dict[str, tuple[str, ...]] = {
+    "recompute": RECOMPUTE_KINDS,
+    "schedule": SCHEDULES,
+    "offload": OFFLOADS,
+    "placement": PLACEMENTS,
+}
 
 # what each way of offloading keeps where: "params-optimizer-nvme" has parameters in host memory and
 # the optimizer on the drives, "params-nvme" both on the drives; "params" has both in host memory
@@ -111,9 +118,9 @@ class Layout(Spec):
     placement: PlacementName = "tp-cp-dp-pp"
 
     @model_validator(mode="after")
-    def _shards(self) -> Self:
-        if (self.dp * self.cp) % self.shard_group:
-            raise ValueError(
-                f"shard_group {self.shard_group} must divide dp * cp = {self.dp * self.cp}"
-            )
+    def _divides(self) -> Self:
+        replicas = self.dp * self.cp
+        for name in ("shard_group", "ep"):
+            if replicas % getattr(self, name):
+                raise ValueError(f"{name} {getattr(self, name)} must divide dp * cp = {replicas}")
         return self

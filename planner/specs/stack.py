@@ -22,7 +22,7 @@ from planner.specs.base import (
     Spec,
 )
 from planner.specs.hardware import Efficiency, Id
-from planner.specs.layout import OffloadName, PlacementName, ScheduleName
+from planner.specs.layout import OffloadName, PlacementName, RecomputeKind, ScheduleName
 from planner.specs.training import Attention
 
 Rate = Annotated[Sourced, Quantity("1")]
@@ -39,14 +39,16 @@ class Supports(Spec):
     zero_with_pipeline: list[int] = Field(default_factory=lambda: [0, 1])
     context: bool = False
     expert: bool = False
-    schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), strict=False)
-    recompute: list[Literal["none", "selective", "full", "block", "group"]]
-    offload: tuple[OffloadName, ...] = Field(default=("none",), strict=False)
+    schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), min_length=1, strict=False)
+    recompute: list[RecomputeKind] = Field(min_length=1)
+    offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)
     offload_with_pipeline: bool = False  # activations can be offloaded on several stages
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
     # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the
     # software can do otherwise
-    placements: tuple[PlacementName, ...] = Field(default=("tp-cp-dp-pp",), strict=False)
+    placements: tuple[PlacementName, ...] = Field(
+        default=("tp-cp-dp-pp",), min_length=1, strict=False
+    )
 
 
 class StateBytes(Spec):

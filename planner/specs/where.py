@@ -6,16 +6,10 @@ import difflib
 import re
 
 from planner.specs.base import Spec
-from planner.specs.layout import OFFLOADS, PLACEMENTS, RECOMPUTE_KINDS, SCHEDULES, recompute_parts
+from planner.specs.layout import CODES, recompute_parts
 
 NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch", "grad_accum")
-WORDS: dict[str, tuple[str, ...]] = {
-    "recompute": RECOMPUTE_KINDS,
-    "schedule": SCHEDULES,
-    "offload": OFFLOADS,
-    "placement": PLACEMENTS,
-    "sequence_parallel": ("no", "yes"),
-}
+WORDS: dict[str, tuple[str, ...]] = {**CODES, "sequence_parallel": ("no", "yes")}
 OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
 _TRUTHS = {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}

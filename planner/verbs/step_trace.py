@@ -14,7 +14,6 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate import Estimates
-from planner.estimate.columns import to_layout
 from planner.estimate.pipeline import chunk_seconds
 from planner.estimate.sync import LAST_BYTES
 from planner.schedules import timing
@@ -46,7 +45,7 @@ class _Pass:
 def of_estimate(one: Estimates) -> Trace:
     """Trace of row 0 of an estimate. Ranks of one tensor and data group do the same: one process
     per pipeline rank."""
-    layout, step = to_layout(one.table, 0), one.time
+    layout, step = one.table.layout(0), one.time
     p, v = layout.pp, layout.vpp
     m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
     name = layout.schedule if p > 1 else "1f1b"
@@ -85,7 +84,7 @@ def of_estimate(one: Estimates) -> Trace:
         _draw_pass(trace, action, shares, groups)
     _draw_sends(trace, found, send)
     end = [max((a.end for a in found if a.rank == rank), default=0.0) for rank in range(p)]
-    per_layer = float(one.table["zero"][0]) >= 3 or (float(one.table["zero"][0]) == 2 and p == 1)
+    per_layer = float(one.table.zero[0]) >= 3 or (float(one.table.zero[0]) == 2 and p == 1)
     if per_layer:
         _draw_sharded(trace, one, found)
     ends = [
@@ -104,7 +103,7 @@ def _pass(one: Estimates, m: int, slowest_s: float, actions: int) -> _Pass:
         for name in _GROUPS
         if name in c and float(np.asarray(c[name]).reshape(-1)[0]) > 0
     }
-    layers = max(round(float(one.time.stage_layers[0]) / float(one.table["vpp"][0])), 1)
+    layers = max(round(float(one.time.stage_layers[0]) / float(one.table.vpp[0])), 1)
     detailed = actions * 3 * layers * (1 + len(exposed)) <= _MOST_LAYER_SLICES
     return _Pass(exposed, layers if detailed else 1)
 
@@ -164,7 +163,7 @@ def _draw_sharded(trace: Trace, one: Estimates, found: list[Interval]) -> None:
     """ZeRO-3: every pass gathers its layers one ahead, every backward scatters their gradients one
     behind (ZeRO-2 the latter)."""
     calls = {t.operation: t for t in one.time.traffic if t.group == "data" and t.count[0] > 1}
-    layers = max(round(float(one.time.stage_layers[0]) / float(one.table["vpp"][0])), 1)
+    layers = max(round(float(one.time.stage_layers[0]) / float(one.table.vpp[0])), 1)
     if len(found) * layers * 3 > _MOST_LAYER_SLICES:
         layers = 1
     free: dict[int, float] = {}
@@ -173,7 +172,7 @@ def _draw_sharded(trace: Trace, one: Estimates, found: list[Interval]) -> None:
         t = calls.get(operation)
         if t is None:
             return
-        passes = float(one.time.stage_layers[0]) / float(one.table["vpp"][0]) / layers
+        passes = float(one.time.stage_layers[0]) / float(one.table.vpp[0]) / layers
         start = max(at, free.get(rank, 0.0))
         free[rank] = start + float(t.seconds[0] / t.count[0]) * passes
         trace.slice(

@@ -33,7 +33,7 @@ def chart(options: Options) -> Chart:
     tensor-parallel ones."""
     one = chosen(options)
     m, domain = machine(one.plan), one.plan.cluster.nvlink_domain
-    tp, ranks = one.table["tp"], one.table["dp"] * one.table["cp"]
+    tp, ranks = one.table.tp, one.table.dp * one.table.cp
     data_parallel = float(ranks[0]) > 1
     if not data_parallel and float(tp[0]) <= 1:
         raise PlanError("--gpus", options.gpus, "one GPU reduces nothing; take at least two")

@@ -16,19 +16,12 @@ import numpy as np
 
 from planner import schedules
 from planner.api import Options, PlanError
-from planner.estimate.columns import COLUMNS, Table, from_rows
 from planner.formulas.rules import RULES, check
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
 from planner.search import degrees, divisors
-from planner.specs.layout import (
-    OFFLOADS,
-    PLACEMENTS,
-    RECOMPUTE_KINDS,
-    SCHEDULES,
-    Layout,
-    recompute_parts,
-)
+from planner.specs.columns import Columns, joined
+from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
 DEGREES = ("tp", "pp", "cp", "dp")
@@ -50,7 +43,6 @@ _MOST_STEPS = 14  # of a slider
 _SEQUENCES = tuple(2**i for i in range(9, 18))  # 512 to 131,072 tokens
 _BATCHES = tuple(2**i for i in range(3, 15))
 _CLUSTERS = tuple(2**i for i in range(15))
-_COUNTS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch")
 _NO_SOFTWARE = "no software runs this; name one"
 _MICRO = (1, 2, 4, 8, 16, 32, 64)
 
@@ -179,26 +171,19 @@ class _Tries:
     def __init__(self, plan: Plan, options: Options) -> None:
         self.plan, self.options = plan, options
         rows = self._rows(self._degrees({}), {})
-        legal = rows[self._holds(plan, rows)] if len(rows) else rows
+        legal = rows.pick(self._holds(plan, rows))
         sample = legal if len(legal) else rows
         # of each dp, on which batch and schedule depend, the first and the last: without and with
         # tensor parallelism
-        column = sample[:, COLUMNS.index("dp")]
-        first, last = (
-            np.unique(column, return_index=True)[1],
-            len(column) - 1 - np.unique(column[::-1], return_index=True)[1],
-        )
-        order = list(
-            dict.fromkeys(
-                i for pair in zip(first.tolist(), last.tolist(), strict=True) for i in pair
-            )
-        )[:_SAMPLE]
-        self.sample = [
-            tuple(int(sample[i, COLUMNS.index(n)]) for n in ("tp", "pp", "cp", "dp")) for i in order
-        ]
+        first = np.unique(sample.dp, return_index=True)[1]
+        last = len(sample) - 1 - np.unique(sample.dp[::-1], return_index=True)[1]
+        order = list(dict.fromkeys(np.stack([first, last], axis=1).reshape(-1).tolist()))
+        few = sample.pick(order[:_SAMPLE])
+        self.sample = np.stack([getattr(few, name) for name in DEGREES], axis=1)
 
-    def _degrees(self, fixed: dict[str, int]) -> list[tuple[int, int, int, int]]:
-        """(tp, pp, cp, dp) that multiply to the GPUs, with what the request and `fixed` say."""
+    def _degrees(self, fixed: dict[str, int]) -> Array:
+        """Rows of tp, pp, cp and dp that multiply to the GPUs, with what the request and `fixed`
+        say."""
         gpus = self.plan.cluster.gpus
         given = {n: fixed.get(n, None if n in fixed else getattr(self.options, n)) for n in DEGREES}
         open_ = degrees(self.plan)  # those that a search tries
@@ -211,69 +196,64 @@ class _Tries:
                 dp = gpus // (tp * pp * cp)
                 if given["dp"] in (None, dp):
                     out.append((tp, pp, cp, dp))
-        return out
+        return np.array(out, dtype=float).reshape(-1, len(DEGREES))
 
-    def _rows(self, degrees: Sequence[tuple[int, ...]], changed: dict[str, Any]) -> Array:
-        """Rows of the table for these degrees; other options as `changed`, as fixed, or as the
-        software does by default."""
-        o, supports = self.options, self.plan.stack.supports
-        given = {n: changed.get(n, getattr(o, n)) for n in (*OTHERS, "shard_group")}
-        kind, size = recompute_parts(
-            given["recompute"]
-            or next((k for k in ("none", "full") if k in supports.recompute), "none")
+    def _rows(self, degrees: Array, changed: dict[str, Any]) -> Columns:
+        """A table of these degrees; other options as `changed`, as fixed, or as the software does
+        by default."""
+        supports = self.plan.stack.supports
+        given = {
+            name: changed.get(name, getattr(self.options, name))
+            for name in (*OTHERS, "shard_group", "placement")
+        }
+        zero = self.plan.request.zero if given["zero"] is None else given["zero"]
+        zeros = np.array(supports.zero if zero is None else [int(zero)], dtype=float)
+        tp, pp, cp, dp = np.repeat(degrees, len(zeros), axis=0).T
+
+        def column(value: Array) -> Array:
+            return np.broadcast_to(np.asarray(value, dtype=float), tp.shape)
+
+        schedule, vpp, sequence = given["schedule"], given["vpp"], given["sequence_parallel"]
+        if vpp is None:
+            vpp = np.where(pp > 1, schedules.default_chunks(schedule), 1) if schedule else 1
+        name = schedule or ("interleaved" if vpp > 1 else "1f1b")
+        usual = next((kind for kind in ("none", "full") if kind in supports.recompute), "none")
+        kind, size = recompute_parts(given["recompute"] or usual)
+        return Columns(
+            tp=tp,
+            pp=pp,
+            vpp=column(vpp),
+            dp=dp,
+            cp=cp,
+            ep=column(given["ep"] or 1),
+            zero=np.tile(zeros, len(degrees)),
+            shard_group=column(given["shard_group"] or dp * cp),
+            sequence_parallel=column(
+                (tp > 1) & supports.sequence_parallel if sequence is None else sequence
+            ),
+            recompute=column(kind),
+            recompute_size=column(size),
+            schedule=column(SCHEDULES.index(name)),
+            micro_batch=column(given["micro_batch"] or 1),
+            offload=column(OFFLOADS.index(given["offload"] or "none")),
+            placement=column(PLACEMENTS.index(given["placement"] or PLACEMENTS[0])),
         )
-        zeros = list(supports.zero)
-        asked = self.plan.request.zero if given["zero"] is None else given["zero"]
-        if asked is not None:
-            zeros = [int(asked)]
-        out = []
-        for (tp, pp, cp, dp), zero in itertools.product(degrees, zeros):
-            vpp, schedule = given["vpp"], given["schedule"]
-            if vpp is None:
-                vpp = schedules.default_chunks(schedule) if schedule and pp > 1 else 1
-            name = schedule or ("interleaved" if vpp > 1 else "1f1b")
-            sequence = given["sequence_parallel"]
-            if sequence is None:
-                sequence = tp > 1 and supports.sequence_parallel
-            out.append(
-                (
-                    tp,
-                    pp,
-                    vpp,
-                    dp,
-                    cp,
-                    given["ep"] or 1,
-                    zero,
-                    given["shard_group"] or dp * cp,
-                    sequence,
-                    kind,
-                    size,
-                    SCHEDULES.index(name),
-                    given["micro_batch"] or 1,
-                    OFFLOADS.index(given["offload"] or "none"),
-                    PLACEMENTS.index(self.options.placement or PLACEMENTS[0]),
-                )
-            )
-        return np.array(out, dtype=float).reshape(len(out), len(COLUMNS))
 
-    def _holds(self, plan: Plan, rows: Array) -> Array:
-        return np.logical_and.reduce(list(check(plan, from_rows(rows)).values()))
+    def _holds(self, plan: Plan, rows: Columns) -> Array:
+        return np.logical_and.reduce(list(check(plan, rows).values()))
 
-    def _reason(self, plan: Plan, rows: Array) -> str | None:
+    def _reason(self, plan: Plan, rows: Columns) -> str | None:
         """None where a row satisfies every rule, else the sentence of the row nearest to it."""
         if not len(rows):
             return "does not divide the GPUs with what is fixed"
-        table = from_rows(rows)
-        held = check(plan, table)
-        fails = np.stack([~np.asarray(holds, dtype=bool) for holds in held.values()])
+        fails = np.stack([~np.asarray(holds, dtype=bool) for holds in check(plan, rows).values()])
         broken = fails.sum(axis=0)
         row = int(broken.argmin())
         if broken[row] == 0:
             return None
-        rule = RULES[int(fails[:, row].argmax())]
-        return rule.sentence(plan, _layout(table, row))
+        return RULES[int(fails[:, row].argmax())].sentence(plan, rows.candidate(row))
 
-    def _group(self, name: str, value: Value) -> Array:
+    def _group(self, name: str, value: Value) -> Columns:
         if name in DEGREES:
             return self._rows(self._degrees({name: int(value)})[: 8 * _SAMPLE], {})
         return self._rows(self.sample, {name: value})
@@ -283,7 +263,7 @@ class _Tries:
         groups = [self._group(name, value) for value in values]
         if not any(len(g) for g in groups):
             return [False] * len(values)
-        holds = self._holds(self.plan, np.concatenate(groups))
+        holds = self._holds(self.plan, joined(groups))
         ends = np.cumsum([len(g) for g in groups])
         return [bool(holds[end - len(g) : end].any()) for g, end in zip(groups, ends, strict=True)]
 
@@ -305,20 +285,6 @@ class _Tries:
         )
         degrees = self._degrees({}) if name == "global_batch" else self.sample
         return self._reason(plan, self._rows(degrees[: 4 * _SAMPLE], {}))
-
-
-def _layout(table: Table, row: int) -> Layout:
-    """A row as a layout, also where it breaks a rule of the layout itself."""
-    value = {name: table[name][row] for name in COLUMNS}
-    kind, size = RECOMPUTE_KINDS[int(value["recompute"])], int(value["recompute_size"])
-    whole: dict[str, Any] = {k: int(value[k]) for k in COLUMNS if k in _COUNTS}
-    return Layout.model_construct(
-        **whole,
-        sequence_parallel=bool(value["sequence_parallel"]),
-        recompute=f"{kind}:{size}" if size else kind,
-        schedule=SCHEDULES[int(value["schedule"])],
-        offload=OFFLOADS[int(value["offload"])],
-    )
 
 
 def _cluster_reason(options: Options, gpus: int) -> str | None:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate.columns import Table
 from planner.ledger import Array
+from planner.specs.columns import ByName, Columns
 
 # values of a column that are worked on together: few enough for the cache, enough for numpy
 _BLOCK = 16384
@@ -48,14 +48,14 @@ class Space:
     """Rows times options. Row i goes with the options marked in `options[pattern[i]]`; each such
     pair is a layout."""
 
-    def __init__(self, outer: Table, inner: Table, options: Array, pattern: Array) -> None:
+    def __init__(self, outer: ByName, inner: ByName, options: Array, pattern: Array) -> None:
         _, first, which = np.unique(_packed(options), return_index=True, return_inverse=True)
         options, pattern = options[first], which.reshape(-1)[pattern]
         some = np.flatnonzero(options.any(axis=1)[pattern])
         order = some[
             np.argsort(pattern[some], kind="stable")
         ]  # rows with the same options side by side
-        self.outer: Table = {name: column[order] for name, column in outer.items()}
+        self.outer: ByName = {name: column[order] for name, column in outer.items()}
         self.inner = inner
         self.options, self.pattern = options, pattern[order]
         self.n, self.width = len(order), options.shape[1]
@@ -94,27 +94,27 @@ class Space:
     # ----------------------------------------------------------------------------------------------
 
     @functools.cached_property
-    def columns(self) -> Table:
+    def columns(self) -> Columns:
         """The table of layouts, each column on the level of its own values."""
-        out: Table = {}
+        out: ByName = {}
         for name, column in self.outer.items():
             level = self._of(column)
             out[name] = self._column(level, column[level.first, None])
         for name, column in self.inner.items():
             out[name] = self._column(self.one, column[None, :])
-        return out
+        return Columns(**out)
 
-    def flat(self, rows: Array | None = None) -> Table:
+    def flat(self, rows: Array | None = None) -> Columns:
         """Plain columns of all layouts, or of those at these positions."""
         row, option = (
             (self.row, self.option) if rows is None else (self.row[rows], self.option[rows])
         )
-        return {
+        return Columns(
             **{name: column[row] for name, column in self.outer.items()},
             **{name: column[option] for name, column in self.inner.items()},
-        }
+        )
 
-    def combinations(self, names: Sequence[str]) -> tuple[Table, Level]:
+    def combinations(self, names: Sequence[str]) -> tuple[ByName, Level]:
         """(plain table of the distinct combinations of these row columns, their level)."""
         level = self.one
         for name in names:

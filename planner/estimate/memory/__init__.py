@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.columns import Table
 from planner.estimate.factored.column import rowwise
 from planner.estimate.memory.activations import layer_activations
 from planner.estimate.memory.timeline import (
@@ -22,6 +21,7 @@ from planner.estimate.memory.timeline import (
 from planner.estimate.states import rank_parameters, stage_split
 from planner.formulas import memory
 from planner.ledger import Array, Ledger, total
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 __all__ = [
@@ -77,15 +77,15 @@ class Memory:
     input_bytes: Array  # the input of one layer
 
 
-def representative_stages(plan: Plan, c: Table) -> list[Array]:
+def representative_stages(plan: Plan, c: Columns) -> list[Array]:
     """First, second and last stage, of which one is the worst on uniform stages; where the first
     layers have a dense MLP also the first stage with experts and the first with most of them. Three
     or five columns of stage numbers."""
-    pp = c["pp"]
+    pp = c.pp
     stages = [0.0 * pp, np.minimum(1.0, pp - 1), pp - 1]
     if plan.model.moe is not None and 0 < plan.model.dense_layers < plan.model.layers:
         stages[2:2] = [
-            rowwise(functools.partial(_first_stage, plan, most), pp, c["vpp"])
+            rowwise(functools.partial(_first_stage, plan, most), pp, c.vpp)
             for most in (False, True)
         ]
     return stages
@@ -94,11 +94,10 @@ def representative_stages(plan: Plan, c: Table) -> list[Array]:
 def _first_stage(plan: Plan, most: bool, pp: Array, vpp: Array) -> Array:
     """The first stage with experts, or with most of them, of every row."""
     kinds, which = np.unique(np.stack([pp, vpp]), axis=1, return_inverse=True)
-    of: Table = {"pp": kinds[0], "vpp": kinds[1]}
+    ranks, chunks = kinds
     numbers = np.arange(np.max(pp))
-    moe = np.where(
-        numbers[:, None] < of["pp"], stage_split(plan, of, numbers[:, None] + 0 * of["pp"]).moe, 0.0
-    )
+    stage = numbers[:, None] + 0 * ranks
+    moe = np.where(stage < ranks, stage_split(plan, ranks, chunks, stage).moe, 0.0)
     found: Array = numbers[(moe if most else moe > 0).argmax(axis=0)][which.reshape(-1)]
     return found
 
@@ -112,7 +111,7 @@ class Need:
     drive: Array | None = None  # None where no drives are known
 
 
-def needed(plan: Plan, c: Table) -> Need:
+def needed(plan: Plan, c: Columns) -> Need:
     """What `peak_memory` finds for the device and the host, without the parts: for tables of
     factored columns."""
     parameters, slack = rank_parameters(plan, c), float(plan.stack.fragmentation_frac)
@@ -120,7 +119,7 @@ def needed(plan: Plan, c: Table) -> Need:
     host: list[Array] = []
     drive: list[Array] = []
     for stage in representative_stages(plan, c):
-        found = one_stage(plan, c, parameters, stage, stage_split(plan, c, stage))
+        found = one_stage(plan, c, parameters, stage, stage_split(plan, c.pp, c.vpp, stage))
         reserved.append(_reserved(found.phases, found.segments, slack))
         host.append(found.host)
         drive.append(found.drive)
@@ -130,24 +129,24 @@ def needed(plan: Plan, c: Table) -> Need:
     return Need(device, functools.reduce(np.maximum, host), drives)
 
 
-def _outside(plan: Plan, c: Table) -> tuple[Array, Array]:
+def _outside(plan: Plan, c: Columns) -> tuple[Array, Array]:
     """(context, communicators): bytes that the allocator does not see."""
-    several = (c["tp"] * c["pp"] * c["dp"] * c["cp"] > 1) * 1.0
-    groups = several + sum((c[name] > 1) * float(times) for name, times in _COMMUNICATORS.items())
+    several = (c.gpus > 1) * 1.0
+    groups = several + sum(
+        (getattr(c, name) > 1) * float(times) for name, times in _COMMUNICATORS.items()
+    )
     return float(plan.cluster.gpu.context_memory) + 0.0 * groups, groups * _COMMUNICATOR_BYTES
 
 
-def peak_memory(plan: Plan, c: Table, stages: Array | None = None) -> Memory:
+def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     """Peak per GPU of every layout over the given stages (by default those that can be the
     worst)."""
-    rows = len(c["tp"])
+    rows = len(c)
     stages = np.stack(representative_stages(plan, c)) if stages is None else stages
     count = len(stages)
-    many = {
-        name: np.tile(column, count) for name, column in c.items()
-    }  # one row per layout and stage
+    many = c.each(lambda column: np.tile(column, count))  # one row per layout and stage
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
-    split = stage_split(plan, many, stage)
+    split = stage_split(plan, many.pp, many.vpp, stage)
     found: StageMemory = one_stage(plan, many, rank_parameters(plan, many), stage, split)
     sums = np.stack([total(phase) for phase in found.phases])
     phase = sums.argmax(axis=0)

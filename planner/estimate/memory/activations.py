@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.columns import Table
 from planner.estimate.layer import padded_vocab
 from planner.estimate.states import StageSplit
 from planner.formulas import memory
 from planner.ledger import Array, Ledger, total
-from planner.specs.layout import RECOMPUTE_KINDS
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
@@ -37,21 +36,21 @@ def element_bytes(plan: Plan) -> float:
     return 4.0 if plan.training.precision in ("fp32", "tf32") else 2.0
 
 
-def tokens_of(plan: Plan, c: Table) -> tuple[Array, Array]:
+def tokens_of(plan: Plan, c: Columns) -> tuple[Array, Array]:
     """(tokens of a micro-batch on this rank, those that norms and residuals see under sequence
     parallelism)."""
-    tokens = c["micro_batch"] * plan.training.seq_len / c["cp"]
-    return tokens, tokens / np.where(c["sequence_parallel"] > 0, c["tp"], 1.0)
+    tokens = c.tokens(plan.training.seq_len)
+    return tokens, tokens / c.sequence_ranks
 
 
-def one_input(plan: Plan, c: Table) -> Array:
+def one_input(plan: Plan, c: Columns) -> Array:
     """Bytes of a layer's input, what full recompute keeps."""
     return memory.product_input_bytes(
         tokens_of(plan, c)[1], float(plan.model.hidden), element_bytes(plan)
     )
 
 
-def layer_activations(plan: Plan, c: Table) -> Ledger:
+def layer_activations(plan: Plan, c: Columns) -> Ledger:
     """Bytes that one mean layer keeps for backward, by operator, without recompute."""
     share = plan.model.moe_layers / plan.model.layers
     out = attention_activations(plan, c)
@@ -85,18 +84,18 @@ def _input_bytes(plan: Plan) -> float:
     )
 
 
-def _inputs(plan: Plan, c: Table) -> Array:
+def _inputs(plan: Plan, c: Columns) -> Array:
     """Tokens of the inputs that column-parallel products keep."""
     tokens, local = tokens_of(plan, c)
     gathered = plan.stack.activations.gathered_inputs
-    whole = gathered == "always" or ((gathered == "without pipeline") & (c["pp"] == 1))
+    whole = gathered == "always" or ((gathered == "without pipeline") & (c.pp == 1))
     return np.where(whole, tokens, local)
 
 
-def attention_activations(plan: Plan, c: Table) -> Ledger:
+def attention_activations(plan: Plan, c: Columns) -> Ledger:
     """Norms of the layer and its attention."""
     model, stack, training = plan.model, plan.stack, plan.training
-    e, tp, h = element_bytes(plan), c["tp"], float(model.hidden)
+    e, tp, h = element_bytes(plan), c.tp, float(model.hidden)
     wide = e / 2
     tokens, local = tokens_of(plan, c)
     statistics = (
@@ -160,7 +159,7 @@ def _mlp_bytes(plan: Plan) -> float:
     return each * element_bytes(plan) / 2 - (element_bytes(plan) - _input_bytes(plan))
 
 
-def dense_activations(plan: Plan, c: Table) -> Ledger:
+def dense_activations(plan: Plan, c: Columns) -> Ledger:
     """A dense MLP. A parallel block with one norm reads the attention's input, which is kept
     already."""
     model, tokens = plan.model, tokens_of(plan, c)[0]
@@ -169,14 +168,14 @@ def dense_activations(plan: Plan, c: Table) -> Ledger:
     return {
         "mlp/input": inputs if own_input else 0.0 * inputs,
         "mlp/hidden": memory.mlp_kept_bytes(
-            tokens, float(model.ffn_hidden), _mlp_bytes(plan), c["tp"]
+            tokens, float(model.ffn_hidden), _mlp_bytes(plan), c.tp
         ),
     }
 
 
-def expert_activations(plan: Plan, c: Table) -> Ledger:
+def expert_activations(plan: Plan, c: Columns) -> Ledger:
     """Router, experts and shared experts."""
-    model, tp = plan.model, c["tp"]
+    model, tp = plan.model, c.tp
     if model.moe is None:
         return {}
     tokens, _ = tokens_of(plan, c)
@@ -193,7 +192,7 @@ def expert_activations(plan: Plan, c: Table) -> Ledger:
     }
 
 
-def _selective_saving(plan: Plan, c: Table, kept: Ledger) -> Array:
+def _selective_saving(plan: Plan, c: Columns, kept: Ledger) -> Array:
     """Bytes per layer that selective recompute no longer keeps."""
     if plan.training.selective == "attention":
         return kept["attention/core"]
@@ -201,10 +200,10 @@ def _selective_saving(plan: Plan, c: Table, kept: Ledger) -> Array:
     # second product: q, v, gate, down; compiled, the last of these is not kept, since backward does
     # not read it
     e, model = 2.0, plan.model
-    tokens = c["micro_batch"] * plan.training.seq_len / c["cp"]
+    tokens = c.tokens(plan.training.seq_len)
     whole = 1.0 if plan.training.compile else 2.0
-    widths = whole * model.hidden + (2 * model.heads + model.kv_heads) * model.head_dim / c["tp"]
-    widths = widths + model.ffn_hidden / c["tp"]
+    widths = whole * model.hidden + (2 * model.heads + model.kv_heads) * model.head_dim / c.tp
+    widths = widths + model.ffn_hidden / c.tp
     return np.maximum(total(kept) - e * tokens * widths - kept["attention/core"], 0.0)
 
 
@@ -223,22 +222,17 @@ class Kept:
     transient: Array  # gradients alive inside the largest operator of backward
 
 
-def kept(plan: Plan, c: Table, split: StageSplit) -> Kept:
+def kept(plan: Plan, c: Columns, split: StageSplit) -> Kept:
     """What the recompute rule of every row leaves of the activations of a stage."""
     shared = attention_activations(plan, c)
-    code, kind, size = RECOMPUTE_KINDS.index, c["recompute"], np.maximum(c["recompute_size"], 1.0)
+    size = np.maximum(c.recompute_size, 1.0)
     layers = split.layers
     block = np.where(layers > 0, np.minimum(size / np.maximum(layers, 1e-9), 1.0), 0.0)
     entering = one_input(plan, c)
     # the input is among the activations already, unless a norm of several operators keeps fp32
     # copies in its place
     counted = entering if _fused_norm(plan) else 0.0 * entering
-    chosen = [
-        kind == code("selective"),
-        kind == code("full"),
-        kind == code("block"),
-        kind == code("group"),
-    ]
+    chosen = [c.is_recompute(kind) for kind in ("selective", "full", "block", "group")]
     stage, unit, working, largest = 0.0 * layers, 0.0 * layers, 0.0 * layers, 0.0 * layers
     wholes = []
     for count, part in (
@@ -272,7 +266,7 @@ def kept(plan: Plan, c: Table, split: StageSplit) -> Kept:
         working = np.where(here, np.maximum(working, again), working)
     share = plan.model.moe_layers / plan.model.layers
     mean = (1 - share) * wholes[0] + share * wholes[1]
-    grouped = np.where(kind == code("group"), np.minimum(size, np.maximum(layers, 1.0)), 1.0)
+    grouped = np.where(c.is_recompute("group"), np.minimum(size, np.maximum(layers, 1.0)), 1.0)
     return Kept(
         stage,
         np.minimum(unit, stage),
@@ -285,7 +279,7 @@ def kept(plan: Plan, c: Table, split: StageSplit) -> Kept:
     )
 
 
-def _transient(plan: Plan, c: Table) -> Array:
+def _transient(plan: Plan, c: Columns) -> Array:
     """Gradients alive beside the activations inside one layer's backward: of the MLP's hidden
     elements or of the scores."""
     model, e = plan.model, element_bytes(plan)
@@ -299,14 +293,14 @@ def _transient(plan: Plan, c: Table) -> Array:
     # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP
     # has two such gradients
     gradients = 1.0 if model.mlp == "plain" and model.activation == "gelu" else 2.0
-    hidden = memory.mlp_kept_bytes(tokens, width, gradients * e, c["tp"])
+    hidden = memory.mlp_kept_bytes(tokens, width, gradients * e, c.tp)
     attention = plan.training.attention or plan.stack.fusion.attention
     scores = 0.0 if attention.startswith("flash") else _SCORE_GRADIENT[attention] * e / 2
-    core = tokens * model.heads / c["tp"] * plan.training.seq_len * scores
+    core = tokens * model.heads / c.tp * plan.training.seq_len * scores
     return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
 
 
-def sequence_buffers(plan: Plan, c: Table) -> Array:
+def sequence_buffers(plan: Plan, c: Columns) -> Array:
     """Whole tensors of one product under sequence parallelism: its gathered input, where that is
     not kept (Megatron-LM's "mpu" buffer, nanotron's MemoryBuffer), and an output that is yet to be
     scattered."""
@@ -316,7 +310,7 @@ def sequence_buffers(plan: Plan, c: Table) -> Array:
     return np.where(local < tokens, gathered + memory.product_input_bytes(tokens, h, e), 0.0)
 
 
-def logits(plan: Plan, c: Table) -> Array:
+def logits(plan: Plan, c: Columns) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
     tokens = tokens_of(plan, c)[0]
     e = element_bytes(plan)
@@ -325,17 +319,17 @@ def logits(plan: Plan, c: Table) -> Array:
         e == 4 and each % 4 == 2
     ):  # what is no multiple of 4 has 16-bit logits in it, which are fp32 then
         each += 2
-    share = np.ones_like(c["tp"]) if plan.stack.activations.gathered_logits else c["tp"]
-    vocab, chunks = padded_vocab(plan, c["tp"]), plan.training.loss_chunks
+    share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
+    vocab, chunks = padded_vocab(plan, c.tp), plan.training.loss_chunks
     whole = memory.logits_bytes(tokens, vocab, each, share)
     if chunks == 1:
         return whole
     return memory.chunked_loss_bytes(
-        whole, float(chunks), tokens, float(plan.model.hidden), vocab, e, c["tp"]
+        whole, float(chunks), tokens, float(plan.model.hidden), vocab, e, c.tp
     )
 
 
-def head_activations(plan: Plan, c: Table) -> Array:
+def head_activations(plan: Plan, c: Columns) -> Array:
     """What the final norm and the head keep of a micro-batch: the norm's input and the head's."""
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), norm_bytes(plan))

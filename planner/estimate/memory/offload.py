@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import sync
-from planner.estimate.columns import Table, offloads, repeated_share
 from planner.estimate.machine import Machine
 from planner.estimate.memory.activations import Kept, kept
 from planner.estimate.states import RankParameters, StageSplit
 from planner.formulas import memory, overlap
 from planner.ledger import Array
+from planner.specs.columns import Columns
 from planner.specs.layout import NVME, NVME_PARAMS
 from planner.specs.plan import Plan
 
@@ -41,15 +41,15 @@ def tiles(owned: Array) -> Array:
     return np.maximum(owned / TILE, 1.0)
 
 
-def buffers(plan: Plan, c: Table, owned: Array) -> Array:
+def buffers(plan: Plan, c: Columns, owned: Array) -> Array:
     """Bytes of page-locked host memory per GPU through which states pass to the drives and back."""
-    optimizer = np.where(offloads(c, *NVME), _TILE_BUFFERS * np.minimum(owned, TILE), 0.0)
+    optimizer = np.where(c.offloads(*NVME), _TILE_BUFFERS * np.minimum(owned, TILE), 0.0)
     parameters = sync.compute_bytes(plan) * np.minimum(_PARAMETER_BUFFERS, owned)
-    return optimizer + np.where(offloads(c, *NVME_PARAMS), parameters, 0.0)
+    return optimizer + np.where(c.offloads(*NVME_PARAMS), parameters, 0.0)
 
 
 def moved(
-    plan: Plan, c: Table, of: Kept, alive_bytes: Array, weight_bytes: Array
+    plan: Plan, c: Columns, of: Kept, alive_bytes: Array, weight_bytes: Array
 ) -> tuple[Array, Array]:
     """(bytes that are not on the GPU, bytes in host memory) of `alive_bytes` that layers keep; zero
     for rows without.
@@ -59,12 +59,12 @@ def moved(
     saves, weights among them (`weight_bytes`) where no checkpoint runs the layer again, and the GPU
     holds the activations of one layer besides.
     """
-    away = offloads(c, "activations")
+    away = c.offloads("activations")
     if not np.any(away):
         return 0.0 * alive_bytes, 0.0 * alive_bytes
     window = _AHEAD if plan.stack.overlap.offload_copies else _IN_TURN
     gone = alive_bytes - memory.resident_bytes(alive_bytes, of.largest, window)
-    saved = alive_bytes + weight_bytes * (1 - repeated_share(c, plan.model.layers))
+    saved = alive_bytes + weight_bytes * (1 - c.repeated_share(plan.model.layers))
     host = gone if plan.stack.overlap.offload_copies else saved
     return np.where(away, gone, 0.0), np.where(away, host, 0.0)
 
@@ -80,11 +80,11 @@ class Copies:
 
 
 def copies(
-    plan: Plan, m: Machine, c: Table, p: RankParameters, forward_s: Array, backward_s: Array
+    plan: Plan, m: Machine, c: Columns, p: RankParameters, forward_s: Array, backward_s: Array
 ) -> Copies:
     """Copies of a mean layer beside a layer's forward and backward. Their bytes are those that
     `moved` finds in host memory."""
-    model, pp = plan.model, c["pp"]
+    model, pp = plan.model, c.pp
     split = StageSplit((model.layers - model.moe_layers) / pp, model.moe_layers / pp)
     of = kept(plan, c, split)
     weights = sync.compute_bytes(plan) * p.per_layer() * split.layers

@@ -9,12 +9,12 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate import sync
-from planner.estimate.columns import Table, microbatch_count, offloads
 from planner.estimate.memory import activations, offload
 from planner.estimate.states import RankParameters, StageSplit
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
+from planner.specs.columns import Columns
 from planner.specs.layout import AWAY_OPTIMIZER, AWAY_PARAMS, NVME, NVME_PARAMS, SCHEDULES
 from planner.specs.plan import Plan
 from planner.specs.stack import StateBytes
@@ -110,28 +110,27 @@ class _States:
 
 
 def _states(
-    plan: Plan, c: Table, p: RankParameters, split: StageSplit, first: Array, last: Array
+    plan: Plan, c: Columns, p: RankParameters, split: StageSplit, first: Array, last: Array
 ) -> _States:
     state = state_of(plan)
     shared, experts = p.of_stage(split, first, last), split.moe * p.layer_experts
-    replicas = c["dp"] * c["cp"]
-    shard = np.where(c["zero"] >= 1, np.minimum(c["shard_group"], replicas), 1.0)
-    expert_shard = np.maximum(np.minimum(shard, replicas / c["ep"]), 1.0)
+    shard = c.shards
+    expert_shard = np.maximum(np.minimum(shard, c.replicas / c.ep), 1.0)
     ledger = state_ledger(plan)
 
     def cut(each: float, level: float) -> Array:
-        rest = memory.state_bytes(shared, each, shard_count(c["zero"], level, shard))
-        return rest + memory.state_bytes(experts, each, shard_count(c["zero"], level, expert_shard))
+        rest = memory.state_bytes(shared, each, shard_count(c.zero, level, shard))
+        return rest + memory.state_bytes(experts, each, shard_count(c.zero, level, expert_shard))
 
     dual = np.where(
-        c["schedule"] == SCHEDULES.index("dualpipe"), 2.0, 1.0
+        c.is_schedule("dualpipe"), 2.0, 1.0
     )  # two directions, two copies of the parameters
     parameters = cut(ledger["parameters"], _ZERO_2 if state.zero2_gathers else _ZERO_3) * dual
     gradients = cut(ledger["gradients"], _ZERO_2)
     low = plan.training.precision not in ("fp32", "tf32")
     master = state.master if state.whole_master and low else 0.0
     optimizer = cut(ledger["optimizer"] - master, _ZERO_1) + cut(master, _NEVER)
-    away_optimizer, away_params = offloads(c, *AWAY_OPTIMIZER), offloads(c, *AWAY_PARAMS)
+    away_optimizer, away_params = c.offloads(*AWAY_OPTIMIZER), c.offloads(*AWAY_PARAMS)
     saving = parameters + optimizer
     loading = saving
     if plan.stack.loading == "whole":  # all that the file has for these layers
@@ -142,11 +141,11 @@ def _states(
     host = np.where(away_optimizer, optimizer + gradients, 0.0) + np.where(
         away_params, parameters, 0.0
     )
-    owned = (shared + experts) / shard_count(c["zero"], 1.0, shard)
+    owned = (shared + experts) / shard_count(c.zero, 1.0, shard)
     drive = 0.0 * host
-    if np.any(on_drives := offloads(c, *NVME)):
+    if np.any(on_drives := c.offloads(*NVME)):
         moved = np.where(on_drives, optimizer, 0.0) + np.where(
-            offloads(c, *NVME_PARAMS), parameters, 0.0
+            c.offloads(*NVME_PARAMS), parameters, 0.0
         )
         drive = moved + np.where(on_drives, owned * offload.GRADIENT_BYTES, 0.0)
         host = host - moved + offload.buffers(plan, c, owned)
@@ -154,33 +153,30 @@ def _states(
     if (
         plan.stack.offload_update == "cpu"
     ):  # the CPU updates: sharded gradients leave for host memory layer by layer
-        in_flight = 2 * p.per_layer() * ledger["gradients"] / shard_count(c["zero"], 2.0, shard)
+        in_flight = 2 * p.per_layer() * ledger["gradients"] / shard_count(c.zero, 2.0, shard)
         gradients = np.where(
-            away_optimizer & (c["zero"] >= 2), np.minimum(in_flight, gradients), gradients
+            away_optimizer & (c.zero >= 2), np.minimum(in_flight, gradients), gradients
         )
-    parameters = np.where(away_params & (c["zero"] >= 3), 0.0, parameters)
+    parameters = np.where(away_params & (c.zero >= 3), 0.0, parameters)
     return _States(
         parameters, gradients, optimizer, host, drive, saving, loading, shared + experts, owned
     )
 
 
 def one_stage(
-    plan: Plan, c: Table, p: RankParameters, stage: Array, split: StageSplit
+    plan: Plan, c: Columns, p: RankParameters, stage: Array, split: StageSplit
 ) -> StageMemory:
     """Ledgers of all phases of one stage per row. All phases have the same leaves."""
     training, stack, state = plan.training, plan.stack, state_of(plan)
-    first, last = (stage == 0) * 1.0, (stage == c["pp"] - 1) * 1.0
+    first, last = (stage == 0) * 1.0, (stage == c.pp - 1) * 1.0
     own = _states(plan, c, p, split, first, last)
     kept = activations.kept(plan, c, split)
-    microbatches = microbatch_count(training.global_batch, c)
-    chunks = schedules.live_chunks(SCHEDULES, c["schedule"], stage, c["pp"], c["vpp"], microbatches)
-    live = chunks / c["vpp"]  # micro-batches whose activations the stage holds
+    microbatches = c.microbatches(training.global_batch)
+    chunks = schedules.live_chunks(SCHEDULES, c.schedule, stage, c.pp, c.vpp, microbatches)
+    live = chunks / c.vpp  # micro-batches whose activations the stage holds
     ends = activations.head_activations(plan, c) * last
     passed = (
-        stack.activations.stage_outputs
-        * activations.one_input(plan, c)
-        * (1 - last)
-        * (c["pp"] > 1)
+        stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c.pp > 1)
     )
     layers = p.of_stage(split, 0.0 * first, 0.0 * last) + split.moe * p.layer_experts
     gone, host = offload.moved(
@@ -188,7 +184,7 @@ def one_stage(
     )
     alive = live * (kept.stage + passed) + ends - gone
     # with the first gradients of a micro-batch all there, the others in flight still wait
-    others = np.maximum(chunks - 1, 0.0) / c["vpp"]
+    others = np.maximum(chunks - 1, 0.0) / c.vpp
     waiting = (
         others * (kept.stage + passed)
         + kept.unit
@@ -199,26 +195,24 @@ def one_stage(
     narrow, wire = sync.compute_bytes(plan), sync.wire_bytes(plan)
     layer = p.per_layer()
     root = first * total(p.first) + last * total(p.last)
-    whole = state.zero2_gathers & (c["zero"] == 2)
+    whole = state.zero2_gathers & (c.zero == 2)
     gathered = np.where(
-        c["zero"] >= 3,
+        c.zero >= 3,
         narrow * (root + _PREFETCH_LAYERS * layer),
         np.where(whole, narrow * own.elements, 0.0),
     )
     reducing = np.where(
-        (c["zero"] >= 3) | whole,
-        (narrow + wire) * layer,
-        np.where(c["zero"] == 2, narrow * layer, 0.0),
+        (c.zero >= 3) | whole, (narrow + wire) * layer, np.where(c.zero == 2, narrow * layer, 0.0)
     )
-    several = np.where(c["dp"] * c["cp"] > 1, 1.0, 0.0)
+    several = np.where(c.replicas > 1, 1.0, 0.0)
     buckets = several * (state.fixed_buckets + state.bucket * own.elements)
-    cast = np.where(state.cast_copy & low & (c["zero"] < 3), 2.0 * own.elements, 0.0)
+    cast = np.where(state.cast_copy & low & (c.zero < 3), 2.0 * own.elements, 0.0)
     standing = np.where(state.persistent_gradients | (microbatches > 1), own.gradients, 0.0)
     temporary = state.optimizer_temporary * own.owned
-    away = offloads(c, *AWAY_OPTIMIZER)
+    away = c.offloads(*AWAY_OPTIMIZER)
     temporary = np.where(away & (stack.offload_update == "cpu"), 0.0, temporary)
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
-    copied = state.gradient_copy * own.elements / c["vpp"] + placeholders
+    copied = state.gradient_copy * own.elements / c.vpp + placeholders
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
     ahead = np.minimum(kept.unit_layers * layer + first * p.first["embedding/word"], own.elements)
     reached = np.maximum(standing, own.gradients * (1 - ahead / np.maximum(own.elements, 1.0)))
@@ -289,19 +283,17 @@ def one_stage(
     )
 
 
-def _last_product(plan: Plan, c: Table, p: RankParameters) -> Array:
+def _last_product(plan: Plan, c: Columns, p: RankParameters) -> Array:
     """Elements of the MLP's last weight (of all experts of a layer, which are one tensor): its
     gradient comes while its input and the gradient of that are alive."""
     dense = (
-        plan.model.ffn_hidden * plan.model.hidden / c["tp"]
-        if plan.model.dense_layers
-        else 0.0 * c["tp"]
+        plan.model.ffn_hidden * plan.model.hidden / c.tp if plan.model.dense_layers else 0.0 * c.tp
     )
     return np.maximum(dense, p.layer_experts / (3 if plan.model.mlp == "gated" else 2))
 
 
 def _gradient_copies(
-    plan: Plan, c: Table, p: RankParameters, first: Array, last: Array, microbatches: Array
+    plan: Plan, c: Columns, p: RankParameters, first: Array, last: Array, microbatches: Array
 ) -> tuple[Array, Array, Array]:
     """(placeholders of a layer's weights and of the head, gradient of the embedding, gradient of
     the head).
@@ -312,7 +304,7 @@ def _gradient_copies(
     """
     state = state_of(plan)
     each = state.layer_gradient_copy
-    local = plan.model.moe.experts / c["ep"] if plan.model.moe is not None else 1.0
+    local = plan.model.moe.experts / c.ep if plan.model.moe is not None else 1.0
     shapes = (
         np.maximum(p.dense_layer, p.expert_layer) if plan.model.dense_layers else p.expert_layer
     )

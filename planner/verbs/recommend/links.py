@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate.columns import Table
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import StepTime, step_time
 from planner.inputs.options import read_options
@@ -20,6 +19,7 @@ from planner.report.layout import SCHEMA_VERSION, Report, brief, exposed_s
 from planner.search import many
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
+from planner.specs.columns import Columns
 from planner.specs.options import only_for
 from planner.specs.plan import Plan
 from planner.verbs.requests import Progress, answer, document
@@ -126,15 +126,15 @@ def scaled(numbers: Machine, wire: str, times: Array) -> Machine:
     )
 
 
-def exposed_share(plan: Plan, table: Table, wire: str, times: Array) -> tuple[Array, StepTime]:
+def exposed_share(plan: Plan, table: Columns, wire: str, times: Array) -> tuple[Array, StepTime]:
     """Share of the step that waits for a wire, of one layout at so many times the wire's
     bandwidth."""
-    many_rows = {name: np.repeat(column, len(times)) for name, column in table.items()}
+    many_rows = table.each(lambda column: np.repeat(column, len(times)))
     time = step_time(plan, many_rows, scaled(machine(plan), wire, np.asarray(times, float)))
     return exposed_s(time)[wire] / time.seconds, time
 
 
-def _of_wire(plan: Plan, table: Table, wire: str) -> Report:
+def _of_wire(plan: Plan, table: Columns, wire: str) -> Report:
     """One wire: what it exposes now, without a limit, and the bandwidth at which it is free."""
     own = float(getattr(machine(plan), _WIRES[wire][0]))
     now, time = exposed_share(plan, table, wire, np.array([1.0, _UNLIMITED, *_TIMES]))
@@ -157,7 +157,7 @@ def _of_wire(plan: Plan, table: Table, wire: str) -> Report:
     }
 
 
-def _needed(plan: Plan, table: Table, wire: str, share: float, own: float) -> float | None:
+def _needed(plan: Plan, table: Columns, wire: str, share: float, own: float) -> float | None:
     """Least bandwidth per GPU at which one layout waits less than a share of its step for a wire;
     None: no bandwidth is enough.
 

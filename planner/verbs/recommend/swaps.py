@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from planner.advise.host_link import LINKS, with_host_link
-from planner.estimate.columns import Table, to_layout
 from planner.estimate.machine import machine
 from planner.estimate.memory import layer_activations, state_ledger
 from planner.estimate.memory.activations import one_input
@@ -25,6 +24,7 @@ from planner.report.layout import SCHEMA_VERSION, Report
 from planner.search import many
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
+from planner.specs.columns import Columns
 from planner.specs.hardware import LinkSpec
 from planner.specs.options import only_for, refuse_whole_steps
 from planner.specs.plan import Plan
@@ -53,11 +53,8 @@ def offload(given: Mapping[str, Any]) -> Report:
         raise chosen
     if chosen is None:
         raise why_none(scenario)
-    plan, table = (
-        chosen.estimates.plan,
-        {name: column[:1] for name, column in chosen.estimates.table.items()},
-    )
-    layer, layout = of_layer(plan, table), to_layout(table, 0)
+    plan, table = chosen.estimates.plan, chosen.estimates.table.pick([0])
+    layer, layout = of_layer(plan, table), table.layout(0)
     accumulated = round(plan.training.global_batch / (layout.dp * layout.micro_batch))
     lengths = sorted({*_LENGTHS, plan.training.seq_len})
     return {
@@ -99,7 +96,7 @@ def links(plan: Plan) -> list[LinkSpec]:
     )
 
 
-def of_layer(plan: Plan, table: Table) -> Report:
+def of_layer(plan: Plan, table: Columns) -> Report:
     """Bytes and seconds of a layer, and the bandwidths per GPU at which swapping it costs what
     recompute costs, and nothing."""
     seconds = layer_seconds(plan, table)
@@ -142,9 +139,9 @@ def over(plan: Plan, link: LinkSpec, layer: Report) -> Report:
     }
 
 
-def _of_length(plan: Plan, table: Table, length: int) -> Report | None:
+def _of_length(plan: Plan, table: Columns, length: int) -> Report | None:
     """One row of the table by sequence length; None where the layout cannot cut such sequences."""
-    layout = to_layout(table, 0)
+    layout = table.layout(0)
     if length % (2 * layout.cp * layout.tp):
         return None
     other = plan.model_copy(
@@ -168,10 +165,10 @@ def _of_length(plan: Plan, table: Table, length: int) -> Report | None:
     }
 
 
-def bounds(plan: Plan, table: Table) -> list[Report]:
+def bounds(plan: Plan, table: Columns) -> list[Report]:
     """Bandwidths that ZeRO-Infinity's equations ask for: of all ranks together that share
     parameters and gradients, or optimizer states, and of each rank for checkpoints."""
-    training, layout = plan.training, to_layout(table, 0)
+    training, layout = plan.training, table.layout(0)
     peak = float(plan.cluster.gpu.rate(training.precision) or 0.0) * float(
         machine(plan).gemm_efficiency
     )

@@ -13,7 +13,6 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate import Estimates
-from planner.estimate.columns import to_layout
 from planner.estimate.pipeline import chunk_seconds
 from planner.inputs import catalog
 from planner.inputs.options import read_options
@@ -446,7 +445,7 @@ def _of_model(request: Request, given: dict[str, Any]) -> tuple[_Case, str]:
     only_for(options, "schedule")
     refuse_whole_steps(options, "schedule")
     one = chosen(options)
-    layout = to_layout(one.table, 0)
+    layout = one.table.layout(0)
     return _estimated(one, layout, request), layout.schedule
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import Estimates, buckets, evaluate
-from planner.estimate.columns import length, pick, to_layout
 from planner.estimate.machine import machine
 from planner.estimate.ties import fastest
 from planner.formulas.rules import check
@@ -79,17 +78,17 @@ def _evaluate(plan: Plan, strategy: Strategy, given: Settings) -> Chosen | str:
     rules = check(changed, table)
     allowed = (
         np.flatnonzero(np.logical_and.reduce(list(rules.values())))
-        if length(table)
+        if len(table)
         else np.zeros(0, dtype=int)
     )
     if not len(allowed):
         broken = (
             [name for name, holds in rules.items() if not np.any(holds)]
-            if length(table)
+            if len(table)
             else ["batch divides by GPUs"]
         )
         return f"no layout is allowed: {'; '.join(broken) or 'the rules together'}"
-    estimates = evaluate(changed, pick(table, allowed), numbers=numbers)
+    estimates = evaluate(changed, table.pick(allowed), numbers=numbers)
     context = Context(changed, estimates, numbers, given)
     cost = strategy.cost(context)
     device = estimates.memory.device + cost.extra_bytes
@@ -169,7 +168,7 @@ def explain(options: Options, given: Settings, name: str) -> Call:
     x = found.context
     one = Context(
         x.plan,
-        evaluate(x.plan, pick(x.estimates.table, np.array([found.row])), numbers=x.m),
+        evaluate(x.plan, x.estimates.table.pick(np.array([found.row])), numbers=x.m),
         x.m,
         given,
     )
@@ -236,7 +235,7 @@ def _refused(strategy: Strategy, reason: str) -> Report:
 
 def _report(found: Chosen, in_full: bool) -> Report:
     x, row, cost = found.context, found.row, found.cost
-    layout = to_layout(x.estimates.table, row)
+    layout = x.estimates.table.layout(row)
     statistics = found.strategy.steps(x)
     factor = statistics.factor if x.settings.steps_factor is None else x.settings.steps_factor
     source = statistics.source if x.settings.steps_factor is None else "stated in the request"
@@ -278,7 +277,7 @@ def _timeline(found: Chosen) -> Report | None:
     cap = x.plan.stack.overlap.bucket
     if cap is None or found.strategy.cost is not evaluated or found.strategy.zero:
         return None
-    table = pick(x.estimates.table, np.array([found.row]))
+    table = x.estimates.table.pick(np.array([found.row]))
     alone: Estimates = evaluate(x.plan, table, numbers=x.m)
     line = buckets.of_estimate(x.plan, x.m, table, alone.time, float(cap))
     return {

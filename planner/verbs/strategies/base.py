@@ -8,7 +8,7 @@ evaluated, and the fastest that fits is shown.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -81,8 +81,7 @@ class Context:
 
     @cached_property
     def microbatches(self) -> Array:
-        c = self.estimates.table
-        return self.plan.training.global_batch / (c["dp"] * c["micro_batch"])
+        return self.estimates.table.microbatches(self.plan.training.global_batch)
 
     @cached_property
     def who(self) -> Replicas:
@@ -100,7 +99,7 @@ class Context:
     @cached_property
     def plain(self) -> StepTime:
         """The same layouts without sharding: computation of layers alone."""
-        table = {**self.estimates.table, "zero": np.zeros_like(self.estimates.table["zero"])}
+        table = replace(self.estimates.table, zero=np.zeros_like(self.estimates.table.zero))
         return step_time(self.plan, table, self.m)
 
     @property
@@ -167,7 +166,7 @@ def evaluated(x: Context) -> Cost:
         sync.compute_bytes(x.plan) * x.parameters,
         sync.wire_bytes(x.plan) * x.parameters,
     )
-    m, zero, shards = x.microbatches, c["zero"], group.shards.ranks
+    m, zero, shards = x.microbatches, c.zero, group.shards.ranks
     forward = data_parallel.forward_volume_bytes(weights, zero, shards, m)
     calls = (
         2.0 if x.plan.stack.overlap.sharded_all_reduce else 1.0

@@ -51,7 +51,7 @@ def _data_parallel(x: Context) -> Cost:
     one_way = collectives.send_recv_s(
         weights, latency_s=x.m.intra_base, bytes_per_s=send
     )  # a chain passes on what arrives
-    logits = c["micro_batch"] * x.plan.training.seq_len * model.padded_vocab * _LOGIT_BYTES
+    logits = c.micro_batch * x.plan.training.seq_len * model.padded_vocab * _LOGIT_BYTES
     gathered = collectives.send_recv_s(
         (ranks - 1) * logits, latency_s=x.m.intra_base, bytes_per_s=send
     )

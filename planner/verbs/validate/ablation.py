@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate.columns import Table, length, pick, to_table
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import step_time
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.specs.base import PlanError
+from planner.specs.columns import Columns
 from planner.specs.documents.validate import Ablation, Acts, MostIn
 from planner.specs.layout import Layout
 from planner.specs.plan import Plan
@@ -267,7 +267,7 @@ def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[A
         return []
     errs = np.concatenate(
         [
-            with_each_off(plan, to_table(layouts)) / np.array(times) - 1
+            with_each_off(plan, Columns.of(layouts, plan.cluster.gpus)) / np.array(times) - 1
             for plan, layouts, _, times in found.values()
         ],
         axis=1,
@@ -277,13 +277,13 @@ def ablations(rows: list[Row], calibration: Calibration | None = None) -> list[A
     return sorted(lines, key=lambda line: -(line.mape_after - line.mape_before))
 
 
-def with_each_off(plan: Plan, table: Table) -> Array:
+def with_each_off(plan: Plan, table: Columns) -> Array:
     """Step times of these layouts as they are, then with each mechanism off, shape (1 + mechanisms,
     layouts).
 
     What is a number of the machine is evaluated together, one block of rows each.
     """
-    base, rows = machine(plan), length(table)
+    base, rows = machine(plan), len(table)
     changed = [m.off(base) if m.off and m.acts_on(plan) else base for m in MECHANISMS]
     together = [0, *(i + 1 for i, c in enumerate(changed) if c is not base and not c.without)]
     each = [base if i == 0 else changed[i - 1] for i in together]
@@ -291,7 +291,7 @@ def with_each_off(plan: Plan, table: Table) -> Array:
         name: np.repeat([float(getattr(one, name)) for one in each], rows) for name in base.names()
     }
     blocks = step_time(
-        plan, pick(table, np.tile(np.arange(rows), len(each))), Machine(**columns)
+        plan, table.pick(np.tile(np.arange(rows), len(each))), Machine(**columns)
     ).seconds
     out = np.zeros((1 + len(MECHANISMS), rows))
     out[together] = blocks.reshape(len(each), rows)

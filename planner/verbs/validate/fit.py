@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate.columns import Table, to_table
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import StepTime, step_time
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.report.band import suite_weight
 from planner.specs.base import PlanError
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.rows import Row, measured
@@ -185,7 +185,7 @@ class Case:
 
     row: Row
     plan: Plan
-    table: Table  # one layout
+    table: Columns  # one layout
     numbers: Machine
     log_seconds: float  # measured
 
@@ -222,7 +222,15 @@ def cases(rows: Sequence[Row], calibration: Calibration | None = None) -> list[C
             if seconds is None or row.get("outcome", "") == "oom":
                 continue
             plan, layout = row_plan(row, calibration)
-            found.append(Case(row, plan, to_table([layout]), machine(plan), float(np.log(seconds))))
+            found.append(
+                Case(
+                    row,
+                    plan,
+                    Columns.of([layout], plan.cluster.gpus),
+                    machine(plan),
+                    float(np.log(seconds)),
+                )
+            )
         except (PlanError, ValueError):
             continue
     return found
@@ -266,7 +274,7 @@ def step_times(
         for name in parameter.numbers:
             columns[name] = columns.get(name, float(getattr(case.numbers, name))) * factor
     rows = each * len(points)
-    table = {name: np.repeat(column, rows) for name, column in case.table.items()}
+    table = case.table.each(lambda column: np.repeat(column, rows))
     numbers: dict[str, Any] = {
         n: columns.get(n, np.full(rows, float(getattr(case.numbers, n))))
         for n in case.numbers.names()

@@ -8,11 +8,11 @@ import re
 import numpy as np
 
 from planner.estimate import evaluate
-from planner.estimate.columns import to_table
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.specs.cluster import ClusterSpec
+from planner.specs.columns import Columns
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
@@ -166,5 +166,5 @@ def _sharded_enough(plan: Plan, layout: Layout) -> Layout:
     layouts = [layout.model_copy(update={"zero": z}) for z in stages]
     if layout.dp * layout.cp == 1 or len(layouts) < 2:
         return layout
-    fits = evaluate(plan, to_table(layouts)).fits
+    fits = evaluate(plan, Columns.of(layouts, plan.cluster.gpus)).fits
     return layouts[int(np.argmax(fits))] if fits.any() else layouts[-1]

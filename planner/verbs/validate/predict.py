@@ -10,11 +10,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from planner.estimate import Estimates, evaluate
-from planner.estimate.columns import to_table
 from planner.formulas.params import parameter_count
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.specs.base import PlanError, sentence
+from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.specs.documents.validate import Outcome, Run, Skipped, Validation
 from planner.verbs.validate.errors import kinds, recipe_of, repeat_deviations, summarise
@@ -36,7 +36,7 @@ def predict(row: Row, calibration: Calibration | None = None) -> Estimates:
     """Estimate of one row from the row alone. Raises PlanError or ValueError with the reason where
     it cannot be expressed."""
     plan, layout = row_plan(row, calibration)
-    return evaluate(plan, to_table([layout]))
+    return evaluate(plan, Columns.of([layout], plan.cluster.gpus))
 
 
 def validate_rows(rows: Sequence[Row], calibration: Calibration | None = None) -> Validation:
@@ -114,7 +114,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         precision=plan.training.precision,
         experts=plan.model.moe.experts if plan.model.moe else 0,
         micro_batch_tokens=float(
-            one.table["micro_batch"][0] * plan.training.seq_len / one.table["cp"][0]
+            one.table.micro_batch[0] * plan.training.seq_len / one.table.cp[0]
         ),
         predicted_step_s=predicted_s,
         measured_step_s=measured_s,

@@ -1,0 +1,211 @@
+"""Layouts as columns: one record of float64 arrays, an entry per layout.
+
+Formulas, rules and estimates read a table of layouts by the names below. A column is a plain array
+or anything that computes like one: the factored columns of planner/estimate/factored are evaluated
+where their values are asked for. Nothing here loops over layouts.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from planner.ledger import Array
+from planner.specs.layout import (
+    CODES,
+    Layout,
+    OffloadName,
+    PlacementName,
+    RecomputeKind,
+    ScheduleName,
+    recompute_parts,
+)
+
+ByName = dict[str, Array]  # some columns by name: a table in the making, or a part of one
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A table of layouts; see `Layout` for what each column means.
+
+    recompute, schedule, offload and placement are codes: positions in the names of specs.layout.
+    """
+
+    tp: Array
+    pp: Array
+    vpp: Array
+    dp: Array
+    cp: Array
+    ep: Array
+    zero: Array
+    shard_group: Array
+    sequence_parallel: Array
+    recompute: Array
+    recompute_size: Array  # N of block:N, K of group:K, else 0
+    schedule: Array
+    micro_batch: Array
+    offload: Array
+    placement: Array
+    # of the layout's own request, where a table holds layouts of several (planner/search/many.py)
+    global_batch: Array | None = None
+
+    @classmethod
+    def of(cls, layouts: Iterable[Layout], gpus: int | None = None) -> Columns:
+        """These layouts, one after the other.
+
+        gpus: how many there are, where that is known. Raises ValueError where the degrees of a
+        layout do not multiply to them; what divides dp * cp is checked by `Layout` itself.
+        """
+        rows = np.array([to_row(one) for one in layouts], dtype=float).reshape(-1, len(COLUMNS))
+        made = cls(*np.ascontiguousarray(rows.T))
+        if gpus is not None and np.any(made.gpus != gpus):
+            row = int(np.argmax(made.gpus != gpus))
+            raise ValueError(
+                f"tp * pp * cp * dp of {made.layout(row)} is {made.gpus[row]:g}, but there are"
+                f" {gpus} GPUs"
+            )
+        return made
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    # ------------------------------------------------------------------- rows
+
+    def named(self) -> ByName:
+        """The columns by name; the global batch only where the table has it."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        return (
+            columns if self.global_batch is None else columns | {"global_batch": self.global_batch}
+        )
+
+    def each(self, change: Callable[[Array], Array]) -> Columns:
+        """The table with every column changed."""
+        return Columns(**{name: change(column) for name, column in self.named().items()})
+
+    def pick(self, rows: Array) -> Columns:
+        """Some rows of the table."""
+        return self.each(lambda column: column[rows])
+
+    def layout(self, row: int) -> Layout:
+        """One row as a layout."""
+        return Layout(**self._values(row))
+
+    def candidate(self, row: int) -> Layout:
+        """One row as a layout that is not checked: rules speak of layouts that are not possible."""
+        return Layout.model_construct(**self._values(row))
+
+    def _values(self, row: int) -> dict[str, Any]:
+        value: dict[str, Any] = {name: int(getattr(self, name)[row]) for name in COLUMNS}
+        value |= {name: names[value[name]] for name, names in CODES.items()}
+        if size := value.pop("recompute_size"):
+            value["recompute"] += f":{size}"
+        return value | {"sequence_parallel": bool(value["sequence_parallel"])}
+
+    # ------------------------------------------------------- named quantities
+
+    @property
+    def replicas(self) -> Array:
+        """Data-parallel ranks with the same tensor and pipeline coordinates: dp * cp, since
+        context-parallel ranks hold the same weights."""
+        return self.dp * self.cp
+
+    @property
+    def gpus(self) -> Array:
+        """Ranks of the layout."""
+        return self.tp * self.pp * self.cp * self.dp
+
+    @property
+    def shards(self) -> Array:
+        """Ranks over which ZeRO shards a state; 1 without ZeRO."""
+        return np.where(self.zero >= 1, np.minimum(self.shard_group, self.replicas), 1.0)
+
+    @property
+    def syncs_per_layer(self) -> Array:
+        """Whether gradients (ZeRO-2 without a pipeline) or parameters too (ZeRO-3) are communicated
+        layer by layer."""
+        return (self.zero >= 3) | ((self.zero == 2) & (self.pp == 1))
+
+    @property
+    def sequence_ranks(self) -> Array:
+        """Ranks over which sequence parallelism divides what norms and residuals see."""
+        return np.where(self.sequence_parallel > 0, self.tp, 1.0)
+
+    def tokens(self, seq_len: int) -> Array:
+        """Tokens of a micro-batch on one rank."""
+        return self.micro_batch * seq_len / self.cp
+
+    def batch(self, global_batch: int) -> Array:
+        """Sequences per step: of the table where it has them, else of the plan."""
+        return float(global_batch) if self.global_batch is None else self.global_batch
+
+    def microbatches(self, global_batch: int) -> Array:
+        """Micro-batches per replica and step."""
+        return self.batch(global_batch) / (self.dp * self.micro_batch)
+
+    def repeated_share(self, layers: int) -> Array:
+        """Share of a stage's forward pass that recompute repeats: 1 for full and grouped, N of the
+        stage's layers for block:N."""
+        block = np.minimum(self.recompute_size * self.pp / layers, 1.0)
+        partly = np.where(self.is_recompute("block"), block, 0.0)
+        return np.where(self.is_recompute("full", "group"), 1.0, partly)
+
+    def is_recompute(self, *kinds: RecomputeKind) -> Array:
+        """Rows with one of these recompute rules."""
+        return _is_one_of(self.recompute, CODES["recompute"], kinds)
+
+    def is_schedule(self, *names: ScheduleName) -> Array:
+        """Rows with one of these pipeline schedules."""
+        return _is_one_of(self.schedule, CODES["schedule"], names)
+
+    def offloads(self, *names: OffloadName) -> Array:
+        """Rows that offload one of these."""
+        return _is_one_of(self.offload, CODES["offload"], names)
+
+    def is_placement(self, *names: PlacementName) -> Array:
+        """Rows with one of these rank orders."""
+        return _is_one_of(self.placement, CODES["placement"], names)
+
+
+COLUMNS = tuple(field.name for field in fields(Columns) if field.name != "global_batch")
+
+
+def _is_one_of(column: Array, known: Sequence[str], names: Sequence[str]) -> Array:
+    return functools.reduce(operator.or_, (column == known.index(name) for name in names))
+
+
+def to_row(layout: Layout) -> list[float]:
+    """A layout as numbers in the order of COLUMNS."""
+    kind, size = recompute_parts(layout.recompute)
+    codes: dict[str, float] = {
+        name: names.index(getattr(layout, name))
+        for name, names in CODES.items()
+        if name != "recompute"
+    }
+    codes |= {"recompute": kind, "recompute_size": size}
+    return [codes[name] if name in codes else getattr(layout, name) for name in COLUMNS]
+
+
+def joined(tables: Sequence[Columns]) -> Columns:
+    """The rows of several tables with the same columns."""
+    if len(tables) == 1:
+        return tables[0]
+    parts = [table.named() for table in tables]
+    return Columns(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def unique_rows(columns: Mapping[str, Array]) -> tuple[ByName, Array]:
+    """(distinct combinations of these columns, index of each row's combination): evaluate once,
+    gather."""
+    key: Array = 0.0
+    stride = 1.0
+    for column in columns.values():
+        values, code = np.unique(column, return_inverse=True)
+        key = key + code * stride
+        stride *= len(values)
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return {name: column[first] for name, column in columns.items()}, inverse
