@@ -398,12 +398,12 @@ def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
 
 def test_figures_hold_the_numbers_of_the_comparison() -> None:
     out = gpus_compared()
-    bars = compare_page.difference_figure(out["difference"])["data"]
+    bars = compare_page.difference_chart(out["difference"]).figure["data"]
     whole = bars[-1]
     for i, row in enumerate(out["difference"]["rows"][1:]):
         assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row["difference_s"])
         assert whole["y"][i] == row["difference_s"]
-    stacked = compare_page.parts_figure(out["points"])["data"]
+    stacked = compare_page.parts_chart(out["points"]).figure["data"]
     assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx(
         [p["step"]["seconds"] for p in out["points"]]
     )

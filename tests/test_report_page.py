@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan, python, refused
+from command import dpplan, refused
 
 from planner.cli import scenario
-from planner.show import page as report_page
+from planner.show import estimate_figures, estimate_page
 from planner.units import show
 
 GIB = 2.0**30
@@ -49,7 +49,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self._in = tag
+        self._in = tag if tag != "data" else self._in
         self.fetched += [
             str(value) for key, value in attrs if key in ("src", "href", "data", "action")
         ]
@@ -74,7 +74,7 @@ class Page(HTMLParser):
 
 def test_the_page_says_what_the_report_says() -> None:
     said = report()
-    text = report_page.page(said)
+    text = estimate_page.page(said)
     page = Page(text)
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert page.title == "Llama 2 7B on 16 x NVIDIA H100 SXM5 80 GB"
@@ -100,7 +100,7 @@ def test_the_page_says_what_the_report_says() -> None:
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
     answer = dpplan("estimate", "--model", "llama-70b", "--gpu", "rtx4090", "--gpus", "1", "--json")
-    page = Page(report_page.page(answer.json()))
+    page = Page(estimate_page.page(answer.json()))
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert cells["answer"] == ["does not fit"]
     assert "short" in cells["memory per GPU"][0]
@@ -108,7 +108,7 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
 
 def test_bars_of_a_stage_add_up_to_what_lies_on_the_device() -> None:
     said = report()
-    figure = report_page.stage_figure(said)
+    figure = estimate_figures.stages(said).figure
     worst, outside = said["memory"]["worst_stage"], said["memory"]["outside"]
     for i, stage in enumerate(said["memory"]["per_stage"]):
         height = sum(trace["y"][i] for trace in figure["data"])
@@ -123,25 +123,26 @@ def test_bars_of_a_stage_add_up_to_what_lies_on_the_device() -> None:
 
 def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
     said = report()
-    figure = report_page.phase_figure(said)
-    stages = said["memory"]["per_stage"]
-    (menu,) = figure["layout"]["updatemenus"]
-    assert [button["label"] for button in menu["buttons"]] == [
+    chart = estimate_figures.phases(said)
+    figure, stages = chart.figure, said["memory"]["per_stage"]
+    assert [choice["label"] for choice in chart.choices] == [
         f"stage {stage['stage']}" for stage in stages
     ]
-    for stage, button in zip(stages, menu["buttons"], strict=True):
-        columns = button["args"][0]["y"]
+    for stage, choice in zip(stages, chart.choices, strict=True):
+        columns = choice["restyle"]["y"]
         assert len(columns) == len(figure["data"])
         for i, phase in enumerate(stage["phases"]):
             assert sum(column[i] for column in columns) * GIB == pytest.approx(phase["bytes"])
     shown = [trace["y"] for trace in figure["data"]]
-    assert shown == menu["buttons"][menu["active"]]["args"][0]["y"]
-    assert stages[menu["active"]]["stage"] == said["memory"]["worst_stage"]
+    (chosen,) = [i for i, choice in enumerate(chart.choices) if choice["chosen"]]
+    assert shown == chart.choices[chosen]["restyle"]["y"]
+    assert stages[chosen]["stage"] == said["memory"]["worst_stage"]
+    assert '"label":"stage 3","method":"restyle"' in estimate_page.page(said)
 
 
 def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
     said = report()
-    adding, hidden, whole = report_page.time_figure(said)["data"]
+    adding, hidden, whole = estimate_figures.step(said).figure["data"]
     end = 0.0
     for start, seconds in zip(adding["base"], adding["x"], strict=True):
         assert start == pytest.approx(end)
@@ -161,7 +162,7 @@ def test_names_are_escaped() -> None:
     said["model"]["title"] = said["command"] = said["assumptions"][0] = said["stack"]["title"] = bad
     said["memory"]["per_stage"][0]["phases"][0]["name"] = bad
     said["machine"][0]["source"] = bad
-    plain, text = report_page.page(report()), report_page.page(said)
+    plain, text = estimate_page.page(report()), estimate_page.page(said)
     assert "<script>alert" not in text
     assert Page(text).tags == Page(plain).tags  # no name became markup
     assert Page(text).items[0] == bad
@@ -171,9 +172,9 @@ def test_one_stage_and_nothing_hidden() -> None:
     said = copy.deepcopy(report())
     said["memory"]["per_stage"] = said["memory"]["per_stage"][:1]
     said["memory"]["worst_stage"], said["step"]["hidden"], said["communication"] = 0, {}, []
-    assert len(report_page.time_figure(said)["data"]) == 2
-    assert report_page.phase_figure(said)["layout"]["updatemenus"] == []
-    assert "stage 0" in report_page.page(said)
+    assert len(estimate_figures.step(said).figure["data"]) == 2
+    assert estimate_figures.phases(said).choices == []
+    assert "stage 0" in estimate_page.page(said)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
     assert answer.status == 0, answer.stderr
     assert answer.stdout == dpplan("estimate", *ASKED).stdout  # the answer is printed as ever
     text = wanted.read_text(encoding="utf-8")
-    assert text == report_page.page(report())
+    assert text == estimate_page.page(report())
     assert Page(text).fetched == []
     assert not re.search(r"<script[^>]+src=|<link|@import", text)
     assert len(text) > 1_000_000  # plotly.js is inside, once
@@ -242,11 +243,3 @@ def test_without_plotly_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
         "pip install",
     )
     assert os.listdir(tmp_path) == []
-
-
-def test_plotly_is_imported_only_for_a_page() -> None:
-    code = (
-        "import sys\nfrom planner.cli import main\ntry:\n    main()\nexcept SystemExit:\n   "
-        " pass\nprint('plotly' in sys.modules)"
-    )
-    assert python(code, "estimate", *ASKED).stdout.splitlines()[-1] == "False"

@@ -148,14 +148,14 @@ def test_a_space_that_is_too_large_is_said_and_not_cut(monkeypatch: pytest.Monke
 
 
 def test_a_page_where_nothing_fits() -> None:
-    from planner.show.page import search_page
+    from planner.show.search_page import page
 
     found = api.search_layouts(
         api.read_options(
             {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 2, "stack": "megatron-core"}
         )
     )
-    assert "does not fit memory" in search_page(found)
+    assert "does not fit memory" in page(found)
 
 
 def test_chart_puts_points_where_they_are() -> None:

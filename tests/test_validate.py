@@ -13,7 +13,7 @@ from command import dpplan, refused
 from run_tables import PLAIN, entry, row, write
 
 from planner import api
-from planner.show.validate_page import figure
+from planner.show.validate_page import chart
 from planner.specs.base import PlanError
 from planner.specs.document import changed
 from planner.specs.documents.validate import Errors, ErrorsOfSuites, Right
@@ -382,7 +382,7 @@ def test_the_figure_holds_every_run_with_a_time() -> None:
         for i in range(3)
     ]
     document = validate_rows([*rows, row(run_id="none"), row(run_id="oom", outcome="oom")])
-    shown = figure(document)
+    shown = chart(document).figure
     points = [trace for trace in shown["data"] if trace["mode"] == "markers"]
     assert len(points) == 4  # two suites, two panels
     by_panel = {panel: [t for t in points if t.get("xaxis", "x") == panel] for panel in ("x", "x2")}
@@ -445,7 +445,7 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
     ).json()
     assert (out["cross_validation"]["rows"], out["cross_validation"]["parameters"]) == ([], [])
     assert (out["ablations"], out["coverage"]["suites"], out["groups"]) == ([], {}, [])
-    assert not [t for t in figure(api.validate([table]))["data"] if t["mode"] == "markers"]
+    assert not [t for t in chart(api.validate([table])).figure["data"] if t["mode"] == "markers"]
 
 
 def test_a_plot_without_plotly_says_what_to_install(

@@ -17,6 +17,7 @@ from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.search import layouts
+from planner.show import estimate_figures
 from planner.show.figures import DARK_TWINS, GIB, Chart, Column, cell_text, csv_text
 from planner.specs.base import PlanError
 from planner.specs.plan import Plan
@@ -29,7 +30,6 @@ from web.panels import (
     landscape,
     legal,
     measured,
-    of_report,
     roofline,
     scaling,
 )
@@ -69,7 +69,7 @@ def test_a_brief_estimate_has_the_same_numbers() -> None:
 
 
 def test_stages_add_up_to_the_device() -> None:
-    chart = of_report.stages(report())
+    chart = estimate_figures.stages(report())
     worst = next(row for row in chart.rows if row[0] == report()["memory"]["worst_stage"])
     assert worst[-1] == pytest.approx(report()["memory"]["device_bytes"])
     heights = [sum(trace["y"][i] for trace in chart.figure["data"]) for i in range(len(chart.rows))]
@@ -77,7 +77,7 @@ def test_stages_add_up_to_the_device() -> None:
 
 
 def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
-    chart = of_report.phases(report())
+    chart = estimate_figures.phases(report())
     stages = report()["memory"]["per_stage"]
     assert [choice["label"] for choice in chart.choices] == [
         f"stage {stage['stage']}" for stage in stages
@@ -87,7 +87,7 @@ def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
 
 
 def test_the_waterfall_ends_at_the_step() -> None:
-    chart = of_report.step(report())
+    chart = estimate_figures.step(report())
     assert (
         sum(row[1] for row in chart.rows[:-1])
         == pytest.approx(chart.rows[-1][1])
@@ -313,7 +313,7 @@ def test_csv_keeps_every_digit_and_no_formula() -> None:
 def test_every_chart_is_plain_json_with_a_table_and_a_sentence() -> None:
     options = api.read_options(FIXED)
     charts: list[Chart] = [
-        *of_report.charts(report()),
+        *estimate_figures.charts(report()),
         roofline.chart(options),
         crossover.chart(options),
         gantt.chart(options),

@@ -64,7 +64,7 @@ def test_the_wheel_holds_all_that_is_needed_and_nothing_else(wheel: Path) -> Non
     shipped = {
         path
         for path in (ROOT / "planner").rglob("*")
-        if path.suffix in (".py", ".toml", ".csv") and path.is_file()
+        if path.suffix in (".py", ".toml", ".csv", ".html", ".css") and path.is_file()
     }
     shipped |= set((ROOT / "hardware_profiles").rglob("*.toml"))
     expected = {

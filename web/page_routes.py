@@ -6,19 +6,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from planner.advise import command_line
-from planner.show.figures import DARK_TWINS
+from planner.show.figures import DARK_TWINS, TEMPLATE
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from web import limits, run, tasks
 from web.api_routes import SLOTS, several
 from web.render import rendered as plain
+from web.render import streamed
 from web.state import MODEL_FILE, START, State, of_mapping, scenario_of, toml_of
 from web.static_files import url
 from web.texts import TEXTS, text
@@ -33,7 +34,6 @@ _OWN_LAYOUT = (
 )  # panels of the one layout that was chosen: asked with it fixed
 # the page waits no longer for advice; its script asks again, and without a script there is a link
 _LATE_S = 0.25
-_MARK = "<!--part-->"
 _CHARTS = (
     ("memory-stages", "Memory of each pipeline stage"),
     ("memory-phases", "Memory through the step"),
@@ -94,6 +94,7 @@ def _boot(**more: Any) -> dict[str, Any]:
     return {
         "texts": {key: TEXTS[key] for key in _SCRIPT_TEXTS},
         "dark": DARK_TWINS,
+        "template": TEMPLATE,
         "limits": {
             "config": limits.MAX_CONFIG_BYTES,
             "calibration": limits.MAX_CALIBRATION_BYTES,
@@ -101,6 +102,12 @@ def _boot(**more: Any) -> dict[str, Any]:
         },
         **more,
     }
+
+
+def _drawn(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the script draws of charts that are in the page already."""
+    keys = ("name", "title", "figure", "choices", "columns", "rows")
+    return [{key: chart[key] for key in keys} for chart in charts]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -111,105 +118,87 @@ async def page(request: Request) -> Response:
     """The dashboard of the state in the address. What takes long comes last, and the browser shows
     the rest meanwhile."""
     wait = request.query_params.get("wait") == "1"
-    if not [k for k in request.query_params if k != "wait"]:
-        state = of_mapping(START)
-    else:
-        try:
-            state = run.state_of(request, "wait")
-        except PlanError as error:
-            return await _wrong(request, error, None)
+    state = None
     try:
+        if any(name != "wait" for name in request.query_params):
+            state = run.state_of(request, "wait")
+        else:
+            state = of_mapping(START)
         view = json.loads(await run.what_if(request, state))
     except PlanError as error:
-        return await _wrong(request, error, state)
+        return _wrong(request, error, state)
+    # goes on when the page has been sent: its script asks next
+    slow = _started(run.of_state(None, "late", state))
+
+    async def late() -> dict[str, Any] | None:
+        await asyncio.wait({slow}, timeout=limits.HEAVY_S if wait else _LATE_S)
+        if not slow.done() or slow.cancelled() or slow.exception() is not None:
+            return None
+        found: dict[str, Any] = json.loads(slow.result())
+        return found
+
+    shown = {key: view[key] for key in ("title", "fixed", "answer", "charts")}
+    return _page(request, state, late, view["layout"], **shown)
+
+
+def _page(
+    request: Request,
+    asked: State,
+    late: Callable[[], Awaitable[dict[str, Any] | None]],
+    layout: dict[str, Any] | None,
+    status_code: int = 200,
+    **shown: Any,
+) -> StreamingResponse:
+    """The dashboard, sent while its parts become ready."""
+
+    inputs = _started(run.of_state(request, "inputs", asked, layout))
+
+    async def form() -> str:
+        with contextlib.suppress(PlanError, Busy, Unstarted):
+            found: str = json.loads(await inputs)["form"]
+            return found
+        return ""
+
+    values = {"query": asked.query, "fixed": asked.query, "charts": [], **shown}
+    boot = _boot(
+        query=asked.query,
+        fixed=values["fixed"],
+        layout=layout or {},
+        charts=_drawn(values["charts"]),
+    )
     return StreamingResponse(
-        _parts(request, state, view, wait),
+        streamed(
+            "page.html",
+            url=url,
+            boot=boot,
+            late=late,
+            form=form,
+            panels=tasks.PANELS,
+            own_layout=_OWN_LAYOUT,
+            **values,
+        ),
+        status_code=status_code,
         media_type="text/html; charset=utf-8",
         headers={"Cache-Control": "no-store"},
     )
 
 
-async def _parts(
-    request: Request, state: State, view: dict[str, Any], wait: bool
-) -> AsyncIterator[str]:
-    """The page in parts: answer, advice, charts and form."""
-    late = asyncio.ensure_future(
-        run.of_state(None, "late", state)
-    )  # goes on when the page has been sent: its script asks next
-    form = asyncio.ensure_future(run.of_state(request, "inputs", state, view["layout"]))
-    boot = _boot(
-        query=state.query,
-        fixed=view["fixed"],
-        layout=view["layout"],
-        charts=[
-            {k: c[k] for k in ("name", "title", "figure", "choices", "columns", "rows")}
-            for c in view["charts"]
-        ],
-    )
-    late_words = {"advice": _MARK, "rests": _MARK}
-    whole = rendered(
-        "page.html",
-        title=view["title"],
-        query=state.query,
-        fixed=view["fixed"],
-        answer=view["answer"],
-        late=late_words,
-        charts=view["charts"],
-        panels=tasks.PANELS,
-        own_layout=_OWN_LAYOUT,
-        form=_MARK,
-        boot=boot,
-    )
-    top, middle, lower, end = whole.split(_MARK)
-    ready, waiting = '" data-ready="yes"', '" data-ready=""'
-    head, found, tail = top.rpartition('" data-ready="yes"')
-    yield head
-    done, _ = await asyncio.wait({late}, timeout=limits.HEAVY_S if wait else _LATE_S)
-    said = _outcome(late) if done else None
-    yield (ready if said else waiting if found else "") + tail
-    yield said["advice"] if said else plain("waiting.html", query=state.query)
-    yield middle
-    yield said["rests"] if said else ""
-    yield lower
-    try:
-        yield json.loads(await form)["form"]
-    except (PlanError, Busy, Unstarted):
-        yield ""
-    yield end
-    if not late.done():
-        late.add_done_callback(
-            _outcome
-        )  # its answer is kept for the script, which asks for it next
+def _started(work: Coroutine[Any, Any, bytes]) -> asyncio.Task[bytes]:
+    """Work under way, whose failure is nobody's surprise where no one waits any more."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
-def _outcome(task: asyncio.Future[bytes]) -> dict[str, Any] | None:
-    if task.cancelled() or task.exception() is not None:
-        return None
-    found: dict[str, Any] = json.loads(task.result())
-    return found
-
-
-async def _wrong(request: Request, error: PlanError, state: State | None) -> Response:
+def _wrong(request: Request, error: PlanError, state: State | None) -> Response:
     """The page of a request that cannot be answered: what is wrong, and the inputs as they were."""
-    form = ""
-    asked = state or _readable(request)
-    with contextlib.suppress(PlanError):
-        form = json.loads(await run.of_state(request, "inputs", asked))["form"]
+
+    async def nothing() -> dict[str, str]:
+        return {"advice": "", "rests": ""}
+
     answer = plain("problem.html", field=error.field, message=_sentence(error))
-    content = rendered(
-        "page.html",
-        title=text("error"),
-        query=asked.query,
-        fixed=asked.query,
-        answer=answer,
-        late={"advice": "", "rests": ""},
-        charts=[],
-        panels=(),
-        own_layout=(),
-        form=form,
-        boot=_boot(query=asked.query, fixed=asked.query, layout={}, charts=[]),
-    )
-    return HTMLResponse(content, status_code=422, headers={"Cache-Control": "no-store"})
+    asked = state or _readable(request)
+    return _page(request, asked, nothing, None, 422, title=text("error"), answer=answer)
 
 
 def _sentence(error: PlanError) -> str:
@@ -292,9 +281,6 @@ async def scenario(request: Request) -> Response:
     return _json(tasks.dumped({"query": scenario_of(content).query}))
 
 
-# --------------------------------------------------------------------------------------------- expl
-
-
 @router.get("/explain", response_class=HTMLResponse)
 async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
@@ -350,18 +336,14 @@ async def compare_page(request: Request) -> Response:
         wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
         empty = rendered("compare.html", doc=None, queries=[], problem=wrong, chart=None)
         return HTMLResponse(empty, status_code=422 if wrong else 200)
-    chart = found["chart"]
-    boot = _boot(
-        charts=[{k: chart[k] for k in ("name", "title", "figure", "choices", "columns", "rows")}]
-    )
     return HTMLResponse(
         rendered(
             "compare.html",
             doc=found["document"],
             queries=found["queries"],
             names=names,
-            chart=chart,
-            boot=boot,
+            chart=found["chart"],
+            boot=_boot(charts=_drawn([found["chart"]])),
             problem=None,
         )
     )

@@ -1,44 +1,38 @@
-"""Templates: one environment, everything escaped, numbers with their full value beside what is
-shown."""
+"""Templates of the dashboard: those of the reports and its own, with its texts and its data inside
+pages."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
-from planner.show.figures import cell_text
+from planner.show.page import environment as of_reports
 from planner.specs.document import to_json
-from planner.units import show
-from web.texts import LABELS, TEXTS, text
+from web.texts import TEXTS, text
 
 FOLDER = Path(__file__).parent
+_SEND = Markup("<!--send-->")  # `{{ send }}`: what stands before it goes out
 
 
 @cache
 def environment() -> Environment:
-    """The templates of web/templates."""
-    env = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-    env.globals.update(t=text, texts=TEXTS, labels=LABELS, cell=cell_text, show=show)
+    """The templates of web/templates, beside those of the reports."""
+    env = of_reports(FOLDER / "templates")
+    env.globals.update(t=text, texts=TEXTS, send=_SEND)
     env.filters["data"] = data
     return env
 
 
 def data(value: Any) -> Markup:
     """JSON inside a page: nothing in it can end the element or the page."""
-    plain = to_json(value)
     return Markup(
-        plain.replace("<", "\\u003c")
+        to_json(value)
+        .replace("<", "\\u003c")
         .replace(">", "\\u003e")
         .replace("&", "\\u0026")
         .replace("\u2028", "\\u2028")
@@ -49,3 +43,21 @@ def data(value: Any) -> Markup:
 def rendered(template: str, **values: Any) -> str:
     """A template with its values."""
     return environment().get_template(template).render(**values)
+
+
+async def streamed(template: str, **values: Any) -> AsyncIterator[str]:
+    """A template while its parts become ready: asynchronous functions are awaited where they are
+    called, and what stands before `{{ send }}` goes out first."""
+    pieces: list[str] = []
+    async for piece in _asynchronous().get_template(template).generate_async(**values):
+        if piece == _SEND:
+            yield "".join(pieces)
+            pieces.clear()
+        else:
+            pieces.append(piece)
+    yield "".join(pieces)
+
+
+@cache
+def _asynchronous() -> Environment:
+    return environment().overlay(enable_async=True)

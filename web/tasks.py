@@ -10,6 +10,7 @@ from typing import Any
 from planner import api
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
+from planner.show import estimate_figures
 from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
@@ -25,7 +26,6 @@ from web.panels import (
     landscape,
     legal,
     measured,
-    of_report,
     roofline,
     scaling,
 )
@@ -118,7 +118,9 @@ def what_if(pairs: Pairs, tables: bool = True) -> bytes:
     its time."""
     report, state = _brief(pairs)
     shown = view.answer(report, state)
-    charts = [drawn(chart) if tables else chart.document() for chart in of_report.charts(report)]
+    charts = [
+        drawn(chart) if tables else chart.document() for chart in estimate_figures.charts(report)
+    ]
     return dumped(
         {
             "title": shown["title"],
@@ -239,7 +241,7 @@ def compared(several: list[Pairs], names: list[str]) -> bytes:
 def table(pairs: Pairs, name: str) -> bytes:
     """The table of one chart as CSV."""
     report, _ = _brief(pairs)
-    for chart in of_report.charts(report):
+    for chart in estimate_figures.charts(report):
         if chart.name == name:
             return csv_text(chart.columns, chart.rows).encode()
     raise PlanError("chart", name, "must be one of memory-stages, memory-phases, step-time")

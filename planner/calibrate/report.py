@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from planner.calibrate.quiet import SLACK
 from planner.inputs import catalog
+from planner.show.figures import BLUE, LOG, ROSE, Chart, axis, bars, figure, guides, markers
+from planner.show.page import Part
+from planner.show.page import page as whole
+from planner.show.text import Block
 from planner.units import show
 
 _HEADER = (
@@ -24,6 +27,8 @@ _HEADER = (
     "tokens/s",
     "quiet",
 )
+
+_MOST_LABELS = 12  # decoders whose names have room under their bars
 
 
 def rows(out: dict[str, Any]) -> list[list[str]]:
@@ -97,90 +102,45 @@ def markdown(out: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def figure(out: dict[str, Any]) -> dict[str, Any]:
+def chart(out: dict[str, Any]) -> Chart:
     """Predicted against measured step on logarithmic axes, and error per decoder."""
     names = [row["name"] for row in out["cases"]]
     measured, predicted = (
         [row[key] for row in out["cases"]] for key in ("measured_step_s", "predicted_step_s")
     )
-    ends = [
-        0.8 * min(measured + predicted, default=1.0),
-        1.25 * max(measured + predicted, default=1.0),
+    said = [
+        f"{name}: predicted {show(a, 's')}, measured {show(b, 's')}"
+        for name, a, b in zip(names, predicted, measured, strict=True)
     ]
-    return {
-        "data": [
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": ends,
-                "y": ends,
-                "name": "equal",
-                "line": {"color": "#999999"},
-            },
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": measured,
-                "y": predicted,
-                "text": names,
-                "name": "decoders",
-                "marker": {"color": "#4477aa", "size": 10},
-            },
-            {
-                "type": "bar",
-                "x": names,
-                "y": [100 * row["error"] for row in out["cases"]],
-                "xaxis": "x2",
-                "yaxis": "y2",
-                "name": "error",
-                "marker": {"color": "#cc6677"},
-            },
-        ],
-        "layout": {
-            "showlegend": False,
-            "plot_bgcolor": "#ffffff",
-            "xaxis": {
-                "type": "log",
-                "title": {"text": "measured step (s)"},
-                "domain": [0, 0.42],
-                "gridcolor": "#e6e6e6",
-            },
-            "yaxis": {
-                "type": "log",
-                "title": {"text": "predicted step (s)"},
-                "gridcolor": "#e6e6e6",
-            },
-            "xaxis2": {"domain": [0.52, 1], "anchor": "y2", "showticklabels": len(names) <= 12},
-            "yaxis2": {
-                "title": {"text": "error (%), negative is too fast"},
-                "anchor": "x2",
-                "gridcolor": "#e6e6e6",
-            },
-        },
-    }
+    errors = [100 * row["error"] for row in out["cases"]]
+    data = [
+        *guides([*measured, *predicted], ()),
+        markers("decoders", measured, predicted, BLUE, said, size=10),
+        bars("error", names, errors, ROSE, [f"{e:+.1f} %" for e in errors], xaxis="x2", yaxis="y2"),
+    ]
+    return Chart(
+        "verify",
+        "Step times",
+        "",
+        figure(
+            data,
+            axis("measured step (s)", LOG, domain=[0, 0.42]),
+            axis("predicted step (s)", LOG),
+            xaxis2=axis(domain=[0.52, 1], anchor="y2", showticklabels=len(names) <= _MOST_LABELS),
+            yaxis2=axis("error (%), negative is too fast", anchor="x2"),
+            showlegend=False,
+        ),
+    )
 
 
 def page(out: dict[str, Any]) -> str:
-    """The HTML page: headline, plots, table."""
-    from plotly.io import to_html
-
-    plot = to_html(figure(out), include_plotlyjs=True, full_html=False)
-
-    def line(cells: Any, tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-    table = f"<table><thead>{line(_HEADER, 'th')}</thead><tbody>{''.join(line(cells, 'td') for cells in rows(out))}</tbody></table>"
-    style = (
-        "body{font:15px sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.3em"
-        " .7em;border:1px solid #ccc}"
-    )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Predicted against'
-        f" measured</title><style>{style}"
-        "</style></head><body><h1>Predicted against"
-        f" measured</h1><p>{escape(headline(out))}.</p>{plot}"
-        f"<div style='overflow-x:auto'>{table}</div></body></html>\n"
-    )
+    """The HTML page: headline, chart, table."""
+    parts: list[Part] = [
+        Block("", [f"{headline(out)}."]),
+        chart(out),
+        Block("Decoders", header=list(_HEADER), rows=rows(out)),
+    ]
+    return whole("Predicted against measured", parts, option="--report")
 
 
 def write(out: dict[str, Any], folder: Path) -> None:

@@ -92,9 +92,9 @@ def command(
 
             texts["--trace"] = trace, pipelines.step_trace_text(options)
         if html is not None:
-            from planner.show import page as report_page
+            from planner.show import estimate_page
 
-            texts["--html"] = html, report_page.page(report)
+            texts["--html"] = html, estimate_page.page(report)
         for option, (name, text) in texts.items():
             write_text(name, option, text)
         if as_json:

@@ -152,17 +152,10 @@ def command(
                 of_schedule(drawn.program, drawn.timing, drawn.title, about).text(),
             )
         if html is not None:
-            from planner.show.trace import gantt_html
+            from planner.show.schedule_page import page
 
-            try:
-                page = gantt_html(drawn.program, drawn.timing, drawn.title)
-            except ImportError:
-                from planner.specs.base import PlanError
-
-                raise PlanError(
-                    "--html", html, "needs plotly; install it with: pip install plotly"
-                ) from None
-            write_text(html, "--html", page)
+            text = page(drawn.document, drawn.program, drawn.timing, drawn.title)
+            write_text(html, "--html", text)
         if as_json:
             print_json(drawn.document)
             return

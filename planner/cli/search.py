@@ -53,9 +53,9 @@ def command(
             with progress("evaluating what fits") as tick:
                 texts["--csv"] = csv, csv_text(plans, tick)
         if html is not None:
-            from planner.show import page as report_page
+            from planner.show import search_page
 
-            texts["--html"] = html, report_page.search_page(found)
+            texts["--html"] = html, search_page.page(found)
         for option, (name, text) in texts.items():
             write_text(name, option, text)
         if as_json:

@@ -1,100 +1,66 @@
-"""Time to a target over the number of GPUs as one HTML page that opens without a network."""
+"""Time to a target over the number of GPUs as one HTML page."""
 
 from __future__ import annotations
 
-from html import escape
+from typing import Any
 
 from planner.show.batch import batch_blocks
-from planner.show.page import Figure, Report, drawing, table, whole
-from planner.show.text import Block
+from planner.show.figures import BLUE, FROM_ZERO, GREEN, LOG, ROSE, Chart, axis, figure, line
+from planner.show.page import page as whole
 
-_COLORS = {"strong": "#4477aa", "weak": "#ee6677", "best": "#228833"}
-_GRID = {"gridcolor": "#e6e6e6", "zerolinecolor": "#888888"}
+Report = dict[str, Any]
+
+_COLORS = {"strong": BLUE, "weak": ROSE, "best": GREEN}
 _CURVES = (
     (
         "days",
         "Days to the target",
-        "log",
+        LOG,
         "Fewer GPU-hours are needed where a curve falls in proportion to the GPUs.",
     ),
-    ("cost_usd", "Cost", "linear", "US dollars to the target, failures and restarts included."),
+    ("cost_usd", "Cost", FROM_ZERO, "US dollars to the target, failures and restarts included."),
     (
         "efficiency",
         "Efficiency",
-        "linear",
+        FROM_ZERO,
         "GPU-time to the target at the first count over that here.",
     ),
     (
         "communication_ratio",
         "Communication over computation",
-        "linear",
+        FROM_ZERO,
         "Seconds of communication of a step, hidden and exposed, over those of computation.",
     ),
     (
         "of_critical",
         "Batch over the critical one",
-        "log",
+        LOG,
         "Above 1 a larger batch needs more tokens than it saves steps.",
     ),
 )
 
 
 def page(r: Report) -> str:
-    """The document as one page with plotly's script inside. Raises PlanError where plotly is not
-    installed."""
-    drawn = drawing()
+    """The document as one page. Raises PlanError where plotly is not installed."""
+    # of the text output, tables and notes; its chart of characters is left to the figures
+    blocks = [block for block in batch_blocks(r) if block.header or block.title == "Notes"]
     title = f"{r['model']['title']} on {r['gpu_title']}: time to the target"
-    body = [f"<h1>{escape(title)}</h1>"]
-    for key, name, scale, caption in _CURVES:
-        chart = curves_figure(r, key, name, scale)
-        if chart["data"]:
-            body += [f"<h2>{escape(name)}</h2>", drawn(key, chart, caption)]
-    for block in batch_blocks(r):
-        body += _section(block)
-    return whole(title, body)
+    return whole(title, [*curves(r), *blocks])
 
 
-def curves_figure(r: Report, key: str, title: str, scale: str) -> Figure:
-    """One line per regime over the GPUs that fit."""
-    data = []
-    for name, curve in r["regimes"].items():
-        points = [p for p in curve["points"] if p["fits"] and p[key] is not None]
-        if points:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": curve["title"],
-                    "x": [p["value"] for p in points],
-                    "y": [p[key] for p in points],
-                    "line": {"color": _COLORS[name]},
-                }
-            )
-    across = {**_GRID, "type": "log", "title": {"text": "GPUs"}}
-    up = {
-        **_GRID,
-        "type": scale,
-        "title": {"text": title.lower()},
-        **({"rangemode": "tozero"} if scale == "linear" else {}),
-    }
-    layout = {
-        "plot_bgcolor": "#ffffff",
-        "margin": {"t": 30, "r": 20},
-        "legend": {"orientation": "h", "y": -0.2},
-    }
-    return {"data": data, "layout": {**layout, "xaxis": across, "yaxis": up}}
-
-
-def _section(block: Block) -> list[str]:
-    """A table of the text output; its chart of characters is left to the figures above."""
-    if not block.header and block.title != "Notes":
-        return []
-    out = [
-        f"<h2>{escape(block.title)}</h2>",
-        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in block.text) + "</ul>",
-    ]
-    if block.header:
-        names = [name.lstrip(">") for name in block.header]
-        numbers = [i for i, name in enumerate(block.header) if name.startswith(">")]
-        out.append(table(names, block.rows, numbers))
-    return out
+def curves(r: Report) -> list[Chart]:
+    """Quantities over the GPUs that fit, one line per regime; those that have no point are left
+    out."""
+    charts = []
+    for key, title, kind, caption in _CURVES:
+        data = []
+        for name, curve in r["regimes"].items():
+            points = [p for p in curve["points"] if p["fits"] and p[key] is not None]
+            if points:
+                x, y = [p["value"] for p in points], [p[key] for p in points]
+                said = [f"{p['value']:,g} GPUs: {p[key]:,.4g}" for p in points]
+                data.append(line(curve["title"], x, y, _COLORS[name], said, symbol="circle"))
+        if data:
+            drawn = figure(data, axis("GPUs", LOG), axis(title.lower(), kind))
+            charts.append(Chart(key, title, "", drawn, caption=caption))
+    return charts

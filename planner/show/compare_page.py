@@ -1,307 +1,163 @@
-"""A comparison as one HTML page: side by side, what makes the difference, curves of sweeps. Opens
-without a network."""
+"""A comparison as one HTML page: side by side, what makes the difference, curves of sweeps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+from typing import Any
 
-from planner.show.compare import FIGURES, NAMES, axis_name, figure, words
-from planner.show.page import CONFIG, STYLE, Figure, Report, table
-from planner.show.text import layout_text
-from planner.specs.base import PlanError
-from planner.units import show
-
-_COLORS = (
-    "#4477aa",
-    "#ee6677",
-    "#228833",
-    "#aa3377",
-    "#ccbb44",
-    "#66ccee",
-    "#332288",
-    "#882255",
-    "#44aa99",
-    "#999933",
-    "#bbbbbb",
+from planner.show.compare import FIGURES, NAMES, axis_name, words
+from planner.show.compare import figure as text_of
+from planner.show.figures import (
+    CYCLE,
+    FROM_ZERO,
+    INK,
+    LOG,
+    Chart,
+    Figure,
+    Trace,
+    axis,
+    figure,
+    hline,
+    line,
+    markers,
+    stack,
 )
-_GRID = {"gridcolor": "#e6e6e6", "zerolinecolor": "#888888"}
+from planner.show.page import Part
+from planner.show.page import page as whole
+from planner.show.text import Block, layout_text
+
+Report = dict[str, Any]
+
 _MOST_ROWS = 500  # of the table of requests on the page; --csv has all
 
 
 def page(r: Report) -> str:
-    """The comparison as one HTML page with plotly's script inside. Raises PlanError where plotly is
-    not installed."""
-    try:
-        from plotly.io import to_html
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise PlanError(
-            "--html", None, "needs plotly, which this environment lacks: pip install 'plotly>=6'"
-        ) from None
-
-    def drawn(name: str, chart: Figure, caption: str) -> str:
-        text: str = to_html(
-            chart,
-            config=CONFIG,
-            include_plotlyjs=False,
-            full_html=False,
-            validate=True,
-            div_id=name,
-            default_height="460px",
-        )
-        return f"<figure>{text}<figcaption>{escape(caption)}</figcaption></figure>"
-
+    """The comparison as one HTML page. Raises PlanError where plotly is not installed."""
     answered = [row for row in r["points"] if row["refused"] is None]
     title = f"{answered[0]['model']}: " + ", ".join(words(d["name"]) for d in r["dimensions"])
-    body = [f"<h1>{escape(title)}</h1>"]
+    parts: list[Part] = []
     if r["difference"] is not None:
-        body += [
-            "<h2>Step time by part</h2>",
-            drawn("parts", parts_figure(answered), "Parts that add up to the step."),
-            f"<h2>What makes the difference to {escape(r['difference']['to'])}</h2>",
-            drawn(
-                "difference",
-                difference_figure(r["difference"]),
-                f"Seconds per {r['difference']['per']} beyond the first; the parts of a bar sum to"
-                " its whole difference.",
-            ),
-        ]
-    for i, chart in enumerate(sweep_figures(r)):
-        body += [f"<h2>{escape(chart[0])}</h2>", drawn(f"sweep-{i}", chart[2], chart[1])]
-    body += ["<h2>Requests</h2>", _requests(r["points"])]
+        parts += [parts_chart(answered), difference_chart(r["difference"])]
+    parts += [*sweep_charts(r), _requests(r["points"])]
     if r["notes"]:
-        body += [
-            "<h2>Notes</h2>",
-            "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in r["notes"]) + "</ul>",
-        ]
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{STYLE}</style>",
-            f"<script>{get_plotlyjs()}</script>",
-            "</head>",
-            "<body>",
-            *body,
-            "</body>",
-            "</html>",
-            "",
-        ]
+        parts.append(Block("Notes", r["notes"]))
+    return whole(title, parts)
+
+
+def parts_chart(rows: Sequence[Report]) -> Chart:
+    """Step time of every request as a stacked bar of its parts."""
+    names = dict.fromkeys(name for row in rows for name in row["step"]["components"])
+    seconds = {name: [row["step"]["components"].get(name, 0.0) for row in rows] for name in names}
+    return Chart(
+        "parts",
+        "Step time by part",
+        "",
+        _stacked([row["label"] for row in rows], seconds, "seconds per step", "stack"),
+        caption="Parts that add up to the step.",
     )
 
 
-def _layout(**more: object) -> Figure:
-    return {
-        "plot_bgcolor": "#ffffff",
-        "margin": {"t": 30, "r": 20},
-        "legend": {"orientation": "h", "y": -0.2},
-        **more,
-    }
+def _stacked(
+    labels: list[str], parts: dict[str, list[float]], y: str, barmode: str, *more: Trace
+) -> Figure:
+    """Seconds of each part that any request has, a bar per request."""
+    data = stack(labels, {name: s for name, s in parts.items() if any(s)}, "s")
+    return figure([*data, *more], axis(type="category"), y, barmode=barmode)
 
 
-def _names(rows: Sequence[Report]) -> list[str]:
-    """Components that any of the rows spends time on."""
-    found = list(dict.fromkeys(name for row in rows for name in row["step"]["components"]))
-    return [
-        name for name in found if any(row["step"]["components"].get(name, 0.0) > 0 for row in rows)
-    ]
-
-
-def parts_figure(rows: Sequence[Report]) -> Figure:
-    """Step time of every request as a stacked bar of its parts."""
-    labels = [row["label"] for row in rows]
-    data = []
-    for i, name in enumerate(_names(rows)):
-        seconds = [row["step"]["components"].get(name, 0.0) for row in rows]
-        data.append(_bars(i, name, labels, seconds))
-    return {
-        "data": data,
-        "layout": _layout(
-            barmode="stack",
-            yaxis={**_GRID, "title": {"text": "seconds per step"}},
-            xaxis={"type": "category"},
-        ),
-    }
-
-
-def _bars(i: int, name: str, labels: list[str], seconds: list[float]) -> Figure:
-    """The seconds of one part, a bar per request."""
-    return {
-        "type": "bar",
-        "name": words(name),
-        "x": labels,
-        "y": seconds,
-        "marker": {"color": _COLORS[i % len(_COLORS)]},
-        "text": [show(s, "s") for s in seconds],
-        "textposition": "none",
-        "hovertemplate": "%{x}, %{fullData.name}: %{text}<extra></extra>",
-    }
-
-
-def difference_figure(d: Report) -> Figure:
+def difference_chart(d: Report) -> Chart:
     """What each part adds or takes against the first, for every other request."""
     others = [row for row in d["rows"] if row["label"] != d["to"]]
-    labels, data = [row["label"] for row in others], []
-    names = [
-        name
-        for name in d["rows"][0]["components"]
-        if any(row["components"][name] for row in others)
-    ]
-    for i, name in enumerate(names):
-        seconds = [row["components"][name] for row in others]
-        data.append(_bars(i, name, labels, seconds))
-    data.append(
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "whole difference",
-            "x": labels,
-            "y": [row["difference_s"] for row in others],
-            "marker": {"color": "#000000", "symbol": "diamond", "size": 10},
-        }
-    )
-    return {
-        "data": data,
-        "layout": _layout(
-            barmode="relative",
-            yaxis={**_GRID, "title": {"text": f"seconds per {d['per']}"}},
-            xaxis={"type": "category"},
+    labels = [row["label"] for row in others]
+    parts = {name: [row["components"][name] for row in others] for name in others[0]["components"]}
+    apart = [row["difference_s"] for row in others]
+    said = [f"{row['label']}, whole difference: {row['difference_s']:+.4g} s" for row in others]
+    total = markers("whole difference", labels, apart, INK, said, size=10, symbol="diamond")
+    return Chart(
+        "difference",
+        f"What makes the difference to {d['to']}",
+        "",
+        _stacked(labels, parts, f"seconds per {d['per']}", "relative", total),
+        caption=(
+            f"Seconds per {d['per']} beyond the first; the parts of a bar sum to its whole"
+            " difference."
         ),
-    }
+    )
 
 
-def sweep_figures(r: Report) -> list[tuple[str, str, Figure]]:
-    """(title, caption, figure) for the curves of a sweep."""
+def sweep_charts(r: Report) -> list[Chart]:
+    """The curves of a sweep."""
     curves = [c for c in r["curves"] if any(p["fits"] for p in c["points"])]
     if not curves:
         return []
-    axis = curves[0]["axis"]
-    across = {**_GRID, "type": "log", "title": {"text": axis_name(curves[0])}}
+    named = axis_name(curves[0])
+    across = axis(named, LOG)
 
-    def lines(key: str) -> list[Figure]:
+    def lines(key: str, dash: str = "solid", more: str = "") -> list[Trace]:
         out = []
-        for i, c in enumerate(curves):
+        for c, color in zip(curves, CYCLE * len(curves), strict=False):
             points = [p for p in c["points"] if p["fits"] and p.get(key) is not None]
-            out.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": c["label"] or words(key),
-                    "x": [p["value"] for p in points],
-                    "y": [p[key] for p in points],
-                    "line": {"color": _COLORS[i % len(_COLORS)]},
-                }
-            )
+            name = (c["label"] or words(key)) + more
+            x, y = [p["value"] for p in points], [p[key] for p in points]
+            said = [f"{name}: {p[key]:,.4g} at {p['value']:,g}" for p in points]
+            out.append(line(name, x, y, color, said, dash, "circle"))
         return out
 
-    found: list[tuple[str, str, Figure]] = []
-    if axis == "gpus":
-        rate, ideal = lines("tokens_per_s"), []
-        for i, c in enumerate(curves):
-            ends = [p for p in c["points"] if p["fits"]]
-            first, last = ends[0], ends[-1]["value"]
-            ideal.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": f"{c['label']} in proportion".strip(),
-                    "x": [first["value"], last],
-                    "y": [first["tokens_per_s"], first["tokens_per_s"] * last / first["value"]],
-                    "line": {"color": _COLORS[i % len(_COLORS)], "dash": "dot", "width": 1},
-                }
-            )
-        found.append(
-            (
+    if curves[0]["axis"] == "gpus":
+        ideal = []
+        for c, color in zip(curves, CYCLE * len(curves), strict=False):
+            fitting = [p for p in c["points"] if p["fits"]]
+            ends = [fitting[0]["value"], fitting[-1]["value"]]
+            rate = [fitting[0]["tokens_per_s"] * value / ends[0] for value in ends]
+            ideal.append(line(f"{c['label']} in proportion".strip(), ends, rate, color, dash="dot"))
+        charts = [
+            Chart(
+                "throughput",
                 "Throughput",
-                "Dotted: in proportion to the first point.",
-                {
-                    "data": [*rate, *ideal],
-                    "layout": _layout(
-                        xaxis=across, yaxis={**_GRID, "type": "log", "title": {"text": "tokens/s"}}
-                    ),
-                },
-            )
-        )
-        limit = {
-            "type": "line",
-            "xref": "paper",
-            "x0": 0,
-            "x1": 1,
-            "y0": r["stop_below"],
-            "y1": r["stop_below"],
-            "line": {"color": "#aa2233", "dash": "dash"},
-        }
-        marginal = [
-            {**line, "name": f"{line['name']}, added GPU", "line": {**line["line"], "dash": "dash"}}
-            for line in lines("marginal_frac")
-        ]
-        found.append(
-            (
+                "",
+                figure([*lines("tokens_per_s"), *ideal], across, axis("tokens/s", LOG)),
+                caption="Dotted: in proportion to the first point.",
+            ),
+            Chart(
+                "efficiency",
                 "Scaling efficiency",
-                (
+                "",
+                figure(
+                    [*lines("efficiency"), *lines("marginal_frac", "dash", ", added GPU")],
+                    across,
+                    axis("share", FROM_ZERO),
+                    shapes=[hline(r["stop_below"])],
+                ),
+                caption=(
                     "Solid: throughput per GPU over that of the first count. Dashed: what each"
                     " added GPU brings; below the red line more GPUs stop paying."
                 ),
-                {
-                    "data": [*lines("efficiency"), *marginal],
-                    "layout": _layout(
-                        xaxis=across,
-                        yaxis={**_GRID, "rangemode": "tozero", "title": {"text": "share"}},
-                        shapes=[limit],
-                    ),
-                },
-            )
-        )
+            ),
+        ]
     else:
-        found.append(
-            (
-                "Throughput per GPU",
-                f"Over {axis_name(curves[0])}.",
-                {
-                    "data": lines("tokens_per_s_per_gpu"),
-                    "layout": _layout(
-                        xaxis=across,
-                        yaxis={
-                            **_GRID,
-                            "rangemode": "tozero",
-                            "title": {"text": "tokens/s per GPU"},
-                        },
-                    ),
-                },
-            )
-        )
+        upright = axis("tokens/s per GPU", FROM_ZERO)
+        drawn = figure(lines("tokens_per_s_per_gpu"), across, upright)
+        charts = [Chart("throughput", "Throughput per GPU", "", drawn, caption=f"Over {named}.")]
     if len(curves) == 1:
-        rows = [row for row in r["points"] if row["refused"] is None and row["memory"]["fits"]]
-        found.append(("Step time by part", "Parts that add up to the step.", parts_figure(rows)))
-    return found
+        fitting = [row for row in r["points"] if row["refused"] is None and row["memory"]["fits"]]
+        charts.append(parts_chart(fitting))
+    return charts
 
 
-def _requests(rows: Sequence[Report]) -> str:
-    shown = list(FIGURES)
-    header = ["request", *(NAMES[name] for name in shown), "layout", "command"]
-    lines = []
+def _requests(rows: Sequence[Report]) -> Block:
+    block = Block("Requests")
+    block.header = ["request", *(f">{NAMES[name]}" for name in FIGURES), "layout", "command"]
     for row in rows[:_MOST_ROWS]:
         if row["refused"] is not None:
-            lines.append([row["label"], *["-"] * len(shown), row["refused"], row["command"]])
-            continue
-        cells = [figure(name, row[FIGURES[name][0]][FIGURES[name][1]]) for name in shown]
-        verdict = "" if row["memory"]["fits"] else " (does not fit)"
-        lines.append(
-            [
+            cells = [row["label"], *["-"] * len(FIGURES), row["refused"]]
+        else:
+            verdict = "" if row["memory"]["fits"] else " (does not fit)"
+            cells = [
                 row["label"] + verdict,
-                *cells,
+                *(text_of(name, row[of][key]) for name, (of, key) in FIGURES.items()),
                 f"{layout_text(row['layout'])} [{row['stack']}]",
-                row["command"],
             ]
-        )
-    more = (
-        ""
-        if len(rows) <= _MOST_ROWS
-        else f"<p>{_MOST_ROWS} of {len(rows)} requests; --csv has all.</p>"
-    )
-    return more + table(header, lines, range(1, len(shown) + 1))
+        block.rows.append([*cells, row["command"]])
+    if len(rows) > _MOST_ROWS:
+        block.text.append(f"{_MOST_ROWS} of {len(rows)} requests; --csv has all.")
+    return block

@@ -1,55 +1,89 @@
-"""A chart: a plotly figure as plain data, the table that says the same, and one sentence that sums
-it up."""
+"""Charts: plotly figures as plain data, in one palette, each with the table that says the same.
+
+A figure here is what plotly.js takes, `{"data": [...], "layout": {...}}`; plotly itself is not
+imported. What all figures share (ground, grid, margins, legend) is TEMPLATE, which is added where
+a figure is drawn: by planner.show.page and by the dashboard's script.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from planner.units import show
 
 Figure = dict[str, Any]
+Trace = dict[str, Any]
 Cell = str | float | int | bool | None
 
-_PLAIN = {"text", "1", "number"}
 GIB = 2.0**30
 
-# color-blind safe (Paul Tol, "bright" and "muted"); on a dark ground each is drawn as its lighter
-# twin
-BLUE, INDIGO, RED, GREEN, SAND, PURPLE, CYAN, GREY = (
+# color-blind safe: Paul Tol, "bright" and "muted"
+BLUE, ROSE, GREEN, OCHRE, CYAN, PURPLE, INDIGO, SAND = (
     "#4477aa",
-    "#332288",
-    "#aa2233",
+    "#ee6677",
     "#228833",
-    "#ddcc77",
-    "#aa4499",
+    "#ccbb44",
     "#66ccee",
-    "#888888",
+    "#aa3377",
+    "#332288",
+    "#ddcc77",
 )
+RED, INK, GROUND, GRID_LINE = "#aa2233", "#222222", "#ffffff", "#e6e6e6"
+SILVER, GREY, SLATE = "#bbbbbb", "#888888", "#555555"
+CYCLE = (
+    *(BLUE, ROSE, OCHRE, GREEN, CYAN, PURPLE, INDIGO, SAND),
+    *("#117733", "#88ccee", "#882255", "#44aa99", "#999933"),
+)
+SYMBOLS = ("circle", "diamond", "square", "triangle-up")
+# what a color becomes on a dark ground; those that are not here stand out from either
 DARK_TWINS = {
-    "#332288": "#8f80e8",
-    "#4477aa": "#6ea4dc",
-    "#228833": "#4fb965",
-    "#882255": "#d7689f",
-    "#aa4499": "#d77fc8",
-    "#aa2233": "#ff7b86",
+    BLUE: "#6ea4dc",
+    GREEN: "#4fb965",
+    PURPLE: "#d77fc8",
+    INDIGO: "#8f80e8",
+    RED: "#ff7b86",
     "#117733": "#46b56f",
-    "#999933": "#c2c25a",
+    "#882255": "#d7689f",
     "#44aa99": "#5fc9b7",
-    "#cc6677": "#e58a99",
-    "#222222": "#e6e8ec",
-    "#555555": "#8d95a1",
-    "#888888": "#a6adb8",
-    "#bbbbbb": "#5c646f",
-    "#666666": "#b6bdc8",
-    "#dddddd": "#3a414b",
-    "#e6e6e6": "#2c333d",
-    "#ffffff": "#161a20",
+    "#999933": "#c2c25a",
+    INK: "#e6e8ec",
+    SLATE: "#8d95a1",
+    GREY: "#a6adb8",
+    SILVER: "#5c646f",
+    GRID_LINE: "#2c333d",
+    GROUND: "#161a20",
 }
-GRID = {"gridcolor": "#e6e6e6", "zerolinecolor": "#888888"}
+
+_AXIS = {
+    "gridcolor": GRID_LINE,
+    "linecolor": GRID_LINE,
+    "tickcolor": GRID_LINE,
+    "zerolinecolor": GREY,
+    "automargin": True,
+    "showline": True,
+    "ticks": "outside",
+    "title": {"standoff": 10},
+}
+TEMPLATE: dict[str, Any] = {
+    "layout": {
+        "colorway": CYCLE,
+        "font": {"color": INK},
+        "paper_bgcolor": GROUND,
+        "plot_bgcolor": GROUND,
+        "margin": {"t": 30, "r": 20},
+        "hovermode": "closest",
+        "legend": {"orientation": "h", "y": -0.2, "traceorder": "normal"},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
+}
+LOG = {"type": "log"}
+FROM_ZERO = {"rangemode": "tozero"}
+BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "traceorder": "reversed"}  # a legend as stacked
 
 
 @dataclass(frozen=True)
@@ -70,8 +104,8 @@ class Chart:
     title: str
     summary: str
     figure: Figure
-    columns: tuple[Column, ...]
-    rows: list[list[Cell]]
+    columns: tuple[Column, ...] = ()
+    rows: Sequence[Sequence[Cell]] = ()
     caption: str = ""
     choices: list[dict[str, Any]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
@@ -89,6 +123,190 @@ class Chart:
             "rows": self.rows,
             **self.extra,
         }
+
+
+# ------------------------------------------------------------------------------- parts of a figure
+
+
+def figure(
+    data: Sequence[Trace], x: dict[str, Any] | str = "", y: dict[str, Any] | str = "", **layout: Any
+) -> Figure:
+    """Traces on two axes; an axis is its title or what `axis` makes."""
+    axes = {"xaxis": axis(x) if isinstance(x, str) else x}
+    axes["yaxis"] = axis(y) if isinstance(y, str) else y
+    return {"data": list(data), "layout": {**axes, **layout}}
+
+
+def axis(title: str = "", *kinds: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """An axis; kinds: LOG, FROM_ZERO."""
+    out: dict[str, Any] = {"title": {"text": title}} if title else {}
+    for kind in kinds:
+        out |= kind
+    return out | more
+
+
+def _hover(text: Sequence[str] | None, template: str) -> dict[str, Any]:
+    if text is None:
+        return {"hoverinfo": "skip"}
+    return {"text": list(text), "hovertemplate": f"{template}<extra></extra>"}
+
+
+def line(
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float | None],
+    color: str,
+    text: Sequence[str] | None = None,
+    dash: str = "solid",
+    symbol: str = "",
+    **more: Any,
+) -> Trace:
+    """A line, with a marker at each point where a symbol is given. text: what each point says."""
+    marked = {"marker": {"symbol": symbol, "color": color, "size": 6}} if symbol else {}
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if symbol else "lines",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "line": {"color": color, "dash": dash, "width": 2},
+        **marked,
+        **_hover(text, "%{text}"),
+        **more,
+    }
+
+
+def markers(
+    name: str,
+    x: Sequence[Any],
+    y: Sequence[float],
+    color: str,
+    text: Sequence[str] | None = None,
+    size: float = 9,
+    symbol: str = "circle",
+    opacity: float = 1.0,
+    **more: Any,
+) -> Trace:
+    """Points; text: what each says."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "marker": {"color": color, "size": size, "symbol": symbol, "opacity": opacity},
+        **_hover(text, "%{text}"),
+        **more,
+    }
+
+
+def bars(
+    name: str, x: Sequence[str], y: Sequence[float], color: str, text: Sequence[str], **more: Any
+) -> Trace:
+    """Upright bars; text: the height as it is read."""
+    return {
+        "type": "bar",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "marker": {"color": color},
+        "textposition": "none",
+        **_hover(text, "%{x}, %{fullData.name}: %{text}"),
+        **more,
+    }
+
+
+def stack(
+    x: Sequence[str],
+    parts: Mapping[str, Sequence[float]],
+    unit: str,
+    colors: Mapping[str, str] | None = None,
+    scale: float = 1.0,
+) -> list[Trace]:
+    """One bar trace per part, for barmode stack or relative. scale: heights are values over it."""
+    colors = colors or colored(parts)
+    return [
+        bars(
+            words(part),
+            x,
+            [value / scale for value in values],
+            colors[part],
+            [show(value, unit) for value in values],
+        )
+        for part, values in parts.items()
+    ]
+
+
+def spans(
+    name: str,
+    rows: Sequence[str],
+    spanned: Sequence[tuple[float, float]],
+    marker: dict[str, Any],
+    text: Sequence[str],
+    **more: Any,
+) -> Trace:
+    """Level bars, each of (start, length), one or more in a row; text: what each says."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": list(rows),
+        "base": [start for start, _ in spanned],
+        "x": [length for _, length in spanned],
+        "marker": marker,
+        **_hover(text, "%{y}: %{text}"),
+        **more,
+    }
+
+
+def rows_axis(names: Sequence[str]) -> dict[str, Any]:
+    """The upright axis of spans: rows in this order, the first on top."""
+    return {"autorange": "reversed", "categoryorder": "array", "categoryarray": list(names)}
+
+
+def hline(y: float, color: str = RED, dash: str = "dash", **more: Any) -> dict[str, Any]:
+    """A shape: a level line over the whole figure."""
+    ends = {"xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, **more}
+    return {"type": "line", **ends, "line": {"color": color, "dash": dash, "width": 1.5}}
+
+
+def vline(x: float, color: str = GREY, dash: str = "dot") -> dict[str, Any]:
+    """A shape: an upright line over the whole figure."""
+    ends = {"yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x}
+    return {"type": "line", **ends, "line": {"color": color, "dash": dash, "width": 1.5}}
+
+
+def note(text: str, x: Any, y: Any, color: str = GREY, **more: Any) -> dict[str, Any]:
+    """An annotation without an arrow."""
+    place = {"x": x, "y": y, "showarrow": False}
+    return {"text": text, **place, "font": {"color": color, "size": 11}, **more}
+
+
+def guides(values: Iterable[float], shares: Sequence[float]) -> list[Trace]:
+    """Lines of a plot of predicted over measured values: equal, and off by each share. The lines
+    span all values with some room."""
+    found = list(values) or [1.0]
+    ends = [0.7 * min(found), 1.4 * max(found)]
+    lines = [
+        line(f"{share:+.0%}", ends, [end * (1 + share) for end in ends], SILVER, dash="dot")
+        for share in shares
+    ]
+    return [{**one, "showlegend": False} for one in (*lines, line("equal", ends, ends, GREY))]
+
+
+def colored(names: Iterable[str]) -> dict[str, str]:
+    """A color for each name, in order."""
+    return {name: CYCLE[i % len(CYCLE)] for i, name in enumerate(names)}
+
+
+def words(name: str) -> str:
+    """A key as words."""
+    return name.replace("_", " ")
+
+
+# ------------------------------------------------------------------------------------- table twins
+
+_PLAIN = {"text", "1", "number"}
 
 
 def cell_text(value: Cell, unit: str) -> str:
@@ -120,10 +338,7 @@ def csv_text(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow(
-        [
-            c.title if c.unit in _PLAIN | {"text"} else f"{c.title} ({_base(c.unit)})"
-            for c in columns
-        ]
+        [c.title if c.unit in _PLAIN else f"{c.title} ({_base(c.unit)})" for c in columns]
     )
     table.writerows([[_safe(value) for value in row] for row in rows])
     return out.getvalue()
@@ -136,13 +351,3 @@ def _base(unit: str) -> str:
 def _safe(value: Cell) -> Cell:
     risky = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
     return f"'{value}" if risky else value
-
-
-def text_of(values: Sequence[float], unit: str) -> list[str]:
-    """Hover texts."""
-    return [show(value, unit) for value in values]
-
-
-def words(name: str) -> str:
-    """A key as words."""
-    return name.replace("_", " ")

@@ -1,5 +1,4 @@
-"""Schedules as trace events (chrome://tracing, ui.perfetto.dev) and as a plotly figure; all seconds
-become microseconds.
+"""Schedules as trace events (chrome://tracing, ui.perfetto.dev); all seconds become microseconds.
 
 A trace is {"traceEvents": [...]}: metadata events name processes and threads, complete events ("X")
 are slices, and pairs of flow events ("s", "f") are the arrows of messages.
@@ -26,7 +25,6 @@ _COLOURS = {
     "I": "terrible",
     "W": "yellow",
 }  # names of the trace viewer's palette
-_PLOT_COLOURS = {"F": "#4c78a8", "B": "#e45756", "I": "#f58518", "W": "#72b7b2"}
 
 
 @dataclass
@@ -170,55 +168,3 @@ def of_schedule(program: Program, timing: Timing, title: str, about: dict[str, A
             f"{one.stage} to {other.stage}", (0, one.rank, one.end), (0, other.rank, other.start)
         )
     return trace
-
-
-def gantt_html(program: Program, timing: Timing, title: str) -> str:
-    """A page with a bar chart of the schedule; plotly.js is inside, nothing is loaded or sent
-    anywhere."""
-    from plotly.io import to_html
-
-    found = list(intervals(program, timing))
-    traces = []
-    for kind, name in KINDS.items():
-        mine = [one for one in found if one.kind == kind]
-        if mine:
-            traces.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": name,
-                    "marker": {"color": _PLOT_COLOURS[kind], "line": {"width": 0.5}},
-                    "y": [f"rank {one.rank}" for one in mine],
-                    "base": [one.start for one in mine],
-                    "x": [one.end - one.start for one in mine],
-                    "text": [str(one.microbatch) for one in mine],
-                    "customdata": [[one.stage, one.microbatch, one.end] for one in mine],
-                    "textposition": "inside",
-                    "hovertemplate": (
-                        name + " of micro-batch %{customdata[1]} on stage"
-                        " %{customdata[0]}<br>%{base:.6g} to %{customdata[2]:.6g}"
-                        " s<extra></extra>"
-                    ),
-                }
-            )
-    figure = {
-        "data": traces,
-        "layout": {
-            "title": {"text": title},
-            "barmode": "overlay",
-            "bargap": 0.15,
-            "xaxis": {"title": {"text": "seconds"}},
-            "yaxis": {
-                "autorange": "reversed",
-                "categoryorder": "array",
-                "categoryarray": [f"rank {rank}" for rank in range(program.ranks)],
-            },
-            "legend": {"orientation": "h"},
-            "height": max(320, 34 * program.ranks + 160),
-        },
-    }
-    config = {"displaylogo": False, "showSendToCloud": False, "plotlyServerURL": ""}
-    page: str = to_html(
-        figure, config=config, include_plotlyjs=True, full_html=True, validate=False
-    )
-    return page

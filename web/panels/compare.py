@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.show.figures import BLUE, GREEN, GRID, PURPLE, RED, Chart, Column
+from planner.show.figures import BLUE, GREEN, PURPLE, RED, Chart, Column
 from planner.show.text import layout_text
 
 Report = dict[str, Any]
@@ -93,7 +93,7 @@ def chart(reports: list[Report], names: list[str]) -> Chart:
     ]
     layout = {
         "barmode": "group",
-        "yaxis": {**GRID, "title": {"text": "seconds"}},
+        "yaxis": {"title": {"text": "seconds"}},
         "legend": {"orientation": "h", "y": -0.3},
         "margin": {"t": 20, "r": 20},
     }

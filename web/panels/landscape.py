@@ -3,6 +3,8 @@ and pp."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,28 @@ from planner.report.layout import summary
 from planner.search import pareto
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
-from planner.show.figures import BLUE, GIB, GREY, GRID, RED, Chart, Column
+from planner.show.figures import (
+    BLUE,
+    FROM_ZERO,
+    GIB,
+    GREY,
+    LOG,
+    Chart,
+    Column,
+    axis,
+    figure,
+    hline,
+    line,
+    markers,
+    note,
+)
 from planner.show.text import layout_text
 from planner.specs.layout import LayoutRequest
+from planner.specs.plan import Plan
 from planner.units import show
 
 _MOST_POINTS = 600  # of the cloud behind the front; more paint slowly and show nothing new
+_MOST_LABELS = 12  # columns of the heat map that have room for their numbers
 _STATE = (
     "tp",
     "pp",
@@ -56,32 +74,53 @@ def charts(options: Options) -> list[Chart]:
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    evaluated = [found.estimates for found in answer.found if found.estimates is not None]
-    price = evaluated[0].plan.cluster.usd_per_gpu_hour
-    tokens = evaluated[0].plan.training.global_batch * evaluated[0].plan.training.seq_len
-    usd = (
-        None if price is None else float(price) * options.gpus / tokens * 1e12
-    )  # a price is in US dollars per second
-    return [_front(evaluated, usd), _heat_map(evaluated)]
+    every = _Evaluated.of([one.estimates for one in answer.found if one.estimates is not None])
+    return [_front(every), _heat_map(every)]
 
 
-def _columns(evaluated: list[Outline]) -> tuple[Array, Array, Array, Array, Array]:
-    """(index of the estimates, row, seconds, bytes, fits) of every evaluated layout."""
-    which = np.concatenate([np.full(len(e.fits), i) for i, e in enumerate(evaluated)])
-    row = np.concatenate([np.arange(len(e.fits)) for e in evaluated])
-    seconds = np.concatenate([e.time.seconds for e in evaluated])
-    memory = np.concatenate([e.memory.device for e in evaluated])
-    return which, row, seconds, memory, np.concatenate([e.fits for e in evaluated])
+@dataclass(frozen=True)
+class _Evaluated:
+    """Every evaluated layout as columns: which of the outlines it is of, its row there, what it
+    takes."""
+
+    outlines: list[Outline]
+    which: Array
+    row: Array
+    seconds: Array
+    bytes: Array
+    fits: Array
+    tp: Array
+    pp: Array
+
+    @classmethod
+    def of(cls, outlines: list[Outline]) -> _Evaluated:
+        def joined(column: Callable[[Outline], Array]) -> Array:
+            return np.concatenate([column(one) for one in outlines])
+
+        return cls(
+            outlines,
+            np.repeat(np.arange(len(outlines)), [len(one.fits) for one in outlines]),
+            joined(lambda one: np.arange(len(one.fits))),
+            joined(lambda one: one.time.seconds),
+            joined(lambda one: one.memory.device),
+            joined(lambda one: one.fits),
+            joined(lambda one: one.space.outer["tp"][one.space.row]),
+            joined(lambda one: one.space.outer["pp"][one.space.row]),
+        )
+
+    def entry(self, i: int) -> dict[str, Any]:
+        """The layout at i as a search lists it."""
+        return summary(*self.outlines[self.which[i]].some([int(self.row[i])])[0])
 
 
-def _front(evaluated: list[Outline], usd_per_s: float | None) -> Chart:
-    which, row, seconds, memory, fits = _columns(evaluated)
-    usable = np.flatnonzero(fits)
+def _front(every: _Evaluated) -> Chart:
+    usable = np.flatnonzero(every.fits)
     if not len(usable):
-        usable = np.arange(len(seconds))
-    front = usable[pareto(seconds[usable], memory[usable])]
-    entries = [summary(*evaluated[which[i]].some([int(row[i])])[0]) for i in front]
-    cost = [None if usd_per_s is None else usd_per_s * entry["step_seconds"] for entry in entries]
+        usable = np.arange(len(every.seconds))
+    front = usable[pareto(every.seconds[usable], every.bytes[usable])]
+    entries = [every.entry(i) for i in front]
+    states = [state_of(entry) for entry in entries]
+    plan = every.outlines[0].plan
     rows = [
         [
             layout_text(e["layout"]),
@@ -89,82 +128,69 @@ def _front(evaluated: list[Outline], usd_per_s: float | None) -> Chart:
             e["step_seconds"],
             e["tokens_per_s"],
             e["device_bytes"],
-            c,
+            _usd_per_trillion(plan, e["step_seconds"]),
         ]
-        for e, c in zip(entries, cost, strict=True)
+        for e in entries
     ]
-    columns = (
-        Column("layout"),
-        Column("software"),
-        Column("step", "s"),
-        Column("throughput", "tokens/s"),
-        Column("memory per GPU", "B"),
-        Column("cost per 1 T tokens", "USD"),
-    )
-    seen = _thinned(usable, seconds)
-    capacity = evaluated[0].plan.usable_bytes
-    hover = [
-        f"{r[0]}<br>{show(r[2], 's')}, {show(r[4], 'B')}"
-        + ("" if r[5] is None else f", {r[5]:,.0f} USD per 1 T tokens")
-        for r in rows
-    ]
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "fits",
-            "x": seconds[seen].tolist(),
-            "y": (memory[seen] / GIB).tolist(),
-            "marker": {"color": GREY, "size": 4, "opacity": 0.35},
-            "hoverinfo": "skip",
-        },
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": "no other is faster and smaller",
-            "x": [r[2] for r in rows],
-            "y": [r[4] / GIB for r in rows],
-            "line": {"color": BLUE, "shape": "hv"},
-            "marker": {"color": BLUE, "size": 10},
-            "text": hover,
-            "customdata": [state_of(e) for e in entries],
-            "hovertemplate": "%{text}<extra></extra>",
-        },
-    ]
-    layout = {
-        "xaxis": {**GRID, "type": "log", "title": {"text": "step (s)"}},
-        "yaxis": {**GRID, "title": {"text": "GiB per GPU"}, "rangemode": "tozero"},
-        "shapes": [
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": capacity / GIB,
-                "y1": capacity / GIB,
-                "line": {"color": RED, "dash": "dash", "width": 2},
-            }
-        ],
-        "legend": {"orientation": "h", "y": -0.25},
-        "margin": {"t": 20, "r": 20},
-        "hovermode": "closest",
-    }
-    none = "" if fits.any() else " None fits; the nearest are drawn."
-    text = (
-        f"{len(seconds):,} layouts evaluated, {int(fits.sum()):,} fit, {len(rows)} of them on the"
-        f" front: from {show(rows[0][2], 's')} with {show(rows[0][4], 'B')} to"
-        f" {show(rows[-1][2], 's')} with {show(rows[-1][4], 'B')}.{none}"
-    )
+    fastest, smallest = (f"{show(r[2], 's')} with {show(r[4], 'B')}" for r in (rows[0], rows[-1]))
+    none = "" if every.fits.any() else " None fits; the nearest are drawn."
+    seen = _thinned(usable, every.seconds)
     return Chart(
         "pareto",
         "Time against memory of all layouts",
-        text,
-        {"data": data, "layout": layout},
-        columns,
-        list(rows),
+        f"{len(every.seconds):,} layouts evaluated, {int(every.fits.sum()):,} fit, {len(rows)} of"
+        f" them on the front: from {fastest} to {smallest}.{none}",
+        figure(
+            [
+                markers(
+                    "fits",
+                    every.seconds[seen].tolist(),
+                    (every.bytes[seen] / GIB).tolist(),
+                    GREY,
+                    size=4,
+                    opacity=0.35,
+                ),
+                line(
+                    "no other is faster and smaller",
+                    [r[2] for r in rows],
+                    [r[4] / GIB for r in rows],
+                    BLUE,
+                    [
+                        f"{r[0]}<br>{show(r[2], 's')}, {show(r[4], 'B')}"
+                        + ("" if r[5] is None else f", {r[5]:,.0f} USD per 1 T tokens")
+                        for r in rows
+                    ],
+                    symbol="circle",
+                    line={"color": BLUE, "shape": "hv"},
+                    marker={"color": BLUE, "size": 10},
+                    customdata=states,
+                ),
+            ],
+            axis("step (s)", LOG),
+            axis("GiB per GPU", FROM_ZERO),
+            shapes=[hline(plan.usable_bytes / GIB)],
+        ),
+        (
+            Column("layout"),
+            Column("software"),
+            Column("step", "s"),
+            Column("throughput", "tokens/s"),
+            Column("memory per GPU", "B"),
+            Column("cost per 1 T tokens", "USD"),
+        ),
+        rows,
         "Select a point, or a row of the table, to fix that layout.",
-        extra={"states": [state_of(e) for e in entries], "select": "layout"},
+        extra={"states": states, "select": "layout"},
     )
+
+
+def _usd_per_trillion(plan: Plan, step_s: float) -> float | None:
+    """US dollars for 1e12 tokens at this step time."""
+    price = plan.cluster.usd_per_gpu_hour  # in US dollars per second
+    if price is None:
+        return None
+    tokens = plan.training.global_batch * plan.training.seq_len
+    return float(price) * plan.cluster.gpus * step_s / tokens * 1e12
 
 
 def _thinned(rows: Array, seconds: Array) -> Array:
@@ -175,116 +201,101 @@ def _thinned(rows: Array, seconds: Array) -> Array:
     ]
 
 
-def _heat_map(evaluated: list[Outline]) -> Chart:
-    which, row, seconds, memory, fits = _columns(evaluated)
-    tp = np.concatenate([e.space.outer["tp"][e.space.row] for e in evaluated])
-    pp = np.concatenate([e.space.outer["pp"][e.space.row] for e in evaluated])
-    tps, pps = sorted(set(tp.tolist())), sorted(set(pp.tolist()))
-    cells: list[list[float | None]] = []
-    texts: list[list[str]] = []
-    states: list[list[dict[str, Any] | None]] = []
-    rows: list[list[Any]] = []
-    for t in tps:
-        line: list[float | None] = []
-        text: list[str] = []
-        state: list[dict[str, Any] | None] = []
-        for p in pps:
-            here = np.flatnonzero((tp == t) & (pp == p))
-            fitting = here[fits[here]]
-            if len(fitting):
-                i = fitting[seconds[fitting].argmin()]
-                entry = summary(*evaluated[which[i]].some([int(row[i])])[0])
-                line.append(float(seconds[i]))
-                text.append(show(float(seconds[i]), "s"))
-                state.append(state_of(entry))
-                rows.append(
-                    [
-                        t,
-                        p,
-                        len(here),
-                        True,
-                        float(seconds[i]),
-                        float(memory[i]),
-                        layout_text(entry["layout"]),
-                    ]
-                )
-                continue
-            line.append(None)
-            state.append(None)
-            least = float(memory[here].min()) if len(here) else None
-            text.append("" if least is None else f"{least / GIB:,.0f} GiB")
-            if least is not None:
-                rows.append([t, p, len(here), False, None, least, "no layout fits"])
-        cells.append(line)
-        texts.append(text)
-        states.append(state)
-    known = [value for line in cells for value in line if value is not None]
-    best = min((r for r in rows if r[3]), key=lambda r: r[4], default=None)
-    columns = (
-        Column("tp", "number"),
-        Column("pp", "number"),
-        Column("layouts", "number"),
-        Column("fits"),
-        Column("best step", "s"),
-        Column("memory per GPU", "B"),
-        Column("layout"),
-    )
-    data = [
-        {
-            "type": "heatmap",
-            "x": [f"pp {p:.0f}" for p in pps],
-            "y": [f"tp {t:.0f}" for t in tps],
-            "z": cells,
-            "text": texts,
-            "customdata": states,
-            "texttemplate": "%{text}" if len(pps) <= 12 else "",
-            "colorscale": "Cividis",
-            "reversescale": True,
-            "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
-            "hoverongaps": False,
-            "xgap": 2,
-            "ygap": 2,
-            "colorbar": {"title": {"text": "seconds"}, "thickness": 12},
-        }
-    ]
-    # where nothing fits there is no color; the need in bytes stands in the cell
-    notes = [
-        {
-            "x": f"pp {p:.0f}",
-            "y": f"tp {t:.0f}",
-            "text": word,
-            "showarrow": False,
-            "font": {"size": 10, "color": GREY},
-        }
-        for t, known_, said_ in zip(tps, cells, texts, strict=True)
-        for p, value, word in zip(pps, known_, said_, strict=True)
-        if value is None and word and len(pps) <= 12
-    ]
-    layout = {
-        "margin": {"t": 20, "r": 20},
-        "annotations": notes,
-        "xaxis": {"type": "category"},
-        "yaxis": {"type": "category"},
-    }
+@dataclass(frozen=True)
+class _Cell:
+    """What was evaluated for one tp and pp: the fastest layout that fits, else the least memory."""
+
+    tp: float
+    pp: float
+    layouts: int
+    seconds: float | None = None
+    bytes: float | None = None
+    entry: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        if self.seconds is not None:
+            return show(self.seconds, "s")
+        return "" if self.bytes is None else f"{self.bytes / GIB:,.0f} GiB"
+
+    @property
+    def row(self) -> list[Any]:
+        fits = self.entry is not None
+        layout = layout_text(self.entry["layout"]) if self.entry else "no layout fits"
+        return [self.tp, self.pp, self.layouts, fits, self.seconds, self.bytes, layout]
+
+
+def _cell(every: _Evaluated, tp: float, pp: float) -> _Cell:
+    here = np.flatnonzero((every.tp == tp) & (every.pp == pp))
+    if not len(here):
+        return _Cell(tp, pp, 0)
+    fitting = here[every.fits[here]]
+    if not len(fitting):
+        return _Cell(tp, pp, len(here), bytes=float(every.bytes[here].min()))
+    i = fitting[every.seconds[fitting].argmin()]
+    seconds, held = float(every.seconds[i]), float(every.bytes[i])
+    return _Cell(tp, pp, len(here), seconds, held, every.entry(i))
+
+
+def _heat_map(every: _Evaluated) -> Chart:
+    pps = sorted(set(every.pp.tolist()))
+    grid = [[_cell(every, tp, pp) for pp in pps] for tp in sorted(set(every.tp.tolist()))]
+    cells = [cell for line in grid for cell in line if cell.layouts]
+    fitting = [cell for cell in cells if cell.entry is not None]
+    known = [cell.seconds for cell in fitting if cell.seconds is not None]
+    best = min(fitting, key=lambda cell: cell.seconds or 0.0, default=None)
     told = (
-        f"Best is tp {best[0]:.0f}, pp {best[1]:.0f} with {show(best[4], 's')}."
+        f"Best is tp {best.tp:.0f}, pp {best.pp:.0f} with {best.text}."
         if best
         else "No combination fits."
     )
-    said = (
-        f"{sum(1 for r in rows if r[3])} of {len(rows)} combinations of tp and pp have a layout"
-        f" that fits. {told}"
-    )
-    if len(known) > 1 and best:
-        said += f" The slowest of them takes {max(known) / best[4]:.1f} times as long."
+    if len(known) > 1:
+        times = max(known) / min(known)
+        told += f" The slowest of them takes {times:.1f} times as long."
+    labeled = len(pps) <= _MOST_LABELS
+
+    def drawn(of: Callable[[_Cell], Any]) -> list[list[Any]]:
+        return [[of(cell) for cell in line] for line in grid]
+
+    trace = {
+        "type": "heatmap",
+        "x": [f"pp {pp:.0f}" for pp in pps],
+        "y": [f"tp {line[0].tp:.0f}" for line in grid],
+        "z": drawn(lambda cell: cell.seconds),
+        "text": drawn(lambda cell: cell.text),
+        "customdata": drawn(lambda cell: state_of(cell.entry) if cell.entry else None),
+        "texttemplate": "%{text}" if labeled else "",
+        "colorscale": "Cividis",
+        "reversescale": True,
+        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
+        "hoverongaps": False,
+        "xgap": 2,
+        "ygap": 2,
+        "colorbar": {"title": {"text": "seconds"}, "thickness": 12},
+    }
+    # where nothing fits there is no color; the need in bytes stands in the cell
+    notes = [
+        note(cell.text, f"pp {cell.pp:.0f}", f"tp {cell.tp:.0f}")
+        for cell in cells
+        if cell.entry is None and labeled
+    ]
+    category = axis(type="category")
     return Chart(
         "heat-map",
         "Best step for each tp and pp",
-        said,
-        {"data": data, "layout": layout},
-        columns,
-        rows,
+        f"{len(fitting)} of {len(cells)} combinations of tp and pp have a layout that fits. {told}",
+        figure([trace], category, category, annotations=notes),
+        (
+            Column("tp", "number"),
+            Column("pp", "number"),
+            Column("layouts", "number"),
+            Column("fits"),
+            Column("best step", "s"),
+            Column("memory per GPU", "B"),
+            Column("layout"),
+        ),
+        [cell.row for cell in cells],
         "The fastest layout that fits for each pair, all else searched; without color, the least"
         " memory that any would need. Select a cell to fix it.",
-        extra={"select": "layout", "states": [s for line in states for s in line if s]},
+        extra={"select": "layout", "states": [state_of(c.entry) for c in fitting if c.entry]},
     )

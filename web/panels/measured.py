@@ -5,133 +5,128 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from statistics import fmean
 
 from planner.api import Options
 from planner.inputs.scenario import resolve
 from planner.report.band import RESIDUALS
-from planner.show.figures import BLUE, GREY, GRID, RED, Chart, Column
+from planner.show.figures import (
+    BLUE,
+    LOG,
+    RED,
+    Cell,
+    Chart,
+    Column,
+    Trace,
+    axis,
+    figure,
+    guides,
+    markers,
+)
 from planner.units import show
 from planner.verbs.validate.files import read_all
 
 _GUIDES = (-0.2, 0.2)
 
 
+@dataclass(frozen=True)
+class Run:
+    """A measured run, and the step time that the shipped numbers predict (planner/data)."""
+
+    run_id: str
+    suite: str
+    gpu: str
+    gpus: int
+    measured_s: float
+    predicted_s: float
+
+
 @cache
-def runs() -> tuple[dict[str, Any], ...]:
-    """The shipped runs with a time: measured, and predicted by the numbers that ship
-    (planner/data/residuals.csv)."""
+def runs() -> tuple[Run, ...]:
+    """The shipped runs with a time."""
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
         ratio = {row["run_id"]: float(row["measured_over_default"]) for row in csv.DictReader(file)}
-    out = []
-    for row in read_all(()):
-        if row["run_id"] in ratio and row.get("step_s"):
-            measured = float(row["step_s"])
-            out.append(
-                {
-                    "run_id": row["run_id"],
-                    "suite": row["suite"],
-                    "gpu": row["gpu"],
-                    "gpus": int(float(row["gpus"])),
-                    "stack": row["stack"],
-                    "measured_s": measured,
-                    "predicted_s": measured / ratio[row["run_id"]],
-                }
-            )
-    return tuple(out)
+    return tuple(
+        Run(
+            row["run_id"],
+            row["suite"],
+            row["gpu"],
+            int(float(row["gpus"])),
+            float(row["step_s"]),
+            float(row["step_s"]) / ratio[row["run_id"]],
+        )
+        for row in read_all(())
+        if row["run_id"] in ratio and row.get("step_s")
+    )
 
 
-def _errors(rows: Iterable[dict[str, Any]]) -> list[float]:
-    return sorted(abs(row["predicted_s"] / row["measured_s"] - 1) for row in rows)
+def _errors(found: Iterable[Run]) -> list[float]:
+    return sorted(abs(run.predicted_s / run.measured_s - 1) for run in found)
+
+
+def _median(errors: list[float]) -> float:
+    return errors[len(errors) // 2]
 
 
 def chart(options: Options) -> Chart:
     """All validated runs; those on the GPU of the request stand out."""
     gpu = resolve(options).parts[1].gpu
     found = runs()
-    alike = [row for row in found if row["gpu"] == gpu.id]
+    alike = [run for run in found if run.gpu == gpu.id]
+    others = [run for run in found if run.gpu != gpu.id]
     errors = _errors(found)
-    mean = sum(errors) / len(errors)
-    summary = (
-        f"{len(found):,} measured runs: mean error {mean:.1%}, median"
-        f" {errors[len(errors) // 2]:.1%}. "
-    )
-    mine = _errors(alike)
-    summary += (
-        f"{len(alike)} of them on {gpu.title}: median {mine[len(mine) // 2]:.1%}."
+    mine = (
+        f"{len(alike)} of them on {gpu.title}: median {_median(_errors(alike)):.1%}."
         if alike
         else f"None on {gpu.title}."
     )
-    ends = [0.7 * min(r["measured_s"] for r in found), 1.4 * max(r["measured_s"] for r in found)]
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "equal" if not share else f"{share:+.0%}",
-            "x": ends,
-            "y": [end * (1 + share) for end in ends],
-            "line": {"color": GREY, "width": 1, "dash": "solid" if not share else "dot"},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-        for share in (0.0, *_GUIDES)
-    ]
-    for name, color, size, rows in (
-        ("other GPUs", BLUE, 5, [r for r in found if r["gpu"] != gpu.id]),
-        (gpu.title, RED, 9, alike),
-    ):
-        if rows:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": f"{name} ({len(rows):,})",
-                    "x": [r["measured_s"] for r in rows],
-                    "y": [r["predicted_s"] for r in rows],
-                    "marker": {
-                        "color": color,
-                        "size": size,
-                        "opacity": 0.6,
-                        "symbol": "circle" if size < 9 else "diamond",
-                    },
-                    "text": [
-                        f"{r['run_id']}: {r['gpus']:,} x {r['gpu']}, measured"
-                        f" {show(r['measured_s'], 's')}, predicted {show(r['predicted_s'], 's')}"
-                        for r in rows
-                    ],
-                    "hovertemplate": "%{text}<extra></extra>",
-                }
-            )
-    layout = {
-        "xaxis": {**GRID, "type": "log", "title": {"text": "measured step (s)"}},
-        "yaxis": {**GRID, "type": "log", "title": {"text": "predicted step (s)"}},
-        "legend": {"orientation": "h", "y": -0.25},
-        "margin": {"t": 20, "r": 20},
-        "hovermode": "closest",
-    }
-    suites: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in found:
-        suites.setdefault((row["suite"], row["gpu"]), []).append(row)
-    table: list[list[Any]] = []
-    for (suite, card), rows in sorted(suites.items()):
-        off = _errors(rows)
-        table.append([suite, card, len(rows), sum(off) / len(off), off[len(off) // 2], off[-1]])
-    columns = (
-        Column("suite"),
-        Column("GPU"),
-        Column("runs", "number"),
-        Column("mean error", "%"),
-        Column("median error", "%"),
-        Column("worst", "%"),
-    )
+    data = guides((run.measured_s for run in found), _GUIDES)
+    if others:
+        data.append(_points("other GPUs", others, BLUE, 5, "circle"))
+    if alike:
+        data.append(_points(gpu.title, alike, RED, 9, "diamond"))
     return Chart(
         "measured",
         "Predicted against measured",
-        summary,
-        {"data": data, "layout": layout},
-        columns,
-        table,
+        f"{len(found):,} measured runs: mean error {fmean(errors):.1%}, median"
+        f" {_median(errors):.1%}. {mine}",
+        figure(data, axis("measured step (s)", LOG), axis("predicted step (s)", LOG)),
+        (
+            Column("suite"),
+            Column("GPU"),
+            Column("runs", "number"),
+            Column("mean error", "%"),
+            Column("median error", "%"),
+            Column("worst", "%"),
+        ),
+        _suites(found),
         "Every validated run that has a time; dotted lines are 20 % off. docs/accuracy.md lists"
         " them all.",
     )
+
+
+def _points(name: str, found: list[Run], color: str, size: float, symbol: str) -> Trace:
+    return markers(
+        f"{name} ({len(found):,})",
+        [run.measured_s for run in found],
+        [run.predicted_s for run in found],
+        color,
+        [
+            f"{run.run_id}: {run.gpus:,} x {run.gpu}, measured {show(run.measured_s, 's')},"
+            f" predicted {show(run.predicted_s, 's')}"
+            for run in found
+        ],
+        size,
+        symbol,
+        opacity=0.6,
+    )
+
+
+def _suites(found: Iterable[Run]) -> list[list[Cell]]:
+    suites: dict[tuple[str, str], list[Run]] = {}
+    for run in found:
+        suites.setdefault((run.suite, run.gpu), []).append(run)
+    errors = {of: _errors(of_suite) for of, of_suite in sorted(suites.items())}
+    return [[*of, len(off), fmean(off), _median(off), off[-1]] for of, off in errors.items()]

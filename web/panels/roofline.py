@@ -1,4 +1,4 @@
-"""Roofline of one layout: every product and attention kernel of a layer and the head, at its
+"""Roofline of one layout: every GEMM and attention kernel of a layer and the head, at its
 intensity and reached rate.
 
 Read from the recorded formulas of the estimate itself, so that the chart can say nothing else than
@@ -18,12 +18,13 @@ from planner.estimate import Estimates
 from planner.estimate.machine import machine
 from planner.ledger import Call, recording
 from planner.report.layout import evaluate_row
-from planner.show.figures import BLUE, GRID, PURPLE, RED, Chart, Column
+from planner.show.figures import BLUE, LOG, PURPLE, RED, Chart, Column, axis, figure, line, markers
 from planner.units import show
 from planner.verbs.schedule import chosen
 
 _RESULT_BYTES = 2.0  # gemm_s writes a 16-bit result
 _PASSES = ("forward", "input gradient", "weight gradient")
+_TERA = 1e12
 _SECTIONS = ("one layer, one micro-batch", "language-model head")
 
 
@@ -35,6 +36,16 @@ class Kernel:
     flop: float
     bytes: float
     seconds: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte of memory traffic."""
+        return self.flop / self.bytes
+
+    @property
+    def rate(self) -> float:
+        """FLOP per second reached."""
+        return self.flop / self.seconds
 
 
 def _number(value: Any) -> float:
@@ -88,96 +99,48 @@ def chart(options: Options) -> Chart:
     if not found:
         raise PlanError("roofline", None, "this layout has no matrix products")
     m = machine(one.plan)
-    rate, clock, memory = float(m.dense_rate), float(m.sustained_clock), float(m.memory_bandwidth)
-    peak, ridge = rate * clock, rate * clock / memory
-    rows: list[list[Any]] = [
-        [
-            k.name,
-            k.flop,
-            k.bytes,
-            k.flop / k.bytes,
-            k.flop / k.seconds,
-            k.flop / k.seconds / rate,
-            k.seconds,
-        ]
-        for k in found
-    ]
-    columns = (
-        Column("kernel"),
-        Column("work", "FLOP"),
-        Column("memory traffic", "traffic"),
-        Column("FLOP per byte", "number"),
-        Column("reached", "FLOP/s"),
-        Column("of the dense rate", "%"),
-        Column("time", "s"),
-    )
-    low = min([*(row[3] for row in rows), ridge]) / 2
-    high = max([*(row[3] for row in rows), ridge]) * 2
-    roof_x = [low, ridge, high]
-    bound = sum(row[3] < ridge for row in rows)
-    slow = min(rows, key=lambda row: row[5])
-    summary = (
-        f"{len(rows)} products of one layer and the head: {len(rows) - bound} lie right of the"
-        f" ridge at {ridge:,.0f} FLOP/B, where arithmetic is the limit, {bound} left of it."
-        f" Furthest below the roof is {slow[0]}, {100 * slow[5]:.0f} % of the dense rate."
-    )
+    rate, memory = float(m.dense_rate), float(m.memory_bandwidth)
+    peak = rate * float(m.sustained_clock)
+    ridge = peak / memory
+    low = min(ridge, *(k.intensity for k in found)) / 2
+    high = max(ridge, *(k.intensity for k in found)) * 2
+    left = sum(k.intensity < ridge for k in found)
+    slow = min(found, key=lambda k: k.rate)
     data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "sustained clock",
-            "x": roof_x,
-            "y": [memory * low / 1e12, peak / 1e12, peak / 1e12],
-            "line": {"color": RED, "width": 2},
-            "hoverinfo": "skip",
-        },
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "dense rate",
-            "x": [rate / memory, high],
-            "y": [rate / 1e12, rate / 1e12],
-            "line": {"color": RED, "width": 1, "dash": "dot"},
-            "hoverinfo": "skip",
-        },
-        *(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": word,
-                "x": [row[3] for row in chosen_rows],
-                "y": [row[4] / 1e12 for row in chosen_rows],
-                "marker": {"color": color, "size": 9, "symbol": symbol, "opacity": 0.85},
-                "text": [
-                    f"{row[0]}: {show(row[4], 'FLOP/s')}, {100 * row[5]:.0f} %"
-                    for row in chosen_rows
-                ],
-                "hovertemplate": "%{text}<extra></extra>",
-            }
-            for word, color, symbol, chosen_rows in (
-                ("forward", BLUE, "circle", [r for r in rows if r[0].endswith("forward")]),
-                (
-                    "backward",
-                    PURPLE,
-                    "diamond-open",
-                    [r for r in rows if not r[0].endswith("forward")],
-                ),
-            )
+        line(
+            "sustained clock",
+            [low, ridge, high],
+            [memory * low / _TERA, peak / _TERA, peak / _TERA],
+            RED,
         ),
+        line("dense rate", [rate / memory, high], [rate / _TERA, rate / _TERA], RED, dash="dot"),
     ]
-    layout = {
-        "xaxis": {**GRID, "type": "log", "title": {"text": "FLOP per byte of memory traffic"}},
-        "yaxis": {**GRID, "type": "log", "title": {"text": "TFLOP/s"}},
-        "legend": {"orientation": "h", "y": -0.25},
-        "margin": {"t": 20, "r": 20},
-    }
+    for word, color, symbol, forward in (
+        ("forward", BLUE, "circle", True),
+        ("backward", PURPLE, "diamond-open", False),
+    ):
+        mine = [k for k in found if k.name.endswith("forward") == forward]
+        text = [f"{k.name}: {show(k.rate, 'FLOP/s')}, {100 * k.rate / rate:.0f} %" for k in mine]
+        x, y = [k.intensity for k in mine], [k.rate / _TERA for k in mine]
+        data.append(markers(word, x, y, color, text, symbol=symbol, opacity=0.85))
     return Chart(
         "roofline",
         "Roofline of this layout",
-        summary,
-        {"data": data, "layout": layout},
-        columns,
-        rows,
+        f"{len(found)} products of one layer and the head: {len(found) - left} lie right of the"
+        f" ridge at {ridge:,.0f} FLOP/B, where arithmetic is the limit, {left} left of it."
+        f" Furthest below the roof is {slow.name}, {100 * slow.rate / rate:.0f} % of the dense"
+        " rate.",
+        figure(data, axis("FLOP per byte of memory traffic", LOG), axis("TFLOP/s", LOG)),
+        (
+            Column("kernel"),
+            Column("work", "FLOP"),
+            Column("memory traffic", "traffic"),
+            Column("FLOP per byte", "number"),
+            Column("reached", "FLOP/s"),
+            Column("of the dense rate", "%"),
+            Column("time", "s"),
+        ),
+        [[k.name, k.flop, k.bytes, k.intensity, k.rate, k.rate / rate, k.seconds] for k in found],
         "Each product of a layer on one GPU. The roof is memory bandwidth, then the tensor clock"
         " under load.",
     )

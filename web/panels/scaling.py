@@ -7,7 +7,7 @@ from typing import Any
 
 from planner import api
 from planner.api import Options, PlanError
-from planner.show.figures import BLUE, GREEN, GREY, GRID, RED, Chart, Column
+from planner.show.figures import BLUE, GREEN, GREY, RED, Chart, Column
 from planner.units import show
 
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
@@ -149,13 +149,12 @@ def _drawn(rows: list[list[Any]], refused: list[tuple[int, str]], asked: int, ba
     ]
     layout: dict[str, Any] = {
         "xaxis": {
-            **GRID,
             "type": "log",
             "title": {"text": "GPUs"},
             "tickvals": x,
             "ticktext": [f"{gpus:,}" for gpus in x],
         },
-        "yaxis": {**GRID, "type": "log", "title": {"text": "tokens/s"}},
+        "yaxis": {"type": "log", "title": {"text": "tokens/s"}},
         "yaxis2": {
             "overlaying": "y",
             "side": "right",

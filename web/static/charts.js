@@ -40,18 +40,15 @@ function legendOf(doc, narrow) {
 
 function layoutOf(doc, dark) {
   const style = getComputedStyle(document.documentElement);
-  const ink = dark ? "#e6e8ec" : "#1c2026";
-  const grid = dark ? "#2c333d" : "#e3e6ea";
-  const layout = recolored(doc.figure.layout, dark);
-  const axes = Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
-  for (const name of new Set([...axes, "xaxis", "yaxis"])) {
-    layout[name] = { automargin: true, tickangle: "auto", ...layout[name], gridcolor: grid, zerolinecolor: grid, linecolor: grid, tickcolor: grid };
-  }
+  const template = recolored(boot.template, dark);
+  const { gridcolor: grid } = template.layout.xaxis;
+  const { color: ink } = template.layout.font;
+  const layout = { ...recolored(doc.figure.layout, dark), template };
   const narrow = matchMedia("(max-width: 560px)").matches;
   if (doc.name === "memory-stages") {
     const names = doc.figure.data[0]?.x ?? [];
-    layout.annotations?.forEach((note) => (note.bgcolor = dark ? "#161a20" : "#ffffff"));
-    Object.assign(layout.xaxis, { tickvals: names, ticktext: names.map((name) => name.replace(/^\D+/, "")), title: { text: text("chart_stages") } });
+    layout.annotations?.forEach((note) => (note.bgcolor = template.layout.paper_bgcolor));
+    layout.xaxis = { ...layout.xaxis, tickvals: names, ticktext: names.map((name) => name.replace(/^\D+/, "")), title: { text: text("chart_stages") } };
   }
   return {
     ...layout,
@@ -59,7 +56,7 @@ function layoutOf(doc, dark) {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: style.getPropertyValue("--font"), size: 12, color: ink },
-    hoverlabel: { bgcolor: dark ? "#2c333d" : "#ffffff", bordercolor: grid, font: { color: ink } },
+    hoverlabel: { bgcolor: template.layout.paper_bgcolor, bordercolor: grid, font: { color: ink } },
     legend: { ...legendOf(doc, narrow), font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" },
     margin: { l: 50, b: 40, ...layout.margin, t: doc.name === "memory-stages" ? 24 : 10, ...(narrow ? { l: 40, r: 8 } : {}) },
     dragmode: false,
@@ -169,8 +166,8 @@ async function download(section, kind) {
   if (kind === "csv") href = URL.createObjectURL(new Blob([csv(doc)], { type: "text/csv" }));
   else {
     const plot = section.querySelector(".plot");
-    const paper = isDark() ? "#161a20" : "#ffffff";
-    const figure = { data: plot.data, layout: { ...plot.layout, paper_bgcolor: paper, title: { text: doc.title } }, config: CONFIG };
+    const { paper_bgcolor } = recolored(boot.template, isDark()).layout;
+    const figure = { data: plot.data, layout: { ...plot.layout, paper_bgcolor, title: { text: doc.title } }, config: CONFIG };
     href = await window.Plotly.toImage(figure, { format: kind, width: 1200, height: 640, scale: kind === "png" ? 2 : 1 });
   }
   const link = make("a", { href, download: `${doc.name}.${kind}` });

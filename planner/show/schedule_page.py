@@ -1,0 +1,125 @@
+"""A pipeline schedule as a chart, one row of bars per rank, and as one HTML page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.schedules.timing import Program, Timing
+from planner.show.drawing import Interval, intervals
+from planner.show.figures import (
+    BLUE,
+    GROUND,
+    ROSE,
+    SAND,
+    Cell,
+    Chart,
+    Column,
+    Trace,
+    axis,
+    figure,
+    rows_axis,
+    spans,
+)
+from planner.show.page import page as whole
+from planner.show.trace import KINDS
+from planner.units import show
+
+_COLORS = {"F": BLUE, "B": SAND, "I": SAND, "W": ROSE}
+_MOST_NUMBERED = 400  # passes up to which each bar holds the number of its micro-batch
+_RANK_PX, _AROUND_PX, _LEAST_PX = 34, 160, 320  # heights of the page's figure
+
+
+def page(document: dict[str, Any], program: Program, timing: Timing, title: str) -> str:
+    """The schedule as one HTML page. Raises PlanError where plotly is not installed."""
+    return whole(title, [chart(document, program, timing)])
+
+
+def chart(
+    document: dict[str, Any], program: Program, timing: Timing, most: int | None = None
+) -> Chart:
+    """Every pass on its rank, the table of all schedules at this size as twin. most: passes that
+    are drawn, from the start of the step."""
+    found = sorted(intervals(program, timing), key=lambda one: one.start)
+    shown = found[:most]
+    numbered = "inside" if len(shown) <= _MOST_NUMBERED else "none"
+    data = [
+        _bars(word, _COLORS[kind], [one for one in shown if one.kind == kind], numbered)
+        for kind, word in KINDS.items()
+        if any(one.kind == kind for one in shown)
+    ]
+    rows = _compared(document)
+    cut = (
+        ""
+        if len(shown) == len(found)
+        else f" The first {len(shown):,} of {len(found):,} passes are drawn."
+    )
+    best = (
+        f" Least time of all schedules at this size: {rows[0][0]}, {show(rows[0][2], 's')}."
+        if rows and isinstance(rows[0][2], float)
+        else ""
+    )
+    return Chart(
+        "schedule",
+        "Pipeline schedule",
+        f"{document['schedule']} over {document['pp']} ranks and {document['microbatches']}"
+        f" micro-batches: {show(document['step_s'], 's')}, {100 * document['bubble_frac']:.1f} % of"
+        f" it bubble.{best}",
+        figure(
+            data,
+            axis("seconds", range=[0, max(one.end for one in shown)]),
+            rows_axis([f"rank {rank}" for rank in range(program.ranks)]),
+            barmode="overlay",
+            bargap=0.15,
+            height=max(_LEAST_PX, _RANK_PX * program.ranks + _AROUND_PX),
+        ),
+        (
+            Column("schedule"),
+            Column("vpp", "number"),
+            Column("step", "s"),
+            Column("bubble", "%"),
+            Column("most micro-batches alive", "number"),
+            Column("activations", "B"),
+            Column("why not"),
+        ),
+        rows,
+        f"One row per pipeline rank; white is idle. The table compares all schedules.{cut}",
+    )
+
+
+def _compared(document: dict[str, Any]) -> list[list[Cell]]:
+    """All schedules at this size, the fastest first, those that are refused last."""
+
+    def most(values: list[float] | None) -> float | None:
+        return None if values is None else max(values)
+
+    return [
+        [
+            row["schedule"],
+            row["vpp"],
+            row["step_s"],
+            row["bubble_frac"],
+            most(row["peak_live_microbatches"]),
+            most(row["peak_live_bytes"]),
+            row["refused"] or "",
+        ]
+        for row in sorted(
+            document["comparison"], key=lambda x: (x["refused"] is not None, x["step_s"] or 0.0)
+        )
+    ]
+
+
+def _bars(word: str, color: str, mine: list[Interval], numbered: str) -> Trace:
+    return spans(
+        word,
+        [f"rank {one.rank}" for one in mine],
+        [(one.start, one.end - one.start) for one in mine],
+        {"color": color, "line": {"width": 0.4, "color": GROUND}},
+        [
+            f"{word} of micro-batch {one.microbatch}, stage {one.stage}<br>{one.start:.4g} to"
+            f" {one.end:.4g} s"
+            for one in mine
+        ],
+        texttemplate="%{customdata}",
+        textposition=numbered,
+        customdata=[one.microbatch for one in mine],
+    )
