@@ -210,7 +210,7 @@ def test_ctrl_c_ends_with_one_sentence_and_leaves_files_whole(tmp_path: Path) ->
     table = tmp_path / "layouts.csv"
     table.write_text("as it was\n", encoding="utf-8")
     code = (
-        "import signal, sys, planner.search_report as r, time; from planner.cli import main;"
+        "import signal, sys, planner.report.search as r, time; from planner.cli import main;"
         " sys.argv[0] = 'dpplan'\n"
         # a shell starts background jobs that ignore it
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
