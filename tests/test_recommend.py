@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.formulas.params import parameter_count
+from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.scenario import resolve
 from planner.report.layout import exposed_s
@@ -409,8 +410,7 @@ def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
     part = largest_found()["catalogue"]
     answer = part["answer"]
     known = [
-        parameter_count(api.catalog.load("models", ModelSpec, name))
-        for name in api.catalog.ids("models")
+        parameter_count(catalog.load("models", ModelSpec, name)) for name in catalog.ids("models")
     ]
     larger = [row for row in part["rows"] if row["parameters"] > answer["parameters"]]
     assert len(larger) == sum(count > answer["parameters"] for count in known)
@@ -472,9 +472,9 @@ def test_a_shape_scaled_by_one_is_the_model(name: str) -> None:
         model.head_dim,
         model.vocab,
     )
-    read = api.catalog.build(
+    read = catalog.build(
         type(model),
-        api.catalog.parse_toml(
+        catalog.parse_toml(
             recommend.model_toml(same.model_dump(exclude_none=True, exclude={"aliases"})),
             Path("x"),
             "x",

@@ -123,31 +123,6 @@ too fast as a rule, the upper bound is further away. Without any residuals it is
 {uncertainty._UNKNOWN:.0%}, an assumption.
 """
 
-_MECHANISMS = """## What mechanisms were worth when first tried
-
-Each line is the mean absolute error on the runs named, before and after a mechanism was added, with
-the free parameters of the suite fitted again each time. They were recorded when the equations were
-first tried and are not errors of this version: some mechanisms have since been replaced (a latency
-per rank by a base per call and steps from node to node; layers chosen with the head in mind by the
-split of each software), and the number shipped is often another. What each is worth now is in the
-section above.
-
-| mechanism | runs | before | after |
-| --- | --- | ---: | ---: |
-| time to launch operators from the CPU | small models on one A100 node (vTrain) | 31.8 % | 8.4 % |
-| | nanotron on H100 | 8.2 % | 6.6 % |
-| exposed share of expert all-to-all, copies per node | mixture of experts | 20.4 % | 11.6 % |
-| layers per stage chosen with the LM head in mind | nanotron, Hagemann | 10.4 % | 6.6 % |
-| matrix widths that do not fill tiles and vectors | BigScience A100 sweep | 11.6 % | 5.0 % |
-| fp8 rate and casts beside it (not fitted again) | fp8 runs | 13.6 % | 8.7 % |
-| fabric share of early ZeRO-3 software | ZeRO-3 runs of 2021 | 28.6 % | 4.2 % |
-| optimizer on the CPU under offload | offloaded runs | 26.9 % | 5.5 % |
-| fabric share of EFA | nanotron on H100 | 8.2 % | 6.6 % |
-| gradient window of interleaved pipelines | MLPerf | 9.9 % | 6.0 % |
-| scatter-gather sends | vTrain on several nodes | 9.5 % | 7.4 % |
-| latency of 4.5 us per rank and pass of a ring across nodes | 8..64 to 512 GPUs | 4.2 % | 2.1 % |
-"""
-
 
 def _coverage() -> list[str]:
     found = validated().coverage
@@ -398,9 +373,7 @@ def page() -> str:
         f" {percent(noise.mean)} from their median on average. `dpplan validate` prints these"
         " numbers.\n"
     )
-    return "\n".join(
-        [head, MEANING, *(part for section in SECTIONS for part in section()), _MECHANISMS]
-    )
+    return "\n".join([head, MEANING, *(part for section in SECTIONS for part in section())])
 
 
 def status() -> str:
