@@ -15,10 +15,9 @@ from command import dpplan
 from planner import schedules
 from planner.inputs.options import read_options
 from planner.schedules import base, checks, timing
-from planner.show import trace
-from planner.show.drawing import intervals
-from planner.verbs import schedule as pipelines
+from planner.schedules.intervals import intervals, messages
 from planner.verbs import step_trace
+from planner.verbs.estimate import chosen
 
 
 def document(*words: str) -> Any:
@@ -331,8 +330,8 @@ def test_trace_of_a_schedule(name: str, tmp_path: Path) -> None:
 )
 def test_trace_of_an_estimate(given: dict[str, Any]) -> None:
     options = read_options(given)
-    one = pipelines.chosen(options)
-    found = json.loads(pipelines.step_trace_text(options))
+    one = chosen(options)
+    found = json.loads(step_trace.text(options))
     well_formed(found["traceEvents"])
     seconds = float(one.time.seconds[0])
     assert found["otherData"]["estimated_step_s"] == pytest.approx(seconds)
@@ -356,20 +355,19 @@ def test_arrows_join_what_sends_and_what_waits() -> None:
     program = checks.checked(schedules.actions("1f1b", 2, 2))
     one = timing.timed(program, timing.Durations(send=0.5), keep=True)
     pairs = [
-        (a.stage, b.stage, a.kind, a.microbatch)
-        for a, b in trace.messages(list(intervals(program, one)))
+        (a.stage, b.stage, a.kind, a.microbatch) for a, b in messages(list(intervals(program, one)))
     ]
     assert sorted(pairs) == [(0, 1, "F", 0), (0, 1, "F", 1), (1, 0, "B", 0), (1, 0, "B", 1)]
 
 
 def test_a_long_step_is_drawn_pass_by_pass() -> None:
     """Detail per layer gives way to one slice per pass before a trace becomes too large to load."""
-    one = pipelines.chosen(
+    one = chosen(
         read_options(
             {"model": "gpt2", "gpu": "a100", "gpus": 1, "micro_batch": 1, "global_batch": 4096}
         )
     )
-    assert len(step_trace.of_estimate(one).events) < 3 * step_trace._MOST_LAYER_SLICES
+    assert len(step_trace.of_estimate(one).events) < 3 * step_trace.MOST_LAYER_SLICES
 
 
 # ------------------------------------------------------------------------------------------------ t

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from planner import schedules
 from planner.schedules import automatic, base, checks, timing
 from planner.schedules.base import Action, Actions, Work
-from planner.show import drawing
+from planner.schedules.intervals import intervals
+from planner.show.schedule import timeline
 from planner.specs.base import PlanError
 from planner.specs.layout import SCHEDULES
 
@@ -533,11 +534,11 @@ def test_what_fsdp_adds_is_passed_over() -> None:
 def test_a_timeline_is_as_wide_as_asked_and_shows_every_rank() -> None:
     program = schedules.program("1f1b", 4, 4, 1)
     one = timing.timed(program, timing.Durations(), keep=True)
-    lines = drawing.timeline(program, one, 40)
+    lines = timeline(program, one, 40)
     assert all(len(line) <= 40 for line in lines)
     assert lines[3] == "rank 3 |...0aa1bb2cc3dd......|"
     assert lines[0].startswith("rank 0 |0123......aa")
-    narrow = drawing.timeline(
+    narrow = timeline(
         schedules.program("zb-h1", 8, 64, 1),
         timing.timed(schedules.program("zb-h1", 8, 64, 1), timing.Durations(), keep=True),
         60,
@@ -549,9 +550,7 @@ def test_intervals_neither_overlap_nor_vanish() -> None:
     for name in SCHEDULES:
         v = schedules.default_chunks(name)
         program = schedules.program(name, 4, 8, v)
-        found = list(
-            drawing.intervals(program, timing.timed(program, timing.Durations(), keep=True))
-        )
+        found = list(intervals(program, timing.timed(program, timing.Durations(), keep=True)))
         assert len(found) == sum(
             len(a.parts or (a,)) for row in schedules.actions(name, 4, 8, v) for a in row
         )

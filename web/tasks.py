@@ -14,7 +14,7 @@ from planner.show import estimate_figures
 from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
-from planner.verbs import schedule as pipelines
+from planner.verbs.schedule import Request, draw
 from web import limits, view
 from web.forms import form
 from web.panels import (
@@ -73,11 +73,11 @@ def schedule(pairs: Pairs, own: dict[str, Any]) -> bytes:
             if chosen[name] is not None:
                 chosen[name] = _whole(name, chosen[name])
         _small(chosen["pp"], own.get("microbatches"), chosen["vpp"])
-        return dumped(pipelines.draw(pipelines.Request(**chosen, **own), given).document)
+        return dumped(draw(Request(**chosen, **own), given).document)
     with _asked(pairs) as state:
         given = state.options.model_dump(exclude_none=True)
         chosen = {k: given.pop(k, None) for k in ("schedule", "pp", "vpp")}
-        return dumped(pipelines.draw(pipelines.Request(**chosen, **own), given).document)
+        return dumped(draw(Request(**chosen, **own), given).document)
 
 
 def _whole(name: str, value: str) -> int:

@@ -88,9 +88,9 @@ def command(
             report = api.estimate(options)
         texts = {}  # of all results, before the first is written
         if trace is not None:
-            from planner.verbs import schedule as pipelines
+            from planner.verbs import step_trace
 
-            texts["--trace"] = trace, pipelines.step_trace_text(options)
+            texts["--trace"] = trace, step_trace.text(options)
         if html is not None:
             from planner.show import estimate_page
 

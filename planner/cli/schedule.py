@@ -120,13 +120,13 @@ def command(
     from planner.cli.scenario import check_results, clear_errors, merge, print_json, write_text
 
     with clear_errors(as_json):
-        from planner.verbs import schedule as pipelines
+        from planner.verbs.schedule import Request, draw
 
         check_results({"--trace": trace, "--html": html}, {**given, "file": file})
         merged = merge(given)
         chosen = {name: merged.pop(name, None) for name in ("schedule", "pp", "vpp")}
-        drawn = pipelines.draw(
-            pipelines.Request(
+        drawn = draw(
+            Request(
                 **chosen,
                 microbatches=microbatches,
                 forward_s=forward_s,
@@ -145,7 +145,12 @@ def command(
         if trace is not None:
             from planner.show.trace import of_schedule
 
-            about = {key: drawn.document[key] for key in ("makespan_s", "step_s", "bubble_frac")}
+            found = drawn.document
+            about = {
+                "makespan_s": found.makespan_s,
+                "step_s": found.step_s,
+                "bubble_frac": found.bubble_frac,
+            }
             write_text(
                 trace,
                 "--trace",

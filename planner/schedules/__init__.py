@@ -80,6 +80,11 @@ def free_running(name: str) -> bool:
     return bool(getattr(BY_NAME.get(name), "FREE_RUNNING", False))
 
 
+def is_automatic(name: str) -> bool:
+    """Whether the order of actions is made for the seconds at hand."""
+    return hasattr(BY_NAME.get(name), "actions_for")
+
+
 def chunks_fit(name: str, v: Array) -> Array:
     """Whether a schedule can run with v chunks of layers per rank: one, two, or two and more.
     Looped ones need no ring of one."""
@@ -132,7 +137,8 @@ def fitted_actions(
     name: str, p: int, m: int, v: int, f: Array, i: Array, w: Array, send: float
 ) -> Actions:
     """As `actions`; automatic schedules are made for these seconds, one per rank."""
-    if not hasattr(module_of(name), "actions_for") or len(f) != p:
+    module_of(name)
+    if not is_automatic(name) or len(f) != p:
         return actions(name, p, m, v)
     actions("1f1b", p, m)  # refuses sizes out of range
     fitted: Actions = BY_NAME[name].actions_for(

@@ -1,99 +1,156 @@
-"""Blocks of text for `dpplan schedule`: the timeline, the figures per rank, and all schedules at
-the same size."""
+"""Blocks of text for `dpplan schedule`: the timeline in characters, the figures per rank, and all
+schedules at the same size."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 
+from planner.schedules.base import BACKWARD, FORWARD, INPUT, WEIGHT
+from planner.schedules.intervals import intervals
 from planner.schedules.timing import Program, Timing
-from planner.show.drawing import LEGEND, timeline
-from planner.show.text import Block, Report
+from planner.show.text import Block
+from planner.specs.documents.schedule import Row, Schedule
 from planner.units import show
 
+LEGEND = (
+    "digit: forward, letter: backward or input gradient (both: last digit of the micro-batch), #:"
+    " weight gradient, .: idle"
+)
+_LETTERS = "abcdefghij"
 _PIPED = 120  # characters of a line when nobody says how wide the screen is
+_NARROWEST = 40
 _MOST_ACTIONS = 200_000  # drawn; a line has a hundred columns
+_MOST_DRAWN_RANKS, _MOST_LISTED_RANKS = 40, 16
 
 
 def width_of(plain: bool) -> int:
     """Characters of a line: the terminal's, or a fixed number when piped."""
     if plain or not sys.stdout.isatty():
         return _PIPED
-    return max(40, shutil.get_terminal_size((_PIPED, 24)).columns)
+    return max(_NARROWEST, shutil.get_terminal_size((_PIPED, 24)).columns)
 
 
-def schedule_blocks(r: Report, program: Program, timing: Timing, width: int) -> list[Block]:
+def schedule_blocks(r: Schedule, program: Program, timing: Timing, width: int) -> list[Block]:
     """Timeline, figures per rank, comparison."""
-    head = Block(
-        f"{r['schedule']}: pp {r['pp']}, vpp {r['vpp']}, {r['microbatches']} micro-batches"
+    own_step = (
+        ""
+        if r.step_s == r.makespan_s
+        else f", step {show(r.step_s, 's')} (ranks start the next step on their own)"
     )
-    head.text = [
-        f"makespan    {show(r['makespan_s'], 's')}"
-        + (
-            ""
-            if r["step_s"] == r["makespan_s"]
-            else f", step {show(r['step_s'], 's')} (ranks start the next step on their own)"
-        ),
-        f"bubble      {100 * r['bubble_frac']:.1f} % of the step, mean over ranks",
-        f"live        {_range(r['peak_live_microbatches'])} micro-batches per rank at the peak"
-        + _bytes(r),
-    ]
+    fullest = (
+        ""
+        if r.peak_live_bytes is None
+        else f", {show(max(r.peak_live_bytes), 'B')} of activations on the fullest"
+    )
+    head = Block(
+        f"{r.schedule}: pp {r.pp}, vpp {r.vpp}, {r.microbatches} micro-batches",
+        [
+            f"makespan    {show(r.makespan_s, 's')}{own_step}",
+            f"bubble      {100 * r.bubble_frac:.1f} % of the step, mean over ranks",
+            f"live        {_range(r.peak_live_microbatches)} micro-batches per rank at the peak"
+            + fullest,
+        ],
+    )
     if len(program.actions) <= _MOST_ACTIONS:
         head.text += ["", *timeline(program, timing, width), LEGEND]
-    return [head, _rank_block(r), _comparison_block(r)]
+    return [head, _rank_block(r), _comparison_block(r.comparison)]
 
 
-def _range(values: list[float]) -> str:
+def _range(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{high:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _bytes(r: Report) -> str:
-    return (
-        ""
-        if r["peak_live_bytes"] is None
-        else f", {show(max(r['peak_live_bytes']), 'B')} of activations on the fullest"
+def _rank_block(r: Schedule) -> Block:
+    ranks = r.pp
+    listed = (
+        range(ranks) if ranks <= _MOST_LISTED_RANKS else (0, 1, ranks // 2, ranks - 2, ranks - 1)
     )
-
-
-def _rank_block(r: Report) -> Block:
-    block = Block("Ranks", header=["rank", ">busy", ">idle", ">live micro-batches", ">activations"])
-    ranks = len(r["busy_s"])
-    shown = range(ranks) if ranks <= 16 else (0, 1, ranks // 2, ranks - 2, ranks - 1)
-    for i in shown:
-        size = "-" if r["peak_live_bytes"] is None else show(r["peak_live_bytes"][i], "B")
-        busy, live = r["busy_s"][i], r["peak_live_microbatches"][i]
-        block.rows.append(
-            [str(i), show(busy, "s"), show(max(r["step_s"] - busy, 0.0), "s"), f"{live:.4g}", size]
-        )
-    if len(shown) < ranks:
-        block.text.append(f"{len(shown)} of {ranks} ranks (--json lists all)")
+    block = Block(
+        "Ranks",
+        header=["rank", ">busy", ">idle", ">live micro-batches", ">activations"],
+        rows=[
+            [
+                str(i),
+                show(r.busy_s[i], "s"),
+                show(max(r.step_s - r.busy_s[i], 0.0), "s"),
+                f"{r.peak_live_microbatches[i]:.4g}",
+                "-" if r.peak_live_bytes is None else show(r.peak_live_bytes[i], "B"),
+            ]
+            for i in listed
+        ],
+    )
+    if len(listed) < ranks:
+        block.text.append(f"{len(listed)} of {ranks} ranks (--json lists all)")
     return block
 
 
-def _comparison_block(r: Report) -> Block:
-    block = Block(
+def _comparison_block(rows: Sequence[Row]) -> Block:
+    return Block(
         "All schedules at this size",
         header=["schedule", ">vpp", ">step", ">bubble", ">most live", ">activations", "note"],
+        rows=[[row.schedule, str(row.vpp), *_compared(row)] for row in by_step(rows)],
     )
-    for row in sorted(
-        r["comparison"], key=lambda x: (x["refused"] is not None, x["step_s"] or 0.0)
-    ):
-        if row["refused"] is not None:
-            block.rows.append(
-                [row["schedule"], str(row["vpp"]), "-", "-", "-", "-", row["refused"]]
-            )
-            continue
-        size = "-" if row["peak_live_bytes"] is None else show(max(row["peak_live_bytes"]), "B")
-        block.rows.append(
-            [
-                row["schedule"],
-                str(row["vpp"]),
-                show(row["step_s"], "s"),
-                f"{100 * row['bubble_frac']:.1f} %",
-                f"{max(row['peak_live_microbatches']):.4g}",
-                size,
-                "",
-            ]
-        )
-    return block
+
+
+def by_step(rows: Sequence[Row]) -> list[Row]:
+    """The shortest step first, what cannot run last."""
+    return sorted(rows, key=lambda row: (row.refused is not None, row.step_s or 0.0))
+
+
+def _compared(row: Row) -> list[str]:
+    if row.step_s is None or row.bubble_frac is None or row.peak_live_microbatches is None:
+        return ["-", "-", "-", "-", row.refused or ""]
+    return [
+        show(row.step_s, "s"),
+        f"{100 * row.bubble_frac:.1f} %",
+        f"{max(row.peak_live_microbatches):.4g}",
+        "-" if row.peak_live_bytes is None else show(max(row.peak_live_bytes), "B"),
+        "",
+    ]
+
+
+# ------------------------------------------------------------------------------- the timeline
+
+
+def character(kind: str, microbatch: int) -> str:
+    """What an action looks like."""
+    if kind == FORWARD:
+        return str(microbatch % 10)
+    if kind == WEIGHT:
+        return "#"
+    return _LETTERS[microbatch % 10] if kind in (BACKWARD, INPUT) else "?"
+
+
+def timeline(program: Program, timing: Timing, width: int = 100) -> list[str]:
+    """One line of at most `width` characters per rank, time from left to right; a column shows what
+    runs at its middle."""
+    whole = float(timing.makespan[0])
+    if whole <= 0:
+        return []
+    found = list(intervals(program, timing))
+    shortest = min((one.seconds for one in found if one.seconds > 0), default=whole)
+    label = len(f"rank {program.ranks - 1}")
+    columns = _columns(whole / shortest, max(width - label - 3, 10))
+    ranks = min(program.ranks, _MOST_DRAWN_RANKS)
+    cells = [["."] * columns for _ in range(ranks)]
+    for one in found:
+        if one.rank < ranks:
+            first = max(int(one.start / whole * columns + 0.5), 0)
+            last = min(int(one.end / whole * columns + 0.5), columns)
+            cells[one.rank][first:last] = character(one.kind, one.microbatch) * (last - first)
+    out = [f"{f'rank {r}':<{label}} |{''.join(line)}|" for r, line in enumerate(cells)]
+    if ranks < program.ranks:
+        out.append(f"({program.ranks - ranks} more ranks)")
+    return out
+
+
+def _columns(units: float, room: int) -> int:
+    """Columns of a step of so many times its shortest action, which gets a whole number of them
+    where there is room."""
+    whole = round(units)
+    return (
+        max(int(room // units), 1) * whole if units <= room and abs(units - whole) < 1e-6 else room
+    )

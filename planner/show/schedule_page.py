@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+from planner.schedules.intervals import KINDS, Interval, intervals
 from planner.schedules.timing import Program, Timing
-from planner.show.drawing import Interval, intervals
 from planner.show.figures import (
     BLUE,
     GROUND,
@@ -21,7 +21,8 @@ from planner.show.figures import (
     spans,
 )
 from planner.show.page import page as whole
-from planner.show.trace import KINDS
+from planner.show.schedule import by_step
+from planner.specs.documents.schedule import Schedule
 from planner.units import show
 
 _COLORS = {"F": BLUE, "B": SAND, "I": SAND, "W": ROSE}
@@ -29,14 +30,12 @@ _MOST_NUMBERED = 400  # passes up to which each bar holds the number of its micr
 _RANK_PX, _AROUND_PX, _LEAST_PX = 34, 160, 320  # heights of the page's figure
 
 
-def page(document: dict[str, Any], program: Program, timing: Timing, title: str) -> str:
+def page(document: Schedule, program: Program, timing: Timing, title: str) -> str:
     """The schedule as one HTML page. Raises PlanError where plotly is not installed."""
     return whole(title, [chart(document, program, timing)])
 
 
-def chart(
-    document: dict[str, Any], program: Program, timing: Timing, most: int | None = None
-) -> Chart:
+def chart(document: Schedule, program: Program, timing: Timing, most: int | None = None) -> Chart:
     """Every pass on its rank, the table of all schedules at this size as twin. most: passes that
     are drawn, from the start of the step."""
     found = sorted(intervals(program, timing), key=lambda one: one.start)
@@ -61,9 +60,8 @@ def chart(
     return Chart(
         "schedule",
         "Pipeline schedule",
-        f"{document['schedule']} over {document['pp']} ranks and {document['microbatches']}"
-        f" micro-batches: {show(document['step_s'], 's')}, {100 * document['bubble_frac']:.1f} % of"
-        f" it bubble.{best}",
+        f"{document.schedule} over {document.pp} ranks and {document.microbatches} micro-batches:"
+        f" {show(document.step_s, 's')}, {100 * document.bubble_frac:.1f} % of it bubble.{best}",
         figure(
             data,
             axis("seconds", range=[0, max(one.end for one in shown)]),
@@ -86,25 +84,23 @@ def chart(
     )
 
 
-def _compared(document: dict[str, Any]) -> list[list[Cell]]:
+def _compared(document: Schedule) -> list[list[Cell]]:
     """All schedules at this size, the fastest first, those that are refused last."""
 
-    def most(values: list[float] | None) -> float | None:
+    def most(values: Sequence[float] | None) -> float | None:
         return None if values is None else max(values)
 
     return [
         [
-            row["schedule"],
-            row["vpp"],
-            row["step_s"],
-            row["bubble_frac"],
-            most(row["peak_live_microbatches"]),
-            most(row["peak_live_bytes"]),
-            row["refused"] or "",
+            row.schedule,
+            row.vpp,
+            row.step_s,
+            row.bubble_frac,
+            most(row.peak_live_microbatches),
+            most(row.peak_live_bytes),
+            row.refused or "",
         ]
-        for row in sorted(
-            document["comparison"], key=lambda x: (x["refused"] is not None, x["step_s"] or 0.0)
-        )
+        for row in by_step(document.comparison)
     ]
 
 
@@ -112,7 +108,7 @@ def _bars(word: str, color: str, mine: list[Interval], numbered: str) -> Trace:
     return spans(
         word,
         [f"rank {one.rank}" for one in mine],
-        [(one.start, one.end - one.start) for one in mine],
+        [(one.start, one.seconds) for one in mine],
         {"color": color, "line": {"width": 0.4, "color": GROUND}},
         [
             f"{word} of micro-batch {one.microbatch}, stage {one.stage}<br>{one.start:.4g} to"

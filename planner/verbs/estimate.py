@@ -116,3 +116,13 @@ def explain(options: Options) -> tuple[Report, Call]:
     with recording("estimate of the chosen layout") as tree:
         report.evaluate_row(answer.chosen, answer.row)
     return out, tree
+
+
+def chosen(options: Options) -> Estimates:
+    """The layout that an estimate with these options answers with, over all its stages. Raises
+    PlanError where no layout is allowed."""
+    scenario = resolve(options)
+    answer = answer_of(scenario)
+    if answer is None:
+        raise why_none(scenario)
+    return report.evaluate_row(answer.chosen, answer.row)

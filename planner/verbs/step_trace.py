@@ -8,20 +8,26 @@ follow each layer in equal shares.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner import schedules
 from planner.estimate import Estimates
+from planner.estimate.communicate import Traffic
 from planner.estimate.pipeline import chunk_seconds
 from planner.estimate.sync import LAST_BYTES
+from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import FORWARD, WEIGHT
-from planner.show.drawing import Interval, intervals
-from planner.show.trace import KINDS, Trace, messages
+from planner.schedules.intervals import KINDS, Interval, intervals, messages
+from planner.show.trace import Event, Trace, arrow, piece, process, track
+from planner.specs.options import Options
+from planner.verbs.estimate import chosen
 
 _COMPUTE, _PIPELINE, _DATA, _FIRST_GROUP = 0, 1, 2, 3  # tracks of a rank
+_TRACKS = {_COMPUTE: "compute", _PIPELINE: "pipeline parallel", _DATA: "data parallel"}
 _GROUPS = {
     "tensor_parallel": "tensor parallel",
     "context_parallel": "context parallel",
@@ -29,99 +35,129 @@ _GROUPS = {
     "offload": "host copies",
 }
 _MOST_BUCKETS = 64  # drawn; more are drawn together
-_MOST_LAYER_SLICES = (
-    150_000  # beyond it a pass is one slice of compute and one of each communication
-)
+MOST_LAYER_SLICES = 150_000  # beyond it a pass is one slice of compute and one of each collective
+_KINDS = 3  # passes of a micro-batch: forward, input gradient, weight gradient
+_HIDDEN = 0.5  # share of the messages' time beside compute from which sends do not block
+
+
+def text(options: Options) -> str:
+    """Trace events of the step that an estimate with these options answers with, as JSON text."""
+    return of_estimate(chosen(options)).text()
 
 
 @dataclass(frozen=True)
-class _Pass:
-    """What one pass of a layer is made of, as shares of its time."""
+class _Step:
+    """A timed step of row 0 of an estimate."""
 
-    exposed: dict[str, float]  # by component
-    layers: float  # per chunk, drawn
+    one: Estimates
+    found: list[Interval]
+    ranks: int
+    microbatches: int
+    send_s: float
+    layers: int  # of a chunk
+
+    def of_rank(self, rank: int) -> list[Interval]:
+        return [action for action in self.found if action.rank == rank]
+
+    @property
+    def per_layer(self) -> bool:
+        """Data parallelism communicates in every layer: ZeRO-3, and ZeRO-2 without a pipeline."""
+        zero = _first(self.one.table.zero)
+        return zero >= 3 or (zero == 2 and self.ranks == 1)
+
+    def traffic(self, what: str) -> Traffic | None:
+        """The data-parallel collective over this, once per step."""
+        calls = (t for t in self.one.time.traffic if t.group == "data" and t.what == what)
+        return next((t for t in calls if t.seconds[0] > 0), None)
+
+
+def _first(column: Array) -> float:
+    return float(np.ravel(column)[0])
+
+
+def _timed(one: Estimates) -> _Step:
+    layout, step = one.table.layout(0), one.time
+    p, v = layout.pp, layout.vpp if layout.pp > 1 else 1
+    m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
+    name = layout.schedule if p > 1 else "1f1b"
+    chunks = chunk_seconds(list(step.ranks.work), p, layout.vpp)
+    forward, given, weight = (x[:, 0] for x in chunks)
+    sent = next((t for t in step.traffic if t.operation == "send_recv" and t.count[0] > 0), None)
+    send = _first(sent.seconds) / _first(sent.count) if sent else 0.0
+    hidden = sent is not None and _first(sent.exposed) < _HIDDEN * _first(sent.seconds)
+    program = timing.compiled(schedules.fitted_actions(name, p, m, v, forward, given, weight, send))
+    durations = timing.Durations(forward, given, weight, send=send, blocking=not hidden)
+    found = list(intervals(program, timing.timed(program, durations, keep=True)))
+    layers = max(round(_first(step.stage_layers) / layout.vpp), 1)
+    return _Step(one, found, p, m, send, layers)
 
 
 def of_estimate(one: Estimates) -> Trace:
     """Trace of row 0 of an estimate. Ranks of one tensor and data group do the same: one process
     per pipeline rank."""
-    layout, step = one.table.layout(0), one.time
-    p, v = layout.pp, layout.vpp
-    m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
-    name = layout.schedule if p > 1 else "1f1b"
-    forward, given, weight = (x[:, 0] for x in chunk_seconds(list(step.ranks.work), p, v))
-    sends = [t for t in step.traffic if t.operation == "send_recv" and t.count[0] > 0]
-    send = float(sends[0].seconds[0] / sends[0].count[0]) if sends else 0.0
-    lists = schedules.fitted_actions(name, p, m, v if p > 1 else 1, forward, given, weight, send)
-    program = timing.compiled(lists)
-    hidden = bool(sends) and float(sends[0].exposed[0]) < 0.5 * float(sends[0].seconds[0])
-    timed = timing.timed(
-        program, timing.Durations(forward, given, weight, send=send, blocking=not hidden), keep=True
+    step = _timed(one)
+    exposed = _exposed(step)
+    passes = sum(action.kind == FORWARD for action in step.found)
+    slices = passes * _KINDS * step.layers * (1 + len(exposed))
+    layers = step.layers if slices <= MOST_LAYER_SLICES else 1
+    tracks = {component: tid for tid, component in enumerate(exposed, _FIRST_GROUP)}
+    events = list(_tracks(step.ranks, tracks))
+    for action in step.found:
+        events += _pass(action, exposed, layers, tracks)
+    events += _sends(step)
+    if step.per_layer:
+        events += _sharded(step)
+    ends = []
+    for rank in range(step.ranks):
+        drawn, end = _end(step, rank)
+        events += drawn
+        ends.append(end)
+    return Trace(
+        events,
+        {
+            "model": one.plan.model.name,
+            "gpu": one.plan.cluster.gpu.id,
+            "stack": one.plan.stack.id,
+            "layout": one.table.layout(0).model_dump(),
+            "estimated_step_s": _first(one.time.seconds),
+            "note": "overhead (stragglers, data loading) of the estimate is not drawn",
+            "drawn_s": max(ends),
+        },
     )
-    found = list(intervals(program, timed))
-    about = {
-        "model": one.plan.model.name,
-        "gpu": one.plan.cluster.gpu.id,
-        "stack": one.plan.stack.id,
-        "layout": layout.model_dump(),
-        "estimated_step_s": float(step.seconds[0]),
-        "note": "overhead (stragglers, data loading) of the estimate is not drawn",
-    }
-    trace = Trace(about=about)
-    shares = _pass(one, m, float(np.max(step.ranks.slowest_s())), p * v * m)
-    groups = [c for c in _GROUPS if c in shares.exposed]
-    for rank in range(p):
-        trace.process(rank, f"pipeline rank {rank}" if p > 1 else "every rank")
-        for tid, word in (
-            (_COMPUTE, "compute"),
-            (_PIPELINE, "pipeline parallel"),
-            (_DATA, "data parallel"),
-        ):
-            trace.track(rank, tid, word)
-        for i, component in enumerate(groups):
-            trace.track(rank, _FIRST_GROUP + i, _GROUPS[component])
-    for action in found:
-        _draw_pass(trace, action, shares, groups)
-    _draw_sends(trace, found, send)
-    end = [max((a.end for a in found if a.rank == rank), default=0.0) for rank in range(p)]
-    per_layer = float(one.table.zero[0]) >= 3 or (float(one.table.zero[0]) == 2 and p == 1)
-    if per_layer:
-        _draw_sharded(trace, one, found)
-    ends = [
-        _draw_end(trace, one, rank, end[rank], [a for a in found if a.rank == rank], per_layer)
-        for rank in range(p)
-    ]
-    about["drawn_s"] = max(ends)
-    return trace
 
 
-def _pass(one: Estimates, m: int, slowest_s: float, actions: int) -> _Pass:
-    """Shares of exposed collectives in the passes of the slowest rank."""
-    c = one.time.components
-    exposed = {
-        name: float(np.asarray(c[name]).reshape(-1)[0]) / (m * slowest_s)
-        for name in _GROUPS
-        if name in c and float(np.asarray(c[name]).reshape(-1)[0]) > 0
-    }
-    layers = max(round(float(one.time.stage_layers[0]) / float(one.table.vpp[0])), 1)
-    detailed = actions * 3 * layers * (1 + len(exposed)) <= _MOST_LAYER_SLICES
-    return _Pass(exposed, layers if detailed else 1)
+def _tracks(ranks: int, tracks: dict[str, int]) -> Iterator[Event]:
+    for rank in range(ranks):
+        yield from process(rank, f"pipeline rank {rank}" if ranks > 1 else "every rank")
+        for tid, word in _TRACKS.items():
+            yield from track(rank, tid, word)
+        for component, tid in tracks.items():
+            yield from track(rank, tid, _GROUPS[component])
 
 
-def _draw_pass(trace: Trace, action: Interval, shares: _Pass, groups: list[str]) -> None:
+def _exposed(step: _Step) -> dict[str, float]:
+    """Exposed collectives by component, as shares of the passes of the slowest rank."""
+    components = step.one.time.components
+    passes_s = step.microbatches * float(np.max(step.one.time.ranks.slowest_s()))
+    found = {name: _first(components[name]) for name in _GROUPS if name in components}
+    return {name: seconds / passes_s for name, seconds in found.items() if seconds > 0}
+
+
+def _pass(
+    action: Interval, exposed: dict[str, float], layers: int, tracks: dict[str, int]
+) -> Iterator[Event]:
     """Compute of each layer, then what it waits for; weight gradients communicate nothing."""
-    text = f"{action.stage}{action.kind}{action.microbatch}"
-    exposed = {} if action.kind == WEIGHT else shares.exposed
-    count = int(shares.layers)
-    each = (action.end - action.start) / count
-    working = each * max(1 - sum(exposed.values()), 0.0)
-    for i in range(count):
+    name = f"{action.stage}{action.kind}{action.microbatch}"
+    waits = {} if action.kind == WEIGHT else exposed
+    each = action.seconds / layers
+    working = each * max(1 - sum(waits.values()), 0.0)
+    for i in range(layers):
         at = action.start + i * each
-        layer = "" if count == 1 else f" layer {i if action.kind == FORWARD else count - 1 - i}"
-        trace.slice(
+        layer = f" layer {i if action.kind == FORWARD else layers - 1 - i}" if layers > 1 else ""
+        yield from piece(
             action.rank,
             _COMPUTE,
-            text + layer,
+            name + layer,
             KINDS[action.kind],
             at,
             at + working,
@@ -129,124 +165,98 @@ def _draw_pass(trace: Trace, action: Interval, shares: _Pass, groups: list[str])
             microbatch=action.microbatch,
         )
         at += working
-        for tid, component in enumerate(groups, _FIRST_GROUP):
-            taken = each * exposed.get(component, 0.0)
-            trace.slice(action.rank, tid, f"{_GROUPS[component]}{layer}", component, at, at + taken)
+        for component, share in waits.items():
+            taken = each * share
+            title = f"{_GROUPS[component]}{layer}"
+            yield from piece(action.rank, tracks[component], title, component, at, at + taken)
             at += taken
 
 
-def _draw_sends(trace: Trace, found: list[Interval], send: float) -> None:
+def _sends(step: _Step) -> Iterator[Event]:
     """A slice for the time on the wire, an arrow to what waits for it. Messages of one rank follow
     each other."""
     free: dict[int, float] = {}
-    for one, other in sorted(messages(found), key=lambda pair: pair[0].end):
+    pairs = sorted(messages(step.found), key=lambda pair: pair[0].end)
+    for number, (one, other) in enumerate(pairs, 1):
         start = max(one.end, free.get(one.rank, 0.0))
-        free[one.rank] = start + send
+        end = free[one.rank] = start + step.send_s
         word = "activations" if one.kind == FORWARD else "gradients"
-        trace.slice(
-            one.rank,
-            _PIPELINE,
-            f"send {word} {one.microbatch} to rank {other.rank}",
-            "send",
-            start,
-            start + send,
-        )
-        source = (
-            one.rank,
-            _PIPELINE if send > 0 else _COMPUTE,
-            start + send if send > 0 else one.end,
-        )
-        trace.arrow(f"{one.stage} to {other.stage}", source, (other.rank, _COMPUTE, other.start))
+        name = f"send {word} {one.microbatch} to rank {other.rank}"
+        yield from piece(one.rank, _PIPELINE, name, "send", start, end)
+        on_wire = step.send_s > 0
+        source = (one.rank, _PIPELINE, end) if on_wire else (one.rank, _COMPUTE, one.end)
+        target = (other.rank, _COMPUTE, other.start)
+        yield from arrow(number, f"{one.stage} to {other.stage}", source, target)
 
 
-def _draw_sharded(trace: Trace, one: Estimates, found: list[Interval]) -> None:
+def _sharded(step: _Step) -> Iterator[Event]:
     """ZeRO-3: every pass gathers its layers one ahead, every backward scatters their gradients one
     behind (ZeRO-2 the latter)."""
-    calls = {t.operation: t for t in one.time.traffic if t.group == "data" and t.count[0] > 1}
-    layers = max(round(float(one.time.stage_layers[0]) / float(one.table.vpp[0])), 1)
-    if len(found) * layers * 3 > _MOST_LAYER_SLICES:
-        layers = 1
+    time, vpp = step.one.time, _first(step.one.table.vpp)
+    calls = {t.operation: t for t in time.traffic if t.group == "data" and t.count[0] > 1}
+    layers = step.layers if len(step.found) * step.layers * _KINDS <= MOST_LAYER_SLICES else 1
+    drawn_together = _first(time.stage_layers) / vpp / layers
     free: dict[int, float] = {}
 
-    def put(rank: int, operation: str, at: float, word: str) -> None:
+    def put(rank: int, operation: str, at: float, word: str) -> Iterator[Event]:
         t = calls.get(operation)
         if t is None:
             return
-        passes = float(one.time.stage_layers[0]) / float(one.table.vpp[0]) / layers
         start = max(at, free.get(rank, 0.0))
-        free[rank] = start + float(t.seconds[0] / t.count[0]) * passes
-        trace.slice(
-            rank,
-            _DATA,
-            f"{operation} {word}",
-            "data_parallel",
-            start,
-            free[rank],
-            bytes=float(t.bytes[0]),
-        )
+        end = free[rank] = start + float(t.seconds[0] / t.count[0]) * drawn_together
+        title = f"{operation} {word}"
+        size = float(t.bytes[0])
+        yield from piece(rank, _DATA, title, "data_parallel", start, end, bytes=size)
 
-    for action in sorted(found, key=lambda a: a.start):
+    for action in sorted(step.found, key=lambda a: a.start):
         if action.kind == WEIGHT:
             continue
-        each = (action.end - action.start) / layers
+        each = action.seconds / layers
         for i in range(layers):
-            put(action.rank, "all_gather", max(action.start + (i - 1) * each, 0.0), "parameters")
+            ahead = max(action.start + (i - 1) * each, 0.0)
+            yield from put(action.rank, "all_gather", ahead, "parameters")
             if action.kind != FORWARD:
-                put(action.rank, "reduce_scatter", action.start + (i + 1) * each, "gradients")
+                behind = action.start + (i + 1) * each
+                yield from put(action.rank, "reduce_scatter", behind, "gradients")
 
 
-def _draw_end(
-    trace: Trace, one: Estimates, rank: int, end: float, mine: list[Interval], per_layer: bool
-) -> float:
+def _end(step: _Step, rank: int) -> tuple[list[Event], float]:
     """Gradient buckets that start while the last backwards run, the optimizer, and ZeRO-1's gather
-    of parameters."""
-    at = end
-    reduce = [
-        t
-        for t in one.time.traffic
-        if t.group == "data" and t.what == "gradients of the stage" and t.seconds[0] > 0
-    ]
-    gather = [
-        t
-        for t in one.time.traffic
-        if t.group == "data" and t.what == "parameters of the stage" and t.seconds[0] > 0
-    ]
-    if reduce and not per_layer:
-        t = reduce[0]
-        seconds, exposed = float(t.seconds[0]), float(t.exposed[0])
-        buckets = int(min(max(np.ceil(float(t.bytes[0]) / LAST_BYTES), 1), _MOST_BUCKETS))
-        backward = sorted((a for a in mine if a.kind != FORWARD), key=lambda a: a.end)
-        window = (
-            seconds - exposed
-        )  # what the estimate hides: buckets get ready evenly over that long before backward ends
-        first = max(end - max(window, 0.0), backward[0].start if backward else end)
-        for i in range(buckets):
-            ready = first + (end - first) * (i + 1) / buckets if exposed < seconds else end
-            start = max(ready, at if i else 0.0)
-            at = start + seconds / buckets
-            trace.slice(
-                rank,
-                _DATA,
-                f"{t.operation} bucket {i}",
-                "data_parallel",
-                start,
-                at,
-                bytes=float(t.bytes[0]) / buckets,
-            )
-    at = max(at, end)
-    optimizer = float(np.asarray(one.time.components["optimizer"]).reshape(-1)[0])
-    trace.slice(rank, _COMPUTE, "optimizer", "optimizer", at, at + optimizer)
+    of parameters; with the second at which the rank is done."""
+    mine = step.of_rank(rank)
+    at = last = max((action.end for action in mine), default=0.0)
+    whole = not step.per_layer
+    reduced = step.traffic("gradients of the stage") if whole else None
+    gathered = step.traffic("parameters of the stage") if whole else None
+    events: list[Event] = []
+    if reduced is not None:
+        spans = _buckets(reduced, last, mine)
+        size = float(reduced.bytes[0]) / len(spans)
+        for i, (start, end) in enumerate(spans):
+            name = f"{reduced.operation} bucket {i}"
+            events += piece(rank, _DATA, name, "data_parallel", start, end, bytes=size)
+            at = max(end, last)
+    optimizer = _first(step.one.time.components["optimizer"])
+    events += piece(rank, _COMPUTE, "optimizer", "optimizer", at, at + optimizer)
     at += optimizer
-    if gather and not per_layer:
-        seconds = float(gather[0].seconds[0])
-        trace.slice(
-            rank,
-            _DATA,
-            "all_gather parameters",
-            "data_parallel",
-            at,
-            at + seconds,
-            bytes=float(gather[0].bytes[0]),
-        )
-        at += float(gather[0].exposed[0])
-    return at
+    if gathered is not None:
+        end, size = at + float(gathered.seconds[0]), float(gathered.bytes[0])
+        name = "all_gather parameters"
+        events += piece(rank, _DATA, name, "data_parallel", at, end, bytes=size)
+        at += float(gathered.exposed[0])
+    return events, at
+
+
+def _buckets(reduced: Traffic, last: float, mine: Sequence[Interval]) -> list[tuple[float, float]]:
+    """Start and end of every bucket. What the estimate hides: buckets get ready evenly over that
+    long before the end of the last backward."""
+    seconds, exposed = float(reduced.seconds[0]), float(reduced.exposed[0])
+    count = int(min(max(np.ceil(float(reduced.bytes[0]) / LAST_BYTES), 1), _MOST_BUCKETS))
+    started = min((a for a in mine if a.kind != FORWARD), key=lambda a: a.end, default=None)
+    first = max(last - max(seconds - exposed, 0.0), started.start if started else last)
+    spans: list[tuple[float, float]] = []
+    for i in range(count):
+        ready = first + (last - first) * (i + 1) / count if exposed < seconds else last
+        start = max(ready, spans[-1][1] if spans else 0.0)
+        spans.append((start, start + seconds / count))
+    return spans

@@ -28,7 +28,7 @@ from planner.show.figures import (
     vline,
 )
 from planner.units import show
-from planner.verbs.schedule import chosen
+from planner.verbs.estimate import chosen
 
 _SIZES = 2.0 ** np.arange(10, 35)  # 1 KiB to 16 GiB
 _MIB = 2.0**20

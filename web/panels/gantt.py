@@ -17,7 +17,7 @@ def chart(options: Options) -> Chart:
     given = options.model_dump(exclude_none=True, exclude=set(OF_WHOLE_STEPS))
     chosen = {name: given.pop(name, None) for name in ("schedule", "pp", "vpp")}
     drawn = draw(Request(**chosen), given)
-    if drawn.document["pp"] == 1:
+    if drawn.document.pp == 1:
         raise PlanError(
             "--pp", 1, "there is no pipeline in this layout; fix pp above 1 to see its schedule"
         )

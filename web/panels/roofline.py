@@ -20,7 +20,7 @@ from planner.ledger import Call, recording
 from planner.report.layout import evaluate_row
 from planner.show.figures import BLUE, LOG, PURPLE, RED, Chart, Column, axis, figure, line, markers
 from planner.units import show
-from planner.verbs.schedule import chosen
+from planner.verbs.estimate import chosen
 
 _RESULT_BYTES = 2.0  # gemm_s writes a 16-bit result
 _PASSES = ("forward", "input gradient", "weight gradient")

@@ -1,0 +1,305 @@
+"""What is timed: ranks, micro-batches and seconds, from the request alone or from an estimate."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner import schedules
+from planner.estimate import Estimates
+from planner.estimate.pipeline import chunk_seconds
+from planner.inputs import catalog
+from planner.inputs.options import read_options
+from planner.ledger import Array
+from planner.schedules import checks
+from planner.schedules.base import Actions, parse_actions
+from planner.schedules.timing import Durations, Program
+from planner.specs.base import PlanError
+from planner.specs.options import flag, only_for, refuse_whole_steps
+from planner.units import UnitError, parse
+from planner.verbs.estimate import chosen
+
+_MOST_FILE_BYTES = 100_000_000
+_FORWARD_S, _INPUT_S, _WEIGHT_S = 1.0, 1.0, 1.0  # a backward takes twice a forward
+_MOST_SLOWDOWN = 1e6
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `dpplan schedule` was asked; texts as they were typed, None where nothing was."""
+
+    schedule: str | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    microbatches: int | None = None
+    forward_s: str | None = None
+    backward_s: str | None = None
+    weight_s: str | None = None
+    p2p_s: str | None = None
+    optimizer_s: str | None = None
+    straggler: str | None = None
+    blocking_sends: bool = False
+    activation_bytes: str | None = None
+    file: str | None = None
+    sends: bool = False  # list messages among the actions
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A schedule of the user's own file."""
+
+    name: str
+    actions: Actions
+    program: Program
+
+
+@dataclass(frozen=True)
+class Case:
+    """Ranks, micro-batches and seconds that every schedule of the table shares."""
+
+    pp: int
+    microbatches: int
+    vpp: int | None  # None: each schedule's own
+    forward: Array  # s per micro-batch: (ranks,), or (stages,) where one was given per chunk
+    backward: Array  # whole backward, likewise
+    weight: Array  # weight gradient, part of it
+    send: Array  # s of a message: (1,), or (stages - 1,)
+    tail: Array  # (ranks,) s that follow a rank's last action
+    slowdown: Array  # (ranks,)
+    blocking: bool  # ranks wait for their sends
+    activation_bytes: Array | None  # (ranks,) of one micro-batch
+
+    @property
+    def input_gradient(self) -> Array:
+        return self.backward - self.weight
+
+    def per_rank(self) -> Case:
+        """Seconds per rank: what was given per chunk is summed over the chunks of a rank."""
+        if self.forward.size == self.pp:
+            return self
+        summed = {
+            name: getattr(self, name).reshape(-1, self.pp).sum(axis=0)
+            for name in ("forward", "backward", "weight")
+        }
+        return replace(self, **summed)
+
+    def durations(self, program: Program) -> Durations:
+        """Seconds per chunk: a rank's own divided by its chunks, unless one was given for each."""
+        stages = program.stages
+        forward, given, weight = self.forward, self.input_gradient, self.weight
+        if forward.size != stages:
+            rank_of = {stage: rank for _, stage, _, rank in program.kinds if stage >= 0}
+            ranks = np.array([rank_of[stage] for stage in range(stages)])
+            forward, given, weight = (x[ranks] * self.pp / stages for x in (forward, given, weight))
+        fits = self.send.size in (1, stages - 1)
+        return Durations(
+            forward,
+            given,
+            weight,
+            send=self.send if fits else self.send.max(keepdims=True),
+            slowdown=self.slowdown,
+            tail=self.tail,
+            blocking=self.blocking,
+        )
+
+    def actions(self, name: str) -> Actions:
+        """Actions of a schedule; automatic ones are made for the durations at hand."""
+        return schedules.fitted_actions(
+            name,
+            self.pp,
+            self.microbatches,
+            schedules.default_chunks(name) if self.vpp is None else self.vpp,
+            self.forward,
+            self.input_gradient,
+            self.weight,
+            float(np.max(self.send, initial=0.0)),
+        )
+
+
+def imported(name: str) -> Imported:
+    """A schedule file, checked. Raises PlanError naming --file and the line."""
+    path = catalog.user_path(name, "--file")
+    text = catalog.read_text(path, "--file", _MOST_FILE_BYTES)
+    actions = parse_actions(text, "--file", name)
+    file = Path(name).name
+    return Imported(file, actions, checks.checked(actions, "--file", file))
+
+
+def of_file(request: Request, own: Imported) -> Case:
+    """Seconds from the request, ranks and micro-batches from the file."""
+    program = own.program
+    chunks = max(program.stages // program.ranks, 1)
+    return _stated(request, program.ranks, program.microbatches, chunks)
+
+
+def of_request(request: Request) -> tuple[Case, str]:
+    """Ranks, micro-batches and seconds from the request alone, and the schedule's name."""
+    name, p, m, v = request.schedule, request.pp, request.microbatches, request.vpp
+    if name is None:
+        raise PlanError(
+            "--schedule", None, f"is needed, one of {', '.join(schedules.BY_NAME)}; or give --file"
+        )
+    schedules.module_of(name)
+    if p is None or m is None:
+        field = "--pp" if p is None else "--microbatches"
+        raise PlanError(field, None, "is needed, unless a model gives it (--model)")
+    v = schedules.default_chunks(name) if v is None else v
+    if p * v * m > 0:
+        schedules.actions(name, p, m, v)
+    return _stated(request, p, m, v), name
+
+
+def refuse_beside_file(request: Request) -> None:
+    """The file says what runs, on how many ranks."""
+    for field in ("schedule", "pp", "vpp", "microbatches"):
+        value = getattr(request, field)
+        if value is not None:
+            raise PlanError(flag(field), value, "is in the file; leave it out beside --file")
+
+
+def _stated(request: Request, p: int, m: int, v: int) -> Case:
+    stages = p * v
+    sizes = (p, stages)
+    forward = _numbers("--forward-s", request.forward_s, _FORWARD_S, sizes)
+    weight_s = request.weight_s
+    weight = _numbers("--weight-s", weight_s, _WEIGHT_S, sizes)
+    if request.backward_s is None:
+        backward = _INPUT_S + weight
+    else:
+        backward = _numbers("--backward-s", request.backward_s, 0.0, sizes)
+        weight = backward / 2 if weight_s is None else weight
+    size = max(forward.size, backward.size, weight.size)
+    forward, backward, weight = (_as_chunks(x, size, p) for x in (forward, backward, weight))
+    if np.any(weight > backward):
+        raise PlanError(
+            "--weight-s", weight_s, "is part of the backward; it cannot be longer than --backward-s"
+        )
+    return Case(
+        p,
+        m,
+        v,
+        forward,
+        backward,
+        weight,
+        send=_numbers("--p2p-s", request.p2p_s, 0.0, (1, max(stages - 1, 1))),
+        tail=_numbers("--optimizer-s", request.optimizer_s, 0.0, (p,)),
+        slowdown=_slowdown(request, p),
+        blocking=request.blocking_sends,
+        activation_bytes=_bytes(request, p),
+    )
+
+
+def _numbers(field: str, text: str | None, default: float, counts: tuple[int, ...]) -> Array:
+    """One number, or one per stage separated by commas. Raises PlanError naming the option."""
+    if text is None:
+        return np.full(counts[0], default)
+    try:
+        values = np.array([float(part) for part in text.split(",")])
+    except ValueError:
+        raise PlanError(
+            field, text, "must be a number of seconds, or one per stage separated by commas"
+        ) from None
+    if not np.all(np.isfinite(values)) or np.any(values < 0):
+        raise PlanError(field, text, "must be finite and not negative")
+    if values.size == 1:
+        return np.full(counts[0], values[0])
+    if values.size not in counts:
+        expected = " or ".join(str(count) for count in sorted(set(counts)))
+        raise PlanError(field, text, f"has {values.size} numbers; give 1 or {expected}")
+    return values
+
+
+def _as_chunks(x: Array, size: int, p: int) -> Array:
+    """(size,) of values per rank, where another was given per chunk: each chunk an equal share."""
+    return x if x.size == size else np.tile(x, size // p) / (size // p)
+
+
+def _slowdown(request: Request, p: int) -> Array:
+    """`RANK:FACTOR`, several separated by commas."""
+    out = np.ones(p)
+    for part in filter(None, (request.straggler or "").split(",")):
+        rank, _, factor = part.partition(":")
+        try:
+            number, value = int(rank), float(factor)
+        except ValueError:
+            raise PlanError("--straggler", part, "must read RANK:FACTOR, such as 3:1.2") from None
+        if not 0 <= number < p or not 0 < value < _MOST_SLOWDOWN:
+            raise PlanError(
+                "--straggler",
+                part,
+                f"takes a rank from 0 to {p - 1} and a factor above 0, such as 0:1.2",
+            )
+        out[number] = value
+    return out
+
+
+def _bytes(request: Request, p: int) -> Array | None:
+    text = request.activation_bytes
+    if text is None:
+        return None
+    try:
+        values = [parse(part, "B") for part in text.split(",")]
+    except UnitError as error:
+        raise PlanError("--activation-bytes", text, str(error)) from None
+    if len(values) not in (1, p):
+        raise PlanError("--activation-bytes", text, f"has {len(values)} sizes; give 1 or {p}")
+    return np.broadcast_to(np.array(values, dtype=float), (p,))
+
+
+# --------------------------------------------------------------------------------------------------
+
+_FROM_MODEL = ("forward_s", "backward_s", "weight_s", "p2p_s", "activation_bytes", "microbatches")
+
+
+def of_model(request: Request, given: Mapping[str, Any]) -> tuple[Case, str]:
+    """Seconds and bytes of the layout that an estimate with these options chooses, and its
+    schedule."""
+    if "model" not in given:
+        extra = next(iter(given))
+        near = difflib.get_close_matches(extra, ["schedule", "pp", "vpp"], 1)
+        hint = f"; did you mean --{near[0]}?" if near else ""
+        raise PlanError(flag(extra), given[extra], f"needs --model{hint}")
+    for field in _FROM_MODEL:
+        value = getattr(request, field)
+        if value is not None:
+            raise PlanError(
+                flag(field), value, "comes from the model; leave it out, or leave out --model"
+            )
+    asked = {"schedule": request.schedule, "pp": request.pp, "vpp": request.vpp}
+    options = read_options({**given, **asked})
+    only_for(options, "schedule")
+    refuse_whole_steps(options, "schedule")
+    one = chosen(options)
+    return _of_estimate(one, request), one.table.layout(0).schedule
+
+
+def _of_estimate(one: Estimates, request: Request) -> Case:
+    """Seconds, bytes and micro-batches of row 0 of an estimate."""
+    layout = one.table.layout(0)
+    p, v = layout.pp, layout.vpp
+    m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
+    f, i, w = (x[:, 0] for x in chunk_seconds(list(one.time.ranks.work), p, v))
+    send = next((t for t in one.time.traffic if t.operation == "send_recv"), None)
+    each = float(send.seconds[0] / send.count[0]) if send is not None and send.count[0] > 0 else 0.0
+    live = schedules.BY_NAME[layout.schedule].live_chunks(
+        np.arange(p, dtype=float), np.full(p, float(p)), np.full(p, float(v)), np.full(p, float(m))
+    )
+    held = np.array([float(parts["activations"][0]) for parts in one.memory.stage_components])
+    return Case(
+        p,
+        m,
+        v,
+        f,
+        i + w,
+        w,
+        send=np.array([each]),
+        tail=np.full(p, float(one.time.components["optimizer"][0])),
+        slowdown=_slowdown(request, p),
+        blocking=request.blocking_sends,
+        activation_bytes=held / np.maximum(live / v, 1e-9),
+    )
