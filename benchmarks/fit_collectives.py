@@ -26,11 +26,12 @@ from planner.estimate import communicate
 from planner.estimate.communicate import Group, place
 from planner.estimate.machine import Machine, machine
 from planner.inputs import catalog
-from planner.inputs import cluster as request
 from planner.inputs.calibration import stack_spec
+from planner.inputs.cluster import cluster_spec
 from planner.specs.hardware import GpuSpec, LinkSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
+from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
 
@@ -132,7 +133,8 @@ def _numbers(row: dict[str, str]) -> tuple[Machine, int, LinkSpec]:
     per_node = int(row["gpus_per_node"] or ranks // nodes)
     if nodes == 1:
         per_node = max(catalog.load("gpus", GpuSpec, row["gpu"]).node.gpus_per_node, ranks)
-    cluster, _ = request.cluster_spec(
+    asked = Options(
+        model="gpt2",  # any: links know none
         gpu=row["gpu"],
         gpus=per_node * nodes,
         gpus_per_node=per_node,
@@ -141,6 +143,7 @@ def _numbers(row: dict[str, str]) -> tuple[Machine, int, LinkSpec]:
         nics_per_node=int(row["nics_per_node"]) if row["nics_per_node"] else None,
         nic_bandwidth=f"{row['nic_gbps']} Gbit/s" if row["nic_gbps"] else None,
     )
+    cluster, _ = cluster_spec(asked)
     shape = ModelSpec(
         name="none", layers=1, hidden=64, heads=1, kv_heads=1, head_dim=64, ffn_hidden=64, vocab=64
     )

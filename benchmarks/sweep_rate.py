@@ -16,7 +16,8 @@ import time
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
-from planner.verbs.compare import Asked, compare, csv_text
+from planner.specs.options.own import CompareOptions
+from planner.verbs.compare import compare, csv_text
 
 # the second sweep has as many values as make the number of points; GPUs take 25 counts of whole
 # nodes
@@ -78,7 +79,9 @@ def main() -> None:
     for name in asked.case or CASES:
         what, given = CASES[name]
         started, spent = time.perf_counter(), cpu_s()
-        out = compare(Asked(sweep=(GPUS, sweep(what, asked.points)), jobs=asked.jobs), given)
+        out = compare(
+            CompareOptions(sweep=(GPUS, sweep(what, asked.points)), jobs=asked.jobs), given
+        )
         csv_text(out)
         seconds, spent = time.perf_counter() - started, cpu_s() - spent
         layouts = sum(row.get("layouts", 0) for row in out["points"])

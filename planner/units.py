@@ -116,6 +116,17 @@ def parse(text: str | float | int, unit: str) -> float:
     return value
 
 
+def in_unit(value: float, unit: str) -> float:
+    """A number of base units in another unit: in_unit(25e9, "Gbit/s") -> 200."""
+    return value / unit_factor(unit)[1]
+
+
+def is_bare(text: str | float | int) -> bool:
+    """Whether a number comes without its unit."""
+    match = _NUMBER.match(text) if isinstance(text, str) else None
+    return match is None or not match.group(2)
+
+
 def parse_count(text: str | float | int) -> float:
     """Read a count that people write short: "15T" -> 1.5e13, "4M", "300B", "2e12". B is billion
     here, never bytes."""

@@ -17,6 +17,7 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import Experts, ModelSpec
+from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
@@ -51,7 +52,7 @@ def expert_model(**changes: Any) -> ModelSpec:
 def cluster(
     gpus: int, gpu: str = "a100-sxm4-80gb", gpus_per_node: int | None = None
 ) -> ClusterSpec:
-    return cluster_spec(gpu=gpu, gpus=gpus, gpus_per_node=gpus_per_node)[0]
+    return cluster_spec(Options(model="gpt2", gpu=gpu, gpus=gpus, gpus_per_node=gpus_per_node))[0]
 
 
 @cache

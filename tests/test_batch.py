@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from planner.show import batch_page
 from planner.show.batch import batch_blocks
+from planner.specs.options.own import BatchOptions
 from planner.verbs import batch
-from planner.verbs.batch import Asked, batches_of, gpu_time_factors
+from planner.verbs.batch import batches_of, gpu_time_factors
 
 SMALL = {
     "model": "gpt2",
@@ -36,7 +37,7 @@ REFERENCE = 64 * 512.0  # tokens of a step
 @cache
 def found(critical: str = "131072", sweep: str = "gpus=8..64", **changes: Any) -> Any:
     return batch.batch(
-        Asked(sweep=sweep, critical_batch=critical, learning_rate=1e-3, warmup="100M"),
+        BatchOptions(sweep=sweep, critical_batch=critical, learning_rate=1e-3, warmup="100M"),
         {**SMALL, **changes},
     )
 
@@ -172,7 +173,7 @@ def test_the_floor_is_below_every_point_even_where_more_gpus_have_a_faster_layou
         "pp": 1,
     }
     weak = batch.batch(
-        Asked(sweep="gpus=4..16", critical_batch="16"), given_ | {"stack": "megatron-core"}
+        BatchOptions(sweep="gpus=4..16", critical_batch="16"), given_ | {"stack": "megatron-core"}
     )["regimes"]["weak"]
     points = [p for p in weak["points"] if p["fits"]]
     assert len(points) > 1
@@ -205,7 +206,9 @@ def test_a_larger_critical_batch_is_never_slower() -> None:
 
 def test_the_reference_run_may_have_another_batch() -> None:
     """The tokens are those of the reference batch, which is four times that of the first count."""
-    out = batch.batch(Asked(sweep="gpus=8,16", critical_batch="131072", reference_batch=256), SMALL)
+    out = batch.batch(
+        BatchOptions(sweep="gpus=8,16", critical_batch="131072", reference_batch=256), SMALL
+    )
     assert out["least"]["tokens"] == pytest.approx(5e9)
     assert out["regimes"]["weak"]["points"][0]["tokens"] == pytest.approx(6.25e9, rel=1e-4)
 
@@ -299,7 +302,7 @@ def test_the_command_answers_in_every_form(tmp_path: Path) -> None:
 
 
 def test_without_a_sweep_gpus_double() -> None:
-    out = batch.batch(Asked(critical_batch="1M"), {**SMALL, "gpus": 1, "tp": 1, "pp": 1})
+    out = batch.batch(BatchOptions(critical_batch="1M"), {**SMALL, "gpus": 1, "tp": 1, "pp": 1})
     assert [p["value"] for p in out["regimes"]["weak"]["points"]] == [1, 2, 4, 8, 16, 32, 64]
 
 

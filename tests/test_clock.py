@@ -6,19 +6,19 @@ import pytest
 
 from planner import api
 from planner.estimate.machine import machine, sustained_clock
-from planner.inputs import cluster as request
+from planner.inputs.cluster import cluster_spec
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from tests import plans
 
 
 def clock(gpu: str = "a100", **options: object) -> float:
-    cluster, _ = request.cluster_spec(gpu=gpu, gpus=8, **options)  # type: ignore[arg-type]
+    cluster, _ = cluster_spec(Options(model="gpt2", gpu=gpu, gpus=8, **options))  # type: ignore[arg-type]
     return float(sustained_clock(plans.plan().model_copy(update={"cluster": cluster})))
 
 
 def test_the_usual_clock_is_the_profile_s() -> None:
-    cluster, _ = request.cluster_spec(gpu="a100", gpus=8)
+    cluster, _ = cluster_spec(Options(model="gpt2", gpu="a100", gpus=8))
     assert clock() == float(cluster.gpu.kernels.sustained_clock)
 
 
@@ -41,7 +41,7 @@ def test_a_card_with_power_to_spare_keeps_its_clock() -> None:
 
 def test_fp8_gains_where_power_limits_and_nowhere_else() -> None:
     def fp8(gpu: str) -> float:
-        cluster, _ = request.cluster_spec(gpu=gpu, gpus=8)
+        cluster, _ = cluster_spec(Options(model="gpt2", gpu=gpu, gpus=8))
         of = plans.plan().model_copy(update={"cluster": cluster})
         return float(
             machine(

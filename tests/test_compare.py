@@ -22,8 +22,9 @@ from planner.formulas import scaling as formulas
 from planner.show import compare_page
 from planner.show.compare import chart_lines, compare_blocks
 from planner.specs.base import PlanError
+from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
-from planner.verbs.compare import Asked, common_batch, dimensions, scaling
+from planner.verbs.compare import common_batch, dimensions, scaling
 
 SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core"}
 
@@ -31,12 +32,12 @@ SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core
 @cache
 def gpus_compared() -> Any:
     given_ = {k: v for k, v in SMALL.items() if k != "gpu"} | {"gpus": 8, "tokens": "10B"}
-    return compare.compare(Asked(vary=["gpu=rtx4090,a100,h100"]), given_)
+    return compare.compare(CompareOptions(vary=["gpu=rtx4090,a100,h100"]), given_)
 
 
 @cache
 def swept() -> Any:
-    return compare.compare(Asked(sweep=["gpus=8..64"]), {**SMALL, "global_batch": 64})
+    return compare.compare(CompareOptions(sweep=["gpus=8..64"]), {**SMALL, "global_batch": 64})
 
 
 # ------------------------------------------------------------------------------------------------ s
@@ -60,7 +61,7 @@ def test_parts_sum_to_the_whole_difference() -> None:
 
 
 def test_unequal_batches_are_compared_per_token() -> None:
-    out = compare.compare(Asked(vary=["global_batch=32,64"]), {**SMALL, "gpus": 8})
+    out = compare.compare(CompareOptions(vary=["global_batch=32,64"]), {**SMALL, "gpus": 8})
     assert out["difference"]["per"] == "million tokens"
     for row, point in zip(out["difference"]["rows"], out["points"], strict=True):
         assert row["seconds"] == pytest.approx(1e6 / point["throughput"]["tokens_per_s"])
@@ -81,7 +82,7 @@ def test_every_request_is_an_estimate_of_its_own() -> None:
 
 def test_strategies_are_kept_apart() -> None:
     out = compare.compare(
-        Asked(vary=["strategy=ddp,zero1,zero2,zero3,3d"]),
+        CompareOptions(vary=["strategy=ddp,zero1,zero2,zero3,3d"]),
         {k: v for k, v in SMALL.items() if k != "stack"} | {"gpus": 8},
     )
     assert [(p["stack"], p["layout"]["zero"]) for p in out["points"]] == [
@@ -96,7 +97,7 @@ def test_strategies_are_kept_apart() -> None:
 
 def test_differences_are_to_the_first_that_fits() -> None:
     out = compare.compare(
-        Asked(vary=["gpu=rtx4090,mi300x"]),
+        CompareOptions(vary=["gpu=rtx4090,mi300x"]),
         {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2, "optimizer": "sgd"},
     )
     assert [p["memory"]["fits"] for p in out["points"]] == [False, True]
@@ -129,7 +130,7 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) ->
         "global_batch": 5040,
         "tokens": "10B",
     }
-    out = compare.compare(Asked(vary=["gpu=a100,rtx4090,h100"], at=at), given_)
+    out = compare.compare(CompareOptions(vary=["gpu=a100,rtx4090,h100"], at=at), given_)
     each = {
         "cost": lambda c: c["usd_per_gpu_hour"],
         "power": lambda c: {"a100": 400, "rtx4090": 450, "h100": 700}[c["key"]],
@@ -147,7 +148,7 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) ->
 def test_no_price_no_equal_cost() -> None:
     with pytest.raises(PlanError, match="no price") as error:
         compare.compare(
-            Asked(vary=["gpu=a100,gb200-186gb"], at="cost"), {"model": "gpt2", "gpus": 8}
+            CompareOptions(vary=["gpu=a100,gb200-186gb"], at="cost"), {"model": "gpt2", "gpus": 8}
         )
     assert error.value.field == "--at"
 
@@ -158,7 +159,7 @@ def test_no_price_no_equal_cost() -> None:
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:
     assert {p["layout"]["global_batch"] for p in swept()["points"]} == {64}
     weak = compare.compare(
-        Asked(sweep=["gpus=8..32"], scaling="weak"), {**SMALL, "global_batch": 24}
+        CompareOptions(sweep=["gpus=8..32"], scaling="weak"), {**SMALL, "global_batch": 24}
     )
     assert [p["layout"]["global_batch"] for p in weak["points"]] == [24, 48, 96]
     assert weak["curves"][0]["amdahl"] is None
@@ -183,7 +184,7 @@ def test_curve_by_hand() -> None:
 
 def test_two_sweeps_make_a_curve_each() -> None:
     out = compare.compare(
-        Asked(sweep=["gpus=8,16", "micro-batch=1,2"]), {**SMALL, "global_batch": 64}
+        CompareOptions(sweep=["gpus=8,16", "micro-batch=1,2"]), {**SMALL, "global_batch": 64}
     )
     assert [(c["axis"], c["label"]) for c in out["curves"]] == [
         ("gpus", "micro batch 1"),
@@ -195,7 +196,8 @@ def test_two_sweeps_make_a_curve_each() -> None:
 
 def test_a_sweep_of_another_number() -> None:
     out = compare.compare(
-        Asked(sweep=["nic-bandwidth=25..100 Gbit/s"]), {**SMALL, "gpus": 16, "global_batch": 64}
+        CompareOptions(sweep=["nic-bandwidth=25..100 Gbit/s"]),
+        {**SMALL, "gpus": 16, "global_batch": 64},
     )
     curve = out["curves"][0]
     assert (curve["axis"], curve["unit"], curve["parts"], curve["amdahl"]) == (
@@ -510,7 +512,7 @@ def test_sweep_order_does_not_matter(bandwidths: list[int]) -> None:
         text = "nic_bandwidth=" + ",".join(f"{v} Gbit/s" for v in values)
         return {
             p["value"]: p["step_seconds"]
-            for p in compare.compare(Asked(sweep=[text]), fixed)["curves"][0]["points"]
+            for p in compare.compare(CompareOptions(sweep=[text]), fixed)["curves"][0]["points"]
         }
 
     assert steps(bandwidths) == pytest.approx(steps(bandwidths[::-1]))

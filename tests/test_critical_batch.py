@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from planner.formulas import critical_batch as formulas
 from planner.formulas.scaling import communication_ratio, log_mean_s
 from planner.specs.base import PlanError
+from planner.specs.options.own import BatchOptions
 from planner.verbs.batch import critical
 
 BATCHES = st.floats(1e2, 1e10)
@@ -191,21 +192,14 @@ def test_hidden_communication_counts() -> None:
 
 
 def read(**changes: Any) -> critical.Critical:
-    given_: dict[str, Any] = {
-        "stated": None,
-        "loss": None,
-        "norms": (),
-        "seq_len": 4096,
-        "parameters": 7e9,
-        "tokens": 2e12,
-    }
-    return critical.read(**{**given_, **changes})
+    given_: dict[str, Any] = {"seq_len": 4096, "parameters": 7e9, "tokens": 2e12}
+    return critical.read(BatchOptions(**changes), **given_)
 
 
 def test_where_a_critical_batch_comes_from() -> None:
-    assert read(stated="4M").tokens == 4e6
-    assert read(loss=2.0).tokens == formulas.critical_batch_at_loss(2.0)
-    measured = read(norms=["8:4.062", "512:2.048"])
+    assert read(critical_batch="4M").tokens == 4e6
+    assert read(target_loss=2.0).tokens == formulas.critical_batch_at_loss(2.0)
+    measured = read(gradient_norm=["8:4.062", "512:2.048"])
     assert measured.measured
     assert measured.tokens == pytest.approx(4096 * critical.noise_of(["8:4.062", "512:2.048"]))
     expected = read()
@@ -216,7 +210,7 @@ def test_where_a_critical_batch_comes_from() -> None:
 
 def test_a_known_run_fixes_the_least_of_both() -> None:
     """2,000 steps of the critical batch: half of its steps and half of its tokens are the least."""
-    target = critical.Target(read(stated="4M"), 4e6, 8e9)
+    target = critical.Target(read(critical_batch="4M"), 4e6, 8e9)
     assert target.least_tokens == pytest.approx(4e9)
     assert target.least_steps == pytest.approx(1000)
     assert target.steps(4e6) == pytest.approx(2000)
@@ -230,19 +224,23 @@ def test_a_known_run_fixes_the_least_of_both() -> None:
 @pytest.mark.parametrize(
     ("changes", "option", "said"),
     [
-        ({"stated": "4M", "loss": 2.0}, "--target-loss", "--critical-batch"),
-        ({"loss": 2.0, "norms": ["8:1", "16:1"]}, "--gradient-norm", "--target-loss"),
-        ({"stated": "many"}, "--critical-batch", "expected a count"),
-        ({"stated": "0"}, "--critical-batch", "must be between"),
-        ({"stated": "4 GB"}, "--critical-batch", "expected a count"),
-        ({"loss": 0.1}, "--target-loss", "nats per token"),
-        ({"loss": float("nan")}, "--target-loss", "nats per token"),
-        ({"norms": ["8:1.5"]}, "--gradient-norm", "two batches"),
-        ({"norms": ["8:1.5", "8:1.2"]}, "--gradient-norm", "differ"),
-        ({"norms": ["8", "16:1"]}, "--gradient-norm", "BATCH:NORM"),
-        ({"norms": ["8:0", "16:1"]}, "--gradient-norm", "above 0"),
-        ({"norms": ["8:1", "16:2"]}, "--gradient-norm", "smaller norm"),
-        ({"norms": ["8:4", "16:2"]}, "--gradient-norm", "noise alone"),
+        ({"critical_batch": "4M", "target_loss": 2.0}, "--target-loss", "--critical-batch"),
+        (
+            {"target_loss": 2.0, "gradient_norm": ["8:1", "16:1"]},
+            "--gradient-norm",
+            "--target-loss",
+        ),
+        ({"critical_batch": "many"}, "--critical-batch", "expected a count"),
+        ({"critical_batch": "0"}, "--critical-batch", "must be between"),
+        ({"critical_batch": "4 GB"}, "--critical-batch", "expected a count"),
+        ({"target_loss": 0.1}, "--target-loss", "greater than or equal to 0.5"),
+        ({"target_loss": float("nan")}, "--target-loss", "finite"),
+        ({"gradient_norm": ["8:1.5"]}, "--gradient-norm", "two batches"),
+        ({"gradient_norm": ["8:1.5", "8:1.2"]}, "--gradient-norm", "differ"),
+        ({"gradient_norm": ["8", "16:1"]}, "--gradient-norm", "BATCH:NORM"),
+        ({"gradient_norm": ["8:0", "16:1"]}, "--gradient-norm", "above 0"),
+        ({"gradient_norm": ["8:1", "16:2"]}, "--gradient-norm", "smaller norm"),
+        ({"gradient_norm": ["8:4", "16:2"]}, "--gradient-norm", "noise alone"),
     ],
 )
 def test_wrong_sources_are_refused(changes: dict[str, Any], option: str, said: str) -> None:

@@ -30,9 +30,10 @@ from planner.formulas.data_parallel import (
 )
 from planner.formulas.params import parameter_count
 from planner.specs.model import ModelSpec
+from planner.specs.options.parallel import StrategySettings
 from planner.verbs import strategies
 from planner.verbs.strategies import BY_NAME, STRATEGIES
-from planner.verbs.strategies.base import Context, Cost, Settings, evaluated
+from planner.verbs.strategies.base import Context, Cost, evaluated
 from planner.verbs.strategies.compressed import CODECS, break_even, top_k_codec
 from planner.verbs.strategies.zero import sharded_cost
 
@@ -54,7 +55,7 @@ REQUEST = (
 def context(
     name: str,
     gpus: int = 16,
-    settings: Settings | None = None,
+    settings: StrategySettings | None = None,
     micro_batch: int = 4,
     shape: ModelSpec | None = None,
     **numbers: float,
@@ -67,7 +68,7 @@ def context(
     table = plans.rows(
         gpus, {"zero": one.zero, "micro_batch": micro_batch, "offload": one.offload, **shard}
     )
-    return Context(plan, evaluate(plan, table, numbers=m), m, settings or Settings())
+    return Context(plan, evaluate(plan, table, numbers=m), m, settings or StrategySettings())
 
 
 def cost(name: str, *args: Any, **kwargs: Any) -> Cost:
@@ -276,12 +277,12 @@ def test_one_process_issues_for_all_gpus() -> None:
 
 @pytest.mark.parametrize("gpus", [16, 64])
 def test_fewer_exchanges_send_fewer_bytes(gpus: int) -> None:
-    every = cost("local-sgd", gpus, Settings(local_steps=1))
+    every = cost("local-sgd", gpus, StrategySettings(local_steps=1))
     assert sent(every) == pytest.approx(
         sent(cost("ddp", gpus))
     )  # 4 B of parameters where DDP reduces 4 B of gradients
     for steps in (2, 10, 500):
-        rare = cost("local-sgd", gpus, Settings(local_steps=steps))
+        rare = cost("local-sgd", gpus, StrategySettings(local_steps=steps))
         assert sent(rare) == pytest.approx(sent(every) / steps)
         assert rare.exposed_s == pytest.approx(every.exposed_s / steps)
 
@@ -301,7 +302,12 @@ def test_incast_at_the_servers() -> None:
     one, eight, many = (
         float(
             cost(
-                "ps-sync", 64, Settings(servers=n), inter_hop=0.0, intra_base=0.0, cpu_adam=1e15
+                "ps-sync",
+                64,
+                StrategySettings(servers=n),
+                inter_hop=0.0,
+                intra_base=0.0,
+                cpu_adam=1e15,
             ).exposed_s[0]
         )
         for n in (1, 8, 64)
@@ -320,7 +326,7 @@ def test_what_staleness_and_backups_save_and_cost() -> None:
         for name in ("ps-sync", "ps-backup", "ps-bounded", "ps-async")
     ]
     assert times == sorted(times, reverse=True)
-    steps = BY_NAME["ps-backup"].steps(context("ps-backup", settings=Settings(backups=4)))
+    steps = BY_NAME["ps-backup"].steps(context("ps-backup", settings=StrategySettings(backups=4)))
     assert steps.factor == pytest.approx(16 / 12)
     assert "staleness 15" in BY_NAME["ps-async"].steps(context("ps-async")).source
 
@@ -347,13 +353,15 @@ def test_compression_helps_on_a_slow_network_and_not_on_a_fast_one() -> None:
 
 
 def test_sparse_codes_lose_to_dense_gradients_on_many_ranks() -> None:
-    few, many = (context("top-k", n, Settings(density=0.01)) for n in (8, 512))
+    few, many = (context("top-k", n, StrategySettings(density=0.01)) for n in (8, 512))
     for x, pays in ((few, True), (many, False)):
         assert (break_even(x, top_k_codec(x)) > 0) == pays
 
 
 def test_a_higher_rank_sends_more() -> None:
-    low, high = (sent(cost("ddp-powersgd-hook", settings=Settings(rank=rank))) for rank in (1, 8))
+    low, high = (
+        sent(cost("ddp-powersgd-hook", settings=StrategySettings(rank=rank))) for rank in (1, 8)
+    )
     assert low < high < sent(cost("ddp")) / 2
 
 

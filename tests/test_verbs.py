@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from command import dpplan, refused
-
-from planner.inputs import workload as conditions
-from planner.specs.options import OF_WHOLE_STEPS, Options
 
 VERBS = {
     "estimate": [],
@@ -34,17 +30,6 @@ WHOLE = {
     "data_storage": "nfs",
     "workers": 4,
 }
-
-
-def test_every_option_of_ranks_and_loading_is_one_of_whole_steps() -> None:
-    """Which options there are is what planner/inputs/workload.py reads; lengths of documents change
-    the work of every layer."""
-    source = Path(conditions.__file__).read_text(encoding="utf-8")
-    read = {
-        name for name in Options.model_fields if re.search(rf'options\.{name}\b|"{name}"', source)
-    }
-    assert set(OF_WHOLE_STEPS) == read - {"gpus", "length_mean", "length_sigma", "packing"}
-    assert set(WHOLE) < set(OF_WHOLE_STEPS)
 
 
 @pytest.mark.parametrize("option", WHOLE)

@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from planner import api
-from planner.cli.options import HELP
+from planner.specs.options.schema import option_schemas as option_schemas_of
 from web import limits
-from web.texts import LABELS
 
 Schema = dict[str, Any]
 
@@ -25,19 +24,9 @@ PROBLEM: Schema = {
 
 def option_schemas() -> dict[str, Schema]:
     """JSON schema of each option; null is left out, as an option that is not given."""
-    whole = api.Options.model_json_schema()
-    out = {}
-    for name, given in whole["properties"].items():
-        if name == "calibration":
-            continue
-        schema = {k: v for k, v in given.items() if k not in ("title", "default")}
-        kinds = [kind for kind in schema.pop("anyOf", [schema]) if kind.get("type") != "null"]
-        schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-        if name == "gpus":
-            schema = {**schema, "maximum": limits.MAX_GPUS}
-        if name == "top":
-            schema = {**schema, "maximum": limits.MAX_TOP}
-        out[name] = {**schema, "description": HELP.get(name, LABELS.get(name, name))}
+    out = option_schemas_of(api.Options)
+    for name, most in (("gpus", limits.MAX_GPUS), ("top", limits.MAX_TOP)):
+        out[name]["maximum"] = most
     out["config"] = {
         "type": "string",
         "maxLength": limits.MAX_CONFIG_BYTES,

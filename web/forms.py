@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any, get_args
 
 from planner import api
-from planner.cli.options import HELP
 from planner.specs.data import Packing
 from planner.specs.hardware import Precision
 from planner.specs.layout import PLACEMENTS
+from planner.specs.options import Options, rows
 from planner.specs.ranks import Split
 from planner.specs.run import CheckpointWriter
 from planner.specs.training import OptimizerName
@@ -157,11 +157,11 @@ def _field(
     name: str, state: State, choices: dict[str, list[Choice]], layout: dict[str, Any]
 ) -> dict[str, Any]:
     value = getattr(state.options, name)
-    default = api.Options.model_fields[name].default
+    default = rows(Options)[name].default
     out: dict[str, Any] = {
         "name": name,
         "label": LABELS[name],
-        "help": HELP.get(name) or TEXTS[f"help_{name}"],
+        "help": rows(Options)[name].says.help,
         "kind": "text",
         "choices": [],
         "slider": name in SLIDERS,

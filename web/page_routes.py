@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from planner.advise import command_line
 from planner.show.figures import DARK_TWINS, TEMPLATE
 from planner.specs.base import PlanError
-from planner.specs.options import Options
+from planner.specs.options import Options, rows
 from web import limits, run, tasks
 from web.api_routes import SLOTS, several
 from web.render import rendered as plain
@@ -209,7 +209,7 @@ def _readable(request: Request) -> State:
     """What can be read of an address: its options one by one, the wrong ones left out."""
     kept: list[tuple[str, str]] = []
     for name, value in request.query_params.multi_items():
-        if name in (*Options.model_fields, "config") and name not in dict(kept):
+        if name in (*rows(Options), "config") and name not in dict(kept):
             try:
                 tasks.of_pairs(
                     [*kept, (name, value)]

@@ -79,12 +79,7 @@ class State:
     @cached_property
     def given(self) -> dict[str, Any]:
         """Options that differ from their default, as typed values."""
-        fields = api.Options.model_fields
-        return {
-            n: v
-            for n in fields
-            if (v := getattr(self.options, n)) is not None and v != fields[n].default
-        }
+        return self.options.given()
 
     @cached_property
     def files(self) -> dict[str, str]:

@@ -14,7 +14,8 @@ from planner.show import estimate_figures
 from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
-from planner.verbs.schedule import Request, draw
+from planner.specs.options.own import ScheduleOptions
+from planner.verbs.schedule import draw
 from web import limits, view
 from web.forms import form
 from web.panels import (
@@ -68,16 +69,14 @@ def schedule(pairs: Pairs, own: dict[str, Any]) -> bytes:
     own = {k: v for k, v in own.items() if v is not None}
     if not any(name == "model" or name == "config" for name, _ in pairs):
         given = dict(pairs)
-        chosen: dict[str, Any] = {k: given.pop(k, None) for k in ("schedule", "pp", "vpp")}
-        for name in ("pp", "vpp"):
-            if chosen[name] is not None:
-                chosen[name] = _whole(name, chosen[name])
-        _small(chosen["pp"], own.get("microbatches"), chosen["vpp"])
-        return dumped(draw(Request(**chosen, **own), given).document)
+        shape: dict[str, Any] = {
+            name: _whole(name, value) if name in ("pp", "vpp") else value
+            for name, value in given.items()
+        }
+        _small(shape.get("pp"), own.get("microbatches"), shape.get("vpp"))
+        return dumped(draw(ScheduleOptions(**own), shape).document)
     with _asked(pairs) as state:
-        given = state.options.model_dump(exclude_none=True)
-        chosen = {k: given.pop(k, None) for k in ("schedule", "pp", "vpp")}
-        return dumped(draw(Request(**chosen, **own), given).document)
+        return dumped(draw(ScheduleOptions(**own), state.options.given()).document)
 
 
 def _whole(name: str, value: str) -> int:

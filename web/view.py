@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.show.text import layout_text
 from planner.specs.base import PlanError
-from planner.specs.options import Options
+from planner.specs.options import Options, rows
 from planner.units import show
 from web.panels.landscape import state_of
 from web.state import State
@@ -313,7 +313,7 @@ def of_command(command: str, state: State) -> State:
     i = 0
     while i < len(words):
         name = words[i].removeprefix("--").replace("-", "_")
-        if name.startswith("no_") and name[3:] in Options.model_fields:
+        if name.startswith("no_") and name[3:] in rows(Options):
             given[name[3:]] = False
             i += 1
             continue

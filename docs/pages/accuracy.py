@@ -12,18 +12,20 @@ from pages import crossvalidation
 from pages.text import NOTICE, percent, table
 from planner import api
 from planner.estimate.ties import TIE
-from planner.inputs import cluster as request
 from planner.inputs.calibration import stack_spec
+from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
 from planner.report import band as uncertainty
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Errors, Run, Summary, Validation
+from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
 from planner.verbs.validate.errors import errors, noise_floor
 from planner.verbs.validate.files import residual_lines
 
 _WORST = 15
+_ANY = "llama-2-7b"  # a plan has a model; a band depends on none
 
 
 @cache
@@ -61,9 +63,9 @@ def _by(found: list[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
 
 def _band(gpu: str, stack: str) -> str:
     try:
-        cluster, _ = request.cluster_spec(gpu=gpu, gpus=1)
+        cluster, _ = cluster_spec(Options(model=_ANY, gpu=gpu))
         plan = Plan(
-            model=model_spec("llama-2-7b")[0],
+            model=model_spec(_ANY)[0],
             cluster=cluster.model_copy(update={"gpus": cluster.gpus_per_node}),
             stack=stack_spec(stack),
             training=TrainingSpec(seq_len=1024, global_batch=1),

@@ -246,7 +246,7 @@ def checkpoint_storage() -> str:
             model=model, gpu="h100", gpus=gpus, tp=tp, zero=1, stack="megatron-core", advice=0
         )
         for kind in ("async", "sync"):
-            run = api.estimate(asked.model_copy(update={"checkpoint": kind}))["run"]["reliability"]
+            run = api.estimate(asked.changed(checkpoint=kind))["run"]["reliability"]
             cells = [
                 f"{show(one['write_s'], 's')}, {100 * one['goodput']:.1f} %"
                 for one in run["storages"]

@@ -11,10 +11,11 @@ from planner.estimate.memory import MOMENT_BYTES, state_ledger
 from planner.formulas.data_parallel import ring_volume_bytes, shard_count
 from planner.formulas.memory import state_bytes
 from planner.inputs import catalog
-from planner.inputs import cluster as request
 from planner.inputs.calibration import stack_spec
+from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
 from planner.specs.hardware import GpuSpec
+from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
@@ -40,7 +41,7 @@ def _states_gb(ledger: dict[str, float], zero: int) -> float:
 
 
 def _plan(stack: StackSpec) -> Plan:
-    cluster, _ = request.cluster_spec(gpu="a100-sxm4-80gb", gpus=8)
+    cluster, _ = cluster_spec(Options(model="llama-70b", gpu="a100-sxm4-80gb", gpus=8))
     training = TrainingSpec(seq_len=4096, global_batch=8)
     return Plan(model=model_spec("llama-70b")[0], cluster=cluster, training=training, stack=stack)
 

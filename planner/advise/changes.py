@@ -17,7 +17,7 @@ from planner.search import divisors
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout
-from planner.specs.options import LAYOUT_OPTIONS, Options, flag
+from planner.specs.options import LAYOUT, Options, flag
 from planner.specs.plan import Plan
 from planner.units import show
 
@@ -181,7 +181,7 @@ def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
         "offload": layout.offload == "none",
     }
     fixed: dict[str, Any] = {
-        name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT_OPTIONS
+        name: None if follows.get(name) else getattr(layout, name) for name in LAYOUT
     }
     fixed.update(
         stack=options.stack or plan.stack.id,
@@ -189,7 +189,7 @@ def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
         where=(),
         search_offload=False,
     )
-    return options.model_copy(update=fixed)
+    return options.changed(**fixed)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def _other_gpus(plan: Plan) -> list[Change]:
 
 def fixed_layout(options: Options) -> list[str]:
     """Layout options that the user fixed."""
-    return [name for name in LAYOUT_OPTIONS if getattr(options, name) is not None]
+    return [name for name in LAYOUT if getattr(options, name) is not None]
 
 
 def freed(options: Options, fits: bool) -> list[Change]:
@@ -321,7 +321,7 @@ def other_stacks(options: Options) -> list[Change]:
         return []
     others = [name for name in _STACKS if name != options.stack]
     return [Change("leave out --stack (search it)", {"stack": None})] + [
-        Change(f"stack {name}, layout searched", {**dict.fromkeys(LAYOUT_OPTIONS), "stack": name})
+        Change(f"stack {name}, layout searched", {**dict.fromkeys(LAYOUT), "stack": name})
         for name in others
     ]
 
@@ -332,11 +332,7 @@ def other_stacks(options: Options) -> list[Change]:
 def command_line(options: Options, verb: str = "estimate") -> str:
     """The command that asks for these options."""
     words = ["dpplan", verb]
-    for name in type(options).model_fields:
-        value = getattr(options, name)
-        default = type(options).model_fields[name].default
-        if value is None or value == default:
-            continue
+    for name, value in options.given().items():
         if isinstance(value, bool):
             words.append(flag(name) if value else "--no-" + name.replace("_", "-"))
         elif isinstance(value, tuple):

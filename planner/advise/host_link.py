@@ -90,7 +90,7 @@ def offload_or_recompute(base: Base) -> Report | None:
         layout = whole[kept[row]]
         options = pinned(base.options, plan, layout)
         if link is not None and link.id != own.id:
-            options = options.model_copy(update={"host_link": link.id})
+            options = options.changed(host_link=link.id)
         return {
             "what": "recompute full" if link is None else f"offload {layout.offload}",
             "link": None if link is None else link.id,

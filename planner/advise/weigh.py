@@ -65,7 +65,7 @@ class Base:
     @property
     def options(self) -> Options:
         """The user's request, without what only concerns its output."""
-        return self.scenario.options.model_copy(update={"advice": None})
+        return self.scenario.options.changed(advice=None)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def beside_the_layout(
 ) -> list[Weighed]:
     """The same layout under a changed request, first; with `changes` also each change of the layout
     under it."""
-    options = pinned(base.options, base.plan, base.layout).model_copy(update=change.update)
+    options = pinned(base.options, base.plan, base.layout).changed(**change.update)
     try:
         plan = resolve(options).plans[0]
     except PlanError:  # nothing of the kind is sold, or the model does not allow it
@@ -108,12 +108,7 @@ def beside_the_layout(
     listed: list[tuple[int, Update]] = [(-1, {})]
     listed += [(i, update) for i, variants in enumerate(changes or ()) for update in variants]
     found = _best_of_each(
-        base,
-        plan,
-        base.options.model_copy(update=change.update),
-        change.text,
-        change.update,
-        listed,
+        base, plan, base.options.changed(**change.update), change.text, change.update, listed
     )
     return [replace(w, changes=1 if w.update.keys() == change.update.keys() else 2) for w in found]
 
@@ -164,7 +159,7 @@ def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:
     """The fastest layout that fits each changed request; changes without any are left out."""
     out = []
     for change in changes:
-        options = base.options.model_copy(update=change.update)
+        options = base.options.changed(**change.update)
         try:
             answer = answer_of(resolve(options))
         except PlanError:  # not possible, or too much to search

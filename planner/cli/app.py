@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from planner.cli import (
@@ -17,6 +17,7 @@ from planner.cli import (
     compare,
     estimate,
     listing,
+    loading,
     recommend,
     schedule,
     search,
@@ -24,8 +25,10 @@ from planner.cli import (
     strategies,
     validate,
 )
-from planner.cli import loading as feeding
+from planner.cli.finish import refuse
+from planner.cli.made import Body, made
 from planner.cli.progress import INTERRUPTED
+from planner.specs.options import Options, rows, why_not
 
 
 class Commands(TyperGroup):
@@ -51,13 +54,14 @@ class Commands(TyperGroup):
                 args, prog_name, complete_var, False, windows_expand_args, **extra
             )
         except TyperException as error:
-            from planner.cli.scenario import refuse
-
-            option = getattr(error, "option_name", None) or (
+            unknown = getattr(error, "option_name", None)  # to this command
+            option = unknown or (
                 getattr(error, "param", None) and error.param.opts[0]  # type: ignore[attr-defined]
             )
             command = f"dpplan {words[0]}" if words[0] in self.commands else "dpplan"
             said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
+            if row := next((r for r in rows(Options).values() if r.flag == unknown), None):
+                said = f"{option}: {why_not(row, words[0])}"
             refuse(option or "command", " ".join(words), said, "--json" in words, said)
             raise SystemExit(2) from None
         except (typer.Abort, KeyboardInterrupt):
@@ -67,6 +71,21 @@ class Commands(TyperGroup):
                 "interrupted: files that were named are whole, or were not written", file=sys.stderr
             )
         raise SystemExit(status if isinstance(status, int) else 0)
+
+
+class Panels(TyperCommand):
+    """Help with a section per group of options."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            if (record := one.get_help_record(ctx)) is not None:
+                words = "Arguments" if one.param_type_name == "argument" else "Options"
+                panel = getattr(one, "rich_help_panel", None) or words
+                panels.setdefault(panel, []).append(record)
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 app = typer.Typer(
@@ -80,18 +99,23 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
 )
-app.command("estimate")(estimate.command)
-app.command("search")(search.command)
-app.command("recommend")(recommend.command)
-app.command("compare")(compare.command)
-app.command("batch")(batch.command)
-app.command("schedule")(schedule.command)
-app.command("strategies")(strategies.command)
-app.command("allreduce")(allreduce.command)
-app.command("batchnorm")(feeding.batch_norm)
-app.command("input")(feeding.load)
-app.command("list")(listing.command)
-app.command("validate")(validate.command)
-app.command("calibrate")(calibrate.command)
-app.command("serve")(serve.command)
+_COMMANDS: dict[str, Body] = {
+    "estimate": estimate.command,
+    "search": search.command,
+    "recommend": recommend.command,
+    "compare": compare.command,
+    "batch": batch.command,
+    "schedule": schedule.command,
+    "strategies": strategies.command,
+    "allreduce": allreduce.command,
+    "batchnorm": loading.batch_norm,
+    "input": loading.load,
+    "list": listing.command,
+    "validate": validate.command,
+    "calibrate": calibrate.command,
+    "serve": serve.command,
+}
+for _name, _body in _COMMANDS.items():
+    app.command(_name, cls=Panels)(made(_name, _body))

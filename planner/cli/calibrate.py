@@ -6,205 +6,80 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from planner.cli.finish import Answer, refuse
+from planner.specs.error import PlanError
+from planner.specs.options import flag
+from planner.specs.options.commands import CalibrateOptions
+from planner.specs.options.own import Output
 
 if TYPE_CHECKING:
     from planner.calibrate.settings import Progress
 
-_MEASURE, _PROVE, _FILES = "Measure", "Prove", "Files of several nodes"
 
-
-def command(
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            help="Write the calibration to this .toml; raw records lie beside it",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="About a minute, for a first look", rich_help_panel=_MEASURE),
-    ] = False,
-    thorough: Annotated[
-        bool,
-        typer.Option(
-            "--thorough", help="More shapes and sizes, up to an hour", rich_help_panel=_MEASURE
-        ),
-    ] = False,
-    processes: Annotated[
-        int,
-        typer.Option(
-            "--processes",
-            help="Ranks on this machine; more machines: torchrun",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = 1,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads",
-            help="CPU threads of a rank; default: cores over ranks",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = None,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout",
-            help="Seconds after which a rank that does not come is named",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = 120.0,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            "--storage",
-            help="Folder that checkpoints go to; default: that of --out",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = None,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Train decoders and compare with the estimate", rich_help_panel=_PROVE
-        ),
-    ] = False,
-    calibration: Annotated[
-        str | None,
-        typer.Option(
-            "--calibration", help="File to verify; default: shipped profile", rich_help_panel=_PROVE
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            "--tolerance",
-            help="Mean error above which the exit status is 3",
-            rich_help_panel=_PROVE,
-        ),
-    ] = 0.1,
-    case: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--case",
-            help=(
-                "Own decoder:"
-                " layers=4,hidden=512,heads=8,ffn=2048,vocab=8192,seq=256,micro_batch=2; may be"
-                " given again"
-            ),
-            rich_help_panel=_PROVE,
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            "--precision",
-            help="fp32, bf16 or fp16; default: fp32 on CPUs, bf16 on GPUs",
-            rich_help_panel=_PROVE,
-        ),
-    ] = None,
-    report: Annotated[
-        str | None,
-        typer.Option(
-            "--report",
-            help="Write report.md, .html and .json to this folder",
-            rich_help_panel=_PROVE,
-        ),
-    ] = None,
-    diff: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            "--diff", help="Compare two nodes: largest loss first", rich_help_panel=_FILES
-        ),
-    ] = None,
-    merge: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--merge", help="Join files of nodes of a kind into --out", rich_help_panel=_FILES
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="ASCII tables, as when piped")] = False,
-) -> None:
+def command(own: CalibrateOptions, out: Output) -> Answer:
     """Measure what estimates rest on, on this node, and write it for --calibration; with --verify,
     prove it on real training.
 
     Exit status: 0 done, 3 verified beyond --tolerance, 4 a rank was lost (what was measured is
     kept), 2 the request is wrong.
     """
-    from planner.cli.scenario import clear_errors, print_json, refuse
+    _check(own)
+    from planner.calibrate import command as verb
+    from planner.calibrate.settings import LOST, Failed
+    from planner.calibrate.text import blocks
 
-    with clear_errors(as_json):
-        from planner.calibrate import command as verb
-        from planner.calibrate.settings import LOST, Failed
-        from planner.specs.base import PlanError
-
-        if quick and thorough:
-            raise PlanError("--quick", None, "goes against --thorough; give one of them")
-        if sum((verify, diff is not None, bool(merge))) > 1:
-            raise PlanError("--verify", None, "--verify, --diff and --merge are one command each")
-        if precision not in (None, "fp32", "bf16", "fp16"):
-            raise PlanError("--precision", precision, "must be fp32, bf16 or fp16")
-        if not verify and (case or report or calibration):
-            raise PlanError(
-                "--case" if case else "--report" if report else "--calibration",
-                None,
-                "goes with --verify",
-            )
-        if storage is not None and (verify or diff is not None or merge):
-            raise PlanError("--storage", storage, "goes with measuring: --out alone")
-        if diff is None and not verify and out is None:
-            raise PlanError("--out", None, "is needed: the file that --calibration will read")
-        mode: Any = "quick" if quick else "thorough" if thorough else "default"
-        status = 0
-        try:
-            if diff is not None:
-                found: Any = {
-                    "schema_version": 1,
-                    "first": diff[0],
-                    "second": diff[1],
-                    "numbers": verb.difference(*diff),
-                }
-            elif merge:
-                found = {"schema_version": 1, **verb.merged(merge, str(out))}
-            elif verify:
-                with _shown(plain) as told:
-                    found = verb.verification(
-                        calibration,
-                        mode,
-                        threads,
-                        processes,
-                        timeout,
-                        tolerance,
-                        case or (),
-                        report,
-                        precision,
-                        told,
-                    )
-                status = 0 if found["summary"]["within"] else 3
-            else:
-                with _shown(plain) as told:
-                    found = {
-                        "schema_version": 1,
-                        **verb.calibrate(
-                            str(out), mode, threads, processes, timeout, storage, told
-                        ),
-                    }
-        except Failed as error:
-            refuse("calibrate", None, str(error), as_json, str(error))
-            raise SystemExit(LOST) from None
-        if as_json:
-            print_json(found)
+    mode: Any = "quick" if own.quick else "thorough" if own.thorough else "default"
+    ranks = (mode, own.threads, own.processes, own.timeout)
+    status = 0
+    try:
+        if own.diff is not None:
+            first, second = own.diff
+            found: Any = {
+                "schema_version": 1,
+                "first": first,
+                "second": second,
+                "numbers": verb.difference(first, second),
+            }
+        elif own.merge:
+            found = {"schema_version": 1, **verb.merged(list(own.merge), str(own.out))}
+        elif own.verify:
+            with _shown(out.plain) as told:
+                found = verb.verification(
+                    own.calibration,
+                    *ranks,
+                    own.tolerance,
+                    own.case,
+                    own.report,
+                    own.precision,
+                    told,
+                )
+            status = 0 if found["summary"]["within"] else 3
         else:
-            from planner.calibrate.text import blocks
-            from planner.show.text import show_blocks
+            with _shown(out.plain) as told:
+                measured = verb.calibrate(str(own.out), *ranks, own.storage, told)
+            found = {"schema_version": 1, **measured}
+    except Failed as error:
+        refuse("calibrate", None, str(error), out.json, str(error))
+        raise SystemExit(LOST) from None
+    return Answer(found, blocks=lambda: blocks(found), status=status)
 
-            show_blocks(blocks(found), plain)
-    raise SystemExit(status)
+
+def _check(own: CalibrateOptions) -> None:
+    """Options that do not go together."""
+    if own.quick and own.thorough:
+        raise PlanError("--quick", None, "goes against --thorough; give one of them")
+    if sum((own.verify, own.diff is not None, bool(own.merge))) > 1:
+        raise PlanError("--verify", None, "--verify, --diff and --merge are one command each")
+    given = own.given()
+    alone = next((n for n in ("case", "report", "calibration") if n in given), None)
+    if not own.verify and alone is not None:
+        raise PlanError(flag(alone), None, "goes with --verify")
+    if own.storage is not None and (own.verify or own.diff is not None or own.merge):
+        raise PlanError("--storage", own.storage, "goes with measuring: --out alone")
+    if own.diff is None and not own.verify and own.out is None:
+        raise PlanError("--out", None, "is needed: the file that --calibration will read")
 
 
 @contextmanager

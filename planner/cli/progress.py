@@ -3,7 +3,6 @@ where a person watches."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ INTERRUPTED = (
     130  # exit status of a command ended by Ctrl-C: 128 and the number of SIGINT, as shells have it
 )
 _QUIET_S = 1.0  # what is over sooner needs no bar
-_MOST_PROCESSES = 8
 
 
 @contextmanager
@@ -56,8 +54,3 @@ def progress(title: str, plain: bool = False) -> Iterator[Callable[..., None] | 
     finally:
         if bar is not None:
             bar.stop()
-
-
-def processes(asked: int | None) -> int:
-    """Processes of `--jobs`: as asked, else as many as this machine has cores, eight at most."""
-    return asked if asked is not None else min(_MOST_PROCESSES, os.cpu_count() or 1)

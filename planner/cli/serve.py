@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from typing import Annotated
 
-import typer
+from planner.specs.error import PlanError
+from planner.specs.options.commands import ServeOptions
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HEADER_BYTES = 65_536  # of a request line and its headers: a pasted model travels in the address
@@ -14,20 +14,14 @@ _CONNECTIONS = 512
 _IDLE_S = 15  # before a silent connection is closed
 
 
-def command(
-    host: Annotated[str, typer.Option("--host", help="Address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on", min=1, max=65535)] = 8321,
-) -> None:
+def command(own: ServeOptions) -> None:
     """Serve the dashboard and the JSON API on this machine."""
-    from planner.cli.scenario import clear_errors
-    from planner.specs.base import PlanError
+    for name in ("fastapi", "uvicorn", "jinja2"):
+        if find_spec(name) is None:
+            raise PlanError("serve", name, "is not installed; install dpplan[web]")
+    import uvicorn
 
-    with clear_errors(False):
-        for name in ("fastapi", "uvicorn", "jinja2"):
-            if find_spec(name) is None:
-                raise PlanError("serve", name, "is not installed; install dpplan[web]")
-        import uvicorn
-
+    host, port = own.host, own.port
     print(
         f"dpplan serves http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl+C ends it)",
         file=sys.stderr,

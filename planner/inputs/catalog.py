@@ -64,11 +64,12 @@ def find(kind: str, name: str) -> Path:
     raise PlanError(_FLAG[kind], name, f"unknown; {near(kind, wanted)}")
 
 
+LINK = "link"  # what errors call a network: which of the options names it, the caller knows
 _FLAG = {
     "models": "--model",
     "stacks": "--stack",
     "gpus": "--gpu",
-    "networks": "link",
+    "networks": LINK,
     "clusters": "--cluster",
 }
 

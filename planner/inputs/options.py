@@ -1,29 +1,44 @@
-"""Options from a mapping of names to values."""
+"""Options from names and values, and numbers from options."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
-from planner.specs.base import PlanError, sentence
-from planner.specs.options import Options, flag
+from planner.specs.base import PlanError
+from planner.specs.options import Options, Record, rows
+from planner.specs.options.checked import read
+from planner.units import UnitError, is_bare, parse, parse_count
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
     """Options from a mapping of names to values; a wrong one is a PlanError naming its flag."""
+    return read(Options, given)
+
+
+def number(options: Record, name: str) -> float | None:
+    """An option with a unit, in base units; None where it is not given. Raises PlanError."""
+    row, given = rows(type(options))[name], getattr(options, name)
+    if given is None:
+        return None
+    says, such = row.says, f"write for example '{row.says.example}'"
     try:
-        return Options.model_validate({k: v for k, v in given.items() if v is not None})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        name = str(first["loc"][0]) if first["loc"] else "options"
-        if first["type"] == "extra_forbidden":
-            raise PlanError(
-                name, first["input"], f"is no option; options are {', '.join(Options.model_fields)}"
-            ) from None
-        if first["type"] == "missing":
-            raise PlanError(
-                flag(name), None, "is needed; `dpplan list models` shows the catalogue"
-            ) from None
-        raise PlanError(flag(name), first["input"], sentence(first["msg"])) from None
+        value = parse_count(given) if says.unit == "tokens" else parse(given, says.unit)
+    except UnitError as error:
+        raise PlanError(row.flag, given, f"{error}; {such}") from None
+    if says.needs_unit and is_bare(given):
+        raise PlanError(row.flag, given, f"needs its unit: {such}")
+    low, high = (says.least if says.above is None else says.above), says.most
+    if (
+        (says.above is not None and value <= says.above)
+        or (says.least is not None and value < says.least)
+        or (high is not None and value > high)
+    ):
+        if high == 1:
+            remedy = f"is a share between 0 and 1: {such}"
+        elif high is not None:
+            remedy = f"must be between {low:g} and {high:g}"
+        else:
+            remedy = "must be positive" if says.above == 0 else "must not be negative"
+        raise PlanError(row.flag, given, remedy)
+    return value

@@ -6,37 +6,29 @@ from functools import cache
 
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration
+from planner.inputs.options import number
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import GpuSpec, PriceSpec, StorageSpec
 from planner.specs.options import Options, flag
 from planner.specs.run import RunSpec
-from planner.units import UnitError, parse
 
 BATCH_TOKENS = (
     4 * 2**20
 )  # tokens per step when no batch is given: Llama 2 (arXiv 2307.09288, section 2.2)
 
 
-def _price(
-    asked: str | float | None, card: GpuSpec, template: ClusterTemplate | None, market: str | None
-) -> Sourced | None:
-    if asked is not None:
-        try:
-            value = parse(asked, "USD/h")
-        except UnitError as error:
-            raise PlanError(
-                "--price", asked, f"{error}; write dollars per GPU-hour, for example 1.99"
-            ) from None
-        if value < 0:
-            raise PlanError("--price", asked, "must not be negative")
-        return Sourced(value, "USD/h", "assumed", "stated in the request")
-    if template and template.usd_per_gpu_hour is not None and market is None:
-        return template.usd_per_gpu_hour
+def price(options: Options, card: GpuSpec, template: ClusterTemplate | None) -> Sourced | None:
+    """What a GPU-hour costs: as stated, of the market asked for, of the cluster, or the usual list
+    price. In US dollars per second."""
+    stated, market = number(options, "price"), options.market
+    if stated is not None:
+        return Sourced(stated, "USD/h", "assumed", "stated in the request")
     if market is None:
-        return usual_price(card.id)
-    listed = {spec.market: price for spec, price in _listed_prices(card.id)}
+        own = template.usd_per_gpu_hour if template else None
+        return own if own is not None else usual_price(card.id)
+    listed = {spec.market: usd for spec, usd in _listed_prices(card.id)}
     if market not in listed:
         known = (
             f"is listed on {', '.join(sorted(listed))}" if listed else "is on no list; give --price"
@@ -86,24 +78,6 @@ def usual_price(gpu: str) -> Sourced | None:
     return min(found, key=lambda x: (rank(x[0].market), float(x[1])))[1] if found else None
 
 
-def number(
-    options: Options, name: str, unit: str, *, low: float = 0.0, positive: bool = True
-) -> float | None:
-    """An option with a unit in base units; a bare number is in `unit`."""
-    given = getattr(options, name)
-    if given is None:
-        return None
-    try:
-        value = parse(given, unit)
-    except UnitError as error:
-        raise PlanError(flag(name), given, f"{error}; write for example '1 {unit}'") from None
-    if value < low or (positive and value == 0):
-        raise PlanError(
-            flag(name), given, "must be positive" if positive else "must not be negative"
-        )
-    return value
-
-
 @cache
 def storages() -> tuple[StorageSpec, ...]:
     """Shipped places for checkpoints."""
@@ -115,25 +89,22 @@ def storages() -> tuple[StorageSpec, ...]:
     )
 
 
-def _storage(options: Options, nodes: int) -> float | None:
-    """--storage as an id or a speed, in bytes per second for the whole job."""
-    asked = options.storage
+def storage_of(options: Options, name: str) -> StorageSpec | float | None:
+    """A storage by id, or what it carries for the whole job in bytes per second."""
+    asked = getattr(options, name)
     known = {one.id: one for one in storages()}
-    if asked is None or asked in known:
-        return None if asked is None else known[asked].bytes_per_s(nodes)
-    if "/" not in asked:
+    if asked in known:
+        return known[asked]
+    if asked is not None and "/" not in asked:
         raise PlanError(
-            "--storage", asked, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}"
+            flag(name), asked, f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}"
         )
-    return number(options, "storage", "B/s")
+    return number(options, name)
 
 
 def run_spec(options: Options, nodes: int, calibration: Calibration | None = None) -> RunSpec:
     """What a request says of its whole run, with the storage that a calibration measured. Raises
     PlanError naming the option."""
-    use = number(options, "use", "1")
-    if use is not None and use > 1:
-        raise PlanError("--use", options.use, "is a share between 0 and 1: write '80%' or '0.8'")
     for name in ("lifetime", "use", "electricity"):
         if getattr(options, name) is not None and options.capex is None:
             raise PlanError(
@@ -147,27 +118,29 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
             options.capex,
             "own hardware has no price per hour; leave out --price and --market",
         )
-    stored, read = _storage(options, nodes), None
+    stored, read = storage_of(options, "storage"), None
+    if isinstance(stored, StorageSpec):
+        stored = stored.bytes_per_s(nodes)
     measured = calibration.storage if calibration else None
     if stored is None and measured is not None:
         stored = measured.bytes_per_s(nodes)
         read = None if measured.read_per_node is None else float(measured.read_per_node) * nodes
     return RunSpec(
         storages=storages(),
-        mtbf_s=number(options, "mtbf", "h"),
+        mtbf_s=number(options, "mtbf"),
         checkpoint=options.checkpoint or "async",
-        interval_s=number(options, "checkpoint_interval", "min"),
+        interval_s=number(options, "checkpoint_interval"),
         storage_bytes_per_s=stored,
         storage_read_bytes_per_s=read,
         storage_measured=options.storage is None and measured is not None,
-        restart_s=number(options, "restart", "min", positive=False),
+        restart_s=number(options, "restart"),
         spare_nodes=options.spare_nodes,
-        capex_usd=number(options, "capex", "USD"),
-        lifetime_s=number(options, "lifetime", "years"),
-        use_frac=use,
-        electricity_usd_per_j=number(options, "electricity", "USD/kWh", positive=False),
+        capex_usd=number(options, "capex"),
+        lifetime_s=number(options, "lifetime"),
+        use_frac=number(options, "use"),
+        electricity_usd_per_j=number(options, "electricity"),
         pue=options.pue,
-        grid_kg_per_j=number(options, "grid", "g/kWh", positive=False),
+        grid_kg_per_j=number(options, "grid"),
     )
 
 

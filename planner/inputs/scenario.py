@@ -5,20 +5,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.inputs import cluster as request
 from planner.inputs import workload as conditions
 from planner.inputs.calibration import read_calibration, stack_spec
+from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
+from planner.inputs.options import number
 from planner.inputs.run import default_batch, run_spec
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import NVME, LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.options import LAYOUT_OPTIONS, Options
+from planner.specs.options import LAYOUT, Options
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
-from planner.units import UnitError, parse_count, show
+from planner.units import show
 
 # when no stack is named, each family of layouts runs on the software that usually runs it: (stack,
 # ZeRO stage)
@@ -55,26 +56,7 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     """
     model, inferred = model_spec(options.model) if shape is None else (shape, [])
     assumptions = [f"config.json: {sentence}" for sentence in inferred]
-    calibration = read_calibration(options.calibration) if options.calibration else None
-    cluster, assumed = request.cluster_spec(
-        gpu=options.gpu,
-        gpus=options.gpus,
-        cluster=options.cluster,
-        gpus_per_node=options.gpus_per_node,
-        intra_node=options.intra_node,
-        inter_node=options.inter_node,
-        nics_per_node=options.nics_per_node,
-        nic_bandwidth=options.nic_bandwidth,
-        price=options.price,
-        clock=options.clock,
-        power_limit=options.power_limit,
-        host_link=options.host_link,
-        market=options.market,
-        calibration=calibration,
-        drives=request.Drives(
-            options.nvme_read, options.nvme_write, options.nvme_capacity, options.offload in NVME
-        ),
-    )
+    cluster, assumed = cluster_spec(options)
     assumptions += assumed
     training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)
     if cluster.gpu.rate(training.precision) is None:
@@ -94,7 +76,7 @@ def plans_of(
     options: Options, model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec
 ) -> tuple[Plan, ...]:
     """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
-    fixed = {name: getattr(options, name) for name in LAYOUT_OPTIONS}
+    fixed = {name: getattr(options, name) for name in LAYOUT}
     usual: tuple[tuple[str, int], ...] = _USUAL
     if options.offload not in (None, "none"):
         usual = _WHEN_ACTIVATIONS if options.offload == "activations" else _WHEN_OFFLOADED
@@ -174,19 +156,11 @@ def _training(
     if precision is None:
         precision = "bf16" if has_bf16 else "fp16"
         assumptions.append(f"precision {precision} with an fp32 master copy (set --precision)")
-    tokens = None
-    if options.tokens is not None:
-        try:
-            tokens = parse_count(options.tokens)
-        except UnitError as error:
-            raise PlanError("--tokens", options.tokens, str(error)) from None
-        if not 1 <= tokens <= 1e18:
-            raise PlanError("--tokens", options.tokens, "must be between 1 and 1e18")
     return TrainingSpec(
         seq_len=seq_len,
         global_batch=batch,
         precision=precision,
         optimizer=options.optimizer,
-        tokens=tokens,
+        tokens=number(options, "tokens"),
         loss_chunks=options.loss_chunks,
     )

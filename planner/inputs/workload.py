@@ -5,43 +5,18 @@ from __future__ import annotations
 from planner.formulas.input_pipeline import PREFETCH
 from planner.formulas.run_level import READ_OVER_WRITE
 from planner.inputs import catalog
-from planner.inputs.run import number, storages
+from planner.inputs.options import number
+from planner.inputs.run import storage_of
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
-from planner.specs.hardware import GpuSpec
+from planner.specs.hardware import GpuSpec, StorageSpec
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, flag
+from planner.specs.options import LOADING, Options, flag
 from planner.specs.ranks import RanksSpec
 from planner.specs.training import TrainingSpec
 
 _SLOW_BY = 1.1  # how much longer a slow host takes when the request does not say
-_MOST_TOKENS = 1e9
-
-INPUT_OPTIONS = (
-    "sample_bytes",
-    "token_bytes",
-    "decoded_bytes",
-    "read_bytes",
-    "data_storage",
-    "data_iops",
-    "read_latency",
-    "worker_rate",
-    "workers",
-    "prefetch",
-)
-
-
-def _share(options: Options, name: str, example: str) -> float | None:
-    """An option that is a share from 0 to 1."""
-    value = number(options, name, "1", positive=False)
-    if value is not None and value > 1:
-        raise PlanError(
-            flag(name),
-            getattr(options, name),
-            f"is a share between 0 and 1: write for example {example}",
-        )
-    return value
 
 
 def _needs(options: Options, name: str, other: str, why: str) -> None:
@@ -59,8 +34,8 @@ def ranks_spec(options: Options, cluster: ClusterSpec, training: TrainingSpec) -
     if options.other_gpu is not None:
         other, share = _other(options, cluster, training)
     return RanksSpec(
-        jitter_frac=_share(options, "jitter", "'0.5%'"),
-        slow_frac=_share(options, "slow_hosts", "'0.5%'") or 0.0,
+        jitter_frac=number(options, "jitter"),
+        slow_frac=number(options, "slow_hosts") or 0.0,
         slow_by_frac=factor - 1,
         other=other,
         other_frac=share,
@@ -83,7 +58,7 @@ def _other(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> tu
             options.other_gpu,
             "needs --other-share, the share of GPUs of this kind, such as '25%'",
         )
-    share = _share(options, "other_share", "'25%'") or 0.0
+    share = number(options, "other_share") or 0.0
     if not 0 < share < 1:
         raise PlanError(
             "--other-share",
@@ -109,12 +84,6 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
         _needs(options, name, "length_mean", "is of documents of different lengths")
     if options.length_mean is None:
         return None
-    if not 1 <= options.length_mean <= _MOST_TOKENS:
-        raise PlanError(
-            "--length-mean",
-            options.length_mean,
-            f"must be between 1 and {_MOST_TOKENS:,.0f} tokens",
-        )
     packing = options.packing or "packed"
     if packing == "packed" and model.attention_window is not None:
         raise PlanError(
@@ -130,7 +99,7 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
 def input_spec(options: Options, nodes: int) -> InputSpec | None:
     """The way of samples from storage to GPU, None where nothing is said of it. Raises PlanError
     naming the option."""
-    if all(getattr(options, name) is None for name in INPUT_OPTIONS):
+    if all(getattr(options, name) is None for name in LOADING):
         return None
     if options.sample_bytes is not None and options.token_bytes is not None:
         raise PlanError(
@@ -139,15 +108,15 @@ def input_spec(options: Options, nodes: int) -> InputSpec | None:
             "and --token-bytes both say how large a sample is; leave one out",
         )
     spec: dict[str, float | None] = {
-        "sample_bytes": number(options, "sample_bytes", "B"),
-        "decoded_bytes": number(options, "decoded_bytes", "B"),
-        "read_bytes": number(options, "read_bytes", "B"),
+        "sample_bytes": number(options, "sample_bytes"),
+        "decoded_bytes": number(options, "decoded_bytes"),
+        "read_bytes": number(options, "read_bytes"),
         "token_bytes": options.token_bytes,
         "storage_bytes_per_s": _storage(options, nodes),
         "storage_reads_per_s": options.data_iops,
         "worker_samples_per_s": options.worker_rate,
     }
-    latency = number(options, "read_latency", "s", positive=False) or 0.0
+    latency = number(options, "read_latency") or 0.0
     return InputSpec(
         **spec,
         read_latency_s=latency,
@@ -157,22 +126,10 @@ def input_spec(options: Options, nodes: int) -> InputSpec | None:
 
 
 def _storage(options: Options, nodes: int) -> float | None:
-    """--data-storage as an id or a speed, in bytes per second that it reads for the whole job."""
-    asked = options.data_storage
-    known = {one.id: one for one in storages()}
-    if asked is None:
-        return None
-    if asked in known:
-        one = known[asked]
-        return (
-            one.bytes_per_s(nodes) * READ_OVER_WRITE
-            if one.read_per_node is None
-            else float(one.read_per_node) * nodes
-        )
-    if "/" not in asked:
-        raise PlanError(
-            "--data-storage",
-            asked,
-            f"needs its unit, as in '20 GB/s', or is one of {', '.join(known)}",
-        )
-    return number(options, "data_storage", "B/s")
+    """--data-storage in bytes per second that it reads for the whole job."""
+    one = storage_of(options, "data_storage")
+    if not isinstance(one, StorageSpec):
+        return one
+    if one.read_per_node is None:
+        return one.bytes_per_s(nodes) * READ_OVER_WRITE
+    return float(one.read_per_node) * nodes

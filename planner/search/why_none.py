@@ -13,7 +13,7 @@ from planner.search import search
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.layout import PLACEMENTS, Layout
-from planner.specs.options import LAYOUT_OPTIONS, Options, flag
+from planner.specs.options import LAYOUT, Options, flag
 from planner.specs.plan import Plan
 
 
@@ -92,7 +92,7 @@ def _nothing_is_left(scenario: Scenario) -> PlanError:
         "; ".join(f"{name}: {count}" for name, count in rejected.items())
         or "no factorisation of the GPUs matches"
     )
-    given = {flag(name): value for name, value in _given(scenario.options, LAYOUT_OPTIONS).items()}
+    given = {flag(name): value for name, value in _given(scenario.options, LAYOUT).items()}
     if scenario.options.where:
         given["--where"] = "; ".join(scenario.options.where)
     return PlanError(

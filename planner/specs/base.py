@@ -10,17 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic_core import CoreSchema, core_schema
 
 from planner.ledger import Kind, Sourced
+from planner.specs.error import PlanError as PlanError
 from planner.units import UnitError, parse
-
-
-class PlanError(ValueError):
-    """A request that cannot be answered: names the field, the value and the remedy."""
-
-    def __init__(self, field: str, value: object, remedy: str) -> None:
-        self.field, self.value, self.remedy = field, value, remedy
-        shown = repr(value)
-        given = "" if value is None else f"{shown if len(shown) <= 80 else shown[:77] + '...'} - "
-        super().__init__(f"{field}: {given}{remedy}")
 
 
 def sentence(message: str) -> str:

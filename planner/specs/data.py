@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from planner.specs.base import Spec
-
-Packing = Literal["padded", "packed"]
+from planner.specs.names import Packing
 
 
 class LengthsSpec(Spec):

@@ -20,9 +20,8 @@ from planner.specs.base import (
     Spec,
     Watts,
 )
-
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8")
+from planner.specs.names import PRECISIONS as PRECISIONS
+from planner.specs.names import Precision as Precision
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
 Efficiency = Annotated[Sourced, Quantity("1", maximum=1.5)]
@@ -188,6 +187,8 @@ class LinkSpec(Spec):
     title: str
     aliases: Names = ()
     scope: Literal["intra_node", "inter_node"]
+    # joins the GPUs of a switched domain (NVLink, Infinity Fabric), which may be larger than a node
+    spans_nodes: bool = False
     bandwidth: BytesPerSecond  # one direction; per GPU inside a node, per NIC between nodes
     # inside a node two steps of a ring (there and back); between nodes one step from node to node
     latency: Seconds

@@ -2,78 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from planner.specs.base import Spec
+from planner.specs.names import AWAY_OPTIMIZER as AWAY_OPTIMIZER
+from planner.specs.names import AWAY_PARAMS as AWAY_PARAMS
+from planner.specs.names import CODES as CODES
+from planner.specs.names import NVME as NVME
+from planner.specs.names import NVME_PARAMS as NVME_PARAMS
+from planner.specs.names import OFFLOADS as OFFLOADS
+from planner.specs.names import PLACEMENTS as PLACEMENTS
+from planner.specs.names import RECOMPUTE_KINDS as RECOMPUTE_KINDS
+from planner.specs.names import SCHEDULES as SCHEDULES
+from planner.specs.names import OffloadName as OffloadName
+from planner.specs.names import PlacementName as PlacementName
+from planner.specs.names import RecomputeKind as RecomputeKind
+from planner.specs.names import ScheduleName as ScheduleName
+from planner.specs.names import recompute_name
+from planner.specs.names import recompute_parts as recompute_parts
 
-RecomputeKind = Literal["none", "selective", "full", "block", "group"]
-ScheduleName = Literal[
-    "1f1b",
-    "gpipe",
-    "interleaved",
-    "zb-1p",
-    "zb-2p",
-    "dualpipe",
-    "zb-h1",
-    "zb-h2",
-    "zb-v",
-    "dualpipev",
-    "breadth-first",
-    "sequential",
-]
-OffloadName = Literal[
-    "none",
-    "optimizer",
-    "params",
-    "activations",
-    "optimizer-nvme",
-    "params-optimizer-nvme",
-    "params-nvme",
-]
-# which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
-PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
-RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
-SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
-PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
-# names of the columns that hold codes, positions in these (specs/columns.py)
-CODES: dict[str, tuple[str, ...]] = {
-    "recompute": RECOMPUTE_KINDS,
-    "schedule": SCHEDULES,
-    "offload": OFFLOADS,
-    "placement": PLACEMENTS,
-}
-
-# what each way of offloading keeps where: "params-optimizer-nvme" has parameters in host memory and
-# the optimizer on the drives, "params-nvme" both on the drives; "params" has both in host memory
-NVME: tuple[OffloadName, ...] = ("optimizer-nvme", "params-optimizer-nvme", "params-nvme")
-AWAY_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
-AWAY_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
-NVME_PARAMS: tuple[OffloadName, ...] = ("params-nvme",)
-
-_RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
-
-
-def _recompute(text: str) -> str:
-    if not _RECOMPUTE.match(text):
-        raise ValueError(
-            "must be none, selective, full, block:N (N layers of each stage) or group:K (one input"
-            " kept per K layers)"
-        )
-    return text
-
-
-Recompute = Annotated[str, AfterValidator(_recompute)]
+Recompute = Annotated[str, AfterValidator(recompute_name)]
 Degree = Field(default=None, ge=1, le=1_000_000)
-
-
-def recompute_parts(text: str) -> tuple[int, int]:
-    """(index of the kind in RECOMPUTE_KINDS, N or K or 0): "block:20" -> (3, 20)."""
-    kind, _, size = text.partition(":")
-    return RECOMPUTE_KINDS.index(kind), int(size or 0)
 
 
 class LayoutRequest(Spec):

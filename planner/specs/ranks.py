@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from planner.specs.base import Spec
 from planner.specs.hardware import GpuSpec
-
-Split = Literal["equal", "proportional"]
+from planner.specs.names import Split
 
 
 class RanksSpec(Spec):

@@ -3,14 +3,11 @@ None: a stated default."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from planner.specs.base import Spec
 from planner.specs.hardware import StorageSpec
-
-CheckpointWriter = Literal["async", "sync"]
+from planner.specs.names import CheckpointWriter
 
 
 class RunSpec(Spec):

@@ -8,9 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from planner.specs.base import Spec
-from planner.specs.hardware import Precision
+from planner.specs.names import OptimizerName, Precision
 
-OptimizerName = Literal["adam", "adam8bit", "adafactor", "sgd", "sgd-momentum"]
 Attention = Literal["flash3", "flash2", "flash1", "fused_softmax", "eager"]
 Fp8Recipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 

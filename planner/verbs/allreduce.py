@@ -10,12 +10,15 @@ import numpy as np
 
 from planner.estimate import all_reduce
 from planner.estimate.machine import Machine, machine
-from planner.inputs import cluster as request
-from planner.inputs.calibration import read_calibration, stack_spec
+from planner.inputs.calibration import stack_spec
+from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
+from planner.inputs.options import read_options
 from planner.report.layout import SCHEMA_VERSION, Report
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
+from planner.specs.options import refuse
+from planner.specs.options.parallel import AllReduceOptions
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
 from planner.units import UnitError, parse
@@ -24,22 +27,17 @@ _SMALLEST, _LARGEST = 2.0**10, 2.0**33  # bytes of the map and of crossovers: 1 
 _SIZES = tuple(2.0**power for power in range(12, 34, 3))  # of the table when none are asked for
 _MAP_COLUMNS = 47  # two per power of two between the ends, and one
 _MOST_BYTES = 1e15
-_MOST_SERVERS = 1_000_000
+_MODEL = "gpt2"  # any: a plan has one
 
 
-def answer(
-    given: Mapping[str, Any], sizes: str | None = None, servers: int | None = None
-) -> Report:
+def answer(given: Mapping[str, Any], asked: AllReduceOptions) -> Report:
     """Seconds of every algorithm for each size on all GPUs, and the fastest by size and number of
     ranks.
 
-    given: cluster options by name; sizes: "100MB,1GB"; servers: of the parameter server, by default
-    one per node. Raises PlanError naming the option.
+    given: cluster options by name. Raises PlanError naming the option.
     """
-    cluster, m, assumed = links(given)
-    asked = _bytes(sizes)
-    if servers is not None and not 1 <= servers <= _MOST_SERVERS:
-        raise PlanError("--servers", servers, f"must be between 1 and {_MOST_SERVERS:,}")
+    cluster, m, assumed = links(given, "allreduce")
+    sizes, servers = _bytes(asked.bytes), asked.servers
     count = servers or cluster.nodes
     here = all_reduce.network(m, cluster, cluster.gpus, count)
     ladder = np.geomspace(_SMALLEST, _LARGEST, _MAP_COLUMNS)
@@ -75,30 +73,25 @@ def answer(
             }
             for one in all_reduce.ALGORITHMS
         ],
-        "sizes": _table(here, asked),
+        "sizes": _table(here, sizes),
         "map": {"bytes": ladder.tolist(), "rows": rows},
         "crossovers": changes,
         "assumptions": assumed,
     }
 
 
-def links(given: Mapping[str, Any]) -> tuple[ClusterSpec, Machine, list[str]]:
-    """The cluster and its numbers; model, training and software of the plan bear on no number of a
+def links(given: Mapping[str, Any], verb: str) -> tuple[ClusterSpec, Machine, list[str]]:
+    """The cluster and its numbers; model, training and stack of the plan bear on no number of a
     link."""
-    options = {name: value for name, value in given.items() if value is not None}
-    calibration = options.pop("calibration", None)
-    gpus = options.pop("gpus", None)
-    if gpus is None or gpus < 2:
+    options = read_options({"model": _MODEL, **given})
+    refuse(options, verb, "model")
+    gpus = options.gpus
+    if gpus < 2:
         raise PlanError("--gpus", gpus, "an all-reduce needs at least 2 GPUs, e.g. --gpus 64")
-    cluster, assumed = request.cluster_spec(
-        gpu=options.pop("gpu", None),
-        gpus=gpus,
-        calibration=read_calibration(calibration) if calibration else None,
-        **options,
-    )
+    cluster, assumed = cluster_spec(options)
     precision: Any = next(p for p in ("bf16", "fp16", "fp32") if cluster.gpu.rate(p) is not None)
     plan = Plan(
-        model=model_spec("gpt2")[0],
+        model=model_spec(_MODEL)[0],
         cluster=cluster,
         stack=stack_spec("pytorch-ddp"),
         training=TrainingSpec(seq_len=1024, global_batch=gpus, precision=precision),

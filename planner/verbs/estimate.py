@@ -13,7 +13,7 @@ from planner.report.search import best_of, rejections
 from planner.search import best, families, smallest
 from planner.search.answer import Answer, answer_of
 from planner.search.why_none import why_none
-from planner.specs.options import Options, only_for
+from planner.specs.options import Options, refuse
 from planner.units import show
 
 
@@ -27,7 +27,7 @@ def estimate(options: Options, *, brief: bool = False) -> Report:
 
 
 def _estimate(options: Options, brief: bool = False) -> tuple[Report, Answer]:
-    only_for(options, "estimate")
+    refuse(options, "estimate")
     required = require.read(options.require)
     scenario = resolve(options)
     answer = answer_of(scenario)

@@ -12,35 +12,30 @@ from planner.inputs import workload as conditions
 from planner.inputs.options import read_options
 from planner.report.layout import SCHEMA_VERSION, Report
 from planner.specs.base import PlanError
+from planner.specs.options import refuse
+from planner.specs.options.parallel import InputOptions
 from planner.verbs import allreduce as reductions
 
-_MOST_RATE = 1e12
+_NONE = "-"  # in place of a model
 _MOST_LAYERS, _MOST_CHANNELS = 10_000, 1_000_000
 _ELEMENT_BYTES = 4.0  # statistics are fp32 also in mixed precision: torch accumulates them so
 
 
-def input_answer(
-    given: Mapping[str, Any], samples_per_s: float, batch: int, gpus: int, gpus_per_node: int
-) -> Report:
+def input_answer(given: Mapping[str, Any], asked: InputOptions) -> Report:
     """What storage and workers need for a rate of samples on so many GPUs, one replica each. Raises
     PlanError.
 
-    given: input options by name, sample_bytes among them; samples_per_s: of all GPUs; batch:
-    samples of one GPU and step.
+    given: input options by name, sample_bytes among them.
     """
-    if not 0 < samples_per_s <= _MOST_RATE:
-        raise PlanError(
-            "--samples-per-s", samples_per_s, f"must be positive and at most {_MOST_RATE:.0e}"
-        )
-    for name, value in (("--batch", batch), ("--gpus", gpus), ("--gpus-per-node", gpus_per_node)):
-        if not 1 <= value <= 1_000_000:
-            raise PlanError(name, value, "must be between 1 and 1,000,000")
+    batch, gpus = asked.batch, asked.gpus
     if given.get("sample_bytes") is None:
         raise PlanError(
             "--sample-bytes", None, "is needed: bytes read per sample, such as '115 kB'"
         )
-    nodes = -(-gpus // gpus_per_node)
-    spec = conditions.input_spec(read_options({**given, "model": "-"}), nodes)
+    nodes = -(-gpus // asked.gpus_per_node)
+    options = read_options({"model": _NONE, **given})
+    refuse(options, "input", "model")
+    spec = conditions.input_spec(options, nodes)
     assert spec is not None
     one = loading.sample(spec, 1.0, 1)
     samples = float(batch * gpus)
@@ -50,7 +45,7 @@ def input_answer(
         one,
         found,
         samples=samples,
-        step_s=samples / samples_per_s,
+        step_s=samples / asked.samples_per_s,
         replicas=float(gpus),
         nodes=nodes,
         batch=float(batch),
@@ -68,7 +63,7 @@ def batch_norm_answer(given: Mapping[str, Any], channels: str | None) -> Report:
     """Bytes and seconds of synchronised batch norm in one step; channels: "64,64,256", default
     ResNet-50's."""
     widths = batch_norm.resnet50() if channels is None else _channels(channels)
-    cluster, m, assumed = reductions.links(given)
+    cluster, m, assumed = reductions.links(given, "batchnorm")
     found = batch_norm.traffic(m, widths, cluster.gpus, cluster.nvlink_domain, _ELEMENT_BYTES)
     return {
         "schema_version": SCHEMA_VERSION,

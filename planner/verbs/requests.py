@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,15 +20,16 @@ from planner.search import many
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
-from planner.specs.options import LAYOUT_OPTIONS, Options
+from planner.specs.options import LAYOUT, Options, rows
 
 _UNITS = (8, 256)  # requests, at least and at most, that are resolved and evaluated together
 _ROUNDS = 8  # units that every process gets, so that all end at about the same time
 # requests up to which the broken rule is sought where one has no layout; it takes a search each
 _REASONS = 50
+_MOST_PROCESSES = 8
 _MOST_ODD = 64  # least common odd part of GPU counts that a default batch is made a multiple of
 # what may differ within a unit without ending what its requests share
-_SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT_OPTIONS)
+_SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT)
 
 Progress = Callable[[int, int], None]  # requests done, requests in all
 
@@ -97,6 +99,11 @@ def answer(
     return [point for point in points if point is not None]
 
 
+def processes(asked: int | None) -> int:
+    """Processes of `--jobs`: as asked, else as many as this machine has cores, eight at most."""
+    return asked if asked is not None else min(_MOST_PROCESSES, os.cpu_count() or 1)
+
+
 def _ignore_interrupts() -> None:
     """Ctrl-C reaches every process of a terminal; the first one ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,7 +112,7 @@ def _ignore_interrupts() -> None:
 def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
     """Indices of requests that are answered together: alike ones next to each other."""
     alike: dict[Any, list[int]] = {}
-    own = [name for name in Options.model_fields if name not in _SHARED]
+    own = [name for name in rows(Options) if name not in _SHARED]
     for i, options in enumerate(requests):
         alike.setdefault(tuple(getattr(options, name) for name in own), []).append(i)
     order = [i for members in alike.values() for i in members]

@@ -16,7 +16,7 @@ from planner.search import Found
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
-from planner.specs.options import Options, only_for
+from planner.specs.options import Options, refuse
 from planner.verbs.estimate import _families
 
 
@@ -33,7 +33,7 @@ def search_with_layouts(
     options: Options, tick: Callable[[float], None] | None = None
 ) -> tuple[Report, tuple[Found, ...]]:
     """`search_layouts` and what it was made from, for files that list every layout."""
-    only_for(options, "search")
+    refuse(options, "search")
     started = time.perf_counter()
     scenario = resolve(options)
     if options.objective in NEEDS_PRICE and scenario.parts[1].usd_per_gpu_hour is None:
@@ -60,7 +60,7 @@ def _with_offload(scenario: Scenario) -> list[Report]:
     out = []
     for kind in usual:
         update: dict[str, Any] = {"search_offload": True} if kind is None else {"offload": kind}
-        changed = scenario.options.model_copy(update=update)
+        changed = scenario.options.changed(**update)
         answer = answer_of(resolve(changed))
         if answer is not None and answer.fits:
             entry = report.summary(answer.chosen, answer.row)

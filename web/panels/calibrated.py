@@ -20,7 +20,7 @@ def changes(options: Options, report: dict[str, Any]) -> dict[str, Any]:
     if options.calibration is None:
         raise api.PlanError("--calibration", None, "is needed")
     calibration = read_calibration(options.calibration)
-    before = api.estimate(options.model_copy(update={"calibration": None}))
+    before = api.estimate(options.changed(calibration=None))
     old = catalog.load("gpus", GpuSpec, calibration.gpu)
     new = catalog.load_overlaid(
         "gpus", GpuSpec, calibration.gpu, calibration.overlay, calibration.path

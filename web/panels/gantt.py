@@ -6,17 +6,18 @@ from __future__ import annotations
 from planner.api import Options, PlanError
 from planner.show import schedule_page
 from planner.show.figures import Chart
-from planner.specs.options import OF_WHOLE_STEPS
-from planner.verbs.schedule import Request, draw
+from planner.specs.options import rows
+from planner.specs.options.own import ScheduleOptions
+from planner.verbs.schedule import draw
 
 _MOST_BARS = 1_500  # drawn; a longer step is drawn from its start
 
 
 def chart(options: Options) -> Chart:
     """Gantt chart of the layout that an estimate with these options answers with."""
-    given = options.model_dump(exclude_none=True, exclude=set(OF_WHOLE_STEPS))
-    chosen = {name: given.pop(name, None) for name in ("schedule", "pp", "vpp")}
-    drawn = draw(Request(**chosen), given)
+    table = rows(Options)
+    given = {n: value for n, value in options.given().items() if "schedule" in table[n].verbs}
+    drawn = draw(ScheduleOptions(), given)
     if drawn.document.pp == 1:
         raise PlanError(
             "--pp", 1, "there is no pipeline in this layout; fix pp above 1 to see its schedule"

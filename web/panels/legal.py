@@ -120,7 +120,7 @@ def _tried(tries: Sequence[_Tries], name: str, values: Sequence[Value]) -> list[
 def _with_its_software(options: Options, name: str, value: Value) -> str | None:
     """Reason against a value that decides which software is tried at all."""
     try:
-        scenario = resolve(options.model_copy(update={name: value}))
+        scenario = resolve(options.changed(**{name: value}))
     except PlanError as error:
         return error.remedy
     return _first_legal(_Tries(plan, options).reason(name, value) for plan in scenario.plans)
@@ -290,7 +290,7 @@ class _Tries:
 def _cluster_reason(options: Options, gpus: int) -> str | None:
     """Why a number of GPUs is not possible: nodes, then the degrees that are fixed."""
     try:
-        resolve(options.model_copy(update={"gpus": gpus}))
+        resolve(options.changed(gpus=gpus))
     except PlanError as error:
         return error.remedy
     fixed = {n: getattr(options, n) for n in DEGREES if getattr(options, n) is not None}

@@ -39,8 +39,7 @@ def chart(options: Options, most: int) -> Chart:
                 base
                 if gpus == options.gpus
                 else api.estimate(
-                    options.model_copy(update={"gpus": gpus, "global_batch": batch, **free}),
-                    brief=True,
+                    options.changed(gpus=gpus, global_batch=batch, **free), brief=True
                 )
             )
         except PlanError as error:

@@ -13,6 +13,7 @@ from planner.inputs.catalog import build, check_nesting, read_text
 from planner.inputs.huggingface import gated, plain
 from planner.inputs.huggingface.document import Document, check_finite, plain_name
 from planner.inputs.huggingface.parts import Shape
+from planner.inputs.json_text import read_json
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 
@@ -144,7 +145,7 @@ def _parse(path: Path) -> dict[str, Any]:
     field = f"{FIELD} {path}"
     text = read_text(path, FIELD)
     try:
-        data = json.loads(text, object_pairs_hook=_unique)
+        data = read_json(text)
     except json.JSONDecodeError as error:
         raise PlanError(
             field, error.msg, f"is not valid JSON (line {error.lineno}, column {error.colno})"
@@ -159,16 +160,6 @@ def _parse(path: Path) -> dict[str, Any]:
             field, type(data).__name__, "must be a JSON object, as a Hugging Face config.json is"
         )
     check_finite(data, field)
-    return data
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(
-            f"the key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice"
-        )
     return data
 
 

@@ -14,13 +14,14 @@ from planner.formulas import critical_batch as formulas
 from planner.formulas import scaling as ratios
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs.model import model_spec
-from planner.inputs.options import read_options
+from planner.inputs.options import number, read_options
 from planner.report.layout import SCHEMA_VERSION, Report, class_of
 from planner.show.text import layout_text
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, only_for
-from planner.verbs.batch.critical import LARGEST_TOKENS, PUBLISHED, Critical, Target, count, read
+from planner.specs.options import Options, refuse
+from planner.specs.options.own import BatchOptions
+from planner.verbs.batch.critical import LARGEST_TOKENS, PUBLISHED, Critical, Target, read
 from planner.verbs.compare import scaling
 from planner.verbs.compare.dimensions import swept
 from planner.verbs.requests import Point, Progress, answer, common_batch, document
@@ -40,21 +41,6 @@ _SHOWN = 0.005  # factors nearer to one are left out of the sentence
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What `dpplan batch` was asked besides the options of a request, as typed."""
-
-    sweep: str | None = None
-    critical_batch: str | float | None = None
-    target_loss: float | None = None
-    gradient_norms: Sequence[str] = ()
-    reference_batch: int | None = None
-    learning_rate: float | None = None
-    warmup: str | float | None = None
-    stop_below: float = 0.5
-    jobs: int = 1
-
-
-@dataclass(frozen=True)
 class _Run:
     """A number of GPUs with a batch: what the run takes to the target, and its document."""
 
@@ -69,7 +55,9 @@ class _Run:
         return bool(self.found.get("memory", {}).get("fits"))
 
 
-def batch(asked: Asked, given: Mapping[str, Any], progress: Progress | None = None) -> Report:
+def batch(
+    asked: BatchOptions, given: Mapping[str, Any], progress: Progress | None = None
+) -> Report:
     """Steps, tokens, days and cost to the target at every number of GPUs, with the batch kept,
     grown, and best.
 
@@ -81,7 +69,7 @@ def batch(asked: Asked, given: Mapping[str, Any], progress: Progress | None = No
     seq_len = options.seq_len or model.max_positions
     first = options.global_batch or common_batch(seq_len, counts[:1])
     target = _target(asked, options, model, seq_len, first)
-    runs = _runs(options, counts, first, seq_len, target, asked.jobs, progress)
+    runs = _runs(options, counts, first, seq_len, target, asked.jobs or 1, progress)
     if all(one.found["refused"] is not None for one in runs):
         raise PlanError(
             "batch",
@@ -127,33 +115,10 @@ def batch(asked: Asked, given: Mapping[str, Any], progress: Progress | None = No
 # ------------------------------------------------------------------------------------------------ t
 
 
-def _checked(asked: Asked, given: Mapping[str, Any]) -> tuple[Options, list[int]]:
+def _checked(asked: BatchOptions, given: Mapping[str, Any]) -> tuple[Options, list[int]]:
     """The options, and the numbers of GPUs in ascending order."""
     options = read_options(given)
-    only_for(options, "batch")
-    for option, value, right, remedy in (
-        (
-            "--stop-below",
-            asked.stop_below,
-            0 < asked.stop_below < 1,
-            "must be a share between 0 and 1, such as 0.5",
-        ),
-        ("--jobs", asked.jobs, asked.jobs >= 1, "must be 1 or more"),
-        (
-            "--learning-rate",
-            asked.learning_rate,
-            asked.learning_rate is None or 0 < asked.learning_rate < math.inf,
-            "must be above 0, such as 3e-4",
-        ),
-        (
-            "--reference-batch",
-            asked.reference_batch,
-            asked.reference_batch is None or 1 <= asked.reference_batch <= 10**9,
-            "must be between 1 and 1e9 sequences",
-        ),
-    ):
-        if not right:
-            raise PlanError(option, value, remedy)
+    refuse(options, "batch")
     if options.tokens is None:
         raise PlanError(
             "--tokens",
@@ -176,16 +141,13 @@ def _checked(asked: Asked, given: Mapping[str, Any]) -> tuple[Options, list[int]
     return options, counts
 
 
-def _target(asked: Asked, options: Options, model: ModelSpec, seq_len: int, first: int) -> Target:
-    assert options.tokens is not None
-    tokens = count(options.tokens, "--tokens")
+def _target(
+    asked: BatchOptions, options: Options, model: ModelSpec, seq_len: int, first: int
+) -> Target:
+    tokens = number(options, "tokens")
+    assert tokens is not None
     critical = read(
-        asked.critical_batch,
-        asked.target_loss,
-        asked.gradient_norms,
-        seq_len=seq_len,
-        parameters=float(active_parameter_count(model)),
-        tokens=tokens,
+        asked, seq_len=seq_len, parameters=float(active_parameter_count(model)), tokens=tokens
     )
     reference = float((asked.reference_batch or first) * seq_len)
     if reference > tokens:
@@ -229,7 +191,7 @@ def _runs(
             steps = math.ceil(target.steps(float(size * seq_len)) * (1 - 1e-12))
             asked.append((gpus, size, steps, steps * size * seq_len))
     requests = [
-        options.model_copy(update={"gpus": gpus, "global_batch": size, "tokens": tokens})
+        options.changed(gpus=gpus, global_batch=size, tokens=tokens)
         for gpus, size, _, tokens in asked
     ]
     points: list[Point] = answer(requests, jobs=jobs, progress=progress)
@@ -430,7 +392,7 @@ def _moved(runs: Sequence[_Run], base: Target, factor: float, stop_below: float)
 # ------------------------------------------------------------------------------------------------ b
 
 
-def _rule(asked: Asked, options: Options) -> Report:
+def _rule(asked: BatchOptions, options: Options) -> Report:
     """The learning rate that the batches below start from, and which rule is for this optimizer."""
     linear = options.optimizer.startswith("sgd")
     return {
@@ -441,12 +403,12 @@ def _rule(asked: Asked, options: Options) -> Report:
             if linear
             else "Malladi et al. 2022, arXiv 2205.10287: Adam, RMSprop"
         ),
-        "warmup_tokens": None if asked.warmup is None else count(asked.warmup, "--warmup"),
+        "warmup_tokens": number(asked, "warmup"),
     }
 
 
 def _batches(
-    asked: Asked, options: Options, runs: Sequence[_Run], target: Target, seq_len: int
+    asked: BatchOptions, options: Options, runs: Sequence[_Run], target: Target, seq_len: int
 ) -> list[Report]:
     """Each batch once: its steps and tokens to the target, and learning rates by the rules, from 1
     where none is given."""
@@ -478,7 +440,12 @@ def _batches(
 
 
 def _notes(
-    asked: Asked, options: Options, runs: Sequence[_Run], target: Target, seq_len: int, first: int
+    asked: BatchOptions,
+    options: Options,
+    runs: Sequence[_Run],
+    target: Target,
+    seq_len: int,
+    first: int,
 ) -> list[str]:
     critical: Critical = target.critical
     out = [

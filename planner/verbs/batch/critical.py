@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.formulas import critical_batch as formulas
+from planner.inputs.options import number
 from planner.specs.base import PlanError
+from planner.specs.options import flag
+from planner.specs.options.own import BatchOptions
 from planner.units import UnitError, parse_count
 
-_MOST = 1e18  # tokens of a batch, and of a run
-_LOSSES = (
-    0.5,
-    20.0,
-    # nats per token between which the law of a loss is read; a uniform guess over 128k words has 11.8
-)
-OPTIONS = ("--critical-batch", "--target-loss", "--gradient-norm")
+_MOST = 1e18  # sequences of a batch, and its norm
+_OPTIONS = ("critical_batch", "target_loss", "gradient_norm")  # that all say the critical batch
 
 # batches of the papers that set out to train with large ones, and the largest of a language model
 # here; images or sequences
@@ -105,35 +103,21 @@ class Target:
         return replace(self, critical=replace(self.critical, tokens=self.critical.tokens * factor))
 
 
-def read(
-    stated: str | float | None,
-    loss: float | None,
-    norms: Sequence[str],
-    *,
-    seq_len: int,
-    parameters: float,
-    tokens: float,
-) -> Critical:
+def read(asked: BatchOptions, *, seq_len: int, parameters: float, tokens: float) -> Critical:
     """The critical batch that a request states, measured or leaves to the laws. Raises PlanError
     naming the option.
 
-    stated: tokens; loss: nats per token; norms: BATCH:NORM twice, batches in sequences of `seq_len`
-    tokens. With none of them the loss is what the parametric fit expects of a model of so many
+    With none of the options the loss is what the parametric fit expects of a model of so many
     parameters after so many tokens.
     """
-    given = [
-        name
-        for name, value in zip(OPTIONS, (stated, loss, norms or None), strict=True)
-        if value is not None
-    ]
+    given = [flag(name) for name in asked.given() if name in _OPTIONS]
     if len(given) > 1:
         raise PlanError(given[1], None, f"and {given[0]} both say the critical batch; give one")
+    stated, loss = number(asked, "critical_batch"), asked.target_loss
     if stated is not None:
-        return Critical(
-            count(stated, "--critical-batch"), "stated in the request (--critical-batch)", False
-        )
-    if norms:
-        sequences = noise_of(norms)
+        return Critical(stated, "stated in the request (--critical-batch)", False)
+    if asked.gradient_norm:
+        sequences = noise_of(asked.gradient_norm)
         source = (
             f"measured gradient norms: a noise scale of {sequences:,.4g} sequences (McCandlish et"
             " al. 2018)"
@@ -147,25 +131,8 @@ def read(
             " measure with --gradient-norm"
         )
         return Critical(float(formulas.critical_batch_at_loss(expected)), source, False, expected)
-    if not _LOSSES[0] <= loss <= _LOSSES[1]:
-        raise PlanError(
-            "--target-loss",
-            loss,
-            f"must be nats per token between {_LOSSES[0]:g} and {_LOSSES[1]:g}",
-        )
     source = f"loss {loss:g} (--target-loss), critical batch at that loss by Kaplan et al. 2020"
     return Critical(float(formulas.critical_batch_at_loss(loss)), source, False, loss)
-
-
-def count(given: str | float, option: str) -> float:
-    """Tokens, such as 4M. Raises PlanError naming the option."""
-    try:
-        value = parse_count(given)
-    except UnitError as error:
-        raise PlanError(option, given, str(error)) from None
-    if not 1 <= value <= _MOST:
-        raise PlanError(option, given, f"must be between 1 and {_MOST:g} tokens")
-    return value
 
 
 def noise_of(norms: Sequence[str]) -> float:

@@ -8,43 +8,31 @@ import io
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs.cluster import node_size, unit_cost
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
+from planner.inputs.scenario_file import read
 from planner.report.layout import SCHEMA_VERSION, Report
 from planner.show.compare import FIGURES
 from planner.show.text import layout_text
 from planner.specs.base import PlanError
-from planner.specs.options import Options, only_for
+from planner.specs.options import Options, refuse
+from planner.specs.options.own import CompareOptions
 from planner.verbs.compare import scaling
 from planner.verbs.compare.dimensions import Dimension, Value, product, swept, unit_of, varied
 from planner.verbs.requests import Point, Progress, answer, common_batch, document
 
-BASES = ("count", "cost", "power")
-SCALINGS = ("strong", "weak")
 _NEIGHBOURS = (
     8  # whole-node counts on each side of the equal one that are tried where it has no layout
 )
 _SIDE = 200  # requests side by side; more are a sweep
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What `dpplan compare` was asked besides the options of a request."""
-
-    scenarios: Sequence[tuple[str, Mapping[str, Any]]] = ()  # file name and its options
-    vary: Sequence[str] = ()
-    sweep: Sequence[str] = ()
-    at: str = "count"
-    scaling: str = "strong"
-    stop_below: float = 0.5
-    jobs: int = 1
-
-
-def compare(asked: Asked, given: Mapping[str, Any], progress: Progress | None = None) -> Report:
+def compare(
+    asked: CompareOptions, given: Mapping[str, Any], progress: Progress | None = None
+) -> Report:
     """All combinations answered; those side by side are compared with the first that fits, sweeps
     are followed.
 
@@ -55,11 +43,11 @@ def compare(asked: Asked, given: Mapping[str, Any], progress: Progress | None = 
     dimensions = [*sides, *sweeps]
     rows = product(dimensions)
     notes: list[str] = []
-    requests = [_options(row, bool(asked.scenarios), given) for row in rows]
+    requests = [_options(row, bool(asked.files), given) for row in rows]
     requests = _batches(requests, dimensions, asked, notes)
     if asked.at != "count":
         requests = _equal(requests, asked, notes)
-    points = answer(requests, jobs=asked.jobs, progress=progress)
+    points = answer(requests, jobs=asked.jobs or 1, progress=progress)
     if all(point.report is None for point in points):
         raise PlanError(
             "compare",
@@ -93,17 +81,8 @@ def compare(asked: Asked, given: Mapping[str, Any], progress: Progress | None = 
 # ------------------------------------------------------------------------------------------------ r
 
 
-def _dimensions(asked: Asked) -> tuple[list[Dimension], list[Dimension]]:
+def _dimensions(asked: CompareOptions) -> tuple[list[Dimension], list[Dimension]]:
     """What stands side by side, and what is swept."""
-    for option, value, known in (("--at", asked.at, BASES), ("--scaling", asked.scaling, SCALINGS)):
-        if value not in known:
-            raise PlanError(option, value, f"must be one of {', '.join(known)}")
-    if not 0 < asked.stop_below < 1:
-        raise PlanError(
-            "--stop-below", asked.stop_below, "must be a share between 0 and 1, such as 0.5"
-        )
-    if asked.jobs < 1:
-        raise PlanError("--jobs", asked.jobs, "must be 1 or more")
     if len(asked.sweep) > 2:
         raise PlanError(
             "--sweep", len(asked.sweep), "sweeps are too many; two at most, others with --vary"
@@ -124,8 +103,8 @@ def _dimensions(asked: Asked) -> tuple[list[Dimension], list[Dimension]]:
             "weak",
             "chooses the global batch; leave global_batch out of --sweep and --vary",
         )
-    if asked.scenarios:
-        files = tuple(Value(name, dict(options)) for name, options in asked.scenarios)
+    if asked.files:
+        files = tuple(Value(name, read(name)) for name in asked.files)
         sides.insert(0, Dimension("scenario", files))
     if math.prod(len(one.values) for one in (*sides, *sweeps)) < 2:
         raise PlanError(
@@ -152,7 +131,7 @@ def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> 
     for update in rest:
         merged.update(update)
     options = read_options(merged)
-    only_for(options, "compare")
+    refuse(options, "compare")
     return options
 
 
@@ -169,7 +148,10 @@ def _shown(value: Value) -> Any:
 
 
 def _batches(
-    requests: Sequence[Options], dimensions: Sequence[Dimension], asked: Asked, notes: list[str]
+    requests: Sequence[Options],
+    dimensions: Sequence[Dimension],
+    asked: CompareOptions,
+    notes: list[str],
 ) -> list[Options]:
     """The same global batch for all that name none; with weak scaling the batch per GPU of the
     first count."""
@@ -193,7 +175,7 @@ def _batches(
                     f"of {counts[0]}",
                 )
             batch = per_gpu
-        out.append(one.model_copy(update={"global_batch": batch}))
+        out.append(one.changed(global_batch=batch))
         shown.add(batch)
     if weak:
         notes.append(
@@ -209,7 +191,7 @@ def _batches(
     return out
 
 
-def _equal(requests: Sequence[Options], asked: Asked, notes: list[str]) -> list[Options]:
+def _equal(requests: Sequence[Options], asked: CompareOptions, notes: list[str]) -> list[Options]:
     """Whole nodes of each request's GPUs that cost, or draw, what the first request's do."""
     spend = [unit_cost(one, asked.at) for one in requests]
     target = requests[0].gpus * spend[0]
@@ -223,15 +205,11 @@ def _equal(requests: Sequence[Options], asked: Asked, notes: list[str]) -> list[
             key=lambda k: (abs(k - nearest), k),
         )
         tried.append(
-            [
-                one.model_copy(update={"gpus": k * step})
-                for k in counts
-                if step > 1 or node == 1 or node % k == 0
-            ]
-            or [one.model_copy(update={"gpus": nearest})]
+            [one.changed(gpus=k * step) for k in counts if step > 1 or node == 1 or node % k == 0]
+            or [one.changed(gpus=nearest)]
         )
     tried[0] = [requests[0]]
-    found = iter(answer(list(itertools.chain(*tried)), jobs=asked.jobs))
+    found = iter(answer(list(itertools.chain(*tried)), jobs=asked.jobs or 1))
     out = []
     unit = "USD an hour" if asked.at == "cost" else "W of GPUs"
     for options, each in zip(tried, spend, strict=True):
@@ -310,7 +288,7 @@ def _curves(
     sweeps: Sequence[Dimension],
     rows: Sequence[Sequence[Value]],
     documents: Sequence[Report],
-    asked: Asked,
+    asked: CompareOptions,
 ) -> list[Report]:
     """One curve per combination of what stands side by side and of the second sweep; GPUs are the
     axis where they are swept."""

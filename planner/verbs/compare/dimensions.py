@@ -7,19 +7,16 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from planner.specs.base import PlanError, sentence
-from planner.specs.options import Options, flag
+from planner.specs.base import PlanError
+from planner.specs.options import Options, flag, taken
+from planner.specs.options.checked import from_text
 from planner.units import UnitError, parse_count
 
 MOST_POINTS = 100_000  # requests of one comparison
 _MOST_VALUES = 20_000  # of one range
 _SEARCHED = "search"  # the word for an option that is left out
-_WITH_UNIT = ("nic_bandwidth", "power_limit")  # numbers that are written with their unit
-_NO_DIMENSION = ("top", "calibration")
 
 # families of layouts with the software that usually runs them, as options
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -30,6 +27,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "3d": {"stack": "megatron-core", "zero": 1},
 }
 
+# options that may vary: those of a request but a file, which is no value on an axis
+_VARIED = {row.name: row for row in taken(Options, "compare") if row.says.file != "read"}
 _NUMBER = r"[-+]?\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?[kKMGBT]?"
 _RANGE = re.compile(
     rf"^\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(?:([*+])\s*({_NUMBER}))?\s*(.*?)\s*$"
@@ -70,8 +69,8 @@ def swept(text: str) -> Dimension:
     """`--sweep NAME=8..4096` (doubling), `NAME=8..512*4`, `NAME=16..128+16` or a list: any option
     that is a number."""
     name, listed = _split(text, "--sweep")
-    if not _numeric(name):
-        numeric = ", ".join(n for n in Options.model_fields if _numeric(n))
+    if not _VARIED[name].is_number:
+        numeric = ", ".join(n for n, row in _VARIED.items() if row.is_number)
         raise PlanError("--sweep", name, f"is no number; sweep one of {numeric}, or use --vary")
     texts = [word for one in listed for word in _expanded(one, text)]
     if len(set(texts)) != len(texts):
@@ -86,23 +85,12 @@ def _split(text: str, option: str) -> tuple[str, list[str]]:
     if not sign or not name or not all(listed):
         example = "gpu=rtx4090,a100" if option == "--vary" else "gpus=8..4096"
         raise PlanError(option, text, f"must be NAME=VALUES, as in {option} {example}")
-    if (name not in Options.model_fields or name in _NO_DIMENSION) and not (
-        option == "--vary" and name == "strategy"
-    ):
+    if name not in _VARIED and not (option == "--vary" and name == "strategy"):
         extra = "strategy, " if option == "--vary" else ""
-        names = ", ".join(n for n in Options.model_fields if n not in _NO_DIMENSION)
-        raise PlanError(option, name, f"is no option; options are {extra}{names}")
+        raise PlanError(option, name, f"is no option; options are {extra}{', '.join(_VARIED)}")
     if len(set(listed)) != len(listed):
         raise PlanError(option, text, "names a value twice; give each once")
     return name, listed
-
-
-def _numeric(name: str) -> bool:
-    if name in _WITH_UNIT:
-        return True
-    kind = Options.model_fields[name].annotation
-    kinds = get_args(kind) or (kind,)
-    return bool({int, float} & set(kinds)) and name not in _NO_DIMENSION
 
 
 def _expanded(text: str, whole: str) -> list[str]:
@@ -153,15 +141,12 @@ def _value(name: str, text: str, option: str) -> Value:
     """A value of an option, checked as the option checks it."""
     if text == _SEARCHED:
         return Value(f"{name} searched", {name: None})
-    field = Options.model_fields[name]
-    kind: Any = field.annotation
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    row = _VARIED[name]
     try:
-        value = adapter.validate_python(text, strict=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        raise PlanError(f"{option} {flag(name)}", text, sentence(first["msg"])) from None
-    return Value(text, {name: value}, _number(text) if _numeric(name) else None)
+        value = from_text(row, text)
+    except ValueError as error:
+        raise PlanError(f"{option} {flag(name)}", text, str(error)) from None
+    return Value(text, {name: value}, _number(text) if row.is_number else None)
 
 
 def _number(text: str) -> float | None:

@@ -11,7 +11,7 @@ from planner.inputs.options import read_options
 from planner.report.layout import SCHEMA_VERSION, Report
 from planner.search import divisors
 from planner.specs.base import PlanError
-from planner.specs.options import only_for
+from planner.specs.options import refuse
 from planner.verbs.batch.critical import LARGEST_TOKENS
 from planner.verbs.requests import Progress, answer, document
 
@@ -23,11 +23,7 @@ def batch(given: Mapping[str, Any], *, jobs: int = 1, progress: Progress | None 
     """Throughput of batches 2^k times a divisor of the GPUs' odd part. Raises PlanError where none
     has a layout."""
     options = read_options(given)
-    only_for(options, "recommend")
-    if options.global_batch is not None:
-        raise PlanError(
-            "--global-batch", options.global_batch, "is what is looked for; leave it out"
-        )
+    refuse(options, "recommend batch")
     model, _ = model_spec(options.model)
     seq_len = options.seq_len or model.max_positions
     odd = options.gpus // (options.gpus & -options.gpus)
@@ -35,7 +31,7 @@ def batch(given: Mapping[str, Any], *, jobs: int = 1, progress: Progress | None 
     sizes = sorted(
         {d * 2**k for d in divisors(odd) for k in range(most.bit_length()) if d * 2**k <= most}
     )
-    requests = [options.model_copy(update={"global_batch": size}) for size in sizes]
+    requests = [options.changed(global_batch=size) for size in sizes]
     points = answer(requests, jobs=jobs, progress=progress, reasons=False)
     rows = [
         {

@@ -15,20 +15,20 @@ from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.inputs.cluster import node_size
 from planner.inputs.model import model_spec
-from planner.inputs.options import read_options
+from planner.inputs.options import number, read_options
 from planner.inputs.run import default_batch
 from planner.inputs.scenario import resolve
 from planner.ledger import total
 from planner.report.layout import SCHEMA_VERSION, Report
 from planner.search import divisors
 from planner.specs.base import PlanError
-from planner.specs.cluster import MAX_GPUS, ClusterTemplate
+from planner.specs.cluster import ClusterTemplate
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, only_for
-from planner.units import UnitError, parse_count, show
+from planner.specs.options import Options, flag, refuse
+from planner.specs.options.recommend import GOALS, Limits
+from planner.units import show
 from planner.verbs.requests import Point, Progress, answer, document
 
-GOALS = ("cheapest", "smallest", "fastest")
 # where no limit says otherwise: the largest cluster of a published run, Llama 3 405B (arXiv
 # 2407.21783, section 3.3)
 MOST_GPUS = 16384
@@ -38,43 +38,22 @@ _CONTEXT_TOKENS = 4096
 _DAY_S, _HOUR_S = 86400.0, 3600.0
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the run may take; None: no matter."""
-
-    days: float | None = None
-    budget: float | None = None  # US dollars
-    max_gpus: int | None = None
-    power_kw: float | None = None  # mean power at the plug, with host, network and cooling
-    sure: bool = False  # days and dollars hold at the slow end of the 80 % band
-
-    def checked(self, tokens: object) -> Limits:
-        """The same, or a PlanError for a limit that makes no sense."""
-        named = (
-            ("--days", self.days),
-            ("--budget", self.budget),
-            ("--max-gpus", self.max_gpus),
-            ("--power-kw", self.power_kw),
-        )
-        for option, value in named:
-            if value is not None and not 0 < value < math.inf:
-                raise PlanError(option, value, "must be a positive number")
-        if self.max_gpus is not None and self.max_gpus > MAX_GPUS:
-            raise PlanError("--max-gpus", self.max_gpus, f"must be at most {MAX_GPUS:,}")
-        for option, value in named[:2]:
-            if value is not None and tokens is None:
-                raise PlanError(
-                    "--tokens",
-                    None,
-                    f"is needed for {option}: the length of the run, such as --tokens 2T",
-                )
-        if self.sure and self.days is None and self.budget is None:
+def checked(limits: Limits, tokens: object) -> Limits:
+    """The limits again. Raises PlanError for one that makes no sense without another option."""
+    for name in ("days", "budget"):
+        if name in limits.given() and tokens is None:
             raise PlanError(
-                "--sure",
+                "--tokens",
                 None,
-                "holds --days and --budget at the slow end of the band; give one of them",
+                f"is needed for {flag(name)}: the length of the run, such as --tokens 2T",
             )
-        return self
+    if limits.sure and limits.days is None and limits.budget is None:
+        raise PlanError(
+            "--sure",
+            None,
+            "holds --days and --budget at the slow end of the band; give one of them",
+        )
+    return limits
 
 
 @dataclass(frozen=True)
@@ -94,7 +73,6 @@ def cluster(
     gpus: Sequence[str] = (),
     clusters: Sequence[str] = (),
     *,
-    goal: str = "cheapest",
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Report:
@@ -103,18 +81,12 @@ def cluster(
     given: options of a request without gpu, gpus and cluster. gpus, clusters: the kinds to try; by
     default every GPU of the catalogue in its usual node, and every cluster with a price of its own.
     """
-    if goal not in GOALS:
-        raise PlanError("--goal", goal, f"must be one of {', '.join(GOALS)}")
-    if "gpus" in given:
-        raise PlanError("--gpus", given["gpus"], "is what is looked for; limit it with --max-gpus")
-    base, limits, notes = read_options(given), limits.checked(given.get("tokens")), []
-    only_for(base, "recommend")
+    base, limits, notes = read_options(given), checked(limits, given.get("tokens")), []
+    refuse(base, "recommend cluster")
     model, _ = model_spec(base.model)
-    tokens = _tokens(base)
+    tokens = number(base, "tokens")
     if base.global_batch is None:
-        base = base.model_copy(
-            update={"global_batch": default_batch(base.seq_len or model.max_positions, 1)}
-        )
+        base = base.changed(global_batch=default_batch(base.seq_len or model.max_positions, 1))
         notes.append(
             f"global batch {base.global_batch:,} sequences, near 4 Mi tokens, the same on every"
             " cluster (set --global-batch)"
@@ -122,7 +94,7 @@ def cluster(
     if limits.max_gpus is None:
         notes.append(f"clusters of up to {MOST_GPUS:,} GPUs (set --max-gpus)")
     machines = [
-        _machine(name, base.model_copy(update=kind), model, tokens, limits)
+        _machine(name, base.changed(**kind), model, tokens, limits)
         for name, kind in _kinds(gpus, clusters)
     ]
     requests = [one for machine in machines for one in machine.requests]
@@ -132,7 +104,7 @@ def cluster(
         for machine in machines
     ]
     within = [row for _, rows in answered for row in rows if row["within"]]
-    types = [_type(machine, rows, limits, goal) for machine, rows in answered]
+    types = [_type(machine, rows, limits, limits.goal) for machine, rows in answered]
     return {
         "schema_version": SCHEMA_VERSION,
         "question": "cluster",
@@ -150,26 +122,18 @@ def cluster(
         },
         "tokens": tokens,
         "global_batch": base.global_batch,
-        "goal": goal,
+        "goal": limits.goal,
         "tried": len(requests),
         "answers": {aim: _best(within, aim) for aim in GOALS},
         "types": sorted(
-            types, key=lambda one: (one["answer"] is None, *_order(goal)(one["answer"] or {}))
+            types,
+            key=lambda one: (one["answer"] is None, *_order(limits.goal)(one["answer"] or {})),
         ),
         "notes": notes,
     }
 
 
 # ------------------------------------------------------------------------------------------------ w
-
-
-def _tokens(base: Options) -> float | None:
-    if base.tokens is None:
-        return None
-    try:
-        return parse_count(base.tokens)
-    except UnitError as error:
-        raise PlanError("--tokens", base.tokens, str(error)) from None
 
 
 def _kinds(gpus: Sequence[str], clusters: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
@@ -238,7 +202,7 @@ def _machine(
     if node > most:
         return _Machine(name, reason=f"one node has {node} GPUs, more than {most:,}")
     try:
-        scenario = resolve(base.model_copy(update={"gpus": node}))
+        scenario = resolve(base.changed(gpus=node))
     except PlanError as error:
         return _Machine(name, reason=str(error))
     _, spec, training = scenario.parts
@@ -288,7 +252,7 @@ def _machine(
         )
         return _Machine(name, reason=said)
     below = f"fewer than {tried[0]:,} GPUs: {why}" if tried[0] > every[0] else None
-    return _Machine(name, tuple(base.model_copy(update={"gpus": n}) for n in tried), None, below)
+    return _Machine(name, tuple(base.changed(gpus=n) for n in tried), None, below)
 
 
 def _plug_w(gpus: float, board_w: float) -> float:

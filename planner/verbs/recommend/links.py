@@ -20,8 +20,9 @@ from planner.search import many
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
-from planner.specs.options import only_for
+from planner.specs.options import refuse
 from planner.specs.plan import Plan
+from planner.units import in_unit
 from planner.verbs.requests import Progress, answer, document
 
 FREE = (0.01, 0.05)  # shares of the step below which communication counts as free
@@ -48,7 +49,7 @@ def bandwidth(
     """Exposed communication of each wire against its bandwidth. Raises PlanError where no layout is
     allowed."""
     options = read_options(given)
-    only_for(options, "recommend")
+    refuse(options, "recommend bandwidth")
     if options.gpus < 2:
         raise PlanError("--gpus", options.gpus, "has no communication; ask for two GPUs or more")
     scenario = resolve(options)
@@ -66,11 +67,9 @@ def bandwidth(
     if cluster.nodes > 1:
         per_card = float(cluster.nic_bandwidth)
         requests = [
-            options.model_copy(
-                update={
-                    "nic_bandwidth": f"{per_card * times * 8 / 1e9:.6g} Gbit/s",
-                    "global_batch": plan.training.global_batch,
-                }
+            options.changed(
+                nic_bandwidth=f"{in_unit(per_card * times, 'Gbit/s'):.6g} Gbit/s",
+                global_batch=plan.training.global_batch,
             )
             for times in _TIMES
         ]

@@ -21,8 +21,9 @@ from planner.ledger import total
 from planner.report.layout import SCHEMA_VERSION, Report
 from planner.specs.base import PlanError
 from planner.specs.model import Experts, LatentAttention, ModelSpec
-from planner.specs.options import Options, only_for
-from planner.verbs.recommend.clusters import Limits
+from planner.specs.options import Options, refuse
+from planner.specs.options.recommend import Limits
+from planner.verbs.recommend.clusters import checked
 from planner.verbs.requests import Point, Progress, answer, document
 
 # scaled models have a multiple of so many heads, and of their key-value heads: tensor parallel
@@ -44,9 +45,9 @@ def largest(
 ) -> Report:
     """The largest model of the catalogue, and the largest scaled `--model` if one is given, that
     train within the limits."""
-    limits = limits.checked(given.get("tokens"))
+    limits = checked(limits, given.get("tokens"))
     base = read_options({"model": catalog.ids("models")[0], **given})
-    only_for(base, "recommend")
+    refuse(base, "recommend model")
     room = _room(base, limits)
     rows = _catalogue(base, limits, room, jobs, progress)
     notes = (
@@ -126,20 +127,12 @@ def _catalogue(
         if reason is None:
             left.append(model)
         else:
-            rows.append(
-                _row(
-                    model,
-                    Point(base.model_copy(update={"model": model.name}), None, reason),
-                    limits,
-                )
-            )
+            rows.append(_row(model, Point(base.changed(model=model.name), None, reason), limits))
     first = None
     while left and (first is None or len(rows) - first < _BELOW):
         some, left = left[:_TOGETHER], left[_TOGETHER:]
         points = answer(
-            [base.model_copy(update={"model": model.name}) for model in some],
-            jobs=jobs,
-            reasons=False,
+            [base.changed(model=model.name) for model in some], jobs=jobs, reasons=False
         )
         rows += [_row(model, point, limits) for model, point in zip(some, points, strict=True)]
         first = next((i for i, row in enumerate(rows) if row["within"]), None)

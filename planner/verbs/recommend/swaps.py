@@ -26,7 +26,7 @@ from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.hardware import LinkSpec
-from planner.specs.options import only_for, refuse_whole_steps
+from planner.specs.options import refuse
 from planner.specs.plan import Plan
 
 _LENGTHS = (1024, 4096, 16384, 65536)  # tokens per sequence that are shown beside the plan's own
@@ -45,8 +45,7 @@ def offload(given: Mapping[str, Any]) -> Report:
     it; `in_turn_s` is what they cost where nothing overlaps.
     """
     options = read_options(given)
-    only_for(options, "recommend")
-    refuse_whole_steps(options, "recommend offload")
+    refuse(options, "recommend offload")
     scenario = resolve(options)
     chosen = many.choose([scenario.plans])[0]
     if isinstance(chosen, PlanError):

@@ -16,9 +16,12 @@ from planner.schedules.base import Actions, with_sends
 from planner.specs.base import PlanError
 from planner.specs.document import plain
 from planner.specs.documents.schedule import Durations, Figures, Row, Schedule
+from planner.specs.options.checked import read
+from planner.specs.options.layout import LayoutOptions
+from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule.case import (
+    SHAPE,
     Case,
-    Request,
     imported,
     of_file,
     of_model,
@@ -26,7 +29,7 @@ from planner.verbs.schedule.case import (
     refuse_beside_file,
 )
 
-__all__ = ["Drawn", "Request", "draw"]
+__all__ = ["Drawn", "draw"]
 
 _MOST_COMPARED = 300_000  # actions of a schedule in the table: larger ones take seconds each
 _MOST_MADE = 8192  # forward passes up to which automatic schedules are made for the table
@@ -43,15 +46,16 @@ class Drawn:
     title: str
 
 
-def draw(request: Request, given: Mapping[str, Any]) -> Drawn:
+def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
     """Time one schedule, and all others beside it. Raises PlanError for wrong requests.
 
-    given: the options of an estimate by name, all None or absent without a model.
+    given: the options of an estimate by name; without a model, of its layout alone.
     """
-    model = {key: value for key, value in given.items() if value is not None}
-    if request.file is not None and not model:
-        refuse_beside_file(request)
-    case, name = of_model(request, model) if model else (None, "")
+    alone = given.keys() <= set(SHAPE)
+    shape = read(LayoutOptions, {name: given.get(name) for name in SHAPE})
+    if request.file is not None and alone:
+        refuse_beside_file(request, shape)
+    case, name = (None, "") if alone else of_model(request, given)
     if request.file is not None:
         own = imported(request.file)
         case, name = case or of_file(request, own), own.name
@@ -65,7 +69,7 @@ def draw(request: Request, given: Mapping[str, Any]) -> Drawn:
             )
     else:
         if case is None:
-            case, name = of_request(request)
+            case, name = of_request(request, shape)
         actions = case.actions(name)
         program = checks.checked(actions)
         vpp = case.vpp or schedules.default_chunks(name)

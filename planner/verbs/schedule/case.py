@@ -20,33 +20,15 @@ from planner.schedules import checks
 from planner.schedules.base import Actions, parse_actions
 from planner.schedules.timing import Durations, Program
 from planner.specs.base import PlanError
-from planner.specs.options import flag, only_for, refuse_whole_steps
+from planner.specs.options import flag, refuse, rows
+from planner.specs.options.layout import LayoutOptions
+from planner.specs.options.own import ModelTimes, ScheduleOptions
 from planner.units import UnitError, parse
 from planner.verbs.estimate import chosen
 
 _MOST_FILE_BYTES = 100_000_000
 _FORWARD_S, _INPUT_S, _WEIGHT_S = 1.0, 1.0, 1.0  # a backward takes twice a forward
 _MOST_SLOWDOWN = 1e6
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `dpplan schedule` was asked; texts as they were typed, None where nothing was."""
-
-    schedule: str | None = None
-    pp: int | None = None
-    vpp: int | None = None
-    microbatches: int | None = None
-    forward_s: str | None = None
-    backward_s: str | None = None
-    weight_s: str | None = None
-    p2p_s: str | None = None
-    optimizer_s: str | None = None
-    straggler: str | None = None
-    blocking_sends: bool = False
-    activation_bytes: str | None = None
-    file: str | None = None
-    sends: bool = False  # list messages among the actions
 
 
 @dataclass(frozen=True)
@@ -130,16 +112,16 @@ def imported(name: str) -> Imported:
     return Imported(file, actions, checks.checked(actions, "--file", file))
 
 
-def of_file(request: Request, own: Imported) -> Case:
+def of_file(request: ScheduleOptions, own: Imported) -> Case:
     """Seconds from the request, ranks and micro-batches from the file."""
     program = own.program
     chunks = max(program.stages // program.ranks, 1)
     return _stated(request, program.ranks, program.microbatches, chunks)
 
 
-def of_request(request: Request) -> tuple[Case, str]:
+def of_request(request: ScheduleOptions, shape: LayoutOptions) -> tuple[Case, str]:
     """Ranks, micro-batches and seconds from the request alone, and the schedule's name."""
-    name, p, m, v = request.schedule, request.pp, request.microbatches, request.vpp
+    name, p, m, v = shape.schedule, shape.pp, request.microbatches, shape.vpp
     if name is None:
         raise PlanError(
             "--schedule", None, f"is needed, one of {', '.join(schedules.BY_NAME)}; or give --file"
@@ -154,15 +136,14 @@ def of_request(request: Request) -> tuple[Case, str]:
     return _stated(request, p, m, v), name
 
 
-def refuse_beside_file(request: Request) -> None:
+def refuse_beside_file(request: ScheduleOptions, shape: LayoutOptions) -> None:
     """The file says what runs, on how many ranks."""
-    for field in ("schedule", "pp", "vpp", "microbatches"):
-        value = getattr(request, field)
-        if value is not None:
-            raise PlanError(flag(field), value, "is in the file; leave it out beside --file")
+    given = {**shape.given(), **{k: v for k, v in request.given().items() if k == "microbatches"}}
+    for name, value in given.items():
+        raise PlanError(flag(name), value, "is in the file; leave it out beside --file")
 
 
-def _stated(request: Request, p: int, m: int, v: int) -> Case:
+def _stated(request: ScheduleOptions, p: int, m: int, v: int) -> Case:
     stages = p * v
     sizes = (p, stages)
     forward = _numbers("--forward-s", request.forward_s, _FORWARD_S, sizes)
@@ -219,7 +200,7 @@ def _as_chunks(x: Array, size: int, p: int) -> Array:
     return x if x.size == size else np.tile(x, size // p) / (size // p)
 
 
-def _slowdown(request: Request, p: int) -> Array:
+def _slowdown(request: ScheduleOptions, p: int) -> Array:
     """`RANK:FACTOR`, several separated by commas."""
     out = np.ones(p)
     for part in filter(None, (request.straggler or "").split(",")):
@@ -238,7 +219,7 @@ def _slowdown(request: Request, p: int) -> Array:
     return out
 
 
-def _bytes(request: Request, p: int) -> Array | None:
+def _bytes(request: ScheduleOptions, p: int) -> Array | None:
     text = request.activation_bytes
     if text is None:
         return None
@@ -253,32 +234,29 @@ def _bytes(request: Request, p: int) -> Array | None:
 
 # --------------------------------------------------------------------------------------------------
 
-_FROM_MODEL = ("forward_s", "backward_s", "weight_s", "p2p_s", "activation_bytes", "microbatches")
+SHAPE = ("schedule", "pp", "vpp")  # options of a layout that a schedule without a model has, too
 
 
-def of_model(request: Request, given: Mapping[str, Any]) -> tuple[Case, str]:
+def of_model(request: ScheduleOptions, given: Mapping[str, Any]) -> tuple[Case, str]:
     """Seconds and bytes of the layout that an estimate with these options chooses, and its
     schedule."""
     if "model" not in given:
-        extra = next(iter(given))
-        near = difflib.get_close_matches(extra, ["schedule", "pp", "vpp"], 1)
+        extra = next(name for name in given if name not in SHAPE)
+        near = difflib.get_close_matches(extra, SHAPE, 1)
         hint = f"; did you mean --{near[0]}?" if near else ""
         raise PlanError(flag(extra), given[extra], f"needs --model{hint}")
-    for field in _FROM_MODEL:
-        value = getattr(request, field)
-        if value is not None:
+    for name, value in request.given().items():
+        if name in rows(ModelTimes):
             raise PlanError(
-                flag(field), value, "comes from the model; leave it out, or leave out --model"
+                flag(name), value, "comes from the model; leave it out, or leave out --model"
             )
-    asked = {"schedule": request.schedule, "pp": request.pp, "vpp": request.vpp}
-    options = read_options({**given, **asked})
-    only_for(options, "schedule")
-    refuse_whole_steps(options, "schedule")
+    options = read_options(given)
+    refuse(options, "schedule")
     one = chosen(options)
     return _of_estimate(one, request), one.table.layout(0).schedule
 
 
-def _of_estimate(one: Estimates, request: Request) -> Case:
+def _of_estimate(one: Estimates, request: ScheduleOptions) -> Case:
     """Seconds, bytes and micro-batches of row 0 of an estimate."""
     layout = one.table.layout(0)
     p, v = layout.pp, layout.vpp

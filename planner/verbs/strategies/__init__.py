@@ -4,7 +4,6 @@ cluster and batch."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +18,11 @@ from planner.ledger import Call, recording, section
 from planner.report.layout import SCHEMA_VERSION, Report
 from planner.search import layouts
 from planner.specs.base import PlanError
-from planner.specs.options import LAYOUT_OPTIONS, Options, flag
+from planner.specs.options import Options, refuse
+from planner.specs.options.parallel import StrategySettings
 from planner.specs.plan import Plan
 from planner.verbs.strategies import compressed, ddp, frameworks, local, server, zero
-from planner.verbs.strategies.base import Context, Cost, Settings, Strategy, evaluated
+from planner.verbs.strategies.base import Context, Cost, Strategy, evaluated
 
 STRATEGIES: tuple[Strategy, ...] = tuple(
     one
@@ -30,29 +30,6 @@ STRATEGIES: tuple[Strategy, ...] = tuple(
     for one in family.STRATEGIES
 )
 BY_NAME = {one.name: one for one in STRATEGIES}
-
-_OPEN_LAYOUT = (
-    "micro_batch",
-    "recompute",
-)  # what a request may fix; the rest is the strategy's own
-_LIMITS: dict[str, tuple[float, float]] = {
-    "local_steps": (1, 1e6),
-    "rank": (1, 1024),
-    "density": (1e-6, 1.0),
-    "servers": (1, 1e6),
-    "slack": (0, 1e6),
-    "backups": (0, 1e6),
-    "steps_factor": (0.01, 1000.0),
-}
-
-
-def settings(given: Mapping[str, Any]) -> Settings:
-    """Settings from a mapping; a wrong one is a PlanError naming its flag."""
-    for name, value in given.items():
-        low, high = _LIMITS[name]
-        if value is not None and not low <= value <= high:
-            raise PlanError(flag(name), value, f"must be between {low:g} and {high:g}")
-    return Settings(**{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -67,7 +44,7 @@ class Chosen:
     fits: bool
 
 
-def _evaluate(plan: Plan, strategy: Strategy, given: Settings) -> Chosen | str:
+def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen | str:
     """The fastest layout that fits, else the smallest; a sentence where the strategy cannot run."""
     refused = strategy.refuses(plan)
     if refused is not None:
@@ -111,7 +88,7 @@ def _plan(options: Options, strategy: Strategy) -> tuple[Plan, tuple[str, ...]]:
         "stack": strategy.stack,
         "offload": strategy.offload,
     }
-    scenario = resolve(options.model_copy(update=asked))
+    scenario = resolve(options.changed(**asked))
     plan = scenario.plans[0]
     if strategy.shard == "node":
         inside = min(plan.cluster.nvlink_domain, gpus)
@@ -121,7 +98,7 @@ def _plan(options: Options, strategy: Strategy) -> tuple[Plan, tuple[str, ...]]:
     return plan, scenario.assumptions
 
 
-def answer(options: Options, given: Settings, name: str | None = None) -> Report:
+def answer(options: Options, given: StrategySettings, name: str | None = None) -> Report:
     """All strategies, or the one named, as one document; `fits` tells whether any fits. Raises
     PlanError for wrong requests."""
     chosen = _asked(options, name)
@@ -158,7 +135,7 @@ def answer(options: Options, given: Settings, name: str | None = None) -> Report
     }
 
 
-def explain(options: Options, given: Settings, name: str) -> Call:
+def explain(options: Options, given: StrategySettings, name: str) -> Call:
     """The formulas of one strategy on its chosen layout, as they were called; those of the plan are
     `estimate --explain`'s."""
     (strategy,) = _asked(options, name)
@@ -182,20 +159,10 @@ def explain(options: Options, given: Settings, name: str) -> Call:
 
 
 def _asked(options: Options, name: str | None) -> tuple[Strategy, ...]:
+    refuse(options, "strategies")
     if options.gpus < 2:
         raise PlanError(
             "--gpus", options.gpus, "one GPU has no replicas to keep in step; take at least 2"
-        )
-    fixed = [
-        n
-        for n in (*LAYOUT_OPTIONS, "stack")
-        if n not in _OPEN_LAYOUT and getattr(options, n) not in (None, 1)
-    ]
-    if fixed:
-        raise PlanError(
-            flag(fixed[0]),
-            getattr(options, fixed[0]),
-            "is set by each strategy, which divides data alone; leave it out, or use dpplan search",
         )
     if name is None:
         return STRATEGIES

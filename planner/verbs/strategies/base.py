@@ -22,22 +22,10 @@ from planner.formulas import data_parallel, overlap
 from planner.formulas.params import parameter_count
 from planner.ledger import Array
 from planner.specs.layout import OffloadName
+from planner.specs.options.parallel import StrategySettings
 from planner.specs.plan import Plan
 
 FP32_BYTES = 4.0  # of an element in single precision
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Numbers of strategies that a user may change; None: what the strategy's source uses."""
-
-    local_steps: int | None = None  # H of local SGD and DiLoCo
-    rank: int = 4  # of PowerSGD; Vogels et al. 2019 use 1 to 4
-    density: float = 0.001  # share of gradients sent: 0.1 %, Lin et al. 2018 (DGC)
-    servers: int | None = None  # of a parameter server
-    slack: int = 3  # steps that ranks may be apart under bounded staleness; assumed
-    backups: int = 1  # workers whose gradients are dropped in every step
-    steps_factor: float | None = None  # replaces the strategy's own statistical cost
 
 
 @dataclass(frozen=True)
@@ -77,7 +65,7 @@ class Context:
     plan: Plan
     estimates: Estimates
     m: Machine
-    settings: Settings
+    settings: StrategySettings
 
     @cached_property
     def microbatches(self) -> Array:

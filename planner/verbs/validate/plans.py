@@ -14,6 +14,7 @@ from planner.inputs.cluster import cluster_spec
 from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout, LayoutRequest
+from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
@@ -34,7 +35,7 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     measured = calibration if calibration and calibration.gpu == row["gpu"] else None
     stack = _released(stack_spec(row["stack"], measured), options.get("release", ""))
     model = row_model(row, stack)
-    cluster = _cluster(row, measured)
+    cluster = _cluster(row, model.name, measured)
     layout = _layout(row, options, stack)
     training = _training(row, options, stack)
     if cluster.gpu.rate(training.precision) is None:
@@ -49,9 +50,10 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     return plan, layout if row.get("zero", "") else _sharded_enough(plan, layout)
 
 
-def _cluster(row: Row, calibration: Calibration | None) -> ClusterSpec:
+def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSpec:
     cards, speed = row.get("nics_per_node", ""), row.get("nic_gbps", "")
-    cluster, _ = cluster_spec(
+    asked = Options(
+        model=model,
         gpu=row["gpu"],
         gpus=whole(row, "gpus"),
         gpus_per_node=whole(row, "gpus_per_node", 0) or None,
@@ -59,9 +61,8 @@ def _cluster(row: Row, calibration: Calibration | None) -> ClusterSpec:
         inter_node=row.get("inter_node") or None,
         nics_per_node=int(number(row, "nics_per_node")) if cards else None,
         nic_bandwidth=f"{number(row, 'nic_gbps')} Gbit/s" if speed else None,
-        calibration=calibration,
     )
-    return cluster
+    return cluster_spec(asked, calibration)[0]
 
 
 def _layout(row: Row, options: dict[str, str], stack: StackSpec) -> Layout:

@@ -1,0 +1,82 @@
+"""Words with one meaning everywhere: precisions, optimizers, schedules, ways of offloading.
+
+Imports nothing heavy: the option table is made of them, and `--help` of the option table.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+OptimizerName = Literal["adam", "adam8bit", "adafactor", "sgd", "sgd-momentum"]
+ScheduleName = Literal[
+    "1f1b",
+    "gpipe",
+    "interleaved",
+    "zb-1p",
+    "zb-2p",
+    "dualpipe",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "dualpipev",
+    "breadth-first",
+    "sequential",
+]
+OffloadName = Literal[
+    "none",
+    "optimizer",
+    "params",
+    "activations",
+    "optimizer-nvme",
+    "params-optimizer-nvme",
+    "params-nvme",
+]
+# which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
+PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
+Packing = Literal["padded", "packed"]
+Split = Literal["equal", "proportional"]
+CheckpointWriter = Literal["async", "sync"]
+RecomputeKind = Literal["none", "selective", "full", "block", "group"]
+Objective = Literal["time", "memory", "cost", "energy", "tokens-per-dollar"]
+Kind = Literal["gpus", "models", "networks", "stacks", "clusters", "schedules"]
+
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
+PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# names of the columns that hold codes, positions in these (specs/columns.py)
+CODES: dict[str, tuple[str, ...]] = {
+    "recompute": RECOMPUTE_KINDS,
+    "schedule": SCHEDULES,
+    "offload": OFFLOADS,
+    "placement": PLACEMENTS,
+}
+
+# what each way of offloading keeps where: "params-optimizer-nvme" has parameters in host memory and
+# the optimizer on the drives, "params-nvme" both on the drives; "params" has both in host memory
+NVME: tuple[OffloadName, ...] = ("optimizer-nvme", "params-optimizer-nvme", "params-nvme")
+AWAY_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
+AWAY_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
+NVME_PARAMS: tuple[OffloadName, ...] = ("params-nvme",)
+
+_RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
+
+
+def recompute_name(text: str) -> str:
+    """The text again; ValueError where it names no way to recompute."""
+    if not _RECOMPUTE.match(text):
+        raise ValueError(
+            "must be none, selective, full, block:N (N layers of each stage) or group:K (one input"
+            " kept per K layers)"
+        )
+    return text
+
+
+def recompute_parts(text: str) -> tuple[int, int]:
+    """(index of the kind in RECOMPUTE_KINDS, N or K or 0): "block:20" -> (3, 20)."""
+    kind, _, size = text.partition(":")
+    return RECOMPUTE_KINDS.index(kind), int(size or 0)

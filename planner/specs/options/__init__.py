@@ -1,0 +1,55 @@
+"""THE option table: what a user may ask, in the same names on the command line, in a scenario file
+and in a query string.
+
+An option is one field of a record, declared with everything that is said of it (`row.option`). The
+options of a request are `Options`, in the parts of this folder; those of one verb alone are in
+`own`. Units and bounds in base units are applied where a text becomes a number
+(`planner.inputs.options.number`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.specs.names import Objective
+from planner.specs.options.cluster import ClusterOptions, ModelOptions
+from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, RankOptions
+from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
+from planner.specs.options.row import Group, Record, Row, flag, option, refuse, rows, taken, why_not
+from planner.specs.options.run import AnswerOptions, ObjectiveOptions, RunOptions
+from planner.specs.options.training import StackOptions, TrainingOptions
+
+__all__ = [
+    "LAYOUT",
+    "LOADING",
+    "Group",
+    "Objective",
+    "Options",
+    "Record",
+    "Row",
+    "flag",
+    "option",
+    "refuse",
+    "rows",
+    "taken",
+    "why_not",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(  # fields come in the order of the parts from the last to the first
+    AnswerOptions,
+    StackOptions,
+    LoadingOptions,
+    LengthOptions,
+    RankOptions,
+    RunOptions,
+    TrainingOptions,
+    ObjectiveOptions,
+    SearchOptions,
+    LayoutOptions,
+    ClusterOptions,
+    ModelOptions,
+):
+    """One request. None means: searched (layout), typical for the hardware (cluster), or the
+    stack's default (training)."""

@@ -1,0 +1,103 @@
+"""Values of options checked against their rows: types, bounds, words. pydantic is loaded on use."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NotRequired, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from planner.specs.base import PlanError, sentence
+from planner.specs.options.row import Record, Row, rows
+
+R = TypeVar("R", bound=Record)
+
+
+def read(record: type[R], given: Mapping[str, Any]) -> R:
+    """A record of options from names and values, None where one is not given. Raises PlanError
+    naming the option."""
+    table = rows(record)
+    values = {name: value for name, value in given.items() if value is not None}
+    for name, value in values.items():
+        if name not in table:
+            near = difflib.get_close_matches(name, table, 3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "`dpplan schema` lists them"
+            raise PlanError(name, value, f"is no option; {hint}")
+    for name, row in table.items():
+        if row.is_needed and name not in values:
+            seen = row.says.catalogue
+            where = f"; `dpplan list {seen}` shows the catalogue" if seen else f": {row.says.help}"
+            raise PlanError(row.flag, None, f"is needed{where}")
+    return record(**values)
+
+
+def checked(record: type[Record], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in one spelling. Raises PlanError naming the option."""
+    table = rows(record)
+    values = {name: _text(table[name], value) for name, value in given.items()}
+    try:
+        return adapter_of(record).validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        row = table[str(first["loc"][0])]
+        raise PlanError(row.flag, first["input"], sentence(first["msg"])) from None
+
+
+def from_text(row: Row, text: str) -> Any:
+    """The value that a text spells, of the option's type. Raises ValueError with a sentence."""
+    try:
+        return TypeAdapter(row.kind).validate_python(text, strict=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise ValueError(sentence(first["msg"])) from None
+
+
+def _text(row: Row, value: Any) -> Any:
+    """Texts of a sensible length, several as a tuple, each in one spelling."""
+    if row.is_several:
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list | tuple) or not all(isinstance(x, str) for x in texts):
+            raise PlanError(
+                row.flag, value, f"must be a text such as '{row.says.example}', or a list of them"
+            )
+        if len(texts) > MOST_TEXTS:
+            raise PlanError(row.flag, len(texts), f"are more than {MOST_TEXTS}")
+        return tuple(_one(row, text) for text in texts)
+    return _one(row, value) if isinstance(value, str) else value
+
+
+MOST_TEXTS = 100  # values of an option that may be given several times
+
+
+def _one(row: Row, text: str) -> str:
+    if not text:
+        raise PlanError(row.flag, text, "must not be empty")
+    if len(text) > row.length:
+        raise PlanError(row.flag, text, f"is longer than {row.length} characters")
+    if row.says.read is None:
+        return text
+    try:
+        return row.says.read(text)
+    except ValueError as error:
+        raise PlanError(row.flag, text, str(error)) from None
+
+
+def adapter_of(record: type[Record]) -> TypeAdapter[dict[str, Any]]:
+    """What pydantic checks the values of a record by: a dict of the same names and types."""
+    kind: Any = record
+    return _adapter(kind)
+
+
+@cache
+def _adapter(record: Any) -> TypeAdapter[dict[str, Any]]:
+    fields: dict[str, Any] = {
+        name: row.annotation if row.is_needed else NotRequired[row.annotation]
+        for name, row in rows(record).items()
+    }
+    make: Any = TypedDict
+    shape = make(record.__name__, fields)
+    shape.__pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return TypeAdapter(shape)

@@ -1,0 +1,222 @@
+"""Options: what is trained, and on which GPUs over which links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from planner.specs.options.row import Group, Record, option
+from planner.specs.options.verbs import LINKS, REQUESTS
+
+USUAL_NODE = "the usual node of this GPU"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(Record):
+    GROUP: ClassVar = Group("model", "Model")
+    VERBS: ClassVar = REQUESTS
+
+    model: Annotated[
+        str,
+        option(
+            "Model: a catalogue name, a Hugging Face config.json, or a model TOML",
+            label="Model",
+            catalogue="models",
+            example="gpt2",
+            form="shown",
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(Record):
+    GROUP: ClassVar = Group("cluster", "Cluster")
+    VERBS: ClassVar = REQUESTS
+
+    gpu: Annotated[
+        str | None,
+        option(
+            "GPU: an id or alias (dpplan list gpus), or a GPU TOML",
+            label="GPU",
+            catalogue="gpus",
+            example="a100",
+            unset="that of --cluster",
+            verbs=REQUESTS | LINKS,
+            several=frozenset({"recommend cluster"}),
+            form="shown",
+        ),
+    ] = None
+    gpus: Annotated[
+        int,
+        option(
+            "Number of GPUs",
+            label="Number of GPUs",
+            least=1,
+            most=1_000_000,
+            example="8",
+            verbs=REQUESTS - {"recommend cluster"} | LINKS,
+            why_not="is what is looked for; limit it with --max-gpus",
+            form="shown",
+            slider=True,
+        ),
+    ] = 1
+    cluster: Annotated[
+        str | None,
+        option(
+            "Server or cloud instance (dpplan list clusters), or a cluster TOML",
+            label="Server or instance",
+            catalogue="clusters",
+            example="dgx-a100",
+            unset=USUAL_NODE,
+            verbs=REQUESTS | LINKS,
+            several=frozenset({"recommend cluster"}),
+            form="folded",
+        ),
+    ] = None
+    gpus_per_node: Annotated[
+        int | None,
+        option(
+            "GPUs per node",
+            label="GPUs per node",
+            least=1,
+            most=1024,
+            example="4",
+            unset=USUAL_NODE,
+            verbs=REQUESTS | LINKS,
+            form="folded",
+        ),
+    ] = None
+    intra_node: Annotated[
+        str | None,
+        option(
+            "Interconnect between GPUs of a node (dpplan list networks)",
+            label="Interconnect in a node",
+            catalogue="networks/intra_node",
+            example="pcie4",
+            unset=USUAL_NODE,
+            verbs=REQUESTS | LINKS,
+            form="folded",
+        ),
+    ] = None
+    inter_node: Annotated[
+        str | None,
+        option(
+            "Network fabric between nodes (dpplan list networks)",
+            label="Network between nodes",
+            catalogue="networks/inter_node",
+            example="ib-hdr",
+            unset=USUAL_NODE,
+            verbs=REQUESTS | LINKS,
+            form="folded",
+        ),
+    ] = None
+    nics_per_node: Annotated[
+        int | None,
+        option(
+            "Network cards (NICs) per node",
+            label="NICs per node",
+            least=1,
+            most=256,
+            example="2",
+            unset=USUAL_NODE,
+            verbs=REQUESTS | LINKS,
+            form="folded",
+        ),
+    ] = None
+    nic_bandwidth: Annotated[
+        str | None,
+        option(
+            "Bandwidth of one NIC in one direction, e.g. '200 Gbit/s'",
+            label="NIC bandwidth",
+            unit="B/s",
+            needs_unit=True,
+            above=0,
+            example="200 Gbit/s",
+            unset=USUAL_NODE,
+            verbs=REQUESTS | LINKS,
+            form="folded",
+        ),
+    ] = None
+    price: Annotated[
+        float | str | None,
+        option(
+            "Rental price, US dollars per GPU-hour",
+            label="Price per GPU-hour (USD)",
+            unit="USD/h",
+            least=0,
+            example="1.99",
+            unset="usual list price",
+            form="shown",
+        ),
+    ] = None
+    clock: Annotated[
+        float | None,
+        option(
+            "Sustained tensor-core clock as a fraction of the boost clock",
+            label="Sustained clock",
+            above=0,
+            most=1.5,
+            example="0.85",
+            unset="that of the GPU's profile",
+            form="folded",
+        ),
+    ] = None
+    power_limit: Annotated[
+        str | None,
+        option(
+            "Power limit of one GPU, e.g. '500 W'; lowers the sustained clock",
+            label="Power limit",
+            unit="W",
+            above=0,
+            example="250 W",
+            unset="board power",
+            form="folded",
+        ),
+    ] = None
+    host_link: Annotated[
+        str | None,
+        option(
+            "Link between GPU and host memory, which offloading uses (dpplan list networks)",
+            label="Host link",
+            catalogue="networks/intra_node",
+            example="pcie3",
+            unset=USUAL_NODE,
+            form="folded",
+        ),
+    ] = None
+    nvme_read: Annotated[
+        str | None,
+        option(
+            "Aggregate NVMe read bandwidth per node, which offloading to NVMe uses",
+            label="NVMe read bandwidth per node",
+            unit="B/s",
+            needs_unit=True,
+            above=0,
+            example="10 GB/s",
+            form="folded",
+        ),
+    ] = None
+    nvme_write: Annotated[
+        str | None,
+        option(
+            "Aggregate NVMe write bandwidth per node, which offloading to NVMe uses",
+            label="NVMe write bandwidth per node",
+            unit="B/s",
+            needs_unit=True,
+            above=0,
+            example="5 GB/s",
+            form="folded",
+        ),
+    ] = None
+    nvme_capacity: Annotated[
+        str | None,
+        option(
+            "NVMe capacity per node for offloaded states; not checked where unknown",
+            label="NVMe capacity per node",
+            unit="B",
+            needs_unit=True,
+            above=0,
+            example="30 TB",
+            form="folded",
+        ),
+    ] = None

@@ -1,0 +1,266 @@
+"""Options: what makes ranks differ, and the data that they read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from planner.specs.names import Packing, Split
+from planner.specs.options.row import Group, Record, option, rows
+from planner.specs.options.verbs import INPUT, REQUESTS, WHOLE_STEPS
+
+_LOADING = WHOLE_STEPS | INPUT
+_NOT_OF_PARTS = "changes whole steps, not a part of one"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankOptions(Record):
+    """What makes a step wait for its slowest rank."""
+
+    GROUP: ClassVar = Group("ranks", "Stragglers and heterogeneity")
+    VERBS: ClassVar = WHOLE_STEPS
+    WHY_NOT: ClassVar = _NOT_OF_PARTS
+
+    jitter: Annotated[
+        float | str | None,
+        option(
+            "Jitter: standard deviation of a rank's step time over its mean; the step waits for"
+            " the slowest rank",
+            label="Jitter of a rank",
+            unit="1",
+            least=0,
+            most=1,
+            example="2%",
+            form="shown",
+        ),
+    ] = None
+    slow_hosts: Annotated[
+        float | str | None,
+        option(
+            "Probability that a host is a straggler",
+            label="Probability of a straggler",
+            unit="1",
+            least=0,
+            most=1,
+            example="5%",
+            form="shown",
+        ),
+    ] = None
+    slow_factor: Annotated[
+        float | None,
+        option(
+            "Slowdown of a straggling host: its compute time over that of the others",
+            label="Slowdown of a straggler",
+            least=1,
+            most=100,
+            example="1.5",
+            unset="1.1",
+            form="folded",
+        ),
+    ] = None
+    other_gpu: Annotated[
+        str | None,
+        option(
+            "Second GPU type of a heterogeneous cluster; a host has GPUs of one type",
+            label="Second GPU type",
+            catalogue="gpus",
+            example="v100",
+            form="folded",
+        ),
+    ] = None
+    other_share: Annotated[
+        float | str | None,
+        option(
+            "Share of the GPUs that are of the second type",
+            label="Share of the second type",
+            unit="1",
+            above=0,
+            most=1,
+            example="50%",
+            form="folded",
+        ),
+    ] = None
+    split: Annotated[
+        Split | None,
+        option(
+            "How the batch is split between the two GPU types: equal or proportional to speed",
+            label="Split of the batch",
+            example="proportional",
+            unset="equal",
+            form="folded",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthOptions(Record):
+    """Documents of different lengths."""
+
+    GROUP: ClassVar = Group("data", "Documents and data loading")
+    VERBS: ClassVar = REQUESTS
+
+    length_mean: Annotated[
+        float | None,
+        option(
+            "Mean document length in tokens, of a log-normal distribution",
+            label="Mean document length",
+            example="300",
+            unset="every sequence is full",
+            least=1,
+            most=1e9,
+            form="shown",
+        ),
+    ] = None
+    length_sigma: Annotated[
+        float | None,
+        option(
+            "Sigma of the log-normal document length",
+            label="Sigma of document length",
+            least=0,
+            most=4,
+            example="1.5",
+            unset="1",
+            form="folded",
+        ),
+    ] = None
+    packing: Annotated[
+        Packing | None,
+        option(
+            "Sequence packing: padded holds one document per sequence, packed several that do not"
+            " attend to each other",
+            label="Sequence packing",
+            example="padded",
+            unset="packed",
+            form="folded",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadingOptions(Record):
+    """The way of samples from storage to the GPU."""
+
+    GROUP: ClassVar = LengthOptions.GROUP
+    VERBS: ClassVar = _LOADING
+    WHY_NOT: ClassVar = _NOT_OF_PARTS
+
+    sample_bytes: Annotated[
+        float | str | None,
+        option(
+            "Size of a sample in storage",
+            label="Size of a sample",
+            unit="B",
+            above=0,
+            example="1 MB",
+            unset="the stored tokens of a sequence",
+            form="folded",
+        ),
+    ] = None
+    token_bytes: Annotated[
+        float | None,
+        option(
+            "Bytes of a stored token",
+            label="Bytes of a stored token",
+            above=0,
+            most=64,
+            example="4",
+            unset="2, or 4 from a vocabulary of 65,500 on",
+            verbs=WHOLE_STEPS,
+            form="folded",
+        ),
+    ] = None
+    decoded_bytes: Annotated[
+        float | str | None,
+        option(
+            "Size of a decoded sample in host memory, as it is copied to the GPU",
+            label="Size of a decoded sample",
+            unit="B",
+            above=0,
+            example="4 MB",
+            form="folded",
+        ),
+    ] = None
+    read_bytes: Annotated[
+        float | str | None,
+        option(
+            "Size of one read from storage",
+            label="Size of a read",
+            unit="B",
+            above=0,
+            example="256 KiB",
+            unset="a sample",
+            form="folded",
+        ),
+    ] = None
+    data_storage: Annotated[
+        str | None,
+        option(
+            "Storage of the training data: local-nvme, parallel-fs, object-store, nfs, or its read"
+            " bandwidth, e.g. '40 GB/s'",
+            label="Storage of the data",
+            unit="B/s",
+            needs_unit=True,
+            above=0,
+            catalogue="storage",
+            example="nfs",
+            form="shown",
+        ),
+    ] = None
+    data_iops: Annotated[
+        float | None,
+        option(
+            "Reads per second (IOPS) that the storage of the data answers",
+            label="Storage IOPS",
+            above=0,
+            example="1000",
+            form="folded",
+        ),
+    ] = None
+    read_latency: Annotated[
+        float | str | None,
+        option(
+            "Latency of one read from storage",
+            label="Read latency",
+            unit="s",
+            least=0,
+            example="10 ms",
+            unset="0 s",
+            form="folded",
+        ),
+    ] = None
+    worker_rate: Annotated[
+        float | None,
+        option(
+            "Samples per second that one data-loader worker decodes",
+            label="Samples per second of a worker",
+            above=0,
+            example="100",
+            form="folded",
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        option(
+            "Data-loader workers per replica",
+            label="Workers per replica",
+            least=1,
+            most=1024,
+            example="4",
+            form="folded",
+        ),
+    ] = None
+    prefetch: Annotated[
+        int | None,
+        option(
+            "Batches that each data-loader worker prefetches",
+            label="Batches prefetched per worker",
+            least=1,
+            most=1024,
+            example="4",
+            unset="2",
+            form="folded",
+        ),
+    ] = None
+
+
+LOADING = tuple(rows(LoadingOptions))

@@ -1,0 +1,245 @@
+"""Options: how the work is divided over GPUs. What is left out is searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from planner.specs.names import OffloadName, PlacementName, ScheduleName, recompute_name
+from planner.specs.options.row import Group, Record, option, rows
+from planner.specs.options.verbs import REQUESTS, SEARCHES
+
+MOST_DEGREE = 1_000_000
+_SEARCHED = "searched"
+_LAYOUT = Group("layout", "Layout", "Auto is searched; a fixed degree stays fixed.")
+_BY_STRATEGY = "is set by each strategy, which is data-parallel alone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutOptions(Record):
+    """The columns of a layout."""
+
+    GROUP: ClassVar = _LAYOUT
+    VERBS: ClassVar = SEARCHES
+    WHY_NOT: ClassVar = _BY_STRATEGY
+
+    tp: Annotated[
+        int | None,
+        option(
+            "Tensor-parallel degree",
+            label="Tensor parallel",
+            least=1,
+            most=MOST_DEGREE,
+            example="2",
+            unset=_SEARCHED,
+            form="shown",
+            slider=True,
+        ),
+    ] = None
+    pp: Annotated[
+        int | None,
+        option(
+            "Pipeline-parallel degree: number of pipeline stages",
+            label="Pipeline parallel",
+            least=1,
+            most=MOST_DEGREE,
+            example="2",
+            unset=_SEARCHED,
+            form="shown",
+            slider=True,
+        ),
+    ] = None
+    vpp: Annotated[
+        int | None,
+        option(
+            "Virtual pipeline stages per rank (interleaved and breadth-first schedules; 2 for the"
+            " V-shaped ones)",
+            label="Virtual stages per rank",
+            least=1,
+            most=MOST_DEGREE,
+            example="2",
+            unset=_SEARCHED,
+            form="folded",
+            slider=True,
+        ),
+    ] = None
+    dp: Annotated[
+        int | None,
+        option(
+            "Data-parallel degree: number of replicas",
+            label="Data parallel",
+            least=1,
+            most=MOST_DEGREE,
+            example="4",
+            unset=_SEARCHED,
+            form="shown",
+            slider=True,
+        ),
+    ] = None
+    cp: Annotated[
+        int | None,
+        option(
+            "Context-parallel degree: ranks that share each sequence",
+            label="Context parallel",
+            least=1,
+            most=MOST_DEGREE,
+            example="2",
+            unset=_SEARCHED,
+            form="folded",
+            slider=True,
+        ),
+    ] = None
+    ep: Annotated[
+        int | None,
+        option(
+            "Expert-parallel degree of a mixture of experts; divides dp x cp",
+            label="Expert parallel",
+            least=1,
+            most=MOST_DEGREE,
+            example="2",
+            unset=_SEARCHED,
+            form="folded",
+            slider=True,
+        ),
+    ] = None
+    zero: Annotated[
+        int | None,
+        option(
+            "ZeRO stage: 0 replicates, 1 shards optimizer states, 2 also gradients, 3 also"
+            " parameters (FSDP)",
+            label="ZeRO stage",
+            least=0,
+            most=3,
+            example="1",
+            unset=_SEARCHED,
+            form="shown",
+        ),
+    ] = None
+    shard_group: Annotated[
+        int | None,
+        option(
+            "Ranks over which ZeRO-3 shards; replicas of the shard group make it hybrid sharding",
+            label="Shard group",
+            least=1,
+            most=MOST_DEGREE,
+            example="4",
+            unset=_SEARCHED,
+            form="folded",
+        ),
+    ] = None
+    sequence_parallel: Annotated[
+        bool | None,
+        option(
+            "Sequence parallelism: norms and dropout sharded over tensor-parallel ranks",
+            label="Sequence parallel",
+            example="false",
+            unset=_SEARCHED,
+            form="folded",
+        ),
+    ] = None
+    schedule: Annotated[
+        ScheduleName | None,
+        option(
+            "Pipeline schedule (dpplan list schedules)",
+            label="Pipeline schedule",
+            example="gpipe",
+            unset=_SEARCHED,
+            form="folded",
+        ),
+    ] = None
+    recompute: Annotated[
+        str | None,
+        option(
+            "Activation recomputation: none, selective, full, block:N (N layers per stage) or"
+            " group:K (one checkpoint per K layers)",
+            label="Recompute",
+            read=recompute_name,
+            example="full",
+            unset=_SEARCHED,
+            verbs=REQUESTS,
+            form="shown",
+        ),
+    ] = None
+    micro_batch: Annotated[
+        int | None,
+        option(
+            "Micro-batch size: sequences per data-parallel replica and forward pass",
+            label="Micro-batch size",
+            least=1,
+            most=MOST_DEGREE,
+            example="2",
+            unset=_SEARCHED,
+            verbs=REQUESTS,
+            form="shown",
+            slider=True,
+        ),
+    ] = None
+    offload: Annotated[
+        OffloadName | None,
+        option(
+            "What is offloaded to host memory, or with -nvme to NVMe drives",
+            label="Offload",
+            example="optimizer",
+            unset="nothing",
+            form="folded",
+        ),
+    ] = None
+    placement: Annotated[
+        PlacementName | None,
+        option(
+            "Rank order, fastest-varying first: tp-cp-dp-pp places replicas on neighbouring ranks,"
+            " tp-cp-pp-dp pipeline stages",
+            label="Rank order",
+            example="tp-cp-pp-dp",
+            unset=_SEARCHED,
+            form="folded",
+        ),
+    ] = None
+
+
+LAYOUT = tuple(rows(LayoutOptions))  # options that are columns of a layout
+
+
+def _condition(text: str) -> str:
+    from planner.specs.where import constraint
+
+    return constraint(text).text
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(Record):
+    """Which layouts are searched."""
+
+    GROUP: ClassVar = _LAYOUT
+    VERBS: ClassVar = SEARCHES
+    WHY_NOT: ClassVar = _BY_STRATEGY
+
+    where: Annotated[
+        tuple[str, ...],
+        option(
+            "Search only layouts for which this holds, such as 'tp <= 8' or 'recompute = none'",
+            label="Conditions on layouts",
+            read=_condition,
+            length=1000,
+            example="tp <= 2",
+            form="folded",
+        ),
+    ] = ()
+    search_offload: Annotated[
+        bool,
+        option(
+            "Search all ways of offloading that the stack supports, too",
+            label="Search offloading",
+            example="true",
+            form="folded",
+        ),
+    ] = False
+    uneven_stages: Annotated[
+        bool,
+        option(
+            "Search pipelines whose stages differ in their number of layers, too",
+            label="Uneven stages",
+            example="true",
+            form="folded",
+        ),
+    ] = False

@@ -1,0 +1,246 @@
+"""What an option is: a row of the table, declared as the annotation of a record's field.
+
+    tp: Annotated[int | None, option("Tensor-parallel degree", label="Tensor parallel")] = None
+
+Command line, scenario files, their JSON Schema, the page's form, sweeps and the documentation are
+made of the rows. Nothing heavy is imported here: `--help` reads the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+import annotated_types as limits
+
+from planner.specs.error import PlanError
+
+NAME_LENGTH = 4096  # characters of a catalogue name or a path
+TEXT_LENGTH = 200  # of anything else that is typed: numbers with units, words
+Form = Literal["shown", "folded", "absent"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Options that belong together: a panel of --help, a group of fields of the form."""
+
+    name: str
+    title: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class option(limits.GroupedMetadata):
+    """Everything said of one option beside its name, type and default.
+
+    help: a sentence in the field's terms. label: the same in a few words, for the form.
+    unit: base unit in which a bare number is read, "" where there is none; needs_unit: a bare
+    number is refused. above, least, most, below: bounds in base units, the first and the last
+    exclusive. example: a value that parses, as text. unset: what holds where it is left out, in
+    words. catalogue: kind of catalogue entry it names. file: it names a file that is read, or
+    written. length: characters at most, where it is text. verbs: which take it, all of the
+    record's where empty; why_not: why others do not; several: verbs to which it may be given
+    several times. read: checks a text, and gives it in one spelling. form: whether the page shows
+    it at once or folded; slider: drawn as one. argument: what stands for it in the usage of a command,
+    where it is a word and no flag.
+    """
+
+    help: str
+    label: str = ""
+    unit: str = ""
+    needs_unit: bool = False
+    above: float | None = None
+    least: float | None = None
+    most: float | None = None
+    below: float | None = None
+    example: str = ""
+    unset: str = ""
+    catalogue: str = ""
+    file: Literal["", "read", "written"] = ""
+    length: int = 0
+    verbs: frozenset[str] = frozenset()
+    why_not: str = ""
+    several: frozenset[str] = frozenset()
+    read: Callable[[str], str] | None = None
+    form: Form = "absent"
+    slider: bool = False
+    group: Group | None = None
+    argument: str = ""
+
+    def __iter__(self) -> Iterator[limits.BaseMetadata]:
+        """The bounds that hold for the value as it is; those of text with a unit hold in base
+        units, once it is read."""
+        if self.unit:
+            return
+        if self.above is not None:
+            yield limits.Gt(self.above)
+        if self.least is not None:
+            yield limits.Ge(self.least)
+        if self.most is not None:
+            yield limits.Le(self.most)
+        if self.below is not None:
+            yield limits.Lt(self.below)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One option with what its declaration and its place say of it."""
+
+    name: str
+    kind: Any  # its annotation without None: int, float | str, Literal[...], tuple[str, ...]
+    annotation: Any  # as declared
+    default: Any  # dataclasses.MISSING where it must be given
+    group: Group
+    verbs: frozenset[str]
+    says: option
+
+    @property
+    def flag(self) -> str:
+        """Spelling on the command line: "global_batch" -> "--global-batch"."""
+        return self.name if self.says.argument else flag(self.name)
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types a value may have."""
+        return get_args(self.kind) if get_origin(self.kind) in (Union, UnionType) else (self.kind,)
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The words it is one of; empty where it takes others."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def is_switch(self) -> bool:
+        return self.kind is bool
+
+    @property
+    def is_several(self) -> bool:
+        """Whether it may be given several times."""
+        return get_args(self.kind)[1:] == (...,)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it can be swept: a number, or text with a unit."""
+        return self.kind in (int, float) or (bool(self.says.unit) and not self.says.catalogue)
+
+    @property
+    def is_needed(self) -> bool:
+        return self.default is dataclasses.MISSING
+
+    @property
+    def length(self) -> int:
+        """Characters of a text at most."""
+        named = self.says.catalogue or self.says.file
+        return self.says.length or (NAME_LENGTH if named else TEXT_LENGTH)
+
+    @property
+    def help(self) -> str:
+        """Its sentence with what holds where it is left out."""
+        again = "; may be given again" if self.is_several else ""
+        return f"{self.says.help}{again}" + (f" [default: {self.unset}]" if self.unset else "")
+
+    @property
+    def unset(self) -> str:
+        """What holds where it is left out, in words; "" where nothing does."""
+        if self.says.unset or self.is_needed or self.default in (None, False, ()):
+            return self.says.unset
+        return str(self.default)
+
+
+class Record:
+    """Base of records of options: frozen dataclasses, checked when they are made."""
+
+    GROUP: ClassVar[Group]
+    VERBS: ClassVar[frozenset[str]] = frozenset()
+    WHY_NOT: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        from planner.specs.options.checked import checked
+
+        table = rows(type(self))
+        found = {name: getattr(self, name) for name in table}
+        given = {n: value for n, value in found.items() if value is not table[n].default}
+        for name, value in checked(type(self), given).items():
+            object.__setattr__(self, name, value)
+
+    def given(self) -> dict[str, Any]:
+        """Options that differ from their default, by name."""
+        found = ((row, getattr(self, name)) for name, row in rows(type(self)).items())
+        return {row.name: value for row, value in found if value != row.default}
+
+    def changed(self, **update: Any) -> Self:
+        """The record with other values of some options."""
+        return dataclasses.replace(self, **update)  # type: ignore[type-var]
+
+
+def rows(record: type[Record]) -> Mapping[str, Row]:
+    """The rows of a record by name, in the order of its fields."""
+    kind: Any = record
+    return _rows(kind)
+
+
+@cache
+def _rows(record: Any) -> Mapping[str, Row]:
+    out = {}
+    for part in reversed(record.__mro__):
+        own = inspect.get_annotations(part)
+        hints = hints_of(part, include_extras=True) if own and issubclass(part, Record) else {}
+        for name in own:
+            annotation: Any = hints.get(name)
+            if get_origin(annotation) is not Annotated:
+                continue
+            given, says = annotation.__origin__, annotation.__metadata__[0]
+            out[name] = Row(
+                name=name,
+                kind=_without_none(given),
+                annotation=annotation,
+                default=part.__dict__.get(name, dataclasses.MISSING),
+                group=says.group or part.GROUP,
+                verbs=says.verbs or part.VERBS,
+                says=dataclasses.replace(says, why_not=says.why_not or part.WHY_NOT),
+            )
+    return out
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    left = tuple(one for one in get_args(kind) if one is not NoneType)
+    return left[0] if len(left) == 1 else Union[left]  # noqa: UP007
+
+
+def taken(record: type[Record], verb: str) -> tuple[Row, ...]:
+    """The options of a record that a verb takes, or any of its questions."""
+    return tuple(
+        row
+        for row in rows(record).values()
+        if any(one == verb or one.startswith(f"{verb} ") for one in row.verbs)
+    )
+
+
+def refuse(record: Record, verb: str, besides: str = "") -> None:
+    """Refuse what another verb answers, and this one would ignore; `besides` one option that the
+    caller filled in."""
+    table = rows(type(record))
+    for name, value in record.given().items():
+        if verb not in table[name].verbs and name != besides:
+            shown = value[0] if isinstance(value, tuple) else value
+            raise PlanError(table[name].flag, shown, why_not(table[name], verb))
+
+
+def why_not(row: Row, verb: str) -> str:
+    """Why a verb does not take an option."""
+    owners = " and ".join(f"`dpplan {one}`" for one in sorted(row.verbs))
+    reason = row.says.why_not or f"belongs to {owners}"
+    return f"{reason}; leave it out of `dpplan {verb}`"
+
+
+def flag(name: str) -> str:
+    """Command-line spelling of an option: "global_batch" -> "--global-batch"."""
+    return "--" + name.replace("_", "-")

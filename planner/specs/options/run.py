@@ -1,0 +1,231 @@
+"""Options: the whole run. What it costs, what fails, where checkpoints go, what must hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from planner.specs.names import CheckpointWriter, Objective
+from planner.specs.options.row import Group, Record, option
+from planner.specs.options.verbs import REQUESTS
+
+_RUN = Group(
+    "run", "Run: cost, energy, failures", "Failures, checkpoints, energy and what must hold."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Record):
+    GROUP: ClassVar = _RUN
+    VERBS: ClassVar = REQUESTS
+
+    market: Annotated[
+        str | None,
+        option(
+            "Market of the list price: on-demand, spot, community, ... (docs/catalogue.md)",
+            label="Market of the price",
+            length=80,
+            example="spot",
+            unset="on-demand where it is listed",
+            form="folded",
+        ),
+    ] = None
+    capex: Annotated[
+        float | str | None,
+        option(
+            "Own hardware: purchase price in US dollars per GPU with its share of server and"
+            " network; replaces the rental price",
+            label="Purchase price per GPU (USD)",
+            unit="USD",
+            above=0,
+            example="30000",
+            form="folded",
+        ),
+    ] = None
+    lifetime: Annotated[
+        float | str | None,
+        option(
+            "Own hardware: years over which it is depreciated",
+            label="Depreciation period",
+            unit="years",
+            above=0,
+            example="3 years",
+            unset="5 years",
+            form="folded",
+        ),
+    ] = None
+    use: Annotated[
+        float | str | None,
+        option(
+            "Own hardware: utilization, the share of its lifetime in which it trains",
+            label="Utilization",
+            unit="1",
+            above=0,
+            most=1,
+            example="60%",
+            unset="80%",
+            form="folded",
+        ),
+    ] = None
+    electricity: Annotated[
+        float | str | None,
+        option(
+            "Own hardware: electricity price in US dollars per kWh",
+            label="Electricity price (USD/kWh)",
+            unit="USD/kWh",
+            least=0,
+            example="0.2",
+            unset="0.1",
+            form="folded",
+        ),
+    ] = None
+    pue: Annotated[
+        float | None,
+        option(
+            "Power usage effectiveness of the data center: its energy over that of its computers",
+            label="Power usage effectiveness",
+            least=1,
+            most=5,
+            example="1.3",
+            form="folded",
+        ),
+    ] = None
+    grid: Annotated[
+        float | str | None,
+        option(
+            "Carbon intensity of electricity, g CO2 per kWh",
+            label="Carbon intensity (g/kWh)",
+            unit="g/kWh",
+            least=0,
+            example="50",
+            form="folded",
+        ),
+    ] = None
+    mtbf: Annotated[
+        float | str | None,
+        option(
+            "Mean time between failures in GPU-hours: running time of one GPU between failures of"
+            " its job",
+            label="MTBF (GPU-hours)",
+            unit="h",
+            above=0,
+            example="10000",
+            form="folded",
+        ),
+    ] = None
+    checkpoint: Annotated[
+        CheckpointWriter | None,
+        option(
+            "Checkpoint writer: async trains on while the file is written, sync waits for it",
+            label="Checkpoint writer",
+            example="sync",
+            unset="async",
+            form="folded",
+        ),
+    ] = None
+    checkpoint_interval: Annotated[
+        float | str | None,
+        option(
+            "Minutes between checkpoints",
+            label="Checkpoint interval",
+            unit="min",
+            above=0,
+            example="30 min",
+            unset="the optimum",
+            form="folded",
+        ),
+    ] = None
+    storage: Annotated[
+        str | None,
+        option(
+            "Checkpoint storage: local-nvme, parallel-fs, object-store, nfs, or its write"
+            " bandwidth, e.g. '20 GB/s'",
+            label="Checkpoint storage",
+            unit="B/s",
+            needs_unit=True,
+            above=0,
+            catalogue="storage",
+            example="nfs",
+            unset="parallel-fs",
+            form="shown",
+        ),
+    ] = None
+    restart: Annotated[
+        float | str | None,
+        option(
+            "Minutes from a failure to the next step, loading the checkpoint not included",
+            label="Restart time",
+            unit="min",
+            least=0,
+            example="20 min",
+            form="folded",
+        ),
+    ] = None
+    spare_nodes: Annotated[
+        int | None,
+        option(
+            "Spare nodes: paid for and idle until a node fails",
+            label="Spare nodes",
+            least=0,
+            most=1_000_000,
+            example="1",
+            unset="failed nodes are replaced at once",
+            form="shown",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveOptions(Record):
+    GROUP: ClassVar = Group("answer", "Answer")
+    VERBS: ClassVar = REQUESTS
+
+    objective: Annotated[
+        Objective,
+        option(
+            "What listed layouts are ranked by: time, memory, cost, energy or tokens-per-dollar",
+            label="Objective",
+            example="memory",
+            verbs=frozenset({"search"}),
+        ),
+    ] = "time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(Record):
+    GROUP: ClassVar = ObjectiveOptions.GROUP
+    VERBS: ClassVar = frozenset({"estimate"})
+
+    top: Annotated[
+        int,
+        option(
+            "Number of layouts listed",
+            label="Layouts listed",
+            least=1,
+            most=1000,
+            example="2",
+            verbs=frozenset({"estimate", "search"}),
+        ),
+    ] = 5
+    advice: Annotated[
+        int | None,
+        option(
+            "Evaluate every change of the plan and list that many; 0 lists none",
+            label="Changes listed",
+            least=0,
+            most=1000,
+            example="0",
+            unset="changes that help, a few",
+        ),
+    ] = None
+    require: Annotated[
+        tuple[str, ...],
+        option(
+            "Exit with status 4 unless this holds, e.g. 'memory < 90%', 'days.high < 30', 'fits'",
+            label="Requirements",
+            length=1000,
+            example="memory < 90%",
+            group=_RUN,
+            form="shown",
+        ),
+    ] = ()

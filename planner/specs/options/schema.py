@@ -1,0 +1,54 @@
+"""JSON Schema of options: what editors check a scenario file by, and what the HTTP API describes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.specs.options import Options, Record, Row, rows
+from planner.specs.options.checked import MOST_TEXTS, adapter_of, from_text
+
+Schema = dict[str, Any]
+
+
+def option_schemas(record: type[Record]) -> dict[str, Schema]:
+    """JSON Schema of each option by name; null is left out, as an option that is not given."""
+    found = adapter_of(record).json_schema()["properties"]
+    return {name: _of(row, found[name]) for name, row in rows(record).items()}
+
+
+def scenario_schema() -> Schema:
+    """JSON Schema of a scenario file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dpplan scenario",
+        "description": "Options of a request as keys of a TOML, YAML or JSON file.",
+        "type": "object",
+        "properties": option_schemas(Options),
+        "additionalProperties": False,
+    }
+
+
+def _of(row: Row, found: Schema) -> Schema:
+    """The schema that pydantic makes of the type, with what the table says."""
+    kinds = [kind for kind in found.get("anyOf", [found]) if kind.get("type") != "null"]
+    bare = [{k: v for k, v in one.items() if k not in ("title", "default")} for one in kinds]
+    for one in bare:
+        if one.get("type") == "string" and "enum" not in one:
+            one |= {"minLength": 1, "maxLength": row.length}
+    out: Schema = {"description": row.says.help}
+    if row.says.unit:
+        out["description"] += f" (a bare number is in {row.says.unit})" * (not row.says.needs_unit)
+    if row.is_several:  # one text, or a list of them
+        text = {"type": "string", "minLength": 1, "maxLength": row.length}
+        bare = [text, {"type": "array", "items": text, "maxItems": MOST_TEXTS}]
+    out |= bare[0] if len(bare) == 1 else {"anyOf": bare}
+    if row.says.example:
+        out["examples"] = [from_example(row)]
+    if not row.is_needed and row.default not in (None, False, ()):
+        out["default"] = row.default
+    return out
+
+
+def from_example(row: Row) -> Any:
+    """The example of an option as a value of its type."""
+    return row.says.example if row.is_several else from_text(row, row.says.example)

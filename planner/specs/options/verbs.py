@@ -1,0 +1,20 @@
+"""The verbs that take options: commands, and the questions of `dpplan recommend`."""
+
+from __future__ import annotations
+
+PARTS = frozenset({"schedule", "recommend offload"})  # about a part of a step
+REQUESTS = PARTS | {
+    "estimate",
+    "search",
+    "recommend cluster",
+    "recommend bandwidth",
+    "recommend batch",
+    "recommend model",
+    "compare",
+    "batch",
+    "strategies",
+}
+WHOLE_STEPS = REQUESTS - PARTS
+SEARCHES = REQUESTS - {"strategies"}  # whose layout is searched
+LINKS = frozenset({"allreduce", "batchnorm"})  # about links alone
+INPUT = frozenset({"input"})  # about loading alone
