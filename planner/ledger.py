@@ -88,6 +88,16 @@ def take(ledger: Mapping[str, Array], rows: Array) -> Ledger:
     return {name: leaf[rows] if np.ndim(leaf) else leaf for name, leaf in ledger.items()}
 
 
+def first(leaf: Array) -> float:
+    """The first value of a leaf, as a float: that of a table of one row."""
+    return float(np.asarray(leaf).reshape(-1)[0])
+
+
+def firsts(ledger: Mapping[str, Array]) -> dict[str, float]:
+    """The first value of every leaf."""
+    return {name: first(leaf) for name, leaf in ledger.items()}
+
+
 # --------------------------------------------------------------------------------------------------
 
 

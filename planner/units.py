@@ -166,17 +166,21 @@ _STEPS = {
         ("FLOP/s", 1.0),
     ],
     "s": [("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)],
+    "kWh": [("GWh", 1e6), ("MWh", 1e3), ("kWh", 1.0)],
+    "kg": [("t", 1e3), ("kg", 1.0)],
     "count": [("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3), ("", 1.0)],
 }
 
 
-def show(value: float, unit: str, digits: int = 3) -> str:
+def show(value: float | None, unit: str, digits: int = 3) -> str:
     """Write a base-unit number for people: show(2**30, "B") -> "1.00 GiB", show(3.35e12, "B/s") ->
     "3.35 TB/s".
 
     Memory ("B") is shown in binary units as nvidia-smi and torch do, "traffic" and rates in decimal
-    ones.
+    ones. "-" where there is no number.
     """
+    if value is None:
+        return "-"
     if not math.isfinite(value):
         return str(value)
     steps = _STEPS.get(unit)
@@ -191,6 +195,14 @@ def show(value: float, unit: str, digits: int = 3) -> str:
             return f"{_significant(value / factor, digits)} {word}".rstrip()
     word, factor = steps[-1]
     return f"{_significant(value / factor, digits)} {word}".rstrip()
+
+
+def percent(share: float | None, digits: int = 1, sign: bool = False) -> str:
+    """Write a share for people: percent(0.0413) -> "4.1 %"; "-" where there is none.
+
+    sign: whether to write that of a gain, too.
+    """
+    return "-" if share is None else f"{100 * share:{'+' if sign else ''}.{digits}f} %"
 
 
 def _significant(value: float, digits: int) -> str:

@@ -8,13 +8,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
 from planner.cli.app import app
+from planner.specs import document
 
 ROOT = Path(__file__).parent.parent
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class Answer:
             raise ValueError(f"{word} is not JSON")
 
         return json.loads(self.stdout, parse_constant=refuse)
+
+    def read(self, kind: type[T]) -> T:
+        """Stdout as a document that is exactly as declared: no key too many, none too few."""
+        found = document.read(self.stdout, kind)
+        assert document.plain(found) == self.json()
+        return found
 
 
 def dpplan(*words: object) -> Answer:

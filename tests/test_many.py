@@ -156,14 +156,14 @@ def test_processes_give_the_same_answers_in_the_same_order() -> None:
 
 
 def test_exposed_seconds_are_the_components_that_are_communication() -> None:
-    from planner.report import layout as report
+    from planner.report.bottleneck import exposed_s
 
     point = many.choose(
         [resolve(options(gpus=16, global_batch=64, tp=2, pp=2, micro_batch=1, zero=1)).plans]
     )[0]
     assert isinstance(point, many.Chosen)
     time = point.estimates.time
-    exposed = report.exposed_s(time)
+    exposed = exposed_s(time)
     parts = ("tensor_parallel", "data_parallel", "pipeline_transfer")
     assert float(sum(exposed.values())[0]) == pytest.approx(
         float(sum(time.components[name][0] for name in parts))

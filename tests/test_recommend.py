@@ -19,7 +19,7 @@ from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.scenario import resolve
-from planner.report.layout import exposed_s
+from planner.report.bottleneck import exposed_s
 from planner.search import layouts, many
 from planner.show.recommend import recommend_blocks
 from planner.specs.base import PlanError

@@ -18,6 +18,8 @@ from command import dpplan, refused
 
 from planner.cli import scenario
 from planner.show import estimate_figures, estimate_page
+from planner.specs.document import read
+from planner.specs.documents.estimate import Estimate
 from planner.units import show
 
 GIB = 2.0**30
@@ -29,9 +31,12 @@ def _answer() -> str:
     return dpplan("estimate", *ASKED, "--json").stdout
 
 
-def report() -> dict[str, Any]:
-    out: dict[str, Any] = json.loads(_answer())
-    return out
+def report() -> Any:
+    return json.loads(_answer())
+
+
+def whole(said: Any) -> Estimate:
+    return read(json.dumps(said), Estimate)
 
 
 class Page(HTMLParser):
@@ -74,7 +79,7 @@ class Page(HTMLParser):
 
 def test_the_page_says_what_the_report_says() -> None:
     said = report()
-    text = estimate_page.page(said)
+    text = estimate_page.page(whole(said))
     page = Page(text)
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert page.title == "Llama 2 7B on 16 x NVIDIA H100 SXM5 80 GB"
@@ -100,7 +105,7 @@ def test_the_page_says_what_the_report_says() -> None:
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
     answer = dpplan("estimate", "--model", "llama-70b", "--gpu", "rtx4090", "--gpus", "1", "--json")
-    page = Page(estimate_page.page(answer.json()))
+    page = Page(estimate_page.page(answer.read(Estimate)))
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert cells["answer"] == ["does not fit"]
     assert "short" in cells["memory per GPU"][0]
@@ -137,7 +142,7 @@ def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
     (chosen,) = [i for i, choice in enumerate(chart.choices) if choice["chosen"]]
     assert shown == chart.choices[chosen]["restyle"]["y"]
     assert stages[chosen]["stage"] == said["memory"]["worst_stage"]
-    assert '"label":"stage 3","method":"restyle"' in estimate_page.page(said)
+    assert '"label":"stage 3","method":"restyle"' in estimate_page.page(whole(said))
 
 
 def test_the_waterfall_descends_to_the_step_and_hides_what_is_hidden() -> None:
@@ -162,7 +167,7 @@ def test_names_are_escaped() -> None:
     said["model"]["title"] = said["command"] = said["assumptions"][0] = said["stack"]["title"] = bad
     said["memory"]["per_stage"][0]["phases"][0]["name"] = bad
     said["machine"][0]["source"] = bad
-    plain, text = estimate_page.page(report()), estimate_page.page(said)
+    plain, text = estimate_page.page(whole(report())), estimate_page.page(whole(said))
     assert "<script>alert" not in text
     assert Page(text).tags == Page(plain).tags  # no name became markup
     assert Page(text).items[0] == bad
@@ -174,7 +179,7 @@ def test_one_stage_and_nothing_hidden() -> None:
     said["memory"]["worst_stage"], said["step"]["hidden"], said["communication"] = 0, {}, []
     assert len(estimate_figures.step(said).figure["data"]) == 2
     assert estimate_figures.phases(said).choices == []
-    assert "stage 0" in estimate_page.page(said)
+    assert "stage 0" in estimate_page.page(whole(said))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -186,7 +191,7 @@ def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
     assert answer.status == 0, answer.stderr
     assert answer.stdout == dpplan("estimate", *ASKED).stdout  # the answer is printed as ever
     text = wanted.read_text(encoding="utf-8")
-    assert text == estimate_page.page(report())
+    assert text == estimate_page.page(whole(report()))
     assert Page(text).fetched == []
     assert not re.search(r"<script[^>]+src=|<link|@import", text)
     assert len(text) > 1_000_000  # plotly.js is inside, once

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import ROOT, dpplan, refused
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 from planner.report import require
 from planner.specs.base import PlanError
+from planner.specs.documents.estimate import Estimate, Requirement
 
 WORDS = (
     "--model",
@@ -44,11 +44,11 @@ WORDS = (
 
 
 @cache
-def report() -> Any:
-    return dpplan("estimate", *WORDS, "--json").json()
+def report() -> Estimate:
+    return dpplan("estimate", *WORDS, "--json").read(Estimate)
 
 
-def judged(text: str) -> Any:
+def judged(text: str) -> Requirement:
     return require.judge(require.read([text]), report())[0]
 
 
@@ -122,65 +122,63 @@ def test_what_the_request_leaves_unknown_is_refused() -> None:
 def test_values_are_those_of_the_report() -> None:
     r = report()
     same = {
-        "memory": r["memory"]["device_bytes"],
-        "headroom": r["memory"]["headroom_bytes"],
-        "step": r["step"]["seconds"],
-        "step.low": r["step"]["low"],
-        "step.high": r["step"]["high"],
-        "mfu": r["throughput"]["mfu"],
-        "days": r["run"]["days"],
-        "tokens-per-s": r["throughput"]["tokens_per_s"],
-        "cost": r["run"]["cost_usd"],
-        "energy": r["run"]["energy_kwh"],
-        "gpu-hours": r["run"]["gpu_hours"],
-        "goodput": r["run"]["goodput"],
+        "memory": r.memory.device_bytes,
+        "headroom": r.memory.headroom_bytes,
+        "step": r.step.seconds,
+        "step.low": r.step.low,
+        "step.high": r.step.high,
+        "mfu": r.throughput.mfu,
+        "days": r.run.days,
+        "tokens-per-s": r.throughput.tokens_per_s,
+        "cost": r.run.cost_usd,
+        "energy": r.run.energy_kwh,
+        "gpu-hours": r.run.gpu_hours,
+        "goodput": r.run.goodput,
     }
     limit = {"B": "1 GiB", "1": "50%"}
     for name, value in same.items():
         unit = require.QUANTITIES[name.partition(".")[0]].unit
-        assert judged(f"{name} > {limit.get(unit, '1')}")["value"] == pytest.approx(value), name
+        assert judged(f"{name} > {limit.get(unit, '1')}").value == pytest.approx(value), name
 
 
 def test_every_quantity_can_be_asked_for_and_its_ends_enclose_it() -> None:
     limit = {"B": "1 GiB", "1": "50%"}
     for name, quantity in require.QUANTITIES.items():
         here = judged(f"{name} >= {limit.get(quantity.unit, '1')}")
-        assert here["holds"] == (here["value"] >= here["limit"])
+        assert here.holds == (here.value >= here.limit)
         if quantity.has_band:
             low, high = (
-                judged(f"{name}.{end} >= {limit.get(quantity.unit, '1')}")["value"]
+                judged(f"{name}.{end} >= {limit.get(quantity.unit, '1')}").value
                 for end in ("low", "high")
             )
-            assert low <= here["value"] <= high
+            assert low <= here.value <= high
             assert low < high, name
 
 
 def test_limits_with_units_and_counts() -> None:
-    assert judged("memory < 50%")["limit"] == pytest.approx(
-        0.5 * report()["memory"]["capacity_bytes"]
-    )
-    assert judged("memory < 10 GiB")["limit"] == 10 * 2**30
-    assert judged("days < 48 h")["limit"] == pytest.approx(2)
-    assert judged("days < 30")["limit"] == judged("days < 30 days")["limit"] == pytest.approx(30)
-    assert judged("energy < 2 MWh")["limit"] == pytest.approx(2000)
-    assert judged("cost < 25k")["limit"] == judged("cost < 25,000 USD")["limit"] == 25000
-    assert judged("mfu > 40%")["limit"] == judged("mfu > 0.4")["limit"] == pytest.approx(0.4)
-    assert judged("step < 1 min")["limit"] == 60
+    assert judged("memory < 50%").limit == pytest.approx(0.5 * report().memory.capacity_bytes)
+    assert judged("memory < 10 GiB").limit == 10 * 2**30
+    assert judged("days < 48 h").limit == pytest.approx(2)
+    assert judged("days < 30").limit == judged("days < 30 days").limit == pytest.approx(30)
+    assert judged("energy < 2 MWh").limit == pytest.approx(2000)
+    assert judged("cost < 25k").limit == judged("cost < 25,000 USD").limit == 25000
+    assert judged("mfu > 40%").limit == judged("mfu > 0.4").limit == pytest.approx(0.4)
+    assert judged("step < 1 min").limit == 60
 
 
 @given(seconds=st.floats(1e-3, 1e6), compare=st.sampled_from(["<", "<=", ">", ">="]))
 def test_a_limit_splits_the_line(seconds: float, compare: str) -> None:
     opposite = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[compare]
     assert (
-        judged(f"step {compare} {seconds!r} s")["holds"]
-        != judged(f"step {opposite} {seconds!r} s")["holds"]
+        judged(f"step {compare} {seconds!r} s").holds
+        != judged(f"step {opposite} {seconds!r} s").holds
     )
 
 
 @given(text=st.text(max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(PlanError):  # the only error there is
-        assert judged(text)["holds"] in (True, False)
+        assert judged(text).holds in (True, False)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from command import ROOT, dpplan, refused
 from planner import api
 from planner.cli import progress
 from planner.report import search as search_report
-from planner.show.text import chart
+from planner.show.search import chart
 
 SMALL = ("search", "--model", "llama-2-7b", "--gpu", "a100", "--gpus", 8, "--top", 3)
 NARROW = (*SMALL, "--where", "tp <= 2", "--where", "recompute = none")

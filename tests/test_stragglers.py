@@ -469,7 +469,7 @@ def test_text_names_the_reasons() -> None:
         "Waiting for the slowest rank",
         "slow hosts",
         "jitter of equal ranks",
-        "unequal documents",
+        "documents of different lengths",
         "Input pipeline",
         "proportional split",
         "useful tokens/s",

@@ -163,9 +163,7 @@ def test_the_gantt_draws_every_pass_and_the_table_every_schedule() -> None:
     chart = gantt.chart(api.read_options(FIXED))
     passes = sum(len(trace["x"]) for trace in chart.figure["data"])
     assert passes == 4 * (64 // 2) * 2  # ranks x micro-batches x (forward and backward)
-    assert {row[0] for row in chart.rows} == {
-        entry["id"] for entry in api.list_catalog("schedules")
-    }
+    assert {row[0] for row in chart.rows} == {entry.id for entry in api.list_catalog("schedules")}
     with pytest.raises(PlanError, match="no pipeline"):
         gantt.chart(api.read_options({**OPEN, "pp": 1}))
 

@@ -16,6 +16,7 @@ import pytest
 from command import ROOT, dpplan
 
 from planner import api
+from planner.specs.document import plain
 
 REQUEST = ["estimate", "--model", "llama-70b", "--gpus", "8", "--gpu", "a100", "--json"]
 
@@ -126,9 +127,9 @@ def test_the_installed_command_answers_from_its_own_files(installed: Path, tmp_p
 def test_the_installed_catalogue_is_complete(installed: Path, tmp_path: Path) -> None:
     kinds = ("gpus", "models", "networks", "stacks", "clusters", "schedules")
     code = (
-        "import json; from planner import api; print(json.dumps({k: api.list_catalog(k) for k in"
-        f" {kinds}}}))"
+        "from planner import api; from planner.specs.document import to_json;"
+        f" print(to_json({{k: api.list_catalog(k) for k in {kinds}}}))"
     )
     answer = run(installed.parent / "python", "-c", code, folder=tmp_path)
     assert answer.returncode == 0, answer.stderr
-    assert json.loads(answer.stdout) == {kind: api.list_catalog(kind) for kind in kinds}
+    assert json.loads(answer.stdout) == {kind: plain(api.list_catalog(kind)) for kind in kinds}

@@ -125,7 +125,7 @@ _DETERMINED = ("gpus", "seq_len", "global_batch")
 def _listed(name: str) -> tuple[tuple[str, str], ...]:
     """(id, title) of every entry of the catalogue that an input offers."""
     if name in _KIND:
-        return tuple((entry["id"], entry["title"]) for entry in api.list_catalog(_KIND[name]))
+        return tuple((entry.id, entry.title) for entry in api.list_catalog(_KIND[name]))
     scope = "inter_node" if name == "inter_node" else "intra_node"
     return tuple((n["id"], n["title"]) for n in api.list_catalog("networks") if n["scope"] == scope)
 

@@ -98,7 +98,8 @@ class State:
 
     def changed(self, **update: Any) -> State:
         """The state with some options changed. Raises PlanError for wrong ones."""
-        return State(api.read_options({**self.given, **update}), self.config, self.calibration)
+        options = _within_limits(api.read_options({**self.given, **update}))
+        return State(options, self.config, self.calibration)
 
 
 def _text(value: Any) -> str:
@@ -176,6 +177,11 @@ def of_mapping(given: Mapping[str, Any]) -> State:
     if calibration is not None:
         options["calibration"] = CALIBRATION_FILE
     read = api.read_options(options)
+    return State(_within_limits(read), config, calibration)
+
+
+def _within_limits(read: api.Options) -> api.Options:
+    """The options where the dashboard answers them. Raises PlanError where it does not."""
     if read.gpus > limits.MAX_GPUS:
         raise api.PlanError(
             "--gpus", read.gpus, f"must be at most {limits.MAX_GPUS:,} here; use the command line"
@@ -184,7 +190,7 @@ def of_mapping(given: Mapping[str, Any]) -> State:
         raise api.PlanError(
             "--top", read.top, f"must be at most {limits.MAX_TOP} here; use the command line"
         )
-    return State(read, config, calibration)
+    return read
 
 
 def _limited(name: str, value: Any, most: int) -> str | None:

@@ -14,6 +14,7 @@ from planner.show import estimate_figures
 from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
+from planner.specs.documents.estimate import Estimate
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.schedule import draw
 from web import limits, view
@@ -99,7 +100,7 @@ def comparison(several: list[Pairs]) -> bytes:
     return dumped(compare.document([_brief(pairs)[0] for pairs in several]))
 
 
-def _brief(pairs: Pairs) -> tuple[dict[str, Any], State]:
+def _brief(pairs: Pairs) -> tuple[Estimate, State]:
     with _asked(pairs) as state:
         return api.estimate(state.options, brief=True), state
 
@@ -127,8 +128,8 @@ def what_if(pairs: Pairs, tables: bool = True) -> bytes:
             "fixed": shown["fixed"],
             "answer": rendered("answer.html", a=shown),
             "charts": charts,
-            "layout": report["layout"],
-            "seq_len": report["training"]["seq_len"],
+            "layout": report.layout,
+            "seq_len": report.training.seq_len,
             "said": f"{shown['cards'][0]['shown']}, {shown['verdict'].lower()}",
         }
     )

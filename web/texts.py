@@ -95,6 +95,7 @@ TEXTS: dict[str, str] = {
     "not_possible": "not possible",
     "fits": "It fits",
     "not_fits": "It does not fit",
+    "family_not_fits": "does not fit",
     "fits_detail": "{used} of {capacity} per GPU, {free} free",
     "short_detail": "{used} needed, {capacity} there: {short} short",
     "host_short": "Host memory is short: {need} per GPU is more than the node has",
@@ -178,38 +179,6 @@ TEXTS: dict[str, str] = {
     "api_title": "The API",
     "api_lead": (
         "Public, the same documents as --json on the command line. The schema is at /openapi.json."
-    ),
-}
-
-# one sentence per bottleneck: {share} of the step
-BOTTLENECKS: dict[str, str] = {
-    "compute": (
-        "Compute takes {share} of the step: the GPUs are busy with matrix products and attention."
-    ),
-    "memory bandwidth": (
-        "Memory bandwidth takes {share} of the step: norms, activations and the optimizer move"
-        " bytes, not FLOP."
-    ),
-    "network": (
-        "The network between nodes takes {share} of the step: communication that nothing hides."
-    ),
-    "intra-node link": (
-        "The link inside the node takes {share} of the step: communication that nothing hides."
-    ),
-    "pipeline bubble": (
-        "The pipeline's bubble takes {share} of the step: ranks wait for their first or last"
-        " micro-batch."
-    ),
-    "launch": "Launching kernels takes {share} of the step: the CPU cannot issue them fast enough.",
-    "overhead": "Overhead takes {share} of the step: stragglers and data loading.",
-    "stragglers": "Waiting for the slowest rank takes {share} of the step.",
-    "input": "The step waits for its data {share} of the time: loading is slower than computing.",
-    "host link": (
-        "The link to host memory takes {share} of the step: what is offloaded has to travel."
-    ),
-    "NVMe drives": (
-        "NVMe drives take {share} of the step: optimizer states are read, updated and written in"
-        " every step."
     ),
 }
 

@@ -9,7 +9,6 @@ and takes the best layout of what is then possible.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from planner.advise import host_link
 from planner.advise.changes import (
@@ -36,10 +35,10 @@ from planner.advise.weigh import (
 )
 from planner.estimate import Estimates
 from planner.inputs.scenario import Scenario
+from planner.specs.documents.advice import Advice, OffloadChoices
+from planner.specs.documents.plan import layout_of
 
 __all__ = ["advice", "command_line", "offload_or_recompute"]
-
-Report = dict[str, Any]
 
 _SHOWN_FAST, _SHOWN_FIT = (
     5,
@@ -48,7 +47,7 @@ _SHOWN_FAST, _SHOWN_FIT = (
 _ENOUGH_SIZES = 2  # numbers of GPUs that are told where more of them help
 
 
-def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Report]:
+def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Advice]:
     """Evaluated changes of the chosen plan, best first; `--advice N` evaluates every candidate and
     tells N.
 
@@ -70,7 +69,7 @@ def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Report]:
     return [_entry(base, here, one) for one in ranked[:count]]
 
 
-def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> Report | None:
+def offload_or_recompute(scenario: Scenario, chosen: Estimates, row: int) -> OffloadChoices | None:
     """Recompute against offloading over this and other host links, for the chosen layout; see
     host_link."""
     return host_link.offload_or_recompute(Base(scenario, chosen.plan, chosen.table.layout(row)))
@@ -170,31 +169,26 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
     return out
 
 
-def _entry(base: Base, here: Weighed, one: Weighed) -> Report:
+def _entry(base: Base, here: Weighed, one: Weighed) -> Advice:
     plan, layout = one.estimates.plan, one.estimates.table.layout(one.row)
     away = layout.offload != "none"
-    link = plan.cluster.host_link
-    return {
-        "change": one.text,
-        "kind": one.kind,
-        "command": command_line(one.options),
-        "changes": one.update,
-        "fits": one.fits,
-        "gpus": plan.cluster.gpus,
-        "step_seconds": one.seconds,
-        "step_change_s": one.seconds - here.seconds,
-        "step_change_frac": one.seconds / here.seconds - 1,
-        "tokens_per_s": one.tokens_per_s,
-        "tokens_change_frac": one.tokens_per_s / here.tokens_per_s - 1,
-        "bytes_saved": here.device_bytes - one.device_bytes,
-        "device_bytes": one.device_bytes,
-        "layout": {
-            **layout.model_dump(),
-            "global_batch": plan.training.global_batch,
-            "grad_accum": round(plan.training.global_batch / (layout.dp * layout.micro_batch)),
-        },
-        "stack": plan.stack.id,
-        "link": link.id if away else None,
-        "transfer_s": host_link.waiting_s(one.estimates, one.row) if away else None,
-        "recompute_s": host_link.recompute_s(plan, layout) if away else None,
-    }
+    return Advice(
+        change=one.text,
+        kind=one.kind,
+        command=command_line(one.options),
+        changes=one.update,
+        fits=one.fits,
+        gpus=plan.cluster.gpus,
+        step_seconds=one.seconds,
+        step_change_s=one.seconds - here.seconds,
+        step_change_frac=one.seconds / here.seconds - 1,
+        tokens_per_s=one.tokens_per_s,
+        tokens_change_frac=one.tokens_per_s / here.tokens_per_s - 1,
+        bytes_saved=here.device_bytes - one.device_bytes,
+        device_bytes=one.device_bytes,
+        layout=layout_of(layout, plan.training.global_batch),
+        stack=plan.stack.id,
+        link=plan.cluster.host_link.id if away else None,
+        transfer_s=host_link.waiting_s(one.estimates, one.row) if away else None,
+        recompute_s=host_link.recompute_s(plan, layout) if away else None,
+    )

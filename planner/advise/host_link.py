@@ -4,7 +4,6 @@ and for other links."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,11 +15,10 @@ from planner.estimate.step import step_time
 from planner.inputs import catalog
 from planner.ledger import Array
 from planner.specs.columns import Columns
+from planner.specs.documents.advice import Choice, HostLink, LayerCopy, OffloadChoices
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import Layout
 from planner.specs.plan import Plan
-
-Report = dict[str, Any]
 
 LINKS = ("pcie3", "pcie4", "pcie5", "nvlink-c2c")
 _AWAY = ("activations", "optimizer", "params")
@@ -63,7 +61,7 @@ def recompute_s(plan: Plan, layout: Layout) -> float | None:
     )  # of launch-bound layers nothing but rounding is left
 
 
-def offload_or_recompute(base: Base) -> Report | None:
+def offload_or_recompute(base: Base) -> OffloadChoices | None:
     """Recompute against offloading over this and other host links, all evaluated; None where the
     stack can do neither.
 
@@ -86,21 +84,21 @@ def offload_or_recompute(base: Base) -> Report | None:
     free = seconds_over(plan, table, np.inf, np.inf)
     need, start = estimates.memory.device, float(estimates.time.seconds[0])
 
-    def line(row: int, seconds: Array, link: LinkSpec | None) -> Report:
+    def line(row: int, seconds: Array, link: LinkSpec | None) -> Choice:
         layout = whole[kept[row]]
         options = pinned(base.options, plan, layout)
         if link is not None and link.id != own.id:
             options = options.changed(host_link=link.id)
-        return {
-            "what": "recompute full" if link is None else f"offload {layout.offload}",
-            "link": None if link is None else link.id,
-            "step_seconds": float(seconds[row]),
-            "step_change_s": float(seconds[row]) - start,
-            "transfer_s": None if link is None else float(seconds[row] - free[row]),
-            "bytes_saved": float(need[0] - need[row]),
-            "fits": bool(estimates.fits[row]),
-            "command": command_line(options),
-        }
+        return Choice(
+            what="recompute full" if link is None else f"offload {layout.offload}",
+            link=None if link is None else link.id,
+            step_seconds=float(seconds[row]),
+            step_change_s=float(seconds[row]) - start,
+            transfer_s=None if link is None else float(seconds[row] - free[row]),
+            bytes_saved=float(need[0] - need[row]),
+            fits=bool(estimates.fits[row]),
+            command=command_line(options),
+        )
 
     rows = [row for row in range(1, len(kept)) if whole[kept[row]].offload == "none"]
     lines = [line(row, times[0], None) for row in rows]
@@ -108,25 +106,20 @@ def offload_or_recompute(base: Base) -> Report | None:
     lines += [
         line(row, seconds, link) for row in away for link, seconds in zip(links, times, strict=True)
     ]
-    return {
-        "link": own.id,
-        "links": [
-            {
-                "id": link.id,
-                "title": link.title,
-                "bytes_per_s": float(n.host_bandwidth),
-                "copy_bytes_per_s": float(n.host_copy_bandwidth),
-            }
+    return OffloadChoices(
+        link=own.id,
+        links=[
+            HostLink(link.id, link.title, float(n.host_bandwidth), float(n.host_copy_bandwidth))
             for link, n in zip(links, numbers, strict=True)
         ],
-        "layer": _per_layer(estimates, [whole[k] for k in kept], numbers[0].host_copy_bandwidth),
-        "choices": lines,
-    }
+        layer=_per_layer(estimates, [whole[k] for k in kept], numbers[0].host_copy_bandwidth),
+        choices=lines,
+    )
 
 
 def _per_layer(
     estimates: Estimates, layouts: list[Layout], copy_bytes_per_s: Array
-) -> Report | None:
+) -> LayerCopy | None:
     """One mean layer and micro-batch: bytes that leave, the seconds of a copy, and of running the
     layer forward again."""
     copies = [t for t in estimates.time.traffic if t.group == "host"]
@@ -136,8 +129,8 @@ def _per_layer(
         return None
     passes = float(copies[0].count[row]) / 2
     size = float(copies[0].bytes[row])
-    return {
-        "bytes": size,
-        "transfer_s": size / float(copy_bytes_per_s),
-        "recompute_s": float(estimates.time.components["recompute"][again]) / passes,
-    }
+    return LayerCopy(
+        bytes=size,
+        transfer_s=size / float(copy_bytes_per_s),
+        recompute_s=float(estimates.time.components["recompute"][again]) / passes,
+    )

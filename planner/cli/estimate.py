@@ -19,13 +19,14 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
     from planner import api
     from planner.show import explain as tree_of
     from planner.show.estimate import estimate_blocks, inference_blocks, offload_blocks
+    from planner.specs.document import changed
     from planner.verbs import step_trace
 
     options = api.read_options(given)
     if own.explain:
         report, whole = api.explain(options)
         tree = tree_of.part_of(whole, own.part)
-        report["explain"] = tree_of.nested(tree)
+        report = changed(report, explain=tree_of.nested(tree))
     else:
         report = api.estimate(options)
 
@@ -35,11 +36,11 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
         return estimate_page.page(report)
 
     def after() -> str:
-        first = [] if own.part == "memory" else [*tree_of.machine_lines(report["machine"]), ""]
+        first = [] if own.part == "memory" else [*tree_of.machine_lines(report.machine), ""]
         second = [] if own.part == "time" else [*tree_of.memory_lines(report), ""]
         return "\n".join([*first, *second, *tree_of.lines(tree)])
 
-    holds = all(one["holds"] for one in report["requirements"])
+    holds = all(one.holds for one in report.requirements)
     return Answer(
         report,
         blocks=lambda: [
@@ -49,5 +50,5 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
         ],
         after=after if own.explain else lambda: "",
         files={"trace": lambda: step_trace.text(options), "html": html},
-        status=3 if not report["memory"]["fits"] else 0 if holds else 4,
+        status=3 if not report.memory.fits else 0 if holds else 4,
     )

@@ -16,7 +16,7 @@ def command(given: Given, own: SearchFiles, out: Output) -> Answer:
     """
     from planner import api
     from planner.report.search import csv_text
-    from planner.show.text import search_blocks
+    from planner.show.search import search_blocks
 
     with progress("searching", out.plain) as tick:
         found, plans = api.search_with_layouts(api.read_options(given), tick)
@@ -34,5 +34,5 @@ def command(given: Given, own: SearchFiles, out: Output) -> Answer:
         found,
         blocks=lambda: search_blocks(found),
         files={"csv": every_layout, "html": html},
-        status=0 if found["feasible"] else 3,
+        status=0 if found.feasible else 3,
     )

@@ -3,17 +3,14 @@ length, on how many GPUs."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from planner.formulas import inference
 from planner.formulas.params import parameter_count
 from planner.ledger import Array
+from planner.specs.documents.inference import Held, Inference, LargestBatch
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
-
-Report = dict[str, Any]
 
 BYTES = 2.0  # of a weight and of a cached element: bf16
 BUDGET_FRAC = 0.9  # of the device: gpu_memory_utilization of vLLM by default; recalled
@@ -73,7 +70,7 @@ def device_bytes(plan: Plan, tp: int, batch: Array, tokens: Array) -> Array:
     )
 
 
-def serving(plan: Plan) -> Report:
+def serving(plan: Plan) -> Inference:
     """The fewest GPUs that hold the model and one sequence of its context, and which batches of
     which contexts they hold."""
     model, gpu = plan.model, plan.cluster.gpu
@@ -89,26 +86,21 @@ def serving(plan: Plan) -> Report:
         np.array(BATCHES, dtype=float)[None, :],
         np.array(contexts, dtype=float)[:, None],
     )
-    return {
-        "gpus": tp,
-        "weights_bytes": BYTES * parameter_count(model),
-        "cache_bytes_per_token": float(sequence_bytes(model, 1.0)),
-        "budget_bytes": budget,
-        "table": [
-            {
-                "context": context,
-                "batch": batch,
-                "device_bytes": float(grid[i, j]),
-                "fits": bool(grid[i, j] <= budget),
-            }
+    return Inference(
+        gpus=tp,
+        weights_bytes=BYTES * parameter_count(model),
+        cache_bytes_per_token=float(sequence_bytes(model, 1.0)),
+        budget_bytes=budget,
+        table=[
+            Held(context, batch, float(grid[i, j]), bool(grid[i, j] <= budget))
             for i, context in enumerate(contexts)
             for j, batch in enumerate(BATCHES)
         ],
-        "max_batch": [
-            {"context": context, "batch": _largest_batch(plan, shown, float(context), budget)}
+        max_batch=[
+            LargestBatch(context, _largest_batch(plan, shown, float(context), budget))
             for context in contexts
         ],
-    }
+    )
 
 
 def _contexts(longest: int) -> list[int]:

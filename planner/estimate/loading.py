@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from planner.estimate import uneven
 from planner.estimate.machine import Machine
 from planner.formulas import input_pipeline as formulas
-from planner.ledger import Array, Ledger, section
+from planner.ledger import Array, Ledger, firsts, section
 from planner.specs.columns import Columns
 from planner.specs.data import InputSpec
+from planner.specs.documents.conditions import Input, InputTimes
 from planner.specs.plan import Plan
-
-Report = dict[str, Any]
 
 BOUNDS = {
     "storage": "storage bandwidth",
@@ -92,7 +88,7 @@ def wait_s(plan: Plan, m: Machine, c: Columns, step_s: Array) -> Array:
         return formulas.input_wait_s(loading, step_s)
 
 
-def report(plan: Plan, m: Machine, table: Columns, step_s: float, waited_s: float) -> Report | None:
+def needs(plan: Plan, m: Machine, table: Columns, step_s: float, waited_s: float) -> Input | None:
     """What the chosen layout needs of storage and workers; None where loading was not asked
     about."""
     if plan.data is None:
@@ -122,11 +118,11 @@ def document(
     replicas: float,
     nodes: int,
     batch: float,
-) -> Report:
+) -> Input:
     """Needs of a step that consumes `samples` in step_s, and what the stated storage and workers
     make of it."""
     rate = samples / step_s
-    seconds = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in found.items()}
+    seconds = firsts(found)
     slowest = max(seconds, key=lambda name: seconds[name])
     loading = seconds[slowest]
     wait = float(formulas.input_wait_s(loading, step_s))
@@ -135,52 +131,49 @@ def document(
     workers = spec.workers or needed
     here = max(1.0, replicas / nodes)  # replicas whose loaders share a node
     bytes_per_s = float(formulas.read_bytes_per_s(rate, one.stored_bytes))
-    out: Report = {
-        "sample_bytes": one.stored_bytes,
-        "decoded_bytes": one.decoded_bytes,
-        "samples_per_s": rate,
-        "samples_per_s_per_node": rate / nodes,
-        "bytes_per_s": bytes_per_s,
-        "bytes_per_s_per_node": bytes_per_s / nodes,
-        "reads_per_s": rate * one.reads,
-        "reads_in_flight": float(formulas.in_flight(rate * one.reads, spec.read_latency_s)),
-        "workers": spec.workers,
-        "workers_needed": needed,
-        "workers_busy": busy,
-        "prefetch": spec.prefetch,
-        "prefetch_needed": max(1, math.ceil(busy / workers - 1e-9)),
-        "host_bytes_per_node": float(
+    reads_per_s = rate * one.reads
+    return Input(
+        sample_bytes=one.stored_bytes,
+        decoded_bytes=one.decoded_bytes,
+        samples_per_s=rate,
+        samples_per_s_per_node=rate / nodes,
+        bytes_per_s=bytes_per_s,
+        bytes_per_s_per_node=bytes_per_s / nodes,
+        reads_per_s=reads_per_s,
+        reads_in_flight=float(formulas.in_flight(reads_per_s, spec.read_latency_s)),
+        workers=spec.workers,
+        workers_needed=needed,
+        workers_busy=busy,
+        prefetch=spec.prefetch,
+        prefetch_needed=max(1, math.ceil(busy / workers - 1e-9)),
+        host_bytes_per_node=float(
             formulas.prefetched_bytes(here, workers, spec.prefetch, batch, one.decoded_bytes)
         ),
-        "covered_s": float(formulas.covered_s(workers, spec.prefetch, batch, rate / replicas)),
-        "seconds": seconds,
-        "load_s": loading,
-        "wait_s": wait,
-        "bound": BOUNDS[slowest] if wait > 0 else None,
-        "remedy": None,
-    }
-    if wait > 0:
-        out["remedy"] = _remedy(slowest, out, spec)
-    return out
+        covered_s=float(formulas.covered_s(workers, spec.prefetch, batch, rate / replicas)),
+        seconds=InputTimes(**seconds),
+        load_s=loading,
+        wait_s=wait,
+        bound=BOUNDS[slowest] if wait > 0 else None,
+        remedy=_remedy(slowest, spec, bytes_per_s, reads_per_s, needed) if wait > 0 else None,
+    )
 
 
-def _remedy(slowest: str, needs: Report, spec: InputSpec) -> str:
+def _remedy(
+    slowest: str, spec: InputSpec, bytes_per_s: float, reads_per_s: float, workers: int
+) -> str:
     """What to change so that the step no longer waits."""
     if slowest == "storage":
         return (
-            f"storage must read {needs['bytes_per_s'] / 1e9:,.3g} GB/s, not"
+            f"storage must read {bytes_per_s / 1e9:,.3g} GB/s, not"
             f" {(spec.storage_bytes_per_s or 0) / 1e9:,.3g} GB/s: faster storage, a copy on local"
             " drives, or smaller samples"
         )
     if slowest == "requests":
         return (
-            f"storage must answer {needs['reads_per_s']:,.0f} reads/s, not"
+            f"storage must answer {reads_per_s:,.0f} reads/s, not"
             f" {spec.storage_reads_per_s or 0:,.0f}: larger reads (--read-bytes) of several samples"
             " that are shuffled in memory"
         )
     if slowest == "workers":
-        return (
-            f"{needs['workers_needed']} workers per replica, not {spec.workers}; or decode less on"
-            " the CPU"
-        )
+        return f"{workers} workers per replica, not {spec.workers}; or decode less on the CPU"
     return "copy fewer bytes per sample to the GPU: smaller types, decode or enlarge on the GPU"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,10 +11,10 @@ from planner.estimate.memory import state_ledger
 from planner.estimate.step import StepTime
 from planner.formulas import run_level
 from planner.formulas.params import parameter_count
-from planner.ledger import Array, section, total
+from planner.ledger import Array, first, section, total
+from planner.specs.document import changed
+from planner.specs.documents.run import Reliability, Run, Storage
 from planner.specs.plan import Plan
-
-Report = dict[str, Any]
 
 _USUAL_STORAGE = "parallel-fs"
 _BUSY = (
@@ -74,9 +73,9 @@ def checkpoints(
     return Checkpoints(write, stop, interval, best, restart, good)
 
 
-def reliability(plan: Plan) -> Report:
-    """What failures, checkpoints and restarts take from a run; `goodput` with the storage that was
-    asked for."""
+def reliability(plan: Plan) -> tuple[Reliability, float]:
+    """What failures, checkpoints and restarts take from a run, and the goodput with the storage
+    that the request names."""
     run, cluster = plan.run, plan.cluster
     mtbf_gpu = run.mtbf_s or run_level.MTBF_GPU_S
     mtbf = float(run_level.job_mtbf_s(mtbf_gpu, cluster.gpus))
@@ -97,32 +96,32 @@ def reliability(plan: Plan) -> Report:
         else float(run_level.spares_suffice_frac(repair, float(run.spare_nodes)))
     )
     others = {name: checkpoints(plan, size, rate, mtbf, copy) for name, rate in speed.items()}
-    return {
-        "mtbf_gpu_s": mtbf_gpu,
-        "mtbf_s": mtbf,
-        "checkpoint_bytes": size,
-        "checkpoint_write_s": here.write_s,
-        "checkpoint_stop_s": here.stop_s,
-        "interval_s": here.interval_s,
-        "best_interval_s": here.best_interval_s,
-        "restart_s": here.restart_s,
-        "nodes_in_repair": repair,
-        "spare_nodes": run.spare_nodes,
-        "spare_nodes_proposed": spares_for(repair),
-        "spares_suffice_frac": waiting,
-        "storages": [
-            {
-                "id": name,
-                "bytes_per_s": speed[name],
-                "write_s": one.write_s,
-                "stop_s": one.stop_s,
-                "interval_s": one.interval_s,
-                "goodput": max(one.goodput * waiting, _NEVER),
-            }
+    found = Reliability(
+        mtbf_gpu_s=mtbf_gpu,
+        mtbf_s=mtbf,
+        checkpoint_bytes=size,
+        checkpoint_write_s=here.write_s,
+        checkpoint_stop_s=here.stop_s,
+        interval_s=here.interval_s,
+        best_interval_s=here.best_interval_s,
+        restart_s=here.restart_s,
+        nodes_in_repair=repair,
+        spare_nodes=run.spare_nodes,
+        spare_nodes_proposed=spares_for(repair),
+        spares_suffice_frac=waiting,
+        storages=[
+            Storage(
+                id=name,
+                bytes_per_s=speed[name],
+                write_s=one.write_s,
+                stop_s=one.stop_s,
+                interval_s=one.interval_s,
+                goodput=max(one.goodput * waiting, _NEVER),
+            )
             for name, one in others.items()
         ],
-        "goodput": max(here.goodput * waiting, _NEVER),
-    }
+    )
+    return found, max(here.goodput * waiting, _NEVER)
 
 
 def spares_for(nodes_in_repair: float) -> int:
@@ -149,55 +148,53 @@ def step_energy_j(plan: Plan, seconds: Array, busy: Array) -> Array:
     return run_level.energy_j(c.gpus, float(c.power_limit or c.gpu.power), drawn, facility, seconds)
 
 
-def whole_run(plan: Plan, time: StepTime) -> Report:
+def whole_run(plan: Plan, time: StepTime) -> Run:
     """Days, GPU-hours, dollars, energy and CO2 of all tokens; None where the request does not say
     how many."""
     cluster, training, run = plan.cluster, plan.training, plan.run
     with section("the whole run"):
-        failures = reliability(plan)
-        busy = float((busy_s(time) / time.seconds)[0])
+        failures, good = reliability(plan)
+        busy = first(busy_s(time) / time.seconds)
         drawn = float(run_level.drawn_frac(busy, run_level.POWER_FRAC, run_level.WAIT_FRAC))
-    good = failures.pop("goodput")
-    power = float(cluster.power_limit or cluster.gpu.power) * drawn
-    out: Report = {
-        "days": None,
-        "gpu_hours": None,
-        "cost_usd": None,
-        "energy_kwh": None,
-        "co2_kg": None,
-        "goodput": good,
-        "tokens": None,
-        "gpu_busy_frac": busy,
-        "gpu_power_w": power,
-        "failures": None,
-        "hardware_usd": None,
-        "electricity_usd": None,
-        "reliability": failures,
-    }
+    out = Run(
+        days=None,
+        gpu_hours=None,
+        cost_usd=None,
+        energy_kwh=None,
+        co2_kg=None,
+        goodput=good,
+        tokens=None,
+        gpu_busy_frac=busy,
+        gpu_power_w=float(cluster.power_limit or cluster.gpu.power) * drawn,
+        failures=None,
+        hardware_usd=None,
+        electricity_usd=None,
+        reliability=failures,
+    )
     if training.tokens is None:
         return out
-    rate = run_level.tokens_per_s(training.global_batch, training.seq_len, float(time.seconds[0]))
+    rate = run_level.tokens_per_s(training.global_batch, training.seq_len, first(time.seconds))
     wall = float(run_level.run_s(training.tokens, rate, good))
-    energy = step_energy_j(plan, time.seconds, busy_s(time)) * (wall / time.seconds)
+    energy = first(step_energy_j(plan, time.seconds, busy_s(time)) * (wall / time.seconds))
     grid = (
         run.grid_kg_per_j
         if run.grid_kg_per_j is not None
         else run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
     )
     paid = cluster.gpus + (run.spare_nodes or 0) * min(cluster.gpus_per_node, cluster.gpus)
-    hardware, electricity = _cost(plan, paid * wall, float(energy[0]))
-    out.update(
+    hardware, electricity = _cost(plan, paid * wall, energy)
+    return changed(
+        out,
         days=wall / _DAY_S,
         gpu_hours=wall / 3600 * cluster.gpus,
-        energy_kwh=float(energy[0]) / _KWH_J,
+        energy_kwh=energy / _KWH_J,
         tokens=training.tokens,
-        co2_kg=float(energy[0]) * grid,
-        failures=wall / failures["mtbf_s"],
+        co2_kg=energy * grid,
+        failures=wall / failures.mtbf_s,
         hardware_usd=hardware,
         electricity_usd=electricity,
         cost_usd=None if hardware is None else hardware + electricity,
     )
-    return out
 
 
 def _cost(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, float]:
@@ -214,7 +211,7 @@ def _cost(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, floa
     return float(np.asarray(owned)), energy_j * rate
 
 
-def assumptions(plan: Plan, failures: Report) -> list[str]:
+def assumptions(plan: Plan, failures: Reliability) -> list[str]:
     """What a run rests on, as sentences with the options that change it. failures: `reliability` of
     the whole run."""
     run, r = plan.run, failures
@@ -227,10 +224,10 @@ def assumptions(plan: Plan, failures: Report) -> list[str]:
     if run.storage_measured:
         stored = "as --calibration measured; --storage"
     said = [
-        f"goodput: one failure per {r['mtbf_gpu_s'] / 3600:,.0f} GPU-hours ({failing});"
-        f" {run.checkpoint} checkpoint of {r['checkpoint_bytes'] / 1e9:,.0f} GB every"
-        f" {r['interval_s'] / 60:,.0f} min stops training {r['checkpoint_stop_s']:,.1f} s and is"
-        f" written in {r['checkpoint_write_s']:,.0f} s ({stored}); restart {r['restart_s']:,.0f} s"
+        f"goodput: one failure per {r.mtbf_gpu_s / 3600:,.0f} GPU-hours ({failing});"
+        f" {run.checkpoint} checkpoint of {r.checkpoint_bytes / 1e9:,.0f} GB every"
+        f" {r.interval_s / 60:,.0f} min stops training {r.checkpoint_stop_s:,.1f} s and is"
+        f" written in {r.checkpoint_write_s:,.0f} s ({stored}); restart {r.restart_s:,.0f} s"
         " (--restart)"
     ]
     if plan.training.tokens is not None:

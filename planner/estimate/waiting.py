@@ -3,91 +3,74 @@ the second kind of GPU."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from planner.estimate import uneven
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime, step_time
-from planner.formulas import overlap, run_level, stragglers
-from planner.ledger import total
+from planner.formulas import overlap, run_level
+from planner.formulas import stragglers as formulas
+from planner.ledger import first, firsts, total
 from planner.specs.columns import Columns
+from planner.specs.data import LengthsSpec
+from planner.specs.documents.conditions import Lengths, Mixed, Stragglers
+from planner.specs.hardware import GpuSpec
 from planner.specs.plan import Plan
 
-Report = dict[str, Any]
 
-
-def report(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Report | None:
+def stragglers(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Stragglers | None:
     """Seconds of a step by reason, for one layout; None where the request says nothing of ranks
     that differ."""
     ranks = plan.ranks
     if not uneven.asked(plan) and plan.lengths is None and ranks.other is None:
         return None
-    seconds = {
-        name: _first(value) for name, value in uneven.parts(plan, m, table, time.components).items()
-    }
-    step = _first(time.seconds)
+    seconds = firsts(uneven.parts(plan, m, table, time.components))
+    step = first(time.seconds)
     usual = overlap.straggler_factor(float(plan.cluster.gpus), m.straggler_sigma)
-    return {
-        "seconds": seconds,
-        "share": sum(seconds.values()) / step,
-        "jitter_frac": float(m.straggler_sigma),
-        "bound_frac": _first(usual) - 1,
-        "slow_job_frac": float(
-            stragglers.slow_job_frac(float(plan.cluster.nodes), ranks.slow_frac)
-        ),
-        "mixed": None if ranks.other is None else _mixed(plan, table, time, m),
-        "lengths": None if plan.lengths is None else _lengths(plan, table, step),
-    }
+    return Stragglers(
+        seconds=seconds,
+        share=sum(seconds.values()) / step,
+        jitter_frac=float(m.straggler_sigma),
+        bound_frac=first(usual) - 1,
+        slow_job_frac=float(formulas.slow_job_frac(float(plan.cluster.nodes), ranks.slow_frac)),
+        mixed=None if ranks.other is None else _mixed(plan, ranks.other, table, time, m),
+        lengths=None if plan.lengths is None else _lengths(plan, plan.lengths, table, step),
+    )
 
 
-def _first(value: Any) -> float:
-    return float(np.asarray(value, dtype=float).reshape(-1)[0])
-
-
-def _mixed(plan: Plan, table: Columns, time: StepTime, m: Machine) -> Report:
+def _mixed(plan: Plan, other: GpuSpec, table: Columns, time: StepTime, m: Machine) -> Mixed:
     """Computing seconds of one step on each kind of GPU alone with an equal split, and together."""
 
     def computing(found: StepTime) -> float:
-        return _first(total({name: found.components[name] for name in uneven.COMPUTING}))
+        return first(total({name: found.components[name] for name in uneven.COMPUTING}))
 
-    alone = plan.model_copy(
-        update={
-            "ranks": plan.ranks.model_copy(update={"other": None, "other_frac": 0.0}),
-            "data": None,
-        }
+    ranks = plan.ranks.model_copy(update={"other": None, "other_frac": 0.0})
+    alone = plan.model_copy(update={"ranks": ranks, "data": None})
+    return Mixed(
+        gpu=other.id,
+        share=plan.ranks.other_frac,
+        split=plan.ranks.split,
+        own_s=computing(step_time(alone, table, m)),
+        other_s=computing(step_time(uneven.of_other_gpu(plan), table)),
+        together_s=computing(time),
     )
-    other = plan.ranks.other
-    assert other is not None
-    return {
-        "gpu": other.id,
-        "share": plan.ranks.other_frac,
-        "split": plan.ranks.split,
-        "own_s": computing(step_time(alone, table, m)),
-        "other_s": computing(step_time(uneven.of_other_gpu(plan), table)),
-        "together_s": computing(time),
-    }
 
 
-def _lengths(plan: Plan, table: Columns, step_s: float) -> Report:
+def _lengths(plan: Plan, spec: LengthsSpec, table: Columns, step_s: float) -> Lengths:
     """Padding against packing for this distribution: shares of tokens that are no padding."""
-    assert plan.lengths is not None
-    training, spec = plan.training, plan.lengths
+    training = plan.training
     mean = uneven.moments(plan)[0]
     batch = float(table.micro_batch[0])
-    longest = float(stragglers.longest_frac(spec.mean_tokens / training.seq_len, spec.sigma, batch))
+    longest = float(formulas.longest_frac(spec.mean_tokens / training.seq_len, spec.sigma, batch))
     rate = float(run_level.tokens_per_s(training.global_batch, training.seq_len, step_s))
-    return {
-        "packing": spec.packing,
-        "mean_tokens": mean * training.seq_len,
-        "useful_frac": uneven.useful_frac(plan),
-        "useful_tokens_per_s": rate * uneven.useful_frac(plan),
-        "padded_frac": mean,
-        "padded_to_longest_frac": mean / longest,
-        "attention_frac": uneven.attended_frac(plan),
-        "imbalance_frac": _first(uneven.imbalance_frac(plan, table)),
-    }
+    return Lengths(
+        packing=spec.packing,
+        mean_tokens=mean * training.seq_len,
+        useful_frac=uneven.useful_frac(plan),
+        useful_tokens_per_s=rate * uneven.useful_frac(plan),
+        padded_frac=mean,
+        padded_to_longest_frac=mean / longest,
+        attention_frac=uneven.attended_frac(plan),
+        imbalance_frac=first(uneven.imbalance_frac(plan, table)),
+    )
 
 
 def assumptions(plan: Plan) -> list[str]:

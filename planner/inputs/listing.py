@@ -2,102 +2,132 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from planner.inputs import catalog
 from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterTemplate
+from planner.specs.documents.listing import (
+    ClusterEntry,
+    Entry,
+    GpuEntry,
+    ModelEntry,
+    NetworkEntry,
+    StackEntry,
+)
+from planner.specs.hardware import GpuSpec, LinkSpec
 from planner.specs.model import ModelSpec
 from planner.specs.stack import StackSpec
 
 
-def list_catalog(kind: str) -> list[dict[str, Any]]:
+def list_catalog(kind: str) -> Sequence[Entry]:
     """Shipped gpus, models, networks, stacks, clusters or schedules, as short records."""
+    if kind not in KINDS:
+        raise PlanError("kind", kind, f"must be one of {', '.join(KINDS)}")
+    return KINDS[kind]()
+
+
+def _clusters() -> Sequence[Entry]:
+    return [
+        ClusterEntry(
+            id=c.id,
+            title=c.title,
+            aliases=list(c.aliases),
+            gpu=c.gpu,
+            gpus_per_node=c.gpus_per_node,
+            intra_node=c.intra_node,
+            inter_node=c.inter_node,
+            nics_per_node=c.nics_per_node,
+            source=c.source,
+        )
+        for c in catalog.load_all("clusters", ClusterTemplate)
+    ]
+
+
+def _gpus() -> Sequence[Entry]:
+    return [
+        GpuEntry(
+            id=g.id,
+            title=g.title,
+            aliases=list(g.aliases),
+            memory_bytes=float(g.memory),
+            usable_bytes=float(g.usable_memory),
+            memory_bytes_per_s=float(g.memory_bandwidth),
+            dense_flop_per_s=g.dense.model_dump(exclude_none=True),
+            power_w=float(g.power),
+            node=(
+                f"{g.node.gpus_per_node} x, {g.node.intra_node}, {g.node.nics_per_node} x"
+                f" {g.node.inter_node}"
+            ),
+        )
+        for g in catalog.load_all("gpus", GpuSpec)
+    ]
+
+
+def _models() -> Sequence[Entry]:
     from planner.formulas.params import active_parameter_count, parameter_count
-    from planner.specs.cluster import ClusterTemplate
-    from planner.specs.hardware import GpuSpec, LinkSpec
 
-    if kind == "models":
-        return [
-            {
-                "id": m.name,
-                "title": m.title or m.name,
-                "aliases": list(m.aliases),
-                "parameters": parameter_count(m),
-                "active_parameters": active_parameter_count(m),
-                "layers": m.layers,
-                "hidden": m.hidden,
-                "max_positions": m.max_positions,
-                "source": m.source,
-            }
-            for m in catalog.load_all("models", ModelSpec)
-        ]
-    if kind == "gpus":
-        return [
-            {
-                "id": g.id,
-                "title": g.title,
-                "aliases": list(g.aliases),
-                "memory_bytes": float(g.memory),
-                "usable_bytes": float(g.usable_memory),
-                "memory_bytes_per_s": float(g.memory_bandwidth),
-                "dense_flop_per_s": g.dense.model_dump(exclude_none=True),
-                "power_w": float(g.power),
-                "node": (
-                    f"{g.node.gpus_per_node} x, {g.node.intra_node}, {g.node.nics_per_node} x"
-                    f" {g.node.inter_node}"
-                ),
-            }
-            for g in catalog.load_all("gpus", GpuSpec)
-        ]
-    if kind == "networks":
-        return [
-            {
-                "id": n.id,
-                "title": n.title,
-                "aliases": list(n.aliases),
-                "scope": n.scope,
-                "bytes_per_s": float(n.bandwidth),
-                "latency_s": float(n.latency),
-                "all_reduce_frac": float(n.all_reduce_frac),
-                "peer_to_peer": n.peer_to_peer,
-            }
-            for n in catalog.load_all("networks", LinkSpec)
-        ]
-    if kind == "stacks":
-        return [
-            {
-                "id": s.id,
-                "title": s.title,
-                "aliases": list(s.aliases),
-                "zero": s.supports.zero,
-                "schedules": list(s.supports.schedules),
-                "recompute": list(s.supports.recompute),
-                "source": s.source,
-            }
-            for s in catalog.load_all("stacks", StackSpec)
-        ]
-    if kind == "clusters":
-        return [
-            {
-                "id": c.id,
-                "title": c.title,
-                "aliases": list(c.aliases),
-                "gpu": c.gpu,
-                "gpus_per_node": c.gpus_per_node,
-                "intra_node": c.intra_node,
-                "inter_node": c.inter_node,
-                "nics_per_node": c.nics_per_node,
-                "source": c.source,
-            }
-            for c in catalog.load_all("clusters", ClusterTemplate)
-        ]
-    if kind == "schedules":
-        from planner.schedules import BY_NAME
+    return [
+        ModelEntry(
+            id=m.name,
+            title=m.title or m.name,
+            aliases=list(m.aliases),
+            parameters=parameter_count(m),
+            active_parameters=active_parameter_count(m),
+            layers=m.layers,
+            hidden=m.hidden,
+            max_positions=m.max_positions,
+            source=m.source,
+        )
+        for m in catalog.load_all("models", ModelSpec)
+    ]
 
-        return [
-            {"id": name, "title": " ".join((module.__doc__ or "").split("\n\n")[0].split())}
-            for name, module in BY_NAME.items()
-        ]
-    raise PlanError(
-        "kind", kind, "must be one of clusters, gpus, models, networks, schedules, stacks"
-    )
+
+def _networks() -> Sequence[Entry]:
+    return [
+        NetworkEntry(
+            id=n.id,
+            title=n.title,
+            aliases=list(n.aliases),
+            scope=n.scope,
+            bytes_per_s=float(n.bandwidth),
+            latency_s=float(n.latency),
+            all_reduce_frac=float(n.all_reduce_frac),
+            peer_to_peer=n.peer_to_peer,
+        )
+        for n in catalog.load_all("networks", LinkSpec)
+    ]
+
+
+def _schedules() -> Sequence[Entry]:
+    from planner.schedules import BY_NAME
+
+    return [
+        Entry(name, " ".join((module.__doc__ or "").split("\n\n")[0].split()))
+        for name, module in BY_NAME.items()
+    ]
+
+
+def _stacks() -> Sequence[Entry]:
+    return [
+        StackEntry(
+            id=s.id,
+            title=s.title,
+            aliases=list(s.aliases),
+            zero=s.supports.zero,
+            schedules=list(s.supports.schedules),
+            recompute=list(s.supports.recompute),
+            source=s.source,
+        )
+        for s in catalog.load_all("stacks", StackSpec)
+    ]
+
+
+KINDS: dict[str, Callable[[], Sequence[Entry]]] = {
+    "clusters": _clusters,
+    "gpus": _gpus,
+    "models": _models,
+    "networks": _networks,
+    "schedules": _schedules,
+    "stacks": _stacks,
+}

@@ -12,12 +12,11 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from planner.specs.base import PlanError
+from planner.specs.documents.estimate import Report
+from planner.specs.documents.estimate import Requirement as Judged
 from planner.units import UnitError, parse, parse_count
-
-Report = dict[str, Any]
 
 FIELD = "--require"
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -50,24 +49,20 @@ class Quantity:
     missing: str = ""  # the option without which it is not known
 
 
-def _run(key: str) -> Callable[[Report, float], float | None]:
-    def value(report: Report, scale: float) -> float | None:
-        known: float | None = report["run"][key]
-        return None if known is None else known * scale
-
-    return value
+def _times(known: float | None, scale: float) -> float | None:
+    return None if known is None else known * scale
 
 
 def _capacity(report: Report) -> float:
-    return float(report["memory"]["capacity_bytes"])
+    return report.memory.capacity_bytes
 
 
 def _gaps(report: Report, scale: float) -> float:
     """Device memory with the fragmentation that was measured `scale` times: not at all, once, or
     twice."""
-    memory = report["memory"]
-    reserved = {0.0: "peak_bytes", 1.0: "reserved_bytes", 2.0: "reserved_high_bytes"}[scale]
-    return float(memory["device_bytes"] - memory["reserved_bytes"] + memory[reserved])
+    m = report.memory
+    reserved = {0.0: m.peak_bytes, 1.0: m.reserved_bytes, 2.0: m.reserved_high_bytes}[scale]
+    return m.device_bytes - m.reserved_bytes + reserved
 
 
 _TOKENS, _PRICE = "--tokens", "--price (and --tokens)"
@@ -88,41 +83,51 @@ QUANTITIES: dict[str, Quantity] = {
         _capacity,
     ),
     "host-memory": Quantity(
-        "B", "host memory per GPU that offloading takes", lambda r, k: r["memory"]["host_bytes"]
+        "B", "host memory per GPU that offloading takes", lambda r, k: r.memory.host_bytes
     ),
-    "step": Quantity("s", "step time", lambda r, k: r["step"]["seconds"] * k, True),
+    "step": Quantity("s", "step time", lambda r, k: r.step.seconds * k, True),
     "tokens-per-s": Quantity(
-        "tokens/s",
-        "throughput of the cluster",
-        lambda r, k: r["throughput"]["tokens_per_s"] / k,
-        True,
+        "tokens/s", "throughput of the cluster", lambda r, k: r.throughput.tokens_per_s / k, True
     ),
     "tokens-per-s-per-gpu": Quantity(
-        "tokens/s",
-        "throughput of a GPU",
-        lambda r, k: r["throughput"]["tokens_per_s_per_gpu"] / k,
-        True,
+        "tokens/s", "throughput of a GPU", lambda r, k: r.throughput.tokens_per_s_per_gpu / k, True
     ),
-    "mfu": Quantity("1", "model FLOP utilisation", lambda r, k: r["throughput"]["mfu"] / k, True),
-    "hfu": Quantity(
-        "1", "hardware FLOP utilisation", lambda r, k: r["throughput"]["hfu"] / k, True
-    ),
+    "mfu": Quantity("1", "model FLOP utilisation", lambda r, k: r.throughput.mfu / k, True),
+    "hfu": Quantity("1", "hardware FLOP utilisation", lambda r, k: r.throughput.hfu / k, True),
     "bubble": Quantity(
         "1",
         "share of the step that the pipeline idles",
-        lambda r, k: r["step"]["components"]["bubble"] / r["step"]["seconds"],
+        lambda r, k: r.step.components["bubble"] / r.step.seconds,
     ),
     "goodput": Quantity(
-        "1", "share of wall time that advances training", lambda r, k: r["run"]["goodput"]
+        "1", "share of wall time that advances training", lambda r, k: r.run.goodput
     ),
-    "days": Quantity("days", "wall time of the run", _run("days"), True, missing=_TOKENS),
+    "days": Quantity(
+        "days", "wall time of the run", lambda r, k: _times(r.run.days, k), True, missing=_TOKENS
+    ),
     "gpu-hours": Quantity(
-        "GPU-hours", "GPU-hours of the run", _run("gpu_hours"), True, missing=_TOKENS
+        "GPU-hours",
+        "GPU-hours of the run",
+        lambda r, k: _times(r.run.gpu_hours, k),
+        True,
+        missing=_TOKENS,
     ),
-    "cost": Quantity("USD", "cost of the run", _run("cost_usd"), True, missing=_PRICE),
-    "co2": Quantity("kg", "CO2 equivalent of the energy", _run("co2_kg"), True, missing=_TOKENS),
+    "cost": Quantity(
+        "USD", "cost of the run", lambda r, k: _times(r.run.cost_usd, k), True, missing=_PRICE
+    ),
+    "co2": Quantity(
+        "kg",
+        "CO2 equivalent of the energy",
+        lambda r, k: _times(r.run.co2_kg, k),
+        True,
+        missing=_TOKENS,
+    ),
     "energy": Quantity(
-        "kWh", "energy of the run at the wall plug", _run("energy_kwh"), True, missing=_TOKENS
+        "kWh",
+        "energy of the run at the wall plug",
+        lambda r, k: _times(r.run.energy_kwh, k),
+        True,
+        missing=_TOKENS,
     ),
 }
 _OF_FRAGMENTATION = ("memory", "headroom")  # their ends are not those of the step time
@@ -214,23 +219,16 @@ def _is_count(limit: str) -> bool:
     return True
 
 
-def judge(requirements: Sequence[Requirement], report: Report) -> list[Report]:
+def judge(requirements: Sequence[Requirement], report: Report) -> list[Judged]:
     """Every requirement with the value it got and whether it holds. Raises PlanError where the
     request leaves a value unknown."""
     return [_judge(one, report) for one in requirements]
 
 
-def _judge(one: Requirement, report: Report) -> Report:
-    entry: Report = {"text": one.text, "quantity": one.name + (f".{one.end}" if one.end else "")}
+def _judge(one: Requirement, report: Report) -> Judged:
+    name = one.name + (f".{one.end}" if one.end else "")
     if one.name == "fits":
-        return {
-            **entry,
-            "compare": None,
-            "limit": None,
-            "value": None,
-            "unit": None,
-            "holds": report["memory"]["fits"],
-        }
+        return Judged(one.text, name, None, None, None, None, report.memory.fits)
     quantity = QUANTITIES[one.name]
     ends = [
         quantity.value(report, scale) for scale in (_scales(one, report) if one.end else (1.0,))
@@ -243,14 +241,7 @@ def _judge(one: Requirement, report: Report) -> Report:
     if one.share and quantity.whole is not None:
         limit *= quantity.whole(report)
     holds = _COMPARE[one.compare or "<"](value, limit)
-    return {
-        **entry,
-        "compare": one.compare,
-        "limit": limit,
-        "value": value,
-        "unit": quantity.unit,
-        "holds": holds,
-    }
+    return Judged(one.text, name, one.compare, limit, value, quantity.unit, holds)
 
 
 def _scales(one: Requirement, report: Report) -> tuple[float, float]:
@@ -258,5 +249,5 @@ def _scales(one: Requirement, report: Report) -> tuple[float, float]:
     the expected step time."""
     if one.name in _OF_FRAGMENTATION:
         return 0.0, 2.0
-    step = report["step"]
-    return step["low"] / step["seconds"], step["high"] / step["seconds"]
+    step = report.step
+    return step.low / step.seconds, step.high / step.seconds

@@ -1,4 +1,4 @@
-"""What a search found as a JSON-able dict, and as lines of a CSV file with one layout each."""
+"""What a search found as a document, and as lines of a CSV file with one layout each."""
 
 from __future__ import annotations
 
@@ -8,42 +8,40 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from planner.estimate import Estimates, Outline
 from planner.estimate.run import busy_s, step_energy_j
 from planner.report import layout as report
 from planner.search import Found, order, pareto, ranked, spent
+from planner.specs.document import extended
+from planner.specs.documents.estimate import PerToken, Ranked
+from planner.specs.documents.search import FrontPoint, Shortfall
 from planner.specs.options import Objective
-
-Report = dict[str, Any]
 
 NEEDS_PRICE = ("cost", "tokens-per-dollar")
 _CSV_ROWS = 4096  # layouts that are evaluated in full at once
 _KWH = 3.6e6  # J
 
 
-def document(
-    found: Sequence[Found], objective: Objective, top: int, assumptions: Sequence[str]
-) -> Report:
-    """Counts, what was rejected and why, the best layouts in full and the front of time against
-    memory."""
-    evaluated = [one.estimates for one in found if one.estimates is not None]
-    best = best_of(found, top, objective)
-    out = {
-        "schema_version": report.SCHEMA_VERSION,
-        "enumerated": sum(one.enumerated for one in found),
-        "evaluated": sum(e.space.count for e in evaluated),
-        "feasible": sum(int(e.fits.sum()) for e in evaluated),
-        "rejected": rejections(found),
-        "shortfall": _shortfall(evaluated),
-        "objective": objective,
-        "top": [
-            {**one, "per_token": per_token(e, row)}
-            for (e, row), one in zip(best, report.reports(best, assumptions), strict=True)
-        ],
-        "pareto": [{**report.summary(e, row), **per_token(e, row)} for e, row in _front(evaluated)],
-    }
-    return out
+def top(
+    found: Sequence[Found], count: int, objective: Objective, assumptions: Sequence[str]
+) -> list[Ranked]:
+    """The best layouts in full, with what a million tokens cost."""
+    lines = best_of(found, count, objective)
+    whole = report.reports(lines, assumptions)
+    return [
+        extended(Ranked, one, per_token=per_token(e, row))
+        for (e, row), one in zip(lines, whole, strict=True)
+    ]
+
+
+def front(evaluated: Sequence[Outline]) -> list[FrontPoint]:
+    """Layouts that fit and that no other beats in both time and memory, fastest first."""
+    return [
+        extended(FrontPoint, report.line(e, row), **structs.asdict(per_token(e, row)))
+        for e, row in _front(evaluated)
+    ]
 
 
 def rejections(found: Sequence[Found]) -> dict[str, int]:
@@ -64,7 +62,7 @@ def rejections(found: Sequence[Found]) -> dict[str, int]:
     return counts
 
 
-def _shortfall(evaluated: Sequence[Outline]) -> Report | None:
+def shortfall(evaluated: Sequence[Outline]) -> Shortfall | None:
     """Of the layouts that do not fit the GPU's memory: the bytes that the nearest and the median
     are short of."""
     short = [
@@ -74,7 +72,7 @@ def _shortfall(evaluated: Sequence[Outline]) -> Report | None:
     missing = np.concatenate(short) if short else np.zeros(0)
     if not len(missing):
         return None
-    return {"least_bytes": float(missing.min()), "median_bytes": float(np.median(missing))}
+    return Shortfall(float(missing.min()), float(np.median(missing)))
 
 
 def best_of(
@@ -122,7 +120,7 @@ def _full(lines: Sequence[tuple[Outline, int]]) -> list[tuple[Estimates, int]]:
     return [line for line in out if line is not None]
 
 
-def per_token(estimates: Estimates, row: int) -> dict[str, float | None]:
+def per_token(estimates: Estimates, row: int) -> PerToken:
     """What a million tokens of this layout cost: US dollars and energy at the wall plug; and tokens
     per dollar."""
     plan, step_seconds = estimates.plan, float(estimates.time.seconds[row])
@@ -130,11 +128,11 @@ def per_token(estimates: Estimates, row: int) -> dict[str, float | None]:
     energy = step_energy_j(plan, estimates.time.seconds, busy_s(estimates.time))[row]
     price = c.usd_per_gpu_hour
     dollars = None if price is None else float(price) * c.gpus * step_seconds / tokens
-    return {
-        "usd_per_million_tokens": None if dollars is None else 1e6 * dollars,
-        "kwh_per_million_tokens": 1e6 * float(energy) / _KWH / tokens,
-        "tokens_per_usd": None if dollars is None else 1 / dollars,
-    }
+    return PerToken(
+        usd_per_million_tokens=None if dollars is None else 1e6 * dollars,
+        kwh_per_million_tokens=1e6 * float(energy) / _KWH / tokens,
+        tokens_per_usd=None if dollars is None else 1 / dollars,
+    )
 
 
 def csv_text(found: Sequence[Found], tick: Callable[[float], None] | None = None) -> str:
@@ -150,7 +148,7 @@ def csv_text(found: Sequence[Found], tick: Callable[[float], None] | None = None
     count = sum(len(rows) for _, rows in chosen)
     text = io.StringIO()
     header: list[str] = []
-    lines: list[list[Report]] = []
+    lines: list[list[dict[str, Any]]] = []
     done = 0
     writer: csv.DictWriter[str] | None = None
     for names, entries in _entries(chosen):
@@ -166,7 +164,9 @@ def csv_text(found: Sequence[Found], tick: Callable[[float], None] | None = None
     return text.getvalue()
 
 
-def _entries(chosen: Sequence[tuple[Outline, Any]]) -> Iterator[tuple[list[str], list[Report]]]:
+def _entries(
+    chosen: Sequence[tuple[Outline, Any]],
+) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
     """(names, rows) of a few thousand layouts at a time."""
     for outline, rows in chosen:
         for start in range(0, len(rows), _CSV_ROWS):

@@ -2,128 +2,118 @@
 
 from __future__ import annotations
 
-from planner.show.text import Block, Report
-from planner.units import show
+from typing import Any
 
-_REASONS = {
-    "jitter": "jitter of equal ranks",
-    "slow_hosts": "slow hosts",
-    "lengths": "unequal documents of replicas",
-}
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f} %"
+from planner.show.text import Block
+from planner.specs.components import WAITING
+from planner.specs.documents.conditions import Input, Lengths
+from planner.specs.documents.estimate import Report
+from planner.units import percent, show
 
 
 def condition_blocks(r: Report) -> list[Block]:
     """Of a report: stragglers and input, where they were asked about."""
-    return [*_straggler_blocks(r), *([] if r["input"] is None else [input_block(r["input"])])]
+    return [*_straggler_blocks(r), *([] if r.input is None else [input_block(r.input)])]
 
 
 def _straggler_blocks(r: Report) -> list[Block]:
-    found = r["stragglers"]
+    found = r.stragglers
     if found is None:
         return []
-    step = r["step"]["seconds"]
+    step = r.step.seconds
     block = Block(
         "Waiting for the slowest rank", header=["reason", ">of the step", ">share", ">of the run"]
     )
-    days = r["run"]["days"]
-    for name, seconds in found["seconds"].items():
+    days = r.run.days
+    for name, seconds in found.seconds.items():
         if seconds > 0:
             share = seconds / step
             block.rows.append(
                 [
-                    _REASONS[name],
+                    WAITING[name],
                     show(seconds, "s"),
-                    _percent(share),
+                    percent(share, 2),
                     "-" if days is None else f"{days * share:,.2f} days",
                 ]
             )
     block.text.append(
-        f"chance of a slow host in the job {_percent(found['slow_job_frac'])}; jitter of a rank "
-        f"{_percent(found['jitter_frac'])}, sigma sqrt(2 ln N) is {_percent(found['bound_frac'])}"
+        f"chance of a slow host in the job {percent(found.slow_job_frac, 2)}; jitter of a rank "
+        f"{percent(found.jitter_frac, 2)}, sigma sqrt(2 ln N) is {percent(found.bound_frac, 2)}"
     )
-    mixed, lengths = found["mixed"], found["lengths"]
+    mixed, lengths = found.mixed, found.lengths
     if mixed is not None:
         block.text.append(
-            f"computing of a step: {show(mixed['own_s'], 's')} on {r['cluster']['gpu']} alone,"
-            f" {show(mixed['other_s'], 's')} on {mixed['gpu']} alone,"
-            f" {show(mixed['together_s'], 's')} together ({mixed['split']} split,"
-            f" {_percent(mixed['share'])} of the other kind)"
+            f"computing of a step: {show(mixed.own_s, 's')} on {r.cluster.gpu} alone,"
+            f" {show(mixed.other_s, 's')} on {mixed.gpu} alone,"
+            f" {show(mixed.together_s, 's')} together ({mixed.split} split,"
+            f" {percent(mixed.share, 2)} of the other kind)"
         )
     if lengths is not None:
         block.text += _length_lines(lengths)
     return [block]
 
 
-def _length_lines(found: Report) -> list[str]:
+def _length_lines(found: Lengths) -> list[str]:
     return [
         (
-            f"documents of {found['mean_tokens']:,.0f} tokens after cutting, {found['packing']}:"
-            f" {_percent(found['useful_frac'])} of the tokens are no padding,"
-            f" {found['useful_tokens_per_s']:,.0f} useful tokens/s"
+            f"documents of {found.mean_tokens:,.0f} tokens after cutting, {found.packing}:"
+            f" {percent(found.useful_frac, 2)} of the tokens are no padding,"
+            f" {found.useful_tokens_per_s:,.0f} useful tokens/s"
         ),
         (
-            f"no padding in {_percent(found['padded_frac'])} padded to the sequence,"
-            f" {_percent(found['padded_to_longest_frac'])} padded to the longest of a micro-batch,"
-            f" 100 % packed; attention {_percent(found['attention_frac'])} of a full row's, the"
-            f" fullest replica {_percent(found['imbalance_frac'])} more"
+            f"no padding in {percent(found.padded_frac, 2)} padded to the sequence,"
+            f" {percent(found.padded_to_longest_frac, 2)} padded to the longest of a micro-batch,"
+            f" 100 % packed; attention {percent(found.attention_frac, 2)} of a full row's, the"
+            f" fullest replica {percent(found.imbalance_frac, 2)} more"
         ),
     ]
 
 
-def input_block(found: Report, title: str = "Input pipeline") -> Block:
+def input_block(found: Input, title: str = "Input pipeline") -> Block:
     """What storage, workers and host memory have to provide."""
     block = Block(title, header=["what", ">needed", ">time per step"])
-    seconds = found["seconds"]
-    node = show(found["bytes_per_s_per_node"], "B/s")
+    seconds = found.seconds
+    node = show(found.bytes_per_s_per_node, "B/s")
     block.rows = [
         [
             "samples",
-            (
-                f"{_count(found['samples_per_s'])} per s, {show(found['sample_bytes'], 'traffic')}"
-                " each"
-            ),
+            (f"{_count(found.samples_per_s)} per s, {show(found.sample_bytes, 'traffic')} each"),
             "",
         ],
         [
             "storage bandwidth",
-            f"{show(found['bytes_per_s'], 'B/s')}, {node} per node",
-            _time(seconds["storage"]),
+            f"{show(found.bytes_per_s, 'B/s')}, {node} per node",
+            _time(seconds.storage),
         ],
         [
             "storage reads",
-            f"{_count(found['reads_per_s'])} per s, {_count(found['reads_in_flight'])} in flight",
-            _time(seconds["requests"]),
+            f"{_count(found.reads_per_s)} per s, {_count(found.reads_in_flight)} in flight",
+            _time(seconds.requests),
         ],
         [
             "workers per replica",
-            f"{found['workers_needed']} ({_count(found['workers_busy'])} busy)",
-            _time(seconds["workers"]),
+            f"{found.workers_needed} ({_count(found.workers_busy)} busy)",
+            _time(seconds.workers),
         ],
         [
             "copies to the GPU",
-            f"{show(found['decoded_bytes'], 'traffic')} per sample",
-            _time(seconds["copies"]),
+            f"{show(found.decoded_bytes, 'traffic')} per sample",
+            _time(seconds.copies),
         ],
-        ["host memory for prefetch", f"{show(found['host_bytes_per_node'], 'B')} per node", ""],
+        ["host memory for prefetch", f"{show(found.host_bytes_per_node, 'B')} per node", ""],
     ]
-    workers = found["workers"] or found["workers_needed"]
+    workers = found.workers or found.workers_needed
     block.text.append(
-        f"workers ({workers}) x batches ahead ({found['prefetch']}) cover a stall of"
-        f" {show(found['covered_s'], 's')}; at least {found['prefetch_needed']} ahead per worker"
+        f"workers ({workers}) x batches ahead ({found.prefetch}) cover a stall of"
+        f" {show(found.covered_s, 's')}; at least {found.prefetch_needed} ahead per worker"
         " keep the GPUs busy"
     )
-    if found["bound"] is None:
-        block.text.append(
-            f"loading takes {show(found['load_s'], 's')} of a step and hides beside it"
-        )
+    if found.bound is None:
+        block.text.append(f"loading takes {show(found.load_s, 's')} of a step and hides beside it")
     else:
         block.text.append(
-            f"INPUT-BOUND by {found['bound']}: the step waits {show(found['wait_s'], 's')};"
-            f" {found['remedy']}"
+            f"INPUT-BOUND by {found.bound}: the step waits {show(found.wait_s, 's')};"
+            f" {found.remedy}"
         )
     return block
 
@@ -136,7 +126,7 @@ def _time(seconds: float) -> str:
     return show(seconds, "s") if seconds > 0 else "no limit given"
 
 
-def batch_norm_blocks(r: Report) -> list[Block]:
+def batch_norm_blocks(r: dict[str, Any]) -> list[Block]:
     """Synchronised batch norm of one training step."""
     c = r["cluster"]
     block = Block(

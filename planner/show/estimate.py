@@ -3,22 +3,23 @@ families, advice, assumptions."""
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from planner.show.conditions import condition_blocks
-from planner.show.text import Block, Report, layout_text, limit_text
-from planner.units import show
+from planner.show.text import Block, limit_text
+from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.plan import describe
+from planner.specs.documents.run import Run
+from planner.units import percent, show
 
 _NOTHING = 1e-6  # seconds or bytes that are rounding
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
 
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def estimate_blocks(r: Report) -> list[Block]:
+def estimate_blocks(r: Estimate) -> list[Block]:
     """The answer first, then memory, time, communication, families, advice and assumptions."""
     return [
         _answer_block(r),
@@ -34,60 +35,51 @@ def estimate_blocks(r: Report) -> list[Block]:
     ]
 
 
-def _answer_block(r: Report) -> Block:
-    model, c, m, step, t, run = (
-        r["model"],
-        r["cluster"],
-        r["memory"],
-        r["step"],
-        r["throughput"],
-        r["run"],
-    )
+def _answer_block(r: Estimate) -> Block:
+    model, c, m, step, t, run = (r.model, r.cluster, r.memory, r.step, r.throughput, r.run)
     active = (
         ""
-        if model["active_parameters"] == model["parameters"]
-        else f" ({show(model['active_parameters'], 'count')} active)"
+        if model.active_parameters == model.parameters
+        else f" ({show(model.active_parameters, 'count')} active)"
     )
-    title = f"{model['title']} on {c['gpus']:,} x {c['gpu_title']}"
-    verdict = "fits" if m["fits"] else "DOES NOT FIT"
-    if not m["host_fits"]:
+    title = f"{model.title} on {c.gpus:,} x {c.gpu_title}"
+    verdict = "fits" if m.fits else "DOES NOT FIT"
+    if not m.host_fits:
         verdict += " (host memory)"
-    if not m["nvme_fits"]:
+    if not m.nvme_fits:
         verdict += " (NVMe drives)"
     headroom = (
-        f"{show(m['headroom_bytes'], 'B')} free"
-        if m["headroom_bytes"] >= 0
-        else f"{show(-m['headroom_bytes'], 'B')} short"
+        f"{show(m.headroom_bytes, 'B')} free"
+        if m.headroom_bytes >= 0
+        else f"{show(-m.headroom_bytes, 'B')} short"
     )
     text = [
-        f"model       {model['parameters']:,} parameters{active}",
-        f"layout      {layout_text(r['layout'])}  [{r['stack']['title']}]",
+        f"model       {model.parameters:,} parameters{active}",
+        f"layout      {describe(r.layout)}  [{r.stack.title}]",
         (
-            f"memory      {verdict}: {show(m['device_bytes'], 'B')} of"
-            f" {show(m['capacity_bytes'], 'B')} per GPU, {headroom} (worst: stage"
-            f" {m['worst_stage']}, {m['worst_phase']})"
+            f"memory      {verdict}: {show(m.device_bytes, 'B')} of"
+            f" {show(m.capacity_bytes, 'B')} per GPU, {headroom} (worst: stage"
+            f" {m.worst_stage}, {m.worst_phase})"
         ),
         (
-            f"step        {show(step['seconds'], 's')}  (80 % band {show(step['low'], 's')} .."
-            f" {show(step['high'], 's')}: {step['confidence']})"
+            f"step        {show(step.seconds, 's')}  (80 % band {show(step.low, 's')} .."
+            f" {show(step.high, 's')}: {step.confidence})"
         ),
-        f"bottleneck  {step['bottleneck']}",
+        f"bottleneck  {step.bottleneck}",
         (
-            f"throughput  {t['tokens_per_s']:,.0f} tokens/s, {t['tokens_per_s_per_gpu']:,.0f} per"
-            f" GPU, {t['model_tflops_per_gpu']:.1f} TFLOP/s per GPU"
+            f"throughput  {t.tokens_per_s:,.0f} tokens/s, {t.tokens_per_s_per_gpu:,.0f} per"
+            f" GPU, {t.model_tflops_per_gpu:.1f} TFLOP/s per GPU"
         ),
-        f"            MFU {_percent(t['mfu'])}, HFU {_percent(t['hfu'])}  ({t['flop_convention']})",
+        f"            MFU {percent(t.mfu)}, HFU {percent(t.hfu)}  ({t.flop_convention})",
     ]
-    if run["days"] is not None:
+    if run.days is not None:
         cost = (
-            "no price known (set --price)"
-            if run["cost_usd"] is None
-            else f"{run['cost_usd']:,.0f} USD"
+            "no price known (set --price)" if run.cost_usd is None else f"{run.cost_usd:,.0f} USD"
         )
         text.append(
-            f"run         {show(run['tokens'], 'count')} tokens: {run['days']:,.1f} days,"
-            f" {run['gpu_hours']:,.0f} GPU-hours, {cost}, {run['energy_kwh']:,.0f} kWh,"
-            f" {run['co2_kg'] / 1e3:,.1f} t CO2 (goodput {_percent(run['goodput'])})"
+            f"run         {show(run.tokens, 'count')} tokens: {run.days:,.1f} days,"
+            f" {run.gpu_hours:,.0f} GPU-hours, {cost}, {run.energy_kwh:,.0f} kWh,"
+            f" {show(run.co2_kg, 'kg')} CO2 (goodput {percent(run.goodput)})"
         )
         text.append(_failures_text(run))
     else:
@@ -95,60 +87,57 @@ def _answer_block(r: Report) -> Block:
     return Block(title, text)
 
 
-def _failures_text(run: Report) -> str:
-    r = run["reliability"]
-    proposed = r["spare_nodes"] is None
+def _failures_text(run: Run) -> str:
+    r = run.reliability
+    proposed = r.spare_nodes is None
     spare, share = (
-        (r["spare_nodes_proposed"], "99 %")
+        (r.spare_nodes_proposed, "99 %")
         if proposed
-        else (r["spare_nodes"], _percent(r["spares_suffice_frac"]))
+        else (r.spare_nodes, percent(r.spares_suffice_frac))
     )
     spares = (
         f"{spare} spare {'node suffices' if spare == 1 else 'nodes suffice'} {share} of the time"
     )
-    failures = run["failures"]
     return (
-        f"            {failures:,.{1 if failures < 10 else 0}f} failures expected; checkpoint of"
-        f" {show(r['checkpoint_bytes'], 'traffic')} every {show(r['interval_s'] / 60, 'min')} stops"
-        f" training {show(r['checkpoint_stop_s'], 's')}; {spares}"
+        f"            {show(run.failures, '')} failures expected; checkpoint of"
+        f" {show(r.checkpoint_bytes, 'traffic')} every {show(r.interval_s / 60, 'min')} stops"
+        f" training {show(r.checkpoint_stop_s, 's')}; {spares}"
     )
 
 
-def _memory_block(r: Report) -> Block:
-    m = r["memory"]
+def _memory_block(r: Estimate) -> Block:
+    m = r.memory
     block = Block(
-        f"Memory per GPU (worst: stage {m['worst_stage']}, {m['worst_phase']})",
+        f"Memory per GPU (worst: stage {m.worst_stage}, {m.worst_phase})",
         header=["part", ">bytes", ">share"],
     )
-    whole = m["device_bytes"]
-    for name, value in m["components"].items():
+    whole = m.device_bytes
+    for name, value in m.components.items():
         if value > 0:
-            block.rows.append([_words(name), show(value, "B"), _percent(value / whole)])
-    block.rows.append(
-        ["peak allocated", show(m["peak_bytes"], "B"), _percent(m["peak_bytes"] / whole)]
-    )
-    for name, value in m["outside"].items():
-        block.rows.append([f"+ {_words(name)}", show(value, "B"), _percent(value / whole)])
+            block.rows.append([_words(name), show(value, "B"), percent(value / whole)])
+    block.rows.append(["peak allocated", show(m.peak_bytes, "B"), percent(m.peak_bytes / whole)])
+    for name, value in structs.asdict(m.outside).items():
+        block.rows.append([f"+ {_words(name)}", show(value, "B"), percent(value / whole)])
     block.rows.append(["on the device", show(whole, "B"), ""])
-    if m["host_bytes"] > 0:
-        block.rows.append(["in host memory, per GPU", show(m["host_bytes"], "B"), ""])
-    if m["nvme_bytes"] > 0:
-        block.rows.append(["on NVMe drives, per GPU", show(m["nvme_bytes"], "B"), ""])
-    bytes_per = " + ".join(f"{v:g} {k}" for k, v in r["stack"]["bytes_per_parameter"].items())
+    if m.host_bytes > 0:
+        block.rows.append(["in host memory, per GPU", show(m.host_bytes, "B"), ""])
+    if m.nvme_bytes > 0:
+        block.rows.append(["on NVMe drives, per GPU", show(m.nvme_bytes, "B"), ""])
+    bytes_per = " + ".join(f"{v:g} {k}" for k, v in r.stack.bytes_per_parameter.items())
     block.text.append(
         f"bytes per parameter before sharding: {bytes_per} ="
-        f" {sum(r['stack']['bytes_per_parameter'].values()):g}"
+        f" {sum(r.stack.bytes_per_parameter.values()):g}"
     )
     block.text.append(
-        f"best recompute group here: {m['best_recompute_group']} layers per kept input (smallest"
+        f"best recompute group here: {m.best_recompute_group} layers per kept input (smallest"
         " activation memory)"
     )
     return block
 
 
-def _stage_block(r: Report) -> Block:
+def _stage_block(r: Estimate) -> Block:
     """Stages in runs of equal peak."""
-    stages = r["memory"]["per_stage"]
+    stages = r.memory.per_stage
     block = Block(
         "Pipeline stages",
         header=["stage", ">layers", ">parameters", ">activations", ">logits", ">peak"],
@@ -159,16 +148,16 @@ def _stage_block(r: Report) -> Block:
         else [stages[0], stages[1], stages[len(stages) // 2], stages[-2], stages[-1]]
     )
     for s in shown:
-        parts = s["components"]
-        held = parts["parameters"] + parts["gradients"] + parts["optimizer"]
+        parts = s.components
+        held = sum(parts[name] for name in ("parameters", "gradients", "optimizer"))
         block.rows.append(
             [
-                str(s["stage"]),
-                f"{s['layers']:g}",
+                str(s.stage),
+                f"{s.layers:g}",
                 show(held, "B"),
                 show(parts["activations"] + parts["recompute_working_set"], "B"),
                 show(parts["logits"], "B"),
-                show(s["peak_bytes"], "B"),
+                show(s.peak_bytes, "B"),
             ]
         )
     if len(shown) < len(stages):
@@ -179,40 +168,40 @@ def _stage_block(r: Report) -> Block:
     return block
 
 
-def _step_block(r: Report) -> Block:
-    step = r["step"]
+def _step_block(r: Estimate) -> Block:
+    step = r.step
     block = Block("Step time", header=["part", ">seconds", ">share", ">hidden beside it"])
-    for name, value in sorted(step["components"].items(), key=lambda x: -x[1]):
-        hidden = step["hidden"].get(name, 0.0)
+    for name, value in sorted(step.components.items(), key=lambda x: -x[1]):
+        hidden = step.hidden.get(name, 0.0)
         if value > 0 or hidden > 0:
             block.rows.append(
                 [
                     _words(name),
                     show(value, "s"),
-                    _percent(value / step["seconds"]),
+                    percent(value / step.seconds),
                     show(hidden, "s") if hidden else "",
                 ]
             )
-    block.rows.append(["step", show(step["seconds"], "s"), "", ""])
+    block.rows.append(["step", show(step.seconds, "s"), "", ""])
     return block
 
 
-def _communication_block(r: Report) -> Block:
+def _communication_block(r: Estimate) -> Block:
     block = Block(
         "Communication per step, slowest rank",
         header=["operation", "group", "what", "link", ">calls", ">bytes each", ">time", ">hidden"],
     )
-    for c in r["communication"]:
+    for c in r.communication:
         block.rows.append(
             [
-                c["operation"],
-                c["group"],
-                c["what"],
-                c["link"],
-                f"{c['count']:,.0f}",
-                show(c["bytes"], "traffic"),
-                show(c["seconds"], "s"),
-                show(c["hidden_seconds"], "s") if c["hidden_seconds"] > 0 else "-",
+                c.operation,
+                c.group,
+                c.what,
+                c.link,
+                f"{c.count:,.0f}",
+                show(c.bytes, "traffic"),
+                show(c.seconds, "s"),
+                show(c.hidden_seconds, "s") if c.hidden_seconds > 0 else "-",
             ]
         )
     if not block.rows:
@@ -221,20 +210,20 @@ def _communication_block(r: Report) -> Block:
     return block
 
 
-def _family_blocks(r: Report) -> list[Block]:
-    families = [a for a in r["alternatives"] if "family" in a]
-    top = [a for a in r["alternatives"] if "rank" in a]
+def _family_blocks(r: Estimate) -> list[Block]:
+    families = [a for a in r.alternatives if a.family]
+    top = [a for a in r.alternatives if a.rank]
     best = Block(
         "Best of each family", header=["family", "stack", ">step", ">memory", "layout, or why not"]
     )
     for a in families:
         best.rows.append(
             [
-                a["family"],
-                a["stack"],
-                show(a["step_seconds"], "s") if a["fits"] else "does not fit",
-                show(a["device_bytes"], "B"),
-                layout_text(a["layout"]) if a["fits"] else a["reason"],
+                a.family or "",
+                a.stack,
+                show(a.step_seconds, "s") if a.fits else "does not fit",
+                show(a.device_bytes, "B"),
+                a.reason or describe(a.layout),
             ]
         )
     blocks = [best]
@@ -245,11 +234,11 @@ def _family_blocks(r: Report) -> list[Block]:
         for a in top:
             ranking.rows.append(
                 [
-                    str(a["rank"]),
-                    show(a["step_seconds"], "s"),
-                    show(a["device_bytes"], "B"),
-                    a["stack"],
-                    layout_text(a["layout"]),
+                    str(a.rank),
+                    show(a.step_seconds, "s"),
+                    show(a.device_bytes, "B"),
+                    a.stack,
+                    describe(a.layout),
                 ]
             )
         blocks.append(ranking)
@@ -262,129 +251,127 @@ def _signed(value: float, unit: str) -> str:
     return f"{'+' if value > 0 else '-' if value < 0 else ''}{show(abs(value), unit)}"
 
 
-def _advice_blocks(r: Report) -> list[Block]:
+def _advice_blocks(r: Estimate) -> list[Block]:
     """Evaluated changes in a table, and the command of each by its number."""
-    if not r["advice"]:
+    if not r.advice:
         return []
     title = (
         "What would help, each evaluated"
-        if r["memory"]["fits"]
+        if r.memory.fits
         else "What would make it fit, each evaluated"
     )
     block = Block(
         title, header=[">#", "change", ">step", ">change", ">tokens/s", ">memory", "fits"]
     )
-    for i, a in enumerate(r["advice"]):
+    for i, a in enumerate(r.advice):
         block.rows.append(
             [
                 str(i + 1),
-                a["change"],
-                show(a["step_seconds"], "s"),
-                f"{_signed(a['step_change_s'], 's')}, {100 * a['step_change_frac']:+.1f} %",
-                f"{100 * a['tokens_change_frac']:+.1f} %",
-                _signed(-a["bytes_saved"], "B"),
-                "yes" if a["fits"] else "no",
+                a.change,
+                show(a.step_seconds, "s"),
+                f"{_signed(a.step_change_s, 's')}, {100 * a.step_change_frac:+.1f} %",
+                f"{100 * a.tokens_change_frac:+.1f} %",
+                _signed(-a.bytes_saved, "B"),
+                "yes" if a.fits else "no",
             ]
         )
-        if a["link"] is not None:
+        if a.link is not None:
             repeat = (
                 ""
-                if a["recompute_s"] is None
-                else f", recompute full would add {show(a['recompute_s'], 's')}"
+                if a.recompute_s is None
+                else f", recompute full would add {show(a.recompute_s, 's')}"
             )
             block.text.append(
-                f"{i + 1}: waiting for {a['link']} takes {show(a['transfer_s'], 's')} of the"
-                f" step{repeat}"
+                f"{i + 1}: waiting for {a.link} takes {show(a.transfer_s, 's')} of the step{repeat}"
             )
     return [
         block,
         Block(
-            "Commands of these changes",
-            [f"{i + 1}: {a['command']}" for i, a in enumerate(r["advice"])],
+            "Commands of these changes", [f"{i + 1}: {a.command}" for i, a in enumerate(r.advice)]
         ),
     ]
 
 
-def _requirement_blocks(r: Report) -> list[Block]:
-    if not r["requirements"]:
+def _requirement_blocks(r: Estimate) -> list[Block]:
+    if not r.requirements:
         return []
     block = Block("Requirements", header=["requirement", ">value", ">limit", "verdict"])
-    for one in r["requirements"]:
-        verdict = "holds" if one["holds"] else "DOES NOT HOLD"
+    for one in r.requirements:
+        verdict = "holds" if one.holds else "DOES NOT HOLD"
         block.rows.append(
-            [one["text"], limit_text(one, "value"), limit_text(one, "limit"), verdict]
+            [one.text, limit_text(one.value, one.unit), limit_text(one.limit, one.unit), verdict]
         )
     return [block]
 
 
-def offload_blocks(r: Report) -> list[Block]:
+def offload_blocks(r: Estimate) -> list[Block]:
     """Recompute against offloading over several host links."""
-    found = r["offload"]
-    if found is None:
+    found = r.offload
+    if not found:
         return []
     block = Block(
         "Offload or recompute",
         header=["what", "link", ">step", ">change", ">of it waiting", ">memory", "fits"],
     )
     block.text.append("against the same layout with nothing recomputed and nothing offloaded")
-    layer = found["layer"]
+    layer = found.layer
     if layer is not None:
-        verdict = "offload" if layer["transfer_s"] < layer["recompute_s"] else "recompute"
+        verdict = "offload" if layer.transfer_s < layer.recompute_s else "recompute"
         block.text.append(
-            f"one layer keeps {show(layer['bytes'], 'B')} for backward: each way"
-            f" {show(layer['transfer_s'], 's')} over {found['link']}, run again in"
-            f" {show(layer['recompute_s'], 's')}; one copy is"
+            f"one layer keeps {show(layer.bytes, 'B')} for backward: each way"
+            f" {show(layer.transfer_s, 's')} over {found.link}, run again in"
+            f" {show(layer.recompute_s, 's')}; one copy is"
             f" {'shorter' if verdict == 'offload' else 'longer'} than the recompute"
         )
-    for c in found["choices"]:
+    for c in found.choices:
         block.rows.append(
             [
-                c["what"],
-                c["link"] or "-",
-                show(c["step_seconds"], "s"),
-                _signed(c["step_change_s"], "s"),
-                "-" if c["transfer_s"] is None else show(c["transfer_s"], "s"),
-                _signed(-c["bytes_saved"], "B"),
-                "yes" if c["fits"] else "no",
+                c.what,
+                c.link or "-",
+                show(c.step_seconds, "s"),
+                _signed(c.step_change_s, "s"),
+                show(c.transfer_s, "s"),
+                _signed(-c.bytes_saved, "B"),
+                "yes" if c.fits else "no",
             ]
         )
     return [block]
 
 
-def _basis_block(r: Report) -> Block:
-    p = r["provenance"]
+def _basis_block(r: Estimate) -> Block:
+    p = r.provenance
     block = Block("What this rests on")
     block.text = [
         (
-            f"step time depends {_percent(p['measured_frac'])} on measured,"
-            f" {_percent(p['vendor_frac'])} on vendor and {_percent(p['assumed_frac'])} on assumed"
+            f"step time depends {percent(p.measured_frac)} on measured,"
+            f" {percent(p.vendor_frac)} on vendor and {percent(p.assumed_frac)} on assumed"
             " numbers (--explain lists them)"
         ),
-        *(f"assumed: {text}" for text in r["assumptions"]),
+        *(f"assumed: {text}" for text in r.assumptions),
     ]
     return block
 
 
-def inference_blocks(r: Report) -> list[Block]:
+def inference_blocks(r: Estimate) -> list[Block]:
     """Bytes per GPU of generating text, by context and batch."""
-    i = r["inference"]
-    batches = sorted({one["batch"] for one in i["table"]})
+    i = r.inference
+    batches = sorted({one.batch for one in i.table})
     block = Block(
         "Inference memory per GPU",
         header=[">context", *(f">batch {b}" for b in batches), ">largest batch"],
     )
     gpus = (
         "not held by any number of GPUs up to 128"
-        if i["gpus"] is None
-        else f"on {i['gpus']} of these GPUs"
+        if i.gpus is None
+        else f"on {i.gpus} of these GPUs"
     )
     block.text.append(
-        f"{gpus}: bf16 weights {show(i['weights_bytes'], 'B')}, cache"
-        f" {show(i['cache_bytes_per_token'], 'B')} per token of one sequence,"
-        f" {show(i['budget_bytes'], 'B')} to use per GPU; - where it does not fit"
+        f"{gpus}: bf16 weights {show(i.weights_bytes, 'B')}, cache"
+        f" {show(i.cache_bytes_per_token, 'B')} per token of one sequence,"
+        f" {show(i.budget_bytes, 'B')} to use per GPU; - where it does not fit"
     )
-    for most in i["max_batch"]:
-        row = [one for one in i["table"] if one["context"] == most["context"]]
-        cells = [show(one["device_bytes"], "B") if one["fits"] else "-" for one in row]
-        block.rows.append([f"{most['context']:,}", *cells, f"{most['batch']:,}"])
+    for most in i.max_batch:
+        row = [one for one in i.table if one.context == most.context]
+        cells = [show(one.device_bytes, "B") if one.fits else "-" for one in row]
+        block.rows.append([f"{most.context:,}", *cells, f"{most.batch:,}"])
     return [block]

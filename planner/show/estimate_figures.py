@@ -33,7 +33,7 @@ from planner.show.figures import (
 )
 from planner.units import show
 
-Report = dict[str, Any]
+Report = Any  # until it reads attributes
 
 _OUTSIDE = {"fragmentation": SILVER, "context": GREY, "communicators": SLATE}
 _MOST_LABELS = 24  # bars that still have room for their names side by side

@@ -10,7 +10,7 @@ from planner.show.page import page as whole
 from planner.show.text import Block, layout_text, limit_text
 from planner.units import show
 
-Report = dict[str, Any]
+Report = Any  # until it reads attributes
 
 
 def page(report: Report) -> str:
@@ -129,8 +129,8 @@ def _requirements(report: Report) -> list[Block]:
     rows = [
         [
             one["text"],
-            limit_text(one, "value"),
-            limit_text(one, "limit"),
+            limit_text(one["value"], one["unit"]),
+            limit_text(one["limit"], one["unit"]),
             "holds" if one["holds"] else "does not hold",
         ]
         for one in report["requirements"]

@@ -1,13 +1,17 @@
-"""The recorded formulas of one estimate as nested dicts (JSON) and as indented text."""
+"""The recorded formulas of one estimate as a document and as indented text."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from planner.ledger import Call, Sourced
+from planner.specs.document import UNSET
+from planner.specs.documents.estimate import MachineNumber, Report
+from planner.specs.documents.explain import Explained, ExplainedInput
 from planner.units import show
 
 _MOST = 6  # values of an array that are worth printing
@@ -23,27 +27,27 @@ def _value(value: Any) -> Any:
     return flat[0].item() if flat.size == 1 else [x.item() for x in flat[:_MOST]]
 
 
-def _input(value: Any) -> dict[str, Any]:
-    out = {"value": _value(value)}
-    if isinstance(value, Sourced):
-        out.update(kind=value.kind, source=value.source, date=value.date, unit=value.unit)
-    return out
+def _input(value: Any) -> ExplainedInput:
+    if not isinstance(value, Sourced):
+        return ExplainedInput(_value(value))
+    return ExplainedInput(_value(value), value.kind, value.source, value.date, value.unit)
 
 
-def nested(call: Call) -> dict[str, Any]:
-    """A call with its inputs, output and inner calls as plain data."""
-    out: dict[str, Any] = {"name": call.formula.name}
-    if call.formula.equation:
-        out.update(
-            equation=call.formula.equation,
-            unit=call.formula.unit,
-            source=call.formula.source,
-            output=_value(call.output),
-            inputs={name: _input(value) for name, value in call.inputs.items()},
-        )
-    if call.calls:
-        out["calls"] = [nested(inner) for inner in call.calls]
-    return out
+def nested(call: Call) -> Explained:
+    """A call with its inputs, output and inner calls as a document."""
+    formula = call.formula
+    calls = [nested(inner) for inner in call.calls] or UNSET
+    if not formula.equation:
+        return Explained(formula.name, calls=calls)
+    return Explained(
+        name=formula.name,
+        equation=formula.equation,
+        unit=formula.unit,
+        source=formula.source,
+        output=_value(call.output),
+        inputs={name: _input(value) for name, value in call.inputs.items()},
+        calls=calls,
+    )
 
 
 def part_of(call: Call, part: str | None) -> Call:
@@ -54,49 +58,47 @@ def part_of(call: Call, part: str | None) -> Call:
     return dataclasses.replace(call, calls=kept)
 
 
-def memory_lines(report: dict[str, Any]) -> list[str]:
+def memory_lines(report: Report) -> list[str]:
     """Bytes per GPU of every stage and phase, leaf by leaf, and what one layer keeps by
     operator."""
-    memory = report["memory"]
+    memory = report.memory
     out = ["memory, by stage and phase (bytes per GPU; leaves of a phase are alive together)"]
-    for stage in memory["per_stage"]:
+    for stage in memory.per_stage:
         out.append(
-            f"  stage {stage['stage']}, {stage['layers']:g} layers: peak"
-            f" {show(stage['peak_bytes'], 'B')} in {stage['worst_phase']}, reserved"
-            f" {show(stage['reserved_bytes'], 'B')}"
+            f"  stage {stage.stage}, {stage.layers:g} layers: peak"
+            f" {show(stage.peak_bytes, 'B')} in {stage.worst_phase}, reserved"
+            f" {show(stage.reserved_bytes, 'B')}"
         )
-        for phase in stage["phases"]:
-            out.append(f"    {phase['name']}: {show(phase['bytes'], 'B')}")
+        for phase in stage.phases:
+            out.append(f"    {phase.name}: {show(phase.bytes, 'B')}")
             out += [
                 f"      {name} {show(value, 'B')}"
-                for name, value in phase["components"].items()
+                for name, value in phase.components.items()
                 if value > 0
             ]
-    kept = memory["layer_activations"]
+    kept = memory.layer_activations
     out.append(
-        f"  one mean layer and micro-batch keeps {show(sum(leaf['bytes'] for leaf in kept), 'B')}"
+        f"  one mean layer and micro-batch keeps {show(sum(leaf.bytes for leaf in kept), 'B')}"
         " without recompute"
     )
-    out += [
-        f"      {leaf['name']} {show(leaf['bytes'], 'B')}" for leaf in kept if leaf["bytes"] > 0
-    ]
-    peak, reserved, high = (
-        show(memory[key], "B") for key in ("peak_bytes", "reserved_bytes", "reserved_high_bytes")
-    )
+    out += [f"      {leaf.name} {show(leaf.bytes, 'B')}" for leaf in kept if leaf.bytes > 0]
+    sizes = memory.peak_bytes, memory.reserved_bytes, memory.reserved_high_bytes
+    peak, reserved, high = (show(size, "B") for size in sizes)
     out.append(
         f"  reserved {peak} without gaps, {reserved} with those of measured runs, {high} with twice"
         " those"
     )
-    context, channels = (show(memory["outside"][key], "B") for key in ("context", "communicators"))
-    out.append(f"  outside the allocator: context {context}, communicators {channels}")
-    offloaded, saving, loading = (
-        show(memory[key], "B") for key in ("host_bytes", "host_saving_bytes", "host_loading_bytes")
+    context, channels = (
+        show(size, "B") for size in (memory.outside.context, memory.outside.communicators)
     )
+    out.append(f"  outside the allocator: context {context}, communicators {channels}")
+    sizes = memory.host_bytes, memory.host_saving_bytes, memory.host_loading_bytes
+    offloaded, saving, loading = (show(size, "B") for size in sizes)
     out.append(
         f"  host memory per GPU: offloaded {offloaded}, to save a checkpoint from a host copy"
         f" {saving}, to load one {loading}"
     )
-    each = report["stack"]["bytes_per_parameter"]
+    each = report.stack.bytes_per_parameter
     out.append(
         "  bytes per parameter before sharding: "
         + " + ".join(f"{v:g} {k}" for k, v in each.items())
@@ -144,12 +146,12 @@ def lines(call: Call, depth: int = 0, seen: set[str] | None = None) -> list[str]
     return out
 
 
-def machine_lines(numbers: list[dict[str, Any]]) -> list[str]:
+def machine_lines(numbers: Sequence[MachineNumber]) -> list[str]:
     """The numbers an estimate rests on, one per line: value, kind and source."""
     out = ["numbers of the machine"]
     for n in numbers:
-        unit = "" if n["unit"] == "1" else f" {n['unit']}"
-        dated = f", {n['date']}" if n["date"] else ""
-        rests = f"{n['kind']}: {n['source']}{dated}; step time elasticity {n['elasticity']:+.2f}"
-        out.append(f"  {n['name']} = {n['value']:.6g}{unit}   ({rests})")
+        unit = "" if n.unit == "1" else f" {n.unit}"
+        dated = f", {n.date}" if n.date else ""
+        rests = f"{n.kind}: {n.source}{dated}; step time elasticity {n.elasticity:+.2f}"
+        out.append(f"  {n.name} = {n.value:.6g}{unit}   ({rests})")
     return out

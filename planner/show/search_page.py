@@ -11,7 +11,7 @@ from planner.show.page import page as whole
 from planner.show.text import Block, layout_text
 from planner.units import show
 
-Report = dict[str, Any]
+Report = Any  # until it reads attributes
 
 
 def page(found: Report) -> str:

@@ -17,7 +17,7 @@ from msgspec import json as _json
 
 from planner.specs.base import Spec
 
-__all__ = ["UNSET", "Document", "Unset", "changed", "key", "plain", "read", "to_json"]
+__all__ = ["UNSET", "Document", "Unset", "changed", "extended", "key", "plain", "read", "to_json"]
 
 Unset = UnsetType
 D = TypeVar("D", bound="Document")
@@ -65,6 +65,11 @@ class Document(Struct, frozen=True):
 def changed(document: D, **update: Any) -> D:
     """The document with other values of some keys."""
     return structs.replace(document, **update)
+
+
+def extended(kind: type[D], document: Document, **more: Any) -> D:
+    """A document of a kind that has the keys of this one and more, with the values of `more`."""
+    return kind(**{**structs.asdict(document), **more})
 
 
 def plain(document: Any) -> Any:

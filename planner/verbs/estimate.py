@@ -8,16 +8,17 @@ from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
 from planner.report import layout as report
 from planner.report import require
-from planner.report.layout import Report
 from planner.report.search import best_of, rejections
 from planner.search import best, families, smallest
 from planner.search.answer import Answer, answer_of
 from planner.search.why_none import why_none
+from planner.specs.document import UNSET, changed, extended
+from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts
 from planner.specs.options import Options, refuse
 from planner.units import show
 
 
-def estimate(options: Options, *, brief: bool = False) -> Report:
+def estimate(options: Options, *, brief: bool = False) -> Estimate:
     """Answer a request: the best layout in full, the best of each family, and advice. `memory.fits`
     tells whether any fits.
 
@@ -26,31 +27,34 @@ def estimate(options: Options, *, brief: bool = False) -> Report:
     return _estimate(options, brief)[0]
 
 
-def _estimate(options: Options, brief: bool = False) -> tuple[Report, Answer]:
+def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     refuse(options, "estimate")
     required = require.read(options.require)
     scenario = resolve(options)
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    out = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=not brief)
-    out["alternatives"] = _families(answer) + _top(answer, options.top)
-    out["advice"] = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
-    out["search"] = {
-        "evaluated": sum(f.estimates.space.count for f in answer.found if f.estimates is not None),
-        "feasible": sum(
-            int(f.estimates.fits.sum()) for f in answer.found if f.estimates is not None
+    found = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=not brief)
+    searched = [one.estimates for one in answer.found if one.estimates is not None]
+    out = extended(
+        Estimate,
+        found,
+        alternatives=[*best_of_families(answer), *_top(answer, options.top)],
+        advice=[] if brief else advise.advice(scenario, answer.chosen, answer.row),
+        search=SearchCounts(
+            evaluated=sum(e.space.count for e in searched),
+            feasible=sum(int(e.fits.sum()) for e in searched),
+            rejected=rejections(answer.found),
         ),
-        "rejected": rejections(answer.found),
-    }
-    out["requirements"] = require.judge(required, out)
-    out["command"] = advise.command_line(options)
+        requirements=require.judge(required, found),
+        command=advise.command_line(options),
+    )
     return out, answer
 
 
-def _families(answer: Answer) -> list[Report]:
+def best_of_families(answer: Answer) -> list[Alternative]:
     """The best layout of each family, or the nearest to fitting with the reason in bytes."""
-    out: dict[str, Report] = {}
+    out: dict[str, Alternative] = {}
     for one in answer.found:
         estimates = one.estimates
         if estimates is None:
@@ -64,20 +68,18 @@ def _families(answer: Answer) -> list[Report]:
         for (name, row), (full, at) in zip(
             rows.items(), estimates.some(list(nearest.values())), strict=True
         ):
-            entry = report.summary(full, at)
-            entry["family"] = name
-            if row is None:
-                entry["reason"] = _shortfall(full, at)
+            reason = UNSET if row is not None else _shortfall(full, at)
+            entry = extended(Alternative, report.line(full, at), family=name, reason=reason)
             old = out.get(name)
             if old is None or _better(entry) > _better(old):
                 out[name] = entry
     return list(out.values())
 
 
-def _better(entry: Report) -> tuple[bool, float]:
+def _better(entry: Alternative) -> tuple[bool, float]:
     """What fits is better; then what is faster, or among what does not fit what needs less
     memory."""
-    return entry["fits"], -entry["step_seconds"] if entry["fits"] else -entry["device_bytes"]
+    return entry.fits, -entry.step_seconds if entry.fits else -entry.device_bytes
 
 
 def _shortfall(estimates: Estimates, row: int) -> str:
@@ -103,19 +105,21 @@ def _shortfall(estimates: Estimates, row: int) -> str:
     )
 
 
-def _top(answer: Answer, count: int) -> list[Report]:
+def _top(answer: Answer, count: int) -> list[Alternative]:
     """The fastest layouts that fit, over all plans."""
     lines = best_of(answer.found, count, "time")
-    return [{**report.summary(e, row), "rank": i + 1} for i, (e, row) in enumerate(lines)]
+    return [
+        extended(Alternative, report.line(e, row), rank=i + 1) for i, (e, row) in enumerate(lines)
+    ]
 
 
-def explain(options: Options) -> tuple[Report, Call]:
+def explain(options: Options) -> tuple[Estimate, Call]:
     """The report and the tree of formulas that produced its chosen layout."""
     out, answer = _estimate(options)
-    out["offload"] = advise.offload_or_recompute(resolve(options), answer.chosen, answer.row)
+    offload = advise.offload_or_recompute(resolve(options), answer.chosen, answer.row)
     with recording("estimate of the chosen layout") as tree:
         report.evaluate_row(answer.chosen, answer.row)
-    return out, tree
+    return changed(out, offload=offload), tree
 
 
 def chosen(options: Options) -> Estimates:

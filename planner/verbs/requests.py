@@ -140,7 +140,7 @@ def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool])
             points.append(
                 Point(
                     options,
-                    {**report.brief(one.estimates, scenario.assumptions), "layouts": one.layouts},
+                    {**report.figures(one.estimates, scenario.assumptions), "layouts": one.layouts},
                     None,
                 )
             )

@@ -9,18 +9,18 @@ from typing import Any
 from planner import advise
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
-from planner.report import search as search_report
-from planner.report.layout import Report
-from planner.report.search import NEEDS_PRICE
+from planner.report.search import NEEDS_PRICE, front, rejections, shortfall, top
 from planner.search import Found
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
+from planner.specs.document import UNSET, extended
+from planner.specs.documents.search import Search, WithOffload
 from planner.specs.options import Options, refuse
-from planner.verbs.estimate import _families
+from planner.verbs.estimate import best_of_families
 
 
-def search_layouts(options: Options, tick: Callable[[float], None] | None = None) -> Report:
+def search_layouts(options: Options, tick: Callable[[float], None] | None = None) -> Search:
     """Every valid layout: counts, reasons of rejection, the best that fit and the front of time
     against memory.
 
@@ -31,7 +31,7 @@ def search_layouts(options: Options, tick: Callable[[float], None] | None = None
 
 def search_with_layouts(
     options: Options, tick: Callable[[float], None] | None = None
-) -> tuple[Report, tuple[Found, ...]]:
+) -> tuple[Search, tuple[Found, ...]]:
     """`search_layouts` and what it was made from, for files that list every layout."""
     refuse(options, "search")
     started = time.perf_counter()
@@ -44,31 +44,41 @@ def search_with_layouts(
     if answer is None:
         raise why_none(scenario)
     spent = time.perf_counter() - started
-    out = search_report.document(answer.found, options.objective, options.top, scenario.assumptions)
-    out["seconds"] = spent
-    out["families"] = _families(answer)
-    out["command"] = advise.command_line(options, "search")
-    if not answer.fits and options.offload is None and not options.search_offload:
-        out["advice"] = _with_offload(scenario)
-    return out, answer.found
+    evaluated = [one.estimates for one in answer.found if one.estimates is not None]
+    offload = not answer.fits and options.offload is None and not options.search_offload
+    return Search(
+        schema_version=report.SCHEMA_VERSION,
+        enumerated=sum(one.enumerated for one in answer.found),
+        evaluated=sum(e.space.count for e in evaluated),
+        feasible=sum(int(e.fits.sum()) for e in evaluated),
+        rejected=rejections(answer.found),
+        shortfall=shortfall(evaluated),
+        objective=options.objective,
+        top=top(answer.found, options.top, options.objective, scenario.assumptions),
+        pareto=front(evaluated),
+        seconds=spent,
+        families=best_of_families(answer),
+        command=advise.command_line(options, "search"),
+        advice=_with_offload(scenario) if offload else UNSET,
+    ), answer.found
 
 
-def _with_offload(scenario: Scenario) -> list[Report]:
+def _with_offload(scenario: Scenario) -> list[WithOffload]:
     """The fastest layout that fits once offloading is searched, too: what to try where nothing
     fits."""
     usual = [None] if scenario.options.stack else [None, "optimizer", "activations"]
     out = []
     for kind in usual:
         update: dict[str, Any] = {"search_offload": True} if kind is None else {"offload": kind}
-        changed = scenario.options.changed(**update)
-        answer = answer_of(resolve(changed))
+        options = scenario.options.changed(**update)
+        answer = answer_of(resolve(options))
         if answer is not None and answer.fits:
-            entry = report.summary(answer.chosen, answer.row)
             out.append(
-                {
-                    **entry,
-                    "change": "offload to host memory",
-                    "command": advise.command_line(changed, "search"),
-                }
+                extended(
+                    WithOffload,
+                    report.line(answer.chosen, answer.row),
+                    change="offload to host memory",
+                    command=advise.command_line(options, "search"),
+                )
             )
-    return sorted(out, key=lambda entry: float(entry["step_seconds"]))[:1]
+    return sorted(out, key=lambda entry: entry.step_seconds)[:1]

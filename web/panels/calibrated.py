@@ -10,11 +10,12 @@ from planner.api import Options
 from planner.inputs import catalog
 from planner.inputs.calibration import read_calibration
 from planner.specs.base import Spec
+from planner.specs.documents.estimate import Report
 from planner.specs.hardware import GpuSpec, LinkSpec
 from planner.units import show
 
 
-def changes(options: Options, report: dict[str, Any]) -> dict[str, Any]:
+def changes(options: Options, report: Report) -> dict[str, Any]:
     """Fields that differ, and the answer without the calibration. `report` is the full answer with
     it."""
     if options.calibration is None:
@@ -32,12 +33,12 @@ def changes(options: Options, report: dict[str, Any]) -> dict[str, Any]:
         rows += _differences(link, was, now)
     return {
         "rows": rows,
-        "step_before_s": before["step"]["seconds"],
-        "step_after_s": report["step"]["seconds"],
-        "before": show(before["step"]["seconds"], "s"),
-        "after": show(report["step"]["seconds"], "s"),
-        "measured_before": before["provenance"]["measured_frac"],
-        "measured_after": report["provenance"]["measured_frac"],
+        "step_before_s": before.step.seconds,
+        "step_after_s": report.step.seconds,
+        "before": show(before.step.seconds, "s"),
+        "after": show(report.step.seconds, "s"),
+        "measured_before": before.provenance.measured_frac,
+        "measured_after": report.provenance.measured_frac,
     }
 
 

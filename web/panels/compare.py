@@ -8,7 +8,7 @@ from typing import Any
 from planner.show.figures import BLUE, GREEN, PURPLE, RED, Chart, Column
 from planner.show.text import layout_text
 
-Report = dict[str, Any]
+Report = Any  # until it reads attributes
 
 MOST = 4
 _COLORS = (BLUE, PURPLE, GREEN, RED)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from planner.api import Options
 from planner.inputs.scenario import resolve
@@ -13,13 +14,16 @@ from planner.ledger import Call, Sourced, recording
 from planner.report import layout as report
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
-from planner.units import show
+from planner.specs.document import UNSET
+from planner.specs.documents.estimate import Report
+from planner.specs.documents.explanation import Explanation, Input, Leaf, Node, Part
+from planner.units import percent, show
 
 _MOST = 6  # values of an array that are worth showing
 _TITLES = {"time": "Step time", "memory": "Memory", "rates": "Throughput and the run"}
 
 
-def document(options: Options) -> dict[str, Any]:
+def document(options: Options) -> Explanation:
     """Three trees of formulas of the layout that an estimate answers with, and the numbers of the
     machine with their sources."""
     scenario = resolve(options)
@@ -30,21 +34,16 @@ def document(options: Options) -> dict[str, Any]:
         said = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=False)
     sections = {call.formula.name: call for call in tree.calls if not call.formula.equation}
     loose = [call for call in tree.calls if call.formula.equation]
-    parts = []
-    for key, calls in (
-        ("time", _inner(sections, "step time")),
-        ("memory", _inner(sections, "memory")),
-        ("rates", loose),
-    ):
-        parts.append(
-            {
-                "key": key,
-                "title": _TITLES[key],
-                "leaves": leaves(said, key),
-                "calls": [node(c) for c in merged(calls)],
-            }
-        )
-    return {"schema_version": said["schema_version"], "parts": parts}
+    trees = {
+        "time": _inner(sections, "step time"),
+        "memory": _inner(sections, "memory"),
+        "rates": loose,
+    }
+    parts = [
+        Part(key, _TITLES[key], leaves(said, key), [node(call) for call in merged(calls)])
+        for key, calls in trees.items()
+    ]
+    return Explanation(said.schema_version, parts)
 
 
 def _inner(sections: dict[str, Call], name: str) -> list[Call]:
@@ -68,72 +67,61 @@ def merged(calls: list[Call]) -> list[Call]:
     return out
 
 
-def leaves(said: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def leaves(said: Report, key: str) -> list[Leaf]:
     """What the number is the sum of, or made of."""
     if key == "time":
-        return [
-            {"name": n.replace("_", " "), "shown": show(v, "s"), "value": v}
-            for n, v in said["step"]["components"].items()
-            if v > 0
-        ]
+        return _parts(said.step.components, "s")
     if key == "memory":
-        memory = said["memory"]
-        found = {**memory["components"], **memory["outside"]}
-        return [
-            {"name": n.replace("_", " "), "shown": show(v, "B"), "value": v}
-            for n, v in found.items()
-            if v > 0
-        ]
-    speed, run = said["throughput"], said["run"]
+        return _parts({**said.memory.components, **structs.asdict(said.memory.outside)}, "B")
+    speed, cluster = said.throughput, said.cluster
+    tokens = said.training.global_batch * said.training.seq_len
     out = [
-        {
-            "name": "model FLOP per step",
-            "shown": show(speed["model_flop_per_step"], "FLOP"),
-            "value": speed["model_flop_per_step"],
-        },
-        {
-            "name": "tokens per step",
-            "shown": f"{said['training']['global_batch'] * said['training']['seq_len']:,}",
-            "value": said["training"]["global_batch"] * said["training"]["seq_len"],
-        },
-        {"name": "goodput", "shown": f"{100 * run['goodput']:.2f} %", "value": run["goodput"]},
+        Leaf(
+            "model FLOP per step",
+            show(speed.model_flop_per_step, "FLOP"),
+            speed.model_flop_per_step,
+        ),
+        Leaf("tokens per step", f"{tokens:,}", tokens),
+        Leaf("goodput", percent(said.run.goodput, 2), said.run.goodput),
     ]
-    if said["cluster"]["usd_per_gpu_hour"] is not None:
-        price = said["cluster"]["usd_per_gpu_hour"]
-        out.append(
-            {
-                "name": f"price per GPU-hour ({said['cluster']['price_source']})",
-                "shown": f"{price:,.2f} USD",
-                "value": price,
-            }
-        )
+    if cluster.usd_per_gpu_hour is not None:
+        price = cluster.usd_per_gpu_hour
+        name = f"price per GPU-hour ({cluster.price_source})"
+        out.append(Leaf(name, f"{price:,.2f} USD", price))
     return out
 
 
-def node(call: Call) -> dict[str, Any]:
+def _parts(ledger: dict[str, float], unit: str) -> list[Leaf]:
+    return [
+        Leaf(name.replace("_", " "), show(value, unit), value)
+        for name, value in ledger.items()
+        if value > 0
+    ]
+
+
+def node(call: Call) -> Node:
     """One call with its inputs, output and inner calls."""
-    formula = call.formula
-    out: dict[str, Any] = {"name": formula.name.replace("_", " ")}
-    if formula.equation:
-        out.update(
-            equation=formula.equation,
-            source=formula.source,
-            unit=formula.unit,
-            module=formula.module,
-            doc=formula.doc,
-            output=_text(call.output, formula.unit),
-            inputs=[_input(name, value) for name, value in call.inputs.items()],
-        )
-    if call.calls:
-        out["calls"] = [node(inner) for inner in merged(call.calls)]
-    return out
+    formula, name = call.formula, call.formula.name.replace("_", " ")
+    calls = [node(inner) for inner in merged(call.calls)] or UNSET
+    if not formula.equation:
+        return Node(name, calls=calls)
+    return Node(
+        name=name,
+        equation=formula.equation,
+        source=formula.source,
+        unit=formula.unit,
+        module=formula.module,
+        doc=formula.doc,
+        output=_text(call.output, formula.unit),
+        inputs=[_input(name, value) for name, value in call.inputs.items()],
+        calls=calls,
+    )
 
 
-def _input(name: str, value: Any) -> dict[str, Any]:
-    out = {"name": name, "shown": _text(value, "")}
-    if isinstance(value, Sourced):
-        out.update(kind=value.kind, source=value.source, date=value.date)
-    return out
+def _input(name: str, value: Any) -> Input:
+    if not isinstance(value, Sourced):
+        return Input(name, _text(value, ""))
+    return Input(name, _text(value, ""), value.kind, value.source, value.date)
 
 
 def _text(value: Any, unit: str) -> str:

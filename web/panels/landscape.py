@@ -13,7 +13,7 @@ from planner.api import Options
 from planner.estimate import Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
-from planner.report.layout import summary
+from planner.report.layout import line as line_of
 from planner.search import pareto
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
@@ -32,40 +32,18 @@ from planner.show.figures import (
     markers,
     note,
 )
-from planner.show.text import layout_text
-from planner.specs.layout import LayoutRequest
+from planner.specs.documents.estimate import Line
+from planner.specs.documents.plan import describe, options_of
 from planner.specs.plan import Plan
 from planner.units import show
 
 _MOST_POINTS = 600  # of the cloud behind the front; more paint slowly and show nothing new
 _MOST_LABELS = 12  # columns of the heat map that have room for their numbers
-_STATE = (
-    "tp",
-    "pp",
-    "vpp",
-    "dp",
-    "cp",
-    "ep",
-    "zero",
-    "shard_group",
-    "sequence_parallel",
-    "schedule",
-    "recompute",
-    "micro_batch",
-    "offload",
-    "placement",
-)
 
 
-def state_of(entry: dict[str, Any]) -> dict[str, Any]:
+def state_of(entry: Line) -> dict[str, Any]:
     """Options that fix one layout of a search."""
-    layout = entry["layout"]
-    fixed = {name: layout[name] for name in _STATE if name in LayoutRequest.model_fields}
-    if layout["pp"] == 1:
-        fixed.pop("schedule")
-    if layout["offload"] == "none":
-        fixed.pop("offload")
-    return {**fixed, "stack": entry["stack"]}
+    return {**options_of(entry.layout), "stack": entry.stack}
 
 
 def charts(options: Options) -> list[Chart]:
@@ -108,9 +86,9 @@ class _Evaluated:
             joined(lambda one: one.space.outer["pp"][one.space.row]),
         )
 
-    def entry(self, i: int) -> dict[str, Any]:
+    def entry(self, i: int) -> Line:
         """The layout at i as a search lists it."""
-        return summary(*self.outlines[self.which[i]].some([int(self.row[i])])[0])
+        return line_of(*self.outlines[self.which[i]].some([int(self.row[i])])[0])
 
 
 def _front(every: _Evaluated) -> Chart:
@@ -121,14 +99,14 @@ def _front(every: _Evaluated) -> Chart:
     entries = [every.entry(i) for i in front]
     states = [state_of(entry) for entry in entries]
     plan = every.outlines[0].plan
-    rows = [
+    rows: list[list[Any]] = [
         [
-            layout_text(e["layout"]),
-            e["stack"],
-            e["step_seconds"],
-            e["tokens_per_s"],
-            e["device_bytes"],
-            _usd_per_trillion(plan, e["step_seconds"]),
+            describe(e.layout),
+            e.stack,
+            e.step_seconds,
+            e.tokens_per_s,
+            e.device_bytes,
+            _usd_per_trillion(plan, e.step_seconds),
         ]
         for e in entries
     ]
@@ -210,7 +188,7 @@ class _Cell:
     layouts: int
     seconds: float | None = None
     bytes: float | None = None
-    entry: dict[str, Any] | None = None
+    entry: Line | None = None
 
     @property
     def text(self) -> str:
@@ -221,7 +199,7 @@ class _Cell:
     @property
     def row(self) -> list[Any]:
         fits = self.entry is not None
-        layout = layout_text(self.entry["layout"]) if self.entry else "no layout fits"
+        layout = describe(self.entry.layout) if self.entry else "no layout fits"
         return [self.tp, self.pp, self.layouts, fits, self.seconds, self.bytes, layout]
 
 

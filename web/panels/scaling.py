@@ -29,7 +29,7 @@ def counts(gpus: int, most: int) -> list[int]:
 def chart(options: Options, most: int) -> Chart:
     """Sweep of estimates with the same global batch; dp follows the number of GPUs."""
     base = api.estimate(options, brief=True)
-    batch = base["training"]["global_batch"]
+    batch = base["training"].global_batch
     free = dict.fromkeys(_PER_GPU)
     rows: list[list[Any]] = []
     refused: list[tuple[int, str]] = []

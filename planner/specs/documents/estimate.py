@@ -10,7 +10,7 @@ from planner.specs.documents.advice import Advice, OffloadChoices
 from planner.specs.documents.conditions import Input, Stragglers
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.inference import Inference
-from planner.specs.documents.memory import Memory
+from planner.specs.documents.memory import Fit, Memory
 from planner.specs.documents.plan import Cluster, Layout, Model, Stack
 from planner.specs.documents.run import Run
 from planner.specs.training import TrainingSpec
@@ -18,29 +18,29 @@ from planner.specs.training import TrainingSpec
 __all__ = [
     "Alternative",
     "Communication",
+    "Estimate",
     "Figures",
-    "FiguresMemory",
-    "FiguresStep",
     "Line",
     "MachineNumber",
     "PerToken",
     "Provenance",
+    "Ranked",
     "Report",
     "Requirement",
     "SearchCounts",
     "Step",
+    "StepByWire",
+    "StepFigures",
     "Throughput",
 ]
 
 
-class Step(Document):
-    """Time of one optimizer step."""
+class StepFigures(Document):
+    """Time of one optimizer step in short."""
 
     seconds: Annotated[float, key("expected step time; sum of `components`", "s")]
     low: Annotated[float, key("lower end of the 80 % band", "s")]
     high: Annotated[float, key("upper end of the 80 % band", "s")]
-    confidence: Annotated[str, key("what the band rests on")]
-    validated_runs: Annotated[int, key("runs behind the band")]
     components: Annotated[
         dict[str, float], key("parts of `seconds`; names below, communication as exposed", "s")
     ]
@@ -49,6 +49,22 @@ class Step(Document):
     ]
     bottleneck: Annotated[str, key("what takes most of the step; names below")]
     bottleneck_frac: Annotated[float, key("share of the step that the bottleneck takes", "1")]
+
+
+class StepByWire(StepFigures):
+    """Time of one optimizer step in short, with its communication by wire."""
+
+    exposed: Annotated[
+        dict[str, float],
+        key("communication that adds to the step: `network` and `intra-node link`", "s"),
+    ]
+
+
+class Step(StepFigures):
+    """Time of one optimizer step."""
+
+    confidence: Annotated[str, key("what the band rests on")]
+    validated_runs: Annotated[int, key("runs behind the band")]
     operators: Annotated[
         dict[str, float],
         key("each operator of the slowest stage, by path such as `layer/matmul/qkv`", "s"),
@@ -161,12 +177,17 @@ class SearchCounts(Document):
     ]
 
 
-class PerToken(Document):
-    """What a million tokens cost."""
+PerDollar = Annotated[float | None, key("tokens for one dollar; null without a price", "1/USD")]
+UsdPerToken = Annotated[float | None, key("a million tokens; null without a price", "USD")]
+KwhPerToken = Annotated[float, key("energy of a million tokens at the wall plug", "kWh")]
 
-    usd_per_million_tokens: Annotated[float | None, key("null without a price", "USD")]
-    kwh_per_million_tokens: Annotated[float, key("energy at the wall plug", "kWh")]
-    tokens_per_usd: Annotated[float | None, key("null without a price", "1/USD")]
+
+class PerToken(Document):
+    """What tokens cost."""
+
+    usd_per_million_tokens: UsdPerToken
+    kwh_per_million_tokens: KwhPerToken
+    tokens_per_usd: PerDollar
 
 
 class Report(Document):
@@ -198,44 +219,25 @@ class Report(Document):
     ]
     provenance: Annotated[Provenance, key("kinds of numbers behind the step time")]
     machine: Annotated[list[MachineNumber], key("every number behind the step time")]
-    search: Annotated[SearchCounts | Unset, key("not in `top` of a search")] = UNSET
-    requirements: Annotated[
-        list[Requirement] | Unset, key("of `--require`; not in `top` of a search")
-    ] = UNSET
-    command: Annotated[
-        str | Unset, key("the command that repeats the request; not in `top` of a search")
-    ] = UNSET
-    per_token: Annotated[PerToken | Unset, key("only in `top` of a search")] = UNSET
+
+
+class Ranked(Report):
+    """One of the best layouts of a search."""
+
+    per_token: Annotated[PerToken, key("what tokens cost")]
+
+
+class Estimate(Report):
+    """The answer of `dpplan estimate`."""
+
+    search: Annotated[SearchCounts, key("the search behind the layout")]
+    requirements: Annotated[list[Requirement], key("of `--require`, judged; empty without")]
+    command: Annotated[str, key("the command that repeats the request")]
     offload: Annotated[
         OffloadChoices | Unset | None,
         key("with `--explain`: recompute or offload; null where the stack does neither"),
     ] = UNSET
     explain: Annotated[Explained | Unset, key("with `--explain`: tree of formulas")] = UNSET
-
-
-class FiguresMemory(Document):
-    """Memory per GPU in short; keys of `memory` of a report."""
-
-    device_bytes: Annotated[float, key("as `memory.device_bytes`", "B")]
-    capacity_bytes: Annotated[float, key("what a framework can allocate on this GPU", "B")]
-    headroom_bytes: Annotated[float, key("capacity minus device bytes", "B")]
-    fits: Annotated[bool, key("device memory, host memory and drives suffice")]
-
-
-class FiguresStep(Document):
-    """Time of one optimizer step in short; keys of `step` of a report, and `exposed`."""
-
-    seconds: Annotated[float, key("expected step time; sum of `components`", "s")]
-    low: Annotated[float, key("lower end of the 80 % band", "s")]
-    high: Annotated[float, key("upper end of the 80 % band", "s")]
-    components: Annotated[dict[str, float], key("parts of `seconds`", "s")]
-    hidden: Annotated[dict[str, float], key("communication beside compute, by component", "s")]
-    exposed: Annotated[
-        dict[str, float],
-        key("communication that adds to the step: `network` and `intra-node link`", "s"),
-    ]
-    bottleneck: Annotated[str, key("what takes most of the step")]
-    bottleneck_frac: Annotated[float, key("share of the step that the bottleneck takes", "1")]
 
 
 class Figures(Document):
@@ -246,8 +248,8 @@ class Figures(Document):
     stack: Annotated[str, key("profile id of the stack")]
     layout: Annotated[Layout, key("as `layout` of a report")]
     tokens_per_step: Annotated[float, key("tokens of one optimizer step", "tokens")]
-    memory: Annotated[FiguresMemory, key("memory per GPU")]
-    step: Annotated[FiguresStep, key("time of one optimizer step")]
+    memory: Annotated[Fit, key("memory per GPU")]
+    step: Annotated[StepByWire, key("time of one optimizer step")]
     throughput: Annotated[Throughput, key("as `throughput` of a report")]
     run: Annotated[Run, key("as `run` of a report")]
     assumptions: Annotated[list[str], key("each assumption as a sentence")]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["LayerActivation", "Memory", "Outside", "Phase", "Stage"]
+__all__ = ["Fit", "LayerActivation", "Memory", "Outside", "Phase", "Stage"]
 
 
 class Outside(Document):
@@ -46,7 +46,18 @@ class LayerActivation(Document):
     ]
 
 
-class Memory(Document):
+class Fit(Document):
+    """Device memory against what there is."""
+
+    device_bytes: Annotated[
+        float, key("what nvidia-smi shows: reserved, context, communicators", "B")
+    ]
+    capacity_bytes: Annotated[float, key("what a framework can allocate on this GPU", "B")]
+    headroom_bytes: Annotated[float, key("capacity minus device bytes; negative when short", "B")]
+    fits: Annotated[bool, key("device memory, host memory and drives suffice")]
+
+
+class Memory(Fit):
     """Memory per GPU, of the fullest rank."""
 
     peak_bytes: Annotated[float, key("allocated on the worst rank; sum of `components`", "B")]
@@ -55,13 +66,7 @@ class Memory(Document):
         float,
         key("with twice the fragmentation that was measured; without any it is `peak_bytes`", "B"),
     ]
-    device_bytes: Annotated[
-        float, key("what nvidia-smi shows: reserved, context, communicators", "B")
-    ]
-    capacity_bytes: Annotated[float, key("what a framework can allocate on this GPU", "B")]
     nominal_bytes: Annotated[float, key("memory of the GPU as sold", "B")]
-    fits: Annotated[bool, key("device memory, host memory and drives suffice")]
-    headroom_bytes: Annotated[float, key("capacity minus device bytes; negative when short", "B")]
     worst_stage: Annotated[int, key("pipeline stage of the peak")]
     worst_phase: Annotated[
         str,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from planner.specs import layout as specs
 from planner.specs.document import Document, key
 from planner.specs.layout import OffloadName, PlacementName, ScheduleName
+from planner.specs.options import LAYOUT
 
-__all__ = ["Cluster", "Layout", "Model", "Stack"]
+__all__ = ["Cluster", "Layout", "Model", "Stack", "describe", "layout_of", "options_of"]
 
 
 class Model(Document):
@@ -77,3 +79,40 @@ class Layout(Document):
     placement: Annotated[PlacementName, key("rank order, fastest-varying first")]
     global_batch: Annotated[int, key("sequences per optimizer step")]
     grad_accum: Annotated[int, key("micro-batches per replica and step")]
+
+
+def layout_of(chosen: specs.Layout, global_batch: int) -> Layout:
+    """A layout with the batch that it divides."""
+    return Layout(
+        **chosen.model_dump(),
+        global_batch=global_batch,
+        grad_accum=round(global_batch / (chosen.dp * chosen.micro_batch)),
+    )
+
+
+def describe(layout: Layout) -> str:
+    """A layout in one line: only what differs from plain data parallelism."""
+    degrees = ("tp", "pp", "vpp", "cp", "ep")
+    parts = [f"{name} {size}" for name in degrees if (size := getattr(layout, name)) > 1]
+    parts.append(f"dp {layout.dp}")
+    if layout.zero:
+        whole = layout.shard_group == layout.dp * layout.cp
+        parts.append(f"zero {layout.zero}{'' if whole else f' over {layout.shard_group}'}")
+    if layout.sequence_parallel:
+        parts.append("sp")
+    if layout.pp > 1:
+        parts.append(layout.schedule)
+    parts.append(f"recompute {layout.recompute}")
+    parts.append(f"micro-batch {layout.micro_batch} x {layout.grad_accum}")
+    if layout.offload != "none":
+        parts.append(f"offload {layout.offload}")
+    if layout.placement != specs.PLACEMENTS[0]:
+        parts.append(f"placement {layout.placement}")
+    return ", ".join(parts)
+
+
+def options_of(layout: Layout) -> dict[str, Any]:
+    """The options that fix this layout."""
+    given = {name: getattr(layout, name) for name in LAYOUT}
+    follows = {"schedule": layout.pp == 1, "offload": layout.offload == "none"}
+    return {name: value for name, value in given.items() if not follows.get(name)}

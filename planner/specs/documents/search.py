@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from planner.specs.document import UNSET, Document, Unset, key
-from planner.specs.documents.estimate import Alternative, Line, Report
+from planner.specs.documents.estimate import (
+    Alternative,
+    KwhPerToken,
+    Line,
+    PerDollar,
+    Ranked,
+    UsdPerToken,
+)
 from planner.specs.options import Objective
 
 __all__ = ["FrontPoint", "Search", "Shortfall", "WithOffload"]
@@ -21,9 +28,9 @@ class Shortfall(Document):
 class FrontPoint(Line):
     """A layout that no other beats in both time and memory."""
 
-    usd_per_million_tokens: Annotated[float | None, key("null without a price", "USD")]
-    kwh_per_million_tokens: Annotated[float, key("energy at the wall plug", "kWh")]
-    tokens_per_usd: Annotated[float | None, key("null without a price", "1/USD")]
+    usd_per_million_tokens: UsdPerToken
+    kwh_per_million_tokens: KwhPerToken
+    tokens_per_usd: PerDollar
 
 
 class WithOffload(Line):
@@ -53,7 +60,7 @@ class Search(Document):
     shortfall: Annotated[Shortfall | None, key("null where all fit the GPU's memory")]
     objective: Annotated[Objective, key("what `top` is sorted by")]
     top: Annotated[
-        list[Report],
+        list[Ranked],
         key(
             "the best `--top` layouts in full, best first; those that differ in recompute or"
             " offloading alone once"

@@ -15,9 +15,10 @@ from planner.formulas import scaling as ratios
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
-from planner.report.layout import SCHEMA_VERSION, Report, class_of
+from planner.report.layout import SCHEMA_VERSION, Report
 from planner.show.text import layout_text
 from planner.specs.base import PlanError
+from planner.specs.components import class_of
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, refuse
 from planner.specs.options.own import BatchOptions

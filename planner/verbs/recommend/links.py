@@ -15,7 +15,8 @@ from planner.estimate.step import StepTime, step_time
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
-from planner.report.layout import SCHEMA_VERSION, Report, brief, exposed_s
+from planner.report.bottleneck import exposed_s
+from planner.report.layout import SCHEMA_VERSION, Report, figures
 from planner.search import many
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
@@ -95,7 +96,7 @@ def bandwidth(
         "question": "bandwidth",
         **{
             key: value
-            for key, value in brief(chosen.estimates, scenario.assumptions).items()
+            for key, value in figures(chosen.estimates, scenario.assumptions).items()
             if key not in ("assumptions",)
         },
         "wires": wires,

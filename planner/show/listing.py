@@ -1,0 +1,43 @@
+"""Entries of the catalogue as blocks of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.show.text import Block
+from planner.specs.documents.listing import Entry, GpuEntry, ModelEntry, NetworkEntry
+from planner.units import percent, show
+
+_HEADERS = {
+    "gpus": ["id", "title", ">memory", ">bandwidth", ">bf16", ">fp8", "node", "aliases"],
+    "models": ["id", ">parameters", ">active", ">layers", ">hidden", ">context", "aliases"],
+    "networks": ["id", "title", "scope", ">one way", ">latency", ">all-reduce share"],
+}
+
+
+def list_blocks(kind: str, entries: Sequence[Entry]) -> list[Block]:
+    """One row per catalogue entry."""
+    block = Block(f"{len(entries)} {kind}", header=_HEADERS.get(kind) or _names(entries))
+    block.rows = [_row(entry) for entry in entries]
+    return [block]
+
+
+def _names(entries: Sequence[Entry]) -> list[str]:
+    return [name for name in entries[0].__struct_fields__ if name != "source"] if entries else []
+
+
+def _row(e: Entry) -> list[str]:
+    if isinstance(e, GpuEntry):
+        rate = e.dense_flop_per_s
+        low = (show(rate[p], "FLOP/s") if p in rate else "-" for p in ("bf16", "fp8"))
+        memory, speed = show(e.memory_bytes, "B"), show(e.memory_bytes_per_s, "B/s")
+        return [e.id, e.title, memory, speed, *low, e.node, ", ".join(e.aliases)]
+    if isinstance(e, ModelEntry):
+        active, aliases = show(e.active_parameters, "count"), ", ".join(e.aliases)
+        sizes = (str(size) for size in (e.layers, e.hidden, e.max_positions))
+        return [e.id, f"{e.parameters:,}", active, *sizes, aliases]
+    if isinstance(e, NetworkEntry):
+        speed, latency = show(e.bytes_per_s, "B/s"), show(e.latency_s, "s")
+        return [e.id, e.title, e.scope, speed, latency, percent(e.all_reduce_frac)]
+    values = (getattr(e, name) for name in _names([e]))
+    return [", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values]
