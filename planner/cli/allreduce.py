@@ -14,7 +14,7 @@ def command(given: Given, own: AllReduceOptions, out: Output) -> Answer:
 
     Exit status: 0 answered, 2 the request is wrong.
     """
-    from planner.show.strategies import all_reduce_blocks
+    from planner.show.allreduce import all_reduce_blocks
     from planner.verbs import allreduce
 
     found = allreduce.answer(given, own)

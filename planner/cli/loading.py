@@ -15,14 +15,14 @@ def load(given: Given, own: InputOptions, out: Output) -> Answer:
     Exit status: 0 loading keeps up, 3 the step waits for it, 2 the request is wrong.
     """
     from planner.show.conditions import input_block
-    from planner.verbs import loading
+    from planner.verbs import input as loading
 
-    found = loading.input_answer(given, own)
+    found = loading.answer(given, own)
     title = f"Input of {own.gpus} GPUs, batches of {own.batch} each"
     return Answer(
         found,
-        blocks=lambda: [input_block(found["input"], title)],
-        status=0 if found["input"]["bound"] is None else 3,
+        blocks=lambda: [input_block(found.input, title)],
+        status=0 if found.input.bound is None else 3,
     )
 
 
@@ -31,8 +31,8 @@ def batch_norm(given: Given, own: BatchNormOptions, out: Output) -> Answer:
 
     Exit status: 0 answered, 2 the request is wrong.
     """
-    from planner.show.conditions import batch_norm_blocks
-    from planner.verbs import loading
+    from planner.show.batchnorm import batch_norm_blocks
+    from planner.verbs import batchnorm
 
-    found = loading.batch_norm_answer(given, own.channels)
+    found = batchnorm.answer(given, own.channels)
     return Answer(found, blocks=lambda: batch_norm_blocks(found))

@@ -20,6 +20,7 @@ def command(given: Given, which: StrategyName, settings: StrategySettings, out: 
     from planner import api
     from planner.show import explain as tree_of
     from planner.show.strategies import strategy_blocks
+    from planner.specs.document import changed
     from planner.verbs import strategies
 
     options = api.read_options(given)
@@ -27,10 +28,11 @@ def command(given: Given, which: StrategyName, settings: StrategySettings, out: 
     document, after = found, ""
     if which.explain and which.strategy is not None:
         tree = strategies.explain(options, settings, which.strategy)
-        document, after = {**found, "explain": tree_of.nested(tree)}, "\n".join(tree_of.lines(tree))
+        document = changed(found, explain=tree_of.nested(tree))
+        after = "\n".join(tree_of.lines(tree))
     return Answer(
         document,
         blocks=lambda: strategy_blocks(found),
         after=lambda: after,
-        status=0 if found["fits"] else 3,
+        status=0 if found.fits else 3,
     )

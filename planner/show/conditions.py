@@ -1,8 +1,6 @@
-"""Blocks of text of ranks that wait for one another, of loading, and of synchronised batch norm."""
+"""Blocks of text of ranks that wait for one another, and of loading."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from planner.show.text import Block
 from planner.specs.components import WAITING
@@ -124,30 +122,3 @@ def _count(value: float) -> str:
 
 def _time(seconds: float) -> str:
     return show(seconds, "s") if seconds > 0 else "no limit given"
-
-
-def batch_norm_blocks(r: dict[str, Any]) -> list[Block]:
-    """Synchronised batch norm of one training step."""
-    c = r["cluster"]
-    block = Block(
-        f"Synchronised batch norm over {c['gpus']} x {c['gpu']}: {c['nodes']} nodes",
-        header=["pass", "operation", ">calls", ">bytes per rank", ">time"],
-    )
-    block.text.append(
-        f"{r['layers']} layers, {r['channels']:,} channels in all; every layer waits for its"
-        " statistics"
-    )
-    for way, operation in (("forward", "all_gather"), ("backward", "all_reduce")):
-        block.rows.append(
-            [
-                way,
-                operation,
-                str(r["layers"]),
-                show(r[way]["bytes"], "traffic"),
-                show(r[way]["seconds"], "s"),
-            ]
-        )
-    block.rows.append(
-        ["step", "", str(2 * r["layers"]), show(r["bytes"], "traffic"), show(r["seconds"], "s")]
-    )
-    return [block]

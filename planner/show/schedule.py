@@ -12,7 +12,7 @@ from planner.schedules.intervals import intervals
 from planner.schedules.timing import Program, Timing
 from planner.show.text import Block
 from planner.specs.documents.schedule import Row, Schedule
-from planner.units import show
+from planner.units import percent, show
 
 LEGEND = (
     "digit: forward, letter: backward or input gradient (both: last digit of the micro-batch), #:"
@@ -48,7 +48,7 @@ def schedule_blocks(r: Schedule, program: Program, timing: Timing, width: int) -
         f"{r.schedule}: pp {r.pp}, vpp {r.vpp}, {r.microbatches} micro-batches",
         [
             f"makespan    {show(r.makespan_s, 's')}{own_step}",
-            f"bubble      {100 * r.bubble_frac:.1f} % of the step, mean over ranks",
+            f"bubble      {percent(r.bubble_frac)} of the step, mean over ranks",
             f"live        {_range(r.peak_live_microbatches)} micro-batches per rank at the peak"
             + fullest,
         ],
@@ -105,7 +105,7 @@ def _compared(row: Row) -> list[str]:
         return ["-", "-", "-", "-", row.refused or ""]
     return [
         show(row.step_s, "s"),
-        f"{100 * row.bubble_frac:.1f} %",
+        percent(row.bubble_frac),
         f"{max(row.peak_live_microbatches):.4g}",
         "-" if row.peak_live_bytes is None else show(max(row.peak_live_bytes), "B"),
         "",

@@ -1,217 +1,141 @@
-"""Blocks of text for `dpplan allreduce` and `dpplan strategies`."""
+"""Blocks of text for `dpplan strategies`."""
 
 from __future__ import annotations
 
-from planner.show.text import Block, Report
+from planner.show.text import Block
+from planner.specs.documents.strategies import BucketTimeline, Strategies, Strategy
 from planner.units import show
 
-
-def all_reduce_blocks(r: Report) -> list[Block]:
-    """Seconds by size, a map of the fastest, and the sizes at which it changes."""
-    c = r["cluster"]
-    used = [one for one in r["algorithms"] if one["refused"] is None]
-    table = Block(
-        f"All-reduce over {c['gpus']:,} x {c['gpu']}: {c['nodes']:,} node{'s' * (c['nodes'] > 1)},"
-        f" {c['intra_node']} inside" + (f", {c['inter_node']} between" if c["nodes"] > 1 else ""),
-        header=[
-            ">bytes",
-            *(f">{one['name']}" for one in used),
-            "fastest",
-            ">bus bandwidth",
-            ">estimates take",
-        ],
-    )
-    table.text = [
-        f"{one['letter']}  {one['name']}: {one['title']} ({one['source']})" for one in used
-    ]
-    table.text += [
-        f"left out: {one['name']}, {one['refused']}"
-        for one in r["algorithms"]
-        if one["refused"] is not None
-    ]
-    table.text.append(
-        f"server: {r['servers']:,} machines of their own, each with the cards of a node; no"
-        " candidate for the fastest"
-    )
-    for row in r["sizes"]:
-        table.rows.append(
-            [
-                show(row["bytes"], "B"),
-                *(show(row["seconds"][one["name"]], "s") for one in used),
-                row["fastest"],
-                show(row["bus_bytes_per_s"], "B/s"),
-                show(row["estimated_s"], "s"),
-            ]
-        )
-    return [table, _map(r), _crossovers(r)]
-
-
-def _map(r: Report) -> Block:
-    letters = {one["name"]: one["letter"] for one in r["algorithms"]}
-    sizes = r["map"]["bytes"]
-    block = Block(
-        "Fastest by size and ranks",
-        header=[">ranks", ">nodes", f"{show(sizes[0], 'B')} to {show(sizes[-1], 'B')}"],
-    )
-    for row in r["map"]["rows"]:
-        line = "".join(letters[name] for name in row["fastest"])
-        block.rows.append([f"{row['ranks']:,}", f"{row['nodes']:g}", line])
-    block.text = ["each column is sqrt(2) times the size of the one before"]
-    return block
-
-
-def _crossovers(r: Report) -> Block:
-    block = Block(
-        "Where the fastest changes", header=[">ranks", ">from", "fastest below", "fastest above"]
-    )
-    for row in r["crossovers"]:
-        block.rows.append(
-            [f"{row['ranks']:,}", show(row["bytes"], "B"), row["below"], row["above"]]
-        )
-    return block
-
-
-# --------------------------------------------------------------------------------------------------
-
 _WIDTH = 96  # characters of a timeline
+_MOST_BUCKETS = 12  # listed one by one
 
 
-def strategy_blocks(r: Report) -> list[Block]:
+def strategy_blocks(r: Strategies) -> list[Block]:
     """One table of all strategies; in full where one was asked for."""
-    head = f"{r['model']} on {r['cluster']['gpus']:,} x {r['cluster']['gpu']}"
-    found = [one for one in r["strategies"] if one["refused"] is None]
-    table = Block(
-        f"{head}: {r['global_batch']:,} x {r['seq_len']:,} tokens per step, {r['precision']}",
-        header=[
-            "strategy",
-            "by",
-            ">memory",
-            "fits",
-            ">compute",
-            ">exposed",
-            ">step",
-            ">forward",
-            ">backward",
-            ">optimizer",
-            ">between nodes",
-            ">steps",
-            ">us per token",
-        ],
-    )
-    for one in found:
-        step, sent = one["step"], one["sent_bytes"]
-        by = f"plan {one['stack']}" if one["evaluated"] else f"formulas, {one['stack']}"
-        table.rows.append(
-            [
-                one["name"],
-                by,
-                show(one["device_bytes"], "B"),
-                "yes" if one["fits"] else "no",
-                *(show(step[key], "s") for key in ("compute_s", "exposed_s", "seconds")),
-                *(
-                    show(sent[key], "traffic")
-                    for key in ("forward", "backward", "optimizer", "between_nodes")
-                ),
-                f"x {one['statistics']['steps_factor']:.3g}",
-                f"{1e6 * one['seconds_per_token']:.3g}",
-            ]
-        )
-    best = min(
-        (one for one in found if one["fits"]),
-        key=lambda one: one["seconds_per_token"],
-        default=None,
-    )
-    if best is not None:
-        table.text.append(f"least time per token of what fits: {best['name']}, {best['title']}")
-    table.text += [
-        (
-            f"capacity {show(r['cluster']['capacity_bytes'], 'B')} per GPU; bytes are what a GPU"
-            " sends per step in each phase; steps: to the same loss, a parameter with its source"
-            " (--json)"
-        ),
-        "each with the micro-batch and recompute that are fastest for it",
-    ]
-    blocks = [table]
-    refused = [one for one in r["strategies"] if one["refused"] is not None]
+    blocks = [_table(r)]
+    refused = [[one.name, one.refused] for one in r.strategies if one.refused is not None]
     if refused:
-        blocks.append(
-            Block(
-                "Left out",
-                header=["strategy", "why"],
-                rows=[[one["name"], one["refused"]] for one in refused],
-            )
-        )
-    if len(r["strategies"]) == 1 and found:
-        blocks += _in_full(found[0])
+        blocks.append(Block("Left out", header=["strategy", "why"], rows=refused))
+    elif len(r.strategies) == 1:
+        blocks += _in_full(r.strategies[0])
     return blocks
 
 
-def _in_full(one: Report) -> list[Block]:
-    layout, step = one["layout"], one["step"]
-    block = Block(one["title"])
-    block.text = [
-        f"what differs   {one['differs']}",
-        f"source         {one['source']}",
-        (
-            f"layout         dp {layout['dp']}, zero {layout['zero']}, recompute"
-            f" {layout['recompute']}, micro-batch {layout['micro_batch']} x {layout['grad_accum']}"
+_HEADER = [
+    "strategy",
+    "by",
+    ">memory",
+    "fits",
+    ">compute",
+    ">exposed",
+    ">step",
+    ">forward",
+    ">backward",
+    ">optimizer",
+    ">between nodes",
+    ">steps",
+    ">us per token",
+]
+
+
+def _table(r: Strategies) -> Block:
+    fitting = [one for one in r.strategies if one.fits]
+    best = min(fitting, key=lambda one: one.seconds_per_token or 0.0, default=None)
+    named = (
+        [f"least time per token of what fits: {best.name}, {best.title}"]
+        if best is not None
+        else []
+    )
+    return Block(
+        f"{r.model} on {r.cluster.gpus:,} x {r.cluster.gpu}: {r.global_batch:,} x {r.seq_len:,}"
+        f" tokens per step, {r.precision}",
+        [
+            *named,
+            f"capacity {show(r.cluster.capacity_bytes, 'B')} per GPU; bytes are what a GPU sends"
+            " per step in each phase; steps: to the same loss, a parameter with its source"
+            " (--json)",
+            "each with the micro-batch and recompute that are fastest for it",
+        ],
+        _HEADER,
+        [_row(one) for one in r.strategies if one.refused is None],
+    )
+
+
+def _row(one: Strategy) -> list[str]:
+    """Cells under `_HEADER` of a strategy that is not refused."""
+    step, sent, statistics, memory = one.step, one.sent_bytes, one.statistics, one.device_bytes
+    if step is None or sent is None or statistics is None or memory is None:
+        raise ValueError(f"{one.name} is refused: {one.refused}")
+    return [
+        one.name,
+        f"plan {one.stack}" if one.evaluated else f"formulas, {one.stack}",
+        show(memory, "B"),
+        "yes" if one.fits else "no",
+        *(show(seconds, "s") for seconds in (step.compute_s, step.exposed_s, step.seconds)),
+        *(
+            show(size, "traffic")
+            for size in (sent.forward, sent.backward, sent.optimizer, sent.between_nodes)
         ),
-        (
-            f"step           {show(step['seconds'], 's')}, {show(step['hidden_s'], 's')} of"
-            " communication beside compute"
-        ),
-        (
-            f"to the same loss  x {one['statistics']['steps_factor']:.3g} steps:"
-            f" {one['statistics']['source']}"
-        ),
+        f"x {statistics.steps_factor:.3g}",
+        f"{1e6 * (one.seconds_per_token or 0.0):.3g}",
     ]
-    if one["break_even_bytes_per_s"] is not None:
+
+
+def _in_full(one: Strategy) -> list[Block]:
+    layout, step, statistics = one.layout, one.step, one.statistics
+    if layout is None or step is None or statistics is None:
+        return []
+    block = Block(
+        one.title,
+        [
+            f"what differs   {one.differs}",
+            f"source         {one.source}",
+            f"layout         dp {layout.dp}, zero {layout.zero}, recompute {layout.recompute},"
+            f" micro-batch {layout.micro_batch} x {layout.grad_accum}",
+            f"step           {show(step.seconds, 's')}, {show(step.hidden_s, 's')} of communication"
+            " beside compute",
+            f"to the same loss  x {statistics.steps_factor:.3g} steps: {statistics.source}",
+        ],
+    )
+    if one.break_even_bytes_per_s is not None:
         block.text.append(
-            f"break-even     pays below {show(one['break_even_bytes_per_s'], 'B/s')} per GPU, where"
+            f"break-even     pays below {show(one.break_even_bytes_per_s, 'B/s')} per GPU, where"
             " nothing hides the exchange"
         )
-    return [block] if one["timeline"] is None else [block, _timeline(one["timeline"])]
+    return [block] if one.timeline is None else [block, _timeline(one.timeline)]
 
 
-def _timeline(line: Report) -> Block:
+def _timeline(line: BucketTimeline) -> Block:
     """Backward above, reductions below; a digit is the last one of the bucket's number."""
-    found = line["buckets"]
-    end = max(line["backward_s"], found[-1]["end_s"])
-    block = Block(
-        "Buckets of the last backward pass",
-        header=[">bucket", ">gradients", ">bytes", ">ready", ">start", ">end"],
-    )
+    found = line.buckets
+    end = max(line.backward_s, found[-1].end_s)
     busy = [" "] * _WIDTH
     for i, one in enumerate(found):
-        low, high = (round(_WIDTH * one[key] / end) for key in ("start_s", "end_s"))
+        low, high = round(_WIDTH * one.start_s / end), round(_WIDTH * one.end_s / end)
         for column in range(min(low, _WIDTH - 1), max(high, low + 1)):
             busy[min(column, _WIDTH - 1)] = str(i % 10)
-    work = round(_WIDTH * line["backward_s"] / end)
-    block.text = [
-        (
-            f"{len(found)} buckets; exposed {show(line['exposed_s'], 's')}:"
-            f" {show(line['tail_s'], 's')} after backward, {show(line['contention_s'], 's')} of"
-            " slower backward beside them"
-        ),
-        "backward  " + "=" * work,
-        "reduce    " + "".join(busy).rstrip(),
-        f"          0 to {show(end, 's')}",
-    ]
-    shown = (
-        range(len(found))
-        if len(found) <= 12
-        else (0, 1, 2, len(found) // 2, len(found) - 2, len(found) - 1)
-    )
-    for i in shown:
-        one = found[i]
-        block.rows.append(
+    count = len(found)
+    listed = range(count) if count <= _MOST_BUCKETS else (0, 1, 2, count // 2, count - 2, count - 1)
+    block = Block(
+        "Buckets of the last backward pass",
+        [
+            f"{count} buckets; exposed {show(line.exposed_s, 's')}: {show(line.tail_s, 's')} after"
+            f" backward, {show(line.contention_s, 's')} of slower backward beside them",
+            "backward  " + "=" * round(_WIDTH * line.backward_s / end),
+            "reduce    " + "".join(busy).rstrip(),
+            f"          0 to {show(end, 's')}",
+        ],
+        [">bucket", ">gradients", ">bytes", ">ready", ">start", ">end"],
+        [
             [
                 str(i),
-                str(one["tensors"]),
-                show(one["bytes"], "B"),
-                *(show(one[k], "s") for k in ("ready_s", "start_s", "end_s")),
+                str(found[i].tensors),
+                show(found[i].bytes, "B"),
+                *(show(at, "s") for at in (found[i].ready_s, found[i].start_s, found[i].end_s)),
             ]
-        )
-    if len(shown) < len(found):
-        block.text.append(f"{len(shown)} of {len(found)} buckets (--json lists all)")
+            for i in listed
+        ],
+    )
+    if len(listed) < count:
+        block.text.append(f"{len(listed)} of {count} buckets (--json lists all)")
     return block

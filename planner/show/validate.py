@@ -18,6 +18,7 @@ from planner.specs.documents.validate import (
     Summary,
     Validation,
 )
+from planner.units import percent
 
 _MOST_GROUPS = 5  # with the largest regret
 _MOST_SKIPPED = 20
@@ -41,10 +42,6 @@ def validate_blocks(out: Validation) -> list[Block]:
     return blocks + _skipped_blocks(out.skipped)
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
-
-
 def _all_of(out: Validation) -> list[tuple[str, Summary]]:
     return [*out.suites.items(), ("all", out.summary)]
 
@@ -54,7 +51,7 @@ _ERRORS = [">MAPE", ">median", ">bias", ">worst"]
 
 def _errors(e: Errors) -> list[str]:
     """Cells under `_ERRORS`."""
-    return [_percent(value) for value in (e.mape, e.median_ape, e.bias, e.worst)]
+    return [percent(value) for value in (e.mape, e.median_ape, e.bias, e.worst)]
 
 
 _ORDER = [">rank corr.", ">regret", ">worst"]
@@ -63,7 +60,7 @@ _ORDER = [">rank corr.", ">regret", ">worst"]
 def _order(ranking: Ranking) -> list[str]:
     """Cells under `_ORDER`."""
     correlation = "-" if ranking.spearman is None else f"{ranking.spearman:.2f}"
-    return [correlation, _percent(ranking.pick_regret_mean), _percent(ranking.pick_regret_max)]
+    return [correlation, percent(ranking.pick_regret_mean), percent(ranking.pick_regret_max)]
 
 
 def _time_block(out: Validation) -> Block:
@@ -77,7 +74,7 @@ def _time_block(out: Validation) -> Block:
                 str(one.time.n),
                 *_errors(one.time),
                 str(one.noise.n),
-                _percent(one.noise.mean),
+                percent(one.noise.mean),
                 str(one.ranking.groups),
                 *_order(one.ranking),
             ]
@@ -87,14 +84,14 @@ def _time_block(out: Validation) -> Block:
     )
     if noise.n:
         block.text.append(
-            f"noise floor: {noise.n} runs that repeat another lie {_percent(noise.mean)} from"
-            f" their median on average, half of them within {_percent(noise.median)}"
+            f"noise floor: {noise.n} runs that repeat another lie {percent(noise.mean)} from"
+            f" their median on average, half of them within {percent(noise.median)}"
         )
     if ranked.groups:
         block.text.append(
             f"ranking: {ranked.groups} groups that differ only in layout, mean rank correlation"
-            f" {ranked.spearman:.2f}, pick-regret {_percent(ranked.pick_regret_mean)} on"
-            f" average and {_percent(ranked.pick_regret_max)} at worst; {ranked.ties} picks tie"
+            f" {ranked.spearman:.2f}, pick-regret {percent(ranked.pick_regret_mean)} on"
+            f" average and {percent(ranked.pick_regret_max)} at worst; {ranked.ties} picks tie"
             " with others within the noise floor"
         )
     return block
@@ -121,7 +118,7 @@ def _kinds_block(kinds: Mapping[str, ErrorsOfSuites]) -> Block:
     for name, one in kinds.items():
         if one.n:
             mape, *others = _errors(one)
-            mean = _percent(one.mape_of_suites)
+            mean = percent(one.mape_of_suites)
             rows.append([name, str(one.n), str(one.suites), mape, mean, *others])
     return Block("Step time by kind of run", header=header, rows=rows)
 
@@ -139,7 +136,7 @@ def _regret_blocks(groups: Sequence[Group]) -> list[Block]:
                 str(g.gpus),
                 str(g.layouts),
                 f"{g.spearman:.2f}",
-                _percent(g.pick_regret),
+                percent(g.pick_regret),
                 str(g.ties),
                 g.pick.run_id,
                 g.best.run_id,
@@ -174,15 +171,15 @@ def _coverage_block(found: Coverage) -> Block:
         block.text.append("needs runs of at least two suites")
         return block
     block.text.append(
-        f"promised {found.promised:.0%}; held {_percent(found.all.inside_frac)} of runs, "
-        f"{_percent(found.mean_of_suites)} on average over suites"
+        f"promised {found.promised:.0%}; held {percent(found.all.inside_frac)} of runs, "
+        f"{percent(found.mean_of_suites)} on average over suites"
     )
     known = {f"all, {kind} elsewhere": line for kind, line in found.evidence.items()}
     block.rows = [
         [
             name,
             str(line.n),
-            _percent(line.inside_frac),
+            percent(line.inside_frac),
             *(f"{value:.2f}" for value in (line.low, line.high, line.width)),
         ]
         for name, line in {**found.suites, "all": found.all, **known}.items()
@@ -198,15 +195,15 @@ def _ablation_block(found: Sequence[Ablation]) -> Block:
         rows=[
             [
                 line.mechanism,
-                _percent(line.mape_before),
-                _percent(line.mape_after),
+                percent(line.mape_before),
+                percent(line.mape_after),
                 str(line.acts.n),
-                _percent(line.acts.before),
-                _percent(line.acts.after),
+                percent(line.acts.before),
+                percent(line.acts.after),
                 line.most.suite or "-",
                 str(line.most.n),
-                _percent(line.most.before),
-                _percent(line.most.after),
+                percent(line.most.before),
+                percent(line.most.after),
             ]
             for line in found
         ],
@@ -220,13 +217,13 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
 
     def cells(name: str, one: ErrorsOfSuites) -> list[str]:
         errors = (one.mape, one.mape_of_suites, one.median_ape, one.bias)
-        return [name, str(one.n), *map(_percent, errors)]
+        return [name, str(one.n), *map(percent, errors)]
 
     over = Block(
         "Cross-validation: errors of step time",
         [
             *(f"{name}: {kind.meaning}" for name, kind in found.kinds.items()),
-            f"noise floor of the data: {_percent(noise)}",
+            f"noise floor of the data: {percent(noise)}",
         ],
         [*header, *_ORDER],
         [[*cells(name, kind.all), *_order(kind.ranking)] for name, kind in found.kinds.items()],
@@ -243,7 +240,7 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
             [
                 suite,
                 *(
-                    _percent(kind.suites[suite].mape if suite in kind.suites else None)
+                    percent(kind.suites[suite].mape if suite in kind.suites else None)
                     for kind in found.kinds.values()
                 ),
             ]
@@ -257,7 +254,7 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
             [
                 value.name,
                 f"{value.multiplier:.3f}",
-                _percent(value.spread),
+                percent(value.spread),
                 str(value.runs),
                 f"{value.low:g} .. {value.high:g}",
                 "yes" if value.on_bound else "",
@@ -273,7 +270,7 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
                 clock.platform,
                 str(clock.runs),
                 f"{clock.fitted:.2f}",
-                _percent(clock.spread),
+                percent(clock.spread),
                 f"{clock.shipped:.2f}",
                 "-" if clock.power_law is None else f"{clock.power_law:.2f}",
             ]

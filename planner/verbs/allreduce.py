@@ -14,9 +14,18 @@ from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.report.layout import SCHEMA_VERSION, Report
+from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
+from planner.specs.documents.allreduce import (
+    Algorithm,
+    AllReduce,
+    AllReduceCluster,
+    Crossover,
+    FastestBySize,
+    FastestMap,
+    Size,
+)
 from planner.specs.options import refuse
 from planner.specs.options.parallel import AllReduceOptions
 from planner.specs.plan import Plan
@@ -30,7 +39,7 @@ _MOST_BYTES = 1e15
 _MODEL = "gpt2"  # any: a plan has one
 
 
-def answer(given: Mapping[str, Any], asked: AllReduceOptions) -> Report:
+def answer(given: Mapping[str, Any], asked: AllReduceOptions) -> AllReduce:
     """Seconds of every algorithm for each size on all GPUs, and the fastest by size and number of
     ranks.
 
@@ -41,43 +50,44 @@ def answer(given: Mapping[str, Any], asked: AllReduceOptions) -> Report:
     count = servers or cluster.nodes
     here = all_reduce.network(m, cluster, cluster.gpus, count)
     ladder = np.geomspace(_SMALLEST, _LARGEST, _MAP_COLUMNS)
-    rows, changes = [], []
+    rows, crossovers = [], []
     for ranks in _rank_counts(cluster):
         x = all_reduce.network(
             m, cluster, ranks, servers or max(1.0, -(-ranks // cluster.gpus_per_node))
         )
-        rows.append({"ranks": ranks, "nodes": x.nodes, "fastest": all_reduce.fastest(x, ladder)})
-        changes += [
-            {"ranks": ranks, "bytes": c.bytes, "below": c.below, "above": c.above}
+        fastest = all_reduce.fastest(x, ladder)
+        rows.append(FastestBySize(ranks=ranks, nodes=x.nodes, fastest=fastest))
+        crossovers += [
+            Crossover(ranks=ranks, bytes=c.bytes, below=c.below, above=c.above)
             for c in all_reduce.crossovers(x, _SMALLEST, _LARGEST)
         ]
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "cluster": {
-            "title": cluster.title,
-            "gpu": cluster.gpu.id,
-            "gpus": cluster.gpus,
-            "nodes": cluster.nodes,
-            "ranks_per_node": here.per_node,
-            "intra_node": cluster.intra_node.id,
-            "inter_node": cluster.inter_node.id,
-        },
-        "servers": count,
-        "algorithms": [
-            {
-                "name": one.name,
-                "title": one.title,
-                "letter": one.letter,
-                "source": one.source,
-                "refused": one.unfit(here),
-            }
+    return AllReduce(
+        schema_version=SCHEMA_VERSION,
+        cluster=AllReduceCluster(
+            title=cluster.title,
+            gpu=cluster.gpu.id,
+            gpus=cluster.gpus,
+            nodes=cluster.nodes,
+            ranks_per_node=here.per_node,
+            intra_node=cluster.intra_node.id,
+            inter_node=cluster.inter_node.id,
+        ),
+        servers=count,
+        algorithms=[
+            Algorithm(
+                name=one.name,
+                title=one.title,
+                letter=one.letter,
+                source=one.source,
+                refused=one.unfit(here),
+            )
             for one in all_reduce.ALGORITHMS
         ],
-        "sizes": _table(here, sizes),
-        "map": {"bytes": ladder.tolist(), "rows": rows},
-        "crossovers": changes,
-        "assumptions": assumed,
-    }
+        sizes=_sizes(here, sizes),
+        map=FastestMap(bytes=ladder.tolist(), rows=rows),
+        crossovers=crossovers,
+        assumptions=assumed,
+    )
 
 
 def links(given: Mapping[str, Any], verb: str) -> tuple[ClusterSpec, Machine, list[str]]:
@@ -123,22 +133,21 @@ def _rank_counts(cluster: ClusterSpec) -> list[int]:
     return sorted({n for n in found if n <= domain or n % domain == 0} | {cluster.gpus})
 
 
-def _table(x: all_reduce.Network, sizes: Sequence[float]) -> list[Report]:
-    found = all_reduce.seconds(x, np.array(sizes))
-    estimated = np.broadcast_to(all_reduce.as_estimated(x, np.array(sizes)), len(sizes))
-    best_of = all_reduce.fastest(x, np.array(sizes))
+def _sizes(x: all_reduce.Network, sizes: Sequence[float]) -> list[Size]:
+    asked = np.array(sizes)
+    found = all_reduce.seconds(x, asked)
+    estimated = np.broadcast_to(all_reduce.as_estimated(x, asked), len(sizes))
     out = []
-    for i, size in enumerate(sizes):
-        taken = {name: float(column[i]) for name, column in found.items()}
-        best = best_of[i]
-        volume = 2 * (x.ranks - 1) / x.ranks * size
+    for i, (size, fastest) in enumerate(zip(sizes, all_reduce.fastest(x, asked), strict=True)):
+        seconds = {name: float(column[i]) for name, column in found.items()}
+        bus_bytes = 2 * (x.ranks - 1) / x.ranks * size  # as nccl-tests count
         out.append(
-            {
-                "bytes": size,
-                "seconds": taken,
-                "fastest": best,
-                "bus_bytes_per_s": volume / taken[best],
-                "estimated_s": float(estimated[i]),
-            }
+            Size(
+                bytes=size,
+                seconds=seconds,
+                fastest=fastest,
+                bus_bytes_per_s=bus_bytes / seconds[fastest],
+                estimated_s=float(estimated[i]),
+            )
         )
     return out

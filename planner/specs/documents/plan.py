@@ -9,7 +9,16 @@ from planner.specs.document import Document, key
 from planner.specs.layout import OffloadName, PlacementName, ScheduleName
 from planner.specs.options import LAYOUT
 
-__all__ = ["Cluster", "Layout", "Model", "Stack", "describe", "layout_of", "options_of"]
+__all__ = [
+    "Cluster",
+    "Layout",
+    "LayoutChoice",
+    "Model",
+    "Stack",
+    "describe",
+    "layout_of",
+    "options_of",
+]
 
 
 class Model(Document):
@@ -60,8 +69,8 @@ class Stack(Document):
     ]
 
 
-class Layout(Document):
-    """How the work is divided over the GPUs."""
+class LayoutChoice(Document):
+    """The options that fix a layout."""
 
     tp: Annotated[int, key("tensor-parallel degree")]
     pp: Annotated[int, key("pipeline stages")]
@@ -77,6 +86,11 @@ class Layout(Document):
     micro_batch: Annotated[int, key("sequences per replica and pass")]
     offload: Annotated[OffloadName, key("what is offloaded, and whether to NVMe drives")]
     placement: Annotated[PlacementName, key("rank order, fastest-varying first")]
+
+
+class Layout(LayoutChoice):
+    """How the work is divided over the GPUs."""
+
     global_batch: Annotated[int, key("sequences per optimizer step")]
     grad_accum: Annotated[int, key("micro-batches per replica and step")]
 

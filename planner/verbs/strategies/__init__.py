@@ -9,20 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate import Estimates, buckets, evaluate
+from planner.estimate import buckets, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.ties import fastest
 from planner.formulas.rules import check
 from planner.inputs.scenario import resolve
-from planner.ledger import Call, recording, section
-from planner.report.layout import SCHEMA_VERSION, Report
+from planner.ledger import Array, Call, recording, section
+from planner.report.layout import SCHEMA_VERSION
 from planner.search import layouts
 from planner.specs.base import PlanError
+from planner.specs.documents.strategies import (
+    BucketLine,
+    BucketTimeline,
+    Phases,
+    SentBytes,
+    Statistics,
+    Strategies,
+    StrategiesCluster,
+    StrategyLayout,
+)
+from planner.specs.documents.strategies import Strategy as StrategyDocument
 from planner.specs.options import Options, refuse
 from planner.specs.options.parallel import StrategySettings
 from planner.specs.plan import Plan
 from planner.verbs.strategies import compressed, ddp, frameworks, local, server, zero
-from planner.verbs.strategies.base import Context, Cost, Strategy, evaluated
+from planner.verbs.strategies.base import Context, Cost, Steps, Strategy
 
 STRATEGIES: tuple[Strategy, ...] = tuple(
     one
@@ -52,18 +63,12 @@ def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen
     changed = strategy.change(plan)
     numbers = strategy.numbers(changed, machine(changed))
     table = layouts(changed)
+    if not len(table):
+        return "no layout is allowed: batch divides by GPUs"
     rules = check(changed, table)
-    allowed = (
-        np.flatnonzero(np.logical_and.reduce(list(rules.values())))
-        if len(table)
-        else np.zeros(0, dtype=int)
-    )
+    allowed = np.flatnonzero(np.logical_and.reduce(list(rules.values())))
     if not len(allowed):
-        broken = (
-            [name for name, holds in rules.items() if not np.any(holds)]
-            if len(table)
-            else ["batch divides by GPUs"]
-        )
+        broken = [name for name, holds in rules.items() if not np.any(holds)]
         return f"no layout is allowed: {'; '.join(broken) or 'the rules together'}"
     estimates = evaluate(changed, table.pick(allowed), numbers=numbers)
     context = Context(changed, estimates, numbers, given)
@@ -78,7 +83,6 @@ def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen
 
 
 def _plan(options: Options, strategy: Strategy) -> tuple[Plan, tuple[str, ...]]:
-    gpus = options.gpus
     asked = {
         "tp": 1,
         "pp": 1,
@@ -91,14 +95,14 @@ def _plan(options: Options, strategy: Strategy) -> tuple[Plan, tuple[str, ...]]:
     scenario = resolve(options.changed(**asked))
     plan = scenario.plans[0]
     if strategy.shard == "node":
-        inside = min(plan.cluster.nvlink_domain, gpus)
+        inside = min(plan.cluster.nvlink_domain, options.gpus)
         plan = plan.model_copy(
             update={"request": plan.request.model_copy(update={"shard_group": inside})}
         )
     return plan, scenario.assumptions
 
 
-def answer(options: Options, given: StrategySettings, name: str | None = None) -> Report:
+def answer(options: Options, given: StrategySettings, name: str | None = None) -> Strategies:
     """All strategies, or the one named, as one document; `fits` tells whether any fits. Raises
     PlanError for wrong requests."""
     chosen = _asked(options, name)
@@ -106,33 +110,33 @@ def answer(options: Options, given: StrategySettings, name: str | None = None) -
         raise PlanError(
             "--steps-factor", given.steps_factor, "belongs to one strategy: name it with --strategy"
         )
-    rows: list[Report] = []
+    rows: list[StrategyDocument] = []
     for strategy in chosen:
         plan, assumptions = _plan(options, strategy)
         found = _evaluate(plan, strategy, given)
         rows.append(
             _refused(strategy, found)
             if isinstance(found, str)
-            else _report(found, name is not None)
+            else _answered(found, in_full=name is not None)
         )
     training, cluster = plan.training, plan.cluster
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": plan.model.name,
-        "cluster": {
-            "title": cluster.title,
-            "gpu": cluster.gpu.id,
-            "gpus": cluster.gpus,
-            "nodes": cluster.nodes,
-            "capacity_bytes": plan.usable_bytes,
-        },
-        "global_batch": training.global_batch,
-        "seq_len": training.seq_len,
-        "precision": training.precision,
-        "strategies": rows,
-        "fits": any(row["fits"] for row in rows),
-        "assumptions": list(assumptions),
-    }
+    return Strategies(
+        schema_version=SCHEMA_VERSION,
+        model=plan.model.name,
+        cluster=StrategiesCluster(
+            title=cluster.title,
+            gpu=cluster.gpu.id,
+            gpus=cluster.gpus,
+            nodes=cluster.nodes,
+            capacity_bytes=plan.usable_bytes,
+        ),
+        global_batch=training.global_batch,
+        seq_len=training.seq_len,
+        precision=training.precision,
+        strategies=rows,
+        fits=any(row.fits for row in rows),
+        assumptions=list(assumptions),
+    )
 
 
 def explain(options: Options, given: StrategySettings, name: str) -> Call:
@@ -173,93 +177,87 @@ def _asked(options: Options, name: str | None) -> tuple[Strategy, ...]:
     return (BY_NAME[name],)
 
 
-def _about(strategy: Strategy) -> Report:
-    return {
-        "name": strategy.name,
-        "title": strategy.title,
-        "family": strategy.family,
-        "differs": strategy.differs,
-        "source": strategy.source,
-        "stack": strategy.stack,
-        "evaluated": strategy.cost is evaluated,
-    }
-
-
-def _refused(strategy: Strategy, reason: str) -> Report:
-    none = (
-        "layout",
-        "device_bytes",
-        "host_bytes",
-        "step",
-        "sent_bytes",
-        "statistics",
-        "seconds_per_token",
-        "break_even_bytes_per_s",
-        "timeline",
+def _document(
+    strategy: Strategy, refused: str | None, fits: bool, **found: Any
+) -> StrategyDocument:
+    return StrategyDocument(
+        name=strategy.name,
+        title=strategy.title,
+        family=strategy.family,
+        differs=strategy.differs,
+        source=strategy.source,
+        stack=strategy.stack,
+        evaluated=strategy.is_plan,
+        refused=refused,
+        fits=fits,
+        **found,
     )
-    return {**_about(strategy), "refused": reason, "fits": False, **dict.fromkeys(none)}
 
 
-def _report(found: Chosen, in_full: bool) -> Report:
+def _refused(strategy: Strategy, reason: str) -> StrategyDocument:
+    return _document(strategy, reason, fits=False)
+
+
+def _answered(found: Chosen, *, in_full: bool) -> StrategyDocument:
     x, row, cost = found.context, found.row, found.cost
     layout = x.estimates.table.layout(row)
-    statistics = found.strategy.steps(x)
-    factor = statistics.factor if x.settings.steps_factor is None else x.settings.steps_factor
-    source = statistics.source if x.settings.steps_factor is None else "stated in the request"
+    steps = found.strategy.steps(x)
+    if x.settings.steps_factor is not None:
+        steps = Steps(x.settings.steps_factor, "stated in the request")
     tokens = x.plan.training.global_batch * x.plan.training.seq_len
+    codec = compressed.CODECS.get(found.strategy.name)
 
-    def at(column: Any) -> float:
+    def at(column: Array | float) -> float:
         return float(np.broadcast_to(column, cost.compute_s.shape)[row])
 
-    codec = compressed.CODECS.get(found.strategy.name)
-    return {
-        **_about(found.strategy),
-        "refused": None,
-        "fits": found.fits,
-        "layout": {**layout.model_dump(), "grad_accum": round(at(x.microbatches))},
-        "device_bytes": found.device_bytes,
-        "host_bytes": at(x.estimates.memory.host),
-        "step": {
-            "seconds": at(cost.step_s),
-            "compute_s": at(cost.compute_s),
-            "exposed_s": at(cost.exposed_s),
-            "hidden_s": at(cost.hidden_s),
-        },
-        "sent_bytes": {
-            "forward": at(cost.forward_bytes),
-            "backward": at(cost.backward_bytes),
-            "optimizer": at(cost.optimizer_bytes),
-            "between_nodes": at(cost.leaving_bytes),
-        },
-        "statistics": {"steps_factor": factor, "source": source},
-        "seconds_per_token": at(cost.step_s) * factor / tokens,
-        "break_even_bytes_per_s": None if codec is None else compressed.break_even(x, codec(x)),
-        "timeline": _timeline(found) if in_full else None,
-    }
+    return _document(
+        found.strategy,
+        None,
+        found.fits,
+        layout=StrategyLayout(**layout.model_dump(), grad_accum=round(at(x.microbatches))),
+        device_bytes=found.device_bytes,
+        host_bytes=at(x.estimates.memory.host),
+        step=Phases(
+            seconds=at(cost.step_s),
+            compute_s=at(cost.compute_s),
+            exposed_s=at(cost.exposed_s),
+            hidden_s=at(cost.hidden_s),
+        ),
+        sent_bytes=SentBytes(
+            forward=at(cost.forward_bytes),
+            backward=at(cost.backward_bytes),
+            optimizer=at(cost.optimizer_bytes),
+            between_nodes=at(cost.leaving_bytes),
+        ),
+        statistics=Statistics(steps_factor=steps.factor, source=steps.source),
+        seconds_per_token=at(cost.step_s) * steps.factor / tokens,
+        break_even_bytes_per_s=None if codec is None else compressed.break_even(x, codec(x)),
+        timeline=_timeline(found) if in_full else None,
+    )
 
 
-def _timeline(found: Chosen) -> Report | None:
+def _timeline(found: Chosen) -> BucketTimeline | None:
     """The last backward pass of an evaluated DDP plan, bucket by bucket."""
     x = found.context
     cap = x.plan.stack.overlap.bucket
-    if cap is None or found.strategy.cost is not evaluated or found.strategy.zero:
+    if cap is None or not found.strategy.is_plan or found.strategy.zero:
         return None
     table = x.estimates.table.pick(np.array([found.row]))
-    alone: Estimates = evaluate(x.plan, table, numbers=x.m)
+    alone = evaluate(x.plan, table, numbers=x.m)
     line = buckets.of_estimate(x.plan, x.m, table, alone.time, float(cap))
-    return {
-        "backward_s": line.backward_s,
-        "tail_s": line.tail_s,
-        "contention_s": line.contention_s,
-        "exposed_s": line.exposed_s,
-        "buckets": [
-            {
-                "tensors": b.tensors,
-                "bytes": b.bytes,
-                "ready_s": b.ready_s,
-                "start_s": b.start_s,
-                "end_s": b.end_s,
-            }
+    return BucketTimeline(
+        backward_s=line.backward_s,
+        tail_s=line.tail_s,
+        contention_s=line.contention_s,
+        exposed_s=line.exposed_s,
+        buckets=[
+            BucketLine(
+                tensors=b.tensors,
+                bytes=b.bytes,
+                ready_s=b.ready_s,
+                start_s=b.start_s,
+                end_s=b.end_s,
+            )
             for b in line.buckets
         ],
-    }
+    )

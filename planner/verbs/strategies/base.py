@@ -15,10 +15,11 @@ from typing import Literal
 import numpy as np
 
 from planner.estimate import Estimates, communicate, sync, uneven
+from planner.estimate.gradients import BUCKET_CAP_BYTES, bucket_count
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime, step_time
 from planner.estimate.sync import Replicas
-from planner.formulas import data_parallel, overlap
+from planner.formulas import compression, data_parallel, overlap
 from planner.formulas.params import parameter_count
 from planner.ledger import Array
 from planner.specs.layout import OffloadName
@@ -29,15 +30,12 @@ FP32_BYTES = 4.0  # of an element in single precision
 
 
 @dataclass(frozen=True)
-class Statistics:
+class Steps:
     """Steps to the same loss over those of a synchronous exact step, and where that number is
     from."""
 
     factor: float
     source: str
-
-
-EXACT = Statistics(1.0, "the same arithmetic as one large batch: no cost")
 
 
 @dataclass(frozen=True)
@@ -146,6 +144,45 @@ class Context:
         """An all-reduce over all replicas, in equal parts."""
         return calls * communicate.all_reduce_s(self.m, whole_bytes / calls, self.who.group)
 
+    def all_reduced_bytes(
+        self, whole_bytes: Array, passes: Array = 1.0, calls: Array = 1.0
+    ) -> tuple[Array, Array]:
+        """What each GPU sends for all-reduces over all replicas, and what of it leaves the node."""
+        group = self.who.group
+        sent = data_parallel.backward_volume_bytes(
+            0.0, whole_bytes, 0.0, group.ranks, passes, calls
+        )
+        return sent, self.leaving_bytes(sent)
+
+    def leaving_bytes(self, sent: Array) -> Array:
+        """Part of what each GPU sends that leaves the node, over all replicas."""
+        group = self.who.group
+        return data_parallel.leaving_bytes(sent, group.ranks, group.ranks_per_node)
+
+    @property
+    def bucket_bytes(self) -> float:
+        """Least size of a gradient bucket."""
+        return float(self.plan.stack.overlap.bucket or BUCKET_CAP_BYTES)
+
+    @property
+    def buckets(self) -> int:
+        """Gradient buckets of the model."""
+        fusion = self.plan.stack.fusion
+        wire = sync.wire_bytes(self.plan)
+        return bucket_count(
+            self.plan.model, fusion.joint_qkv, fusion.joint_gate, wire, self.bucket_bytes
+        )
+
+    def codec_s(self, moved_bytes: float, flop: float = 0.0) -> Array:
+        """Passes over the gradients that encode and decode what is sent."""
+        return compression.codec_s(
+            moved_bytes,
+            flop,
+            memory_bytes_per_s=self.m.memory_bandwidth,
+            stream_frac=self.m.stream_frac,
+            rate_flop_per_s=self.m.wide_rate,
+        )
+
 
 def evaluated(x: Context) -> Cost:
     """The plan as the estimator has it, with the bytes of its ZeRO stage."""
@@ -181,22 +218,6 @@ def evaluated(x: Context) -> Cost:
     )
 
 
-def same(plan: Plan) -> Plan:
-    return plan
-
-
-def no_change(plan: Plan, m: Machine) -> Machine:
-    return m
-
-
-def exact(x: Context) -> Statistics:
-    return EXACT
-
-
-def fits_any(plan: Plan) -> str | None:
-    return None
-
-
 def several_nodes(plan: Plan) -> str | None:
     return (
         None
@@ -225,8 +246,28 @@ def with_overlap(plan: Plan, **changes: object) -> Plan:
     return plan.model_copy(update={"stack": plan.stack.model_copy(update={"overlap": changed})})
 
 
-def with_training(plan: Plan, **changes: object) -> Plan:
-    return plan.model_copy(update={"training": plan.training.model_copy(update=changes)})
+def without_overlap(plan: Plan) -> Plan:
+    """The plan with every collective before or after the computation."""
+    training = plan.training.model_copy(update={"overlap": False})
+    return plan.model_copy(update={"training": training})
+
+
+def without_buckets(plan: Plan) -> Plan:
+    """Gradients are reduced where they are: no second copy of them."""
+    return with_state(plan, bucket=0.0)
+
+
+def with_copies(copies: int) -> Callable[[Plan], Plan]:
+    """So many fp32 copies of the gradients more, which stay from step to step."""
+    return lambda plan: with_state(plan, bucket=plan.stack.state.bucket + copies * FP32_BYTES)
+
+
+def no_cost(source: str) -> Callable[[Context], Steps]:
+    """As many steps as exact training takes, says this source."""
+    return lambda x: Steps(1.0, source)
+
+
+EXACT = no_cost("the same arithmetic as one large batch: no cost")
 
 
 @dataclass(frozen=True)
@@ -243,10 +284,10 @@ class Strategy:
     cost: Callable[[Context], Cost] = evaluated
     offload: OffloadName = "none"
     shard: Literal["all", "node"] = "all"
-    change: Callable[[Plan], Plan] = same  # switches of the software
-    numbers: Callable[[Plan, Machine], Machine] = no_change
-    steps: Callable[[Context], Statistics] = exact
-    refuses: Callable[[Plan], str | None] = fits_any
+    change: Callable[[Plan], Plan] = lambda plan: plan  # switches of the stack
+    numbers: Callable[[Plan, Machine], Machine] = lambda plan, m: m
+    steps: Callable[[Context], Steps] = EXACT
+    refuses: Callable[[Plan], str | None] = lambda plan: None
 
     @property
     def is_plan(self) -> bool:

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import communicate, sync
-from planner.estimate.gradients import bucket_count, tensors
+from planner.estimate import communicate
+from planner.estimate.gradients import tensors
 from planner.formulas import compression, data_parallel
 from planner.ledger import Array
-from planner.specs.plan import Plan
 from planner.verbs.strategies.base import (
     FP32_BYTES,
     Context,
     Cost,
-    Statistics,
     Strategy,
     evaluated,
-    with_state,
+    no_cost,
+    with_copies,
 )
 
 _BLOCK = 256.0  # elements that share an fp32 scale in int8 codes
@@ -54,24 +53,14 @@ class Codec:
     gathered: bool
 
 
-def _spent(x: Context, moved: float, flop: float = 0.0) -> Array:
-    return compression.codec_s(
-        moved,
-        flop,
-        memory_bytes_per_s=x.m.memory_bandwidth,
-        stream_frac=x.m.stream_frac,
-        rate_flop_per_s=x.m.wide_rate,
-    )
-
-
 def int8_codec(x: Context) -> Codec:
     code = compression.coded_bytes(x.parameters, 8.0, FP32_BYTES, _BLOCK)
-    return Codec(float(code), _spent(x, _INT8_MOVED * x.parameters), False)
+    return Codec(float(code), x.codec_s(_INT8_MOVED * x.parameters), False)
 
 
 def one_bit_codec(x: Context) -> Codec:
     code = compression.coded_bytes(x.parameters, 1.0, FP32_BYTES, _ONE_BIT_BLOCK)
-    return Codec(float(code), _spent(x, _ONE_BIT_MOVED * x.parameters), False)
+    return Codec(float(code), x.codec_s(_ONE_BIT_MOVED * x.parameters), False)
 
 
 def top_k_codec(x: Context) -> Codec:
@@ -80,7 +69,7 @@ def top_k_codec(x: Context) -> Codec:
         compression.sparse_bytes(x.parameters, x.settings.density, FP32_BYTES, _INDEX_BYTES)
     )
     ranks = float(np.max(x.who.group.ranks))
-    return Codec(code, _spent(x, _TOP_K_MOVED * x.parameters + ranks * code), True)
+    return Codec(code, x.codec_s(_TOP_K_MOVED * x.parameters + ranks * code), True)
 
 
 def power_sgd_codec(x: Context) -> Codec:
@@ -97,7 +86,7 @@ def power_sgd_codec(x: Context) -> Codec:
         products += one.elements
     code = float(compression.low_rank_bytes(edges, rest, x.settings.rank, FP32_BYTES))
     flop = float(compression.low_rank_flop(products, x.settings.rank))
-    return Codec(code, _spent(x, _LOW_RANK_MOVED * products, flop), False)
+    return Codec(code, x.codec_s(_LOW_RANK_MOVED * products, flop), False)
 
 
 def exchange(x: Context, codec: Codec) -> Cost:
@@ -109,14 +98,8 @@ def exchange(x: Context, codec: Codec) -> Cost:
         total = communicate.all_reduce_s(x.m, codec.code_bytes, group)
     gathered = 1.0 if codec.gathered else 0.0
     sent = compression.exchanged_bytes(codec.code_bytes, group.ranks, gathered)
-    leaving = data_parallel.leaving_bytes(sent, group.ranks, group.ranks_per_node)
-    fusion, cap = x.plan.stack.fusion, float(x.plan.stack.overlap.bucket or 1.0)
-    calls = bucket_count(
-        x.plan.model, fusion.joint_qkv, fusion.joint_gate, sync.wire_bytes(x.plan), cap
-    )
-    return x.cost(
-        x.overlapped_s(total, total / calls), total, (0.0, sent, 0.0), leaving, codec.codec_s
-    )
+    exposed = x.overlapped_s(total, total / x.buckets)
+    return x.cost(exposed, total, (0.0, sent, 0.0), x.leaving_bytes(sent), codec.codec_s)
 
 
 def break_even(x: Context, codec: Codec) -> float:
@@ -158,45 +141,10 @@ def power_sgd(x: Context) -> Cost:
     return exchange(x, power_sgd_codec(x))
 
 
-def power_sgd_steps(x: Context) -> Statistics:
-    return Statistics(
-        1.0,
-        "Vogels et al. 2019 (arXiv 1905.13727) section 5: test loss of SGD at low ranks; yours may"
-        " differ",
-    )
-
-
-def _int8_steps(x: Context) -> Statistics:
-    return Statistics(
-        1.0,
-        "QSGD, Alistarh et al. 2017 (arXiv 1610.02132): accuracy of fp32 at 8 bit; yours may"
-        " differ",
-    )
-
-
-def _one_bit_steps(x: Context) -> Statistics:
-    return Statistics(
-        1.0,
-        "Tang et al. 2021 (arXiv 2102.02888): Adam's speed per sample, with a warm-up; yours may"
-        " differ",
-    )
-
-
-def _top_k_steps(x: Context) -> Statistics:
-    return Statistics(
-        1.0,
-        "DGC, Lin et al. 2018 (arXiv 1712.01887): no loss of accuracy at 0.1 %; yours may differ",
-    )
-
-
-def _remainder(plan: Plan) -> Plan:
-    """What was not sent stays for the next step: as large as the gradients in fp32."""
-    return with_state(plan, bucket=plan.stack.state.bucket + FP32_BYTES)
-
-
-def _velocity_and_remainder(plan: Plan) -> Plan:
-    return with_state(plan, bucket=plan.stack.state.bucket + 2 * FP32_BYTES)
-
+POWER_SGD_STEPS = no_cost(
+    "Vogels et al. 2019 (arXiv 1905.13727) section 5: test loss of SGD at low ranks; yours may"
+    " differ"
+)
 
 CODECS = {
     "int8": int8_codec,
@@ -215,7 +163,10 @@ STRATEGIES = (
         " (arXiv 2306.10209)",
         "pytorch-ddp",
         cost=int8,
-        steps=_int8_steps,
+        steps=no_cost(
+            "QSGD, Alistarh et al. 2017 (arXiv 1610.02132): accuracy of fp32 at 8 bit; yours may"
+            " differ"
+        ),
     ),
     Strategy(
         "1-bit-adam",
@@ -225,8 +176,11 @@ STRATEGIES = (
         "Tang et al. 2021 (arXiv 2102.02888)",
         "pytorch-ddp",
         cost=one_bit,
-        change=_remainder,
-        steps=_one_bit_steps,
+        change=with_copies(1),  # what was not sent
+        steps=no_cost(
+            "Tang et al. 2021 (arXiv 2102.02888): Adam's speed per sample, with a warm-up; yours"
+            " may differ"
+        ),
     ),
     Strategy(
         "top-k",
@@ -237,7 +191,10 @@ STRATEGIES = (
         "Lin et al. 2018 (arXiv 1712.01887)",
         "pytorch-ddp",
         cost=top_k,
-        change=_velocity_and_remainder,
-        steps=_top_k_steps,
+        change=with_copies(2),  # velocity, and what was not sent
+        steps=no_cost(
+            "DGC, Lin et al. 2018 (arXiv 1712.01887): no loss of accuracy at 0.1 %; yours may"
+            " differ"
+        ),
     ),
 )

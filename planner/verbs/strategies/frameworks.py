@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.estimate import communicate, sync
 from planner.estimate.machine import Machine
-from planner.formulas import collectives, compression, data_parallel
+from planner.formulas import collectives
 from planner.specs.plan import Plan
 from planner.verbs.strategies.base import (
     FP32_BYTES,
@@ -19,7 +19,8 @@ from planner.verbs.strategies.base import (
     one_node,
     with_overlap,
     with_state,
-    with_training,
+    without_buckets,
+    without_overlap,
 )
 
 _LOGIT_BYTES = 2.0  # outputs of replicas in 16 bit
@@ -68,17 +69,9 @@ def _data_parallel(x: Context) -> Cost:
     )
 
 
-def _one_copy(plan: Plan) -> Plan:
-    return with_state(plan, bucket=0.0)
-
-
 def _packed(plan: Plan) -> Plan:
     """All gradients in one pack: reduced after backward, in a copy as large as they are."""
-    return with_training(with_overlap(plan, bucket=None), overlap=False)
-
-
-def _synchronous(plan: Plan) -> Plan:
-    return with_training(plan, overlap=False)
+    return without_overlap(with_overlap(plan, bucket=None))
 
 
 def _fused(plan: Plan) -> Plan:
@@ -95,16 +88,8 @@ def _horovod(x: Context) -> Cost:
     calls = float(max(np.ceil(gradients / _FUSION_BYTES), 1.0))
     total = x.all_reduce_s(gradients, calls) + calls * _CYCLE_S
     last = communicate.all_reduce_s(x.m, gradients / calls, x.who.group) + _CYCLE_S
-    moved = compression.codec_s(
-        _FUSION_MOVED * x.parameters,
-        0.0,
-        memory_bytes_per_s=x.m.memory_bandwidth,
-        stream_frac=x.m.stream_frac,
-        rate_flop_per_s=x.m.wide_rate,
-    )
-    ranks = x.who.group.ranks
-    sent = data_parallel.backward_volume_bytes(0.0, gradients, 0.0, ranks, x.microbatches)
-    leaving = data_parallel.leaving_bytes(sent, ranks, x.who.group.ranks_per_node)
+    moved = x.codec_s(_FUSION_MOVED * x.parameters)
+    sent, leaving = x.all_reduced_bytes(gradients, x.microbatches)
     return x.cost(x.overlapped_s(total, last), total, (0.0, sent, 0.0), leaving, moved)
 
 
@@ -118,7 +103,7 @@ STRATEGIES = (
         "torch.nn.DataParallel, documentation and source (replicate, parallel_apply, gather)",
         "pytorch-ddp",
         cost=_data_parallel,
-        change=_one_copy,
+        change=without_buckets,
         numbers=_one_interpreter,
         refuses=one_node,
     ),
@@ -149,7 +134,7 @@ STRATEGIES = (
         "pmean of all gradients; without the latency-hiding scheduler nothing overlaps",
         "JAX documentation, GPU performance tips; stack MaxText",
         "maxtext",
-        change=_synchronous,
+        change=without_overlap,
     ),
     Strategy(
         "jax-pjit",

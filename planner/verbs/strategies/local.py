@@ -6,31 +6,21 @@ import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.communicate import Group
+from planner.estimate.gradients import BUCKET_CAP_BYTES
 from planner.formulas import data_parallel
-from planner.specs.plan import Plan
 from planner.verbs.strategies.base import (
     FP32_BYTES,
     Context,
     Cost,
-    Statistics,
     Strategy,
+    no_cost,
     several_nodes,
-    with_state,
+    with_copies,
+    without_buckets,
 )
 
 _LOCAL_STEPS = 8  # assumed; Lin et al. 2018 (arXiv 1808.07217) go up to 16
 _DILOCO_STEPS = 500  # Douillard et al. 2023, section 3
-
-
-def _average(plan: Plan) -> Plan:
-    """No gradients are exchanged, so there are no buckets; parameters are averaged in place."""
-    return with_state(plan, bucket=0.0)
-
-
-def _outer(plan: Plan) -> Plan:
-    """Buckets of the inner steps stay; the outer optimizer keeps the last agreed parameters and its
-    momentum."""
-    return with_state(plan, bucket=plan.stack.state.bucket + 2 * FP32_BYTES)
 
 
 def steps_between(x: Context, usual: int) -> float:
@@ -42,9 +32,8 @@ def _local_sgd(x: Context) -> Cost:
     h, group = steps_between(x, _LOCAL_STEPS), x.who.group
     whole = FP32_BYTES * x.parameters
     each = data_parallel.local_steps_s(communicate.all_reduce_s(x.m, whole, group), h)
-    sent = data_parallel.backward_volume_bytes(0.0, whole, 0.0, group.ranks, 1.0) / h
-    leaving = data_parallel.leaving_bytes(sent, group.ranks, group.ranks_per_node)
-    return x.cost(each, each, (0.0, 0.0, sent), leaving)
+    sent = x.all_reduced_bytes(whole)[0] / h
+    return x.cost(each, each, (0.0, 0.0, sent), x.leaving_bytes(sent))
 
 
 def _diloco(x: Context) -> Cost:
@@ -56,7 +45,7 @@ def _diloco(x: Context) -> Cost:
     gradients = FP32_BYTES * x.parameters
     inner = communicate.all_reduce_s(x.m, gradients, node)
     exposed = x.overlapped_s(
-        inner, np.minimum(inner, communicate.all_reduce_s(x.m, _LAST_BYTES + 0 * inner, node))
+        inner, np.minimum(inner, communicate.all_reduce_s(x.m, BUCKET_CAP_BYTES + 0 * inner, node))
     )
     exposed = np.where(inside > 1, exposed, 0.0)
     nodes = x.who.group.nodes
@@ -69,25 +58,6 @@ def _diloco(x: Context) -> Cost:
     return x.cost(exposed + outer, inner + outer, (0.0, sent_inside, sent_between), sent_between)
 
 
-_LAST_BYTES = 25 * 2.0**20  # a bucket of the inner DDP
-
-
-def _local_sgd_steps(x: Context) -> Statistics:
-    return Statistics(
-        1.0,
-        "Stich 2019 (arXiv 1805.09767): the rate of large batches as long as H is below the root of"
-        " the steps per worker; a lower bound, set --steps-factor",
-    )
-
-
-def _diloco_steps(x: Context) -> Statistics:
-    return Statistics(
-        1.0,
-        "Douillard et al. 2023 (arXiv 2311.08105): perplexity with 8 replicas and H = 500 not worse"
-        " than in step; a parameter, set --steps-factor",
-    )
-
-
 STRATEGIES = (
     Strategy(
         "local-sgd",
@@ -97,8 +67,11 @@ STRATEGIES = (
         "Stich 2019 (arXiv 1805.09767); Lin et al. 2018 (arXiv 1808.07217)",
         "pytorch-ddp",
         cost=_local_sgd,
-        change=_average,
-        steps=_local_sgd_steps,
+        change=without_buckets,  # no gradients are exchanged; parameters are averaged in place
+        steps=no_cost(
+            "Stich 2019 (arXiv 1805.09767): the rate of large batches as long as H is below the"
+            " root of the steps per worker; a lower bound, set --steps-factor"
+        ),
     ),
     Strategy(
         "diloco",
@@ -109,8 +82,11 @@ STRATEGIES = (
         "Douillard et al. 2023 (arXiv 2311.08105)",
         "pytorch-ddp",
         cost=_diloco,
-        change=_outer,
-        steps=_diloco_steps,
+        change=with_copies(2),  # the last agreed parameters and their momentum
+        steps=no_cost(
+            "Douillard et al. 2023 (arXiv 2311.08105): perplexity with 8 replicas and H = 500 not"
+            " worse than in step; a parameter, set --steps-factor"
+        ),
         refuses=several_nodes,
     ),
 )

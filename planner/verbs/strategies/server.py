@@ -9,14 +9,7 @@ from planner.estimate import uneven
 from planner.formulas import all_reduce, collectives, data_parallel
 from planner.ledger import Array
 from planner.specs.plan import Plan
-from planner.verbs.strategies.base import (
-    FP32_BYTES,
-    Context,
-    Cost,
-    Statistics,
-    Strategy,
-    with_state,
-)
+from planner.verbs.strategies.base import FP32_BYTES, Context, Cost, Steps, Strategy, with_state
 
 _SOURCE = (
     "Li et al. 2014 (OSDI); one server per node unless --servers says more, each with the cards of"
@@ -115,27 +108,27 @@ def _asynchronous(x: Context) -> Cost:
     return _cost(x, exposed, np.maximum(alone, limit), np.ones_like(working))
 
 
-def _stale_steps(x: Context) -> Statistics:
+def _stale_steps(x: Context) -> Steps:
     workers = x.plan.cluster.gpus
-    return Statistics(
+    return Steps(
         1.0,
         f"staleness {workers - 1:,} (workers - 1 in the steady state); Lian et al. 2015 (arXiv"
         " 1506.08272): no cost in the limit of many steps, a lower bound; set --steps-factor",
     )
 
 
-def _slack_steps(x: Context) -> Statistics:
-    return Statistics(
+def _slack_steps(x: Context) -> Steps:
+    return Steps(
         1.0,
         f"staleness at most {x.settings.slack}; Ho et al. 2013 (NIPS): same rate, larger constant:"
         " a lower bound; set --steps-factor",
     )
 
 
-def _backup_steps(x: Context) -> Statistics:
+def _backup_steps(x: Context) -> Steps:
     workers = float(x.plan.cluster.gpus)
     factor = float(data_parallel.dropped_batch_factor(workers, backups(x)))
-    return Statistics(
+    return Steps(
         factor,
         f"{backups(x):g} of {workers:,.0f} gradients dropped: n / (n - b) samples, Chen et al. 2016"
         " (arXiv 1604.00981)",

@@ -7,15 +7,14 @@ from planner.estimate import communicate, sync
 from planner.estimate.states import rank_parameters
 from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
-from planner.specs.plan import Plan
 from planner.verbs.strategies.base import (
     Context,
     Cost,
-    Statistics,
     Strategy,
     evaluated,
+    no_cost,
     several_nodes,
-    with_training,
+    without_overlap,
 )
 
 _ZERO = "ZeRO, Rajbhandari et al. 2020 (arXiv 1910.02054)"
@@ -112,19 +111,6 @@ def _delayed_update(x: Context) -> Cost:
     )
 
 
-def _one_step_old(x: Context) -> Statistics:
-    """Staleness 1: gradients are those of parameters before the last update."""
-    return Statistics(
-        1.0,
-        "gradients of parameters one step old (staleness 1): taken as no cost; yours may need more"
-        " steps",
-    )
-
-
-def _without_prefetch(plan: Plan) -> Plan:
-    return with_training(plan, overlap=False)
-
-
 STRATEGIES = (
     Strategy(
         "zero-1",
@@ -184,7 +170,10 @@ STRATEGIES = (
         2,
         _delayed_update,
         "optimizer",
-        steps=_one_step_old,
+        steps=no_cost(
+            "gradients of parameters one step old (staleness 1): taken as no cost; yours may need"
+            " more steps"
+        ),
     ),
     Strategy(
         "zero-infinity",
@@ -213,7 +202,7 @@ STRATEGIES = (
         _FSDP + " section 3.3",
         "pytorch-fsdp",
         3,
-        change=_without_prefetch,
+        change=without_overlap,
     ),
     Strategy(
         "fsdp-shard-grad-op",

@@ -1,0 +1,67 @@
+"""Blocks of text for `dpplan allreduce`."""
+
+from __future__ import annotations
+
+from planner.show.text import Block
+from planner.specs.documents.allreduce import AllReduce
+from planner.units import show
+
+
+def all_reduce_blocks(r: AllReduce) -> list[Block]:
+    """Seconds by size, a map of the fastest, and the sizes at which it changes."""
+    return [_times(r), _map(r), _crossovers(r)]
+
+
+def _times(r: AllReduce) -> Block:
+    c = r.cluster
+    used = [one for one in r.algorithms if one.refused is None]
+    nodes = f"{c.nodes:,} node{'s' * (c.nodes > 1)}"
+    between = f", {c.inter_node} between" if c.nodes > 1 else ""
+    return Block(
+        f"All-reduce over {c.gpus:,} x {c.gpu}: {nodes}, {c.intra_node} inside{between}",
+        [
+            *(f"{one.letter}  {one.name}: {one.title} ({one.source})" for one in used),
+            *(f"left out: {one.name}, {one.refused}" for one in r.algorithms if one.refused),
+            f"server: {r.servers:,} machines of their own, each with the cards of a node; no"
+            " candidate for the fastest",
+        ],
+        [
+            ">bytes",
+            *(f">{one.name}" for one in used),
+            "fastest",
+            ">bus bandwidth",
+            ">estimates take",
+        ],
+        [
+            [
+                show(size.bytes, "B"),
+                *(show(size.seconds[one.name], "s") for one in used),
+                size.fastest,
+                show(size.bus_bytes_per_s, "B/s"),
+                show(size.estimated_s, "s"),
+            ]
+            for size in r.sizes
+        ],
+    )
+
+
+def _map(r: AllReduce) -> Block:
+    letters = {one.name: one.letter for one in r.algorithms}
+    sizes = r.map.bytes
+    return Block(
+        "Fastest by size and ranks",
+        ["each column is sqrt(2) times the size of the one before"],
+        [">ranks", ">nodes", f"{show(sizes[0], 'B')} to {show(sizes[-1], 'B')}"],
+        [
+            [f"{row.ranks:,}", f"{row.nodes:g}", "".join(letters[name] for name in row.fastest)]
+            for row in r.map.rows
+        ],
+    )
+
+
+def _crossovers(r: AllReduce) -> Block:
+    return Block(
+        "Where the fastest changes",
+        header=[">ranks", ">from", "fastest below", "fastest above"],
+        rows=[[f"{x.ranks:,}", show(x.bytes, "B"), x.below, x.above] for x in r.crossovers],
+    )

@@ -1,0 +1,20 @@
+"""The answer of `dpplan input`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from planner.specs.document import Document, key
+from planner.specs.documents.conditions import Input
+
+__all__ = ["InputAnswer"]
+
+
+class InputAnswer(Document):
+    """What a stated rate of samples needs of storage, workers and host memory."""
+
+    schema_version: Annotated[int, key("1")]
+    gpus: Annotated[int, key("GPUs, one replica each")]
+    nodes: Annotated[int, key("nodes they are in")]
+    batch: Annotated[int, key("samples of one GPU and step")]
+    input: Annotated[Input, key("as in a report")]

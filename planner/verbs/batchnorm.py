@@ -1,0 +1,61 @@
+"""The verb `batchnorm`: what synchronized batch norm costs in one training step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.estimate import batch_norm
+from planner.report.layout import SCHEMA_VERSION
+from planner.specs.base import PlanError
+from planner.specs.documents.batchnorm import BatchNorm, BatchNormCluster, Exchange
+from planner.verbs.allreduce import links
+
+_MOST_LAYERS, _MOST_CHANNELS = 10_000, 1_000_000
+_ELEMENT_BYTES = 4.0  # statistics are fp32 also in mixed precision: torch accumulates them so
+
+
+def answer(given: Mapping[str, Any], channels: str | None) -> BatchNorm:
+    """Bytes and seconds of all layers. Raises PlanError naming the option.
+
+    given: cluster options by name; channels: "64,64,256x3", by default those of ResNet-50.
+    """
+    widths = batch_norm.resnet50() if channels is None else _channels(channels)
+    cluster, m, assumed = links(given, "batchnorm")
+    found = batch_norm.traffic(m, widths, cluster.gpus, cluster.nvlink_domain, _ELEMENT_BYTES)
+    return BatchNorm(
+        schema_version=SCHEMA_VERSION,
+        cluster=BatchNormCluster(gpu=cluster.gpu.id, gpus=cluster.gpus, nodes=cluster.nodes),
+        layers=found.layers,
+        channels=found.channels,
+        forward=Exchange(bytes=found.forward_bytes, seconds=found.forward_s),
+        backward=Exchange(bytes=found.backward_bytes, seconds=found.backward_s),
+        bytes=found.forward_bytes + found.backward_bytes,
+        seconds=found.forward_s + found.backward_s,
+        assumptions=assumed,
+    )
+
+
+def _channels(text: str) -> list[int]:
+    """Widths of layers, each possibly repeated: "64,256x3"."""
+    out: list[int] = []
+    for word in text.split(","):
+        width, _, times = word.strip().partition("x")
+        try:
+            each, count = int(width), int(times or 1)
+        except ValueError:
+            raise PlanError(
+                "--channels", text, "must read numbers, or NUMBERxTIMES, such as 64,256x3"
+            ) from None
+        if (
+            not 1 <= each <= _MOST_CHANNELS
+            or not 1 <= count <= _MOST_LAYERS
+            or len(out) + count > _MOST_LAYERS
+        ):
+            raise PlanError(
+                "--channels",
+                text,
+                f"takes 1 to {_MOST_CHANNELS:,} channels and at most {_MOST_LAYERS:,} layers",
+            )
+        out += [each] * count
+    return out

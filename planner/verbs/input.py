@@ -1,0 +1,51 @@
+"""The verb `input`: what a stated rate of samples needs of storage, workers and host memory, without
+a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from planner.estimate import loading
+from planner.inputs.options import read_options
+from planner.inputs.workload import input_spec
+from planner.report.layout import SCHEMA_VERSION
+from planner.specs.base import PlanError
+from planner.specs.documents.input import InputAnswer
+from planner.specs.options import refuse
+from planner.specs.options.parallel import InputOptions
+
+_NONE = "-"  # in place of a model
+
+
+def answer(given: Mapping[str, Any], asked: InputOptions) -> InputAnswer:
+    """Needs of so many GPUs, one replica each. Raises PlanError naming the option.
+
+    given: input options by name, sample_bytes among them.
+    """
+    batch, gpus = asked.batch, asked.gpus
+    if given.get("sample_bytes") is None:
+        raise PlanError(
+            "--sample-bytes", None, "is needed: bytes read per sample, such as '115 kB'"
+        )
+    nodes = -(-gpus // asked.gpus_per_node)
+    options = read_options({"model": _NONE, **given})
+    refuse(options, "input", "model")
+    spec = input_spec(options, nodes)
+    assert spec is not None
+    one = loading.sample(spec, 1.0, 1)
+    samples = float(batch * gpus)
+    needs = loading.document(
+        spec,
+        one,
+        loading.times(spec, one, samples, float(gpus), math.inf),
+        samples=samples,
+        step_s=samples / asked.samples_per_s,
+        replicas=float(gpus),
+        nodes=nodes,
+        batch=float(batch),
+    )
+    return InputAnswer(
+        schema_version=SCHEMA_VERSION, gpus=gpus, nodes=nodes, batch=batch, input=needs
+    )
