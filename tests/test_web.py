@@ -3,6 +3,7 @@ the server's disk."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -22,6 +23,7 @@ from planner.specs.document import plain
 from planner.specs.options import rows
 from web import limits, state, static_files, tasks
 from web.app import app
+from web.render import streamed
 
 REQUEST = {
     "model": "llama-2-7b",
@@ -230,6 +232,33 @@ def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
         dict(parse_qsl(next(str(a["data-query"]) for _, a in page.tags if "data-query" in a)))
         == FIXED
     )
+
+
+def test_the_answer_is_sent_while_the_rest_is_worked_on() -> None:
+    async def sent() -> list[str]:
+        ready = asyncio.Event()
+
+        async def late() -> dict[str, str]:
+            await ready.wait()
+            return {"advice": "<p>change it</p>", "rests": "<p>on numbers</p>"}
+
+        async def form() -> str:
+            return "<input>"
+
+        shown: dict[str, Any] = {"title": "", "query": "", "fixed": "", "answer": "<p>fits</p>"}
+        shown |= {"charts": [], "panels": (), "own_layout": (), "boot": {}}
+        pieces = streamed("page.html", url=static_files.url, late=late, form=form, **shown)
+        found = [await anext(pieces)]
+        ready.set()
+        return [*found, *[piece async for piece in pieces]]
+
+    first, *others = asyncio.run(sent())
+    assert "<p>fits</p>" in first
+    assert "change it" not in first
+    rest = "".join(others)
+    assert rest.index("<p>change it</p>") < rest.index("<p>on numbers</p>") < rest.index("<input>")
+    assert 'data-ready="yes"' in rest
+    assert "<!--" not in first + rest
 
 
 def test_illegal_values_are_shown_with_their_reason(client: TestClient) -> None:

@@ -451,6 +451,9 @@ def test_the_theme_is_chosen_and_remembered(page: Page, address: str) -> None:
     settled(page)
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    tick = page.locator("#chart-step-time .xtick text").first
+    on_screen = tick.evaluate("one => getComputedStyle(one).fill")
     page.emulate_media(media="print")
+    expect(tick).not_to_have_css("fill", on_screen)  # paper is light, and so are charts on it
     expect(page.locator("#inputs")).to_be_hidden()
     expect(page.locator("#answer")).to_be_visible()

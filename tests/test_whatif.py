@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plotly import graph_objects
 
 from planner import api
 from planner.formulas.rules import check
@@ -18,7 +19,7 @@ from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.search import layouts
 from planner.show import estimate_figures
-from planner.show.figures import DARK_TWINS, GIB, Chart, Column, cell_text, csv_text
+from planner.show.figures import DARK_TWINS, GIB, TEMPLATE, Chart, Column, cell_text, csv_text
 from planner.specs.base import PlanError
 from planner.specs.plan import Plan
 from web.panels import (
@@ -334,6 +335,29 @@ def test_every_chart_is_plain_json_with_a_table_and_a_sentence() -> None:
             assert not any(isinstance(value, float) and math.isnan(value) for value in row), (
                 chart.name
             )
+
+
+def test_every_figure_is_one_that_plotly_knows() -> None:
+    """An attribute that plotly.js does not know is silently left out; plotly.py names it."""
+    options = api.read_options(FIXED)
+    for chart in (
+        *estimate_figures.charts(report()),
+        *landscape.charts(api.read_options(OPEN)),
+        roofline.chart(options),
+        crossover.chart(options),
+        gantt.chart(options),
+        measured.chart(options),
+    ):
+        layout = {"template": TEMPLATE, **chart.figure["layout"]}
+        drawn = graph_objects.Figure({"data": chart.figure["data"], "layout": layout})
+        assert len(drawn.data) == len(chart.figure["data"])
+        for choice in chart.choices:
+            graph_objects.Figure(drawn).update_traces(overwrite=True, **_first(choice["restyle"]))
+
+
+def _first(restyle: dict[str, list[Any]]) -> dict[str, Any]:
+    """What a choice sets on the first trace."""
+    return {key: values[0] for key, values in restyle.items()}
 
 
 def _luminance(color: str) -> float:

@@ -58,7 +58,6 @@ _SCRIPT_TEXTS = (
     "chart_download",
     "chart_wait",
     "chart_stage",
-    "chart_stages",
     "chart_of",
     "table",
     "updating",

@@ -151,7 +151,6 @@ TEXTS: dict[str, str] = {
     "chart_compute": "Compute this chart",
     "chart_wait": "Computing …",
     "chart_stage": "Stage",
-    "chart_stages": "pipeline stage",
     "chart_of": "Chart: {title}",
     "chart_select": "Fix",
     "chart_no_script": "Charts are drawn with JavaScript; the table says the same.",

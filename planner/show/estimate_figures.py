@@ -13,6 +13,7 @@ from planner.show.figures import (
     GIB,
     GREY,
     GRID_LINE,
+    GROUND,
     INDIGO,
     INK,
     RED,
@@ -26,7 +27,7 @@ from planner.show.figures import (
     figure,
     hline,
     note,
-    rows_axis,
+    rows_figure,
     spans,
     stack,
     words,
@@ -36,7 +37,7 @@ from planner.units import show
 Report = Any  # until it reads attributes
 
 _OUTSIDE = {"fragmentation": SILVER, "context": GREY, "communicators": SLATE}
-_MOST_LABELS = 24  # bars that still have room for their names side by side
+_MOST_LABELS = 24  # bars whose numbers have room side by side
 
 
 def charts(report: Report) -> list[Chart]:
@@ -57,12 +58,18 @@ def stage_bytes(report: Report) -> dict[str, list[float]]:
 
 
 def _stacked(
-    x: list[str], parts: Mapping[str, list[float]], memory: Report, y: str, top: float, **more: Any
+    names: list[str],
+    parts: Mapping[str, list[float]],
+    memory: Report,
+    x: dict[str, Any],
+    y: str,
+    top: float,
+    **more: Any,
 ) -> Figure:
     """Bytes as stacked bars in GiB; a part has the same color on each chart."""
     return figure(
-        stack(x, parts, "B", colored(memory["components"]) | _OUTSIDE, GIB),
-        axis(showticklabels=len(x) <= _MOST_LABELS),
+        stack(names, parts, "B", colored(memory["components"]) | _OUTSIDE, GIB),
+        x,
         axis(y, FROM_ZERO, range=[0, 1.08 * top / GIB]),
         barmode="stack",
         legend=BESIDE,
@@ -79,6 +86,9 @@ def stages(report: Report) -> Chart:
     largest = max(parts, key=lambda part: parts[part][worst])
     span = f"All {len(sums)} stages need" if len(sums) > 1 else "Every GPU needs"
     least, most = show(min(sums), "B"), show(max(sums), "B")
+    numbers = [str(stage["stage"]) for stage in found]
+    names = [f"stage {number}" for number in numbers]
+    every = -(-len(names) // _MOST_LABELS)
     return Chart(
         "memory-stages",
         "Memory of each pipeline stage",
@@ -86,9 +96,10 @@ def stages(report: Report) -> Chart:
         f" largest part is {words(largest)}, {show(parts[largest][worst], 'B')} on stage"
         f" {memory['worst_stage']}.",
         _stacked(
-            [f"stage {stage['stage']}" for stage in found],
+            names,
             parts,
             memory,
+            axis("pipeline stage", tickvals=names[::every], ticktext=numbers[::every]),
             "GiB per GPU",
             max(capacity, memory["device_bytes"]),
             shapes=[hline(capacity / GIB)],
@@ -98,6 +109,7 @@ def stages(report: Report) -> Chart:
                     1,
                     capacity / GIB,
                     RED,
+                    bgcolor=GROUND,
                     **{"xref": "paper", "xanchor": "right", "yanchor": "bottom"},
                 )
             ],
@@ -135,7 +147,7 @@ def phases(report: Report) -> Chart:
         top = max(memory["capacity_bytes"], *(one["peak_bytes"] for one in found))
         values = {part: [a["components"][part] for a in stage["phases"]] for part in held}
         names = [phase["name"] for phase in stage["phases"]]
-        return _stacked(names, values, memory, "GiB allocated per GPU", top)
+        return _stacked(names, values, memory, axis(), "GiB allocated per GPU", top)
 
     worst = found[_worst(memory)]
     choices = [
@@ -242,9 +254,4 @@ def _waterfall(found: Report) -> Figure:
     alone = {"step": (0.0, whole)}
     data.append(bars("step", alone, {"color": INDIGO}, textposition="inside", error_x=band))
     longest = max(found["high"], *(start + seconds for start, seconds in adding.values()))
-    return figure(
-        data,
-        axis("seconds", range=[0, 1.1 * longest]),
-        rows_axis([*rows, "step"]),
-        barmode="overlay",
-    )
+    return rows_figure(data, [*rows, "step"], axis("seconds", range=[0, 1.1 * longest]))

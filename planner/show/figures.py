@@ -84,6 +84,7 @@ TEMPLATE: dict[str, Any] = {
 LOG = {"type": "log"}
 FROM_ZERO = {"rangemode": "tozero"}
 BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "traceorder": "reversed"}  # a legend as stacked
+_ROW_PX, _AROUND_PX, _AXIS_PX = 26, 150, 55  # a row of level bars, what is around them, their axis
 
 
 @dataclass(frozen=True)
@@ -259,9 +260,12 @@ def spans(
     }
 
 
-def rows_axis(names: Sequence[str]) -> dict[str, Any]:
-    """The upright axis of spans: rows in this order, the first on top."""
-    return {"autorange": "reversed", "categoryorder": "array", "categoryarray": list(names)}
+def rows_figure(data: Sequence[Trace], rows: Sequence[str], x: Any, **layout: Any) -> Figure:
+    """Spans over each other, their rows in this order from the top."""
+    order = axis(autorange="reversed", categoryorder="array", categoryarray=list(rows))
+    inside = _ROW_PX * len(rows)
+    more = {"height": inside + _AROUND_PX, "legend": {"y": -_AXIS_PX / inside}, **layout}
+    return figure(data, x, order, barmode="overlay", **more)
 
 
 def hline(y: float, color: str = RED, dash: str = "dash", **more: Any) -> dict[str, Any]:

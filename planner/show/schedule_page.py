@@ -16,8 +16,7 @@ from planner.show.figures import (
     Column,
     Trace,
     axis,
-    figure,
-    rows_axis,
+    rows_figure,
     spans,
 )
 from planner.show.page import page as whole
@@ -27,7 +26,6 @@ from planner.units import show
 
 _COLORS = {"F": BLUE, "B": SAND, "I": SAND, "W": ROSE}
 _MOST_NUMBERED = 400  # passes up to which each bar holds the number of its micro-batch
-_RANK_PX, _AROUND_PX, _LEAST_PX = 34, 160, 320  # heights of the page's figure
 
 
 def page(document: Schedule, program: Program, timing: Timing, title: str) -> str:
@@ -62,13 +60,11 @@ def chart(document: Schedule, program: Program, timing: Timing, most: int | None
         "Pipeline schedule",
         f"{document.schedule} over {document.pp} ranks and {document.microbatches} micro-batches:"
         f" {show(document.step_s, 's')}, {100 * document.bubble_frac:.1f} % of it bubble.{best}",
-        figure(
+        rows_figure(
             data,
+            [f"rank {rank}" for rank in range(program.ranks)],
             axis("seconds", range=[0, max(one.end for one in shown)]),
-            rows_axis([f"rank {rank}" for rank in range(program.ranks)]),
-            barmode="overlay",
             bargap=0.15,
-            height=max(_LEAST_PX, _RANK_PX * program.ranks + _AROUND_PX),
         ),
         (
             Column("schedule"),

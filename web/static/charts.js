@@ -5,10 +5,11 @@ const CONFIG = { displaylogo: false, displayModeBar: false, showSendToCloud: fal
 const HEIGHT = 330;
 const drawn = new Map();
 
-export function isDark() {
-  return getComputedStyle(document.documentElement).getPropertyValue("--is-dark").trim() === "1"
-    || (document.documentElement.dataset.theme !== "light"
-      && (document.documentElement.dataset.theme === "dark" || matchMedia("(prefers-color-scheme: dark)").matches));
+// paper is light
+function isDark() {
+  const { theme } = document.documentElement.dataset;
+  if (matchMedia("print").matches || theme === "light") return false;
+  return theme === "dark" || matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
 function recolored(value, dark) {
@@ -22,20 +23,15 @@ function recolored(value, dark) {
   return value;
 }
 
-function heightOf(doc) {
-  if (doc.name === "step-time") {
-    const bars = new Set(doc.figure.data.flatMap((trace) => trace.y));
-    return Math.max(HEIGHT, 26 * bars.size + 110);
-  }
-  if (doc.figure.layout.barmode === "stack" && matchMedia("(max-width: 560px)").matches) return HEIGHT + 110;
-  if (doc.name === "schedule") return Math.max(HEIGHT, 22 * doc.figure.layout.yaxis.categoryarray.length + 120);
-  return HEIGHT;
+function heightOf({ layout }, narrow) {
+  if (layout.barmode === "stack" && narrow) return HEIGHT + 110;
+  return Math.max(HEIGHT, layout.height ?? 0);
 }
 
 // stacked parts stand beside their bars in the order of the stack; few lines are named above the chart
-function legendOf(doc, narrow) {
-  if (doc.figure.layout.barmode !== "stack") return { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
-  return narrow ? { orientation: "h", x: 0, y: -0.35, yanchor: "top" } : { orientation: "v", x: 1.02, y: 1, traceorder: "reversed" };
+function legendOf({ layout }, narrow) {
+  if (layout.barmode !== "stack") return { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
+  return narrow ? { orientation: "h", x: 0, y: -0.35, yanchor: "top" } : layout.legend;
 }
 
 function layoutOf(doc, dark) {
@@ -45,20 +41,15 @@ function layoutOf(doc, dark) {
   const { color: ink } = template.layout.font;
   const layout = { ...recolored(doc.figure.layout, dark), template };
   const narrow = matchMedia("(max-width: 560px)").matches;
-  if (doc.name === "memory-stages") {
-    const names = doc.figure.data[0]?.x ?? [];
-    layout.annotations?.forEach((note) => (note.bgcolor = template.layout.paper_bgcolor));
-    layout.xaxis = { ...layout.xaxis, tickvals: names, ticktext: names.map((name) => name.replace(/^\D+/, "")), title: { text: text("chart_stages") } };
-  }
   return {
     ...layout,
-    height: heightOf(doc),
+    height: heightOf(doc.figure, narrow),
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: style.getPropertyValue("--font"), size: 12, color: ink },
     hoverlabel: { bgcolor: template.layout.paper_bgcolor, bordercolor: grid, font: { color: ink } },
-    legend: { ...legendOf(doc, narrow), font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" },
-    margin: { l: 50, b: 40, ...layout.margin, t: doc.name === "memory-stages" ? 24 : 10, ...(narrow ? { l: 40, r: 8 } : {}) },
+    legend: { ...legendOf(doc.figure, narrow), font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" },
+    margin: { l: 50, b: 40, ...layout.margin, t: layout.annotations?.length ? 24 : 10, ...(narrow ? { l: 40, r: 8 } : {}) },
     dragmode: false,
   };
 }
@@ -74,7 +65,9 @@ export async function draw(section, doc, onSelect) {
     const choice = doc.choices.find((one) => one.label === stage.value);
     if (choice) data.forEach((trace, i) => Object.entries(choice.restyle).forEach(([key, values]) => (trace[key] = values[i])));
   }
-  await window.Plotly.react(plot, data, layoutOf(doc, dark), CONFIG);
+  const layout = layoutOf(doc, dark);
+  plot.style.height = `${layout.height}px`; // what plotly takes when the width changes
+  await window.Plotly.react(plot, data, layout, CONFIG);
   if (onSelect && !plot.dataset.bound) {
     plot.dataset.bound = "1";
     plot.on("plotly_click", (event) => {

@@ -19,6 +19,6 @@ export function themed(changed) {
     named();
     changed();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", changed);
   if (button.dataset.named !== "no") named();
 }
