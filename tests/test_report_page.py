@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner.cli import scenario
 from planner.show import estimate_figures, estimate_page
 from planner.specs.document import read
 from planner.specs.documents.estimate import Estimate
@@ -234,7 +233,7 @@ def test_a_page_that_cannot_be_finished_leaves_what_was_there(
     def full(self: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(scenario.Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", full)
     refused(dpplan("estimate", *ASKED, "--html", wanted), "--html", "No space left")
     assert wanted.read_text(encoding="utf-8") == "before"
     assert os.listdir(tmp_path) == ["out.html"]
