@@ -3,7 +3,6 @@ checked, merged and compared."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,26 @@ from planner.calibrate import (
     cases,
     detect,
     fit,
+    fit_device,
+    fit_links,
     nodes,
     predict,
     profile,
     quiet,
     record,
     report,
+    settings,
     text,
     verify,
 )
 from planner.calibrate.cases import Case
 from planner.calibrate.quiet import Probe, Sample
-from planner.calibrate.settings import Settings, read
+from planner.calibrate.settings import Settings
 from planner.formulas import kernels
 from planner.inputs.calibration import read_calibration
-from planner.specs.base import PlanError
+from planner.specs.document import changed, plain, read
+from planner.specs.documents.calibrate import SlowPair, Verification
+from planner.specs.error import PlanError
 
 pytest.importorskip("scipy", reason="fits need scipy, of the calibrate extra")
 
@@ -68,7 +72,7 @@ def node_records(
                 "precision": "fp32",
                 "held_out": held,
             }
-            rows, columns, inner = fit.product_shape(what)
+            rows, columns, inner = fit_device.product_shape(what)
             seconds = kernels.gemm_s(
                 rows,
                 columns,
@@ -100,7 +104,7 @@ def node_records(
                 {
                     **what,
                     "precision": "fp32",
-                    **value(fit.causal_flop(what) / (RATE * share * shape)),
+                    **value(fit_device.causal_flop(what) / (RATE * share * shape)),
                 }
             )
     for name, tokens, width in cases.operators(mode):
@@ -164,7 +168,7 @@ def node_records(
 
 
 def document(speed: float = 1.0, **given: Any) -> dict[str, Any]:
-    fits = fit.node(node_records(speed, **given), ["fp32"], 1)
+    fits = fit_device.node(node_records(speed, **given), ["fp32"], 1)
     return profile.build(
         fits,
         HARDWARE,
@@ -187,7 +191,7 @@ def written(folder: Path, name: str = "node.toml", speed: float = 1.0) -> Path:
 
 
 def test_fits_recover_the_curves_that_made_the_data() -> None:
-    fits = fit.node(node_records(), ["fp32"], 1)
+    fits = fit_device.node(node_records(), ["fp32"], 1)
     assert fits.refused == {}
     products = fits.fits["products fp32"]
     assert products.median_error < 0.01
@@ -216,13 +220,14 @@ def test_fits_recover_the_curves_that_made_the_data() -> None:
 
 def test_noise_widens_confidence_and_an_outlier_is_named() -> None:
     clean, noisy = (
-        fit.node(node_records(noise=x), ["fp32"], 1).fits["products fp32"] for x in (0.0, 0.05)
+        fit_device.node(node_records(noise=x), ["fp32"], 1).fits["products fp32"]
+        for x in (0.0, 0.05)
     )
     assert noisy.numbers["gemm_efficiency"].error > clean.numbers["gemm_efficiency"].error
     assert noisy.median_error < 0.1
     records = node_records()
     records[4]["seconds"] *= 3
-    found = fit.node(records, ["fp32"], 1).fits["products fp32"]
+    found = fit_device.node(records, ["fp32"], 1).fits["products fp32"]
     assert len(found.outliers) == 1
     assert found.numbers["gemm_efficiency"].value == pytest.approx(
         clean.numbers["gemm_efficiency"].value, rel=0.05
@@ -233,7 +238,7 @@ def test_a_fit_its_data_do_not_support_is_refused() -> None:
     few = [r for r in node_records() if r["kind"] != "gemm"] + [
         r for r in node_records() if r["kind"] == "gemm"
     ][:3]
-    refused_fit = fit.node(few, ["fp32"], 1)
+    refused_fit = fit_device.node(few, ["fp32"], 1)
     assert "cases for 4 numbers" in refused_fit.refused["products fp32"]
     assert set(refused_fit.fits["products fp32"].numbers) == {
         "gemm_efficiency"
@@ -242,19 +247,19 @@ def test_a_fit_its_data_do_not_support_is_refused() -> None:
     wild = node_records()
     for r in wild:
         r["seconds"] *= float(np.exp(2 * random.standard_normal()))
-    assert "misses half" in fit.node(wild, ["fp32"], 1).refused["products fp32"]
-    assert "no copy" in fit.node([], ["fp32"], 1).refused["memory"]
-    assert "bf16" in next(iter(fit.node(node_records(), ["bf16"], 1).refused))
+    assert "misses half" in fit_device.node(wild, ["fp32"], 1).refused["products fp32"]
+    assert "no copy" in fit_device.node([], ["fp32"], 1).refused["memory"]
+    assert "bf16" in next(iter(fit_device.node(node_records(), ["bf16"], 1).refused))
 
 
 def test_a_link_is_recovered_and_its_held_out_sizes_predicted() -> None:
-    fits = fit.link(node_records(ranks=2), "pairs")
+    fits = fit_links.link(node_records(ranks=2), "pairs")
     assert fits.held_out_median is not None
     assert fits.held_out_median < 0.02
     assert fits.numbers["all_reduce_bandwidth"].value == pytest.approx(2e9, rel=0.05)
-    assert fit.overlap(node_records(ranks=2)).numbers["slowdown"].value == pytest.approx(0.5)
+    assert fit_links.overlap(node_records(ranks=2)).numbers["slowdown"].value == pytest.approx(0.5)
     with pytest.raises(fit.Unsupported):
-        fit.link(node_records(), "pairs")
+        fit_links.link(node_records(), "pairs")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -416,15 +421,15 @@ def test_measured_operators_replace_counted_ones_and_only_those(tmp_path: Path) 
         + 3 * hidden * 2 * each
     )
     embedding = tokens * hidden * (1e-9 + 2 * each) + 3e-10 * vocab * hidden
-    assert given["components"]["memory_bound"] - weights_s(given, tmp_path) == pytest.approx(
+    assert given.components["memory_bound"] - weights_s() == pytest.approx(
         layers * a_layer + tokens * vocab * 4e-9 + embedding, rel=1e-3
     )
-    assert given["optimizer_s"] == pytest.approx(
+    assert given.optimizer_s == pytest.approx(
         9e-10 * (layers * (4 * 256**2 + 3 * 256 * 704 + 512) + 2 * vocab * 256 + 256)
     )
 
 
-def weights_s(given: dict[str, Any], folder: Path) -> float:
+def weights_s() -> float:
     """Traffic of weights outside of products, which stays counted: 24 bytes of pytorch-ddp at the
     copy rate."""
     return 4 * (4 * 256**2 + 3 * 256 * 704) * 24.0 / (0.88 * BANDWIDTH)
@@ -529,11 +534,11 @@ def test_diff_names_what_is_worse_first(tmp_path: Path) -> None:
     bad["device"]["memory_bandwidth"]["value"] *= 0.7
     bad["device"]["operators"]["fp32"]["loss"]["value"] *= 1.2
     rows = nodes.compare(good, bad)
-    assert rows[0]["name"] == "device.memory_bandwidth"
-    assert rows[0]["worse"] == pytest.approx(1 / 0.7 - 1)
-    assert rows[1]["name"].endswith("operators.fp32.loss")
-    assert rows[1]["worse"] == pytest.approx(0.2)
-    assert all(row["worse"] < 0.2 for row in rows[2:])
+    assert rows[0].name == "device.memory_bandwidth"
+    assert rows[0].worse == pytest.approx(1 / 0.7 - 1)
+    assert rows[1].name.endswith("operators.fp32.loss")
+    assert rows[1].worse == pytest.approx(0.2)
+    assert all(row.worse < 0.2 for row in rows[2:])
     one, two = tmp_path / "a.toml", tmp_path / "b.toml"
     profile.write(good, one)
     profile.write(bad, two)
@@ -579,9 +584,9 @@ def test_every_number_of_a_file_has_a_direction() -> None:
     """A number that grows is either better or worse: a node slower in everything is worse in
     everything that tells speed."""
     rows = nodes.compare(document(), document(speed=0.5))
-    told = [row for row in rows if abs(row["change"]) > 0.01]
+    told = [row for row in rows if abs(row.change) > 0.01]
     assert told
-    assert all(row["worse"] > 0 for row in told), [row["name"] for row in told if row["worse"] <= 0]
+    assert all(row.worse > 0 for row in told), [row.name for row in told if row.worse <= 0]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -642,11 +647,11 @@ def test_an_unwritable_output_is_refused_before_measuring(tmp_path: Path) -> Non
 
 def test_settings_pass_to_workers_unchanged() -> None:
     one = Settings(records="r", mode="quick", threads=3, cases=(CASE,), precision="bf16")
-    assert read(one.text()) == one
+    assert settings.read(one.text()) == one
 
 
 def test_cases_of_a_verification_are_not_those_of_a_fit() -> None:
-    from planner.calibrate.finish import fitted_cases
+    from planner.calibrate.overhead import fitted_cases
 
     for ranks in (1, 2, 8):
         for mode in cases.MODES:
@@ -678,7 +683,7 @@ def test_a_slow_pair_is_named() -> None:
         {"kind": "pair", "first": i, "second": j, "seconds": 2.0 if (i, j) == (1, 3) else 1.0}
         for i, j in cases.pairs(4)
     ]
-    assert slow_pairs(records) == [{"first": 1, "second": 3, "times_the_middle": 2.0}]
+    assert slow_pairs(records) == [SlowPair(1, 3, 2.0)]
     assert slow_pairs(records[:2]) == []
 
 
@@ -700,7 +705,7 @@ def test_known_cards_have_profiles() -> None:
 
 
 def test_a_known_card_gets_an_overlay_and_a_new_one_a_whole_profile(tmp_path: Path) -> None:
-    fits = fit.node(node_records(), ["fp32"], 1)
+    fits = fit_device.node(node_records(), ["fp32"], 1)
     rest: dict[str, Any] = {
         "date": "2026-11-21",
         "ranks": 1,
@@ -723,7 +728,7 @@ def test_a_known_card_gets_an_overlay_and_a_new_one_a_whole_profile(tmp_path: Pa
 def measured(case: Case, seconds: float, states: list[dict[str, float]]) -> dict[str, Any]:
     return {
         "kind": "step",
-        "case": cases.as_record(case),
+        "case": plain(case),
         "precision": "fp32",
         "used_in_fit": False,
         "seconds": seconds,
@@ -735,14 +740,14 @@ def measured(case: Case, seconds: float, states: list[dict[str, float]]) -> dict
     }
 
 
-def verified(tmp_path: Path, factor: float, tolerance: float = 0.1) -> dict[str, Any]:
+def verified(tmp_path: Path, factor: float, tolerance: float = 0.1) -> Verification:
     path = str(written(tmp_path))
     given = predict.predict(
         CASE, gpu="cpu-test-cpu-9000-1t", ranks=1, precision="fp32", calibration=path
     )
-    held = [{name: round(value) for name, value in one.items()} for one in given["states"]]
+    held = [{name: round(value) for name, value in one.items()} for one in given.states]
     return verify.compare(
-        [measured(CASE, factor * given["step_s"], held)],
+        [measured(CASE, factor * given.step_s, held)],
         gpu="cpu-test-cpu-9000-1t",
         ranks=1,
         precision="fp32",
@@ -753,25 +758,17 @@ def verified(tmp_path: Path, factor: float, tolerance: float = 0.1) -> dict[str,
 
 def test_a_verification_says_errors_bytes_and_whether_it_is_within(tmp_path: Path) -> None:
     out = verified(tmp_path, 1 / 1.05)
-    (row,) = out["cases"]
-    assert row["error"] == pytest.approx(0.05)
+    (row,) = out.cases
+    assert row.error == pytest.approx(0.05)
     assert (
-        row["predicted_bytes"]
-        == row["measured_bytes"]
+        row.predicted_bytes
+        == row.measured_bytes
         == 16 * (4 * (4 * 256**2 + 3 * 256 * 704 + 512) + 2 * 2048 * 256 + 256)
     )
-    assert row["states_exact"]
-    assert row["used_in_fit"] is False
-    assert out["summary"]["within"]
-    assert not verified(tmp_path, 1 / 1.2)["summary"]["within"]
-    assert {
-        "name",
-        "predicted_step_s",
-        "measured_step_s",
-        "predicted_bytes",
-        "measured_bytes",
-        "used_in_fit",
-    } <= row.keys()
+    assert row.states_exact
+    assert row.used_in_fit is False
+    assert out.summary.within
+    assert not verified(tmp_path, 1 / 1.2).summary.within
 
 
 def test_a_byte_too_many_is_seen(tmp_path: Path) -> None:
@@ -781,7 +778,7 @@ def test_a_byte_too_many_is_seen(tmp_path: Path) -> None:
         {"parameters": 10, "gradients": 10, "optimizer": 19},
     ]
     assert not verify.exact(CASE, given, held)
-    assert verify.exact(Case(**{**cases.as_record(CASE), "parallel": "zero1"}), given, held)
+    assert verify.exact(changed(CASE, parallel="zero1"), given, held)
 
 
 def test_reports_are_written(tmp_path: Path) -> None:
@@ -791,5 +788,5 @@ def test_reports_are_written(tmp_path: Path) -> None:
     assert "<h1>Predicted against measured</h1>" in page
     assert 'src="http' not in page
     assert CASE.name in (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["summary"]["n"] == 1
+    assert plain(read((tmp_path / "report.json").read_bytes(), Verification)) == plain(out)
     assert "within" in "".join(block.text[0] for block in text.blocks(out) if block.text)

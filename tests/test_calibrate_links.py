@@ -8,7 +8,7 @@ from typing import Any
 import plans
 import pytest
 
-from planner.calibrate import cases, fit, record
+from planner.calibrate import cases, fit_links, record
 from planner.calibrate.record import PROMPT
 from planner.estimate import communicate
 from planner.estimate.communicate import Group
@@ -46,7 +46,7 @@ def collectives(ranks: int) -> list[dict[str, Any]]:
 
 
 def test_starts_of_operations_are_recovered() -> None:
-    found = fit.link(collectives(2), "pairs")
+    found = fit_links.link(collectives(2), "pairs")
     for name, seconds in STARTS.items():
         assert found.numbers[f"{name}_start"].value == pytest.approx(seconds, rel=0.05)
     assert found.numbers["base"].value == pytest.approx(1e-4, rel=0.05)

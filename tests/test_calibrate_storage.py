@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner.calibrate import fit, profile
-from planner.specs.base import PlanError
+from planner.calibrate import fit, fit_links, profile
+from planner.specs.error import PlanError
 
 pytest.importorskip("torch", reason="calibration measures with torch, of the calibrate extra")
 
@@ -84,12 +84,12 @@ def test_a_full_folder_is_refused_before_and_while_it_fills(
 
 
 def test_rates_are_the_middle_and_a_half_measurement_is_refused() -> None:
-    found = fit.storage(records(1e-9, 0.4e-9, spread=0.3))
+    found = fit_links.storage(records(1e-9, 0.4e-9, spread=0.3))
     assert found.numbers["write_bandwidth"].value == pytest.approx(1e9)
     assert found.numbers["read_bandwidth"].value == pytest.approx(2.5e9)
     assert found.worst_error == pytest.approx(0.15)
     with pytest.raises(fit.Unsupported, match="written and read"):
-        fit.storage(records(1e-9, 0.0))  # a rank that waited
+        fit_links.storage(records(1e-9, 0.0))  # a rank that waited
 
 
 def written(folder: Path, **rates: float) -> Path:
@@ -162,7 +162,7 @@ def test_the_file_that_calibrate_writes_reads_back(tmp_path: Path) -> None:
             "date": "2026-11-22",
             "source": "test",
             "storage": profile.storage_table(
-                fit.storage(records(1e-9, 0.5e-9)), "test", "2026-11-22"
+                fit_links.storage(records(1e-9, 0.5e-9)), "test", "2026-11-22"
             ),
         },
         path,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from planner.specs.base import PlanError
+from planner.specs.documents.calibrate import TrainedCase
+from planner.specs.error import PlanError
 
 Mode = Literal["quick", "default", "thorough"]
 MODES: tuple[Mode, ...] = ("quick", "default", "thorough")
@@ -36,22 +36,8 @@ STORAGE_S: dict[Mode, float] = {
 KIB, MIB = 1024, 1024**2
 
 
-@dataclass(frozen=True)
-class Case:
-    """A decoder to train: what `--case` says. Gated MLP, RMSNorm and rotary positions, or plain,
-    LayerNorm and learned ones."""
-
-    layers: int
-    hidden: int
-    heads: int
-    ffn: int
-    vocab: int
-    seq: int
-    micro_batch: int = 1
-    family: str = "llama"  # or "gpt"
-    parallel: str = "single"  # PARALLEL
-    recompute: str = "none"
-    microbatches: int = 1
+class Case(TrainedCase):
+    """A decoder to train; `parallel` is one of PARALLEL, `family` of FAMILIES."""
 
     @property
     def name(self) -> str:
@@ -60,15 +46,6 @@ class Case:
         return (
             f"{self.family} L{self.layers} h{self.hidden} a{self.heads} f{self.ffn} v{self.vocab}"
             f" s{self.seq} b{self.micro_batch}{how}{again}"
-        )
-
-    @property
-    def parameters(self) -> int:
-        """Rough count, for budgets of time and memory."""
-        gates = 3 if self.family == "llama" else 2
-        return (
-            self.layers * (4 * self.hidden**2 + gates * self.hidden * self.ffn)
-            + 2 * self.vocab * self.hidden
         )
 
 
@@ -90,7 +67,7 @@ def read_case(text: str) -> Case:
     """A case as a user writes it:
     layers=4,hidden=512,heads=8,ffn=2048,vocab=8192,seq=256,micro_batch=2."""
     given: dict[str, Any] = {}
-    known = {field.name for field in fields(Case)}
+    known = set(Case.__struct_fields__)
     for part in text.split(","):
         key, _, value = (x.strip() for x in part.partition("="))
         if key not in known:
@@ -107,11 +84,7 @@ def read_case(text: str) -> Case:
             given[key] = int(value)
         else:
             given[key] = value
-    missing = (
-        {field.name for field in fields(Case) if field.name in _LIMITS}
-        - {"micro_batch", "microbatches"}
-        - given.keys()
-    )
+    missing = _LIMITS.keys() - {"micro_batch", "microbatches"} - given.keys()
     if missing:
         raise PlanError("--case", text, f"also needs {', '.join(sorted(missing))}")
     return checked(Case(**given))
@@ -135,10 +108,6 @@ def checked(case: Case) -> Case:
             f"must divide hidden {case.hidden} into heads of an even width",
         )
     return case
-
-
-def as_record(case: Case) -> dict[str, Any]:
-    return asdict(case)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -9,17 +9,26 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from planner.calibrate import cases, detect, nodes, profile, record, verify
-from planner.calibrate.cases import Case, Mode
+from planner.calibrate.cases import Case
 from planner.calibrate.detect import Hardware
 from planner.calibrate.settings import WRONG, Progress, Settings
 from planner.inputs import catalog
-from planner.specs.base import PlanError
+from planner.specs.documents.calibrate import Calibrated, Compared, Merged, Verification
+from planner.specs.error import PlanError
+from planner.specs.options.checked import read
+from planner.specs.options.commands import CalibrateOptions
+from planner.specs.options.row import rows
 
 Told = Callable[[Progress], None]
+_MOST_TOLERANCE = 10  # beyond it a request is a slip of the hand
+_OF_A_RANK = ("out", "quick", "thorough", "threads", "storage", "timeout")
 
 
 def needs() -> None:
@@ -49,56 +58,35 @@ def writable(path: Path, field: str) -> None:
         raise PlanError(field, str(path), f"cannot be written: {error.strerror or error}") from None
 
 
-def threads_of(threads: int | None, processes: int) -> int:
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    if threads is None:
-        return max(1, cores // processes)
-    if not 1 <= threads <= 1024:
-        raise PlanError("--threads", threads, "must be from 1 to 1024")
-    return threads
-
-
-def checked(processes: int, timeout_s: float) -> None:
-    if not 1 <= processes <= 1024:
-        raise PlanError(
-            "--processes",
-            processes,
-            "must be from 1 to 1024; more nodes are started with torchrun, docs/calibration.md",
-        )
-    if not 5 <= timeout_s <= 86400:
-        raise PlanError("--timeout", timeout_s, "must be from 5 to 86400 seconds")
-
-
-def calibrate(
-    out: str,
-    mode: Mode,
-    threads: int | None,
-    processes: int,
-    timeout_s: float,
-    storage: str | None,
-    told: Told,
-) -> dict[str, Any]:
-    """Measure with local workers and write the calibration file; returns the summary of the
-    fits."""
-    checked(processes, timeout_s)
+def calibrate(own: CalibrateOptions, told: Told) -> Calibrated:
+    """Measure with ranks on this machine and write the calibration file."""
     needs()
-    path = catalog.user_path(out, "--out").absolute()
-    if path.suffix != ".toml":
-        raise PlanError("--out", out, "must end in .toml: `--calibration` reads that")
-    writable(path, "--out")
-    settings = Settings(
-        records=str(record.path_of(path)),
-        out=str(path),
-        mode=mode,
-        threads=threads_of(threads, processes),
-        timeout_s=timeout_s,
-        storage=_storage(storage),
-    )
+    if own.out is None or not own.out.endswith(".toml"):
+        raise PlanError("--out", own.out, "must end in .toml: `--calibration` reads that")
+    settings = _measuring(own, own.processes)
+    writable(Path(str(settings.out)), "--out")
     from planner.calibrate import launch
 
-    return launch.run(settings, processes, told)
+    return msgspec.convert(launch.run(settings, own.processes, told), Calibrated)
+
+
+def _measuring(own: CalibrateOptions, ranks_per_node: int) -> Settings:
+    """What each rank of a calibration does."""
+    path = catalog.user_path(str(own.out), "--out").absolute()
+    return replace(
+        _settings(own, record.path_of(path), ranks_per_node),
+        out=str(path),
+        storage=_storage(own.storage),
+    )
+
+
+def _settings(own: CalibrateOptions, records: Path, ranks_per_node: int) -> Settings:
+    return Settings(
+        records=str(records),
+        mode="quick" if own.quick else "thorough" if own.thorough else "default",
+        threads=own.threads or max(1, detect.usable_cores() // ranks_per_node),
+        timeout_s=own.timeout,
+    )
 
 
 def _storage(folder: str | None) -> str | None:
@@ -113,62 +101,47 @@ def _storage(folder: str | None) -> str | None:
     return str(path)
 
 
-def verification(
-    calibration: str | None,
-    mode: Mode,
-    threads: int | None,
-    processes: int,
-    timeout_s: float,
-    tolerance: float,
-    chosen: Sequence[str],
-    report: str | None,
-    precision: str | None,
-    told: Told,
-) -> dict[str, Any]:
-    """Train decoders with local workers and compare with what the estimate says; returns the
-    document of the contract."""
-    checked(processes, timeout_s)
-    if not 0 < tolerance <= 10:
-        raise PlanError("--tolerance", tolerance, "must be above 0 and at most 10: 0.1 is 10 %")
+def verification(own: CalibrateOptions, told: Told) -> Verification:
+    """Train decoders with ranks on this machine and compare with what the estimate says."""
+    if not 0 < own.tolerance <= _MOST_TOLERANCE:
+        raise PlanError(
+            "--tolerance",
+            own.tolerance,
+            f"must be above 0 and at most {_MOST_TOLERANCE}: 0.1 is 10 %",
+        )
     needs()
-    own = [cases.read_case(text) for text in chosen]
+    chosen = [cases.read_case(text) for text in own.case]
     document = (
-        nodes.read(catalog.user_path(calibration, "--calibration"), "--calibration")
-        if calibration
+        nodes.read(catalog.user_path(own.calibration, "--calibration"), "--calibration")
+        if own.calibration
         else None
     )
-    folder = _report_folder(report)
-    decoders = own or cases.unseen(processes, mode, gpu=_on_gpu())
-    for case in decoders:
-        _can_run(case, processes)
+    folder = _report_folder(own.report)
+    on_gpu = _on_gpu()
+    precision = own.precision or ("bf16" if on_gpu else "fp32")
     with tempfile.TemporaryDirectory() as scratch:
         records = (folder or Path(scratch)) / "verify.records.jsonl"
-        if records.exists():
-            records.unlink()
-        settings = Settings(
-            records=str(records),
-            mode=mode,
-            threads=threads_of(threads, processes),
-            timeout_s=timeout_s,
-            cases=tuple(decoders),
-            precision=precision or ("bf16" if _on_gpu() else "fp32"),
-            calibration=calibration,
+        records.unlink(missing_ok=True)
+        settings = _settings(own, records, own.processes)
+        decoders = chosen or cases.unseen(own.processes, settings.mode, gpu=on_gpu)
+        for case in decoders:
+            _can_run(case, own.processes)
+        settings = replace(
+            settings, cases=tuple(decoders), precision=precision, calibration=own.calibration
         )
         from planner.calibrate import launch
 
-        found = Hardware(**launch.run(settings, processes, told))
+        found = Hardware(**launch.run(settings, own.processes, told))
         raw = record.read(records)
     reference = document["node"].get("probe_s") if document and "node" in document else None
-    measured = record.merged(raw, reference)
-    speed = reference / record.usual_of(raw) if reference else 1.0
     out = verify.compare(
-        measured,
+        record.merged(raw, reference),
         gpu=_gpu_of(found, document),
-        ranks=processes,
-        precision=settings.precision,
-        calibration=calibration,
-        tolerance=tolerance,
-        speed=speed,
+        ranks=own.processes,
+        precision=precision,
+        calibration=own.calibration,
+        tolerance=own.tolerance,
+        speed=reference / record.usual_of(raw) if reference else 1.0,
     )
     if folder:
         from planner.calibrate import report as pages
@@ -237,15 +210,15 @@ def _gpu_of(found: Hardware, document: dict[str, Any] | None) -> str:
     return device
 
 
-def difference(first: str, second: str) -> list[dict[str, Any]]:
+def difference(first: str, second: str) -> Compared:
     """Numbers of two files, the largest loss of the second first."""
     one, other = (
         nodes.read(catalog.user_path(name, "--diff"), "--diff") for name in (first, second)
     )
-    return nodes.compare(one, other)
+    return Compared(schema_version=1, first=first, second=second, numbers=nodes.compare(one, other))
 
 
-def merged(names: Sequence[str], out: str) -> dict[str, Any]:
+def merged(names: Sequence[str], out: str) -> Merged:
     """One file for several nodes of a kind, and nodes far from the middle."""
     if len(names) < 2:
         raise PlanError("--merge", ", ".join(names), "needs two files or more")
@@ -256,47 +229,28 @@ def merged(names: Sequence[str], out: str) -> dict[str, Any]:
     documents = [nodes.read(catalog.user_path(name, "--merge"), "--merge") for name in names]
     document, far = nodes.merge(documents, names)
     profile.write(document, path)
-    return {"out": str(path), "gpu": document["gpu"], "nodes": len(names), "far": far}
+    return Merged(schema_version=1, out=str(path), gpu=document["gpu"], nodes=len(names), far=far)
 
 
 def under_torchrun(words: Sequence[str]) -> Settings | int:
-    """Settings of a rank that torchrun or a scheduler started: the measuring options of `dpplan
-    calibrate`."""
+    """What a rank that torchrun or a scheduler started does, or the exit status: the measuring
+    options of `dpplan calibrate`."""
     parser = argparse.ArgumentParser(
         prog="python -m planner.calibrate", description="Measure this node; start with torchrun."
     )
-    parser.add_argument("--out", required=True, help="calibration file, written by rank 0")
-    speed = parser.add_mutually_exclusive_group()
-    speed.add_argument("--quick", action="store_true", help="about a minute")
-    speed.add_argument("--thorough", action="store_true", help="until every case is certain")
-    parser.add_argument("--threads", type=int, help="CPU threads of each rank")
-    parser.add_argument(
-        "--storage",
-        help="folder that checkpoints go to, to measure its storage; default: that of --out",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=120.0,
-        help="seconds after which a rank that does not come is named",
-    )
-    given = parser.parse_args(list(words))
-    mode: Mode = "quick" if given.quick else "thorough" if given.thorough else "default"
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    table = rows(CalibrateOptions)
+    for name in _OF_A_RANK:
+        row = table[name]
+        kind: Any = {"action": "store_true"} if row.is_switch else {}
+        parser.add_argument(row.flag, required=name == "out", help=row.help, **kind)
+    given = vars(parser.parse_args(list(words)))
+    local_ranks = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE", "1")
     try:
-        checked(1, given.timeout)
-        path = catalog.user_path(given.out, "--out").absolute()
+        own = read(CalibrateOptions, {name: value or None for name, value in given.items()})
+        settings = _measuring(own, int(local_ranks))
         if int(os.environ.get("RANK", "0")) == 0:
-            writable(path, "--out")
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", str(ranks)))
-        return Settings(
-            records=str(record.path_of(path)),
-            out=str(path),
-            mode=mode,
-            threads=threads_of(given.threads, local),
-            timeout_s=given.timeout,
-            storage=_storage(given.storage),
-        )
+            writable(Path(str(settings.out)), "--out")
     except PlanError as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG
+    return settings

@@ -7,11 +7,13 @@ from pathlib import Path
 from statistics import median, median_low
 from typing import Any
 
+from planner.calibrate.fit_device import BACKWARD_OVER_FORWARD, BYTES
 from planner.calibrate.profile import Document
 from planner.formulas import flops, kernels
 from planner.inputs import catalog
 from planner.inputs.calibration import read_calibration
-from planner.specs.base import PlanError
+from planner.specs.documents.calibrate import Difference, Far
+from planner.specs.error import PlanError
 from planner.specs.hardware import PRECISIONS, GpuSpec
 
 FAR = 0.1  # a node this much worse than the middle in a number is named
@@ -60,7 +62,7 @@ def speeds(document: Document) -> dict[str, float]:
                     n,
                     n,
                     n,
-                    input_bytes=4.0 if precision == "fp32" else 2.0,
+                    input_bytes=BYTES[precision],
                     rate_flop_per_s=rate * curve.sustained_clock,
                     compute_units=float(card.compute_units),
                     efficiency=curve.gemm_efficiency,
@@ -82,7 +84,7 @@ def speeds(document: Document) -> dict[str, float]:
             flop = flops.attention_forward_flop(flops.causal_pairs(s, s), _HEADS, _WIDTH, _WIDTH)
             for way, share, more in (
                 ("forward", curve.attention_forward, 1.0),
-                ("backward", curve.attention_backward, 2.5),
+                ("backward", curve.attention_backward, BACKWARD_OVER_FORWARD),
             ):
                 name = f"seconds of attention {way} over {s:.0f} tokens in {precision}"
                 out[name] = float(more * flop / (rate * curve.sustained_clock * share * shape))
@@ -120,7 +122,7 @@ def _told(name: str) -> bool:
     return not name.endswith(("memory", "usable_memory"))
 
 
-def compare(one: Document, other: Document) -> list[dict[str, Any]]:
+def compare(one: Document, other: Document) -> list[Difference]:
     """Each number of both files, the largest loss of the second first: how much worse (positive) it
     is than the first."""
     if one["gpu"] != other["gpu"]:
@@ -131,22 +133,20 @@ def compare(one: Document, other: Document) -> list[dict[str, Any]]:
         )
     first, second = numbers(one), numbers(other)
     rows = [
-        {
-            "name": name,
-            "first": first[name],
-            "second": second[name],
-            "change": second[name] / first[name] - 1,
-            "worse": _worse(name, second[name], first[name]),
-        }
+        Difference(
+            name=name,
+            first=first[name],
+            second=second[name],
+            change=second[name] / first[name] - 1,
+            worse=_worse(name, second[name], first[name]),
+        )
         for name in first.keys() & second.keys()
         if _told(name) and first[name] > 0 and second[name] > 0
     ]
-    return sorted(rows, key=lambda row: (-float(row["worse"]), str(row["name"])))
+    return sorted(rows, key=lambda row: (-row.worse, row.name))
 
 
-def merge(
-    documents: Sequence[Document], names: Sequence[str]
-) -> tuple[Document, list[dict[str, Any]]]:
+def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document, list[Far]]:
     """One calibration for several nodes of a kind, and in what a node is far behind the middle,
     worst first.
 
@@ -187,17 +187,17 @@ def merge(
         return out
 
     far = [
-        {
-            "node": name,
-            "name": key,
-            "value": value,
-            "middle": middles[key],
-            "worse": _worse(key, value, middles[key]),
-        }
+        Far(
+            node=name,
+            name=key,
+            value=value,
+            middle=middles[key],
+            worse=_worse(key, value, middles[key]),
+        )
         for name, one in zip(names, each, strict=True)
         for key, value in one.items()
         if _told(key) and value > 0 and middles[key] > 0 and _worse(key, value, middles[key]) > FAR
     ]
     merged = replaced(typical, "")
     merged["source"] = f"{typical['source']}; middle of {len(documents)} nodes"
-    return merged, sorted(far, key=lambda row: -float(row["worse"]))
+    return merged, sorted(far, key=lambda row: -row.worse)

@@ -4,8 +4,9 @@ face, nothing else."""
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
@@ -24,7 +25,7 @@ _LAYOUTS = {
     "tensor": ("torchtitan", 0, "tp"),
     "pipeline": ("torchtitan", 0, "pp"),
 }
-_STATES = ("parameters", "gradients", "optimizer")
+STATES = ("parameters", "gradients", "optimizer")
 
 
 def model_text(case: Case) -> str:
@@ -81,34 +82,43 @@ def options(
     )
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What the estimate says of a case: seconds of a step and its parts, bytes of each rank's
+    states, tokens per second."""
+
+    step_s: float
+    components: Mapping[str, float]  # add up to step_s
+    communication_s: float  # that nothing hides
+    optimizer_s: float
+    states: list[dict[str, float]]  # bytes by name of STATES, per rank
+    peak_bytes: float
+    tokens_per_s: float
+
+
 def predict(
     case: Case, *, gpu: str, ranks: int, precision: str, calibration: str | None
-) -> dict[str, Any]:
-    """Step seconds with its parts, bytes of the states of each rank, tokens per second."""
+) -> Prediction:
+    """The estimate of a case on these ranks."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.toml"
         path.write_text(model_text(case), encoding="utf-8")
-        out = estimate(
-            options(
-                case, str(path), gpu=gpu, ranks=ranks, precision=precision, calibration=calibration
-            )
+        asked = options(
+            case, str(path), gpu=gpu, ranks=ranks, precision=precision, calibration=calibration
         )
-    stages = out["memory"]["per_stage"]
-    last = [
-        next(phase for phase in stage["phases"] if phase["name"] == "optimizer step")
-        for stage in stages
+        out = estimate(asked, brief=True)
+    held = [
+        next(phase["components"] for phase in stage["phases"] if phase["name"] == "optimizer step")
+        for stage in out["memory"]["per_stage"]
     ]
-    states = [{name: phase["components"].get(name, 0.0) for name in _STATES} for phase in last]
+    states = [{name: one.get(name, 0.0) for name in STATES} for one in held]
     whole = ranks if case.parallel != "single" else 1
-    step = out["step"]
-    communication = sum(row["seconds"] - row["hidden_seconds"] for row in out["communication"])
-    return {
-        "step_s": step["seconds"],
-        "components": step["components"],
-        "states": states if len(states) == whole else states * whole,
-        "peak_bytes": out["memory"]["peak_bytes"],
-        "communication_s": communication,
-        "optimizer_s": step["components"].get("optimizer", 0.0),
-        "tokens_per_s": out["throughput"]["tokens_per_s"],
-        "provenance": out["provenance"],
-    }
+    return Prediction(
+        step_s=out["step"]["seconds"],
+        components=out["step"]["components"],
+        communication_s=sum(row["seconds"] - row["hidden_seconds"] for row in out["communication"]),
+        optimizer_s=out["step"]["components"].get("optimizer", 0.0),
+        states=states if len(states) == whole else states * whole,
+        peak_bytes=out["memory"]["peak_bytes"],
+        tokens_per_s=out["throughput"]["tokens_per_s"],
+    )

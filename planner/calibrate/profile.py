@@ -14,7 +14,7 @@ from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
 from planner.inputs import catalog
 from planner.inputs.calibration import read_calibration
-from planner.specs.base import PlanError
+from planner.specs.error import PlanError
 from planner.specs.hardware import GpuSpec, LinkSpec
 
 Document = dict[str, Any]

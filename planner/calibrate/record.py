@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.calibrate.quiet import Sample, is_usual, usual_probe_s, value_of
-from planner.specs.base import PlanError
+from planner.specs.error import PlanError
 
 Record = dict[str, Any]
 SCHEMA = 1

@@ -19,14 +19,25 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from planner.calibrate import cases, collectives, detect, device, finish, kernels, storage, training
+from planner.calibrate import (
+    cases,
+    collectives,
+    detect,
+    device,
+    finish,
+    kernels,
+    overhead,
+    storage,
+    training,
+)
 from planner.calibrate.cases import Case
 from planner.calibrate.device import Device
 from planner.calibrate.measure import Task, measure
 from planner.calibrate.quiet import Probe
 from planner.calibrate.record import Records
 from planner.calibrate.settings import LOST, WRONG, Place, Progress, Result, Settings, place, tell
-from planner.specs.base import PlanError
+from planner.specs.document import plain
+from planner.specs.error import PlanError
 
 _BEAT_S = 1.0  # between signs of life
 _LOST_AFTER_BEATS = 4
@@ -301,7 +312,7 @@ def _measure(
                 "disturbed_frac": round(probe.disturbed_frac, 3),
             },
         )
-        tell(Result(summary))
+        tell(Result(plain(summary)))
 
 
 def _storage_folder(settings: Settings, ranks: Ranks) -> Path | None:
@@ -321,13 +332,8 @@ def _models(here: Device, where: Place) -> list[Task]:
     """Decoders whose steps show what software adds to kernels and links; a fit uses them,
     verification does not."""
     found: list[Task] = []
-    for case in finish.fitted_cases(where.ranks):
-        what = {
-            "kind": "step",
-            "case": cases.as_record(case),
-            "precision": "fp32",
-            "used_in_fit": True,
-        }
+    for case in overhead.fitted_cases(where.ranks):
+        what = {"kind": "step", "case": plain(case), "precision": "fp32", "used_in_fit": True}
         found.append((what, lambda c=case: _prepared(c, here, "fp32", where)[0]))  # type: ignore[misc]
     return found
 
@@ -380,7 +386,7 @@ def _verify(
         records.add(
             {
                 "kind": "step",
-                "case": cases.as_record(case),
+                "case": plain(case),
                 "precision": settings.precision,
                 "used_in_fit": False,
                 "samples": [[s.seconds, s.before_s, s.after_s] for s in samples],

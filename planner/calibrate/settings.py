@@ -20,7 +20,8 @@ MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": "20000000000",
     "MALLOC_TOP_PAD_": "268435456",
 }
-WRONG, LOST = 2, 4  # exit statuses: the request is wrong, a rank died or hangs
+# exit statuses: the request is wrong, an error is beyond the tolerance, a rank died or hangs
+WRONG, BEYOND, LOST = 2, 3, 4
 
 
 class Failed(RuntimeError):

@@ -4,9 +4,9 @@ and merge nodes."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from planner.cli.finish import Answer, refuse
 from planner.specs.error import PlanError
@@ -16,6 +16,7 @@ from planner.specs.options.own import Output
 
 if TYPE_CHECKING:
     from planner.calibrate.settings import Progress
+    from planner.calibrate.text import Document
 
 
 def command(own: CalibrateOptions, out: Output) -> Answer:
@@ -27,43 +28,27 @@ def command(own: CalibrateOptions, out: Output) -> Answer:
     """
     _check(own)
     from planner.calibrate import command as verb
-    from planner.calibrate.settings import LOST, Failed
+    from planner.calibrate.settings import BEYOND, LOST, Failed
     from planner.calibrate.text import blocks
 
-    mode: Any = "quick" if own.quick else "thorough" if own.thorough else "default"
-    ranks = (mode, own.threads, own.processes, own.timeout)
-    status = 0
+    within = True
+    found: Document
     try:
         if own.diff is not None:
-            first, second = own.diff
-            found: Any = {
-                "schema_version": 1,
-                "first": first,
-                "second": second,
-                "numbers": verb.difference(first, second),
-            }
+            found = verb.difference(*own.diff)
         elif own.merge:
-            found = {"schema_version": 1, **verb.merged(list(own.merge), str(own.out))}
+            found = verb.merged(own.merge, str(own.out))
         elif own.verify:
             with _shown(out.plain) as told:
-                found = verb.verification(
-                    own.calibration,
-                    *ranks,
-                    own.tolerance,
-                    own.case,
-                    own.report,
-                    own.precision,
-                    told,
-                )
-            status = 0 if found["summary"]["within"] else 3
+                found = verb.verification(own, told)
+            within = found.summary.within
         else:
             with _shown(out.plain) as told:
-                measured = verb.calibrate(str(own.out), *ranks, own.storage, told)
-            found = {"schema_version": 1, **measured}
+                found = verb.calibrate(own, told)
     except Failed as error:
         refuse("calibrate", None, str(error), out.json, str(error))
         raise SystemExit(LOST) from None
-    return Answer(found, blocks=lambda: blocks(found), status=status)
+    return Answer(found, blocks=lambda: blocks(found), status=0 if within else BEYOND)
 
 
 def _check(own: CalibrateOptions) -> None:
@@ -83,7 +68,7 @@ def _check(own: CalibrateOptions) -> None:
 
 
 @contextmanager
-def _shown(plain: bool) -> Iterator[Any]:
+def _shown(plain: bool) -> Iterator[Callable[[Progress], None]]:
     """Progress on stderr: a bar with the time left on a terminal, a line per stage elsewhere."""
     if sys.stderr.isatty() and not plain:
         from rich.console import Console
