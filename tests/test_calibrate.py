@@ -3,6 +3,7 @@ checked, merged and compared."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ pytest.importorskip("scipy", reason="fits need scipy, of the calibrate extra")
 
 RATE, BANDWIDTH = 60e9, 20e9
 HARDWARE = detect.Hardware("cpu", "Test CPU 9000", 1, 8 * 2**30, 1, 2, "testing")
+SESSION = profile.Session(HARDWARE, 1, 1, ["fp32"], 2e8, {"torch": "0"})
 CASE = Case(4, 256, 4, 704, 2048, 128, 2)
 
 
@@ -169,16 +171,7 @@ def node_records(
 
 def document(speed: float = 1.0, **given: Any) -> dict[str, Any]:
     fits = fit_device.node(node_records(speed, **given), ["fp32"], 1)
-    return profile.build(
-        fits,
-        HARDWARE,
-        date="2026-11-21",
-        ranks=1,
-        ranks_per_node=1,
-        precisions=["fp32"],
-        context_bytes=2e8,
-        conditions={"torch": "0"},
-    )
+    return profile.build(fits, SESSION, "2026-11-21")
 
 
 def written(folder: Path, name: str = "node.toml", speed: float = 1.0) -> Path:
@@ -706,17 +699,9 @@ def test_known_cards_have_profiles() -> None:
 
 def test_a_known_card_gets_an_overlay_and_a_new_one_a_whole_profile(tmp_path: Path) -> None:
     fits = fit_device.node(node_records(), ["fp32"], 1)
-    rest: dict[str, Any] = {
-        "date": "2026-11-21",
-        "ranks": 1,
-        "ranks_per_node": 1,
-        "precisions": ["fp32"],
-        "context_bytes": 2e8,
-        "conditions": {},
-    }
     for name, table in (("NVIDIA H100 80GB HBM3", "overlay"), ("NVIDIA Z999", "device")):
         card = detect.Hardware("gpu", name, 132, 80 * 2**30, 1, 8, "h")
-        made = profile.build(fits, card, **rest)
+        made = profile.build(fits, replace(SESSION, found=card), "2026-11-21")
         assert table in made
         profile.write(made, tmp_path / "gpu.toml")
         assert read_calibration(str(tmp_path / "gpu.toml")).gpu == detect.device_id(card)

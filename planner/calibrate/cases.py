@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.specs.documents.calibrate import TrainedCase
@@ -13,25 +14,27 @@ from planner.specs.error import PlanError
 Mode = Literal["quick", "default", "thorough"]
 MODES: tuple[Mode, ...] = ("quick", "default", "thorough")
 
-# seconds of one visit of a case and of waiting for quiet in it, quiet samples it wants, and visits
-# before a case is given up
-VISIT_S: dict[Mode, float] = {"quick": 0.25, "default": 0.5, "thorough": 2.0}
-WAIT_S: dict[Mode, float] = {"quick": 0.05, "default": 0.15, "thorough": 1.0}
-SAMPLES: dict[Mode, int] = {"quick": 2, "default": 4, "thorough": 9}
-MOMENTS: dict[Mode, int] = {
-    "quick": 1,
-    "default": 2,
-    "thorough": 3,
-}  # over which these samples are spread: visits at least
-VISITS: dict[Mode, int] = {"quick": 1, "default": 8, "thorough": 20}
-# seconds of all measuring before no further visit starts: kernels, then collectives, then steps of
-# small models
-TOTAL_S: dict[Mode, float] = {"quick": 45.0, "default": 420.0, "thorough": 3600.0}
-STORAGE_S: dict[Mode, float] = {
-    "quick": 3.0,
-    "default": 15.0,
-    "thorough": 120.0,
-}  # beside them, for the folder of checkpoints
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a mode measures; choices."""
+
+    visit_s: float  # of one visit of a case
+    wait_s: float  # for a quiet moment in it
+    samples: int  # quiet ones that a case wants
+    moments: int  # over which these are spread: visits at least
+    visits: int  # before a case is given up
+    total_s: float  # kernels, collectives and small decoders, before no further visit starts
+    storage_s: float  # beside them, for the folder of checkpoints
+    training_s: float  # of all steps of a verification
+    steps: int  # quiet ones of a decoder
+
+
+EFFORT: dict[Mode, Effort] = {
+    "quick": Effort(0.25, 0.05, 2, 1, 1, 45.0, 3.0, 20.0, 3),
+    "default": Effort(0.5, 0.15, 4, 2, 8, 420.0, 15.0, 280.0, 6),
+    "thorough": Effort(2.0, 1.0, 9, 3, 20, 3600.0, 120.0, 1500.0, 12),
+}
 
 KIB, MIB = 1024, 1024**2
 
@@ -110,7 +113,7 @@ def checked(case: Case) -> Case:
     return case
 
 
-# -------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- kernels
 
 _TOKENS: dict[Mode, tuple[int, ...]] = {
     "quick": (128, 512),
@@ -193,7 +196,7 @@ def embeddings(mode: Mode) -> list[tuple[int, int, int]]:
 
 OPTIMIZERS = ("fused", "foreach", "for-loop")
 
-# ---------------------------------------------------------------------------------------------- col
+# ------------------------------------------------------------------------------------- collectives
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 HELD_OUT_EVERY = 3  # of the sizes, the second of each three is predicted and not fitted
@@ -238,7 +241,7 @@ def pairs(ranks: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(ranks) for j in range(i + 1, ranks)]
 
 
-# ---------------------------------------------------------------------------------------------- ver
+# ------------------------------------------------------------------------------------ verification
 
 
 def tiny(family: str) -> list[Case]:

@@ -3,18 +3,18 @@ decoders with the curves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from planner.calibrate import detect, fit_device, fit_links, overhead, predict, profile
 from planner.calibrate.cases import Case
-from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits, attempted
 from planner.calibrate.overhead import Tables
+from planner.calibrate.profile import Session
 from planner.calibrate.record import Record, merged, usual_of
 from planner.inputs import catalog
 from planner.specs.documents.calibrate import Calibrated, FittedCurve, SlowPair
@@ -24,35 +24,16 @@ _SLOW_PAIR = 1.25  # a message that takes this many times the middle one names i
 _FEW_PAIRS = 3  # fewer have no middle
 
 
-def finish(
-    records: Sequence[Record],
-    found: Hardware,
-    out: Path,
-    *,
-    ranks: int,
-    ranks_per_node: int,
-    precisions: Sequence[str],
-    context_bytes: float,
-    conditions: Mapping[str, Any],
-) -> Calibrated:
+def finish(records: Sequence[Record], session: Session, out: Path) -> Calibrated:
     """Fit, write the file, and say what was found: errors of each curve, outliers, refused curves,
     cases that were not quiet."""
     every = merged(records)
-    fits = _fits(every, found, precisions, ranks)
+    fits = _fits(every, session)
     date = _date(records)
+    conditions = {**session.conditions, "probe_s": usual_of(records)}
 
     def built(tables: Tables) -> profile.Document:
-        return profile.build(
-            fits,
-            found,
-            date=date,
-            ranks=ranks,
-            ranks_per_node=ranks_per_node,
-            precisions=precisions,
-            context_bytes=context_bytes,
-            conditions={**conditions, "probe_s": usual_of(records)},
-            overhead=tables,
-        )
+        return profile.build(fits, replace(session, conditions=conditions), date, tables)
 
     trial = out.with_name(out.name + ".trial.toml")
 
@@ -61,7 +42,11 @@ def finish(
         profile.write(document, trial)
         try:
             return predict.predict(
-                case, gpu=document["gpu"], ranks=ranks, precision="fp32", calibration=str(trial)
+                case,
+                gpu=document["gpu"],
+                ranks=session.ranks,
+                precision="fp32",
+                calibration=str(trial),
             ).step_s
         finally:
             trial.unlink(missing_ok=True)
@@ -70,7 +55,7 @@ def finish(
         Case(**r["case"]): r["seconds"] for r in every if r["kind"] == "step" and r["used_in_fit"]
     }
     slowdown = fits.value("overlap", "slowdown")
-    document = built(overhead.stacks(steps, slowdown, found.kind == "cpu", date, predicted))
+    document = built(overhead.stacks(steps, slowdown, session.on_cpu, date, predicted))
     profile.write(document, out)
     return Calibrated(
         schema_version=1,
@@ -81,17 +66,17 @@ def finish(
         fits={name: _summary(fit) for name, fit in fits.fits.items()},
         refused=dict(fits.refused),
         slow_pairs=slow_pairs(every),
-        disturbed_frac=conditions.get("disturbed_frac", 0.0),
+        disturbed_frac=session.conditions.get("disturbed_frac", 0.0),
     )
 
 
-def _fits(every: Sequence[Record], found: Hardware, precisions: Sequence[str], ranks: int) -> Fits:
+def _fits(every: Sequence[Record], session: Session) -> Fits:
     """All curves. Shares are of the rates of the shipped profile, where there is one."""
-    known = detect.profile_of(found)
+    known = detect.profile_of(session.found)
     card = catalog.load("gpus", GpuSpec, known) if known else None
     rates = {
         p: float(rate)
-        for p in precisions
+        for p in session.precisions
         if card is not None and (rate := card.rate(p)) is not None
     }
     bandwidth = float(card.memory_bandwidth) if card else None
@@ -99,10 +84,11 @@ def _fits(every: Sequence[Record], found: Hardware, precisions: Sequence[str], r
         f"link {group}": partial(fit_links.link, every, group)
         for group in sorted({r["group"] for r in every if r["kind"] == "collective"})
     }
-    if ranks > 1:
+    if session.ranks > 1:
         links["overlap"] = partial(fit_links.overlap, every)
     links["storage"] = partial(fit_links.storage, every)
-    device = fit_device.node(every, precisions, found.compute_units, rates, bandwidth)
+    units = session.found.compute_units
+    device = fit_device.node(every, session.precisions, units, rates, bandwidth)
     return device.joined(attempted(links))
 
 

@@ -4,18 +4,16 @@ optimizer, memory, copies."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 
 from planner.calibrate import cases, decoder
 from planner.calibrate.device import DTYPES, Device
+from planner.calibrate.measure import Task, Timed
 from planner.calibrate.record import Record
 
-Timed = Callable[[], float]
-Task = tuple[
-    Record, Callable[[], Timed]
-]  # what is measured, and what prepares the timed work: seconds per item
 _MOST_BUFFERS = 48
 _LEAST_SAMPLE_S = 4e-3  # shorter samples see the clock's resolution and one interrupt each
 _OPTIMIZED = 2**20  # parameters of one tensor that the optimizer updates
@@ -38,10 +36,10 @@ def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[T
                     "precision": precision,
                     "compiled": False,
                 }
-                yield what, lambda w=what: _operator(device, w)  # type: ignore[misc]
+                yield what, partial(_operator, device, what)
         for tokens, vocab in cases.losses(mode):
             what = {"kind": "loss", "tokens": tokens, "vocab": vocab, "precision": precision}
-            yield what, lambda w=what: _loss(device, w)  # type: ignore[misc]
+            yield what, partial(_loss, device, what)
         for tokens, vocab, width in cases.embeddings(mode):
             what = {
                 "kind": "embedding",
@@ -50,17 +48,17 @@ def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[T
                 "width": width,
                 "precision": precision,
             }
-            yield what, lambda w=what: _embedding(device, w)  # type: ignore[misc]
+            yield what, partial(_embedding, device, what)
     for how in cases.OPTIMIZERS if mode != "quick" else cases.OPTIMIZERS[:1]:
         what = {"kind": "optimizer", "how": how}
-        yield what, lambda w=what: _optimizer(device, w)  # type: ignore[misc]
-    yield {"kind": "memory", "what": "copy"}, lambda: _copy(device)
-    yield {"kind": "memory", "what": "launch"}, lambda: _launch(device)
+        yield what, partial(_optimizer, device, what)
+    yield {"kind": "memory", "what": "copy"}, partial(_copy, device)
+    yield {"kind": "memory", "what": "launch"}, partial(_launch, device)
     if device.gpu:
         for way in ("to host", "to device"):
             for pinned in (True, False):
                 what = {"kind": "host copy", "way": way, "pinned": pinned}
-                yield what, lambda w=what: _host_copy(device, w)  # type: ignore[misc]
+                yield what, partial(_host_copy, device, what)
         if mode != "quick":
             for name, tokens, width in cases.operators(mode, True):
                 what = {
@@ -72,10 +70,10 @@ def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[T
                     "precision": precisions[-1],
                     "compiled": True,
                 }
-                yield what, lambda w=what: _operator(device, w)  # type: ignore[misc]
+                yield what, partial(_operator, device, what)
 
 
-def _rounds(device: Device, per_round: Timed, items: int) -> Timed:
+def _rounds(per_round: Timed, items: int) -> Timed:
     """Repeat short work until a sample is long enough; seconds per item."""
     per_round()  # warm up
     once = max(per_round(), 1e-7)
@@ -104,7 +102,7 @@ def _products(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task
                 "precision": precision,
                 "held_out": held_out,
             }
-            yield what, lambda w=what: _product(device, w)  # type: ignore[misc]
+            yield what, partial(_product, device, what)
 
 
 def _product(device: Device, what: Record) -> Timed:
@@ -134,7 +132,7 @@ def _product(device: Device, what: Record) -> Timed:
         else:
             torch.mm(g.t(), x)
 
-    return _rounds(device, lambda: device.time(work), 1)
+    return _rounds(lambda: device.time(work), 1)
 
 
 def _attentions(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
@@ -149,7 +147,7 @@ def _attentions(device: Device, mode: cases.Mode, precision: str) -> Iterator[Ta
                 "way": way,
                 "precision": precision,
             }
-            yield what, lambda w=what: _attention(device, w)  # type: ignore[misc]
+            yield what, partial(_attention, device, what)
 
 
 def _attention(device: Device, what: Record) -> Timed:
@@ -194,7 +192,7 @@ def _both_ways(
 
         return device.time(backward)
 
-    return _rounds(device, round_of, len(inputs))
+    return _rounds(round_of, len(inputs))
 
 
 def _operator(device: Device, what: Record) -> Timed:
@@ -240,7 +238,7 @@ def _operator(device: Device, what: Record) -> Timed:
             (device.tensor(tokens, width, dtype=dtype), device.tensor(tokens, width, dtype=dtype))
             for _ in range(_ring(device, 3 * dtype.itemsize * tokens * width))
         ]
-        each = _rounds(device, lambda: device.time(lambda: [a + b for a, b in pairs]), len(pairs))
+        each = _rounds(lambda: device.time(lambda: [a + b for a, b in pairs]), len(pairs))
         return lambda: each() / (tokens * width)
     count = min(24, _ring(device, (operands + 2) * dtype.itemsize * tokens * width))
     inputs = [
@@ -270,7 +268,7 @@ def _loss(device: Device, what: Record) -> Timed:
         for logits in inputs:
             torch.autograd.grad(decoder.loss_of(logits, words), [logits])
 
-    each = _rounds(device, lambda: device.time(work), len(inputs))
+    each = _rounds(lambda: device.time(work), len(inputs))
     return lambda: each() / (tokens * vocab)
 
 
@@ -283,7 +281,6 @@ def _embedding(device: Device, what: Record) -> Timed:
     words = device.whole(1, what["tokens"], below=what["vocab"])
     gradient = device.tensor(1, what["tokens"], what["width"], dtype=table.dtype)
     return _rounds(
-        device,
         lambda: device.time(
             lambda: torch.autograd.grad(F.embedding(words, table), [table], [gradient])
         ),
@@ -314,7 +311,7 @@ def _optimizer(device: Device, what: Record) -> Timed:
     for p in own:
         p.grad = device.tensor(*p.shape)
     optimizer = adam(own, what["how"])
-    each = _rounds(device, lambda: device.time(lambda: optimizer.step()), 8)
+    each = _rounds(lambda: device.time(lambda: optimizer.step()), 8)
     return lambda: each() / _OPTIMIZED
 
 
@@ -322,7 +319,7 @@ def _copy(device: Device) -> Timed:
     """Seconds per byte moved (read and written) by a copy in memory."""
     source = torch.zeros(_COPY_BYTES // 4, device=device.torch_device)
     sink = torch.empty_like(source)
-    each = _rounds(device, lambda: device.time(lambda: sink.copy_(source)), 1)
+    each = _rounds(lambda: device.time(lambda: sink.copy_(source)), 1)
     return lambda: each() / (2 * _COPY_BYTES)
 
 
@@ -334,7 +331,7 @@ def _launch(device: Device) -> Timed:
         for _ in range(200):
             small.add_(1.0)
 
-    return _rounds(device, lambda: device.time(work), 200)
+    return _rounds(lambda: device.time(work), 200)
 
 
 def _host_copy(device: Device, what: Record) -> Timed:
@@ -342,5 +339,5 @@ def _host_copy(device: Device, what: Record) -> Timed:
     host = torch.zeros(_COPY_BYTES // 4, pin_memory=what["pinned"])
     card = torch.zeros(_COPY_BYTES // 4, device=device.torch_device)
     source, sink = (card, host) if what["way"] == "to host" else (host, card)
-    each = _rounds(device, lambda: device.time(lambda: sink.copy_(source, non_blocking=True)), 1)
+    each = _rounds(lambda: device.time(lambda: sink.copy_(source, non_blocking=True)), 1)
     return lambda: each() / _COPY_BYTES

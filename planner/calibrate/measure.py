@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any
 
-from planner.calibrate import cases
+from planner.calibrate.cases import Effort
 from planner.calibrate.quiet import Probe
 from planner.calibrate.record import Record, Records
 from planner.calibrate.settings import Progress
 
-Timed = Callable[[], float]
-Task = tuple[Record, Callable[[], Timed]]
+Timed = Callable[[], float]  # runs once; seconds per item
+Task = tuple[Record, Callable[[], Timed]]  # what is measured, and what prepares the timed work
 
 
 def measure(
@@ -21,7 +22,7 @@ def measure(
     tasks: Sequence[Task],
     probe: Probe,
     records: Records,
-    mode: cases.Mode,
+    effort: Effort,
     total_s: float,
     tell: Callable[[Progress], None],
     conditions: Callable[[], dict[str, Any]] = dict,
@@ -32,13 +33,14 @@ def measure(
     """Measure `tasks` and append to `records`; `before` is called before each case (ranks meet
     there).
 
-    Samples of a case are of several moments (cases.MOMENTS). more: times as many of both, for work
-    that varies from call to call. Ends when all cases have their samples, after cases.VISITS
+    Samples of a case are of several moments (Effort.moments). more: times as many of both, for work
+    that varies from call to call. Ends when all cases have their samples, after Effort.visits
     visits, or once total_s has passed and each was visited.
     """
-    want, start = more * cases.SAMPLES[mode], time.perf_counter()
-    at_once = -(-want // min(more * cases.MOMENTS[mode], cases.VISITS[mode]))
-    for visit in range(cases.VISITS[mode]):
+    start_s = time.perf_counter()
+    want = more * effort.samples
+    at_once = ceil(want / min(more * effort.moments, effort.visits))
+    for visit in range(effort.visits):
         open_tasks = [
             task
             for task in tasks
@@ -46,17 +48,13 @@ def measure(
         ]
         done = len(tasks) - len(open_tasks)
         for what, prepare in open_tasks:
-            left = total_s - (time.perf_counter() - start)
+            left = total_s - (time.perf_counter() - start_s)
             if visit and probe.agree(-left) > 0:
                 return
             before()
             tell(Progress(stage, done, len(tasks), max(left, 0.0), probe.disturbed_frac))
             found = probe.samples(
-                prepare(),
-                want=at_once,
-                wait_s=cases.WAIT_S[mode],
-                most_s=cases.VISIT_S[mode],
-                busy=busy,
+                prepare(), want=at_once, wait_s=effort.wait_s, most_s=effort.visit_s, busy=busy
             )
             records.add(
                 {

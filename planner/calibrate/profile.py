@@ -1,9 +1,9 @@
-"""The calibration file: fitted numbers with their source, merged over nodes, compared between
-nodes."""
+"""The calibration file: fitted numbers with their source."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,104 +17,116 @@ from planner.inputs.calibration import read_calibration
 from planner.specs.error import PlanError
 from planner.specs.hardware import GpuSpec, LinkSpec
 
-Document = dict[str, Any]
+Document = dict[str, Any]  # a TOML table
 STACKS = ("pytorch-ddp", "pytorch-fsdp", "torchtitan")  # what verification trains with
+_NEEDED = ("gemm_efficiency", "attention_forward", "attention_backward")  # of a whole device
+_ZERO_ALLOWED = ("gemm_tile_exponent", "gemm_tile_overhead", "gemm_wave_softness", "gemm_launch")
 _KERNELS = (
-    "gemm_efficiency",
-    "gemm_tile_exponent",
-    "gemm_tile_overhead",
-    "gemm_wave_softness",
-    "gemm_launch",
+    *_NEEDED,
+    *_ZERO_ALLOWED,
     "memory_frac",
-    "attention_forward",
-    "attention_backward",
     "attention_half_sequence",
     "attention_width_exponent",
 )
-_ZERO_ALLOWED = ("gemm_tile_exponent", "gemm_tile_overhead", "gemm_wave_softness", "gemm_launch")
-_LEAST_SHARE = 1e-3  # a share that a profile takes must be positive
+# a profile takes no share of zero, and none of a link's bandwidth above this
+_LEAST_SHARE, _MOST_LINK_SHARE = 1e-3, 1.5
+_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
+_MOST_ID = 80  # characters of a profile's id
+_STEADY = "dpplan calibrate: rates are those of a steady stream"
+_AS_ISSUED = (
+    "dpplan calibrate: operators run as they are issued, their fixed time is in [launch] of the"
+    " stacks"
+)
+# of a host without a shipped profile near it, said to be assumed: choices
+_USUAL_POWER_W, _USUAL_NIC_BYTES_PER_S = 100.0, 1.25e9
+_USUAL_LINKS = {"intra_node": "pcie4-no-p2p", "inter_node": "tcp-10"}
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where and how a node was measured."""
+
+    found: Hardware
+    ranks: int
+    ranks_per_node: int
+    precisions: Sequence[str]
+    context_bytes: float  # of a process before its first tensor
+    conditions: Mapping[str, Any]  # kept in [node]
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.found.kind == "cpu"
+
+    @property
+    def main(self) -> str:
+        """The precision that the one curve of products and attention is of."""
+        return "bf16" if not self.on_cpu and "bf16" in self.precisions else self.precisions[0]
 
 
 def number(value: float, source: str, date: str, kind: str = "measured") -> Document:
+    """A value of six digits, as much as any measurement holds, with where it comes from."""
     return {"value": float(f"{value:.6g}"), "kind": kind, "source": source, "date": date}
 
 
-def _said(fit: Fit, name: str) -> str:
-    """Where a number comes from: cases, error, confidence."""
+def _fitted(fit: Fit, name: str, date: str, value: float | None = None) -> Document:
+    """A number of a curve (or a value made of it), with its cases, errors and confidence."""
     held = (
         ""
         if fit.held_out_median is None
         else f", {100 * fit.held_out_median:.1f} % on {fit.held_out} held-out"
     )
-    error = fit.numbers[name].error
-    bar = f"; +- {error:.2g}" if error else ""
-    return (
+    found = fit.numbers[name]
+    bar = f"; +- {found.error:.2g}" if found.error else ""
+    source = (
         f"dpplan calibrate: {fit.name}, {fit.cases} cases, median error"
         f" {100 * fit.median_error:.1f} %{held}{bar}"
     )
+    return number(found.value if value is None else value, source, date)
 
 
 def build(
-    fits: Fits,
-    found: Hardware,
-    *,
-    date: str,
-    ranks: int,
-    ranks_per_node: int,
-    precisions: Sequence[str],
-    context_bytes: float,
-    conditions: Mapping[str, Any],
-    overhead: Mapping[str, Document] | None = None,
+    fits: Fits, session: Session, date: str, overhead: Mapping[str, Document] | None = None
 ) -> Document:
     """A calibration: an overlay of the shipped profile of exactly this device, or a whole device
     where none is shipped.
 
-    overhead: per stack, what of `[launch]` and `[fusion]` small models show. Raises PlanError where
-    curves are missing that a whole device needs.
+    overhead: per stack, what of `[launch]` and `[fusion]` small decoders show. Raises PlanError
+    where curves are missing that a whole device needs.
     """
+    found = session.found
     known = detect.profile_of(found)
     identity = detect.device_id(found)
+    source = f"{found.name}, {session.ranks} ranks, {found.threads} threads each"
     document: Document = {
         "schema_version": 1,
         "gpu": identity,
         "date": date,
-        "source": (
-            f"dpplan calibrate on {found.host}: {found.name}, {ranks} ranks, {found.threads}"
-            " threads each"
-        ),
+        "source": f"dpplan calibrate on {found.host}: {source}",
     }
-    main = "bf16" if found.kind == "gpu" and "bf16" in precisions else precisions[0]
-    kernels = _kernels(fits, main, date)
-    operators = {p: _operators(fits, p, date) for p in precisions if "operators " + p in fits.fits}
+    kernels = _kernels(fits, session.main, date)
+    operators = {
+        p: _operators(fits.fits[f"operators {p}"], date)
+        for p in session.precisions
+        if f"operators {p}" in fits.fits
+    }
+    link = fits.fits.get("link pairs" if session.ranks == 2 else "link all")
     if known:
-        steady = number(1.0, "dpplan calibrate: rates are those of a steady stream", date)
-        curve = {**kernels, "sustained_clock": steady} if kernels else {}
-        document["overlay"] = (
-            {"kernels": curve, "operators": operators} if curve else {"operators": operators}
-        )
+        curve = {"kernels": {**kernels, "sustained_clock": number(1.0, _STEADY, date)}}
+        document["overlay"] = {**(curve if kernels else {}), "operators": operators}
+        if link:
+            document["links"] = _overlaid_link(link, known, date)
     else:
-        document["device"] = _device(
-            fits,
-            found,
-            identity,
-            main,
-            precisions,
-            kernels,
-            operators,
-            date,
-            ranks_per_node,
-            context_bytes,
-        )
-    link = "pairs" if ranks == 2 else "all"
-    if "link " + link in fits.fits:
-        _links(document, fits, link, known, identity, date)
+        own = f"{identity}-link"[:_MOST_ID] if link else None
+        document["device"] = {**_device(fits, session, date, kernels, own), "operators": operators}
+        if link and own:
+            document["links"] = {own: _own_link(link, own, source, date)}
     if "storage" in fits.fits:
         document["storage"] = storage_table(fits.fits["storage"], found.host, date)
     if overhead:
-        document["stacks"] = {name: dict(tables) for name, tables in overhead.items()}
+        document["stacks"] = dict(overhead)
     document["node"] = {
         key: value
-        for key, value in {**found.as_dict(), **conditions}.items()
+        for key, value in {**found.as_dict(), **session.conditions}.items()
         if value is not None and value != ""
     }
     return document
@@ -122,45 +134,27 @@ def build(
 
 def _kernels(fits: Fits, precision: str, date: str) -> Document:
     out: Document = {}
-    for curve in ("products ", "attention "):
-        fit = fits.fits.get(curve + precision)
-        if fit is None:
-            continue
-        for name in fit.numbers:
-            value = fit.numbers[name].value
-            if name in _KERNELS:
-                out[name] = number(
-                    value if name in _ZERO_ALLOWED else max(value, _LEAST_SHARE),
-                    _said(fit, name),
-                    date,
-                )
+    for curve in ("products", "attention"):
+        fit = fits.fits.get(f"{curve} {precision}")
+        for name, n in fit.numbers.items() if fit else ():
+            if fit and name in _KERNELS:
+                least = 0.0 if name in _ZERO_ALLOWED else _LEAST_SHARE
+                out[name] = _fitted(fit, name, date, max(n.value, least))
     return out
 
 
-def _operators(fits: Fits, precision: str, date: str) -> Document:
-    fit = fits.fits["operators " + precision]
-    return {
-        name: number(n.value, _said(fit, name), date)
-        for name, n in fit.numbers.items()
-        if n.value > 0
-    }
+def _operators(fit: Fit, date: str) -> Document:
+    return {name: _fitted(fit, name, date) for name, n in fit.numbers.items() if n.value > 0}
 
 
 def _device(
-    fits: Fits,
-    found: Hardware,
-    identity: str,
-    main: str,
-    precisions: Sequence[str],
-    kernels: Document,
-    operators: Document,
-    date: str,
-    ranks_per_node: int,
-    context_bytes: float,
+    fits: Fits, session: Session, date: str, kernels: Document, link: str | None
 ) -> Document:
     """A whole profile: measured numbers, and for what no measurement gives the nearest shipped
-    card's, said to be assumed."""
-    missing = [name for name in _KERNELS[:1] + _KERNELS[6:8] if name not in kernels]
+    card's, said to be assumed. link: its own, where it was measured."""
+    found = session.found
+    identity = detect.device_id(found)
+    missing = [name for name in _NEEDED if name not in kernels]
     if missing:
         why = "; ".join(f"{name}: {reason}" for name, reason in fits.refused.items())
         raise PlanError(
@@ -169,21 +163,53 @@ def _device(
             f"no shipped profile and no fit for {', '.join(missing)} ({why}); measure again on a "
             "quieter machine or with --thorough",
         )
-    rates = {p: fits.fits["rate " + p] for p in precisions if "rate " + p in fits.fits}
-    dense = {
-        p: number(f.numbers["rate"].value, "dpplan calibrate: fastest product, cold operands", date)
-        for p, f in rates.items()
-    }
-    if "fp32" not in dense:
-        dense["fp32"] = dense[main]
-    zero = number(
-        0.0,
-        "dpplan calibrate: operators run as they are issued, their fixed time is in [launch] of the"
-        " stacks",
-        date,
+    near = None if session.on_cpu else detect.nearest(found)
+    assumed = (
+        "no measurement: a usual value"
+        if near is None
+        else f"no measurement: as {near.title}, the nearest shipped profile"
     )
-    one = number(1.0, "dpplan calibrate: rates are those of a steady stream", date)
-    base = {
+    watts = found.power_limit_w or (float(near.power) if near else _USUAL_POWER_W)
+    nic = float(near.node.nic_bandwidth) if near else _USUAL_NIC_BYTES_PER_S
+    usable = found.memory_bytes / (session.ranks_per_node if session.on_cpu else 1)
+    system = "dpplan calibrate: as the system tells"
+    context = "dpplan calibrate: memory of a process before its first tensor"
+    links = near.node if near else None
+    return {
+        "id": identity,
+        "title": f"{found.name}, {found.threads} threads" if session.on_cpu else found.name,
+        "vendor": near.vendor if near else "other",
+        "architecture": near.architecture if near else "cpu",
+        "compute_units": found.compute_units,
+        "memory": number(found.memory_bytes, system, date),
+        "usable_memory": number(usable, f"{system}, shared by the ranks of a host", date),
+        "memory_bandwidth": _fitted(fits.fits["memory"], "bandwidth", date),
+        "power": number(watts, assumed, date, "assumed"),
+        "context_memory": number(session.context_bytes, context, date),
+        "dense": _dense(fits, session, date),
+        "kernels": {**_plain_kernels(date), **kernels},
+        "node": {
+            "gpus_per_node": max(session.ranks_per_node, 1),
+            "intra_node": link or (links.intra_node if links else _USUAL_LINKS["intra_node"]),
+            "inter_node": links.inter_node if links else _USUAL_LINKS["inter_node"],
+            "nics_per_node": links.nics_per_node if links else 1,
+            "nic_bandwidth": number(nic, assumed, date, "assumed"),
+        },
+    }
+
+
+def _dense(fits: Fits, session: Session, date: str) -> Document:
+    """FLOP/s of the fastest product, by precision."""
+    source = "dpplan calibrate: fastest product, cold operands"
+    rates = {p: fits.value(f"rate {p}", "rate") for p in session.precisions}
+    dense = {p: number(rate, source, date) for p, rate in rates.items() if rate is not None}
+    return dense if "fp32" in dense else {**dense, "fp32": dense[session.main]}
+
+
+def _plain_kernels(date: str) -> Document:
+    """A curve without shape, which what was fitted replaces."""
+    zero, one = number(0.0, _AS_ISSUED, date), number(1.0, _STEADY, date)
+    return {
         "gemm_tile_exponent": zero,
         "gemm_tile_overhead": zero,
         "gemm_wave_softness": one,
@@ -192,47 +218,6 @@ def _device(
         "sustained_clock": one,
         "kernel_gap": zero,
     }
-    memory = fits.fits["memory"]
-    near = None if found.kind == "cpu" else detect.nearest(found)
-    assumed = (
-        "no measurement: a usual value"
-        if near is None
-        else f"no measurement: as {near.title}, the nearest shipped profile"
-    )
-    watts = found.power_limit_w or (float(near.power) if near else 100.0)
-    out: Document = {
-        "id": identity,
-        "title": f"{found.name}, {found.threads} threads" if found.kind == "cpu" else found.name,
-        "vendor": near.vendor if near else "other",
-        "architecture": near.architecture if near else "cpu",
-        "compute_units": found.compute_units,
-        "memory": number(found.memory_bytes, "dpplan calibrate: as the system tells", date),
-        "usable_memory": number(
-            found.memory_bytes / (ranks_per_node if found.kind == "cpu" else 1),
-            "dpplan calibrate: as the system tells, shared by the ranks of a host",
-            date,
-        ),
-        "memory_bandwidth": number(
-            memory.numbers["bandwidth"].value, _said(memory, "bandwidth"), date
-        ),
-        "power": number(watts, assumed, date, "assumed"),
-        "context_memory": number(
-            context_bytes, "dpplan calibrate: memory of a process before its first tensor", date
-        ),
-        "dense": dense,
-        "kernels": {**base, **kernels},
-        "operators": operators,
-        "node": {
-            "gpus_per_node": max(ranks_per_node, 1),
-            "intra_node": near.node.intra_node if near else "pcie4-no-p2p",
-            "inter_node": near.node.inter_node if near else "tcp-10",
-            "nics_per_node": near.node.nics_per_node if near else 1,
-            "nic_bandwidth": number(
-                float(near.node.nic_bandwidth) if near else 1.25e9, assumed, date, "assumed"
-            ),
-        },
-    }
-    return out
 
 
 def storage_table(fit: Fit, host: str, date: str) -> Document:
@@ -240,61 +225,56 @@ def storage_table(fit: Fit, host: str, date: str) -> Document:
     return {
         "id": "measured",
         "title": f"measured on {host}",
-        "per_node": number(
-            fit.numbers["write_bandwidth"].value, _said(fit, "write_bandwidth"), date
-        ),
-        "read_per_node": number(
-            fit.numbers["read_bandwidth"].value, _said(fit, "read_bandwidth"), date
-        ),
+        "per_node": _fitted(fit, "write_bandwidth", date),
+        "read_per_node": _fitted(fit, "read_bandwidth", date),
     }
 
 
-def _links(
-    document: Document, fits: Fits, group: str, known: str | None, identity: str, date: str
-) -> None:
-    """The link of a group as a whole profile (own device), or as an overlay of the node's usual
-    link."""
-    fit = fits.fits["link " + group]
-    rates = {
-        name.removesuffix("_bandwidth"): n.value
-        for name, n in fit.numbers.items()
-        if name.endswith("_bandwidth")
+def _rates(fit: Fit) -> dict[str, float]:
+    """B/s by operation of a link's curve."""
+    names = (name for name in fit.numbers if name.endswith("_bandwidth"))
+    return {name.removesuffix("_bandwidth"): fit.numbers[name].value for name in names}
+
+
+def _overlaid_link(fit: Fit, known: str, date: str) -> Document:
+    """What was measured of the usual link of a shipped device's node."""
+    gpu = catalog.load("gpus", GpuSpec, known)
+    link = catalog.load("networks", LinkSpec, gpu.node.intra_node)
+    return {link.id: _link_fields(fit, float(gpu.links.get(link.id, link.bandwidth)), date)}
+
+
+def _own_link(fit: Fit, name: str, between: str, date: str) -> Document:
+    """A whole link of a device without a shipped profile."""
+    whole = max(_rates(fit).values())
+    return {
+        "id": name,
+        "title": f"between ranks of {between}",
+        "scope": "intra_node",
+        "bandwidth": number(whole, "dpplan calibrate: fastest of the collectives below", date),
+        **_link_fields(fit, whole, date),
     }
 
-    def timed(name: str) -> Document:
-        return number(fit.numbers[name].value, _said(fit, name), date)
 
-    whole = max(rates.values())
-    base = whole
-    if known:
-        gpu = catalog.load("gpus", GpuSpec, known)
-        link = catalog.load("networks", LinkSpec, gpu.node.intra_node)
-        base = float(gpu.links.get(link.id, link.bandwidth))
-    fields: Document = {
-        f"{name}_frac": number(min(rate / base, 1.5), _said(fit, f"{name}_bandwidth"), date)
-        for name, rate in rates.items()
+def _link_fields(fit: Fit, bandwidth: float, date: str) -> Document:
+    """Shares of a bandwidth (B/s) by operation, and what a message takes beside its bytes."""
+
+    def share(operation: str, rate: float) -> Document:
+        most = min(rate / bandwidth, _MOST_LINK_SHARE)
+        return _fitted(fit, f"{operation}_bandwidth", date, most)
+
+    rates = _rates(fit)
+    unmeasured = "no measurement: as the fastest collective of this link"
+    times = {"base_latency": "base", "latency": "latency", "ramp": "ramp"}
+    times |= {name: name for name in fit.numbers if name.endswith("_start")}
+    return {
+        **{f"{name}_frac": share(name, rate) for name, rate in rates.items()},
+        **{
+            f"{name}_frac": number(1.0, unmeasured, date, "assumed")
+            for name in _COLLECTIVES
+            if name not in rates
+        },
+        **{field: _fitted(fit, name, date) for field, name in times.items()},
     }
-    for name in ("all_reduce", "all_gather", "reduce_scatter", "send_recv"):
-        if name not in rates:
-            fields[f"{name}_frac"] = number(
-                1.0, "no measurement: as the fastest collective of this link", date, "assumed"
-            )
-    fields |= {"base_latency": timed("base"), "latency": timed("latency"), "ramp": timed("ramp")}
-    fields |= {name: timed(name) for name in fit.numbers if name.endswith("_start")}
-    if known:
-        document["links"] = {link.id: fields}
-        return
-    name = f"{identity}-link"[:80]
-    document["links"] = {
-        name: {
-            "id": name,
-            "title": f"between ranks of {document['source'].partition(': ')[2]}",
-            "scope": "intra_node",
-            "bandwidth": number(whole, "dpplan calibrate: fastest of the collectives below", date),
-            **fields,
-        }
-    }
-    document["device"]["node"]["intra_node"] = name
 
 
 def write(document: Document, path: Path) -> None:

@@ -3,9 +3,8 @@ and who else uses the CPUs.
 
 A virtual machine shares cores with neighbours that /proc/stat does not show: the same product runs
 at half its speed for seconds, and a little faster while nobody else asks for the clock. The
-reference is the speed that the machine has most of the
-time, not its best moment: training is sustained. A sample counts when the probes around it run near
-the reference, and is scaled to it.
+reference is the speed that the machine has most of the time, not its best moment: training is
+sustained. A sample counts when the probes around it run near the reference, and is scaled to it.
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+T = TypeVar("T")
 SLACK = 1.08  # a probe this much slower or faster than the usual one is a disturbed moment
 _PAUSE_S = 0.02  # between probes while waiting
 # of the work in a probe, of which the faster counts: the first may find its operands in memory, not
@@ -122,6 +123,20 @@ def value_of(samples: Sequence[Sample], reference_s: float, share: float = 0.5) 
     )
 
 
+class _Spent(NamedTuple):
+    """Time of the clock, and of the CPU that this process had."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def _clocked(work: Callable[[], T]) -> tuple[T, _Spent]:
+    """What work returns, and the time it took."""
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    found = work()
+    return found, _Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s)
+
+
 class Probe:
     """Tells how disturbed a moment is from work of known size. `work` runs it once and waits for
     its end.
@@ -139,7 +154,8 @@ class Probe:
     ) -> None:
         self.work, self.agree, self.one_thread = work, agree, one_thread
         self.seen: list[float] = []
-        self.usual_s, self.tried, self.disturbed = float("inf"), 0, 0
+        self.usual_s = float("inf")
+        self.tried = self.disturbed = 0
         for _ in range(_WARM_UP):
             self.look()
         self.tried = self.disturbed = 0
@@ -155,10 +171,8 @@ class Probe:
         return seconds
 
     def _once(self) -> float:
-        wall, cpu = time.perf_counter(), time.process_time()
-        self.work()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        return min(wall, cpu) if self.one_thread else wall
+        _, spent = _clocked(self.work)
+        return min(spent.wall_s, spent.cpu_s) if self.one_thread else spent.wall_s
 
     def quiet(self, probe_s: float) -> bool:
         return is_usual(probe_s, self.usual_s)
@@ -184,18 +198,19 @@ class Probe:
         path.
         """
         found: list[Sample] = []
-        start, before = time.perf_counter(), self.look()
-        while not self.quiet(before) and self.agree(time.perf_counter() - start) < wait_s:
+        start_s = time.perf_counter()
+        before = self.look()
+        while not self.quiet(before) and self.agree(time.perf_counter() - start_s) < wait_s:
             time.sleep(_PAUSE_S)
             before = self.look()
         while sum(self.quiet(s.probe_s) for s in found) < want:
-            wall, cpu = time.perf_counter(), time.process_time()
-            seconds = timed()
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            own = min(1.0, cpu / wall) if busy and self.one_thread else 1.0
-            seconds, after = self.agree(seconds * own), self.look()
-            found.append(Sample(seconds, before, after))
+            seconds, spent = _clocked(timed)
+            if busy and self.one_thread:
+                seconds *= min(1.0, spent.cpu_s / spent.wall_s)
+            slowest = self.agree(seconds)
+            after = self.look()
+            found.append(Sample(slowest, before, after))
             before = after
-            if self.agree(time.perf_counter() - start) > most_s:
+            if self.agree(time.perf_counter() - start_s) > most_s:
                 break
         return found

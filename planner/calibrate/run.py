@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from planner.calibrate import (
 from planner.calibrate.cases import Case
 from planner.calibrate.device import Device
 from planner.calibrate.measure import Task, measure
+from planner.calibrate.profile import Session
 from planner.calibrate.quiet import Probe
 from planner.calibrate.record import Records
 from planner.calibrate.settings import LOST, WRONG, Place, Progress, Result, Settings, place, tell
@@ -44,14 +46,10 @@ _LOST_AFTER_BEATS = 4
 # share of a mode's time for kernels, collectives and small models
 _KERNELS_SHARE, _LINKS_SHARE, _MODELS_SHARE = 0.6, 0.2, 0.2
 _ALONE_KERNELS_SHARE = 0.8
-VERIFY_S = {
-    "quick": 20.0,
-    "default": 280.0,
-    "thorough": 1500.0,
-}  # of all steps that verification trains
 # a message takes as long as its ranks take to wake up: two hundred or five hundred microseconds
 _MORE_OF_COLLECTIVES = 3
-_STEP_SAMPLES = {"quick": 3, "default": 6, "thorough": 12}
+# of the time for one decoder: waiting for quiet, and all steps that are timed
+_WAIT_SHARE, _STEPS_SHARE = 0.1, 0.8
 
 
 # what torch and gloo say where another rank is gone, against errors of this rank alone
@@ -251,7 +249,7 @@ def _measure(
     probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
     everyone = ranks.gather(found.as_dict())
     precisions = ranks.share(here.precisions())
-    total = cases.TOTAL_S[settings.mode]
+    effort = cases.EFFORT[settings.mode]
 
     def told(progress: Progress) -> None:
         doing[0] = progress.stage
@@ -279,15 +277,15 @@ def _measure(
     folder = _storage_folder(settings, ranks)
     if folder is not None:
         stored = list(storage.tasks(folder, settings.mode, where.local_rank == 0))
-        stages.append(("storage", stored, cases.STORAGE_S[settings.mode] / total))
+        stages.append(("storage", stored, effort.storage_s / effort.total_s))
     for stage, tasks, share in stages:
         measure(
             stage,
             tasks,
             probe,
             records,
-            settings.mode,
-            share * total,
+            effort,
+            share * effort.total_s,
             told,
             state,
             ranks.meet,
@@ -297,10 +295,8 @@ def _measure(
     if where.rank == 0:
         doing[0] = "the fit"
         assert settings.out is not None
-        summary = finish.finish(
-            records.all,
-            found,
-            Path(settings.out),
+        session = Session(
+            found=found,
             ranks=where.ranks,
             ranks_per_node=where.per_node,
             precisions=precisions,
@@ -312,6 +308,7 @@ def _measure(
                 "disturbed_frac": round(probe.disturbed_frac, 3),
             },
         )
+        summary = finish.finish(records.all, session, Path(settings.out))
         tell(Result(plain(summary)))
 
 
@@ -334,21 +331,22 @@ def _models(here: Device, where: Place) -> list[Task]:
     found: list[Task] = []
     for case in overhead.fitted_cases(where.ranks):
         what = {"kind": "step", "case": plain(case), "precision": "fp32", "used_in_fit": True}
-        found.append((what, lambda c=case: _prepared(c, here, "fp32", where)[0]))  # type: ignore[misc]
+        found.append((what, partial(_step_of, case, here, where)))
     return found
 
 
-def _prepared(
-    case: Case, here: Device, precision: str, where: Place
-) -> tuple[Callable[[], float], training.Run]:
+def _prepared(case: Case, here: Device, precision: str, where: Place) -> training.Run:
     """A decoder that has made two steps: buffers, buckets and the optimizer's state exist."""
     alone = case.parallel == "single"
-    run = training.prepare(
-        case, here, precision, 0 if alone else where.rank, 1 if alone else where.ranks
-    )
+    rank, ranks = (0, 1) if alone else (where.rank, where.ranks)
+    run = training.prepare(case, here, precision, rank, ranks)
     for _ in range(2):
         run.step()
-    return run.step, run
+    return run
+
+
+def _step_of(case: Case, here: Device, where: Place) -> Callable[[], float]:
+    return _prepared(case, here, "fp32", where).step
 
 
 def _verify(
@@ -363,19 +361,19 @@ def _verify(
     records = _records(settings, where, ranks, found)
     probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
     todo = settings.cases
-    each_s = VERIFY_S[settings.mode] / max(len(todo), 1)
+    effort = cases.EFFORT[settings.mode]
+    each_s = effort.training_s / max(len(todo), 1)
     for i, case in enumerate(todo):
         ranks.meet()
         doing[0] = case.name
         if where.rank == 0:
             tell(Progress(case.name, i, len(todo), each_s * (len(todo) - i)))
-        step, run = _prepared(case, here, settings.precision, where)
-        want = _STEP_SAMPLES[settings.mode]
+        run = _prepared(case, here, settings.precision, where)
         samples = probe.samples(
-            step,
-            want=want,
-            wait_s=0.1 * each_s,
-            most_s=0.8 * each_s,
+            run.step,
+            want=effort.steps,
+            wait_s=_WAIT_SHARE * each_s,
+            most_s=_STEPS_SHARE * each_s,
             busy=not here.gpu and case.parallel == "single",
         )
         parts = (
@@ -397,7 +395,7 @@ def _verify(
                 "when": round(time.time(), 1),
             }
         )
-        del step, run
+        del run
         if here.gpu:
             torch.cuda.empty_cache()
     if where.rank == 0:
