@@ -81,6 +81,8 @@ def _measuring(own: CalibrateOptions, ranks_per_node: int) -> Settings:
 
 
 def _settings(own: CalibrateOptions, records: Path, ranks_per_node: int) -> Settings:
+    if own.quick and own.thorough:
+        raise PlanError("--quick", None, "goes against --thorough; give one of them")
     return Settings(
         records=str(records),
         mode="quick" if own.quick else "thorough" if own.thorough else "default",

@@ -53,8 +53,6 @@ def command(own: CalibrateOptions, out: Output) -> Answer:
 
 def _check(own: CalibrateOptions) -> None:
     """Options that do not go together."""
-    if own.quick and own.thorough:
-        raise PlanError("--quick", None, "goes against --thorough; give one of them")
     if sum((own.verify, own.diff is not None, bool(own.merge))) > 1:
         raise PlanError("--verify", None, "--verify, --diff and --merge are one command each")
     given = own.given()
