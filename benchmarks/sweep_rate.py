@@ -84,7 +84,7 @@ def main() -> None:
         )
         csv_text(out)
         seconds, spent = time.perf_counter() - started, cpu_s() - spent
-        layouts = sum(row.get("layouts", 0) for row in out["points"])
+        layouts = sum(row.layouts for row in out.points if row.refused is None)
         peak = (
             max(
                 resource.getrusage(who).ru_maxrss
@@ -92,7 +92,7 @@ def main() -> None:
             )
             * 1024
         )
-        count = len(out["points"])
+        count = len(out.points)
         each = 10_000 * spent / count
         print(
             f"{name:28} {count:7,} {layouts:12,} {seconds:8.1f} {spent:7.1f} {each:17.0f}"

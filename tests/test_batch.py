@@ -19,9 +19,12 @@ from hypothesis import strategies as st
 
 from planner.show import batch_page
 from planner.show.batch import batch_blocks
+from planner.specs.document import changed, plain, read
+from planner.specs.documents.batch import TimeToTarget
 from planner.specs.options.own import BatchOptions
 from planner.verbs import batch
-from planner.verbs.batch import batches_of, gpu_time_factors
+from planner.verbs.batch.regimes import REGIMES, gpu_time_factors
+from planner.verbs.batch.runs import batches_of
 
 SMALL = {
     "model": "gpt2",
@@ -43,78 +46,78 @@ def found(critical: str = "131072", sweep: str = "gpus=8..64", **changes: Any) -
 
 
 def fitting(regime: str, **words: Any) -> list[Any]:
-    return [p for p in found(**words)["regimes"][regime]["points"] if p["fits"]]
+    return [p for p in found(**words).regimes[regime].points if p.fits]
 
 
 # ------------------------------------------------------------------------------------------------ p
 
 
-@pytest.mark.parametrize("regime", batch.REGIMES)
+@pytest.mark.parametrize("regime", REGIMES)
 def test_every_point_is_an_estimate_of_its_own(regime: str) -> None:
     point = fitting(regime)[2]
-    alone = dpplan(*shlex.split(point["command"])[1:], "--json").json()
-    assert alone["layout"] == point["layout"]
-    assert alone["step"]["seconds"] == pytest.approx(point["step_seconds"], rel=1e-9)
-    assert alone["run"]["days"] == pytest.approx(point["days"])
-    assert alone["run"]["cost_usd"] == pytest.approx(point["cost_usd"])
-    assert alone["training"]["tokens"] == point["tokens"]
+    alone = dpplan(*shlex.split(point.command)[1:], "--json").json()
+    assert alone["layout"] == plain(point.layout)
+    assert alone["step"]["seconds"] == pytest.approx(point.step_seconds, rel=1e-9)
+    assert alone["run"]["days"] == pytest.approx(point.days)
+    assert alone["run"]["cost_usd"] == pytest.approx(point.cost_usd)
+    assert alone["training"]["tokens"] == point.tokens
 
 
 def test_steps_and_tokens_of_the_points() -> None:
     """64 sequences of 512 tokens are a quarter of the critical batch: E_min is 4/5 of the 10 B,
     S_min that over 131,072."""
     out = found()
-    assert out["least"]["tokens"] == pytest.approx(8e9)
-    assert out["least"]["steps"] == pytest.approx(8e9 / 131072)
-    for curve in out["regimes"].values():
-        for p in curve["points"]:
-            size = p["global_batch"] * 512
-            assert p["steps"] == math.ceil(8e9 / 131072 * (1 + 131072 / size) * (1 - 1e-12))
-            assert p["tokens"] == p["steps"] * size
-            assert p["of_critical"] == pytest.approx(size / 131072)
-            layout = p["layout"]
-            assert layout["micro_batch"] * layout["grad_accum"] * layout["dp"] == p["global_batch"]
-            assert p["smallest_batch"] == layout["micro_batch"] * layout["dp"]
-            wall = p["tokens"] / p["tokens_per_s"] / p["goodput"]
-            assert p["days"] == pytest.approx(wall / 86400)
+    assert out.least.tokens == pytest.approx(8e9)
+    assert out.least.steps == pytest.approx(8e9 / 131072)
+    for curve in out.regimes.values():
+        for p in curve.points:
+            size = p.global_batch * 512
+            assert p.steps == math.ceil(8e9 / 131072 * (1 + 131072 / size) * (1 - 1e-12))
+            assert p.tokens == p.steps * size
+            assert p.of_critical == pytest.approx(size / 131072)
+            layout = p.layout
+            assert layout.micro_batch * layout.grad_accum * layout.dp == p.global_batch
+            assert p.smallest_batch == layout.micro_batch * layout.dp
+            wall = p.tokens / p.tokens_per_s / p.goodput
+            assert p.days == pytest.approx(wall / 86400)
 
 
 def test_regimes_keep_grow_and_choose() -> None:
-    strong, weak, best = (fitting(name) for name in batch.REGIMES)
-    assert {p["global_batch"] for p in strong} == {64}
-    assert [p["global_batch"] for p in weak] == [64, 128, 256, 512]
+    strong, weak, best = (fitting(name) for name in REGIMES)
+    assert {p.global_batch for p in strong} == {64}
+    assert [p.global_batch for p in weak] == [64, 128, 256, 512]
     for kept, grown, chosen in zip(strong, weak, best, strict=True):
-        assert chosen["days"] <= min(kept["days"], grown["days"])
-        assert kept["global_batch"] <= chosen["global_batch"] <= grown["global_batch"]
+        assert chosen.days <= min(kept.days, grown.days)
+        assert kept.global_batch <= chosen.global_batch <= grown.global_batch
 
 
-@pytest.mark.parametrize("regime", batch.REGIMES)
+@pytest.mark.parametrize("regime", REGIMES)
 def test_factors_multiply_to_the_loss_of_efficiency(regime: str) -> None:
     points = fitting(regime)
     first = points[0]
     for p in points:
-        gpu_days = p["value"] * p["days"] / (first["value"] * first["days"])
-        assert math.prod(p["gpu_time_factors"].values()) == pytest.approx(gpu_days)
-        assert p["efficiency"] == pytest.approx(1 / gpu_days)
-        assert sum(p["gpu_seconds_per_token"].values()) == pytest.approx(
-            p["value"] / p["tokens_per_s"]
-        )
-    assert set(first["gpu_time_factors"].values()) == {1.0}
+        gpu_days = p.value * p.days / (first.value * first.days)
+        assert math.prod(p.gpu_time_factors.values()) == pytest.approx(gpu_days)
+        assert p.efficiency == pytest.approx(1 / gpu_days)
+        assert sum(p.gpu_seconds_per_token.values()) == pytest.approx(p.value / p.tokens_per_s)
+    assert set(first.gpu_time_factors.values()) == {1.0}
 
 
 def test_factors_by_hand() -> None:
     """Communication grows from nothing to half of all: ln 2 is all its own; three times the tokens,
     goodput halved."""
-    first = {
-        "gpu_seconds_per_token": {"compute": 1.0, "communication": 0.0},
-        "tokens": 10.0,
-        "goodput": 1.0,
-    }
-    here = {
-        "gpu_seconds_per_token": {"compute": 1.0, "communication": 1.0},
-        "tokens": 30.0,
-        "goodput": 0.5,
-    }
+    first = changed(
+        fitting("strong")[0],
+        gpu_seconds_per_token={"compute": 1.0, "communication": 0.0},
+        tokens=10.0,
+        goodput=1.0,
+    )
+    here = changed(
+        first,
+        gpu_seconds_per_token={"compute": 1.0, "communication": 1.0},
+        tokens=30.0,
+        goodput=0.5,
+    )
     assert gpu_time_factors(first, here) == pytest.approx(
         {"tokens": 3, "compute": 1, "communication": 2, "failures": 2}
     )
@@ -127,24 +130,24 @@ def test_an_endless_critical_batch_leaves_throughput_alone() -> None:
     points = fitting("weak", critical="1e15")
     first = points[0]
     for p in points:
-        assert p["gpu_time_factors"]["tokens"] == pytest.approx(1, rel=1e-4)  # whole steps
-        assert p["speed_up"] == pytest.approx(
-            p["tokens_per_s"] * p["goodput"] / first["tokens_per_s"] / first["goodput"], rel=1e-4
+        assert p.gpu_time_factors["tokens"] == pytest.approx(1, rel=1e-4)  # whole steps
+        assert p.speed_up == pytest.approx(
+            p.tokens_per_s * p.goodput / first.tokens_per_s / first.goodput, rel=1e-4
         )
 
 
 def test_far_beyond_the_critical_batch_steps_are_the_least_and_gpus_bring_nothing() -> None:
     out = found(critical="512")
-    weak = out["regimes"]["weak"]
-    assert weak["points"][-1]["steps"] == pytest.approx(out["least"]["steps"], rel=0.01)
-    assert weak["pays_until"] == 8
-    assert weak["why"]["main"] == "tokens"
-    assert weak["why"]["factors"]["tokens"] == pytest.approx(
+    weak = out.regimes["weak"]
+    assert weak.points[-1].steps == pytest.approx(out.least.steps, rel=0.01)
+    assert weak.pays_until == 8
+    assert weak.why.main == "tokens"
+    assert weak.why.factors["tokens"] == pytest.approx(
         2, rel=0.02
     )  # twice the batch, as many steps
-    assert all(p["days"] > weak["floor_days"] for p in weak["points"])
-    assert out["regimes"]["best"]["points"][-1]["global_batch"] == 64
-    assert weak["critical_crossed_at"] == 8
+    assert all(p.days > weak.floor_days for p in weak.points)
+    assert out.regimes["best"].points[-1].global_batch == 64
+    assert weak.critical_crossed_at == 8
 
 
 @given(steps=st.floats(1.0, 1e7), free=st.floats(0.01, 100.0), first=st.floats(0.01, 1e3))
@@ -174,34 +177,34 @@ def test_the_floor_is_below_every_point_even_where_more_gpus_have_a_faster_layou
     }
     weak = batch.batch(
         BatchOptions(sweep="gpus=4..16", critical_batch="16"), given_ | {"stack": "megatron-core"}
-    )["regimes"]["weak"]
-    points = [p for p in weak["points"] if p["fits"]]
+    ).regimes["weak"]
+    points = [p for p in weak.points if p.fits]
     assert len(points) > 1
-    assert all(p["days"] > weak["floor_days"] for p in points)
-    assert points[0]["step_seconds"] - points[0]["exposed_s"] > min(
-        p["step_seconds"] - p["exposed_s"] for p in points[1:]
+    assert all(p.days > weak.floor_days for p in points)
+    assert points[0].step_seconds - points[0].exposed_s > min(
+        p.step_seconds - p.exposed_s for p in points[1:]
     )
 
 
 def test_a_slow_network_is_named() -> None:
     out = found(critical="1e12", nic_bandwidth="2 Gbit/s")
-    why = out["regimes"]["strong"]["why"]
-    assert why["main"] == "communication"
-    assert why["stops"]
-    assert "exposed communication x" in why["sentence"]
-    ratios = [p["communication_ratio"] for p in out["regimes"]["strong"]["points"] if p["fits"]]
+    why = out.regimes["strong"].why
+    assert why.main == "communication"
+    assert why.stops
+    assert "exposed communication x" in why.sentence
+    ratios = [p.communication_ratio for p in out.regimes["strong"].points if p.fits]
     assert ratios == sorted(ratios)
 
 
 def test_a_larger_critical_batch_is_never_slower() -> None:
-    rows = found()["sensitivity"]
-    assert [row["factor"] for row in rows] == [0.25, 1.0, 4.0]
+    rows = found().sensitivity
+    assert [row.factor for row in rows] == [0.25, 1.0, 4.0]
     for regime in ("weak", "best"):
-        days = [row[regime]["days"] for row in rows]
+        days = [getattr(row, regime).days for row in rows]
         assert days == sorted(days, reverse=True)
-        assert rows[1][regime]["days"] == found()["regimes"][regime]["points"][-1]["days"]
-    alone = found(critical="524288")["regimes"]["weak"]["points"][-1]
-    assert rows[2]["weak"]["days"] == pytest.approx(alone["days"], rel=1e-4)  # steps are whole
+        assert getattr(rows[1], regime).days == found().regimes[regime].points[-1].days
+    alone = found(critical="524288").regimes["weak"].points[-1]
+    assert rows[2].weak.days == pytest.approx(alone.days, rel=1e-4)  # steps are whole
 
 
 def test_the_reference_run_may_have_another_batch() -> None:
@@ -209,25 +212,25 @@ def test_the_reference_run_may_have_another_batch() -> None:
     out = batch.batch(
         BatchOptions(sweep="gpus=8,16", critical_batch="131072", reference_batch=256), SMALL
     )
-    assert out["least"]["tokens"] == pytest.approx(5e9)
-    assert out["regimes"]["weak"]["points"][0]["tokens"] == pytest.approx(6.25e9, rel=1e-4)
+    assert out.least.tokens == pytest.approx(5e9)
+    assert out.regimes["weak"].points[0].tokens == pytest.approx(6.25e9, rel=1e-4)
 
 
 # ------------------------------------------------------------------------------------------------ b
 
 
 def test_rates_and_warm_up_of_each_batch() -> None:
-    rows = {row["global_batch"]: row for row in found()["batches"]}
+    rows = {row.global_batch: row for row in found().batches}
     assert sorted(rows) == [64, 128, 256, 512]
-    assert rows[256]["rates"] == pytest.approx(
+    assert plain(rows[256].rates) == pytest.approx(
         {"linear": 4e-3, "root": 2e-3, "saturating": 1e-3 * 5 / 2}
     )
-    assert rows[64]["warmup_steps"] == math.ceil(1e8 / REFERENCE)
-    assert rows[128]["warmup_frac"] == pytest.approx(1e8 / rows[128]["tokens"])
-    assert rows[256]["least_steps_factor"] == pytest.approx(2, rel=1e-3)
-    assert rows[256]["least_tokens_factor"] == pytest.approx(2, rel=1e-3)
-    assert found()["learning_rate"]["rule"] == "root"
-    assert found(optimizer="sgd")["learning_rate"]["rule"] == "linear"
+    assert rows[64].warmup_steps == math.ceil(1e8 / REFERENCE)
+    assert rows[128].warmup_frac == pytest.approx(1e8 / rows[128].tokens)
+    assert rows[256].least_steps_factor == pytest.approx(2, rel=1e-3)
+    assert rows[256].least_tokens_factor == pytest.approx(2, rel=1e-3)
+    assert found().learning_rate.rule == "root"
+    assert found(optimizer="sgd").learning_rate.rule == "linear"
 
 
 @pytest.mark.parametrize(
@@ -288,7 +291,7 @@ def test_the_command_answers_in_every_form(tmp_path: Path) -> None:
     document = answer.json()
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert [(row["regime"], row["gpus"]) for row in rows] == [
-        (name, n) for name in batch.REGIMES for n in ("8", "16")
+        (name, n) for name in REGIMES for n in ("8", "16")
     ]
     assert float(rows[3]["days"]) == document["regimes"]["weak"]["points"][1]["days"]
     factors = [float(row) for name, row in rows[3].items() if name.startswith("factor_")]
@@ -303,7 +306,7 @@ def test_the_command_answers_in_every_form(tmp_path: Path) -> None:
 
 def test_without_a_sweep_gpus_double() -> None:
     out = batch.batch(BatchOptions(critical_batch="1M"), {**SMALL, "gpus": 1, "tp": 1, "pp": 1})
-    assert [p["value"] for p in out["regimes"]["weak"]["points"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert [p.value for p in out.regimes["weak"].points] == [1, 2, 4, 8, 16, 32, 64]
 
 
 def test_nothing_fits_is_an_answer() -> None:
@@ -320,11 +323,12 @@ def test_nothing_fits_is_an_answer() -> None:
         "--json",
     )
     assert answer.status == 3
-    curves = answer.json()["regimes"].values()
-    assert all(curve["why"] is None and all(p["why"] for p in curve["points"]) for curve in curves)
-    blocks = batch_blocks(answer.json())
-    assert any("nothing fits" in block.text for block in blocks)
-    assert batch_page.curves(answer.json()) == []
+    document = read(answer.stdout, TimeToTarget)
+    for curve in document.regimes.values():
+        assert curve.why is None
+        assert all(point.why for point in curve.points)
+    assert any("nothing fits" in block.text for block in batch_blocks(document))
+    assert batch_page.curves(document) == []
 
 
 @pytest.mark.parametrize(
@@ -385,7 +389,7 @@ def test_every_key_is_documented_and_every_documented_key_exists() -> None:
     documented = set(re.findall(r"^\| `([^`]+)` \| [a-z ]+ \|", body, re.MULTILINE))
     seen = set()
     for out in (
-        found(),
+        plain(found()),
         dpplan(
             "batch",
             "--model",

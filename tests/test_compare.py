@@ -22,6 +22,7 @@ from planner.formulas import scaling as formulas
 from planner.show import compare_page
 from planner.show.compare import chart_lines, compare_blocks
 from planner.specs.base import PlanError
+from planner.specs.document import plain
 from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
 from planner.verbs.compare import common_batch, dimensions, scaling
@@ -45,39 +46,37 @@ def swept() -> Any:
 
 def test_parts_sum_to_the_whole_difference() -> None:
     out = gpus_compared()
-    rows, points = out["difference"]["rows"], out["points"]
-    assert out["difference"]["to"] == "rtx4090"
-    assert out["difference"]["per"] == "step"
+    rows, points = out.difference.rows, out.points
+    assert out.difference.to == "rtx4090"
+    assert out.difference.per == "step"
     for row, point in zip(rows, points, strict=True):
-        assert sum(row["components"].values()) == pytest.approx(row["difference_s"], abs=1e-12)
-        assert row["difference_s"] == pytest.approx(
-            point["step"]["seconds"] - points[0]["step"]["seconds"], rel=1e-9, abs=1e-12
+        assert sum(row.components.values()) == pytest.approx(row.difference_s, abs=1e-12)
+        assert row.difference_s == pytest.approx(
+            point.step.seconds - points[0].step.seconds, rel=1e-9, abs=1e-12
         )
-        assert row["change_frac"]["step_seconds"] == pytest.approx(
-            point["step"]["seconds"] / points[0]["step"]["seconds"] - 1
+        assert row.change_frac["step_seconds"] == pytest.approx(
+            point.step.seconds / points[0].step.seconds - 1
         )
-    assert any(rows[2]["components"].values())
-    assert not any(rows[0]["components"].values())
+    assert any(rows[2].components.values())
+    assert not any(rows[0].components.values())
 
 
 def test_unequal_batches_are_compared_per_token() -> None:
     out = compare.compare(CompareOptions(vary=["global_batch=32,64"]), {**SMALL, "gpus": 8})
-    assert out["difference"]["per"] == "million tokens"
-    for row, point in zip(out["difference"]["rows"], out["points"], strict=True):
-        assert row["seconds"] == pytest.approx(1e6 / point["throughput"]["tokens_per_s"])
+    assert out.difference.per == "million tokens"
+    for row, point in zip(out.difference.rows, out.points, strict=True):
+        assert row.seconds == pytest.approx(1e6 / point.throughput.tokens_per_s)
 
 
 def test_every_request_is_an_estimate_of_its_own() -> None:
-    for point in (gpus_compared()["points"][1], swept()["points"][2]):
-        words = shlex.split(point["command"])
+    for point in (gpus_compared().points[1], swept().points[2]):
+        words = shlex.split(point.command)
         assert words[:2] == ["dpplan", "estimate"]
         full = dpplan(*words[1:], "--json").json()
-        assert full["step"]["seconds"] == pytest.approx(point["step"]["seconds"], rel=1e-9)
-        assert full["layout"] == point["layout"]
-        assert full["memory"]["device_bytes"] == pytest.approx(
-            point["memory"]["device_bytes"], rel=1e-12
-        )
-        assert full["run"]["cost_usd"] == pytest.approx(point["run"]["cost_usd"])
+        assert full["step"]["seconds"] == pytest.approx(point.step.seconds, rel=1e-9)
+        assert full["layout"] == plain(point.layout)
+        assert full["memory"]["device_bytes"] == pytest.approx(point.memory.device_bytes, rel=1e-12)
+        assert full["run"]["cost_usd"] == pytest.approx(point.run.cost_usd)
 
 
 def test_strategies_are_kept_apart() -> None:
@@ -85,14 +84,14 @@ def test_strategies_are_kept_apart() -> None:
         CompareOptions(vary=["strategy=ddp,zero1,zero2,zero3,3d"]),
         {k: v for k, v in SMALL.items() if k != "stack"} | {"gpus": 8},
     )
-    assert [(p["stack"], p["layout"]["zero"]) for p in out["points"]] == [
+    assert [(p.stack, p.layout.zero) for p in out.points] == [
         ("pytorch-ddp", 0),
         ("deepspeed", 1),
         ("deepspeed", 2),
         ("pytorch-fsdp", 3),
         ("megatron-core", 1),
     ]
-    assert all(p["layout"]["tp"] == p["layout"]["pp"] == 1 for p in out["points"][:4])
+    assert all(p.layout.tp == p.layout.pp == 1 for p in out.points[:4])
 
 
 def test_differences_are_to_the_first_that_fits() -> None:
@@ -100,8 +99,8 @@ def test_differences_are_to_the_first_that_fits() -> None:
         CompareOptions(vary=["gpu=rtx4090,mi300x"]),
         {"model": "llama-2-7b", "gpus": 1, "seq_len": 512, "global_batch": 2, "optimizer": "sgd"},
     )
-    assert [p["memory"]["fits"] for p in out["points"]] == [False, True]
-    assert out["difference"]["to"] == "mi300x"
+    assert [p.memory.fits for p in out.points] == [False, True]
+    assert out.difference.to == "mi300x"
 
 
 def test_scenario_files_side_by_side(tmp_path: Path) -> None:
@@ -131,18 +130,16 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) ->
         "tokens": "10B",
     }
     out = compare.compare(CompareOptions(vary=["gpu=a100,rtx4090,h100"], at=at), given_)
-    each = {
-        "cost": lambda c: c["usd_per_gpu_hour"],
-        "power": lambda c: {"a100": 400, "rtx4090": 450, "h100": 700}[c["key"]],
-    }[at]
-    clusters = [{**p["cluster"], "key": p["label"]} for p in out["points"]]
-    target = 32 * each(clusters[0])
-    assert clusters[0]["gpus"] == 32
-    for c, note in zip(clusters[1:], out["notes"][1:], strict=True):
-        assert c["gpus"] % c["gpus_per_node"] == 0
+    power = {"a100": 400, "rtx4090": 450, "h100": 700}
+    each = [p.cluster.usd_per_gpu_hour if at == "cost" else power[p.label] for p in out.points]
+    clusters = [p.cluster for p in out.points]
+    target = 32 * each[0]
+    assert clusters[0].gpus == 32
+    for c, one, note in zip(clusters[1:], each[1:], out.notes[1:], strict=True):
+        assert c.gpus % c.gpus_per_node == 0
         if "no layout" not in note:
-            assert abs(c["gpus"] * each(c) - target) <= each(c) * c["gpus_per_node"] / 2 + 1e-9
-    assert len({c["gpus"] for c in clusters}) > 1
+            assert abs(c.gpus * one - target) <= one * c.gpus_per_node / 2 + 1e-9
+    assert len({c.gpus for c in clusters}) > 1
 
 
 def test_no_price_no_equal_cost() -> None:
@@ -157,41 +154,41 @@ def test_no_price_no_equal_cost() -> None:
 
 
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:
-    assert {p["layout"]["global_batch"] for p in swept()["points"]} == {64}
+    assert {p.layout.global_batch for p in swept().points} == {64}
     weak = compare.compare(
         CompareOptions(sweep=["gpus=8..32"], scaling="weak"), {**SMALL, "global_batch": 24}
     )
-    assert [p["layout"]["global_batch"] for p in weak["points"]] == [24, 48, 96]
-    assert weak["curves"][0]["amdahl"] is None
+    assert [p.layout.global_batch for p in weak.points] == [24, 48, 96]
+    assert weak.curves[0].amdahl is None
 
 
 def test_curve_by_hand() -> None:
-    curve = swept()["curves"][0]
-    rate = {p["value"]: p["tokens_per_s"] for p in curve["points"]}
+    curve = swept().curves[0]
+    rate = {p.value: p.tokens_per_s for p in curve.points}
     assert list(rate) == [8, 16, 32, 64]
-    third = curve["points"][2]
-    assert third["speed_up"] == pytest.approx(rate[32] / rate[8])
-    assert third["efficiency"] == pytest.approx(rate[32] / rate[8] / 4)
-    assert third["marginal_frac"] == pytest.approx((rate[32] - rate[16]) / 16 / (rate[8] / 8))
-    parts = curve["parts"]
-    last = swept()["points"][3]["step"]
-    lines = parts["components"].values()
-    assert sum(line["last_s"] for line in lines) == pytest.approx(last["seconds"])
-    assert sum(line["excess_s"] for line in lines) == pytest.approx(parts["excess_s"], abs=1e-12)
-    assert parts["ideal_s"] == pytest.approx(swept()["points"][0]["step"]["seconds"] / 8)
-    assert parts["ideal_s"] + parts["excess_s"] == pytest.approx(last["seconds"])
+    third = curve.points[2]
+    assert third.speed_up == pytest.approx(rate[32] / rate[8])
+    assert third.efficiency == pytest.approx(rate[32] / rate[8] / 4)
+    assert third.marginal_frac == pytest.approx((rate[32] - rate[16]) / 16 / (rate[8] / 8))
+    parts = curve.parts
+    last = swept().points[3].step
+    lines = parts.components.values()
+    assert sum(line.last_s for line in lines) == pytest.approx(last.seconds)
+    assert sum(line.excess_s for line in lines) == pytest.approx(parts.excess_s, abs=1e-12)
+    assert parts.ideal_s == pytest.approx(swept().points[0].step.seconds / 8)
+    assert parts.ideal_s + parts.excess_s == pytest.approx(last.seconds)
 
 
 def test_two_sweeps_make_a_curve_each() -> None:
     out = compare.compare(
         CompareOptions(sweep=["gpus=8,16", "micro-batch=1,2"]), {**SMALL, "global_batch": 64}
     )
-    assert [(c["axis"], c["label"]) for c in out["curves"]] == [
+    assert [(c.axis, c.label) for c in out.curves] == [
         ("gpus", "micro batch 1"),
         ("gpus", "micro batch 2"),
     ]
-    assert len(out["points"]) == 4
-    assert all(p["layout"]["micro_batch"] == p["values"]["micro_batch"] for p in out["points"])
+    assert len(out.points) == 4
+    assert all(p.layout.micro_batch == p.values["micro_batch"] for p in out.points)
 
 
 def test_a_sweep_of_another_number() -> None:
@@ -199,15 +196,15 @@ def test_a_sweep_of_another_number() -> None:
         CompareOptions(sweep=["nic-bandwidth=25..100 Gbit/s"]),
         {**SMALL, "gpus": 16, "global_batch": 64},
     )
-    curve = out["curves"][0]
-    assert (curve["axis"], curve["unit"], curve["parts"], curve["amdahl"]) == (
+    curve = out.curves[0]
+    assert (curve.axis, curve.unit, curve.parts, curve.amdahl) == (
         "nic_bandwidth",
         "Gbit/s",
         None,
         None,
     )
-    steps = [p["step_seconds"] for p in curve["points"]]
-    assert [p["value"] for p in curve["points"]] == [25, 50, 100]
+    steps = [p.step_seconds for p in curve.points]
+    assert [p.value for p in curve.points] == [25, 50, 100]
     assert steps == sorted(steps, reverse=True)
     assert "nic bandwidth (Gbit/s)" in "\n".join(compare_blocks(out)[0].header)
 
@@ -229,25 +226,34 @@ def test_amdahl_parts_are_never_negative() -> None:
     assert formulas.amdahl_fit(gpus, gpus)[1] == 0.0  # slower with more: nothing parallel
 
 
-@given(rates=st.lists(st.floats(0.01, 3.0), min_size=2, max_size=6), share=st.floats(0.05, 0.95))
+@given(rates=st.lists(st.floats(0.01, 3.0), min_size=1, max_size=6), share=st.floats(0.05, 0.95))
 def test_more_gpus_stop_paying_where_they_bring_less(rates: list[float], share: float) -> None:
-    points: list[Any] = [{"value": 1.0, "fits": True, "tokens_per_s": 1.0}]
+    line = [(1.0, 1.0)]
     for gain in rates:
-        before = points[-1]
-        points.append(
-            {
-                "value": 2 * before["value"],
-                "fits": True,
-                "tokens_per_s": before["tokens_per_s"] + gain * before["value"],
-            }
-        )
-    scaling.follow(points)
-    until, stops = scaling.pays(points, share)
-    kept = [p for p in points[1:] if p["value"] <= until]
-    assert all(p["marginal_frac"] >= share for p in kept)
-    assert [p["marginal_frac"] for p in points[1:]] == pytest.approx(rates, rel=1e-6)
-    if stops is not None:
-        assert next(p for p in points if p["value"] == stops)["marginal_frac"] < share
+        gpus, rate = line[-1]
+        line.append((2 * gpus, rate + gain * gpus))
+    gained = scaling.gains(line)
+    assert gained[0] == scaling.Gain(1.0, 1.0, None)
+    marginal = [gain.marginal_frac for gain in gained]
+    assert marginal[1:] == pytest.approx(rates, rel=1e-6)
+    for (gpus, rate), gain in zip(line, gained, strict=True):
+        assert gain.speed_up == pytest.approx(rate)
+        assert gain.efficiency == pytest.approx(rate / gpus)
+    stop = scaling.stop_index(marginal, share)
+    brought = [frac for frac in marginal[1:stop] if frac is not None]
+    assert all(frac >= share for frac in brought)
+    assert (stop is None) == all(frac >= share for frac in rates_of(marginal))
+    if stop is not None:
+        assert rates_of(marginal)[stop - 1] < share
+
+
+def rates_of(marginal: list[float | None]) -> list[float]:
+    return [frac for frac in marginal if frac is not None]
+
+
+def test_nothing_that_fits_has_no_gain() -> None:
+    assert scaling.gains([]) == []
+    assert scaling.stop_index([], 0.5) is None
 
 
 @pytest.mark.parametrize(
@@ -400,14 +406,16 @@ def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
 
 def test_figures_hold_the_numbers_of_the_comparison() -> None:
     out = gpus_compared()
-    bars = compare_page.difference_chart(out["difference"]).figure["data"]
+    bars = compare_page.difference_chart(out.difference).figure["data"]
     whole = bars[-1]
-    for i, row in enumerate(out["difference"]["rows"][1:]):
-        assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row["difference_s"])
-        assert whole["y"][i] == row["difference_s"]
-    stacked = compare_page.parts_chart(out["points"]).figure["data"]
+    for i, row in enumerate(out.difference.rows[1:]):
+        assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row.difference_s)
+        assert whole["y"][i] == row.difference_s
+    stacked = compare_page.parts_chart(
+        "parts", {p.label: p.step.components for p in out.points}
+    ).figure["data"]
     assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx(
-        [p["step"]["seconds"] for p in out["points"]]
+        [p.step.seconds for p in out.points]
     )
 
 
@@ -511,8 +519,8 @@ def test_sweep_order_does_not_matter(bandwidths: list[int]) -> None:
     def steps(values: list[int]) -> dict[float, float]:
         text = "nic_bandwidth=" + ",".join(f"{v} Gbit/s" for v in values)
         return {
-            p["value"]: p["step_seconds"]
-            for p in compare.compare(CompareOptions(sweep=[text]), fixed)["curves"][0]["points"]
+            p.value: p.step_seconds
+            for p in compare.compare(CompareOptions(sweep=[text]), fixed).curves[0].points
         }
 
     assert steps(bandwidths) == pytest.approx(steps(bandwidths[::-1]))

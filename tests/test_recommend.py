@@ -27,7 +27,9 @@ from planner.specs.model import ModelSpec
 from planner.specs.options.recommend import GOALS, Limits
 from planner.verbs import recommend
 from planner.verbs.recommend import batches, links, models
-from planner.verbs.recommend.clusters import checked, cluster, counts
+from planner.verbs.recommend.clusters import cluster
+from planner.verbs.recommend.kinds import counts
+from planner.verbs.recommend.limits import checked
 
 GIVEN = {
     "model": "gpt2-xl",
@@ -69,53 +71,51 @@ def rerun(command: str) -> Any:
 
 
 def tried(document: Any, machine: str) -> list[Any]:
-    rows: list[Any] = next(one for one in document["types"] if one["machine"] == machine)["tried"]
+    rows: list[Any] = next(one for one in document.types if one.machine == machine).tried
     return rows
 
 
 def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() -> None:
     days = 5.0
-    for one in found(days)["types"]:
-        rows = one["tried"]
-        smallest = one["smallest_gpus"]
+    for one in found(days).types:
+        rows = one.tried
+        smallest = one.smallest_gpus
         if smallest is None:
-            assert one["reason"]
+            assert one.reason
             continue
-        below = [row for row in rows if row["gpus"] < smallest]
-        assert not any(row["within"] for row in below)
-        assert all(not row["fits"] or row["days"] > days for row in below)
+        below = [row for row in rows if row.gpus < smallest]
+        assert not any(row.within for row in below)
+        assert all(not row.fits or row.days > days for row in below)
         if below:
-            assert one["below"]["gpus"] == below[-1]["gpus"]
-            assert one["below"]["why"]
+            assert one.below.gpus == below[-1].gpus
+            assert one.below.why
     for aim in GOALS:
-        answer = found(days)["answers"][aim]
-        full = rerun(answer["command"])
+        answer = found(days).answers.by_goal[aim]
+        full = rerun(answer.command)
         assert full["memory"]["fits"]
         assert full["run"]["days"] <= days
-        assert full["run"]["days"] == pytest.approx(answer["days"], rel=1e-9)
+        assert full["run"]["days"] == pytest.approx(answer.days, rel=1e-9)
         assert (
-            full["run"]["cost_usd"] == pytest.approx(answer["cost_usd"])
-            if answer["cost_usd"]
-            else True
+            full["run"]["cost_usd"] == pytest.approx(answer.cost_usd) if answer.cost_usd else True
         )
-        assert full["cluster"]["gpus"] == answer["gpus"]
+        assert full["cluster"]["gpus"] == answer.gpus
         assert (full["step"]["low"], full["step"]["high"]) == pytest.approx(
             tuple(
-                answer[f"days_{end}"] / answer["days"] * full["step"]["seconds"]
-                for end in ("low", "high")
+                end / answer.days * full["step"]["seconds"]
+                for end in (answer.days_low, answer.days_high)
             )
         )
 
 
 def test_the_answers_are_the_best_of_all_that_is_tried() -> None:
     out = found(5.0)
-    rows = [(one["machine"], row) for one in out["types"] for row in one["tried"] if row["within"]]
-    assert out["answers"]["smallest"]["gpus"] == min(row["gpus"] for _, row in rows)
-    assert out["answers"]["fastest"]["days"] == min(row["days"] for _, row in rows)
-    assert out["answers"]["cheapest"]["cost_usd"] == min(
-        row["cost_usd"] for _, row in rows if row["cost_usd"] is not None
+    rows = [(one.machine, row) for one in out.types for row in one.tried if row.within]
+    assert out.answers.smallest.gpus == min(row.gpus for _, row in rows)
+    assert out.answers.fastest.days == min(row.days for _, row in rows)
+    assert out.answers.cheapest.cost_usd == min(
+        row.cost_usd for _, row in rows if row.cost_usd is not None
     )
-    assert out["tried"] == sum(len(one["tried"]) for one in out["types"])
+    assert out.tried == sum(len(one.tried) for one in out.types)
 
 
 LIMITS = st.sampled_from((1.0, 2.0, 5.0, 20.0))
@@ -124,7 +124,7 @@ LIMITS = st.sampled_from((1.0, 2.0, 5.0, 20.0))
 @settings(max_examples=12, deadline=None)
 @given(one=LIMITS, other=LIMITS, aim=st.sampled_from(GOALS))
 def test_more_time_never_gives_a_worse_answer(one: float, other: float, aim: str) -> None:
-    less, more = (found(days)["answers"][aim] for days in sorted((one, other)))
+    less, more = (found(days).answers.by_goal[aim] for days in sorted((one, other)))
     key = {"cheapest": "cost_usd", "smallest": "gpus", "fastest": "days"}[aim]
     if less is not None:
         assert more is not None
@@ -133,49 +133,46 @@ def test_more_time_never_gives_a_worse_answer(one: float, other: float, aim: str
 
 @pytest.mark.parametrize(("less", "more"), [(200.0, 400.0), (400.0, 3000.0)])
 def test_more_money_never_gives_a_slower_answer(less: float, more: float) -> None:
-    slow, fast = (found(None, budget)["answers"]["fastest"] for budget in (less, more))
+    slow, fast = (found(None, budget).answers.fastest for budget in (less, more))
     assert fast is not None
-    assert fast["cost_usd"] <= more
+    assert fast.cost_usd <= more
     if slow is not None:
-        assert fast["days"] <= slow["days"]
-        assert slow["cost_usd"] <= less
+        assert fast.days <= slow.days
+        assert slow.cost_usd <= less
 
 
 def test_sure_holds_at_the_slow_end() -> None:
     days = (
-        found(None)["answers"]["fastest"]["days_high"] * 0.99
+        found(None).answers.fastest.days_high * 0.99
     )  # the fastest is likely, not sure, within these
-    assert found(days)["answers"]["fastest"]["verdict"] == "likely"
+    assert found(days).answers.fastest.verdict == "likely"
     held = found(days, sure=True)
-    for row in (row for row in held["answers"].values() if row):
-        assert row["days_high"] <= days
-        assert row["verdict"] == "very likely"
+    for row in (row for row in held.answers.by_goal.values() if row):
+        assert row.days_high <= days
+        assert row.verdict == "very likely"
     assert (
-        held["answers"]["fastest"] is None
-        or held["answers"]["fastest"]["days"] >= found(days)["answers"]["fastest"]["days"]
+        held.answers.fastest is None
+        or held.answers.fastest.days >= found(days).answers.fastest.days
     )
 
 
 def test_kinds_without_a_price_are_no_cheapest_and_meet_no_budget() -> None:
     out = found(5.0, kinds=("gb300-279gb", "a100"))
-    assert out["answers"]["cheapest"]["machine"] == "a100"
-    assert (
-        next(one for one in out["types"] if one["machine"] == "gb300-279gb")["answer"]["cost_usd"]
-        is None
-    )
+    assert out.answers.cheapest.machine == "a100"
+    assert next(one for one in out.types if one.machine == "gb300-279gb").answer.cost_usd is None
     priced = found(None, 1e6)
-    reason = next(one["reason"] for one in priced["types"] if one["machine"] == "gb300-279gb")
+    reason = next(one.reason for one in priced.types if one.machine == "gb300-279gb")
     assert "no price" in reason
 
 
 def test_power_is_that_of_the_energy() -> None:
     kw = 20.0
     out = found(power_kw=kw)
-    for row in (row for row in out["answers"].values() if row):
-        full = rerun(row["command"])["run"]
+    for row in (row for row in out.answers.by_goal.values() if row):
+        full = rerun(row.command)["run"]
         assert full["energy_kwh"] / (full["days"] * 24) <= kw
-    more = [row["gpus"] for row in tried(found(), "a100")]
-    less = [row["gpus"] for row in tried(out, "a100")]
+    more = [row.gpus for row in tried(found(), "a100")]
+    less = [row.gpus for row in tried(out, "a100")]
     assert less == [n for n in more if n <= max(less)]
     assert len(less) < len(more)
 
@@ -186,10 +183,10 @@ def test_without_limits_it_is_the_smallest_that_fits() -> None:
         {"model": "llama-2-7b", "global_batch": 64, "stack": "megatron-core", "micro_batch": 1},
         ["a100", "rtx4090"],
     )
-    one = next(one for one in out["types"] if one["machine"] == "rtx4090")
-    assert [row["fits"] for row in one["tried"]] == sorted(row["fits"] for row in one["tried"])
-    assert one["smallest_gpus"] == next(row["gpus"] for row in one["tried"] if row["fits"])
-    assert one["answer"]["days"] is None
+    one = next(one for one in out.types if one.machine == "rtx4090")
+    assert [row.fits for row in one.tried] == sorted(row.fits for row in one.tried)
+    assert one.smallest_gpus == next(row.gpus for row in one.tried if row.fits)
+    assert one.answer.days is None
 
 
 @pytest.mark.parametrize("model_name", ["gpt2-xl", "llama-2-13b"])
@@ -210,10 +207,10 @@ def test_counts_left_out_could_not_have_been_within() -> None:
     """What the peak rate or bare states rule out is evaluated all the same and found wanting."""
     days = 1.0
     out = found(days, kinds=("a100",))
-    first = tried(out, "a100")[0]["gpus"]
+    first = tried(out, "a100")[0].gpus
     for row in tried(found(kinds=("a100",)), "a100"):
-        if row["gpus"] < first:
-            assert not row["fits"] or row["days"] > days
+        if row.gpus < first:
+            assert not row.fits or row.days > days
 
 
 @pytest.mark.parametrize(
@@ -233,7 +230,7 @@ def test_counts_left_out_could_not_have_been_within() -> None:
         (["--gpu", "a100", "--gpu", "a100"], "--gpu"),
         (["--gpu", "a100,"], "--gpu"),
         (["--gpu", "nothing"], "nothing"),
-        (["everything"], "must be .cluster., .bandwidth."),
+        (["everything"], "must be 'cluster', 'bandwidth'"),
         (["batch", "--days", "3"], "--days"),
         (["bandwidth", "--goal", "fastest"], "--goal"),
         (["cluster", "--model-out", "x.toml"], "--model-out"),
@@ -270,12 +267,11 @@ def test_nothing_within_the_limits_is_status_3_and_says_why() -> None:
 
 
 def test_every_kind_is_tried_when_none_is_named() -> None:
-
     out = cluster(Limits(days=1000, max_gpus=8), {**GIVEN, "model": "gpt2"})
-    names = [one["machine"] for one in out["types"]]
+    names = [one.machine for one in out.types]
     assert set(catalog.ids("gpus")) <= set(names)
     assert "runpod-rtx4090-8" in names
-    assert all(one["reason"] or one["answer"] for one in out["types"])
+    assert all(one.reason or one.answer for one in out.types)
     text = "\n".join("\n".join(block.text) for block in recommend_blocks(out))
     assert "cheapest" in text
 
@@ -314,28 +310,28 @@ def test_more_bandwidth_never_waits_longer(wire: str) -> None:
 def test_the_bandwidth_named_is_enough_and_a_little_less_is_not() -> None:
     plan, table = plan_and_table()
     out = recommend.bandwidth(CROSSING)
-    for wire, one in out["wires"].items():
-        for share, need in one["free"].items():
+    for wire, one in out.wires.items():
+        for share, need in one.free.items():
             if need is None:
-                assert one["latency_frac"] >= float(share)
+                assert one.latency_frac >= float(share)
                 continue
-            around = np.array([0.999, 1.001]) * need / one["bytes_per_s_per_gpu"]
+            around = np.array([0.999, 1.001]) * need / one.bytes_per_s_per_gpu
             below, above = links.exposed_share(plan, table, wire, around)[0]
             assert above < float(share) <= below
-    assert any(need for one in out["wires"].values() for need in one["free"].values())
+    assert any(need for one in out.wires.values() for need in one.free.values())
 
 
 def test_the_cluster_as_it_is_is_the_estimate() -> None:
     out = recommend.bandwidth(CROSSING)
     full = api.estimate(api.read_options(CROSSING))
-    assert out["step"]["seconds"] == pytest.approx(full["step"]["seconds"])
-    now = next(one for one in out["searched"] if one["times"] == 1)
-    assert now["step_seconds"] == pytest.approx(full["step"]["seconds"], rel=1e-6)
-    assert [one["step_seconds"] for one in out["searched"]] == sorted(
-        (one["step_seconds"] for one in out["searched"]), reverse=True
+    assert out.step.seconds == pytest.approx(full["step"]["seconds"])
+    now = next(one for one in out.searched if one.times == 1)
+    assert now.step_seconds == pytest.approx(full["step"]["seconds"], rel=1e-6)
+    assert [one.step_seconds for one in out.searched] == sorted(
+        (one.step_seconds for one in out.searched), reverse=True
     )
-    wires = out["wires"]
-    assert wires["network"]["exposed_s"] + wires["intra-node link"]["exposed_s"] == pytest.approx(
+    wires = out.wires
+    assert wires["network"].exposed_s + wires["intra-node link"].exposed_s == pytest.approx(
         sum(
             float(v[0])
             for v in exposed_s(
@@ -343,16 +339,16 @@ def test_the_cluster_as_it_is_is_the_estimate() -> None:
             ).values()
         )  # type: ignore[union-attr]
     )
-    again = rerun(next(one for one in out["searched"] if one["times"] == 8)["command"])
+    again = rerun(next(one for one in out.searched if one.times == 8).command)
     assert again["step"]["seconds"] == pytest.approx(
-        next(o for o in out["searched"] if o["times"] == 8)["step_seconds"], rel=1e-9
+        next(o for o in out.searched if o.times == 8).step_seconds, rel=1e-9
     )
 
 
 def test_one_node_has_no_network() -> None:
     out = recommend.bandwidth({**CROSSING, "gpus": 8})
-    assert list(out["wires"]) == ["intra-node link"]
-    assert out["searched"] == []
+    assert list(out.wires) == ["intra-node link"]
+    assert out.searched == []
 
 
 # ------------------------------------------------------------------------------------------------ b
@@ -368,20 +364,20 @@ def test_batches_within_a_share_of_the_best() -> None:
         "micro_batch": 1,
     }
     out = recommend.batch(given_)
-    rates = {row["global_batch"]: row["throughput"]["tokens_per_s_per_gpu"] for row in out["rows"]}
+    rates = {row.global_batch: row.throughput.tokens_per_s_per_gpu for row in out.rows}
     best = max(rates.values())
-    assert rates[out["best"]] == best
-    for share, size in out["saturates"].items():
+    assert rates[out.best] == best
+    for share, size in out.saturates.items():
         assert rates[size] >= (1 - float(share)) * best
         assert all(
             rate < (1 - float(share)) * best for smaller, rate in rates.items() if smaller < size
         )
     assert all(size % 8 == 0 for size in rates)
-    row = out["rows"][2]
-    assert rerun(row["command"])["throughput"]["tokens_per_s_per_gpu"] == pytest.approx(
-        row["throughput"]["tokens_per_s_per_gpu"]
+    row = out.rows[2]
+    assert rerun(row.command)["throughput"]["tokens_per_s_per_gpu"] == pytest.approx(
+        row.throughput.tokens_per_s_per_gpu
     )
-    assert max(rates) * out["seq_len"] <= batches.MOST_TOKENS
+    assert max(rates) * out.seq_len <= batches.MOST_TOKENS
 
 
 def test_odd_numbers_of_gpus_get_batches_that_divide() -> None:
@@ -393,7 +389,7 @@ def test_odd_numbers_of_gpus_get_batches_that_divide() -> None:
         "stack": "pytorch-ddp",
         "micro_batch": 1,
     }
-    assert all(row["global_batch"] % 24 == 0 for row in recommend.batch(given_)["rows"])
+    assert all(row.global_batch % 24 == 0 for row in recommend.batch(given_).rows)
 
 
 # ------------------------------------------------------------------------------------------------ m
@@ -413,14 +409,14 @@ def largest_found() -> Any:
 
 
 def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
-    part = largest_found()["catalogue"]
-    answer = part["answer"]
+    part = largest_found().catalogue
+    answer = part.answer
     known = [
         parameter_count(catalog.load("models", ModelSpec, name)) for name in catalog.ids("models")
     ]
-    larger = [row for row in part["rows"] if row["parameters"] > answer["parameters"]]
-    assert len(larger) == sum(count > answer["parameters"] for count in known)
-    ruled_out = [row for row in larger if row["refused"]][
+    larger = [row for row in part.rows if row.parameters > answer.parameters]
+    assert len(larger) == sum(count > answer.parameters for count in known)
+    ruled_out = [row for row in larger if row.refused][
         -1
     ]  # the smallest of those that are not evaluated
     bare = {
@@ -431,21 +427,19 @@ def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
         "global_batch": 2,
         "stack": "pytorch-fsdp",
     }
-    assert not api.estimate(api.read_options({"model": ruled_out["model"], **bare}))["memory"][
-        "fits"
-    ]
-    assert [row["parameters"] for row in part["rows"]] == sorted(
-        (row["parameters"] for row in part["rows"]), reverse=True
+    assert not api.estimate(api.read_options({"model": ruled_out.model, **bare}))["memory"]["fits"]
+    assert [row.parameters for row in part.rows] == sorted(
+        (row.parameters for row in part.rows), reverse=True
     )
-    assert not any(row["fits"] for row in part["rows"] if row["parameters"] > answer["parameters"])
-    assert rerun(answer["command"])["memory"]["fits"]
+    assert not any(row.fits for row in part.rows if row.parameters > answer.parameters)
+    assert rerun(answer.command)["memory"]["fits"]
 
 
 def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> None:
-    family = largest_found()["family"]
-    shape, above = family["shape"], family["above"]
-    assert not above["fits"]
-    assert above["parameters"] > family["answer"]["parameters"]
+    family = largest_found().family
+    shape, above = family.shape, family.above
+    assert not above.fits
+    assert above.parameters > family.answer.parameters
     file = tmp_path / "scaled.toml"
     file.write_text(recommend.model_toml(shape))
     given_ = {
@@ -457,10 +451,8 @@ def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> 
     }
     full = api.estimate(api.read_options({"model": str(file), **given_}))
     assert full["memory"]["fits"]
-    assert full["memory"]["device_bytes"] == pytest.approx(
-        family["answer"]["memory"]["device_bytes"]
-    )
-    assert full["model"]["parameters"] == family["answer"]["parameters"]
+    assert full["memory"]["device_bytes"] == pytest.approx(family.answer.memory.device_bytes)
+    assert full["model"]["parameters"] == family.answer.parameters
 
 
 @pytest.mark.parametrize(
@@ -514,10 +506,10 @@ def test_days_bound_the_model() -> None:
         "micro_batch": 1,
     }
     loose, tight = (
-        recommend.largest(Limits(days=days), given_)["catalogue"]["answer"] for days in (100.0, 2.0)
+        recommend.largest(Limits(days=days), given_).catalogue.answer for days in (100.0, 2.0)
     )
-    assert tight["days"] <= 2.0
-    assert tight["parameters"] <= loose["parameters"]
+    assert tight.days <= 2.0
+    assert tight.parameters <= loose.parameters
 
 
 def test_model_out_is_read_back(tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from planner.search import layouts
 from planner.show import estimate_figures
 from planner.show.figures import DARK_TWINS, GIB, TEMPLATE, Chart, Column, cell_text, csv_text
 from planner.specs.base import PlanError
+from planner.specs.documents.compare import FIGURES
+from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
+from planner.verbs.compare import compare, side_by_side
 from web.panels import (
     calibrated,
-    compare,
     crossover,
     explained,
     gantt,
@@ -116,20 +118,40 @@ def test_no_kernel_is_above_the_roof() -> None:
     )  # gate and up, half of each with tp 2
 
 
-def test_scaling_keeps_the_batch_and_names_what_is_impossible() -> None:
+def test_scaling_is_the_curve_of_a_comparison() -> None:
     chart = scaling.chart(api.read_options(FIXED), 1024)
-    assert [row[0] for row in chart.rows] == [8, 16, 32, 64, 128]
-    asked = next(row for row in chart.rows if row[0] == 16)
-    assert asked[2] == report()["step"]["seconds"]
-    assert max(row[5] for row in chart.rows) == 1.0
+    assert [row[0] for row in chart.rows] == [2, 4, 8, 16, 32, 64, 128]
+    fitting = {row[0]: row for row in chart.rows if row[1] == "fits"}
+    sweep = CompareOptions(sweep=("gpus=8..128",))
+    given_ = {name: value for name, value in FIXED.items() if name != "gpus"}
+    (curve,) = compare(sweep, given_).curves
+    for point in curve.points:
+        assert fitting[int(point.value)][2:] == pytest.approx(
+            [
+                point.step_seconds,
+                point.tokens_per_s,
+                point.mfu,
+                point.efficiency,
+                point.marginal_frac,
+                point.days,
+                point.cost_usd,
+            ]
+        )
+    assert fitting[16][2] == pytest.approx(report()["step"]["seconds"], rel=1e-9)
     assert "tp 2 x pp 4 does not divide 4 GPUs" in chart.summary
-    assert all(
-        a[2] > b[2] for a, b in zip(chart.rows, chart.rows[1:], strict=False)
-    )  # more GPUs, same batch: faster
+    assert f"More GPUs pay up to {curve.pays_until:,.0f}" in chart.summary
+    seconds = [row[2] for row in fitting.values()]
+    assert seconds == sorted(seconds, reverse=True)  # more GPUs, same batch: faster
 
 
 def test_scaling_stops_where_the_server_does() -> None:
-    assert [row[0] for row in scaling.chart(api.read_options(FIXED), 32).rows] == [8, 16, 32]
+    rows = scaling.chart(api.read_options(FIXED), 32).rows
+    assert [row[0] for row in rows] == [2, 4, 8, 16, 32]
+
+
+def test_scaling_says_why_nothing_runs() -> None:
+    with pytest.raises(PlanError, match="does not fit"):
+        scaling.chart(api.read_options({**FIXED, "model": "llama-2-70b", "gpu": "rtx4090"}), 32)
 
 
 def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
@@ -240,13 +262,17 @@ def test_reasons_are_the_sentences_of_the_rules() -> None:
 
 def test_differences_are_to_the_first() -> None:
     slow, fast = (report(), api.estimate(api.read_options({**FIXED, "gpus": 32}), brief=True))
-    rows = {row["key"]: row for row in compare.document([slow, fast])["figures"]}
-    assert rows["step"]["values"] == [slow["step"]["seconds"], fast["step"]["seconds"]]
-    assert rows["step"]["change_frac"] == [
-        0.0,
-        fast["step"]["seconds"] / slow["step"]["seconds"] - 1,
-    ]
+    rows = {row.key: row for row in side_by_side([slow, fast]).figures}
+    assert rows["step"].values == [slow.step.seconds, fast.step.seconds]
+    assert rows["step"].change_frac == [0.0, fast.step.seconds / slow.step.seconds - 1]
     assert "days" not in rows  # nobody gave tokens
+
+
+def test_every_figure_is_where_an_estimate_has_it() -> None:
+    for of in ("name", "key", "label", "path"):
+        assert len({getattr(figure, of) for figure in FIGURES}) == len(FIGURES)
+    timed = api.estimate(api.read_options({**FIXED, "tokens": "10B"}), brief=True)
+    assert all(isinstance(figure.of(timed), (int, float)) for figure in FIGURES)
 
 
 def test_explanations_hold_the_formulas_and_add_up() -> None:

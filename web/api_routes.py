@@ -15,7 +15,6 @@ from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from web import documented as doc
 from web import run
-from web.panels.compare import MOST
 from web.state import State, of_mapping, of_pairs, toml_of
 
 router = APIRouter(prefix="/api", tags=["API"])
@@ -135,11 +134,11 @@ def several(request: Request) -> list[State]:
         raise PlanError(
             sorted(unknown)[0][:50], None, f"is no option; scenarios are {', '.join(SLOTS)}"
         )
-    if not 2 <= len(found) <= MOST:
+    if not 2 <= len(found) <= len(SLOTS):
         raise PlanError(
             "/".join(SLOTS),
             len(found),
-            f"give two to {MOST} scenarios, each the query string of an estimate",
+            f"give two to {len(SLOTS)} scenarios, each the query string of an estimate",
         )
     return found
 

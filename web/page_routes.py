@@ -349,11 +349,12 @@ async def compare_page(request: Request) -> Response:
 
 
 def _names(request: Request, states: list[State]) -> list[str]:
-    """Names of the scenarios: given, or their letters."""
-    slots = [slot for slot in SLOTS if request.query_params.get(slot)]
+    """Names of the scenarios, each once: as given, or their letters."""
+    slots = [slot for slot in SLOTS if request.query_params.get(slot)][: len(states)]
+    given = [(request.query_params.get(f"{slot}_name") or slot.upper())[:40] for slot in slots]
     return [
-        (request.query_params.get(f"{slot}_name") or slot.upper())[:40]
-        for slot, _ in zip(slots, states, strict=True)
+        name if given.count(name) == 1 else f"{name} ({slot.upper()})"
+        for name, slot in zip(given, slots, strict=True)
     ]
 
 

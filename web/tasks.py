@@ -11,17 +11,18 @@ from planner import api
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.show import estimate_figures
+from planner.show.compare_page import parts_chart
 from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options.own import ScheduleOptions
+from planner.verbs.compare import side_by_side
 from planner.verbs.schedule import draw
 from web import limits, view
 from web.forms import form
 from web.panels import (
     calibrated,
-    compare,
     crossover,
     explained,
     gantt,
@@ -97,7 +98,7 @@ def _small(pp: int | None, microbatches: int | None, vpp: int | None) -> None:
 
 def comparison(several: list[Pairs]) -> bytes:
     """Figures of each scenario and how they differ from the first."""
-    return dumped(compare.document([_brief(pairs)[0] for pairs in several]))
+    return dumped(side_by_side([_brief(pairs)[0] for pairs in several]))
 
 
 def _brief(pairs: Pairs) -> tuple[Estimate, State]:
@@ -229,10 +230,11 @@ def compared(several: list[Pairs], names: list[str]) -> bytes:
     """The page of a comparison: figures, chart, queries."""
     found = [_brief(pairs) for pairs in several]
     reports = [report for report, _ in found]
+    steps = {name: report.step.components for name, report in zip(names, reports, strict=True)}
     return dumped(
         {
-            "document": compare.document(reports),
-            "chart": drawn(compare.chart(reports, names)),
+            "document": side_by_side(reports),
+            "chart": drawn(parts_chart("compare-step", steps)),
             "queries": [state.query for _, state in found],
         }
     )

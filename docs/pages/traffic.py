@@ -77,10 +77,7 @@ def local_steps() -> str:
 
 def published() -> str:
     """Large batches as their papers state them."""
-    rows = [
-        [one["model"], one["optimizer"], f"{one['batch']:,}", one["how"], one["source"]]
-        for one in PUBLISHED
-    ]
+    rows = [[run.model, run.optimizer, f"{run.batch:,}", run.how, run.source] for run in PUBLISHED]
     return table(["model", "optimizer", ">batch, examples", "how", "source"], rows)
 
 
@@ -160,18 +157,18 @@ def swaps() -> str:
                 "seq_len": 4096,
             }
         )
-        layer = found["layer"]
+        layer = found.layer
         each = []
-        for one in found["links"]:
-            text = show(one["out_exposed_s"] + one["back_exposed_s"], "s") + f", {one['cheaper']}"
-            each.append(f"**{text}**" if one["id"] == found["host_link"] else text)
+        for link in found.links:
+            text = f"{show(link.out_exposed_s + link.back_exposed_s, 's')}, {link.cheaper}"
+            each.append(f"**{text}**" if link.id == found.host_link else text)
         rows.append(
             [
                 f"{gpus} x {gpu}",
-                show(layer["kept_bytes"], "B"),
-                show(layer["recompute_s"], "s"),
-                show(layer["break_even_bytes_per_s"], "B/s"),
-                show(layer["hidden_bytes_per_s"] or 0.0, "B/s"),
+                show(layer.kept_bytes, "B"),
+                show(layer.recompute_s, "s"),
+                show(layer.break_even_bytes_per_s, "B/s"),
+                show(layer.hidden_bytes_per_s or 0.0, "B/s"),
                 *each,
             ]
         )

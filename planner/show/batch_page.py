@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner.show.batch import batch_blocks
-from planner.show.figures import BLUE, FROM_ZERO, GREEN, LOG, ROSE, Chart, axis, figure, line
-from planner.show.page import page as whole
-
-Report = dict[str, Any]
+from planner.show.figures import BLUE, FROM_ZERO, GREEN, LOG, ROSE, Chart, Trace, axis, figure, line
+from planner.show.page import page as whole_page
+from planner.specs.documents.batch import Regime, TimeToTarget
 
 _COLORS = {"strong": BLUE, "weak": ROSE, "best": GREEN}
 _CURVES = (
@@ -40,27 +37,31 @@ _CURVES = (
 )
 
 
-def page(r: Report) -> str:
+def page(document: TimeToTarget) -> str:
     """The document as one page. Raises PlanError where plotly is not installed."""
     # of the text output, tables and notes; its chart of characters is left to the figures
-    blocks = [block for block in batch_blocks(r) if block.header or block.title == "Notes"]
-    title = f"{r['model']['title']} on {r['gpu_title']}: time to the target"
-    return whole(title, [*curves(r), *blocks])
+    blocks = [block for block in batch_blocks(document) if block.header or block.title == "Notes"]
+    title = f"{document.model.title} on {document.gpu_title}: time to the target"
+    return whole_page(title, [*curves(document), *blocks])
 
 
-def curves(r: Report) -> list[Chart]:
+def curves(document: TimeToTarget) -> list[Chart]:
     """Quantities over the GPUs that fit, one line per regime; those that have no point are left
     out."""
     charts = []
     for key, title, kind, caption in _CURVES:
-        data = []
-        for name, curve in r["regimes"].items():
-            points = [p for p in curve["points"] if p["fits"] and p[key] is not None]
-            if points:
-                x, y = [p["value"] for p in points], [p[key] for p in points]
-                said = [f"{p['value']:,g} GPUs: {p[key]:,.4g}" for p in points]
-                data.append(line(curve["title"], x, y, _COLORS[name], said, symbol="circle"))
+        lines = [_line(name, regime, key) for name, regime in document.regimes.items()]
+        data = [trace for trace in lines if trace["x"]]
         if data:
             drawn = figure(data, axis("GPUs", LOG), axis(title.lower(), kind))
             charts.append(Chart(key, title, "", drawn, caption=caption))
     return charts
+
+
+def _line(name: str, regime: Regime, key: str) -> Trace:
+    """One quantity of a regime, where it is known."""
+    fitting = [point for point in regime.points if point.fits]
+    known = [(float(p.value), value) for p in fitting if (value := getattr(p, key)) is not None]
+    hover = [f"{x:,g} GPUs: {y:,.4g}" for x, y in known]
+    x, y = [x for x, _ in known], [y for _, y in known]
+    return line(regime.title, x, y, _COLORS[name], hover, symbol="circle")

@@ -19,6 +19,7 @@ from planner.report import layout as report
 from planner.search import many
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
+from planner.specs.documents.estimate import Figures
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options, rows
 
@@ -39,18 +40,18 @@ class Point:
     """One request and its answer: the figures of the layout taken, or why there is none."""
 
     options: Options
-    report: dict[str, Any] | None
+    report: Figures | None
     refused: str | None
+    layouts: int = 0  # that the rules allow
 
     @property
     def fits(self) -> bool:
-        return self.report is not None and bool(self.report["memory"]["fits"])
+        return self.report is not None and self.report.memory.fits
 
     @property
-    def seconds(self) -> float:
-        """Step time; only of a point that fits."""
-        assert self.report is not None
-        return float(self.report["step"]["seconds"])
+    def command(self) -> str:
+        """The command that asks for it alone."""
+        return command_line(self.options)
 
 
 def answer(
@@ -139,9 +140,7 @@ def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool])
             assert isinstance(scenario, Scenario)
             points.append(
                 Point(
-                    options,
-                    {**report.figures(one.estimates, scenario.assumptions), "layouts": one.layouts},
-                    None,
+                    options, report.figures(one.estimates, scenario.assumptions), None, one.layouts
                 )
             )
         elif isinstance(one, PlanError):
@@ -151,16 +150,6 @@ def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool])
             why = str(why_none(scenario)) if reasons else "no layout divides GPUs and batch"
             points.append(Point(options, None, why))
     return points
-
-
-def document(point: Point) -> dict[str, Any]:
-    """A point as JSON: the command that asks for it alone, and its figures or why there are
-    none."""
-    return {
-        "command": command_line(point.options),
-        "refused": point.refused,
-        **(point.report or {}),
-    }
 
 
 def common_batch(seq_len: int, counts: Sequence[int]) -> int:

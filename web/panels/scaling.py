@@ -1,191 +1,138 @@
-"""Step time and throughput over the number of GPUs, everything else as asked: where more GPUs stop
-paying."""
+"""How a request scales over the number of GPUs: the curve of `dpplan compare --sweep gpus=...`
+around the number of the request."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from planner import api
 from planner.api import Options, PlanError
-from planner.show.figures import BLUE, GREEN, GREY, RED, Chart, Column
+from planner.inputs.scenario import resolve
+from planner.show.figures import BLUE, GREEN, GREY, LOG, Chart, Column, axis, figure, line, vline
+from planner.specs.documents.compare import Curve, CurvePoint
+from planner.specs.options.own import CompareOptions
 from planner.units import show
+from planner.verbs.compare.scaling import over_gpus
 
-_FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
-SATURATED = 0.7  # efficiency below which the chart says that more GPUs no longer pay
+_FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _PER_GPU = ("dp", "shard_group")  # follow from the number of GPUs
+_STOP_BELOW = CompareOptions().stop_below
+_MOST_REASONS = 2  # counts without a layout that are named
+_COLUMNS = (
+    Column("GPUs", "number"),
+    Column("answer"),
+    Column("step", "s"),
+    Column("throughput", "tokens/s"),
+    Column("MFU", "%"),
+    Column("efficiency", "%"),
+    Column("added GPU brings", "%"),
+    Column("days", "number"),
+    Column("cost", "USD"),
+)
 
 
 def counts(gpus: int, most: int) -> list[int]:
-    """Numbers of GPUs around the asked one, by factors of two."""
-    return sorted(
-        {
-            int(gpus * f)
-            for f in _FACTORS
-            if gpus * f >= 1 and gpus * f <= most and float(gpus * f).is_integer()
-        }
-    )
+    """Numbers of GPUs around that of the request, by factors of two."""
+    around = (gpus * factor for factor in _FACTORS)
+    return sorted(int(n) for n in around if 1 <= n <= most and n.is_integer())
 
 
 def chart(options: Options, most: int) -> Chart:
-    """Sweep of estimates with the same global batch; dp follows the number of GPUs."""
-    base = api.estimate(options, brief=True)
-    batch = base["training"].global_batch
-    free = dict.fromkeys(_PER_GPU)
-    rows: list[list[Any]] = []
-    refused: list[tuple[int, str]] = []
-    for gpus in counts(options.gpus, most):
-        try:
-            one = (
-                base
-                if gpus == options.gpus
-                else api.estimate(
-                    options.changed(gpus=gpus, global_batch=batch, **free), brief=True
-                )
-            )
-        except PlanError as error:
-            refused.append((gpus, error.remedy))
-            continue
-        speed, run = one["throughput"], one["run"]
-        rows.append(
-            [
-                gpus,
-                one["memory"]["fits"],
-                one["step"]["seconds"],
-                speed["tokens_per_s"],
-                speed["mfu"],
-                None,
-                run["days"],
-                run["cost_usd"],
-            ]
-        )
-    return _drawn(rows, refused, options.gpus, batch)
-
-
-def _drawn(rows: list[list[Any]], refused: list[tuple[int, str]], asked: int, batch: int) -> Chart:
-    fitting = [row for row in rows if row[1]] or rows
-    if not rows:
-        raise PlanError(
-            "--gpus",
-            asked,
-            "no number of GPUs around it can run this:"
-            f" {refused[0][1] if refused else 'none is legal'}",
-        )
-    first = max(
-        fitting, key=lambda row: row[3] / row[0]
-    )  # the best throughput per GPU is the yardstick
-    for row in rows:
-        row[5] = row[3] / row[0] / (first[3] / first[0])
-    saturated = next((row[0] for row in fitting if row[0] > first[0] and row[5] < SATURATED), None)
-    columns = (
-        Column("GPUs", "number"),
-        Column("fits"),
-        Column("step", "s"),
-        Column("throughput", "tokens/s"),
-        Column("MFU", "%"),
-        Column("efficiency", "%"),
-        Column("days", "number"),
-        Column("cost", "USD"),
-    )
-    fastest = max(fitting, key=lambda row: row[3])
-    told = (
-        f"Saturates at {saturated:,} GPUs: below {100 * SATURATED:.0f} % of the best throughput per"
-        " GPU."
-        if saturated
-        else f"No saturation up to {rows[-1][0]:,} GPUs."
-    )
-    summary = (
-        f"Global batch {batch:,}: from {rows[0][0]:,} to {rows[-1][0]:,} GPUs the fastest step is"
-        f" {show(fastest[2], 's')} on {fastest[0]:,}, at {100 * fastest[5]:.0f} % efficiency."
-        f" {told}"
-    )
-    if refused:
-        summary += (
-            " Not possible: " + "; ".join(f"{gpus:,} ({why})" for gpus, why in refused[:2]) + "."
-        )
-    x = [row[0] for row in rows]
-    ideal = [first[3] / first[0] * gpus for gpus in x]
-    marker = {
-        "size": 9,
-        "color": [BLUE if row[1] else RED for row in rows],
-        "symbol": ["circle" if row[1] else "x" for row in rows],
-    }
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "perfect scaling",
-            "x": x,
-            "y": ideal,
-            "line": {"color": GREY, "dash": "dot"},
-            "hoverinfo": "skip",
-        },
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": "tokens/s",
-            "x": x,
-            "y": [row[3] for row in rows],
-            "marker": marker,
-            "line": {"color": BLUE},
-            "customdata": x,
-            "text": [
-                f"{row[0]:,} GPUs: {row[3]:,.0f} tokens/s, {'fits' if row[1] else 'does not fit'}"
-                for row in rows
-            ],
-            "hovertemplate": "%{text}<extra></extra>",
-        },
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": "efficiency",
-            "x": x,
-            "y": [100 * row[5] for row in rows],
-            "yaxis": "y2",
-            "line": {"color": GREEN, "dash": "dash"},
-            "marker": {"symbol": "diamond", "color": GREEN},
-            "hovertemplate": "%{x:,} GPUs: %{y:.0f} %<extra></extra>",
-        },
+    """Estimates with the same global batch; dp follows the number of GPUs. Raises PlanError where
+    nothing fits at any of them."""
+    _, _, training = resolve(options).parts
+    batch = training.global_batch
+    others = {"global_batch": batch, **dict.fromkeys(_PER_GPU)}
+    requests = [
+        options if gpus == options.gpus else options.changed(gpus=gpus, **others)
+        for gpus in counts(options.gpus, most)
     ]
-    layout: dict[str, Any] = {
-        "xaxis": {
-            "type": "log",
-            "title": {"text": "GPUs"},
-            "tickvals": x,
-            "ticktext": [f"{gpus:,}" for gpus in x],
-        },
-        "yaxis": {"type": "log", "title": {"text": "tokens/s"}},
-        "yaxis2": {
-            "overlaying": "y",
-            "side": "right",
-            "range": [0, 110],
-            "tickmode": "linear",
-            "dtick": 20,
-            "title": {"text": "efficiency (%)"},
-            "showgrid": False,
-        },
-        "legend": {"orientation": "h", "y": -0.25},
-        "margin": {"t": 20, "r": 60},
-    }
-    if saturated:
-        layout["shapes"] = [
-            {
-                "type": "line",
-                "x0": saturated,
-                "x1": saturated,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "line": {"color": RED, "dash": "dash", "width": 1},
-            }
-        ]
+    curve = over_gpus(requests, _STOP_BELOW)
+    fitting = [point for point in curve.points if point.fits]
+    if not fitting:
+        why = next(point.why for point in curve.points if point.value == options.gpus)
+        raise PlanError("--gpus", options.gpus, f"and counts around it do not run this: {why}")
     return Chart(
         "scaling",
         "Scaling over GPUs",
-        summary,
-        {"data": data, "layout": layout},
-        columns,
-        rows,
-        "Same global batch, layout as asked. Efficiency is throughput per GPU over the best of"
-        f" these; saturation is below {100 * SATURATED:.0f} %.",
+        _summary(curve, fitting, batch),
+        _figure(curve, fitting),
+        _COLUMNS,
+        [_cells(point) for point in curve.points],
+        "Same global batch, layout as requested. Efficiency is throughput per GPU over that of the"
+        f" first count; more GPUs stop paying where an added one brings less than"
+        f" {100 * _STOP_BELOW:.0f} % of one at the first count.",
         extra={"select": "gpus"},
+    )
+
+
+def _cells(point: CurvePoint) -> list[float | str | None]:
+    if not point.fits:
+        return [int(point.value), point.why, *[None] * (len(_COLUMNS) - 2)]
+    return [
+        int(point.value),
+        "fits",
+        point.step_seconds,
+        point.tokens_per_s,
+        point.mfu,
+        point.efficiency,
+        point.marginal_frac,
+        point.days,
+        point.cost_usd,
+    ]
+
+
+def _summary(curve: Curve, fitting: list[CurvePoint], batch: int) -> str:
+    fastest = min(fitting, key=lambda point: point.step_seconds)
+    pays = (
+        f"More GPUs pay up to {curve.pays_until:,.0f}; at {curve.stops_at:,.0f} an added one"
+        f" brings less than {100 * _STOP_BELOW:.0f} % of one at {fitting[0].value:,.0f}."
+        if curve.stops_at
+        else f"More GPUs pay up to {curve.pays_until:,.0f}, the most that run this here."
+    )
+    refused = [point for point in curve.points if not point.fits]
+    reasons = "; ".join(f"{point.value:,.0f} ({point.why})" for point in refused[:_MOST_REASONS])
+    return (
+        f"Global batch {batch:,}: from {fitting[0].value:,.0f} to {fitting[-1].value:,.0f} GPUs the"
+        f" fastest step is {show(fastest.step_seconds, 's')} on {fastest.value:,.0f}, at"
+        f" {100 * fastest.efficiency:.0f} % efficiency. {pays}"
+        + (f" Not possible: {reasons}." if reasons else "")
+    )
+
+
+def _figure(curve: Curve, fitting: list[CurvePoint]) -> dict[str, object]:
+    gpus, first = [point.value for point in fitting], fitting[0]
+    ideal = [first.tokens_per_s * n / first.value for n in gpus]
+    rates = [point.tokens_per_s for point in fitting]
+    shares = [100 * point.efficiency for point in fitting]
+    return figure(
+        [
+            line("perfect scaling", gpus, ideal, GREY, dash="dot"),
+            line(
+                "tokens/s",
+                gpus,
+                rates,
+                BLUE,
+                [
+                    f"{n:,.0f} GPUs: {rate:,.0f} tokens/s"
+                    for n, rate in zip(gpus, rates, strict=True)
+                ],
+                symbol="circle",
+                customdata=gpus,
+            ),
+            line(
+                "efficiency",
+                gpus,
+                shares,
+                GREEN,
+                [f"{n:,.0f} GPUs: {share:.0f} %" for n, share in zip(gpus, shares, strict=True)],
+                "dash",
+                "diamond",
+                yaxis="y2",
+            ),
+        ],
+        axis("GPUs", LOG, tickvals=gpus, ticktext=[f"{n:,.0f}" for n in gpus]),
+        axis("tokens/s", LOG),
+        yaxis2=axis(
+            "efficiency (%)", overlaying="y", side="right", rangemode="tozero", showgrid=False
+        ),
+        margin={"t": 20, "r": 60},
+        shapes=[] if curve.stops_at is None else [vline(curve.stops_at)],
     )

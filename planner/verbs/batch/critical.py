@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from planner.formulas import critical_batch as formulas
 from planner.inputs.options import number
 from planner.specs.base import PlanError
+from planner.specs.documents.batch import Published
 from planner.specs.options import flag
 from planner.specs.options.own import BatchOptions
 from planner.units import UnitError, parse_count
@@ -19,44 +19,44 @@ _OPTIONS = ("critical_batch", "target_loss", "gradient_norm")  # that all say th
 
 # batches of the papers that set out to train with large ones, and the largest of a language model
 # here; images or sequences
-PUBLISHED: tuple[dict[str, Any], ...] = (
-    {
-        "model": "ResNet-50 on ImageNet",
-        "optimizer": "SGD",
-        "batch": 8192,
-        "how": "rate in proportion to the batch, 5 epochs of warm-up; 256 GPUs, one hour",
-        "source": "Goyal et al. 2017, arXiv 1706.02677",
-    },
-    {
-        "model": "AlexNet on ImageNet",
-        "optimizer": "LARS",
-        "batch": 8192,
-        "how": "a rate per layer",
-        "source": "You et al. 2017, arXiv 1708.03888",
-    },
-    {
-        "model": "ResNet-50 on ImageNet",
-        "optimizer": "LARS",
-        "batch": 32768,
-        "how": "a rate per layer",
-        "source": "You et al. 2017, arXiv 1708.03888",
-    },
-    {
-        "model": "BERT-Large",
-        "optimizer": "LAMB",
-        "batch": 65536,
-        "how": "32,768 in the second phase; 8,599 steps, 76 minutes on a TPUv3 pod",
-        "source": "You et al. 2019, arXiv 1904.00962",
-    },
-    {
-        "model": "DeepSeek-V3",
-        "optimizer": "AdamW",
-        "batch": 15360,
-        "how": "sequences of 4,096 tokens, grown from 3,072",
-        "source": "DeepSeek-AI 2024, arXiv 2412.19437, section 4.2",
-    },
+PUBLISHED = (
+    Published(
+        model="ResNet-50 on ImageNet",
+        optimizer="SGD",
+        batch=8192,
+        how="rate in proportion to the batch, 5 epochs of warm-up; 256 GPUs, one hour",
+        source="Goyal et al. 2017, arXiv 1706.02677",
+    ),
+    Published(
+        model="AlexNet on ImageNet",
+        optimizer="LARS",
+        batch=8192,
+        how="a rate per layer",
+        source="You et al. 2017, arXiv 1708.03888",
+    ),
+    Published(
+        model="ResNet-50 on ImageNet",
+        optimizer="LARS",
+        batch=32768,
+        how="a rate per layer",
+        source="You et al. 2017, arXiv 1708.03888",
+    ),
+    Published(
+        model="BERT-Large",
+        optimizer="LAMB",
+        batch=65536,
+        how="32,768 in the second phase; 8,599 steps, 76 minutes on a TPUv3 pod",
+        source="You et al. 2019, arXiv 1904.00962",
+    ),
+    Published(
+        model="DeepSeek-V3",
+        optimizer="AdamW",
+        batch=15360,
+        how="sequences of 4,096 tokens, grown from 3,072",
+        source="DeepSeek-AI 2024, arXiv 2412.19437, section 4.2",
+    ),
 )
-LARGEST_TOKENS = 15360 * 4096  # of these batches, the largest of a language model
+LARGEST_TOKENS = 15360 * 4096  # of DeepSeek-V3: the largest of a language model among these
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.specs.base import PlanError
+from planner.specs.documents.recommend import (
+    BandwidthSweep,
+    LargestModel,
+    Recommendation,
+    SmallestCluster,
+)
 from planner.specs.options import flag
 from planner.specs.options.recommend import Limits, Question
 from planner.verbs.recommend.batches import batch
@@ -24,7 +30,7 @@ def ask(
     *,
     jobs: int | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Recommendation:
     """The document of a question.
 
     given: options of a request; `gpu` and `cluster` may be several for the question `cluster`.
@@ -51,14 +57,13 @@ def ask(
     return (bandwidth if question == "bandwidth" else batch)(alone, jobs=many, progress=progress)
 
 
-def answered(out: dict[str, Any]) -> bool:
+def answered(document: Recommendation) -> bool:
     """Whether a document of any question holds what was asked for."""
-    question = out["question"]
-    if question == "cluster":
-        return any(row is not None for row in out["answers"].values())
-    if question == "model":
-        family = out["family"]
-        return out["catalogue"]["answer"] is not None or (
-            family is not None and family["answer"] is not None
+    if isinstance(document, SmallestCluster):
+        return any(kind.answer is not None for kind in document.types)
+    if isinstance(document, LargestModel):
+        family = document.family
+        return document.catalogue.answer is not None or (
+            family is not None and family.answer is not None
         )
-    return bool(out["memory"]["fits"]) if question == "bandwidth" else True
+    return not isinstance(document, BandwidthSweep) or document.memory.fits

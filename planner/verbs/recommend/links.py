@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -16,25 +17,23 @@ from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
 from planner.report.bottleneck import exposed_s
-from planner.report.layout import SCHEMA_VERSION, Report, figures
+from planner.report.layout import SCHEMA_VERSION, figures
 from planner.search import many
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
-from planner.specs.options import refuse
+from planner.specs.documents.recommend import BandwidthSweep, LinkPoint, SearchedBandwidth, Wire
+from planner.specs.options import Options, refuse
 from planner.specs.plan import Plan
 from planner.units import in_unit
-from planner.verbs.requests import Progress, answer, document
+from planner.verbs.requests import Progress, answer
 
-FREE = (0.01, 0.05)  # shares of the step below which communication counts as free
-_TIMES = tuple(
-    2.0**k for k in range(-3, 9)
-)  # bandwidths that are searched again, as multiples of the cluster's own
+FREE = (0.01, 0.05)  # shares of the step below which communication counts as free: a choice
+# bandwidths that are searched again, as multiples of the cluster's own
+_TIMES = tuple(2.0**k for k in range(-3, 9))
 _RANGE = (1e-3, 1e6)  # multiples between which the exact one is sought
-_ROUNDS, _POINTS = (
-    6,
-    33,
-)  # of the search between them: each round narrows to one of the gaps between the points
+# of the search between them: each round narrows to one of the gaps between the points
+_ROUNDS, _POINTS = 6, 33
 _UNLIMITED = 1e9  # times the bandwidth: what is left is latency
 
 # what grows with the bandwidth of a wire
@@ -46,7 +45,7 @@ _WIRES: dict[str, tuple[str, ...]] = {
 
 def bandwidth(
     given: Mapping[str, Any], *, jobs: int = 1, progress: Progress | None = None
-) -> Report:
+) -> BandwidthSweep:
     """Exposed communication of each wire against its bandwidth. Raises PlanError where no layout is
     allowed."""
     options = read_options(given)
@@ -60,63 +59,66 @@ def bandwidth(
     if chosen is None:
         raise why_none(scenario)
     plan, table = chosen.estimates.plan, chosen.estimates.table
-    cluster = plan.cluster
-    wires = {}
-    for wire in _WIRES if cluster.nodes > 1 else ("intra-node link",):
-        wires[wire] = _of_wire(plan, table, wire)
-    requests = []
-    if cluster.nodes > 1:
-        per_card = float(cluster.nic_bandwidth)
-        requests = [
-            options.changed(
-                nic_bandwidth=f"{in_unit(per_card * times, 'Gbit/s'):.6g} Gbit/s",
-                global_batch=plan.training.global_batch,
-            )
-            for times in _TIMES
-        ]
-    searched = []
-    for times, point in zip(_TIMES, answer(requests, jobs=jobs, progress=progress), strict=False):
-        found = document(point)
-        if point.report is not None:
-            step = found["step"]
-            searched.append(
-                {
-                    "times": times,
-                    "bytes_per_s_per_gpu": times * float(machine(plan).nic_per_gpu),
-                    "fits": point.fits,
-                    "step_seconds": step["seconds"],
-                    "exposed_frac": step["exposed"]["network"] / step["seconds"],
-                    "layout": found["layout"],
-                    "stack": found["stack"],
-                    "command": found["command"],
-                }
-            )
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "question": "bandwidth",
-        **{
-            key: value
-            for key, value in figures(chosen.estimates, scenario.assumptions).items()
-            if key not in ("assumptions",)
+    nodes = plan.cluster.nodes > 1
+    searched = _searched(options, plan, jobs, progress) if nodes else []
+    chosen_figures = figures(chosen.estimates)
+    return BandwidthSweep(
+        schema_version=SCHEMA_VERSION,
+        question="bandwidth",
+        model=chosen_figures.model,
+        cluster=chosen_figures.cluster,
+        stack=chosen_figures.stack,
+        layout=chosen_figures.layout,
+        tokens_per_step=chosen_figures.tokens_per_step,
+        memory=chosen_figures.memory,
+        step=chosen_figures.step,
+        throughput=chosen_figures.throughput,
+        run=chosen_figures.run,
+        wires={
+            wire: _of_wire(plan, table, wire) for wire in (_WIRES if nodes else ["intra-node link"])
         },
-        "wires": wires,
-        "searched": searched,
-        "searched_free": {f"{share:g}": _first_free(searched, share) for share in FREE}
+        searched=searched,
+        searched_free={f"{share:g}": _first_free(searched, share) for share in FREE}
         if searched
         else None,
-        "notes": list(scenario.assumptions),
-    }
+        notes=list(scenario.assumptions),
+    )
 
 
-def _first_free(searched: list[Report], share: float) -> float | None:
+def _searched(
+    options: Options, plan: Plan, jobs: int, progress: Progress | None
+) -> list[SearchedBandwidth]:
+    """Each bandwidth between nodes with its own layout."""
+    per_card, per_gpu = float(plan.cluster.nic_bandwidth), float(machine(plan).nic_per_gpu)
+    requests = [
+        options.changed(
+            nic_bandwidth=f"{in_unit(per_card * times, 'Gbit/s'):.6g} Gbit/s",
+            global_batch=plan.training.global_batch,
+        )
+        for times in _TIMES
+    ]
+    points = answer(requests, jobs=jobs, progress=progress)
+    return [
+        SearchedBandwidth(
+            times=times,
+            bytes_per_s_per_gpu=times * per_gpu,
+            fits=point.fits,
+            step_seconds=point.report.step.seconds,
+            exposed_frac=point.report.step.exposed["network"] / point.report.step.seconds,
+            layout=point.report.layout,
+            stack=point.report.stack,
+            command=point.command,
+        )
+        for times, point in zip(_TIMES, points, strict=True)
+        if point.report is not None
+    ]
+
+
+def _first_free(searched: Sequence[SearchedBandwidth], share: float) -> float | None:
     """Least bandwidth tried from which on the fastest layout's exposed traffic between nodes stays
     below a share of its step."""
-    least = None
-    for one in reversed(searched):
-        if one["exposed_frac"] >= share:
-            break
-        least = one["bytes_per_s_per_gpu"]
-    return least
+    free = list(takewhile(lambda row: row.exposed_frac < share, reversed(searched)))
+    return free[-1].bytes_per_s_per_gpu if free else None
 
 
 def scaled(numbers: Machine, wire: str, times: Array) -> Machine:
@@ -134,27 +136,23 @@ def exposed_share(plan: Plan, table: Columns, wire: str, times: Array) -> tuple[
     return exposed_s(time)[wire] / time.seconds, time
 
 
-def _of_wire(plan: Plan, table: Columns, wire: str) -> Report:
+def _of_wire(plan: Plan, table: Columns, wire: str) -> Wire:
     """One wire: what it exposes now, without a limit, and the bandwidth at which it is free."""
     own = float(getattr(machine(plan), _WIRES[wire][0]))
-    now, time = exposed_share(plan, table, wire, np.array([1.0, _UNLIMITED, *_TIMES]))
-    return {
-        "bytes_per_s_per_gpu": own,
-        "exposed_frac": float(now[0]),
-        "exposed_s": float(now[0] * time.seconds[0]),
-        "latency_frac": float(now[1]),
-        "step_unlimited_s": float(time.seconds[1]),
-        "free": {f"{share:g}": _needed(plan, table, wire, share, own) for share in FREE},
-        "curve": [
-            {
-                "times": times,
-                "bytes_per_s_per_gpu": times * own,
-                "step_seconds": float(s),
-                "exposed_frac": float(e),
-            }
-            for times, s, e in zip(_TIMES, time.seconds[2:], now[2:], strict=True)
+    shares, time = exposed_share(plan, table, wire, np.array([1.0, _UNLIMITED, *_TIMES]))
+    (now, unlimited, *exposed), (now_s, unlimited_s, *seconds) = map(tuple, (shares, time.seconds))
+    return Wire(
+        bytes_per_s_per_gpu=own,
+        exposed_frac=float(now),
+        exposed_s=float(now * now_s),
+        latency_frac=float(unlimited),
+        step_unlimited_s=float(unlimited_s),
+        free={f"{share:g}": _needed(plan, table, wire, share, own) for share in FREE},
+        curve=[
+            LinkPoint(times, times * own, float(step_s), float(share))
+            for times, step_s, share in zip(_TIMES, seconds, exposed, strict=True)
         ],
-    }
+    )
 
 
 def _needed(plan: Plan, table: Columns, wire: str, share: float, own: float) -> float | None:

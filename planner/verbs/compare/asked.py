@@ -1,0 +1,200 @@
+"""The requests of a comparison: every combination of what varies, with one batch for all, and as
+many GPUs as cost or draw the same."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.inputs.cluster import node_size, unit_cost
+from planner.inputs.model import model_spec
+from planner.inputs.options import read_options
+from planner.inputs.scenario_file import read
+from planner.specs.base import PlanError
+from planner.specs.options import Options, refuse
+from planner.specs.options.own import CompareOptions
+from planner.verbs.compare.dimensions import Dimension, Value, product, swept, varied
+from planner.verbs.requests import answer, common_batch
+
+# whole-node counts on each side of the equal one that are tried where it has no layout: a choice
+_NEIGHBOURS = 8
+_MOST_SIDE_BY_SIDE = 200  # requests; a choice: more are a sweep
+_UNITS = {"cost": "USD an hour", "power": "W of GPUs"}
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """What differs between requests: side by side and swept, and every combination of values."""
+
+    sides: tuple[Dimension, ...]
+    sweeps: tuple[Dimension, ...]
+    rows: tuple[tuple[Value, ...], ...]  # one value per dimension
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """Sides first."""
+        return self.sides + self.sweeps
+
+
+def combinations(asked: CompareOptions) -> Combinations:
+    """Every combination, the last dimension running fastest. Raises PlanError naming the option."""
+    if len(asked.sweep) > 2:
+        raise PlanError(
+            "--sweep", len(asked.sweep), "sweeps are too many; two at most, others with --vary"
+        )
+    sides, sweeps = [varied(text) for text in asked.vary], [swept(text) for text in asked.sweep]
+    _check_names([one.name for one in sides], [one.name for one in sweeps], asked)
+    if asked.files:
+        files = tuple(Value(name, read(name)) for name in asked.files)
+        sides.insert(0, Dimension("scenario", files))
+    sizes = [len(one.values) for one in (*sides, *sweeps)]
+    if math.prod(sizes) < 2:
+        raise PlanError(
+            "compare",
+            None,
+            "needs two requests: two files, --vary gpu=rtx4090,a100 or --sweep gpus=8..512",
+        )
+    if not sweeps and math.prod(sizes) > _MOST_SIDE_BY_SIDE:
+        raise PlanError(
+            "--vary",
+            " x ".join(map(str, sizes)),
+            f"are more than {_MOST_SIDE_BY_SIDE} requests side by side; sweep a number with"
+            " --sweep",
+        )
+    return Combinations(tuple(sides), tuple(sweeps), tuple(product([*sides, *sweeps])))
+
+
+def _check_names(sides: Sequence[str], sweeps: Sequence[str], asked: CompareOptions) -> None:
+    names = [*sides, *sweeps]
+    if asked.at != "count" and "gpus" in names:
+        raise PlanError(
+            "--at", asked.at, "chooses the number of GPUs; leave gpus out of --sweep and --vary"
+        )
+    if asked.scaling == "weak" and "gpus" not in sweeps:
+        raise PlanError(
+            "--scaling", "weak", "keeps the batch per GPU over --sweep gpus=...; give that"
+        )
+    if asked.scaling == "weak" and "global_batch" in names:
+        raise PlanError(
+            "--scaling",
+            "weak",
+            "chooses the global batch; leave global_batch out of --sweep and --vary",
+        )
+
+
+def requests_of(
+    combined: Combinations, asked: CompareOptions, given: Mapping[str, Any]
+) -> tuple[list[Options], list[str]]:
+    """One request per combination, and what was chosen for them as notes.
+
+    given: options common to all, stronger than those of scenario files.
+    """
+    requests = [_options(row, bool(asked.files), given) for row in combined.rows]
+    requests, notes = (_weak if asked.scaling == "weak" else _one_batch)(requests)
+    if asked.at == "count":
+        return requests, notes
+    requests, counts = _equal(requests, asked)
+    return requests, [*notes, *counts]
+
+
+def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> Options:
+    """A scenario file first, over it the options of the command line, over them what is varied."""
+    file, varied_values = (values[0].update, values[1:]) if files else ({}, values)
+    merged = {**file, **given}
+    for value in varied_values:
+        merged.update(value.update)
+    options = read_options(merged)
+    refuse(options, "compare")
+    return options
+
+
+def _batch(options: Options, counts: Sequence[int]) -> int:
+    """The global batch of a request, or one that all these counts of GPUs can share."""
+    if options.global_batch is not None:
+        return options.global_batch
+    seq_len = options.seq_len or model_spec(options.model)[0].max_positions
+    return common_batch(seq_len, counts)
+
+
+def _one_batch(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
+    """The same global batch for all that name none."""
+    if all(options.global_batch is not None for options in requests):
+        return list(requests), []
+    counts = sorted({options.gpus for options in requests})
+    batches = [_batch(options, counts) for options in requests]
+    shown = ", ".join(f"{batch:,}" for batch in sorted(set(batches)))
+    note = (
+        f"global batch {shown} sequences, near 4 Mi tokens, the same at every count of GPUs (set"
+        " --global-batch)"
+    )
+    return _with_batches(requests, batches), [note]
+
+
+def _weak(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
+    """The batch per GPU of the fewest GPUs for all."""
+    fewest = min(options.gpus for options in requests)
+    batches = []
+    for options in requests:
+        first = _batch(options, [fewest])
+        batch, rest = divmod(first * options.gpus, fewest)
+        if rest:
+            raise PlanError(
+                "--global-batch",
+                first,
+                f"of {fewest} GPUs is no whole batch on {options.gpus}; give a multiple of"
+                f" {fewest}",
+            )
+        batches.append(batch)
+    note = (
+        f"weak scaling: {batches[0]:,} sequences on {fewest:,} GPUs, and as many per GPU on the"
+        " others"
+    )
+    return _with_batches(requests, batches), [note]
+
+
+def _with_batches(requests: Sequence[Options], batches: Sequence[int]) -> list[Options]:
+    return [
+        options.changed(global_batch=batch)
+        for options, batch in zip(requests, batches, strict=True)
+    ]
+
+
+def _equal(requests: Sequence[Options], asked: CompareOptions) -> tuple[list[Options], list[str]]:
+    """Whole nodes of each request's GPUs that cost, or draw, what the first request's do; where
+    that count has no layout, the nearest that has one."""
+    costs = [unit_cost(options, asked.at) for options in requests]
+    target = requests[0].gpus * costs[0]
+    tried = [
+        [requests[0]] if i == 0 else _near(options, target / cost)
+        for i, (options, cost) in enumerate(zip(requests, costs, strict=True))
+    ]
+    points = iter(answer(list(itertools.chain(*tried)), jobs=asked.jobs or 1))
+    taken, notes = [], []
+    for candidates, cost in zip(tried, costs, strict=True):
+        answered = [next(points) for _ in candidates]
+        at = next((i for i, point in enumerate(answered) if point.report is not None), 0)
+        options, passed = candidates[at], candidates[:at]
+        without = ", ".join(f"{other.gpus:,}" for other in passed)
+        taken.append(options)
+        notes.append(
+            f"{options.gpus:,} x {options.gpu or options.cluster}: {options.gpus * cost:,.2f}"
+            f" {_UNITS[asked.at]} of {target:,.2f}"
+            + (f"; no layout on {without}" if passed else "")
+        )
+    return taken, notes
+
+
+def _near(options: Options, gpus: float) -> list[Options]:
+    """The request on whole nodes, or parts of one, of about so many GPUs; the nearest first."""
+    node = node_size(options)
+    step = node if gpus >= node else 1
+    nearest = max(1, round(gpus / step))
+    counts = sorted(
+        range(max(1, nearest - _NEIGHBOURS), nearest + _NEIGHBOURS + 1),
+        key=lambda count: (abs(count - nearest), count),
+    )
+    whole = [count for count in counts if step > 1 or node == 1 or node % count == 0]
+    return [options.changed(gpus=count * step) for count in whole or [nearest]]

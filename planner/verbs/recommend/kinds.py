@@ -1,0 +1,186 @@
+"""The kinds of GPU and node that `recommend cluster` tries, and the numbers of GPUs of each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.estimate.memory import state_ledger
+from planner.formulas import flops, run_level
+from planner.formulas.params import parameter_count
+from planner.inputs import catalog
+from planner.inputs.cluster import node_size
+from planner.inputs.scenario import resolve
+from planner.ledger import total
+from planner.search import divisors
+from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterSpec, ClusterTemplate
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options
+from planner.specs.options.recommend import Limits
+from planner.specs.plan import Plan
+from planner.verbs.recommend.limits import DAY_S
+
+# where no limit says otherwise: the largest cluster of a published run, Llama 3 405B (arXiv
+# 2407.21783, section 3.3)
+MOST_GPUS = 16384
+# counts are made of context-parallel degrees that leave each rank as many tokens; the search takes
+# fewer
+_CONTEXT_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of GPU, or of node, with the requests that are tried, in ascending counts of
+    GPUs."""
+
+    name: str
+    requests: tuple[Options, ...] = ()
+    reason: str | None = None  # why none is tried
+    left_out: str | None = None  # which counts are not tried, and why
+
+
+@dataclass(frozen=True)
+class _Fewest:
+    """A bound from below on the number of GPUs, and what it comes from."""
+
+    gpus: float = 1.0
+    why: str = ""
+
+
+def kinds(
+    gpus: Sequence[str],
+    clusters: Sequence[str],
+    base: Options,
+    model: ModelSpec,
+    tokens: float | None,
+    limits: Limits,
+) -> list[Kind]:
+    """Every named kind; by default every GPU of the catalogue in its usual node, and every cluster
+    with a price of its own."""
+    if not gpus and not clusters:
+        gpus = catalog.ids("gpus")
+        clusters = [
+            cluster.id
+            for cluster in catalog.load_all("clusters", ClusterTemplate)
+            if cluster.usd_per_gpu_hour is not None
+        ]
+    updates: list[tuple[str, dict[str, Any]]] = [
+        *((name, {"gpu": name, "cluster": None}) for name in _listed(gpus, "--gpu")),
+        *((name, {"cluster": name, "gpu": None}) for name in _listed(clusters, "--cluster")),
+    ]
+    return [_kind(name, base.changed(**update), model, tokens, limits) for name, update in updates]
+
+
+def _listed(names: Sequence[str], option: str) -> list[str]:
+    """Names, also those written in one word with commas; each once."""
+    out = [word.strip() for name in names for word in name.split(",")]
+    for word in out:
+        if not word or out.count(word) > 1:
+            raise PlanError(
+                option, ",".join(out), "must name kinds once each, as in --gpu a100 --gpu h100"
+            )
+    return out
+
+
+def counts(model: ModelSpec, base: Options, node: int, most: int) -> list[int]:
+    """Whole nodes over which the work divides, ascending: dp divides the batch, tp the heads, pp
+    the layers, cp the sequence.
+
+    All that even layouts can have; what the request fixes is taken as it is.
+    """
+    assert base.global_batch is not None
+    seq_len = base.seq_len or model.max_positions
+    contexts = [c for c in divisors(seq_len) if c <= max(1, seq_len // _CONTEXT_TOKENS)]
+    products = {1}
+    for degrees in (
+        [base.tp] if base.tp else divisors(model.heads),
+        [base.pp] if base.pp else _stages(model.layers, base.uneven_stages),
+        [base.cp] if base.cp else contexts,
+        [base.dp] if base.dp else divisors(base.global_batch),
+    ):
+        products = {a * b for a, b in itertools.product(products, degrees) if a * b <= most}
+    return sorted(n for n in products if n % node == 0)
+
+
+def _stages(layers: int, uneven: bool) -> list[int]:
+    """Stages that layers divide into, alone or with embedding and head as a layer each; any number
+    where they may differ."""
+    if uneven:
+        return list(range(1, layers + 1))
+    return sorted({*divisors(layers), *(p for p in divisors(layers + 2) if 2 * p <= layers + 2)})
+
+
+def _kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limits: Limits) -> Kind:
+    """Counts of one kind that could be within the limits: those that even the peak rate or bare
+    states rule out are left out."""
+    node = node_size(base)
+    most = limits.max_gpus or MOST_GPUS
+    if node > most:
+        return Kind(name, reason=f"one node has {node} GPUs, more than {most:,}")
+    try:
+        scenario = resolve(base.changed(gpus=node))
+    except PlanError as error:
+        return Kind(name, reason=str(error))
+    _, cluster, training = scenario.parts
+    fewest = _Fewest()
+    if base.offload in (None, "none"):
+        bare = bare_bytes(scenario.plans) * parameter_count(model)
+        fewest = _Fewest(
+            bare / float(cluster.gpu.usable_memory),
+            "parameters and optimizer states alone fill more",
+        )
+    if tokens is not None:
+        # with all of the peak rate and no failures
+        gpu_s = least_flop(model, tokens) / float(cluster.gpu.rate(training.precision) or math.inf)
+        usd = gpu_s * float(cluster.usd_per_gpu_hour or 0.0)
+        if limits.budget is not None and usd > limits.budget:
+            return Kind(name, reason=f"costs {usd:,.0f} USD even at the peak rate")
+        in_time = 0.0 if limits.days is None else gpu_s / (limits.days * DAY_S)
+        if in_time > fewest.gpus:
+            fewest = _Fewest(in_time, f"even the peak rate takes more than {limits.days:g} days")
+    upper = min(float(most), _powered(cluster, limits))
+    every = counts(model, base, node, most)
+    tried = [n for n in every if fewest.gpus <= n <= upper]
+    if not every:
+        return Kind(
+            name,
+            reason=f"no number of nodes of {node} GPUs divides the batch, the heads and the layers",
+        )
+    if not tried:
+        short = upper < every[0] or all(n > upper for n in every if n >= fewest.gpus)
+        return Kind(
+            name,
+            reason=f"{limits.power_kw:g} kW allow {int(upper):,} GPUs"
+            if short and upper < most
+            else f"more than {most:,} GPUs: {fewest.why}",
+        )
+    left_out = f"fewer than {tried[0]:,} GPUs: {fewest.why}" if tried[0] > every[0] else None
+    requests = tuple(base.changed(gpus=n) for n in tried)
+    return Kind(name, requests, left_out=left_out)
+
+
+def bare_bytes(plans: Sequence[Plan]) -> float:
+    """Bytes per parameter of parameters and optimizer states, of the plan that keeps the least."""
+    return min(
+        total({name: kept for name, kept in state_ledger(plan).items() if name != "gradients"})
+        for plan in plans
+    )
+
+
+def least_flop(model: ModelSpec, tokens: float) -> float:
+    """FLOP of a run that counts matrix products with weights alone."""
+    return float(flops.model_flop(float(total(flops.matmul_weights(model))), 0.0, tokens, 0.0))
+
+
+def _powered(cluster: ClusterSpec, limits: Limits) -> float:
+    """GPUs that the limit of power allows."""
+    if limits.power_kw is None:
+        return math.inf
+    board_w = float(cluster.power_limit or cluster.gpu.power)
+    # mean power of a GPU at the plug: the energy of one second
+    plug_w = run_level.energy_j(1, board_w, run_level.POWER_FRAC, run_level.FACILITY_FACTOR, 1.0)
+    return limits.power_kw * 1e3 / float(plug_w)

@@ -1,0 +1,73 @@
+"""How likely a run stays within its limits, by the 80 % band."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.specs.base import PlanError
+from planner.specs.options import flag
+from planner.specs.options.recommend import Limits
+
+DAY_S = 86400.0
+
+
+def checked(limits: Limits, tokens: object) -> Limits:
+    """The limits again. Raises PlanError for one that makes no sense without another option."""
+    for name in ("days", "budget"):
+        if name in limits.given() and tokens is None:
+            raise PlanError(
+                "--tokens",
+                None,
+                f"is needed for {flag(name)}: the length of the run, such as --tokens 2T",
+            )
+    if limits.sure and limits.days is None and limits.budget is None:
+        raise PlanError(
+            "--sure",
+            None,
+            "holds --days and --budget at the slow end of the band; give one of them",
+        )
+    return limits
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Days or dollars of a run, with the ends of the 80 % band."""
+
+    expected: float
+    low: float
+    high: float
+
+    def text(self, unit: str, decimals: int) -> str:
+        expected, low, high = (
+            f"{value:,.{decimals}f}" for value in (self.expected, self.low, self.high)
+        )
+        return f"{expected} {unit} ({low} .. {high})"
+
+
+def verdict(
+    days: Spread | None, dollars: Spread | None, limits: Limits
+) -> tuple[str | None, str | None]:
+    """How likely the run ends within days and dollars, by the 80 % band; and what it takes where it
+    may be beyond them. None, None: neither is limited."""
+    limited = [
+        (spread, limit, unit, decimals)
+        for spread, limit, unit, decimals in (
+            (days, limits.days, "days", 1),
+            (dollars, limits.budget, "USD", 0),
+        )
+        if limit is not None
+    ]
+    known = [
+        (spread, limit, spread.text(unit, decimals))
+        for spread, limit, unit, decimals in limited
+        if spread is not None
+    ]
+    if not limited:
+        return None, None
+    if len(known) < len(limited):
+        return "unknown", "no price is known; give --price"
+    why = "; ".join(text for spread, limit, text in known if spread.high > limit) or None
+    over = [(spread, limit) for spread, limit, _ in known if spread.expected > limit]
+    if not over:
+        return ("very likely" if why is None else "likely"), why
+    return ("unlikely" if all(spread.low <= limit for spread, limit in over) else "no"), why
