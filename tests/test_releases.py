@@ -1,11 +1,17 @@
-"""Later releases of a stack: which profile a run gets, and what fused experts change."""
+"""Stacks of measured runs: which release a run gets, what fused experts change, and what a stack
+and a model's family do where a recipe does not say."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from run_tables import row
 
 from planner.estimate import evaluate
 from planner.estimate.machine import fused_experts, machine
+from planner.inputs import catalog
+from planner.verbs.validate.models import families
 from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.rows import SHIPPED, Row, read_rows
 
@@ -55,3 +61,66 @@ def test_fused_experts_move_less_and_launch_at_once() -> None:
     for name in ("memory_bound", "matmul", "launch"):
         assert new.components[name][0] <= old.components[name][0], name
     assert new.components["attention"][0] == old.components["attention"][0]
+
+
+# ------------------------------------------------------------------------------------------------ u
+
+
+def profile(tmp_path: Path, unstated: str) -> str:
+    """A stack of one's own: PyTorch FSDP with other defaults where a recipe is silent."""
+    text = (catalog.folder("stacks") / "pytorch-fsdp.toml").read_text(encoding="utf-8")
+    path = tmp_path / "own.toml"
+    path.write_text(text.partition("[unstated]")[0] + unstated, encoding="utf-8")
+    return str(path)
+
+
+def test_what_a_recipe_does_not_say_is_a_fact_of_its_stack(tmp_path: Path) -> None:
+    silent = row(zero="", recompute="", sequence_parallel="", tp=2, dp=4)
+    own = '[unstated]\nzero = 2\nrecompute = "full"\nsequence_parallel = true\n'
+    for given, wanted in ((own, (2, "full", True)), ("", (0, "none", False))):
+        _, layout = row_plan(silent | {"stack": profile(tmp_path, given)})
+        assert (layout.zero, layout.recompute, layout.sequence_parallel) == wanted
+    said = silent | {"zero": "1", "recompute": "selective", "sequence_parallel": "0"}
+    _, layout = row_plan(said | {"stack": profile(tmp_path, own)})
+    assert (layout.zero, layout.recompute, layout.sequence_parallel) == (1, "selective", False)
+
+
+def test_a_gpt_of_megatron_trains_as_its_scripts_do() -> None:
+    gpt = row(positions="learned")
+    plan, _ = row_plan(gpt)
+    assert plan.model.dropout
+    assert plan.training.attention == "fused_softmax"
+    for other in ({"flash_attention": "1"}, {"positions": "rope"}, {"stack": "nemo"}):
+        plan, _ = row_plan(gpt | other)
+        assert not plan.model.dropout
+        assert plan.training.attention is None
+
+
+EXPERTS = {"experts": "64", "experts_per_token": "6", "moe_ffn_hidden": "1408", "head_dim": "128"}
+
+
+@pytest.mark.parametrize(
+    ("name", "query_rank", "groups"),
+    [
+        ("deepseek-ai/DeepSeek-V3", 1536, 4),
+        ("DeepSeekV3 (w/o MTP)", 1536, 4),
+        ("Kimi-K2", 1536, None),
+        ("Moonlight 16B", None, None),
+    ],
+)
+def test_a_family_adds_latent_attention(
+    name: str, query_rank: int | None, groups: int | None
+) -> None:
+    model = row_plan(row(model=name, **EXPERTS))[0].model
+    assert model.latent is not None
+    assert model.moe is not None
+    assert (model.latent.query_rank, model.moe.group_limit) == (query_rank, groups)
+    assert row_plan(row(model=name))[0].model.latent is None  # dense
+    assert row_plan(row(model="Mixtral-8x7B", **EXPERTS))[0].model.latent is None
+
+
+def test_every_family_has_a_source_and_only_mpt_has_no_biases() -> None:
+    assert all(family.source for family in families().values())
+    plain = {"mlp": "gelu", "norm": "layernorm"}
+    assert not row_plan(row(model="MPT-7b", **plain))[0].model.bias_mlp
+    assert row_plan(row(model="prompt-7b", **plain))[0].model.bias_mlp

@@ -155,13 +155,15 @@ CODECS = {
 
 STRATEGIES = (
     Strategy(
-        "int8",
-        "int8 all-reduce",
-        "compressed",
-        "8-bit codes with an fp32 scale per 256 elements, summed in two passes",
-        "Alistarh et al. 2017 (arXiv 1610.02132); quantised collectives of ZeRO++, Wang et al. 2023"
-        " (arXiv 2306.10209)",
-        "pytorch-ddp",
+        name="int8",
+        title="int8 all-reduce",
+        family="compressed",
+        differs="8-bit codes with an fp32 scale per 256 elements, summed in two passes",
+        source=(
+            "Alistarh et al. 2017 (arXiv 1610.02132); quantised collectives of ZeRO++, Wang et al."
+            " 2023 (arXiv 2306.10209)"
+        ),
+        stack="pytorch-ddp",
         cost=int8,
         steps=no_cost(
             "QSGD, Alistarh et al. 2017 (arXiv 1610.02132): accuracy of fp32 at 8 bit; yours may"
@@ -169,12 +171,14 @@ STRATEGIES = (
         ),
     ),
     Strategy(
-        "1-bit-adam",
-        "1-bit Adam",
-        "compressed",
-        "signs of the momentum with error feedback, after a fifth of the steps uncompressed",
-        "Tang et al. 2021 (arXiv 2102.02888)",
-        "pytorch-ddp",
+        name="1-bit-adam",
+        title="1-bit Adam",
+        family="compressed",
+        differs=(
+            "signs of the momentum with error feedback, after a fifth of the steps uncompressed"
+        ),
+        source="Tang et al. 2021 (arXiv 2102.02888)",
+        stack="pytorch-ddp",
         cost=one_bit,
         change=with_copies(1),  # what was not sent
         steps=no_cost(
@@ -183,13 +187,15 @@ STRATEGIES = (
         ),
     ),
     Strategy(
-        "top-k",
-        "top-k / deep gradient compression",
-        "compressed",
-        "the largest gradients with their positions; gathered, as sums of sparse codes are not"
-        " sparse",
-        "Lin et al. 2018 (arXiv 1712.01887)",
-        "pytorch-ddp",
+        name="top-k",
+        title="top-k / deep gradient compression",
+        family="compressed",
+        differs=(
+            "the largest gradients with their positions; gathered, as sums of sparse codes are not"
+            " sparse"
+        ),
+        source="Lin et al. 2018 (arXiv 1712.01887)",
+        stack="pytorch-ddp",
         cost=top_k,
         change=with_copies(2),  # velocity, and what was not sent
         steps=no_cost(

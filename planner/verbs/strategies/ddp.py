@@ -39,65 +39,75 @@ def _hook(x: Context) -> Cost:
 
 STRATEGIES = (
     Strategy(
-        "ddp",
-        "PyTorch DDP",
-        "DDP",
-        "buckets of 25 MiB, reduced beside backward; gradients accumulate under no_sync",
-        _PAPER,
-        "pytorch-ddp",
+        name="ddp",
+        title="PyTorch DDP",
+        family="DDP",
+        differs="buckets of 25 MiB, reduced beside backward; gradients accumulate under no_sync",
+        source=_PAPER,
+        stack="pytorch-ddp",
     ),
     Strategy(
-        "ddp-sync-always",
-        "DDP without no_sync",
-        "DDP",
-        "every micro-batch reduces all gradients",
-        _PAPER + " section 3.2.4",
-        "pytorch-ddp",
+        name="ddp-sync-always",
+        title="DDP without no_sync",
+        family="DDP",
+        differs="every micro-batch reduces all gradients",
+        source=_PAPER + " section 3.2.4",
+        stack="pytorch-ddp",
         cost=_every_micro_batch,
     ),
     Strategy(
-        "ddp-bucket-view",
-        "DDP, gradient_as_bucket_view",
-        "DDP",
-        "gradients are views of the buckets: no second copy of them, 4 B per parameter less",
-        _DOCS,
-        "pytorch-ddp",
+        name="ddp-bucket-view",
+        title="DDP, gradient_as_bucket_view",
+        family="DDP",
+        differs=(
+            "gradients are views of the buckets: no second copy of them, 4 B per parameter less"
+        ),
+        source=_DOCS,
+        stack="pytorch-ddp",
         change=without_buckets,
     ),
     Strategy(
-        "ddp-static-graph",
-        "DDP, static_graph",
-        "DDP",
-        "the first backward pass reduces all at its end and learns the order; from then on as DDP",
-        _DOCS,
-        "pytorch-ddp",
+        name="ddp-static-graph",
+        title="DDP, static_graph",
+        family="DDP",
+        differs=(
+            "the first backward pass reduces all at its end and learns the order; from then on as"
+            " DDP"
+        ),
+        source=_DOCS,
+        stack="pytorch-ddp",
     ),
     Strategy(
-        "ddp-fp16-hook",
-        "DDP, fp16_compress_hook",
-        "DDP",
-        "buckets are cast to fp16 for the reduction: half of the bytes",
-        _HOOKS,
-        "pytorch-ddp",
+        name="ddp-fp16-hook",
+        title="DDP, fp16_compress_hook",
+        family="DDP",
+        differs="buckets are cast to fp16 for the reduction: half of the bytes",
+        source=_HOOKS,
+        stack="pytorch-ddp",
         cost=_hook,
     ),
     Strategy(
-        "ddp-bf16-hook",
-        "DDP, bf16_compress_hook",
-        "DDP",
-        "the same in bf16, which keeps the range of fp32",
-        _HOOKS,
-        "pytorch-ddp",
+        name="ddp-bf16-hook",
+        title="DDP, bf16_compress_hook",
+        family="DDP",
+        differs="the same in bf16, which keeps the range of fp32",
+        source=_HOOKS,
+        stack="pytorch-ddp",
         cost=_hook,
     ),
     Strategy(
-        "ddp-powersgd-hook",
-        "DDP, PowerSGD hook",
-        "DDP",
-        "low-rank factors of every matrix are reduced; what is left out is kept for the next step",
-        "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook; Vogels et al. 2019 (arXiv"
-        " 1905.13727)",
-        "pytorch-ddp",
+        name="ddp-powersgd-hook",
+        title="DDP, PowerSGD hook",
+        family="DDP",
+        differs=(
+            "low-rank factors of every matrix are reduced; what is left out is kept for the next"
+            " step"
+        ),
+        source=(
+            "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook; Vogels et al. 2019 (arXiv"
+            " 1905.13727)"
+        ),
+        stack="pytorch-ddp",
         cost=power_sgd,
         change=with_copies(1),  # what the hook has not sent
         steps=POWER_SGD_STEPS,

@@ -95,64 +95,80 @@ def _horovod(x: Context) -> Cost:
 
 STRATEGIES = (
     Strategy(
-        "data-parallel",
-        "nn.DataParallel",
-        "frameworks",
-        "one process: parameters are broadcast from GPU 0 and gradients summed there in every pass;"
-        " one interpreter issues all",
-        "torch.nn.DataParallel, documentation and source (replicate, parallel_apply, gather)",
-        "pytorch-ddp",
+        name="data-parallel",
+        title="nn.DataParallel",
+        family="frameworks",
+        differs=(
+            "one process: parameters are broadcast from GPU 0 and gradients summed there in every"
+            " pass; one interpreter issues all"
+        ),
+        source=(
+            "torch.nn.DataParallel, documentation and source (replicate, parallel_apply, gather)"
+        ),
+        stack="pytorch-ddp",
         cost=_data_parallel,
         change=without_buckets,
         numbers=_one_interpreter,
         refuses=one_node,
     ),
     Strategy(
-        "tf-mirrored",
-        "TensorFlow MirroredStrategy",
-        "frameworks",
-        "one process per node; NcclAllReduce packs all gradients into one: reduced after backward",
-        "tf.distribute.NcclAllReduce(num_packs=1), TensorFlow 2 API; kernels as of PyTorch",
-        "pytorch-ddp",
+        name="tf-mirrored",
+        title="TensorFlow MirroredStrategy",
+        family="frameworks",
+        differs=(
+            "one process per node; NcclAllReduce packs all gradients into one: reduced after"
+            " backward"
+        ),
+        source="tf.distribute.NcclAllReduce(num_packs=1), TensorFlow 2 API; kernels as of PyTorch",
+        stack="pytorch-ddp",
         change=_packed,
         refuses=one_node,
     ),
     Strategy(
-        "tf-multi-worker-mirrored",
-        "TensorFlow MultiWorkerMirroredStrategy",
-        "frameworks",
-        "the same with collectives between nodes; bytes_per_pack (here unset) would let updates"
-        " overlap",
-        "tf.distribute.experimental.CommunicationOptions, TensorFlow 2 API; kernels as of PyTorch",
-        "pytorch-ddp",
+        name="tf-multi-worker-mirrored",
+        title="TensorFlow MultiWorkerMirroredStrategy",
+        family="frameworks",
+        differs=(
+            "the same with collectives between nodes; bytes_per_pack (here unset) would let updates"
+            " overlap"
+        ),
+        source=(
+            "tf.distribute.experimental.CommunicationOptions, TensorFlow 2 API; kernels as of"
+            " PyTorch"
+        ),
+        stack="pytorch-ddp",
         change=_packed,
     ),
     Strategy(
-        "jax-pmap",
-        "JAX pmap",
-        "frameworks",
-        "pmean of all gradients; without the latency-hiding scheduler nothing overlaps",
-        "JAX documentation, GPU performance tips; stack MaxText",
-        "maxtext",
+        name="jax-pmap",
+        title="JAX pmap",
+        family="frameworks",
+        differs="pmean of all gradients; without the latency-hiding scheduler nothing overlaps",
+        source="JAX documentation, GPU performance tips; stack MaxText",
+        stack="maxtext",
         change=without_overlap,
     ),
     Strategy(
-        "jax-pjit",
-        "JAX jit over a data axis",
-        "frameworks",
-        "the compiler places the reduction; with --xla_gpu_enable_latency_hiding_scheduler=true"
-        " beside backward",
-        "JAX documentation, GPU performance tips; stack MaxText",
-        "maxtext",
+        name="jax-pjit",
+        title="JAX jit over a data axis",
+        family="frameworks",
+        differs=(
+            "the compiler places the reduction; with --xla_gpu_enable_latency_hiding_scheduler=true"
+            " beside backward"
+        ),
+        source="JAX documentation, GPU performance tips; stack MaxText",
+        stack="maxtext",
     ),
     Strategy(
-        "horovod",
-        "Horovod",
-        "frameworks",
-        "tensor fusion: what is ready in a cycle of 1 ms is copied into a buffer of 128 MiB and"
-        " reduced at once",
-        "horovod docs/tensor-fusion.rst, defaults since 0.21",
-        "pytorch-ddp",
+        name="horovod",
+        title="Horovod",
+        family="frameworks",
+        differs=(
+            "tensor fusion: what is ready in a cycle of 1 ms is copied into a buffer of 128 MiB and"
+            " reduced at once"
+        ),
+        source="horovod docs/tensor-fusion.rst, defaults since 0.21",
+        stack="pytorch-ddp",
         cost=_horovod,
         change=_fused,
     ),

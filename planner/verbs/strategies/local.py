@@ -60,12 +60,12 @@ def _diloco(x: Context) -> Cost:
 
 STRATEGIES = (
     Strategy(
-        "local-sgd",
-        "local SGD, parameter averaging",
-        "local",
-        "every GPU takes --local-steps steps alone (8)",
-        "Stich 2019 (arXiv 1805.09767); Lin et al. 2018 (arXiv 1808.07217)",
-        "pytorch-ddp",
+        name="local-sgd",
+        title="local SGD, parameter averaging",
+        family="local",
+        differs="every GPU takes --local-steps steps alone (8)",
+        source="Stich 2019 (arXiv 1805.09767); Lin et al. 2018 (arXiv 1808.07217)",
+        stack="pytorch-ddp",
         cost=_local_sgd,
         change=without_buckets,  # no gradients are exchanged; parameters are averaged in place
         steps=no_cost(
@@ -74,13 +74,15 @@ STRATEGIES = (
         ),
     ),
     Strategy(
-        "diloco",
-        "DiLoCo",
-        "local",
-        "DDP inside each node; every --local-steps steps (500) nodes exchange what they moved,"
-        " Nesterov outside",
-        "Douillard et al. 2023 (arXiv 2311.08105)",
-        "pytorch-ddp",
+        name="diloco",
+        title="DiLoCo",
+        family="local",
+        differs=(
+            "DDP inside each node; every --local-steps steps (500) nodes exchange what they moved,"
+            " Nesterov outside"
+        ),
+        source="Douillard et al. 2023 (arXiv 2311.08105)",
+        stack="pytorch-ddp",
         cost=_diloco,
         change=with_copies(2),  # the last agreed parameters and their momentum
         steps=no_cost(
