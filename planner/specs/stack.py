@@ -186,10 +186,9 @@ class Unstated(Spec):
 
     zero: int = Field(default=0, ge=0, le=3)  # ZeRO stage, the least: it rises until memory fits
     sequence_parallel: bool = False  # beside tensor parallelism
-    recompute: Literal["none", "selective", "full"] = "none"
-    # of a GPT with learned positions, where no switch names FlashAttention; none: as any model
-    gpt_attention: Attention | None = None
-    gpt_dropout: bool = False  # such a GPT trains with dropout
+    recompute: Literal["none", "selective", "full"] = "none"  # of activations
+    gpt_attention: Attention | None = None  # of GPTs with learned positions; none: as any model
+    gpt_dropout: bool = False  # such GPTs train with dropout
 
 
 class StackSpec(Spec):
@@ -210,7 +209,7 @@ class StackSpec(Spec):
     fusion: Fusion
     overlap: Overlap
     launch: Launch
-    unstated: Unstated = Unstated()
+    unstated: Unstated = Field(default_factory=Unstated)  # for runs alone, see validation
     vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
     recompute_stops_early: bool = (
         False  # a layer is repeated only up to the last tensor that its backward needs

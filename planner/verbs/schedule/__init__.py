@@ -51,50 +51,60 @@ def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
 
     given: the options of an estimate by name; without a model, of its layout alone.
     """
+    one = _asked(request, given)
+    timed = timing.timed(one.program, one.case.durations(one.program), keep=True)
+    free = not one.own and schedules.free_running(one.name)
+    figures = plain(_figures(one.actions, one.program, timed, one.case, free))
+    comparison = _comparison(one.case, None if one.own else one.name)
+    if one.own:
+        comparison.insert(0, Row(schedule=one.name, vpp=one.vpp, refused=None, **figures))
+    document = Schedule(
+        schema_version=SCHEMA_VERSION,
+        schedule=one.name,
+        pp=one.program.ranks,
+        vpp=one.vpp,
+        microbatches=one.program.microbatches,
+        **figures,
+        durations=_durations(one.case),
+        actions=[
+            [str(action) for action in row]
+            for row in (with_sends(one.actions) if request.sends else one.actions)
+        ],
+        comparison=comparison,
+    )
+    title = f"{one.name}, pp {one.program.ranks}, {one.program.microbatches} micro-batches"
+    return Drawn(document, one.program, timed, title)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The schedule that was asked for."""
+
+    name: str
+    case: Case
+    actions: Actions
+    program: timing.Program
+    vpp: int
+    own: bool  # of the user's file, not of the catalogue
+
+
+def _asked(request: ScheduleOptions, given: Mapping[str, Any]) -> _Asked:
     alone = given.keys() <= set(SHAPE)
     shape = read(LayoutOptions, {name: given.get(name) for name in SHAPE})
     if request.file is not None and alone:
         refuse_beside_file(request, shape)
-    case, name = (None, "") if alone else of_model(request, given)
-    if request.file is not None:
-        own = imported(request.file)
-        case, name = case or of_file(request, own), own.name
-        actions, program = own.actions, own.program
-        vpp = program.stages // program.ranks
-        if case.pp != program.ranks:
-            raise PlanError(
-                "--file",
-                program.ranks,
-                f"has {program.ranks} ranks, but the layout has pp {case.pp}",
-            )
-    else:
-        if case is None:
-            case, name = of_request(request, shape)
+    chosen = None if alone else of_model(request, given)
+    if request.file is None:
+        case, name = chosen or of_request(request, shape)
         actions = case.actions(name)
-        program = checks.checked(actions)
         vpp = case.vpp or schedules.default_chunks(name)
-    timed = timing.timed(program, case.durations(program), keep=True)
-    free = request.file is None and schedules.free_running(name)
-    figures = _figures(actions, program, timed, case, free)
-    comparison = _comparison(case, name if request.file is None else None)
-    if request.file is not None:
-        comparison.insert(0, Row(schedule=name, vpp=vpp, refused=None, **plain(figures)))
-    document = Schedule(
-        schema_version=SCHEMA_VERSION,
-        schedule=name,
-        pp=program.ranks,
-        vpp=vpp,
-        microbatches=program.microbatches,
-        **plain(figures),
-        durations=_durations(case),
-        actions=[
-            [str(action) for action in row]
-            for row in (with_sends(actions) if request.sends else actions)
-        ],
-        comparison=comparison,
-    )
-    title = f"{name}, pp {program.ranks}, {program.microbatches} micro-batches"
-    return Drawn(document, program, timed, title)
+        return _Asked(name, case, actions, checks.checked(actions), vpp, own=False)
+    own = imported(request.file)
+    case = chosen[0] if chosen else of_file(request, own)
+    ranks = own.program.ranks
+    if case.pp != ranks:
+        raise PlanError("--file", ranks, f"has {ranks} ranks, but the layout has pp {case.pp}")
+    return _Asked(own.name, case, own.actions, own.program, own.program.stages // ranks, own=True)
 
 
 def _figures(

@@ -1,0 +1,20 @@
+"""`dpplan batchnorm`: synchronized batch norm in one training step."""
+
+from __future__ import annotations
+
+from planner.cli.finish import Answer
+from planner.cli.made import Given
+from planner.specs.options.own import Output
+from planner.specs.options.parallel import BatchNormOptions
+
+
+def command(given: Given, own: BatchNormOptions, out: Output) -> Answer:
+    """Bytes and time of synchronized batch norm in one training step.
+
+    Exit status: 0 answered, 2 the request is wrong.
+    """
+    from planner.show.batchnorm import batch_norm_blocks
+    from planner.verbs import batchnorm
+
+    found = batchnorm.answer(given, own.channels)
+    return Answer(found, blocks=lambda: batch_norm_blocks(found))
