@@ -210,12 +210,11 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     speed where it does not, and what promises less than `WORTH`.
     """
     training, cluster, gpu = plan.training, plan.cluster, plan.cluster.gpu
-    attention = training.attention or plan.stack.fusion.attention
     speed, memory = fits or everything, not fits or everything
     out: list[Change] = []
-    if not attention.startswith("flash"):
+    if not plan.flash_attention:
         out.append(Change("flash attention", {"flash_attention": True}))
-    if training.precision in ("fp32", "tf32") and gpu.dense.bf16 is not None:
+    if not training.mixed_precision and gpu.dense.bf16 is not None:
         out.append(Change("precision bf16", {"precision": "bf16"}))
     if speed and training.precision in ("bf16", "fp16") and gpu.dense.fp8 is not None:
         out.append(Change("precision fp8", {"precision": "fp8"}))

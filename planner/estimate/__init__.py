@@ -77,7 +77,7 @@ def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:
     known); a value per layout."""
     usable = plan.usable_bytes
     host = plan.cluster.host_memory
-    sharing = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
+    sharing = plan.cluster.gpus_per_host
     host_fits = memory.host <= (float(host) / sharing if host is not None else np.inf)
     nvme = plan.cluster.nvme
     drive_fits = np.ones_like(host_fits)

@@ -68,7 +68,7 @@ class Network:
 def network(m: Machine, cluster: ClusterSpec, ranks: int, servers: float = 1.0) -> Network:
     """Network of an all-reduce over the first `ranks` GPUs of the cluster; m: its numbers."""
     group = place(np.asarray(float(ranks)), np.asarray(1.0), cluster.nvlink_domain)
-    return Network(m, group, float(min(cluster.gpus_per_node, cluster.gpus)), servers)
+    return Network(m, group, float(cluster.gpus_per_host), servers)
 
 
 def _ring(x: Network, size: Array) -> Array:

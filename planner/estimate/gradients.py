@@ -120,7 +120,7 @@ def _parts(
             for heads in (model.heads, model.kv_heads, model.kv_heads)
         ]
     if leaf.name in ("mlp/weights", "moe/experts", "moe/shared"):
-        matrices = 3 if model.mlp == "gated" else 2
+        matrices = model.mlp_inputs + 1
         experts = model.moe.experts if model.moe is not None and leaf.name == "moe/experts" else 1
         one = leaf.count // (matrices * experts)
         sizes = [2 * one, one] if joint_gate and matrices == 3 else [one] * matrices

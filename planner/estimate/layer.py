@@ -136,7 +136,7 @@ class _Layer:
     """Local widths of one table of combinations; methods return values, nothing else is kept."""
 
     def __init__(self, plan: Plan, m: Machine, u: ByName) -> None:
-        model, training, stack = plan.model, plan.training, plan.stack
+        model, training = plan.model, plan.training
         self.plan, self.m, self.u = plan, m, u
         self.domain = plan.cluster.nvlink_domain
         self.tp, self.cp, self.ep = u["tp"], u["cp"], u["ep"]
@@ -146,13 +146,11 @@ class _Layer:
         self.blocks = (
             1.0 if model.parallel_block else 2.0
         )  # attention and MLP in parallel share one exchange
-        self.width = (
-            4.0 if training.precision in ("fp32", "tf32") else 2.0
-        )  # bytes of an activation element
-        self.gates = 2.0 if model.mlp == "gated" else 1.0
-        self.moe_share = model.moe_layers / model.layers
-        self.attention = training.attention or stack.fusion.attention
-        self.flash = self.attention.startswith("flash")
+        self.width = training.element_bytes
+        self.gates = float(model.mlp_inputs)
+        self.moe_share = model.expert_share
+        self.attention = plan.attention
+        self.flash = plan.flash_attention
         self.vocab = padded_vocab(plan, self.tp)
         qk, v = flops.head_widths(model)
         self.attended = uneven.attended_frac(

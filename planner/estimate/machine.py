@@ -170,14 +170,10 @@ def machine(plan: Plan) -> Machine:
         has = ", ".join(p for p in PRECISIONS if gpu.rate(p) is not None)
         raise PlanError("--precision", precision, f"{gpu.title} does not have it; it has {has}")
     wide = rate if precision != "fp8" else (gpu.dense.bf16 or gpu.dense.fp16 or gpu.dense.fp32)
-    attention = training.attention or stack.fusion.attention
+    attention = plan.attention
     nic = cluster.nic_bandwidth
     per_gpu = Sourced(
-        nic * cluster.nics_per_node / min(cluster.gpus_per_node, cluster.gpus),
-        "B/s",
-        nic.kind,
-        nic.source,
-        nic.date,
+        nic * cluster.nics_per_node / cluster.gpus_per_host, "B/s", nic.kind, nic.source, nic.date
     )
     bandwidth = gpu.links.get(intra.id, intra.bandwidth)
     norm = _norm_kernel(plan)
@@ -493,13 +489,7 @@ def _bridge_bandwidth(plan: Plan) -> Sourced:
     whole = plan.cluster.intra_node.host_bandwidth
     if whole is None:
         return _assumed(_NO_LIMIT, "B/s", "copies between GPUs do not pass the bridges of the host")
-    return Sourced(
-        whole / min(plan.cluster.gpus_per_node, plan.cluster.gpus),
-        "B/s",
-        whole.kind,
-        whole.source,
-        whole.date,
-    )
+    return Sourced(whole / plan.cluster.gpus_per_host, "B/s", whole.kind, whole.source, whole.date)
 
 
 def _host_bandwidth(plan: Plan) -> Sourced:
@@ -519,7 +509,7 @@ def _host_copy_bandwidth(plan: Plan) -> Sourced:
     alone, bridges = _host_bandwidth(plan), plan.cluster.host_link.host_bandwidth
     if bridges is None:
         return alone
-    share = bridges / min(plan.cluster.gpus_per_node, plan.cluster.gpus)
+    share = bridges / plan.cluster.gpus_per_host
     return (
         alone
         if alone <= share
@@ -530,7 +520,7 @@ def _host_copy_bandwidth(plan: Plan) -> Sourced:
 def _drives(plan: Plan) -> dict[str, Any]:
     """A GPU's share of the drives of its node, which all GPUs of the node read and write at the
     same time."""
-    nvme, sharing = plan.cluster.nvme, min(plan.cluster.gpus_per_node, plan.cluster.gpus)
+    nvme, sharing = plan.cluster.nvme, plan.cluster.gpus_per_host
     if nvme is None:
         return {}
     whole = {"nvme_read": nvme.read, "nvme_write": nvme.write}

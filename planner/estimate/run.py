@@ -181,7 +181,7 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         if run.grid_kg_per_j is not None
         else run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
     )
-    paid = cluster.gpus + (run.spare_nodes or 0) * min(cluster.gpus_per_node, cluster.gpus)
+    paid = cluster.gpus + (run.spare_nodes or 0) * cluster.gpus_per_host
     hardware, electricity = _cost(plan, paid * wall, energy)
     return changed(
         out,

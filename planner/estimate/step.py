@@ -173,8 +173,7 @@ def _sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest_s: A
     longer than a chunk's work: what the timed schedules show (tests/test_schedules.py).
     """
     training, stack = plan.training, plan.stack
-    width = 4.0 if training.precision in ("fp32", "tf32") else 2.0
-    activation = width * c.tokens(training.seq_len) * plan.model.hidden
+    activation = training.element_bytes * c.tokens(training.seq_len) * plan.model.hidden
     sequence = c.sequence_parallel > 0
     split = sequence | stack.overlap.scatter_gather
     message = activation / np.where(split, c.tp, 1.0)
@@ -234,7 +233,7 @@ def _optimizer(
     away = c.offloads(*AWAY_OPTIMIZER)
     if not np.any(away):
         return on_gpu, None
-    gpus_per_node = min(plan.cluster.gpus_per_node, plan.cluster.gpus)
+    gpus_per_node = plan.cluster.gpus_per_host
     streamed = data_parallel.streamed_state_s(owned, host_bytes_per_s=m.host_bandwidth)
     if plan.stack.offload_update == "gpu":  # states live in host memory and pass through the GPU
         return on_gpu + np.where(away, streamed, 0.0), None

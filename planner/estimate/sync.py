@@ -85,12 +85,12 @@ class ShardedLayer:
 
 def compute_bytes(plan: Plan) -> float:
     """Bytes of a parameter as kernels read it."""
-    return 4.0 if plan.training.precision in ("fp32", "tf32") else plan.stack.state.compute
+    return plan.stack.state.compute if plan.training.mixed_precision else 4.0
 
 
 def wire_bytes(plan: Plan) -> float:
     """Bytes of a gradient element while it is reduced."""
-    if plan.training.precision in ("fp32", "tf32"):
+    if not plan.training.mixed_precision:
         return 4.0
     asked = plan.training.gradient_reduce
     return plan.stack.state.gradient_wire if asked is None else {"fp32": 4.0, "bf16": 2.0}[asked]

@@ -42,7 +42,7 @@ def attended_frac(plan: Plan) -> float:
 
     Kernels that write the whole score matrix compute all of it.
     """
-    flash = (plan.training.attention or plan.stack.fusion.attention).startswith("flash")
+    flash = plan.flash_attention
     if plan.lengths is None or plan.lengths.packing != "packed" or not flash:
         return 1.0
     mean, square, _, _ = moments(plan)

@@ -98,7 +98,7 @@ def parameter_leaves(model: ModelSpec) -> list[Leaf]:
         add("attention/out", a * mla.value_head_dim * h, "layer")
     add("attention/out_bias", h * model.bias_attention_out, "layer", "replicated", False)
 
-    matrices = 3 if model.mlp == "gated" else 2
+    matrices = model.mlp_inputs + 1
     if model.dense_layers:
         add("mlp/weights", matrices * h * model.ffn_hidden, "dense_layer")
         add(

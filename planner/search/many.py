@@ -145,7 +145,7 @@ def _alike(plan: Plan, same: _Same) -> Hashable:
         same.number(plan.stack),
         same.fields("cluster", cluster),
         same.fields("training", plan.training),
-        min(cluster.gpus, cluster.gpus_per_node),
+        cluster.gpus_per_host,
         cluster.nodes > 1,
         plan.request.uneven_stages,
         plan.request.recompute,

@@ -68,3 +68,9 @@ class ClusterSpec(Spec):
     @property
     def nodes(self) -> int:
         return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def gpus_per_host(self) -> int:
+        """GPUs that share a host: its memory, bridges, drives and network cards. Fewer than a node
+        has where not all of them are used."""
+        return min(self.gpus_per_node, self.gpus)

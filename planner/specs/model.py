@@ -128,6 +128,16 @@ class ModelSpec(Spec):
         return self.layers - self.moe_layers
 
     @property
+    def expert_share(self) -> float:
+        """Share of layers with experts."""
+        return self.moe_layers / self.layers
+
+    @property
+    def mlp_inputs(self) -> int:
+        """Matrices of an MLP that read its input: up and gate, or up alone."""
+        return 2 if self.mlp == "gated" else 1
+
+    @property
     def padded_vocab(self) -> int:
         """Vocabulary after the model's own padding."""
         return -(-self.vocab // self.vocab_multiple) * self.vocab_multiple

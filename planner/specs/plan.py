@@ -10,7 +10,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.ranks import RanksSpec
 from planner.specs.run import RunSpec
 from planner.specs.stack import StackSpec
-from planner.specs.training import TrainingSpec
+from planner.specs.training import Attention, TrainingSpec
 
 
 class Plan(Spec):
@@ -25,6 +25,16 @@ class Plan(Spec):
     ranks: RanksSpec = RanksSpec()
     lengths: LengthsSpec | None = None  # None: every sequence is full
     data: InputSpec | None = None  # None: loading is not looked at
+
+    @property
+    def attention(self) -> Attention:
+        """The attention kernel: of the request, else of the stack."""
+        return self.training.attention or self.stack.fusion.attention
+
+    @property
+    def flash_attention(self) -> bool:
+        """Whether scores stay on the chip."""
+        return self.attention.startswith("flash")
 
     @property
     def usable_bytes(self) -> float:

@@ -39,3 +39,13 @@ class TrainingSpec(Spec):
     moment_bytes: float | None = Field(
         default=None, gt=0, le=16
     )  # Adam moments per parameter, both together
+
+    @property
+    def mixed_precision(self) -> bool:
+        """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
+        return self.precision not in ("fp32", "tf32")
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of an activation element: fp8 is the format of GEMM operands alone."""
+        return 2.0 if self.mixed_precision else 4.0

@@ -31,11 +31,6 @@ _EXPERT_INPUT, _EXPERT_OUTPUT = (
 )  # copies of h per routed token: gathered for the experts, to be weighted
 
 
-def element_bytes(plan: Plan) -> float:
-    """Bytes of an activation element."""
-    return 4.0 if plan.training.precision in ("fp32", "tf32") else 2.0
-
-
 def tokens_of(plan: Plan, c: Columns) -> tuple[Array, Array]:
     """(tokens of a micro-batch on this rank, those that norms and residuals see under sequence
     parallelism)."""
@@ -46,13 +41,13 @@ def tokens_of(plan: Plan, c: Columns) -> tuple[Array, Array]:
 def one_input(plan: Plan, c: Columns) -> Array:
     """Bytes of a layer's input, what full recompute keeps."""
     return memory.product_input_bytes(
-        tokens_of(plan, c)[1], float(plan.model.hidden), element_bytes(plan)
+        tokens_of(plan, c)[1], float(plan.model.hidden), plan.training.element_bytes
     )
 
 
 def layer_activations(plan: Plan, c: Columns) -> Ledger:
     """Bytes that one mean layer keeps for backward, by operator, without recompute."""
-    share = plan.model.moe_layers / plan.model.layers
+    share = plan.model.expert_share
     out = attention_activations(plan, c)
     if share < 1:
         out |= {name: (1 - share) * leaf for name, leaf in dense_activations(plan, c).items()}
@@ -71,7 +66,7 @@ def _fused_norm(plan: Plan) -> bool:
 def norm_bytes(plan: Plan) -> float:
     """Bytes that a norm keeps per element: its input, or where it is several operators an fp32 copy
     and the normed element."""
-    e = element_bytes(plan)
+    e = plan.training.element_bytes
     return e if _fused_norm(plan) else max(plan.stack.activations.norm, 6.0) - 2.0 + e
 
 
@@ -80,7 +75,7 @@ def _input_bytes(plan: Plan) -> float:
     return (
         1.0
         if plan.training.precision == "fp8" and plan.stack.activations.fp8_inputs
-        else element_bytes(plan)
+        else plan.training.element_bytes
     )
 
 
@@ -95,7 +90,7 @@ def _inputs(plan: Plan, c: Columns) -> Array:
 def attention_activations(plan: Plan, c: Columns) -> Ledger:
     """Norms of the layer and its attention."""
     model, stack, training = plan.model, plan.stack, plan.training
-    e, tp, h = element_bytes(plan), c.tp, float(model.hidden)
+    e, tp, h = plan.training.element_bytes, c.tp, float(model.hidden)
     wide = e / 2
     tokens, local = tokens_of(plan, c)
     statistics = (
@@ -131,10 +126,8 @@ def attention_activations(plan: Plan, c: Columns) -> Ledger:
         )
         out["attention/latent"] = memory.product_input_bytes(local, 2 * low, e)
         out["attention/qkv"] = memory.projected_bytes(tokens, high, e, tp)
-    attention = training.attention or stack.fusion.attention
-    score = (
-        0.0 if attention.startswith("flash") else SCORE_BYTES[attention][int(model.dropout)] * wide
-    )
+    kept_scores = 0.0 if plan.flash_attention else SCORE_BYTES[plan.attention][int(model.dropout)]
+    score = kept_scores * wide
     out["attention/core"] = memory.attention_core_bytes(
         tokens, float(model.heads), float(training.seq_len), score + 0 * tp, tp
     )
@@ -156,7 +149,9 @@ def _mlp_bytes(plan: Plan) -> float:
         each = kept.mlp_plain - (
             2.0 if plan.model.activation == "relu" and kept.mlp_plain >= 4 else 0.0
         )
-    return each * element_bytes(plan) / 2 - (element_bytes(plan) - _input_bytes(plan))
+    return each * plan.training.element_bytes / 2 - (
+        plan.training.element_bytes - _input_bytes(plan)
+    )
 
 
 def dense_activations(plan: Plan, c: Columns) -> Ledger:
@@ -179,7 +174,7 @@ def expert_activations(plan: Plan, c: Columns) -> Ledger:
     if model.moe is None:
         return {}
     tokens, _ = tokens_of(plan, c)
-    h, e = float(model.hidden), element_bytes(plan)
+    h, e = float(model.hidden), plan.training.element_bytes
     routed = tokens * model.moe.experts_per_token
     widths = memory.mlp_kept_bytes(routed, float(model.moe.ffn_hidden), _mlp_bytes(plan), tp)
     shared = memory.mlp_kept_bytes(tokens, float(model.moe.shared_ffn_hidden), _mlp_bytes(plan), tp)
@@ -264,7 +259,7 @@ def kept(plan: Plan, c: Columns, split: StageSplit) -> Kept:
         largest = np.where(here, np.maximum(largest, most), largest)
         again = np.select(chosen, [saved, repeated, repeated, group * whole - counted], 0.0 * whole)
         working = np.where(here, np.maximum(working, again), working)
-    share = plan.model.moe_layers / plan.model.layers
+    share = plan.model.expert_share
     mean = (1 - share) * wholes[0] + share * wholes[1]
     grouped = np.where(c.is_recompute("group"), np.minimum(size, np.maximum(layers, 1.0)), 1.0)
     return Kept(
@@ -282,7 +277,7 @@ def kept(plan: Plan, c: Columns, split: StageSplit) -> Kept:
 def _transient(plan: Plan, c: Columns) -> Array:
     """Gradients alive beside the activations inside one layer's backward: of the MLP's hidden
     elements or of the scores."""
-    model, e = plan.model, element_bytes(plan)
+    model, e = plan.model, plan.training.element_bytes
     tokens, local = tokens_of(plan, c)
     width = float(model.ffn_hidden) if model.dense_layers else 0.0
     if model.moe is not None and model.moe_layers:
@@ -294,8 +289,7 @@ def _transient(plan: Plan, c: Columns) -> Array:
     # has two such gradients
     gradients = 1.0 if model.mlp == "plain" and model.activation == "gelu" else 2.0
     hidden = memory.mlp_kept_bytes(tokens, width, gradients * e, c.tp)
-    attention = plan.training.attention or plan.stack.fusion.attention
-    scores = 0.0 if attention.startswith("flash") else _SCORE_GRADIENT[attention] * e / 2
+    scores = 0.0 if plan.flash_attention else _SCORE_GRADIENT[plan.attention] * e / 2
     core = tokens * model.heads / c.tp * plan.training.seq_len * scores
     return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
 
@@ -305,7 +299,7 @@ def sequence_buffers(plan: Plan, c: Columns) -> Array:
     not kept (Megatron-LM's "mpu" buffer, nanotron's MemoryBuffer), and an output that is yet to be
     scattered."""
     tokens, local = tokens_of(plan, c)
-    h, e = float(plan.model.hidden), element_bytes(plan)
+    h, e = float(plan.model.hidden), plan.training.element_bytes
     gathered = np.where(_inputs(plan, c) < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
     return np.where(local < tokens, gathered + memory.product_input_bytes(tokens, h, e), 0.0)
 
@@ -313,7 +307,7 @@ def sequence_buffers(plan: Plan, c: Columns) -> Array:
 def logits(plan: Plan, c: Columns) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
     tokens = tokens_of(plan, c)[0]
-    e = element_bytes(plan)
+    e = plan.training.element_bytes
     each = e if plan.training.fused_cross_entropy else plan.stack.activations.logits
     if (
         e == 4 and each % 4 == 2
@@ -333,4 +327,4 @@ def head_activations(plan: Plan, c: Columns) -> Array:
     """What the final norm and the head keep of a micro-batch: the norm's input and the head's."""
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), norm_bytes(plan))
-    return norm + memory.product_input_bytes(_inputs(plan, c), h, element_bytes(plan))
+    return norm + memory.product_input_bytes(_inputs(plan, c), h, plan.training.element_bytes)

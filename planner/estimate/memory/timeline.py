@@ -78,7 +78,7 @@ def state_ledger(plan: Plan) -> dict[str, float]:
     moments = (
         MOMENT_BYTES[training.optimizer] if training.moment_bytes is None else training.moment_bytes
     )
-    if training.precision in ("fp32", "tf32"):
+    if not training.mixed_precision:
         return {"parameters": 4.0, "gradients": 4.0, "optimizer": moments}
     gradient = state.gradient
     if (
@@ -127,8 +127,7 @@ def _states(
     )  # two directions, two copies of the parameters
     parameters = cut(ledger["parameters"], _ZERO_2 if state.zero2_gathers else _ZERO_3) * dual
     gradients = cut(ledger["gradients"], _ZERO_2)
-    low = plan.training.precision not in ("fp32", "tf32")
-    master = state.master if state.whole_master and low else 0.0
+    master = state.master if state.whole_master and plan.training.mixed_precision else 0.0
     optimizer = cut(ledger["optimizer"] - master, _ZERO_1) + cut(master, _NEVER)
     away_optimizer, away_params = c.offloads(*AWAY_OPTIMIZER), c.offloads(*AWAY_PARAMS)
     saving = parameters + optimizer
@@ -191,7 +190,6 @@ def one_stage(
         - offload.moved(plan, c, kept, others * kept.stage + kept.unit, 0.0)[0]
     )
 
-    low = training.precision not in ("fp32", "tf32")
     narrow, wire = sync.compute_bytes(plan), sync.wire_bytes(plan)
     layer = p.per_layer()
     root = first * total(p.first) + last * total(p.last)
@@ -206,7 +204,9 @@ def one_stage(
     )
     several = np.where(c.replicas > 1, 1.0, 0.0)
     buckets = several * (state.fixed_buckets + state.bucket * own.elements)
-    cast = np.where(state.cast_copy & low & (c.zero < 3), 2.0 * own.elements, 0.0)
+    cast = np.where(
+        state.cast_copy & training.mixed_precision & (c.zero < 3), 2.0 * own.elements, 0.0
+    )
     standing = np.where(state.persistent_gradients | (microbatches > 1), own.gradients, 0.0)
     temporary = state.optimizer_temporary * own.owned
     away = c.offloads(*AWAY_OPTIMIZER)
@@ -289,7 +289,7 @@ def _last_product(plan: Plan, c: Columns, p: RankParameters) -> Array:
     dense = (
         plan.model.ffn_hidden * plan.model.hidden / c.tp if plan.model.dense_layers else 0.0 * c.tp
     )
-    return np.maximum(dense, p.layer_experts / (3 if plan.model.mlp == "gated" else 2))
+    return np.maximum(dense, p.layer_experts / (plan.model.mlp_inputs + 1))
 
 
 def _gradient_copies(

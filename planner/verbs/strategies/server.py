@@ -42,7 +42,7 @@ def _card(x: Context) -> Array:
 
 def exchange_s(x: Context, workers: Array) -> Array:
     """Push and pull of everything, all workers at once."""
-    gpus = float(min(x.plan.cluster.gpus_per_node, x.plan.cluster.gpus))
+    gpus = float(x.plan.cluster.gpus_per_host)
     return all_reduce.parameter_server_s(
         FP32_BYTES * x.parameters,
         workers,
