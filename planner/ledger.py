@@ -8,6 +8,7 @@ is on, each call leaves a `Call` with numbers in and out.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -96,6 +97,19 @@ def first(leaf: Array) -> float:
 def firsts(ledger: Mapping[str, Array]) -> dict[str, float]:
     """The first value of every leaf."""
     return {name: first(leaf) for name, leaf in ledger.items()}
+
+
+def each(record: Any, change: Callable[[Any], Any]) -> Any:
+    """A record, with every number in it changed; text, and what has none, stays."""
+    if isinstance(record, dict):
+        return {name: each(value, change) for name, value in record.items()}
+    if isinstance(record, list | tuple):
+        made = [each(value, change) for value in record]
+        return type(record)(*made) if hasattr(record, "_fields") else type(record)(made)
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        own = dataclasses.fields(record)
+        return type(record)(**{f.name: each(getattr(record, f.name), change) for f in own})
+    return record if record is None or isinstance(record, str) else change(record)
 
 
 # --------------------------------------------------------------------------------------------------

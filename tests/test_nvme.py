@@ -183,7 +183,7 @@ def test_what_leaves_host_memory_is_on_the_drives() -> None:
 
 def test_buffers_do_not_grow_with_the_model() -> None:
     of = deepspeed()
-    one = {name: column[[AT["params-nvme"]]] for name, column in TABLE.items()}
+    one = TABLE.pick([AT["params-nvme"]])
     small, large = (float(places.buffers(of, one, np.array([owned]))[0]) for owned in (1e9, 1e10))
     assert small == large == pytest.approx(12 * 4 * 1e8 + 2 * 5e8)
 
@@ -226,7 +226,7 @@ def test_drives_carry_states_once_a_step_each_way() -> None:
 
 def test_tables_without_drives_have_no_such_component() -> None:
     of = plans.plan(software="deepspeed")
-    rows = {name: column[:3] for name, column in TABLE.items()}
+    rows = TABLE.pick(np.arange(3))
     assert "nvme" not in evaluate(of, rows).time.components
     assert "nvme_read" not in {
         name for name in machine(of).names() if float(getattr(machine(of), name))

@@ -3,7 +3,6 @@ layout."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from planner.estimate.machine import Machine
 from planner.estimate.memory import Memory, Need, needed, peak_memory
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.step import StepTime, step_time
-from planner.ledger import Array, Ledger, section
+from planner.ledger import Array, Ledger, each, section
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
@@ -58,18 +57,12 @@ def evaluate(
 def cut(value: Any, row: int, rows: int) -> Any:
     """A record of many layouts with the values of one: of every array whose last axis has one for
     each of them."""
-    if isinstance(value, np.ndarray):
-        return value[..., row : row + 1] if value.ndim and value.shape[-1] == rows else value
-    if isinstance(value, dict):
-        return {k: cut(v, row, rows) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        made = [cut(v, row, rows) for v in value]
-        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value)(
-            **{f.name: cut(getattr(value, f.name), row, rows) for f in dataclasses.fields(value)}
-        )
-    return value
+
+    def of_row(x: Any) -> Any:
+        mine = isinstance(x, np.ndarray) and x.ndim and x.shape[-1] == rows
+        return x[..., row : row + 1] if mine else x
+
+    return each(value, of_row)
 
 
 def fit(plan: Plan, memory: Memory | Need) -> tuple[Array, Array, Array]:

@@ -39,6 +39,14 @@ class Traffic:
     across_nodes: Array  # 1 where the group spans nodes
 
 
+_NO_TIME_S = 1e-30  # keeps a share of no time at all finite; below any time that occurs
+
+
+def share_of(part_s: Array, whole_s: Array) -> Array:
+    """A time over another one, which may be zero."""
+    return part_s / np.maximum(whole_s, _NO_TIME_S)
+
+
 def place(ranks: Array, stride: Array, domain: int) -> Group:
     """Group of `ranks` whose neighbours are `stride` ranks apart, on nodes (or switched domains) of
     `domain` GPUs."""

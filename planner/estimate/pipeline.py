@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import schedules
+from planner.estimate import communicate
+from planner.estimate.communicate import Traffic, place
 from planner.estimate.factored.column import rowwise
+from planner.estimate.machine import Machine
 from planner.estimate.states import stage_split
 from planner.ledger import Array
 from planner.schedules import timing
@@ -132,3 +135,52 @@ def chunk_seconds(work: list[Work], p: int, v: int) -> tuple[Array, Array, Array
         chunks[-1] = np.maximum(chunks[-1] + z - b, 0.0)
         out.append(chunks)
     return out[0], out[1], out[2]
+
+
+def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest_s: Array) -> Traffic:
+    """Activations and their gradients between neighbouring stages; overlapped sends hide behind the
+    work of one chunk.
+
+    Exposed are 2 (v p - 1) of them in the fill and the drain, and in the steady state what is
+    longer than a chunk's work: what the timed schedules show (tests/test_schedules.py).
+    """
+    training, stack = plan.training, plan.stack
+    activation = training.element_bytes * c.tokens(training.seq_len) * plan.model.hidden
+    sequence = c.sequence_parallel > 0
+    split = sequence | stack.overlap.scatter_gather
+    message = activation / np.where(split, c.tp, 1.0)
+    # stages that are neighbours lie all ranks of a stage apart, or with stages inside replicas
+    # those of one replica
+    between = np.where(c.is_placement("tp-cp-pp-dp"), 1.0, c.dp)
+    crossing = (c.tp * c.cp * between * c.pp > plan.cluster.nvlink_domain) * 1.0
+    each = communicate.send_s(m, message, crossing)
+    gathered = communicate.all_gather_s(
+        m, activation, place(c.tp, np.ones_like(c.tp), plan.cluster.nvlink_domain)
+    )
+    each = each + np.where(split & ~sequence & (c.tp > 1), gathered, 0.0)
+    overlaps = stack.overlap.pipeline_send & (c.vpp > 1) & (plan.training.overlap is not False)
+    chunk_s = slowest_s / (2 * c.vpp)  # forward or backward of one chunk, on average
+    issue_s = (
+        m.operators_per_collective * m.operator_launch
+    )  # the stage's queue waits while the CPU posts and joins a message
+    each = each + issue_s
+    steady_s = issue_s + np.where(
+        overlaps, np.maximum(each - issue_s - chunk_s, 0.0), each - issue_s
+    )
+    several = c.pp > 1
+    steady = np.where(several, 2 * c.vpp * microbatches, 0.0)
+    # with chunks, one micro-batch crosses every boundary in turn before the steady state and after
+    # it: nothing hides those
+    boundaries = np.where(overlaps & (~c.is_schedule("breadth-first")), c.vpp * c.pp, c.pp) - 1
+    filling = np.where(several, 2 * boundaries, 0.0)
+    return Traffic(
+        "send_recv",
+        "pipeline",
+        "activations",
+        "pipeline_transfer",
+        message,
+        steady + filling,
+        (steady + filling) * each,
+        steady * steady_s + filling * each,
+        crossing,
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate
-from planner.estimate.communicate import Group, Traffic, place, place_twice
+from planner.estimate.communicate import Group, Traffic, place, place_twice, share_of
 from planner.estimate.gradients import bucket_count
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
@@ -238,11 +238,11 @@ def traffic(
     gathers = np.where(zero3 & who.several, 2 * layer_passes, 0.0)
     scatters = np.where(per_layer & who.several, layer_passes, 0.0)
     whole = gathers * sharded.gather + scatters * sharded.scatter
-    gather_share = np.where(whole > 0, gathers * sharded.gather / np.maximum(whole, 1e-30), 0.0)
+    gather_share = share_of(gathers * sharded.gather, whole)
     exposed = layer_passes * extra_s
 
     # once per step: the exposed part is shared between reduction and gather as their times are
-    shown = np.clip(end.exposed / np.maximum(end.reduced + end.gathered, 1e-30), 0.0, 1.0)
+    shown = np.clip(share_of(end.exposed, end.reduced + end.gathered), 0.0, 1.0)
     wire, narrow = wire_bytes(plan) * end.elements, compute_bytes(plan) * end.elements
     halves = (c.zero >= 1) & (not plan.stack.overlap.sharded_all_reduce)
 

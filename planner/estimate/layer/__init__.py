@@ -1,0 +1,146 @@
+"""Cost of one transformer layer and of the LM head for one micro-batch.
+
+It depends on few columns of a layout (tensor, context and expert parallel, micro-batch, sequence
+parallel), so it is evaluated on their distinct combinations only and gathered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate.layer.attention import core_s
+from planner.estimate.layer.collectives import Collective, layer_collectives, tensor_blocks
+from planner.estimate.layer.head import head_s
+from planner.estimate.layer.matmul import products, weight_gemms_s
+from planner.estimate.layer.operators import memory_bound_s, weight_traffic_s
+from planner.estimate.layer.shape import BothWays, LayerShape, local_shape, padded_vocab
+from planner.estimate.machine import Machine
+from planner.formulas import kernels
+from planner.ledger import Array, Ledger, section, total, under
+
+__all__ = ["Collective", "LayerCost", "layer_cost", "local_shape", "padded_vocab"]
+
+_TAIL_OPERATORS = 2.0  # after the last saved activation: the last GEMM and the residual add
+_MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping; own count
+# more for every local expert: grouped GEMMs are a loop over experts in the stacks validated; in fp8
+# each expert's operands are cast and scaled as well
+_EXPERT_OPERATORS, _EXPERT_OPERATORS_FP8 = 4.0, 5.0
+# operators of experts backward for each forward: the two gradients of a GEMM, while the routing is
+# known; a choice between 1 and 2
+_EXPERT_OPERATORS_BACK = 1.3
+# torchtitan's per-operator rule keeps attention and every second GEMM, and repeats all else
+# (torchtitan/distributed/activation_checkpoint.py)
+_REPEATED_GEMMS = 0.5
+_LAST_GEMMS = ("mlp_out", "expert_out", "shared_out")  # backward does not need their result
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Seconds of one layer (mean of dense and expert layers) and of the head; leaves sum to the
+    GPU's busy time."""
+
+    forward: Ledger
+    backward: Ledger
+    attention_core: Array  # forward of scores, softmax and weighted values
+    # forward up to the last activation that backward needs: without the MLP's second GEMM and the
+    # residual add
+    repeat: Array
+    repeated_per_operator: Array  # forward of what torchtitan's per-operator rule recomputes
+    launch_forward: Array  # excess of the CPU over the GPU
+    launch_backward: Array
+    collectives: tuple[Collective, ...]
+    head: Ledger
+    forward_flop: Array  # per layer and micro-batch, full score matrix
+    core_flop: Array
+
+
+@dataclass(frozen=True)
+class _Compute:
+    """GPU time of a layer without communication."""
+
+    seconds: BothWays[Ledger]
+    core: BothWays[Array]
+    repeated_per_operator: Array
+    forward_flop: Array
+
+
+def layer_cost(shape: LayerShape, m: Machine) -> LayerCost:
+    """Evaluate one layer on a machine, one value per combination of the shape's columns."""
+    with section("one layer, one micro-batch"):
+        done = _compute(shape, m)
+        computing = BothWays(total(done.seconds.forward), total(done.seconds.backward))
+        found = layer_collectives(shape, m, done.core, computing)
+    with section("language-model head"):
+        head = head_s(shape, m)
+    busy_forward = computing.forward + sum(x.forward_s for x in found) + m.layer_idle
+    busy_backward = computing.backward + sum(x.backward_s for x in found) + m.layer_idle
+    issued = _operators(shape, m, found)
+    tail = _tail_s(shape, done.seconds.forward, found)
+
+    def with_launches(busy_s: Array, operators: Array) -> Array:
+        return kernels.launch_bound_s(busy_s, operators, m.operator_launch)
+
+    return LayerCost(
+        forward=done.seconds.forward,
+        backward=done.seconds.backward,
+        attention_core=done.core.forward,
+        repeat=with_launches(busy_forward - tail, issued.forward - _TAIL_OPERATORS),
+        repeated_per_operator=done.repeated_per_operator,
+        launch_forward=with_launches(busy_forward, issued.forward) - busy_forward + m.layer_idle,
+        launch_backward=with_launches(busy_backward, issued.backward) - busy_backward,
+        collectives=found,
+        head=head,
+        forward_flop=done.forward_flop,
+        core_flop=shape.full_flop,
+    )
+
+
+def _compute(shape: LayerShape, m: Machine) -> _Compute:
+    forward: Ledger = {}
+    backward: Ledger = {}
+    gemms: Array = 0.0
+    flop = shape.full_flop
+    for p in products(shape):
+        with section(p.name):
+            each = weight_gemms_s(shape.plan, m, p)
+        forward[f"matmul/{p.name}"] = p.per_layer * each.forward
+        backward[f"matmul/{p.name}"] = p.per_layer * each.backward
+        gemms = gemms + p.per_layer * each.forward
+        flop = flop + p.per_layer * 2 * p.m * p.n * p.k * p.batch
+    core = core_s(shape, m)
+    light = memory_bound_s(shape, m)
+    forward |= {"attention/core": core.forward, **under("memory_bound", light.forward)}
+    backward |= {"attention/core": core.backward, **under("memory_bound", light.backward)}
+    backward["memory_bound/weights"] = weight_traffic_s(m, products(shape))
+    repeated = _REPEATED_GEMMS * gemms + sum(light.forward.values())
+    return _Compute(BothWays(forward, backward), core, repeated, flop)
+
+
+def _operators(shape: LayerShape, m: Machine, found: tuple[Collective, ...]) -> BothWays[Array]:
+    """Operators that the CPU issues."""
+    calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
+    fp8 = shape.plan.training.precision == "fp8"
+    each = _EXPERT_OPERATORS_FP8 if fp8 else _EXPERT_OPERATORS
+    experts = shape.plan.model.expert_share * (_MOE_OPERATORS + each * shape.experts)
+    if "expert_operators" in m.without:
+        experts = 0.0 * experts
+    calling = m.operators_per_collective * calls
+    return BothWays(
+        m.operators_forward + experts + calling,
+        m.operators_backward + _EXPERT_OPERATORS_BACK * experts + calling,
+    )
+
+
+def _tail_s(shape: LayerShape, forward: Ledger, found: tuple[Collective, ...]) -> Array:
+    """Forward time after the last saved activation, which early-stop recompute skips, its
+    tensor-parallel collective included."""
+    gemms = [forward.get(f"matmul/{name}", 0.0) for name in _LAST_GEMMS]
+    reduced = sum(
+        x.forward_s
+        for x in found
+        if x.component == "tensor_parallel" and x.operation != "all_gather"
+    )
+    adds = forward["memory_bound/residual"] / 2
+    return sum(gemms, start=np.zeros(1)) + adds + reduced / tensor_blocks(shape.plan)

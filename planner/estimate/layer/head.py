@@ -1,0 +1,48 @@
+"""Embedding, final norm, logits and loss of one micro-batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, gemm_s
+from planner.estimate.layer.operators import copy_s, measured_s, operator_s
+from planner.estimate.layer.shape import LayerShape
+from planner.estimate.machine import Machine
+from planner.formulas import kernels
+from planner.ledger import Ledger
+
+# bytes moved per hidden element by the embedding and the final norm, both ways: gather, sum of
+# positions, dropout, norm, and scattering the gradient; own count
+_EMBEDDING = 20.0
+# bytes moved per logit, both ways: one kernel in 16 bit (6 counted, 8 assumed), or torch operators
+# on an fp32 copy
+_FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0
+
+
+def head_s(shape: LayerShape, m: Machine) -> Ledger:
+    """Seconds forward and backward together.
+
+    Chunks of the tokens come one after the other, the weight's gradient of the next added to that of
+    the ones before.
+    """
+    plan, tokens = shape.plan, shape.tokens
+    h, columns = float(plan.model.hidden), shape.vocab / shape.tp
+    width = plan.training.element_bytes
+    alignment = kernels.alignment_frac(columns, h, width, UNALIGNED_WEIGHT)
+    chunks = np.minimum(float(plan.training.loss_chunks), tokens)
+    rows, added = tokens / chunks, width * h * columns * (chunks > 1)
+    gemms = chunks * (
+        gemm_s(plan, m, rows, columns, h, alignment=alignment)
+        + gemm_s(plan, m, rows, h, columns, alignment=alignment)
+        + gemm_s(plan, m, h, columns, rows, extra_bytes=added, alignment=alignment)
+    )
+    fused = plan.training.fused_cross_entropy
+    per_logit = m.cross_entropy_bytes if fused is None else _FUSED_LOSS if fused else _PLAIN_LOSS
+    loss = copy_s(m, tokens * columns * per_logit)
+    hidden = shape.local_tokens * h
+    return {
+        "matmul/logits": gemms,
+        "memory_bound/loss": measured_s(m, tokens * columns, m.loss_s, 0.0, loss),
+        "memory_bound/embedding": operator_s(plan, m, hidden, _EMBEDDING, m.embedding_s, 0.0)
+        + m.table_s * columns * h,
+    }

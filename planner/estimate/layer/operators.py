@@ -1,0 +1,172 @@
+"""Operators bound by memory bandwidth: norms, residual adds, activation, RoPE, routing of tokens.
+
+Bytes are counted from the tensors each kernel reads and writes, for 16-bit elements; fused Megatron
+kernels, Korthikanti et al. 2022 (arXiv 2205.05198) section 4. Those of norm, RoPE and gate depend on
+the stack: see estimate.machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from planner.estimate.layer.matmul import Product
+from planner.estimate.layer.shape import BothWays, LayerShape
+from planner.estimate.machine import Machine
+from planner.formulas import flops, kernels
+from planner.ledger import Array, Ledger
+from planner.specs.plan import Plan
+
+_COUNTED_ELEMENT = 2.0  # bytes of the elements for which the bytes below are counted
+
+# per hidden element of a residual add: two inputs and a sum; the two branches' gradients are added
+# on the way back
+_ADD = BothWays(6.0, 6.0)
+_BIAS_DROPOUT_ADD = BothWays(7.0, 11.0)
+_ADDS = 2.0  # per layer: after attention and after the MLP
+_NORM_KERNELS = BothWays(1.0, 2.0)  # backward: of the input, and of scale and shift
+_GELU = BothWays(4.0, 6.0)  # per MLP element
+_ACTIVATION_KERNELS_BACK = 2.0  # of activation and gate; forward one per input GEMM
+# per query, key and value element: laid out for the attention kernel, their gradients gathered again
+_QKV_COPIES = BothWays(4.0, 4.0)
+_BIAS_GRADIENT = 2.0  # per element: the output's gradient is read once more and summed over tokens
+_BIAS_KERNELS = 2.0  # of the QKV projection, and of the MLP; own count
+# per routed token and hidden element: gather to experts, weighted scatter back
+_PERMUTE = BothWays(8.0, 10.0)
+# softmax and top-k of the router, permutation, activation and scaling; own count
+_EXPERT_KERNELS = BothWays(8.0, 10.0)
+
+
+def stream_s(plan: Plan, m: Machine, moved_bytes: Array, launches: float) -> Array:
+    """Seconds of bandwidth-bound kernels whose bytes are counted for 16-bit elements."""
+    return kernels.elementwise_s(
+        moved_bytes * plan.training.element_bytes / _COUNTED_ELEMENT,
+        launches,
+        memory_bytes_per_s=m.memory_bandwidth,
+        elementwise_frac=m.elementwise_frac,
+        gap_s=m.kernel_gap,
+        limit_bytes_per_s=m.elementwise_limit,
+    )
+
+
+def copy_s(m: Machine, moved_bytes: Array) -> Array:
+    """Seconds of kernels over whole weights or logits: tensors long enough for the bandwidth that a
+    copy reaches."""
+    return kernels.elementwise_s(
+        moved_bytes,
+        0.0,
+        memory_bytes_per_s=m.memory_bandwidth,
+        elementwise_frac=m.stream_frac,
+        gap_s=m.kernel_gap,
+    )
+
+
+def measured_s(
+    m: Machine, elements: Array, seconds_each: Array, launches: float, counted_s: Array
+) -> Array:
+    """What was measured on this device in place of what is counted, where it was."""
+    if not np.any(np.asarray(seconds_each) > 0):
+        return counted_s
+    return kernels.measured_operator_s(
+        elements, launches, seconds_per_element=seconds_each, gap_s=m.kernel_gap
+    )
+
+
+def operator_s(
+    plan: Plan, m: Machine, elements: Array, bytes_each: Array, seconds_each: Array, launches: float
+) -> Array:
+    """Seconds of bandwidth-bound kernels over `elements`: measured, or else counted in bytes."""
+    counted_s = stream_s(plan, m, elements * bytes_each, launches)
+    return measured_s(m, elements, seconds_each, launches, counted_s)
+
+
+def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
+    """Seconds of each operator of a mean layer."""
+    plan, model = shape.plan, shape.plan.model
+    tokens, local, t, h = shape.tokens, shape.local_tokens, shape.tp, float(model.hidden)
+    forward: Ledger = {}
+    backward: Ledger = {}
+
+    def add(
+        name: str,
+        elements: Array,
+        bytes_each: BothWays[Array],
+        seconds_each: BothWays[Array],
+        launches: BothWays[float],
+        share: float = 1.0,
+    ) -> None:
+        for ledger, moved, known, count in (
+            (forward, bytes_each.forward, seconds_each.forward, launches.forward),
+            (backward, bytes_each.backward, seconds_each.backward, launches.backward),
+        ):
+            ledger[name] = share * operator_s(plan, m, elements, moved, known, count)
+
+    norms = float(model.norms_per_layer)
+    add(
+        "norm",
+        local * h * norms,
+        BothWays(m.norm_forward, m.norm_backward),
+        BothWays(m.norm_forward_s, m.norm_backward_s),
+        BothWays(_NORM_KERNELS.forward * norms, _NORM_KERNELS.backward * norms),
+    )
+    add(
+        "residual",
+        local * h * _ADDS,
+        _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD,
+        BothWays(m.residual_forward_s, m.residual_backward_s),
+        BothWays(_ADDS, _ADDS),
+    )
+    gated = model.mlp == "gated"
+    activation = BothWays(m.gate_forward, m.gate_backward) if gated else _GELU
+    if model.expert_share < 1:
+        add(
+            "activation",
+            tokens * model.ffn_hidden / t,
+            activation,
+            BothWays(m.activation_forward_s, m.activation_backward_s),
+            BothWays(float(model.mlp_inputs), _ACTIVATION_KERNELS_BACK),
+            1 - model.expert_share,
+        )
+    if model.moe is not None and model.expert_share > 0:
+        routed = tokens * model.moe.experts_per_token
+        widths = routed * model.moe.ffn_hidden / t + tokens * model.moe.shared_ffn_hidden / t
+
+        def experts_s(of_activation: Array, permute: float, launches: float) -> Array:
+            moved = m.expert_traffic * (widths * of_activation + routed * h * permute)
+            return model.expert_share * stream_s(plan, m, moved, launches)
+
+        forward["experts"] = experts_s(
+            activation.forward, _PERMUTE.forward, _EXPERT_KERNELS.forward
+        )
+        backward["experts"] = experts_s(
+            activation.backward, _PERMUTE.backward, _EXPERT_KERNELS.backward
+        )
+    qk, v = flops.head_widths(model)
+    width = tokens * (model.heads * qk + model.kv_heads * (qk + v)) / t
+    rope = 1.0 if model.positions == "rotary" else 0.0
+    add(
+        "rotary",
+        width,
+        BothWays(
+            m.rotary_forward * rope + _QKV_COPIES.forward,
+            m.rotary_backward * rope + _QKV_COPIES.backward,
+        ),
+        BothWays(m.rotary_forward_s, m.rotary_backward_s),
+        BothWays(1.0 + rope, 1.0 + rope),  # the copies, and RoPE itself
+    )
+    biased = model.bias_qkv * width + tokens * (
+        model.bias_attention_out * h
+        + model.bias_mlp * (model.mlp_inputs * model.ffn_hidden / t + h)
+    )
+    if np.any(biased > 0):
+        launches = _BIAS_KERNELS * (model.bias_qkv + model.bias_mlp)
+        backward["bias"] = stream_s(plan, m, _BIAS_GRADIENT * biased, launches)
+    return BothWays(forward, backward)
+
+
+def weight_traffic_s(m: Machine, gemms: Iterable[Product]) -> Array:
+    """Seconds of what the stack moves per weight and micro-batch outside of GEMMs: accumulation,
+    casts, communication buffers."""
+    held = sum(p.per_layer * p.n * p.k * p.batch for p in gemms)
+    return copy_s(m, held * m.weight_bytes_moved)

@@ -1,0 +1,97 @@
+"""A layer of every row of a table of layouts: gathered from distinct combinations, with
+communication, launches and what recompute repeats."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate.factored.column import Column
+from planner.estimate.layer import LayerCost, layer_cost
+from planner.estimate.layer.shape import KEY, key_of, local_shape
+from planner.estimate.machine import Machine
+from planner.formulas import pipeline
+from planner.ledger import Array, Ledger, each, total
+from planner.schedules.base import Work
+from planner.specs.columns import Columns, unique_rows
+from planner.specs.plan import Plan
+
+
+def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> LayerCost:
+    """`layer_cost` of every row; evaluated once per distinct combination, unless every row has a
+    machine of its own."""
+    if isinstance(c.tp, Column):
+        combinations, level = c.tp.space.combinations(KEY)
+        spread = functools.partial(c.tp.space.spread, level)
+    elif any(np.ndim(getattr(m, name)) for name in m.names()):
+        combinations, spread = key_of(c), functools.partial(_spread, back=None, rows=len(c))
+    else:
+        combinations, back = unique_rows(key_of(c))
+        spread = functools.partial(_spread, back=back, rows=len(c))
+    found: LayerCost = each(layer_cost(local_shape(plan, **combinations), m), spread)
+    return found
+
+
+def _spread(leaf: Array, back: Array | None, rows: int) -> Array:
+    """Values per distinct combination to values per row."""
+    if back is None or not np.ndim(leaf) or np.shape(leaf)[0] == 1 != len(back):
+        return leaf + np.zeros(rows)
+    return leaf[back]
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """Seconds of one layer and micro-batch of every row, with communication, launches and
+    recompute."""
+
+    forward: Array
+    backward: Array
+    recompute: Array  # part of backward
+    contention: Array  # part of backward: kernels that share the chip with collectives
+    repeated: Array  # share of forward that is computed twice
+    selective: Array  # whether recompute is selective
+
+
+def layer_time(plan: Plan, m: Machine, c: Columns, unit: LayerCost) -> LayerTime:
+    """Recompute repeats forward work inside backward, its collectives included (Korthikanti et al.
+    2022, section 5)."""
+    contention = m.slowdown * sum(
+        x.hidden_backward * x.seconds for x in unit.collectives if x.component == "tensor_parallel"
+    )
+    forward = total(unit.forward) + sum(x.forward_s for x in unit.collectives) + unit.launch_forward
+    backward = (
+        total(unit.backward)
+        + sum(x.backward_s for x in unit.collectives)
+        + unit.launch_backward
+        + contention
+    )
+    repeated, selective = c.repeated_share(plan.model.layers), c.is_recompute("selective")
+    per_operator = plan.training.selective == "per_op"
+    selected = unit.repeated_per_operator if per_operator else unit.attention_core
+    again = unit.repeat if plan.stack.recompute_stops_early else forward
+    recompute = repeated * again + np.where(selective, selected, 0.0)
+    return LayerTime(forward, backward + recompute, recompute, contention, repeated, selective)
+
+
+def layer_work(unit: LayerCost, time: LayerTime, extras: tuple[Array, Array]) -> Work:
+    """Forward, input and weight gradient of a layer; what communication adds to backward is waited
+    for.
+
+    extras: seconds that sharding and offloading add to forward and to backward.
+    """
+    gemms = total(
+        {name: leaf for name, leaf in unit.backward.items() if name.startswith("matmul/")}
+    )
+    # the CPU issues one gradient as often as the other
+    weight = pipeline.weight_gradient_s(gemms + unit.launch_backward)
+    return Work(time.forward + extras[0], time.backward + extras[1] - weight, weight)
+
+
+def head_work(head: Ledger) -> Work:
+    """The same of embedding, head and loss: a third of the GEMMs each, half of what is bound by
+    memory forward and backward."""
+    gemm = head["matmul/logits"] / 3
+    rest = (total(head) - head["matmul/logits"]) / 2
+    return Work(gemm + rest, gemm + rest, gemm)
