@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner import api
-from planner.estimate.machine import machine, sustained_clock
+from planner.estimate.machine import machine
+from planner.estimate.machine.clock import sustained_clock
 from planner.inputs.cluster import cluster_spec
 from planner.specs.base import PlanError
 from planner.specs.options import Options

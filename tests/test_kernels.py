@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.estimate.machine import law_of, machine
+from planner.estimate.machine import machine
+from planner.estimate.machine.clock import law_of
 from planner.formulas.kernels import (
     ENERGY_PER_FLOP,
     alignment_frac,

@@ -9,7 +9,8 @@ import pytest
 from run_tables import row
 
 from planner.estimate import evaluate
-from planner.estimate.machine import fused_experts, machine
+from planner.estimate.machine import machine
+from planner.estimate.machine.kernels import fused_experts
 from planner.inputs import catalog
 from planner.verbs.validate.models import families
 from planner.verbs.validate.plans import row_plan

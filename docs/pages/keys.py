@@ -304,7 +304,7 @@ def schedules() -> str:
 
 def clocks() -> str:
     """What the power law gives for every GPU of a known generation, and what its profile ships."""
-    from planner.estimate.machine import law_of
+    from planner.estimate.machine.clock import law_of
     from planner.formulas.kernels import ENERGY_PER_FLOP
     from planner.inputs import catalog
     from planner.specs.hardware import GpuSpec

@@ -105,7 +105,7 @@ def completed(
     ranks = value["dp"] * value["cp"]
     if "shard_group" not in update and (value["zero"] < 3 or base.shard_group == base.dp * base.cp):
         value["shard_group"] = ranks
-    if ranks % value["shard_group"] or ranks % value["ep"]:
+    if ranks % value["shard_group"]:
         return None
     if "sequence_parallel" not in update:
         value["sequence_parallel"] = value["tp"] > 1 and (

@@ -10,7 +10,8 @@ import numpy as np
 
 from planner.estimate import Estimates, cut, evaluate, fit, inference, loading, run, uneven, waiting
 from planner.estimate.communicate import Traffic
-from planner.estimate.machine import machine, sustained_clock
+from planner.estimate.machine import machine
+from planner.estimate.machine.clock import sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, peak_memory, state_ledger
 from planner.formulas import flops, memory, run_level
 from planner.formulas.params import active_parameter_count, parameter_count

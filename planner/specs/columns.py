@@ -59,7 +59,7 @@ class Columns:
         """These layouts, one after the other.
 
         gpus: how many there are, where that is known. Raises ValueError where the degrees of a
-        layout do not multiply to them; what divides dp * cp is checked by `Layout` itself.
+        layout do not multiply to them; that a shard group divides dp * cp is checked by `Layout`.
         """
         rows = np.array([to_row(one) for one in layouts], dtype=float).reshape(-1, len(COLUMNS))
         made = cls(*np.ascontiguousarray(rows.T))

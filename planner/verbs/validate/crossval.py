@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from planner.estimate.machine import law_of
+from planner.estimate.machine.clock import law_of
 from planner.ledger import Array
 from planner.specs.documents.validate import (
     Clock,

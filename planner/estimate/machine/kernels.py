@@ -1,0 +1,214 @@
+"""Numbers of kernels: rates of the GPU, and what its kernels move under this stack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.estimate.machine.clock import fp8_frac, sustained_clock
+from planner.ledger import Sourced
+from planner.specs.base import PlanError
+from planner.specs.hardware import PRECISIONS, GpuSpec
+from planner.specs.plan import Plan
+
+# share of the FlashAttention-2 rate of the GPU profile. FA1: over validated runs, more than the
+# half of Dao 2023 figure 4; FA3: 648 against 370 TFLOP/s (1.75) on H100 at head width 128, Shah et
+# al. 2024 (arXiv 2407.08608), lowered over validated runs
+_ATTENTION_VERSION = {
+    "flash1": 0.8,
+    "flash2": 1.0,
+    "flash3": 1.6,
+    "fused_softmax": 1.0,
+    "eager": 1.0,
+}
+_VERSION_SOURCE = "FlashAttention over version 2: arXiv 2307.08691, 2407.08608"
+
+_CAST = 3.0  # bytes per operand element of an fp8 GEMM, mean over its three GEMMs
+_CAST_SOURCE = (
+    "casts are fused with the kernel before where there is one, and copied transposed for the weight"
+    " gradient; own count"
+)
+
+# bytes moved per element, forward and backward, in 16 bit: counted from what the kernels read and
+# write. Torch's LayerNorm moves the fused kernel's bytes at 55 % forward and 26 % backward of the
+# A100's bandwidth (measured), here as the bytes that take as long at the usual share; an RMSNorm of
+# torch operators is a chain of fp32 kernels (measured 17 and 5 %: 18 and 92 bytes).
+_NORM = {"fused": (4.0, 8.0), "torch LayerNorm": (6.0, 18.0), "torch RMSNorm": (34.0, 80.0)}
+_NORM_SOURCE = {
+    "fused": "one kernel each way, gradients of scale and shift reduced apart; own count",
+    "torch LayerNorm": (
+        "kernel of torch.nn.LayerNorm: 55 % and 26 % of the A100's bandwidth, measured"
+    ),
+    "torch RMSNorm": (
+        "cast, square, mean, scale, cast and product as operators of their own; own count (17 % and"
+        " 5 % of HBM, measured on A100)"
+    ),
+}
+# the same for RoPE and for the gate of an MLP, as one kernel and as torch operators
+_ROTARY = {True: (4.0, 4.0), False: (20.0, 24.0)}
+_ROTARY_SOURCE = (
+    "one kernel each way, or products, sign, concatenation and sum as torch operators; own count"
+)
+_GATE = {True: (6.0, 10.0), False: (10.0, 22.0)}
+_GATE_SOURCE = (
+    "one kernel each way, or activation, product and joining of gradients as torch operators; own"
+    " count"
+)
+
+# long copies and sums over whole weight tensors: 1.78 of 2.04 TB/s on A100, 3.08 of 3.35 on H100,
+# 4.29 of 4.8 on H200, 6.86 of 8 on B200
+_STREAM = Sourced(
+    0.88,
+    "1",
+    "measured",
+    "achieved over vendor memory bandwidth, mean of A100, H100, H200 and B200 (.87, .92, .89, .86)",
+    "2026-11",
+)
+
+# bytes that one optimizer step moves per parameter on the GPU (own count, mixed precision; see
+# docs/models.md)
+_OPTIMIZER_TRAFFIC = {
+    "adam": 46.0,
+    "adam8bit": 34.0,
+    "adafactor": 32.0,
+    "sgd": 30.0,
+    "sgd-momentum": 38.0,
+}
+_OPTIMIZER_SOURCE = (
+    "own count: read and write of gradient, master, moments and parameter, with unscaling, norm and"
+    " zeroing"
+)
+
+# operators of a captured iteration are replayed by the GPU itself
+_CAPTURED_LAUNCH = Sourced(
+    2e-6, "s", "assumed", "replay of a CUDA graph: a few microseconds per node at most", "2026-11"
+)
+# of what routing moves: tokens are gathered and scattered once, activation and casts stay in
+# registers
+_FUSED_EXPERTS = 0.4
+_EXPERTS_SOURCE = (
+    "share of activation, routing and cast traffic of experts that is left where a grouped product"
+    " does its own activation and quantisation; own count"
+)
+
+
+def kernel_numbers(plan: Plan) -> dict[str, Any]:
+    """Numbers by field of Machine. Raises PlanError where the GPU does not have the precision."""
+    gpu, stack, training = plan.cluster.gpu, plan.stack, plan.training
+    curve, fusion, fp8 = gpu.kernels, plan.stack.fusion, training.precision == "fp8"
+    rate = gpu.rate(training.precision)
+    if rate is None:
+        has = ", ".join(p for p in PRECISIONS if gpu.rate(p) is not None)
+        raise PlanError(
+            "--precision", training.precision, f"{gpu.title} does not have it; it has {has}"
+        )
+    captured = fused_experts(plan)
+    return {
+        "dense_rate": rate,
+        "wide_rate": (gpu.dense.bf16 or gpu.dense.fp16 or gpu.dense.fp32) if fp8 else rate,
+        "vector_rate": gpu.dense.fp32,
+        "sustained_clock": sustained_clock(plan),
+        "fp8_frac": fp8_frac(plan) if fp8 else Sourced(1.0, "1", "assumed", "no fp8"),
+        "cast_bytes": Sourced(_CAST if fp8 else 0.0, "B", "assumed", _CAST_SOURCE),
+        "compute_units": float(gpu.compute_units),
+        "gemm_efficiency": curve.gemm_efficiency,
+        "gemm_tile_exponent": curve.gemm_tile_exponent,
+        "gemm_tile_overhead": curve.gemm_tile_overhead,
+        "gemm_wave_softness": curve.gemm_wave_softness,
+        "gemm_launch": curve.gemm_launch,
+        "gemm_memory_frac": curve.memory_frac,
+        "kernel_gap": curve.kernel_gap,
+        "memory_bandwidth": gpu.memory_bandwidth,
+        "elementwise_frac": fusion.elementwise_frac,
+        "elementwise_limit": fusion.elementwise_limit,
+        "stream_frac": _STREAM,
+        **_moved_bytes(plan),
+        "attention_forward": curve.attention_forward,
+        "attention_backward": curve.attention_backward,
+        "attention_version": Sourced(
+            _attention_version(plan.attention, gpu), "1", "assumed", _VERSION_SOURCE
+        ),
+        "attention_half_sequence": curve.attention_half_sequence or 0.0,
+        "attention_width_exponent": curve.attention_width_exponent or 0.0,
+        "cross_entropy_bytes": fusion.cross_entropy_bytes,
+        "weight_bytes_moved": fusion.weight_bytes_moved,
+        "operator_launch": _CAPTURED_LAUNCH if captured else stack.launch.operator,
+        "expert_traffic": Sourced(
+            _FUSED_EXPERTS if captured else 1.0, "1", "assumed", _EXPERTS_SOURCE
+        ),
+        "optimizer_bytes": Sourced(
+            _OPTIMIZER_TRAFFIC[training.optimizer], "1", "assumed", _OPTIMIZER_SOURCE
+        ),
+        **_operator_times(plan),
+    }
+
+
+def fused_experts(plan: Plan) -> bool:
+    """Whether experts run as one fused grouped GEMM inside a captured iteration."""
+    return (
+        plan.model.moe is not None
+        and plan.cluster.gpu.architecture in plan.stack.fusion.fused_experts
+    )
+
+
+def _attention_version(attention: str, gpu: GpuSpec) -> float:
+    """FlashAttention-3 and cuDNN's equal need Hopper; elsewhere the profile's own rate is what the
+    newest kernels reach."""
+    if attention == "flash3" and gpu.architecture != "hopper":
+        return 1.0
+    return _ATTENTION_VERSION[attention]
+
+
+def _moved_bytes(plan: Plan) -> dict[str, Sourced]:
+    """Bytes that norms, RoPE and gates move per element."""
+    fusion, norm = plan.stack.fusion, _norm_kernel(plan)
+    counted = {
+        "norm": (_NORM[norm], _NORM_SOURCE[norm]),
+        "rotary": (_ROTARY[plan.training.compile or fusion.fused_rotary], _ROTARY_SOURCE),
+        "gate": (_GATE[plan.training.compile or fusion.fused_gate], _GATE_SOURCE),
+    }
+    return {
+        f"{name}_{way}": Sourced(moved, "B", "assumed", source)
+        for name, (both, source) in counted.items()
+        for way, moved in zip(("forward", "backward"), both, strict=True)
+    }
+
+
+def _norm_kernel(plan: Plan) -> str:
+    """LayerNorm is one kernel everywhere, but torch's own is a slow one."""
+    if plan.model.norm != "layernorm":
+        return "fused" if _fused_norm(plan) else "torch RMSNorm"
+    chosen = plan.training.fused_norm
+    fused = plan.stack.fusion.fused_layernorm if chosen is None else chosen
+    return "fused" if fused or plan.training.compile else "torch LayerNorm"
+
+
+def _fused_norm(plan: Plan) -> bool:
+    """LayerNorm is one kernel everywhere; RMSNorm is several unless the stack or torch.compile
+    fuses it."""
+    if plan.model.norm == "layernorm" or plan.training.compile:
+        return True
+    chosen = plan.training.fused_norm
+    return plan.stack.fusion.fused_norm if chosen is None else chosen
+
+
+def _operator_times(plan: Plan) -> dict[str, Any]:
+    """What was measured of the operators this model runs, by field of Machine; nothing where the
+    precision was not measured."""
+    model, times = plan.model, plan.cluster.gpu.operators.get(plan.training.precision)
+    if times is None:
+        return {}
+    kinds = {
+        "norm": "layernorm" if model.norm == "layernorm" else "rmsnorm",
+        "residual": "residual",
+        "activation": "gated" if model.mlp == "gated" else "plain",
+        "rotary": "rotary" if model.positions == "rotary" else "copies",
+    }
+    found = {
+        f"{name}_{way}_s": getattr(times, f"{kind}_{way}")
+        for name, kind in kinds.items()
+        for way in ("forward", "backward")
+    }
+    found |= {f"{name}_s": getattr(times, name) for name in ("loss", "embedding", "table")}
+    if plan.training.optimizer == "adam":
+        found["optimizer_s"] = times.optimizer
+    return {name: seconds for name, seconds in found.items() if seconds is not None}
