@@ -7,6 +7,7 @@ the stack: see estimate.machine.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,7 +26,7 @@ _COUNTED_ELEMENT = 2.0  # bytes of the elements for which the bytes below are co
 _ADD = BothWays(6.0, 6.0)
 _BIAS_DROPOUT_ADD = BothWays(7.0, 11.0)
 _ADDS = 2.0  # per layer: after attention and after the MLP
-_NORM_KERNELS = BothWays(1.0, 2.0)  # backward: of the input, and of scale and shift
+_NORM_KERNELS_BACK = 2.0  # gradients of the input, and of scale and shift
 _GELU = BothWays(4.0, 6.0)  # per MLP element
 _ACTIVATION_KERNELS_BACK = 2.0  # of activation and gate; forward one per input GEMM
 # per query, key and value element: laid out for the attention kernel, their gradients gathered again
@@ -84,77 +85,45 @@ def operator_s(
 def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     """Seconds of each operator of a mean layer."""
     plan, model = shape.plan, shape.plan.model
-    tokens, local, t, h = shape.tokens, shape.local_tokens, shape.tp, float(model.hidden)
-    forward: Ledger = {}
-    backward: Ledger = {}
-
-    def add(
-        name: str,
-        elements: Array,
-        bytes_each: BothWays[Array],
-        seconds_each: BothWays[Array],
-        launches: BothWays[float],
-        share: float = 1.0,
-    ) -> None:
-        for ledger, moved, known, count in (
-            (forward, bytes_each.forward, seconds_each.forward, launches.forward),
-            (backward, bytes_each.backward, seconds_each.backward, launches.backward),
-        ):
-            ledger[name] = share * operator_s(plan, m, elements, moved, known, count)
-
-    norms = float(model.norms_per_layer)
-    add(
-        "norm",
-        local * h * norms,
-        BothWays(m.norm_forward, m.norm_backward),
-        BothWays(m.norm_forward_s, m.norm_backward_s),
-        BothWays(_NORM_KERNELS.forward * norms, _NORM_KERNELS.backward * norms),
-    )
-    add(
-        "residual",
-        local * h * _ADDS,
-        _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD,
-        BothWays(m.residual_forward_s, m.residual_backward_s),
-        BothWays(_ADDS, _ADDS),
-    )
+    tokens, t, h = shape.tokens, shape.tp, float(model.hidden)
+    one = functools.partial(operator_s, plan, m)
+    hidden, norms = shape.local_tokens * h, float(model.norms_per_layer)
+    add = _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD
+    back = _NORM_KERNELS_BACK * norms
+    forward: Ledger = {
+        "norm": one(hidden * norms, m.norm_forward, m.norm_forward_s, norms),
+        "residual": one(hidden * _ADDS, add.forward, m.residual_forward_s, _ADDS),
+    }
+    backward: Ledger = {
+        "norm": one(hidden * norms, m.norm_backward, m.norm_backward_s, back),
+        "residual": one(hidden * _ADDS, add.backward, m.residual_backward_s, _ADDS),
+    }
     gated = model.mlp == "gated"
-    activation = BothWays(m.gate_forward, m.gate_backward) if gated else _GELU
-    if model.expert_share < 1:
-        add(
-            "activation",
-            tokens * model.ffn_hidden / t,
-            activation,
-            BothWays(m.activation_forward_s, m.activation_backward_s),
-            BothWays(float(model.mlp_inputs), _ACTIVATION_KERNELS_BACK),
-            1 - model.expert_share,
+    act = BothWays(m.gate_forward, m.gate_backward) if gated else _GELU
+    dense, share = 1 - model.expert_share, model.expert_share
+    if dense > 0:
+        f, launches = tokens * model.ffn_hidden / t, float(model.mlp_inputs)
+        forward["activation"] = dense * one(f, act.forward, m.activation_forward_s, launches)
+        backward["activation"] = dense * one(
+            f, act.backward, m.activation_backward_s, _ACTIVATION_KERNELS_BACK
         )
-    if model.moe is not None and model.expert_share > 0:
+    if model.moe is not None and share > 0:
         routed = tokens * model.moe.experts_per_token
         widths = routed * model.moe.ffn_hidden / t + tokens * model.moe.shared_ffn_hidden / t
 
-        def experts_s(of_activation: Array, permute: float, launches: float) -> Array:
-            moved = m.expert_traffic * (widths * of_activation + routed * h * permute)
-            return model.expert_share * stream_s(plan, m, moved, launches)
+        def experts_s(per_width: Array, per_routed: float, launches: float) -> Array:
+            moved = m.expert_traffic * (widths * per_width + routed * h * per_routed)
+            return share * stream_s(plan, m, moved, launches)
 
-        forward["experts"] = experts_s(
-            activation.forward, _PERMUTE.forward, _EXPERT_KERNELS.forward
-        )
-        backward["experts"] = experts_s(
-            activation.backward, _PERMUTE.backward, _EXPERT_KERNELS.backward
-        )
+        forward["experts"] = experts_s(act.forward, _PERMUTE.forward, _EXPERT_KERNELS.forward)
+        backward["experts"] = experts_s(act.backward, _PERMUTE.backward, _EXPERT_KERNELS.backward)
     qk, v = flops.head_widths(model)
     width = tokens * (model.heads * qk + model.kv_heads * (qk + v)) / t
     rope = 1.0 if model.positions == "rotary" else 0.0
-    add(
-        "rotary",
-        width,
-        BothWays(
-            m.rotary_forward * rope + _QKV_COPIES.forward,
-            m.rotary_backward * rope + _QKV_COPIES.backward,
-        ),
-        BothWays(m.rotary_forward_s, m.rotary_backward_s),
-        BothWays(1.0 + rope, 1.0 + rope),  # the copies, and RoPE itself
-    )
+    copied = m.rotary_forward * rope + _QKV_COPIES.forward
+    forward["rotary"] = one(width, copied, m.rotary_forward_s, 1.0 + rope)
+    copied = m.rotary_backward * rope + _QKV_COPIES.backward
+    backward["rotary"] = one(width, copied, m.rotary_backward_s, 1.0 + rope)
     biased = model.bias_qkv * width + tokens * (
         model.bias_attention_out * h
         + model.bias_mlp * (model.mlp_inputs * model.ffn_hidden / t + h)
