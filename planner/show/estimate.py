@@ -7,7 +7,7 @@ from msgspec import structs
 
 from planner.show.conditions import condition_blocks
 from planner.show.text import Block, limit_text
-from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.estimate import Estimate, Report
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
 from planner.units import percent, show
@@ -23,26 +23,35 @@ def estimate_blocks(r: Estimate) -> list[Block]:
     """The answer first, then memory, time, communication, families, advice and assumptions."""
     return [
         _answer_block(r),
-        *_requirement_blocks(r),
+        *requirement_blocks(r),
         _memory_block(r),
         _stage_block(r),
         _step_block(r),
         *condition_blocks(r),
-        _communication_block(r),
-        *_family_blocks(r),
-        *_advice_blocks(r),
+        communication_block(r),
+        *family_blocks(r),
+        *advice_blocks(r),
         _basis_block(r),
     ]
 
 
+def title_of(r: Report) -> str:
+    """The model and the GPUs."""
+    return f"{r.model.title} on {r.cluster.gpus:,} x {r.cluster.gpu_title}"
+
+
 def _answer_block(r: Estimate) -> Block:
-    model, c, m, step, t, run = (r.model, r.cluster, r.memory, r.step, r.throughput, r.run)
+    return Block(title_of(r), [f"{label:<12}{text}" for label, text in answer_rows(r)])
+
+
+def answer_rows(r: Estimate) -> list[tuple[str, str]]:
+    """The answer line by line; a line without a label goes on with the one above."""
+    model, m, step, t, run = r.model, r.memory, r.step, r.throughput, r.run
     active = (
         ""
         if model.active_parameters == model.parameters
         else f" ({show(model.active_parameters, 'count')} active)"
     )
-    title = f"{model.title} on {c.gpus:,} x {c.gpu_title}"
     verdict = "fits" if m.fits else "DOES NOT FIT"
     if not m.host_fits:
         verdict += " (host memory)"
@@ -53,38 +62,40 @@ def _answer_block(r: Estimate) -> Block:
         if m.headroom_bytes >= 0
         else f"{show(-m.headroom_bytes, 'B')} short"
     )
-    text = [
-        f"model       {model.parameters:,} parameters{active}",
-        f"layout      {describe(r.layout)}  [{r.stack.title}]",
+    rows = [
+        ("model", f"{model.parameters:,} parameters{active}"),
+        ("layout", f"{describe(r.layout)}  [{r.stack.title}]"),
         (
-            f"memory      {verdict}: {show(m.device_bytes, 'B')} of"
-            f" {show(m.capacity_bytes, 'B')} per GPU, {headroom} (worst: stage"
-            f" {m.worst_stage}, {m.worst_phase})"
+            "memory",
+            f"{verdict}: {show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU,"
+            f" {headroom} (worst: stage {m.worst_stage}, {m.worst_phase})",
         ),
         (
-            f"step        {show(step.seconds, 's')}  (80 % band {show(step.low, 's')} .."
-            f" {show(step.high, 's')}: {step.confidence})"
+            "step",
+            f"{show(step.seconds, 's')}  (80 % band {show(step.low, 's')} .."
+            f" {show(step.high, 's')}: {step.confidence})",
         ),
-        f"bottleneck  {step.bottleneck}",
+        ("bottleneck", step.bottleneck),
         (
-            f"throughput  {t.tokens_per_s:,.0f} tokens/s, {t.tokens_per_s_per_gpu:,.0f} per"
-            f" GPU, {t.model_tflops_per_gpu:.1f} TFLOP/s per GPU"
+            "throughput",
+            f"{t.tokens_per_s:,.0f} tokens/s, {t.tokens_per_s_per_gpu:,.0f} per GPU,"
+            f" {t.model_tflops_per_gpu:.1f} TFLOP/s per GPU",
         ),
-        f"            MFU {percent(t.mfu)}, HFU {percent(t.hfu)}  ({t.flop_convention})",
+        ("", f"MFU {percent(t.mfu)}, HFU {percent(t.hfu)}  ({t.flop_convention})"),
     ]
-    if run.days is not None:
-        cost = (
-            "no price known (set --price)" if run.cost_usd is None else f"{run.cost_usd:,.0f} USD"
-        )
-        text.append(
-            f"run         {show(run.tokens, 'count')} tokens: {run.days:,.1f} days,"
+    if run.days is None:
+        return [*rows, ("run", "days, cost and energy: give --tokens, e.g. --tokens 2T")]
+    cost = "no price known (set --price)" if run.cost_usd is None else f"{run.cost_usd:,.0f} USD"
+    return [
+        *rows,
+        (
+            "run",
+            f"{show(run.tokens, 'count')} tokens: {run.days:,.1f} days,"
             f" {run.gpu_hours:,.0f} GPU-hours, {cost}, {run.energy_kwh:,.0f} kWh,"
-            f" {show(run.co2_kg, 'kg')} CO2 (goodput {percent(run.goodput)})"
-        )
-        text.append(_failures_text(run))
-    else:
-        text.append("run         days, cost and energy: give --tokens, e.g. --tokens 2T")
-    return Block(title, text)
+            f" {show(run.co2_kg, 'kg')} CO2 (goodput {percent(run.goodput)})",
+        ),
+        ("", _failures_text(run)),
+    ]
 
 
 def _failures_text(run: Run) -> str:
@@ -99,7 +110,7 @@ def _failures_text(run: Run) -> str:
         f"{spare} spare {'node suffices' if spare == 1 else 'nodes suffice'} {share} of the time"
     )
     return (
-        f"            {show(run.failures, '')} failures expected; checkpoint of"
+        f"{show(run.failures, '')} failures expected; checkpoint of"
         f" {show(r.checkpoint_bytes, 'traffic')} every {show(r.interval_s / 60, 'min')} stops"
         f" training {show(r.checkpoint_stop_s, 's')}; {spares}"
     )
@@ -186,7 +197,8 @@ def _step_block(r: Estimate) -> Block:
     return block
 
 
-def _communication_block(r: Estimate) -> Block:
+def communication_block(r: Estimate) -> Block:
+    """Every collective, transfer and copy of a step."""
     block = Block(
         "Communication per step, slowest rank",
         header=["operation", "group", "what", "link", ">calls", ">bytes each", ">time", ">hidden"],
@@ -210,7 +222,8 @@ def _communication_block(r: Estimate) -> Block:
     return block
 
 
-def _family_blocks(r: Estimate) -> list[Block]:
+def family_blocks(r: Estimate) -> list[Block]:
+    """The best layout of each family, and the fastest of all."""
     families = [a for a in r.alternatives if a.family]
     top = [a for a in r.alternatives if a.rank]
     best = Block(
@@ -251,7 +264,7 @@ def _signed(value: float, unit: str) -> str:
     return f"{'+' if value > 0 else '-' if value < 0 else ''}{show(abs(value), unit)}"
 
 
-def _advice_blocks(r: Estimate) -> list[Block]:
+def advice_blocks(r: Estimate) -> list[Block]:
     """Evaluated changes in a table, and the command of each by its number."""
     if not r.advice:
         return []
@@ -292,7 +305,8 @@ def _advice_blocks(r: Estimate) -> list[Block]:
     ]
 
 
-def _requirement_blocks(r: Estimate) -> list[Block]:
+def requirement_blocks(r: Estimate) -> list[Block]:
+    """Requirements, judged; none where none were made."""
     if not r.requirements:
         return []
     block = Block("Requirements", header=["requirement", ">value", ">limit", "verdict"])

@@ -32,9 +32,9 @@ from planner.show.figures import (
     stack,
     words,
 )
+from planner.specs.documents.estimate import Report, Step
+from planner.specs.documents.memory import Memory, Stage
 from planner.units import show
-
-Report = Any  # until it reads attributes
 
 _OUTSIDE = {"fragmentation": SILVER, "context": GREY, "communicators": SLATE}
 _MOST_LABELS = 24  # bars whose numbers have room side by side
@@ -48,19 +48,19 @@ def charts(report: Report) -> list[Chart]:
 def stage_bytes(report: Report) -> dict[str, list[float]]:
     """Bytes per GPU by part, one value per stage: components of the worst phase, what is reserved
     beyond them, and outside."""
-    memory = report["memory"]
-    found = memory["per_stage"]
-    out = {name: [stage["components"][name] for stage in found] for name in memory["components"]}
-    out["fragmentation"] = [stage["reserved_bytes"] - stage["peak_bytes"] for stage in found]
+    memory = report.memory
+    found = memory.per_stage
+    out = {name: [stage.components[name] for stage in found] for name in memory.components}
+    out["fragmentation"] = [stage.reserved_bytes - stage.peak_bytes for stage in found]
     for name in ("context", "communicators"):
-        out[name] = [memory["outside"][name]] * len(found)
+        out[name] = [getattr(memory.outside, name)] * len(found)
     return {name: values for name, values in out.items() if any(value > 0 for value in values)}
 
 
 def _stacked(
     names: list[str],
     parts: Mapping[str, list[float]],
-    memory: Report,
+    memory: Memory,
     x: dict[str, Any],
     y: str,
     top: float,
@@ -68,7 +68,7 @@ def _stacked(
 ) -> Figure:
     """Bytes as stacked bars in GiB; a part has the same color on each chart."""
     return figure(
-        stack(names, parts, "B", colored(memory["components"]) | _OUTSIDE, GIB),
+        stack(names, parts, "B", colored(memory.components) | _OUTSIDE, GIB),
         x,
         axis(y, FROM_ZERO, range=[0, 1.08 * top / GIB]),
         barmode="stack",
@@ -79,14 +79,14 @@ def _stacked(
 
 def stages(report: Report) -> Chart:
     """Memory of every pipeline stage against what the GPU can allocate."""
-    memory, parts = report["memory"], stage_bytes(report)
-    found, capacity = memory["per_stage"], memory["capacity_bytes"]
+    memory, parts = report.memory, stage_bytes(report)
+    found, capacity = memory.per_stage, memory.capacity_bytes
     sums = [sum(values) for values in zip(*parts.values(), strict=True)]
     worst = _worst(memory)
     largest = max(parts, key=lambda part: parts[part][worst])
     span = f"All {len(sums)} stages need" if len(sums) > 1 else "Every GPU needs"
     least, most = show(min(sums), "B"), show(max(sums), "B")
-    numbers = [str(stage["stage"]) for stage in found]
+    numbers = [str(stage.stage) for stage in found]
     names = [f"stage {number}" for number in numbers]
     every = -(-len(names) // _MOST_LABELS)
     return Chart(
@@ -94,14 +94,14 @@ def stages(report: Report) -> Chart:
         "Memory of each pipeline stage",
         f"{span} {most if least == most else f'{least} to {most}'} of {show(capacity, 'B')}; the"
         f" largest part is {words(largest)}, {show(parts[largest][worst], 'B')} on stage"
-        f" {memory['worst_stage']}.",
+        f" {memory.worst_stage}.",
         _stacked(
             names,
             parts,
             memory,
             axis("pipeline stage", tickvals=names[::every], ticktext=numbers[::every]),
             "GiB per GPU",
-            max(capacity, memory["device_bytes"]),
+            max(capacity, memory.device_bytes),
             shapes=[hline(capacity / GIB)],
             annotations=[
                 note(
@@ -122,7 +122,7 @@ def stages(report: Report) -> Chart:
             Column("sum", "B"),
         ),
         [
-            [one["stage"], one["layers"], one["worst_phase"], *values, total]
+            [one.stage, one.layers, one.worst_phase, *values, total]
             for one, values, total in zip(
                 found, zip(*parts.values(), strict=True), sums, strict=True
             )
@@ -132,27 +132,27 @@ def stages(report: Report) -> Chart:
     )
 
 
-def _worst(memory: Report) -> int:
-    return [stage["stage"] for stage in memory["per_stage"]].index(memory["worst_stage"])
+def _worst(memory: Memory) -> int:
+    return [stage.stage for stage in memory.per_stage].index(memory.worst_stage)
 
 
 def phases(report: Report) -> Chart:
     """Allocated memory through the phases of a step, first of the worst stage; one choice per
     stage."""
-    memory = report["memory"]
-    found, parts = memory["per_stage"], list(memory["components"])
-    held = [p for p in parts if any(a["components"][p] > 0 for s in found for a in s["phases"])]
+    memory = report.memory
+    found, parts = memory.per_stage, list(memory.components)
+    held = [p for p in parts if any(a.components[p] > 0 for s in found for a in s.phases)]
 
-    def bars(stage: Report) -> Figure:
-        top = max(memory["capacity_bytes"], *(one["peak_bytes"] for one in found))
-        values = {part: [a["components"][part] for a in stage["phases"]] for part in held}
-        names = [phase["name"] for phase in stage["phases"]]
+    def bars(stage: Stage) -> Figure:
+        top = max(memory.capacity_bytes, *(one.peak_bytes for one in found))
+        values = {part: [a.components[part] for a in stage.phases] for part in held}
+        names = [phase.name for phase in stage.phases]
         return _stacked(names, values, memory, axis(), "GiB allocated per GPU", top)
 
     worst = found[_worst(memory)]
     choices = [
         {
-            "label": f"stage {stage['stage']}",
+            "label": f"stage {stage.stage}",
             "restyle": {
                 key: [trace[key] for trace in bars(stage)["data"]] for key in ("y", "text")
             },
@@ -160,12 +160,12 @@ def phases(report: Report) -> Chart:
         }
         for stage in found
     ]
-    most, least = (pick(worst["phases"], key=lambda p: p["bytes"]) for pick in (max, min))
+    most, least = (pick(worst.phases, key=lambda p: p.bytes) for pick in (max, min))
     return Chart(
         "memory-phases",
         "Memory through the step",
-        f"On stage {worst['stage']} memory rises from {show(least['bytes'], 'B')}"
-        f" ({least['name']}) to {show(most['bytes'], 'B')} ({most['name']}).",
+        f"On stage {worst.stage} memory rises from {show(least.bytes, 'B')}"
+        f" ({least.name}) to {show(most.bytes, 'B')} ({most.name}).",
         bars(worst),
         (
             Column("stage", "number"),
@@ -174,9 +174,9 @@ def phases(report: Report) -> Chart:
             Column("sum", "B"),
         ),
         [
-            [stage["stage"], one["name"], *(one["components"][p] for p in parts), one["bytes"]]
+            [stage.stage, one.name, *(one.components[p] for p in parts), one.bytes]
             for stage in found
-            for one in stage["phases"]
+            for one in stage.phases
         ],
         "Allocated at the fullest moment of each phase of a step.",
         choices if len(found) > 1 else [],
@@ -186,11 +186,11 @@ def phases(report: Report) -> Chart:
 def step(report: Report) -> Chart:
     """Step time as a waterfall of its parts; what is hidden beside compute in hatched bars of
     their own, from zero."""
-    found = report["step"]
-    whole, hidden = found["seconds"], sum(found["hidden"].values())
+    found = report.step
+    whole, hidden = found.seconds, sum(found.hidden.values())
     rows: list[list[Any]] = [
-        [words(part), value, value / whole, found["hidden"].get(part, 0.0)]
-        for part, value in found["components"].items()
+        [words(part), value, value / whole, found.hidden.get(part, 0.0)]
+        for part, value in found.components.items()
     ]
     told = ", ".join(
         f"{name} {show(value, 's')} ({100 * share:.0f} %)"
@@ -215,17 +215,17 @@ def step(report: Report) -> Chart:
     )
 
 
-def _waterfall(found: Report) -> Figure:
+def _waterfall(found: Step) -> Figure:
     adding: dict[str, tuple[float, float]] = {}  # where each bar starts, and its seconds
     hidden: dict[str, tuple[float, float]] = {}
     rows, before = [], 0.0
-    for part, seconds in found["components"].items():
+    for part, seconds in found.components.items():
         if seconds > 0:
             rows.append(words(part))
             adding[words(part)] = (before, seconds)
-        if found["hidden"].get(part, 0.0) > 0:
+        if found.hidden.get(part, 0.0) > 0:
             rows.append(f"{words(part)}, hidden")
-            hidden[rows[-1]] = (0.0, found["hidden"][part])
+            hidden[rows[-1]] = (0.0, found.hidden[part])
         before += seconds
 
     def bars(
@@ -243,15 +243,15 @@ def _waterfall(found: Report) -> Figure:
     data = [bars("adds to the step", adding, {"color": BLUE})]
     if hidden:
         data.append(bars("hidden beside compute", hidden, hatched))
-    whole = found["seconds"]
+    whole = found.seconds
     band = {
         "type": "data",
         "symmetric": False,
-        "array": [found["high"] - whole],
-        "arrayminus": [whole - found["low"]],
+        "array": [found.high - whole],
+        "arrayminus": [whole - found.low],
         "color": INK,
     }
     alone = {"step": (0.0, whole)}
     data.append(bars("step", alone, {"color": INDIGO}, textposition="inside", error_x=band))
-    longest = max(found["high"], *(start + seconds for start, seconds in adding.values()))
+    longest = max(found.high, *(start + seconds for start, seconds in adding.values()))
     return rows_figure(data, [*rows, "step"], axis("seconds", range=[0, 1.1 * longest]))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONFIG = {"displaylogo": False, "showSendToCloud": False, "responsive": True}
 _TEMPLATES = Path(__file__).parent / "templates"
 _HEIGHT = "460px"  # of a figure that has no height of its own
-_VERDICTS = {"fits": "yes", "holds": "yes", "does not fit": "no", "does not hold": "no"}
+_VERDICTS = {"fits": "yes", "holds": "yes", "does not fit": "no", "DOES NOT HOLD": "no"}
 
 
 @dataclass(frozen=True)

@@ -20,30 +20,6 @@ def search_blocks(found: Search) -> list[Block]:
             f" {show(found.seconds, 's')}, {found.feasible:,} fit"
         ],
     )
-    by = found.objective
-    title = (
-        "Best layouts that fit, by time"
-        if by == "time"
-        else f"Best layouts that fit, by {by.replace('-', ' ')}"
-    )
-    top = Block(
-        title,
-        header=[">#", ">step", ">MFU", ">memory", ">USD/Mtoken", ">Wh/Mtoken", "stack", "layout"],
-    )
-    for i, r in enumerate(found.top):
-        price = r.per_token.usd_per_million_tokens
-        top.rows.append(
-            [
-                str(i + 1),
-                show(r.step.seconds, "s"),
-                percent(r.throughput.mfu),
-                show(r.memory.device_bytes, "B"),
-                "-" if price is None else f"{price:.4g}",
-                f"{1000 * r.per_token.kwh_per_million_tokens:.4g}",
-                r.stack.id,
-                describe(r.layout),
-            ]
-        )
     front = Block("Front of time against memory", header=[">step", ">memory", "stack", "layout"])
     points = found.pareto
     if len(points) > 1:
@@ -62,6 +38,33 @@ def search_blocks(found: Search) -> list[Block]:
         front.text.append(
             f"{len(shown)} of {len(points)} layouts on the front (--json and --html have all)"
         )
+    return [head, *([best_block(found), front] if found.feasible else []), *reason_blocks(found)]
+
+
+def best_block(found: Search) -> Block:
+    """The best layouts by the objective, and what a million tokens cost."""
+    block = Block(f"Best layouts that fit, by {found.objective.replace('-', ' ')}")
+    block.header = [">#", ">step", ">MFU", ">memory", ">USD/Mtoken", ">Wh/Mtoken", "stack"]
+    block.header.append("layout")
+    for i, r in enumerate(found.top):
+        price = r.per_token.usd_per_million_tokens
+        block.rows.append(
+            [
+                str(i + 1),
+                show(r.step.seconds, "s"),
+                percent(r.throughput.mfu),
+                show(r.memory.device_bytes, "B"),
+                "-" if price is None else f"{price:.4g}",
+                f"{1000 * r.per_token.kwh_per_million_tokens:.4g}",
+                r.stack.id,
+                describe(r.layout),
+            ]
+        )
+    return block
+
+
+def reason_blocks(found: Search) -> list[Block]:
+    """Why layouts were rejected, and what offloading would make fit."""
     why = Block("Rejected", header=["reason", ">layouts"])
     why.rows = [
         [reason, f"{count:,}"]
@@ -75,15 +78,14 @@ def search_blocks(found: Search) -> list[Block]:
         why.text.append(
             f"of those that do not fit memory, the nearest is {least} short, the median {median}"
         )
-    blocks = [head, top, front, why] if found.feasible else [head, why]
-    if found.advice:
-        help_ = Block("With offloading", header=["change", ">step", ">memory", "command"])
-        help_.rows = [
-            [a.change, show(a.step_seconds, "s"), show(a.device_bytes, "B"), a.command]
-            for a in found.advice
-        ]
-        blocks.append(help_)
-    return blocks
+    if not found.advice:
+        return [why]
+    help_ = Block("With offloading", header=["change", ">step", ">memory", "command"])
+    help_.rows = [
+        [a.change, show(a.step_seconds, "s"), show(a.device_bytes, "B"), a.command]
+        for a in found.advice
+    ]
+    return [why, help_]
 
 
 def chart(x: list[float], y: list[float], x_title: str, y_title: str) -> list[str]:
