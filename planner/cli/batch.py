@@ -20,7 +20,7 @@ def command(given: Given, own: BatchOptions, out: Output) -> Answer:
 
     with progress("requests", out.plain) as tick:
         found = batch.batch(own.changed(jobs=processes(own.jobs)), given, tick)
-    fits = any(p["fits"] for curve in found["regimes"].values() for p in curve["points"])
+    fits = any(point.fits for regime in found.regimes.values() for point in regime.points)
 
     def html() -> str:
         from planner.show import batch_page

@@ -20,8 +20,7 @@ def command(given: Given, own: CompareOptions, out: Output) -> Answer:
 
     with progress("requests", out.plain) as tick:
         found = compare.compare(own.changed(jobs=processes(own.jobs)), given, tick)
-    points = found["points"]
-    fits = any(point["refused"] is None and point["memory"]["fits"] for point in points)
+    fits = any(point.fits for point in found.points)
 
     def html() -> str:
         from planner.show import compare_page

@@ -30,13 +30,14 @@ def command(
         found = recommend.ask(asked.question, given, limits, jobs=own.jobs, progress=tick)
 
     def model() -> str:
-        if not found["family"] or not found["family"]["shape"]:
+        shape = recommend.scaled_shape(found)
+        if shape is None:
             raise PlanError(
                 "--model-out",
                 own.model_out,
                 "has nothing to hold: no scaled model fits, or no --model was given",
             )
-        return recommend.model_toml(found["family"]["shape"])
+        return recommend.model_toml(shape)
 
     return Answer(
         found,

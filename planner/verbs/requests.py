@@ -3,12 +3,12 @@ processes where asked."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,16 @@ class Point:
         return command_line(self.options)
 
 
+@dataclass(frozen=True)
+class _Unit:
+    """Requests that one process answers together. shapes: models in place of those they name;
+    reasons: seek the rule that forbids every layout of a request."""
+
+    requests: Sequence[Options]
+    shapes: Sequence[ModelSpec | None]
+    reasons: bool
+
+
 def answer(
     requests: Sequence[Options],
     *,
@@ -68,41 +78,37 @@ def answer(
     rule that forbids every layout of a request. What is wrong with one request is its `refused`;
     the others are answered.
     """
-    units, explained = list(_units(requests, jobs)), reasons and len(requests) <= _REASONS
-    points: list[Point | None] = [None] * len(requests)
-    done = 0
-
-    def take(unit: Sequence[int], found: Sequence[Point]) -> None:
-        nonlocal done
-        for i, point in zip(unit, found, strict=True):
-            points[i] = point
-        done += len(unit)
-        if progress:
-            progress(done, len(requests))
-
+    units = list(_units(requests, jobs))
     work = [
-        (
+        _Unit(
             [requests[i] for i in unit],
-            None if shapes is None else [shapes[i] for i in unit],
-            explained,
+            [None if shapes is None else shapes[i] for i in unit],
+            reasons and len(requests) <= _REASONS,
         )
         for unit in units
     ]
-    if jobs <= 1 or len(units) <= 1:
-        for unit, asked in zip(units, work, strict=True):
-            take(unit, _answered(asked))
-    else:
-        with multiprocessing.get_context("spawn").Pool(
-            min(jobs, len(units)), _ignore_interrupts
-        ) as pool:
-            for unit, found in zip(units, pool.imap(_answered, work), strict=True):
-                take(unit, found)
-    return [point for point in points if point is not None]
+    points: dict[int, Point] = {}
+    with _answers(work, min(jobs, len(units))) as answers:
+        for unit, answered in zip(units, answers, strict=True):
+            points.update(zip(unit, answered, strict=True))
+            if progress:
+                progress(len(points), len(requests))
+    return [points[i] for i in range(len(requests))]
 
 
-def processes(asked: int | None) -> int:
-    """Processes of `--jobs`: as asked, else as many as this machine has cores, eight at most."""
-    return asked if asked is not None else min(_MOST_PROCESSES, os.cpu_count() or 1)
+def processes(jobs: int | None) -> int:
+    """Processes of `--jobs`: as given, else as many as this machine has cores, eight at most."""
+    return jobs if jobs is not None else min(_MOST_PROCESSES, os.cpu_count() or 1)
+
+
+@contextmanager
+def _answers(work: Sequence[_Unit], jobs: int) -> Iterator[Iterator[list[Point]]]:
+    """The points of each unit in turn, from so many processes."""
+    if jobs <= 1:
+        yield map(_answered, work)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, _ignore_interrupts) as pool:
+        yield pool.imap(_answered, work)
 
 
 def _ignore_interrupts() -> None:
@@ -122,34 +128,34 @@ def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
         yield order[start : start + size]
 
 
-def _answered(asked: tuple[Sequence[Options], Sequence[ModelSpec] | None, bool]) -> list[Point]:
-    requests, shapes, reasons = asked
-    scenarios: list[Scenario | PlanError] = []
-    for options, shape in zip(
-        requests, shapes or itertools.repeat(None, len(requests)), strict=True
-    ):
-        try:
-            scenarios.append(resolve(options, shape))
-        except PlanError as error:
-            scenarios.append(error)
-    found = iter(many.choose([s.plans for s in scenarios if isinstance(s, Scenario)]))
-    points = []
-    for options, scenario in zip(requests, scenarios, strict=True):
-        one = scenario if isinstance(scenario, PlanError) else next(found)
-        if isinstance(one, many.Chosen):
-            assert isinstance(scenario, Scenario)
-            points.append(
-                Point(
-                    options, report.figures(one.estimates, scenario.assumptions), None, one.layouts
-                )
-            )
-        elif isinstance(one, PlanError):
-            points.append(Point(options, None, str(one)))
-        else:
-            assert isinstance(scenario, Scenario)
-            why = str(why_none(scenario)) if reasons else "no layout divides GPUs and batch"
-            points.append(Point(options, None, why))
-    return points
+def _answered(unit: _Unit) -> list[Point]:
+    scenarios = list(map(_resolved, unit.requests, unit.shapes))
+    choices = iter(many.choose([s.plans for s in scenarios if isinstance(s, Scenario)]))
+    return [
+        Point(options, None, str(scenario))
+        if isinstance(scenario, PlanError)
+        else _point(options, scenario, next(choices), unit.reasons)
+        for options, scenario in zip(unit.requests, scenarios, strict=True)
+    ]
+
+
+def _resolved(options: Options, shape: ModelSpec | None) -> Scenario | PlanError:
+    try:
+        return resolve(options, shape)
+    except PlanError as error:
+        return error
+
+
+def _point(
+    options: Options, scenario: Scenario, chosen: many.Chosen | PlanError | None, reasons: bool
+) -> Point:
+    if isinstance(chosen, PlanError):
+        return Point(options, None, str(chosen))
+    if chosen is None:
+        why = str(why_none(scenario)) if reasons else "no layout divides GPUs and batch"
+        return Point(options, None, why)
+    answered = report.figures(chosen.estimates, scenario.assumptions)
+    return Point(options, answered, None, chosen.layouts)
 
 
 def common_batch(seq_len: int, counts: Sequence[int]) -> int:
@@ -158,6 +164,3 @@ def common_batch(seq_len: int, counts: Sequence[int]) -> int:
     odd = math.lcm(*(n // (n & -n) for n in counts))
     odd = odd if odd <= _MOST_ODD else 1
     return odd * 2 ** max(0, round(math.log2(BATCH_TOKENS / seq_len / odd)))
-
-
-# ------------------------------------------------------------------------------------------------ c

@@ -46,11 +46,11 @@ def combinations(asked: CompareOptions) -> Combinations:
             "--sweep", len(asked.sweep), "sweeps are too many; two at most, others with --vary"
         )
     sides, sweeps = [varied(text) for text in asked.vary], [swept(text) for text in asked.sweep]
-    _check_names([one.name for one in sides], [one.name for one in sweeps], asked)
+    _check_names([side.name for side in sides], [sweep.name for sweep in sweeps], asked)
     if asked.files:
         files = tuple(Value(name, read(name)) for name in asked.files)
         sides.insert(0, Dimension("scenario", files))
-    sizes = [len(one.values) for one in (*sides, *sweeps)]
+    sizes = [len(dimension.values) for dimension in (*sides, *sweeps)]
     if math.prod(sizes) < 2:
         raise PlanError(
             "compare",

@@ -3,6 +3,7 @@ become options."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -55,42 +56,43 @@ class Dimension:
 
 def varied(text: str) -> Dimension:
     """`--vary NAME=A,B,...`: any option, or strategy; the word "search" leaves an option out."""
-    name, listed = _split(text, "--vary")
-    if name == "strategy":
-        known = ", ".join(STRATEGIES)
-        for one in listed:
-            if one not in STRATEGIES:
-                raise PlanError("--vary", one, f"is no strategy; strategies are {known}")
-        return Dimension(name, tuple(Value(one, dict(STRATEGIES[one])) for one in listed))
-    return Dimension(name, tuple(_value(name, one, "--vary") for one in listed))
+    name, words = _split(text, "--vary")
+    if name != "strategy":
+        return Dimension(name, tuple(_value(name, word, "--vary") for word in words))
+    for word in words:
+        if word not in STRATEGIES:
+            known = ", ".join(STRATEGIES)
+            raise PlanError("--vary", word, f"is no strategy; strategies are {known}")
+    return Dimension(name, tuple(Value(word, dict(STRATEGIES[word])) for word in words))
 
 
 def swept(text: str) -> Dimension:
     """`--sweep NAME=8..4096` (doubling), `NAME=8..512*4`, `NAME=16..128+16` or a list: any option
     that is a number."""
-    name, listed = _split(text, "--sweep")
+    name, words = _split(text, "--sweep")
     if not _VARIED[name].is_number:
         numeric = ", ".join(n for n, row in _VARIED.items() if row.is_number)
         raise PlanError("--sweep", name, f"is no number; sweep one of {numeric}, or use --vary")
-    texts = [word for one in listed for word in _expanded(one, text)]
-    if len(set(texts)) != len(texts):
+    values = [value for word in words for value in _expanded(word, text)]
+    if len(set(values)) != len(values):
         raise PlanError("--sweep", text, "names a value twice; give each once")
-    return Dimension(name, tuple(_value(name, one, "--sweep") for one in texts))
+    return Dimension(name, tuple(_value(name, value, "--sweep") for value in values))
 
 
 def _split(text: str, option: str) -> tuple[str, list[str]]:
+    """The name of an option and the words after `=`, which are values or ranges."""
     name, sign, rest = text.partition("=")
     name = name.strip().removeprefix("--").replace("-", "_")
-    listed = [word.strip() for word in rest.split(",")]
-    if not sign or not name or not all(listed):
+    words = [word.strip() for word in rest.split(",")]
+    if not sign or not name or not all(words):
         example = "gpu=rtx4090,a100" if option == "--vary" else "gpus=8..4096"
         raise PlanError(option, text, f"must be NAME=VALUES, as in {option} {example}")
     if name not in _VARIED and not (option == "--vary" and name == "strategy"):
         extra = "strategy, " if option == "--vary" else ""
         raise PlanError(option, name, f"is no option; options are {extra}{', '.join(_VARIED)}")
-    if len(set(listed)) != len(listed):
+    if len(set(words)) != len(words):
         raise PlanError(option, text, "names a value twice; give each once")
-    return name, listed
+    return name, words
 
 
 def _expanded(text: str, whole: str) -> list[str]:
@@ -164,18 +166,15 @@ def unit_of(text: str) -> str:
 
 def product(dimensions: Sequence[Dimension]) -> list[tuple[Value, ...]]:
     """Every combination, the last dimension running fastest."""
-    size = math.prod(len(one.values) for one in dimensions)
+    size = math.prod(len(dimension.values) for dimension in dimensions)
     if size > MOST_POINTS:
         raise PlanError(
             "--sweep",
             size,
             f"requests are more than the {MOST_POINTS:,} of one comparison; take larger steps",
         )
-    names = [one.name for one in dimensions]
+    names = [dimension.name for dimension in dimensions]
     for name in names:
         if names.count(name) > 1:
             raise PlanError("--sweep", name, "is varied twice; give all its values at once")
-    out: list[tuple[Value, ...]] = [()]
-    for one in dimensions:
-        out = [(*row, value) for row in out for value in one.values]
-    return out
+    return list(itertools.product(*(dimension.values for dimension in dimensions)))

@@ -20,7 +20,17 @@ from planner.verbs.recommend.models import largest, model_toml
 from planner.verbs.recommend.swaps import offload
 from planner.verbs.requests import Progress, processes
 
-__all__ = ["answered", "ask", "bandwidth", "batch", "cluster", "largest", "model_toml", "offload"]
+__all__ = [
+    "answered",
+    "ask",
+    "bandwidth",
+    "batch",
+    "cluster",
+    "largest",
+    "model_toml",
+    "offload",
+    "scaled_shape",
+]
 
 
 def ask(
@@ -36,25 +46,32 @@ def ask(
     given: options of a request; `gpu` and `cluster` may be several for the question `cluster`.
     jobs: worker processes, by default as many as this machine has cores.
     """
-    alone, kinds = dict(given), {}
-    for name in ("gpu", "cluster"):
-        value = alone.pop(name, ())
-        kinds[name] = [str(one) for one in value] if isinstance(value, list) else [str(value)]
-        kinds[name] = kinds[name] if value else []
-    many = processes(jobs)
+    kinds = {name: _words(given.get(name)) for name in ("gpu", "cluster")}
+    request = {name: value for name, value in given.items() if name not in kinds}
+    jobs = processes(jobs)
     if question == "cluster":
-        return cluster(limits, alone, kinds["gpu"], kinds["cluster"], jobs=many, progress=progress)
-    for name, values in kinds.items():
-        if len(values) > 1:
+        return cluster(
+            limits, request, kinds["gpu"], kinds["cluster"], jobs=jobs, progress=progress
+        )
+    for name, words in kinds.items():
+        if len(words) > 1:
             raise PlanError(
-                flag(name), ", ".join(values), f"must be one kind for recommend {question}"
+                flag(name), ", ".join(words), f"must be one kind for recommend {question}"
             )
-        alone.update({name: values[0]} if values else {})
+        if words:
+            request[name] = words[0]
     if question == "offload":
-        return offload(alone)
+        return offload(request)
     if question == "model":
-        return largest(limits, alone, jobs=many, progress=progress)
-    return (bandwidth if question == "bandwidth" else batch)(alone, jobs=many, progress=progress)
+        return largest(limits, request, jobs=jobs, progress=progress)
+    return (bandwidth if question == "bandwidth" else batch)(request, jobs=jobs, progress=progress)
+
+
+def _words(value: Any) -> list[str]:
+    """An option that may be given several times."""
+    if not value:
+        return []
+    return [str(word) for word in value] if isinstance(value, list) else [str(value)]
 
 
 def answered(document: Recommendation) -> bool:
@@ -67,3 +84,9 @@ def answered(document: Recommendation) -> bool:
             family is not None and family.answer is not None
         )
     return not isinstance(document, BandwidthSweep) or document.memory.fits
+
+
+def scaled_shape(document: Recommendation) -> dict[str, Any] | None:
+    """The shape of the largest scaled model; None where there is none, or for other questions."""
+    family = document.family if isinstance(document, LargestModel) else None
+    return family.shape if family else None
