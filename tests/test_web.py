@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from planner import api
 from planner.specs.document import plain
 from planner.specs.options import rows
+from planner.specs.options.commands import ServeOptions
 from web import limits, state, static_files, tasks
 from web.app import app
 from web.render import streamed
@@ -604,11 +605,7 @@ def test_every_answer_has_the_headers_of_a_strict_page(client: TestClient) -> No
 
 
 def test_the_server_listens_on_this_machine_alone_by_default() -> None:
-    import inspect
-
-    from planner.cli import serve
-
-    assert inspect.signature(serve.command).parameters["host"].default == "127.0.0.1"
+    assert rows(ServeOptions)["host"].default == "127.0.0.1"
 
 
 def test_an_address_quotes_as_browsers_do(client: TestClient) -> None:

@@ -11,11 +11,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from planner import api
+from planner.inputs.json_text import read_json
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
+from planner.specs.options import rows
+from planner.specs.options.own import ScheduleOptions
+from planner.specs.options.schema import option_schemas
 from web import documented as doc
 from web import run
-from web.state import State, of_mapping, of_pairs, toml_of
+from web.state import State, of_mapping, of_pairs, toml_of, typed
 
 router = APIRouter(prefix="/api", tags=["API"])
 
@@ -39,7 +43,7 @@ def _json(content: bytes) -> Response:
 async def _posted(request: Request) -> State:
     """The state in a posted JSON object."""
     try:
-        given = json.loads(await request.body(), object_pairs_hook=_unique)
+        given = read_json(await request.body())
     except RecursionError:
         raise PlanError("request", None, "is nested too deeply") from None
     except ValueError as error:
@@ -49,13 +53,6 @@ async def _posted(request: Request) -> State:
     if not isinstance(given, dict):
         raise PlanError("request", None, "must be a JSON object of options")
     return of_mapping(given)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
 
 
 @router.get(
@@ -151,29 +148,12 @@ async def compared(request: Request) -> Response:
     )
 
 
+_OWN = {n: row for n, row in rows(ScheduleOptions).items() if not row.says.file}
 _own = [
-    doc.query("microbatches", "Micro-batches per step", {"type": "integer", "minimum": 1}),
-    *(
-        doc.query(name, text, {"type": "string"})
-        for name, text in (
-            ("forward_s", "Seconds of a rank's forward (1), or one per stage: 1,1,2"),
-            ("backward_s", "Seconds of a whole backward, likewise (2)"),
-            ("weight_s", "Seconds of it that are weight gradient, likewise (half)"),
-            ("p2p_s", "Seconds of a message, or one per boundary (0)"),
-            ("optimizer_s", "Seconds that follow a rank's last action, or one per rank (0)"),
-            ("straggler", "RANK:FACTOR, ranks that compute longer: 3:1.2"),
-            ("activation_bytes", "Activations of one micro-batch on a rank: 1.2 GiB"),
-        )
-    ),
-    *(
-        doc.query(name, text, {"type": "boolean"})
-        for name, text in (
-            ("blocking_sends", "Ranks wait for their sends instead of computing beside them"),
-            ("sends", "List sends and receives among the actions"),
-        )
-    ),
+    doc.query(name, schema.pop("description"), schema)
+    for name, schema in option_schemas(ScheduleOptions).items()
+    if name in _OWN
 ]
-_OWN = tuple(parameter["name"] for parameter in _own)
 
 
 @router.get(
@@ -185,12 +165,12 @@ async def schedule(request: Request) -> Response:
     """The document of `dpplan schedule --json`: of an estimate's layout where a model is given,
     else of the numbers alone."""
     own: dict[str, Any] = {}
-    for name in _OWN:
+    for name, row in _OWN.items():
         values = request.query_params.getlist(name)
         if len(values) > 1:
             raise PlanError(name, values[0][:50], "is given twice; keep one")
         if values and values[0] != "":
-            own[name] = _own_value(name, values[0])
+            own[name] = typed(row, values[0])
     pairs = [(k, v) for k, v in request.query_params.multi_items() if k not in _OWN]
     if any(name in ("model", "config") for name, _ in pairs):
         return _json(await run.worked(request, "schedule", of_pairs(pairs).pairs, own))
@@ -199,18 +179,6 @@ async def schedule(request: Request) -> Response:
         if name not in allowed:
             raise PlanError(f"--{name}"[:50], None, "needs a model")
     return _json(await run.worked(request, "schedule", pairs, own))
-
-
-def _own_value(name: str, text: str) -> Any:
-    if name == "microbatches":
-        if not (text.isascii() and text.isdigit() and 0 < len(text) < 8 and int(text) > 0):
-            raise PlanError("--microbatches", text[:50], "must be a whole number of at least 1")
-        return int(text)
-    if name in ("blocking_sends", "sends"):
-        if text.lower() not in ("true", "false"):
-            raise PlanError(f"--{name}", text[:50], "must be true or false")
-        return text.lower() == "true"
-    return text[:2000]
 
 
 @router.get("/catalog", responses=doc.answers(doc.KINDS))

@@ -12,36 +12,20 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
+import tomli_w
+
 from planner import api
 from planner.inputs import catalog
+from planner.inputs.json_text import read_json
+from planner.specs.options import Row, rows
+from planner.specs.options.checked import from_text
 from web import limits
 
 MODEL_FILE = "model.json"  # what a pasted model is called, in commands too
 MODEL_TOML = "model.toml"
 CALIBRATION_FILE = "calibration.toml"
-_NAMES = ("model", "gpu", "cluster", "stack", "intra_node", "inter_node", "host_link", "other_gpu")
-_KINDS = {
-    "model": "models",
-    "gpu": "gpus",
-    "cluster": "clusters",
-    "stack": "stacks",
-    "intra_node": "networks",
-    "inter_node": "networks",
-    "other_gpu": "gpus",
-}
-FRACTIONS = (
-    "pue",
-    "clock",
-    "slow_factor",
-    "length_mean",
-    "length_sigma",
-    "token_bytes",
-    "data_iops",
-    "worker_rate",
-)  # options that are numbers but need not be whole
 SEPARATOR = "; "  # between several conditions in one field
-_SEVERAL = ("require", "where")  # options that may be given several times
-_NOT_HERE = ("calibration", "config")
+_TEXTS = ("calibration", "config")  # pasted whole
 
 START: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 64, "tokens": "1T"}
 
@@ -110,20 +94,19 @@ def _text(value: Any) -> str:
 
 def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
     """State from the pairs of a query string. Raises PlanError naming what is wrong."""
+    table = rows(api.Options)
     given: dict[str, Any] = {}
     for name, text in pairs:
         if text == "":
             continue
-        if name in _SEVERAL:
-            given.setdefault(name, []).extend(
-                one for part in text.split(SEPARATOR.strip()) if (one := part.strip())
-            )
+        row = None if name in _TEXTS else table.get(name)
+        if row is not None and row.is_several:
+            parts = (part.strip() for part in text.split(SEPARATOR.strip()))
+            given.setdefault(name, []).extend(part for part in parts if part)
             continue
         if name in given:
             raise api.PlanError(_short(name), _short(text), "is given twice; keep one")
-        given[name] = (
-            text if name in _NOT_HERE else _number(text) if name in FRACTIONS else _typed(text)
-        )
+        given[name] = text if row is None else typed(row, text)
     return of_mapping(given)
 
 
@@ -131,26 +114,22 @@ def _short(text: object) -> str:
     return str(text)[:200]
 
 
-def _number(text: str) -> float | str:
+def typed(row: Row, text: str) -> Any:
+    """A text as a value of the option's type; as it is where it is none, and the options say what
+    is wrong with it."""
     try:
-        return float(text)
+        return from_text(row, text)
     except ValueError:
-        return text  # the options say what is wrong with it
-
-
-def _typed(text: str) -> Any:
-    """Text that reads as a whole number or as true or false is one."""
-    if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and len(text) < 20:
-        return int(text)
-    return {"true": True, "false": False}.get(text.lower(), text)
+        return text
 
 
 def of_mapping(given: Mapping[str, Any]) -> State:
     """State from options by name, with `config` and `calibration` as texts. Raises PlanError naming
     what is wrong."""
     options = {name: value for name, value in given.items() if value is not None}
+    table = rows(api.Options)
     for name, value in options.items():
-        if name in _SEVERAL and isinstance(value, list | tuple):
+        if name in table and table[name].is_several and isinstance(value, list | tuple):
             continue
         if isinstance(value, dict | list) and name != "config":
             raise api.PlanError(
@@ -162,8 +141,8 @@ def of_mapping(given: Mapping[str, Any]) -> State:
     calibration = _limited(
         "calibration", options.pop("calibration", None), limits.MAX_CALIBRATION_BYTES
     )
-    for name in _NAMES:
-        text = options.get(name)
+    for name, row in table.items():
+        text = options.get(name) if row.is_catalogued else None
         if isinstance(text, str) and (catalog.is_path(text) or text.startswith("hf:")):
             raise api.PlanError(
                 name,
@@ -221,20 +200,10 @@ def _config(value: Any) -> str | None:
         with contextlib.suppress(
             ValueError, RecursionError
         ):  # what is wrong with it, the reader of models says
-            value = json.dumps(
-                json.loads(value, object_pairs_hook=_pairs),
-                separators=(",", ":"),
-                ensure_ascii=False,
-            )
+            value = json.dumps(read_json(value), separators=(",", ":"), ensure_ascii=False)
     return _limited(
         "config", value.strip() if isinstance(value, str) else value, limits.MAX_CONFIG_BYTES
     )
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return dict(pairs)
 
 
 def scenario_of(text: str) -> State:
@@ -244,11 +213,7 @@ def scenario_of(text: str) -> State:
             "scenario", "...", f"is longer than {limits.MAX_SCENARIO_BYTES:,} bytes"
         )
     try:
-        data = (
-            json.loads(text, object_pairs_hook=_pairs)
-            if text.lstrip().startswith("{")
-            else tomllib.loads(text)
-        )
+        data = read_json(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise api.PlanError(
             "scenario", "...", f"is neither TOML nor JSON: {' '.join(str(error).split())[:200]}"
@@ -260,22 +225,19 @@ def scenario_of(text: str) -> State:
 
 def toml_of(state: State) -> str:
     """The scenario file that asks the same: `dpplan estimate --scenario FILE`."""
-    lines = [
-        f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in state.given.items()
-    ]
     notes = []
     if state.config:
         notes.append(f"# save the pasted model beside this file as {state.options.model}")
     if state.calibration:
         notes.append(f"# save the calibration beside this file as {CALIBRATION_FILE}")
-    return "\n".join([*notes, *lines, ""])
+    return "\n".join([*notes, tomli_w.dumps(state.given)])
 
 
-def catalogue_id(name: str, value: str | None) -> str | None:
+def catalogue_id(row: Row, value: str | None) -> str | None:
     """The id behind an alias, so that a list can show what was chosen; None where it is unknown."""
     if value is None or catalog.is_path(value):
         return None
     try:
-        return catalog.find(_KINDS[name], value).stem
+        return catalog.find(row.says.catalogue.partition("/")[0], value).stem
     except api.PlanError:
         return None

@@ -68,17 +68,17 @@ def search(pairs: Pairs) -> bytes:
 def schedule(pairs: Pairs, own: dict[str, Any]) -> bytes:
     """The document of `dpplan schedule --json`: of a layout where a model is given, else of the
     numbers alone."""
-    own = {k: v for k, v in own.items() if v is not None}
+    asked = ScheduleOptions(**own)
     if not any(name == "model" or name == "config" for name, _ in pairs):
         given = dict(pairs)
         shape: dict[str, Any] = {
             name: _whole(name, value) if name in ("pp", "vpp") else value
             for name, value in given.items()
         }
-        _small(shape.get("pp"), own.get("microbatches"), shape.get("vpp"))
-        return dumped(draw(ScheduleOptions(**own), shape).document)
+        _small(shape.get("pp"), asked.microbatches, shape.get("vpp"))
+        return dumped(draw(asked, shape).document)
     with _asked(pairs) as state:
-        return dumped(draw(ScheduleOptions(**own), state.options.given()).document)
+        return dumped(draw(asked, state.options.given()).document)
 
 
 def _whole(name: str, value: str) -> int:

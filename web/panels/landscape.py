@@ -150,7 +150,7 @@ def _front(every: _Evaluated) -> Chart:
         ),
         (
             Column("layout"),
-            Column("software"),
+            Column("stack"),
             Column("step", "s"),
             Column("throughput", "tokens/s"),
             Column("memory per GPU", "B"),

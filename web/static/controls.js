@@ -1,13 +1,11 @@
 // Sliders made of the form's lists: one step per value; what is not possible stays, and says why.
 import { make, text } from "./boot.js";
 
-const DEFAULTS = { gpus: "1", optimizer: "adam" };
-
 export function queryOf(form) {
   const out = new URLSearchParams();
   for (const [name, value] of new FormData(form)) {
-    if (typeof value !== "string" || value.trim() === "" || DEFAULTS[name] === value) continue;
-    if (name === "loss_chunks" && value === "1") continue;
+    if (typeof value !== "string" || value.trim() === "") continue;
+    if (form.elements[name].dataset?.default === value.trim()) continue;
     out.append(name, value.trim());
   }
   return out.toString();
@@ -17,7 +15,7 @@ export function fillForm(form, query) {
   const given = new URLSearchParams(query);
   for (const control of form.elements) {
     if (!control.name) continue;
-    const value = given.get(control.name) ?? DEFAULTS[control.name] ?? "";
+    const value = given.get(control.name) ?? control.dataset.start ?? "";
     if (control.tagName === "SELECT" && ![...control.options].some((option) => option.value === value)) {
       control.append(new Option(value, value));
     }

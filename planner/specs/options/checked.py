@@ -49,10 +49,15 @@ def checked(record: type[Record], given: Mapping[str, Any]) -> dict[str, Any]:
 def from_text(row: Row, text: str) -> Any:
     """The value that a text spells, of the option's type. Raises ValueError with a sentence."""
     try:
-        return TypeAdapter(row.kind).validate_python(text, strict=False)
+        return _kind_adapter(row.kind).validate_python(text, strict=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         raise ValueError(sentence(first["msg"])) from None
+
+
+@cache
+def _kind_adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _text(row: Row, value: Any) -> Any:

@@ -130,6 +130,11 @@ class Row:
         return self.kind in (int, float) or (bool(self.says.unit) and not self.says.catalogue)
 
     @property
+    def is_catalogued(self) -> bool:
+        """Whether it names an entry of the catalogue, and nothing else (a storage may be a speed)."""
+        return bool(self.says.catalogue) and not self.says.unit
+
+    @property
     def is_needed(self) -> bool:
         return self.default is dataclasses.MISSING
 
