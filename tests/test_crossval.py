@@ -25,11 +25,8 @@ from planner.verbs.validate.errors import recipe_of
 from planner.verbs.validate.files import read_all
 from planner.verbs.validate.fit import (
     ACROSS,
-    PLATFORM,
-    SHARED,
     Case,
-    Errors,
-    Parameter,
+    Trust,
     cases,
     fit,
     fits,
@@ -38,8 +35,9 @@ from planner.verbs.validate.fit import (
     step_times,
     suite_weights,
 )
+from planner.verbs.validate.parameters import PLATFORM, SHARED, Parameter
 
-NARROW = Errors(0.001)  # trusted so much that priors do not matter
+NARROW = Trust(0.001)  # trusted so much that priors do not matter
 
 
 @cache
@@ -147,7 +145,7 @@ def test_a_wrong_run_weighs_less_than_its_square() -> None:
 def test_a_number_needs_three_runs() -> None:
     runs, parameters = suite("llm-foundry-h100")[:3], wide("clock")
     assert fit(runs[:2], parameters) == []
-    assert len(fit(runs[:2], parameters, trust=Errors(0.05, fewest=2))) == 1
+    assert len(fit(runs[:2], parameters, trust=Trust(0.05, fewest=2))) == 1
     assert [v.runs for v in fit(runs, parameters)] == [3]
     assert fit([], parameters) == []
     assert fits(runs, parameters, []) == []

@@ -22,20 +22,17 @@ from planner.specs.documents.validate import (
 from planner.verbs.validate.errors import errors, errors_of_suites, recipe_of
 from planner.verbs.validate.fit import (
     ACROSS,
-    CLOCK_ONLY,
-    PLATFORM,
-    SHARED,
     WITHIN,
     Case,
-    Errors,
     Multipliers,
-    Parameter,
+    Trust,
     Value,
     fits,
     multipliers,
     step_times,
     suite_weights,
 )
+from planner.verbs.validate.parameters import CLOCK_ONLY, PLATFORM, SHARED, Parameter
 from planner.verbs.validate.ranking import (
     Ranked,
     busy_s,
@@ -50,7 +47,7 @@ from planner.verbs.validate.ranking import (
 LARGE = 64  # GPUs: platforms are fitted up to here and judged beyond
 # two runs are enough for a number that held-out errors judge (at least 1, 2, 3 runs: 7.9, 7.9, 8.4
 # %, all kinds, mean of suites)
-_CALIBRATED = Errors(WITHIN.noise, fewest=2)
+_CALIBRATED = Trust(WITHIN.noise, fewest=2)
 
 # why a shared number sits on its bound, by label; docs/accuracy prints it and a test asks for it.
 # None does.
@@ -94,35 +91,30 @@ MEANINGS = {
 }
 
 
-@dataclass
-class _Predicted:
-    """Predictions of one kind: nan where a run could not be held out."""
+@dataclass(frozen=True)
+class _Prediction:
+    """One run by one set of numbers."""
 
-    seconds: Array
-    busy: Array  # s
-    collectives: Array
-    repeated: Array  # s of recompute
+    seconds: float
+    busy_s: float  # in which the GPU computes
+    collectives: float
+    recompute_s: float
 
-    @staticmethod
-    def empty(runs: int) -> _Predicted:
-        return _Predicted(*(np.full(runs, np.nan) for _ in range(4)))
+
+_Predictions = dict[int, _Prediction]  # by place of the run, of those that could be held out
 
 
 def _predict(
-    case: Case,
-    parameters: Sequence[Parameter],
-    i: int,
-    into: Sequence[tuple[_Predicted, Multipliers]],
-) -> None:
-    """Fill run i of several kinds, each by its own multipliers, in one evaluation."""
-    time = step_times(case, parameters, [point for _, point in into])
-    for j, (kind, _) in enumerate(into):
-        kind.seconds[i], kind.busy[i], kind.collectives[i] = (
-            float(time.seconds[j]),
-            busy_s(time, j),
-            collectives(time, j),
+    case: Case, parameters: Sequence[Parameter], points: Sequence[Multipliers]
+) -> list[_Prediction]:
+    """A run under each of these sets of multipliers, in one evaluation."""
+    time = step_times(case, parameters, points)
+    return [
+        _Prediction(
+            float(time.seconds[j]), busy_s(time, j), collectives(time, j), repeated_s(time, j)
         )
-        kind.repeated[i] = repeated_s(time, j)
+        for j in range(len(points))
+    ]
 
 
 def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation:
@@ -130,20 +122,17 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation
 
     noise: noise floor of the measurements, within which predictions of two layouts tie.
     """
-    kinds = {"defaults": _Predicted.empty(len(found))}
-    for i, case in enumerate(found):
-        _predict(case, (), i, [(kinds["defaults"], {})])
+    kinds: dict[str, _Predictions] = {name: {} for name in MEANINGS}
+    kinds["defaults"] = {i: _predict(case, (), [{}])[0] for i, case in enumerate(found)}
     kinds["suites"], values = _without_suites(found)
-    kinds |= {name: _Predicted.empty(len(found)) for name in FOLDS}
-    for members in _platforms(found).values():
-        _hold_out(found, members, kinds)
-    kinds["clock"] = _Predicted.empty(len(found))
     clocks = []
     for name, members in _platforms(found).items():
+        for kind, held_out in _hold_out(found, members).items():
+            kinds[kind] |= held_out
         inside = [found[i] for i in members]
         (fitted,) = fits(inside, CLOCK_ONLY, [np.ones(len(members))])
-        for i in members:
-            _predict(found[i], CLOCK_ONLY, i, [(kinds["clock"], multipliers(fitted))])
+        point = [multipliers(fitted)]
+        kinds["clock"] |= {i: _predict(found[i], CLOCK_ONLY, point)[0] for i in members}
         clocks += [_clock(name, inside[0], value) for value in fitted]
     return CrossValidation(
         kinds={name: _held_out(name, found, kinds[name], noise) for name in MEANINGS},
@@ -156,7 +145,9 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation
                 tier=case.row.get("tier", ""),
                 gpus=case.plan.cluster.gpus,
                 measured_step_s=case.seconds,
-                predicted_step_s={name: _or_none(kinds[name].seconds[i]) for name in MEANINGS},
+                predicted_step_s={
+                    name: kind[i].seconds if i in kind else None for name, kind in kinds.items()
+                },
             )
             for i, case in enumerate(found)
         ],
@@ -167,21 +158,20 @@ def without_each_suite(found: Sequence[Case]) -> tuple[Array, list[Value]]:
     """Step time (s) of each case by shared numbers fitted on all other suites, and the values
     fitted on all suites."""
     predicted, values = _without_suites(found)
-    return predicted.seconds, values
+    return np.array([predicted[i].seconds for i in range(len(found))]), values
 
 
-def _without_suites(found: Sequence[Case]) -> tuple[_Predicted, list[Value]]:
+def _without_suites(found: Sequence[Case]) -> tuple[_Predictions, list[Value]]:
     weight = suite_weights(found)
     suites = np.array([case.row["suite"] for case in found], dtype=str)
     names = sorted(set(suites.tolist()))
     *each, everything = fits(
         found, SHARED, [*(np.where(suites == name, 0.0, weight) for name in names), weight], ACROSS
     )
-    predicted = _Predicted.empty(len(found))
-    for name, values in zip(names, each, strict=True):
-        for i in np.flatnonzero(suites == name).tolist():
-            _predict(found[i], SHARED, i, [(predicted, multipliers(values))])
-    return predicted, everything
+    points = {name: [multipliers(values)] for name, values in zip(names, each, strict=True)}
+    return {
+        i: _predict(case, SHARED, points[case.row["suite"]])[0] for i, case in enumerate(found)
+    }, everything
 
 
 def _platforms(found: Sequence[Case]) -> dict[str, list[int]]:
@@ -203,27 +193,33 @@ def folds_of(members: Sequence[Case]) -> list[tuple[str, Array]]:
     return out
 
 
-def _hold_out(found: Sequence[Case], members: list[int], kinds: dict[str, _Predicted]) -> None:
+def _hold_out(found: Sequence[Case], members: list[int]) -> dict[str, _Predictions]:
+    """Runs of a platform by what is fitted on its other runs, by kind of leaving out."""
     inside = [found[i] for i in members]
     parts = folds_of(inside)
     fitted = fits(inside, PLATFORM, [np.where(out, 0.0, 1.0) for _, out in parts], _CALIBRATED)
-    points = [
-        (kinds[kind], multipliers(values)) for (kind, _), values in zip(parts, fitted, strict=True)
-    ]
+    predicted: dict[str, _Predictions] = defaultdict(dict)
     for j, case in enumerate(inside):
-        into = [point for (_, out), point in zip(parts, points, strict=True) if out[j]]
-        if into:
-            _predict(case, PLATFORM, members[j], into)
+        left_out = [
+            (kind, multipliers(values))
+            for (kind, out), values in zip(parts, fitted, strict=True)
+            if out[j]
+        ]
+        if left_out:
+            found_here = _predict(case, PLATFORM, [point for _, point in left_out])
+            for (kind, _), prediction in zip(left_out, found_here, strict=True):
+                predicted[kind][members[j]] = prediction
+    return predicted
 
 
-def _held_out(name: str, found: Sequence[Case], predicted: _Predicted, noise: float) -> HeldOut:
+def _held_out(name: str, found: Sequence[Case], predicted: _Predictions, noise: float) -> HeldOut:
     """Errors of the held-out cases: all, tier A, each suite, and the order of layouts."""
     suites: dict[str, list[float]] = defaultdict(list)
     tier_a: dict[str, list[float]] = defaultdict(list)
     runs = []
-    for i in np.flatnonzero(np.isfinite(predicted.seconds)).tolist():
+    for i, prediction in sorted(predicted.items()):
         case, row = found[i], found[i].row
-        error = float(predicted.seconds[i]) / case.seconds - 1
+        error = prediction.seconds / case.seconds - 1
         suites[row["suite"]].append(error)
         if row.get("tier", "") == "A":
             tier_a[row["suite"]].append(error)
@@ -237,11 +233,11 @@ def _held_out(name: str, found: Sequence[Case], predicted: _Predicted, noise: fl
                 model=case.plan.model.name,
                 group=group_of(row),
                 layout=layout_of(row),
-                predicted_s=float(predicted.seconds[i]),
+                predicted_s=prediction.seconds,
                 measured_s=case.seconds,
-                busy_s=float(predicted.busy[i]),
-                collectives=float(predicted.collectives[i]),
-                recompute_s=float(predicted.repeated[i]),
+                busy_s=prediction.busy_s,
+                collectives=prediction.collectives,
+                recompute_s=prediction.recompute_s,
             )
         )
     return HeldOut(
@@ -279,7 +275,3 @@ def _clock(platform: str, case: Case, value: Value) -> Clock:
         on_bound=value.on_bound,
         power_law=law_of(case.plan.cluster.gpu),
     )
-
-
-def _or_none(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
