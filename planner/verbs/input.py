@@ -1,5 +1,4 @@
-"""The verb `input`: what a stated rate of samples needs of storage, workers and host memory, without
-a model."""
+"""The verb `input`: what a stated rate of samples needs of storage, workers and host memory."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def with_state(plan: Plan, **changes: object) -> Plan:
 
 
 def with_overlap(plan: Plan, **changes: object) -> Plan:
-    """The plan with software that overlaps otherwise."""
+    """The plan with a stack that overlaps otherwise."""
     changed = plan.stack.overlap.model_copy(update=changes)
     return plan.model_copy(update={"stack": plan.stack.model_copy(update={"overlap": changed})})
 

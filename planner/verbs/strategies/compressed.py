@@ -76,17 +76,17 @@ def power_sgd_codec(x: Context) -> Codec:
     """Matrices as torch flattens them: rows of the weight by all else. Vectors are reduced as they
     are."""
     hidden = x.plan.model.hidden
-    edges, products, rest = 0.0, 0.0, 0.0
+    edges, matrices, rest = 0.0, 0.0, 0.0
     for one in tensors(x.plan.model):
         columns = one.elements / hidden
         if one.elements % hidden or columns <= x.settings.rank:
             rest += one.elements
             continue
         edges += min(hidden + columns, one.elements / x.settings.rank)
-        products += one.elements
+        matrices += one.elements
     code = float(compression.low_rank_bytes(edges, rest, x.settings.rank, FP32_BYTES))
-    flop = float(compression.low_rank_flop(products, x.settings.rank))
-    return Codec(code, x.codec_s(_LOW_RANK_MOVED * products, flop), False)
+    flop = float(compression.low_rank_flop(matrices, x.settings.rank))
+    return Codec(code, x.codec_s(_LOW_RANK_MOVED * matrices, flop), False)
 
 
 def exchange(x: Context, codec: Codec) -> Cost:

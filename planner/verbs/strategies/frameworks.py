@@ -1,4 +1,4 @@
-"""The same idea in other software: nn.DataParallel, TensorFlow, JAX, Horovod. What differs is
+"""The same idea in other frameworks: nn.DataParallel, TensorFlow, JAX, Horovod. What differs is
 memory and overlap."""
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _SMALLEST_SUITE = 3  # runs where it acts, for a suite to be named
 @dataclass(frozen=True)
 class Mechanism:
     """One mechanism and how it is switched off: in the numbers of the machine, or in what the
-    software does."""
+    stack does."""
 
     name: str
     title: str

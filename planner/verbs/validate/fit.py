@@ -69,7 +69,7 @@ class Case:
 
     @property
     def platform(self) -> str:
-        """Cluster and software: runs of one source on one GPU with one program."""
+        """Cluster and stack: runs of one suite on one GPU."""
         return "/".join((self.row["suite"], self.row["gpu"], self.row["stack"]))
 
 

@@ -23,7 +23,7 @@ class Family(Spec):
     """What the columns do not say of a model."""
 
     source: str
-    biases: bool = True  # of LayerNorm, and of the products of a model with a plain MLP
+    biases: bool = True  # of LayerNorm, and of the GEMMs of a model with a plain MLP
     latent: LatentAttention | None = None  # of mixtures of experts with this width of a head
     group_limit: int | None = Field(default=None, ge=1)  # groups of experts that a token may use
 

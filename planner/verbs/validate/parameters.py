@@ -24,7 +24,7 @@ class Parameter:
     )  # plans that share one value; None: it has none there
 
 
-# What a cluster and its software may shift against the defaults: the numbers that a calibration
+# What a cluster and its stack may shift against the defaults: the numbers that a calibration
 # measures. The spreads are round numbers by held-out error over halves, models, GPU counts and
 # scale together: a clock within 6 % and the others within 15 % predict held-out models 1.1 % better
 # (all runs, mean of suites) than the 12 and 25 % tried before, and the rest as well. Few runs of
