@@ -18,6 +18,7 @@ _MOST_BUFFERS = 48
 _LEAST_SAMPLE_S = 4e-3  # shorter samples see the clock's resolution and one interrupt each
 _OPTIMIZED = 2**20  # parameters of one tensor that the optimizer updates
 _COPY_BYTES = 64 * 2**20
+LEARNING_RATE = 1e-4  # of no consequence for times
 
 
 def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[Task]:
@@ -302,7 +303,7 @@ def adam(parameters: list[torch.Tensor], how: str = "fused") -> torch.optim.Opti
         {"params": [p for p in parameters if type(p.data) is kind]}
         for kind in sorted(kinds, key=str)
     ]
-    return torch.optim.AdamW(groups, lr=1e-4, **choice)  # type: ignore[arg-type]
+    return torch.optim.AdamW(groups, lr=LEARNING_RATE, **choice)  # type: ignore[arg-type]
 
 
 def _optimizer(device: Device, what: Record) -> Timed:

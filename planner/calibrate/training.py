@@ -4,9 +4,10 @@ and what each rank holds."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,19 +16,20 @@ from torch import nn
 from planner.calibrate.cases import Case
 from planner.calibrate.decoder import Decoder, loss_of
 from planner.calibrate.device import DTYPES, Device
-from planner.calibrate.kernels import adam
+from planner.calibrate.kernels import LEARNING_RATE, adam
+
+T = TypeVar("T")
+_LOSSES = 2  # steps whose loss is kept: it falls, or the training is wrong
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """A decoder ready to train: one step, its parts, and bytes of its states."""
 
     step: Callable[[], float]  # seconds of one optimizer step
     parts: Callable[[], dict[str, float]]  # seconds of forward, backward and optimizer of one step
-    states: Callable[
-        [], dict[str, int]
-    ]  # bytes of parameters, gradients and optimizer on this rank
-    loss: list[float] = field(default_factory=list)
+    states: Callable[[], dict[str, int]]  # bytes of parameters, gradients and optimizer, this rank
+    loss: list[float] = field(default_factory=list)  # of the first steps; none of a pipeline
 
 
 def tensor_plan(case: Case) -> dict[str, Any]:
@@ -48,17 +50,17 @@ def tensor_plan(case: Case) -> dict[str, Any]:
     return plan
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
+def _held(tensors: Iterable[torch.Tensor | None]) -> int:
+    """Bytes on this rank."""
     from torch.distributed.tensor import DTensor
 
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def _held(tensors: Iterable[torch.Tensor | None]) -> int:
-    return sum(_local(t).nbytes for t in tensors if t is not None)
+    own = (t.to_local() if isinstance(t, DTensor) else t for t in tensors if t is not None)
+    return sum(t.nbytes for t in own)
 
 
 def _as_shard(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The gradient, placed as its parameter: the embedding's of a tensor-parallel rank is a partial
+    sum until something reads it as its shard."""
     from torch.distributed.tensor import DTensor
 
     gradient = parameter.grad
@@ -67,61 +69,73 @@ def _as_shard(parameter: torch.Tensor) -> torch.Tensor | None:
     return gradient
 
 
+def _states(
+    own: Sequence[torch.Tensor], backward: Callable[[], object], optimizer: torch.optim.Optimizer
+) -> dict[str, int]:
+    """Bytes of parameters, gradients and optimizer on this rank after one step."""
+    backward()
+    gradients = _held([_as_shard(p) for p in own])
+    optimizer.step()
+    inner = getattr(optimizer, "optim", optimizer)  # of a ZeroRedundancyOptimizer, its own part
+    moments = [v for state in inner.state.values() for k, v in state.items() if k != "step"]
+    found = {"parameters": _held(own), "gradients": gradients, "optimizer": _held(moments)}
+    optimizer.zero_grad(set_to_none=True)
+    return found
+
+
+def _split(model: Decoder, case: Case, device: Device, precision: str, ranks: int) -> nn.Module:
+    """The decoder as `case.parallel` spreads it over the ranks."""
+    if case.parallel == "single":
+        return model
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor.parallel import parallelize_module
+    from torch.nn.parallel import DistributedDataParallel
+
+    if case.parallel in ("ddp", "zero1"):
+        cards = [device.torch_device.index] if device.gpu else None
+        return DistributedDataParallel(model, device_ids=cards)
+    if case.parallel == "tensor":
+        mesh = init_device_mesh(device.torch_device.type, (ranks,))
+        parallelize_module(model, mesh, tensor_plan(case))
+    elif case.parallel.startswith("fsdp"):
+        low = None if precision == "fp32" else DTYPES[precision]
+        options: dict[str, Any] = {
+            "mesh": init_device_mesh(device.torch_device.type, (ranks,)),
+            "reshard_after_forward": case.parallel == "fsdp",
+            "mp_policy": MixedPrecisionPolicy(param_dtype=low),
+        }
+        for layer in model.layers:
+            fully_shard(layer, **options)
+        fully_shard(model, **options)
+    return model
+
+
+def _sharded_adam(own: list[torch.Tensor]) -> torch.optim.Optimizer:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    return ZeroRedundancyOptimizer(own, torch.optim.AdamW, lr=LEARNING_RATE, fused=True)
+
+
 def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -> Run:
     """Build the decoder as `case.parallel` says. All ranks call it together."""
     torch.manual_seed(0)
-    parallel = case.parallel
-    if parallel == "pipeline":
+    if case.parallel == "pipeline":
         return _pipeline(case, device, rank, ranks)
     with torch.device(device.torch_device):
-        model: nn.Module = Decoder(case, case.layers)
-    mixed = precision != "fp32"
-    if parallel == "tensor":
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        parallelize_module(
-            model, init_device_mesh(device.torch_device.type, (ranks,)), tensor_plan(case)
-        )
-    elif parallel.startswith("fsdp"):
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-        mesh = init_device_mesh(device.torch_device.type, (ranks,))
-        policy = (
-            MixedPrecisionPolicy(param_dtype=DTYPES[precision]) if mixed else MixedPrecisionPolicy()
-        )
-        again = parallel == "fsdp"
-        for layer in model.layers:  # type: ignore[union-attr]
-            fully_shard(layer, mesh=mesh, reshard_after_forward=again, mp_policy=policy)
-        fully_shard(model, mesh=mesh, reshard_after_forward=again, mp_policy=policy)
-    runs: nn.Module = model
-    if parallel in ("ddp", "zero1"):
-        from torch.nn.parallel import DistributedDataParallel
-
-        runs = DistributedDataParallel(
-            model, device_ids=[device.torch_device.index] if device.gpu else None
-        )
+        model = Decoder(case, case.layers)
+    runs = _split(model, case, device, precision, ranks)
     own: list[torch.Tensor] = list(model.parameters())
-    optimizer: Any
-    if parallel == "zero1":
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        optimizer = ZeroRedundancyOptimizer(own, torch.optim.AdamW, lr=1e-4, fused=True)
-    else:
-        optimizer = adam(own)
-    alone = rank if parallel in ("ddp", "zero1", "fsdp", "fsdp-noreshard") else 0
-    torch.manual_seed(1 + alone)
+    optimizer = _sharded_adam(own) if case.parallel == "zero1" else adam(own)
+    replica = 0 if case.parallel in ("single", "tensor") else rank
+    torch.manual_seed(1 + replica)  # each replica reads its own words
     words = device.whole(case.micro_batch * case.microbatches, case.seq + 1, below=case.vocab)
     batches = words.split(case.micro_batch)
-    lossy: list[float] = []
+    losses: list[float] = []
+    autocast = precision != "fp32" and not case.parallel.startswith("fsdp")
 
     def forward(batch: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(
-            device.torch_device.type,
-            DTYPES[precision],
-            enabled=mixed and not parallel.startswith("fsdp"),
-        ):
+        with torch.autocast(device.torch_device.type, DTYPES[precision], enabled=autocast):
             return loss_of(runs(batch[:, :-1]), batch[:, 1:])
 
     def update() -> None:
@@ -133,27 +147,19 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
             loss = forward(batch) / len(batches)
             loss.backward()
         update()
-        if len(lossy) < 2:
-            lossy.append(float(loss.detach()))
+        if len(losses) < _LOSSES:
+            losses.append(float(loss.detach()))
 
-    def parts() -> dict[str, float]:
-        return _parts(device, batches, forward, update)
-
-    def states() -> dict[str, int]:
+    def backward() -> None:
         for batch in batches:
             forward(batch).backward()
-        # the embedding's gradient of a tensor-parallel rank is a partial sum until something reads
-        # it as its shard
-        placed = [_as_shard(p) for p in own]
-        gradients = _held(placed)
-        optimizer.step()
-        inner = optimizer.optim if parallel == "zero1" else optimizer
-        moments = [v for state in inner.state.values() for k, v in state.items() if k != "step"]
-        found = {"parameters": _held(own), "gradients": gradients, "optimizer": _held(moments)}
-        optimizer.zero_grad(set_to_none=True)
-        return found
 
-    return Run(lambda: _wall(device, once), parts, states, lossy)
+    return Run(
+        step=lambda: _wall(device, once),
+        parts=lambda: _parts(device, batches, forward, update),
+        states=lambda: _states(own, backward, optimizer),
+        loss=losses,
+    )
 
 
 def _parts(
@@ -163,21 +169,25 @@ def _parts(
     update: Callable[[], None],
 ) -> dict[str, float]:
     out = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
-    losses: list[torch.Tensor] = []
     for batch in batches:
-        out["forward"] += _wall(device, lambda b=batch: losses.append(forward(b)))  # type: ignore[misc]
-        out["backward"] += _wall(device, lambda: losses.pop().backward())
+        forward_s, loss = _timed(device, partial(forward, batch))
+        out["forward"] += forward_s
+        out["backward"] += _wall(device, loss.backward)
     out["optimizer"] = _wall(device, update)
     return out
 
 
 def _wall(device: Device, work: Callable[[], object]) -> float:
-    """Seconds of work, waited for on both sides."""
+    return _timed(device, work)[0]
+
+
+def _timed(device: Device, work: Callable[[], T]) -> tuple[float, T]:
+    """Seconds of work, waited for on both sides, and what it returns."""
     device.wait()
-    start = time.perf_counter()
-    work()
+    start_s = time.perf_counter()
+    found = work()
     device.wait()
-    return time.perf_counter() - start
+    return time.perf_counter() - start_s, found
 
 
 def _pipeline(case: Case, device: Device, rank: int, ranks: int) -> Run:
@@ -209,15 +219,6 @@ def _pipeline(case: Case, device: Device, rank: int, ranks: int) -> Run:
         both = _wall(device, pass_through)
         return {"forward": 0.0, "backward": both, "optimizer": _wall(device, update)}
 
-    def states() -> dict[str, int]:
-        pass_through()
-        gradients = _held(p.grad for p in own)
-        optimizer.step()
-        moments = [v for state in optimizer.state.values() for k, v in state.items() if k != "step"]
-        found = {"parameters": _held(own), "gradients": gradients, "optimizer": _held(moments)}
-        optimizer.zero_grad(set_to_none=True)
-        return found
-
     def together() -> float:
         def all_of_it() -> None:
             once()
@@ -226,7 +227,7 @@ def _pipeline(case: Case, device: Device, rank: int, ranks: int) -> Run:
         dist.barrier()
         return _wall(device, all_of_it)
 
-    return Run(together, parts, states)
+    return Run(together, parts, lambda: _states(own, pass_through, optimizer))
 
 
 def peak_bytes(device: Device, step: Callable[[], float]) -> int | None:
