@@ -1,4 +1,4 @@
-"""Time kernels of one device in quiet moments: products, attention, operators without products, the
+"""Time kernels of one device in quiet moments: GEMMs, attention, operators without GEMMs, the
 optimizer, memory, copies."""
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from planner.calibrate.device import DTYPES, Device
 from planner.calibrate.measure import Task, Timed
 from planner.calibrate.record import Record
 
-_MOST_BUFFERS = 48
+Tensors = list[torch.Tensor]
+Run = Callable[[Tensors], torch.Tensor | tuple[torch.Tensor, ...]]
+
+# sets of buffers at most: of GEMMs, of operators whose graphs are kept, of attention; choices
+_MOST_BUFFERS, _MOST_GRAPHS, _MOST_ATTENTIONS = 48, 24, 8
+_HEAD_WIDTH = 64  # of heads that are rotated or copied
+_LAUNCHES = 200  # of small operators in a row
 _LEAST_SAMPLE_S = 4e-3  # shorter samples see the clock's resolution and one interrupt each
 _OPTIMIZED = 2**20  # parameters of one tensor that the optimizer updates
 _COPY_BYTES = 64 * 2**20
@@ -107,8 +113,8 @@ def _products(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task
 
 
 def _product(device: Device, what: Record) -> Timed:
-    """A weight's product, one of its two gradients: operands that no cache holds, as a training
-    step finds its weights."""
+    """A weight's GEMM or that of one of its two gradients: operands that no cache holds, as a
+    training step finds its weights."""
     m, n, k = what["m"], what["n"], what["k"]
     dtype = DTYPES[what["precision"]]
     count = _ring(device, dtype.itemsize * (m * k + n * k + m * n))
@@ -154,7 +160,7 @@ def _attentions(device: Device, mode: cases.Mode, precision: str) -> Iterator[Ta
 def _attention(device: Device, what: Record) -> Timed:
     dtype = DTYPES[what["precision"]]
     batch, seq, inner = what["batch"], what["seq"], what["heads"] * what["width"]
-    count = min(8, _ring(device, 4 * dtype.itemsize * batch * seq * inner))
+    count = min(_MOST_ATTENTIONS, _ring(device, 4 * dtype.itemsize * batch * seq * inner))
 
     def prepare() -> list[torch.Tensor]:
         return [device.tensor(batch, seq, inner, dtype=dtype).requires_grad_() for _ in range(3)]
@@ -165,12 +171,7 @@ def _attention(device: Device, what: Record) -> Timed:
     return _both_ways(device, what["way"], [prepare() for _ in range(count)], run)
 
 
-def _both_ways(
-    device: Device,
-    way: str,
-    inputs: list[list[torch.Tensor]],
-    run: Callable[[list[torch.Tensor]], torch.Tensor | tuple[torch.Tensor, ...]],
-) -> Timed:
+def _both_ways(device: Device, way: str, inputs: list[Tensors], run: Run) -> Timed:
     """Forward over all inputs, or backward over all graphs in reverse, as a stack of layers
     does."""
     with torch.no_grad():
@@ -196,66 +197,59 @@ def _both_ways(
     return _rounds(round_of, len(inputs))
 
 
+def _operator_over(
+    device: Device, name: str, tokens: int, width: int, dtype: torch.dtype
+) -> tuple[int, Tensors, Run]:
+    """Operands of an operator of the decoder, its weights, and what it does with both."""
+    if name == "residual":
+        return 2, [], lambda x: x[0] + x[1]
+    if name == "plain":
+        return 1, [], lambda x: F.gelu(x[0])
+    if name == "gated":
+        return 2, [], lambda x: decoder.gated(x[0], x[1])
+    if name in ("layernorm", "rmsnorm"):
+        weight = torch.ones(width, device=device.torch_device, dtype=dtype, requires_grad=True)
+        if name == "rmsnorm":
+            return 1, [weight], lambda x: F.rms_norm(x[0], (width,), x[1])
+        shift = torch.zeros_like(weight, requires_grad=True)
+        return 1, [weight, shift], lambda x: F.layer_norm(x[0], (width,), x[1], x[2])
+    where = decoder.rotations(tokens, _HEAD_WIDTH, device.torch_device, dtype)
+
+    def split(x: Tensors) -> tuple[torch.Tensor, ...]:
+        q, k, v = (decoder.split_heads(part, _HEAD_WIDTH) for part in x)
+        if name == "copies":
+            return q, k, v
+        return decoder.rotated(q, where), decoder.rotated(k, where), v
+
+    return 3, [], split
+
+
 def _operator(device: Device, what: Record) -> Timed:
     """One operator of the decoder over (tokens, width) elements; per element of what
     specs.hardware.OperatorTimes names."""
-    dtype, tokens, width, name = (
-        DTYPES[what["precision"]],
-        what["tokens"],
-        what["width"],
-        what["operator"],
-    )
-    run: Callable[[list[torch.Tensor]], torch.Tensor | tuple[torch.Tensor, ...]]
-    head = 64
-    if name in ("layernorm", "rmsnorm"):
-        weight = torch.ones(width, device=device.torch_device, dtype=dtype, requires_grad=True)
-        shift = torch.zeros_like(weight, requires_grad=True)
-        if name == "layernorm":
-            extra, run = [weight, shift], lambda x: F.layer_norm(x[0], (width,), x[1], x[2])
-        else:
-            extra, run = [weight], lambda x: F.rms_norm(x[0], (width,), x[1])
-        operands = 1
-    elif name == "residual":
-        extra, operands, run = [], 2, lambda x: x[0] + x[1]
-    elif name == "plain":
-        extra, operands, run = [], 1, lambda x: F.gelu(x[0])
-    elif name == "gated":
-        extra, operands, run = [], 2, lambda x: decoder.gated(x[0], x[1])
-    else:
-        extra, operands = [], 3
-        where = decoder.rotations(tokens, head, device.torch_device, dtype)
-
-        def run(x: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-            q, k, v = (decoder.split_heads(part, head) for part in x)
-            return (
-                (q, k, v)
-                if name == "copies"
-                else (decoder.rotated(q, where), decoder.rotated(k, where), v)
-            )
-
+    dtype, name = DTYPES[what["precision"]], what["operator"]
+    tokens, width = what["tokens"], what["width"]
+    operand_bytes = dtype.itemsize * tokens * width
     if name == "residual" and what["way"] == "backward":
         # a sum of two branches' gradients: autograd adds them as a kernel of its own
         pairs = [
             (device.tensor(tokens, width, dtype=dtype), device.tensor(tokens, width, dtype=dtype))
-            for _ in range(_ring(device, 3 * dtype.itemsize * tokens * width))
+            for _ in range(_ring(device, 3 * operand_bytes))
         ]
         each = _rounds(lambda: device.time(lambda: [a + b for a, b in pairs]), len(pairs))
         return lambda: each() / (tokens * width)
-    count = min(24, _ring(device, (operands + 2) * dtype.itemsize * tokens * width))
+    operands, weights, run = _operator_over(device, name, tokens, width, dtype)
+    if what["compiled"]:
+        run = torch.compile(run)
+    heads = operands == 3  # q, k and v come from one product, with a batch of one
+    shape = (1, tokens, width) if heads else (tokens, width)
+    count = min(_MOST_GRAPHS, _ring(device, (operands + 2) * operand_bytes))
     inputs = [
-        [
-            *(
-                device.tensor(
-                    *((1, tokens, width) if operands == 3 else (tokens, width)), dtype=dtype
-                ).requires_grad_()
-                for _ in range(operands)
-            ),
-            *extra,
-        ]
+        [device.tensor(*shape, dtype=dtype).requires_grad_() for _ in range(operands)] + weights
         for _ in range(count)
     ]
     each = _both_ways(device, what["way"], inputs, run)
-    elements = tokens * width * (3 if operands == 3 else 1)
+    elements = tokens * width * (operands if heads else 1)
     return lambda: each() / elements
 
 
@@ -296,9 +290,8 @@ def adam(parameters: list[torch.Tensor], how: str = "fused") -> torch.optim.Opti
         "foreach": {"foreach": True},
         "for-loop": {"foreach": False},
     }[how]
-    kinds = {
-        type(p.data) for p in parameters
-    }  # one fused call takes distributed tensors or plain ones, not both
+    # one fused call takes distributed tensors or plain ones, not both
+    kinds = {type(p.data) for p in parameters}
     groups = [
         {"params": [p for p in parameters if type(p.data) is kind]}
         for kind in sorted(kinds, key=str)
@@ -329,10 +322,10 @@ def _launch(device: Device) -> Timed:
     small = device.tensor(8, 8)
 
     def work() -> None:
-        for _ in range(200):
+        for _ in range(_LAUNCHES):
             small.add_(1.0)
 
-    return _rounds(lambda: device.time(work), 200)
+    return _rounds(lambda: device.time(work), _LAUNCHES)
 
 
 def _host_copy(device: Device, what: Record) -> Timed:
