@@ -63,7 +63,7 @@ def node_records(
         }
 
     out: list[dict[str, Any]] = []
-    for m, n, k, held in cases.products(mode):
+    for m, n, k, held in cases.gemms(mode):
         for way in ("forward", "input", "weight"):
             what = {
                 "kind": "gemm",
@@ -74,7 +74,7 @@ def node_records(
                 "precision": "fp32",
                 "held_out": held,
             }
-            rows, columns, inner = fit_device.product_shape(what)
+            rows, columns, inner = fit_device.gemm_shape(what)
             seconds = kernels.gemm_s(
                 rows,
                 columns,

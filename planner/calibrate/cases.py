@@ -125,13 +125,13 @@ _HIDDEN: dict[Mode, tuple[int, ...]] = {
     "default": (256, 704, 1024),
     "thorough": (256, 384, 512, 704, 768, 1024, 1536),
 }
-# a GPU needs larger products before its rate shows
+# a GPU needs larger GEMMs before its rate shows
 _ON_GPU = 4
-_HEAD = 8192  # vocabulary columns of the head's product
+_HEAD = 8192  # vocabulary columns of the head's GEMM
 
 
-def products(mode: Mode, gpu: bool = False) -> list[tuple[int, int, int, bool]]:
-    """(tokens, columns, inner width, held out of the fit) of weight products: attention, both MLP
+def gemms(mode: Mode, gpu: bool = False) -> list[tuple[int, int, int, bool]]:
+    """(tokens, columns, inner width, held out of the fit) of weight GEMMs: attention, both MLP
     widths, the head."""
     scale = _ON_GPU if gpu else 1
     found: list[tuple[int, int, int, bool]] = []

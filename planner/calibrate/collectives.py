@@ -1,4 +1,4 @@
-"""Time collectives over the groups a plan would use, and a product beside one: what they cost each
+"""Time collectives over the groups a plan would use, and a GEMM beside one: what they cost each
 other."""
 
 from __future__ import annotations
@@ -143,12 +143,12 @@ def _call(
 
 
 def _beside(device: Device, part: str) -> Timed:
-    """A product, an all-reduce, or both at the same time."""
+    """A GEMM, an all-reduce, or both at the same time."""
     width = _BESIDE_WIDTH_GPU if device.gpu else _BESIDE_WIDTH_CPU
     a, b = device.tensor(width, width), device.tensor(width, width)
     full = device.tensor(_BESIDE_BYTES // 4)
 
-    def products() -> None:
+    def gemms() -> None:
         for _ in range(3):
             torch.mm(a, b)
 
@@ -158,7 +158,7 @@ def _beside(device: Device, part: str) -> Timed:
         start = time.perf_counter()
         work = dist.all_reduce(full, async_op=True) if part != "product" else None
         if part != "collective":
-            products()
+            gemms()
         if work is not None:
             work.wait()
         device.wait()

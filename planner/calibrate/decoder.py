@@ -61,7 +61,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Gated (three products) or plain (two)."""
+    """Gated (three GEMMs) or plain (two)."""
 
     def __init__(self, case: Case) -> None:
         super().__init__()

@@ -50,7 +50,7 @@ class Hardware:
 
     kind: str  # "cpu" or "gpu"
     name: str  # as the driver or the kernel calls it
-    compute_units: int  # multiprocessors; 1 for a CPU, whose threads work on one product together
+    compute_units: int  # multiprocessors; 1 for a CPU, whose threads work on one GEMM together
     memory_bytes: int  # of the card, or of the host
     threads: int
     cores: int

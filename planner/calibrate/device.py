@@ -12,10 +12,8 @@ import torch
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BLOCK = 2**18  # random numbers that repeat in longer tensors
-_PROBE_CPU, _PROBE_GPU = (
-    384,
-    4096,
-)  # width of the product that probes: two milliseconds or so on either
+# width of the GEMM that probes: two milliseconds or so on either
+_PROBE_CPU, _PROBE_GPU = 384, 4096
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Device:
         return float(whole - free - torch.cuda.memory_reserved(self.torch_device))
 
     def precisions(self) -> list[str]:
-        """Precisions whose matrix products are at least as fast as those of fp32 here."""
+        """Precisions whose GEMMs are at least as fast as those of fp32 here."""
         found = ["fp32"]
         width = _PROBE_GPU if self.gpu else 2 * _PROBE_CPU
         a = self.tensor(width, width)

@@ -1,4 +1,4 @@
-"""Curves of one device: matrix products, attention, operators without products, memory."""
+"""Curves of one device: GEMMs, attention, operators without GEMMs, memory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 BACKWARD_OVER_FORWARD = 2.5
 
 
-def product_shape(r: Record) -> tuple[int, int, int]:
-    """Rows, columns and inner width of a product or of one of its gradients, as
+def gemm_shape(r: Record) -> tuple[int, int, int]:
+    """Rows, columns and inner width of a GEMM or of one of its gradients, as
     planner.estimate.layer counts them."""
     m, n, k = r["m"], r["n"], r["k"]
     shapes: dict[str, tuple[int, int, int]] = {
@@ -41,9 +41,9 @@ def product_shape(r: Record) -> tuple[int, int, int]:
     return shapes[r["way"]]
 
 
-# a CPU is one unit without waves, and cuts products into tiles far smaller than the curve's: no
+# a CPU is one unit without waves, and cuts GEMMs into tiles far smaller than the curve's: no
 # shape of tile loses rate; its overhead per tile is no microsecond
-_PRODUCT = (
+_GEMM = (
     Parameter("gemm_efficiency", 0.2, 0.9, 1.2),
     Parameter("gemm_tile_overhead", 0.0, 2e-6, 4e-4),
     Parameter("gemm_launch", 0.0, 2e-6, 1e-4),
@@ -55,14 +55,14 @@ _ON_GPU = (
 )
 
 
-def products(
+def gemms(
     records: Sequence[Record], precision: str, *, rate: float, bandwidth: float, units: int
 ) -> Fit:
-    """The curve of matrix products in one precision. rate: FLOP/s that efficiency is a share of;
+    """The curve of GEMMs in one precision. rate: FLOP/s that efficiency is a share of;
     bandwidth: B/s; units: multiprocessors."""
 
     def predict(v: Mapping[str, float], over: Sequence[Record]) -> Array:
-        m, n, k = (np.array(x, float) for x in zip(*(product_shape(r) for r in over), strict=True))
+        m, n, k = (np.array(x, float) for x in zip(*(gemm_shape(r) for r in over), strict=True))
         return gemm_s(
             m,
             n,
@@ -81,7 +81,7 @@ def products(
 
     return curve(
         f"products {precision}",
-        _PRODUCT + (_ON_GPU if units > 1 else ()),
+        _GEMM + (_ON_GPU if units > 1 else ()),
         predict,
         _of(records, "gemm", precision),
         lambda r: f"{r['way']} {r['m']} x {r['n']} x {r['k']}",
@@ -97,11 +97,11 @@ def _flop_per_s(r: Record) -> float:
 
 
 def best_rate(records: Sequence[Record], precision: str) -> float:
-    """FLOP/s of the fastest product that was measured in a quiet moment (of any, where none was
+    """FLOP/s of the fastest GEMM that was measured in a quiet moment (of any, where none was
     quiet)."""
     mine = _of(records, "gemm", precision)
     if not mine:
-        raise Unsupported(f"no product in {precision} was measured")
+        raise Unsupported(f"no GEMM in {precision} was measured")
     return max(_flop_per_s(r) for r in [r for r in mine if r["quiet"]] or mine)
 
 
@@ -114,7 +114,7 @@ _WIDTH = Parameter("attention_width_exponent", 1e-3, 0.15, 1.5)
 
 
 def attention(records: Sequence[Record], precision: str, *, rate: float) -> Fit:
-    """Shares of the product rate that causal attention reaches, and how they fall with short
+    """Shares of the GEMM rate that causal attention reaches, and how they fall with short
     sequences and narrow heads."""
     mine = _of(records, "attention", precision)
     if len({r["seq"] for r in mine}) < 2:
@@ -155,7 +155,7 @@ _COUNTED_SUMS = 2.0
 
 
 def operators(records: Sequence[Record], precision: str) -> Fit:
-    """Seconds per element of operators without products: the middle over sizes, half their range as
+    """Seconds per element of operators without GEMMs: the middle over sizes, half their range as
     the error."""
     mine = [r for r in records if r.get("precision") == precision and not r.get("compiled")]
     times: dict[str, list[float]] = {}
@@ -246,17 +246,16 @@ def _curves(
     records: Sequence[Record], precision: str, rate: float, bandwidth: float, units: int
 ) -> Fits:
     """Curves of one precision; where one is refused, the middle rate of its cases."""
-    gemms, heads = _of(records, "gemm", precision), _of(records, "attention", precision)
     attempts = {
         f"products {precision}": partial(
-            products, records, precision, rate=rate, bandwidth=bandwidth, units=units
+            gemms, records, precision, rate=rate, bandwidth=bandwidth, units=units
         ),
         f"attention {precision}": partial(attention, records, precision, rate=rate),
         f"operators {precision}": partial(operators, records, precision),
     }
     means = {
-        f"products {precision}": _mean_product(gemms, rate),
-        f"attention {precision}": _mean_attention(heads, rate),
+        f"products {precision}": _mean_gemm(_of(records, "gemm", precision), rate),
+        f"attention {precision}": _mean_attention(_of(records, "attention", precision), rate),
     }
     found = attempted(attempts)
     fits = {name: found.fits.get(name) or _mean(name, means.get(name, {})) for name in attempts}
@@ -269,8 +268,8 @@ def _curves(
     )
 
 
-def _mean_product(records: Sequence[Record], rate: float) -> dict[Parameter, list[float]]:
-    return {_PRODUCT[0]: [_flop_per_s(r) / rate for r in records]}
+def _mean_gemm(records: Sequence[Record], rate: float) -> dict[Parameter, list[float]]:
+    return {_GEMM[0]: [_flop_per_s(r) / rate for r in records]}
 
 
 def _mean_attention(records: Sequence[Record], rate: float) -> dict[Parameter, list[float]]:

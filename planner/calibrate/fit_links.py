@@ -112,11 +112,11 @@ def storage(records: Sequence[Record]) -> Fit:
 
 
 def overlap(records: Sequence[Record]) -> Fit:
-    """How much a product and an all-reduce slow each other down: extra time of both together over
+    """How much a GEMM and an all-reduce slow each other down: extra time of both together over
     the shorter of the two."""
     seconds = {r["part"]: r["seconds"] for r in records if r["kind"] == "overlap"}
     if seconds.keys() != {"product", "collective", "both"}:
-        raise Unsupported("a product beside a collective was not measured")
+        raise Unsupported("a GEMM beside a collective was not measured")
     alone = (seconds["product"], seconds["collective"])
     share = float(np.clip((seconds["both"] - max(alone)) / min(alone), 0.0, 1.0))
     return Fit("overlap", {"slowdown": Number(share)}, len(seconds))

@@ -30,7 +30,7 @@ LEARNING_RATE = 1e-4  # of no consequence for times
 def tasks(device: Device, mode: cases.Mode, precisions: list[str]) -> Iterator[Task]:
     """Everything that one device measures alone."""
     for precision in precisions:
-        yield from _products(device, mode, precision)
+        yield from _gemms(device, mode, precision)
         yield from _attentions(device, mode, precision)
         for name, tokens, width in cases.operators(mode, device.gpu):
             for way in ("forward", "backward"):
@@ -97,8 +97,8 @@ def _ring(device: Device, bytes_each: float) -> int:
     return int(min(_MOST_BUFFERS, max(2, device.cache_bytes() // max(bytes_each, 1) + 1)))
 
 
-def _products(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
-    for m, n, k, held_out in cases.products(mode, device.gpu):
+def _gemms(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task]:
+    for m, n, k, held_out in cases.gemms(mode, device.gpu):
         for way in ("forward", "input", "weight"):
             what: Record = {
                 "kind": "gemm",
@@ -109,10 +109,10 @@ def _products(device: Device, mode: cases.Mode, precision: str) -> Iterator[Task
                 "precision": precision,
                 "held_out": held_out,
             }
-            yield what, partial(_product, device, what)
+            yield what, partial(_gemm, device, what)
 
 
-def _product(device: Device, what: Record) -> Timed:
+def _gemm(device: Device, what: Record) -> Timed:
     """A weight's GEMM or that of one of its two gradients: operands that no cache holds, as a
     training step finds its weights."""
     m, n, k = what["m"], what["n"], what["k"]
@@ -241,7 +241,7 @@ def _operator(device: Device, what: Record) -> Timed:
     operands, weights, run = _operator_over(device, name, tokens, width, dtype)
     if what["compiled"]:
         run = torch.compile(run)
-    heads = operands == 3  # q, k and v come from one product, with a batch of one
+    heads = operands == 3  # q, k and v come from one GEMM, with a batch of one
     shape = (1, tokens, width) if heads else (tokens, width)
     count = min(_MOST_GRAPHS, _ring(device, (operands + 2) * operand_bytes))
     inputs = [

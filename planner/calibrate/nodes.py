@@ -17,11 +17,8 @@ from planner.specs.error import PlanError
 from planner.specs.hardware import PRECISIONS, GpuSpec
 
 FAR = 0.1  # a node this much worse than the middle in a number is named
-_PRODUCTS = (
-    512.0,
-    1024.0,
-    4096.0,
-)  # widths of square products that stand for the curve of [kernels]
+# widths of square GEMMs that stand for the curve of [kernels]; a choice
+_GEMM_WIDTHS = (512.0, 1024.0, 4096.0)
 _SEQUENCES = (512.0, 4096.0)
 _HEADS, _WIDTH = 8.0, 64.0
 # of these numbers more is better; all others are seconds, bytes or shares that are lost
@@ -47,7 +44,7 @@ def _card(document: Document) -> GpuSpec:
 
 
 def speeds(document: Document) -> dict[str, float]:
-    """Seconds of products and of attention from the curves, whose own parameters trade against each
+    """Seconds of GEMMs and of attention from the curves, whose own parameters trade against each
     other."""
     card = _card(document)
     curve = card.kernels
@@ -56,7 +53,7 @@ def speeds(document: Document) -> dict[str, float]:
         rate = card.rate(precision)
         if rate is None or precision not in card.operators:
             continue
-        for n in _PRODUCTS:
+        for n in _GEMM_WIDTHS:
             out[f"seconds of a {n:.0f}-wide product in {precision}"] = float(
                 kernels.gemm_s(
                     n,

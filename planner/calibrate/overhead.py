@@ -15,7 +15,7 @@ Predicted = Callable[[Tables, Case], float]  # seconds of a step, where the stac
 
 _LEAST_SHARE = 1e-3  # of a step that bytes must move to be found from it; a choice
 _SOME_BYTES = 24.0  # per weight: any number will do
-# a collective and a product that slow each other down by more than this gain nothing from running
+# a collective and a GEMM that slow each other down by more than this gain nothing from running
 # together; a choice
 _NOTHING_GAINED = 0.75
 # stacks whose traffic of weights is found, and the parallelism of the decoder that shows it
@@ -43,7 +43,7 @@ def stacks(
 ) -> Tables:
     """What is left of the steps of small decoders (s) once their kernels are predicted.
 
-    slowdown: how much a product and an all-reduce slow each other down, 0 to 1.
+    slowdown: how much a GEMM and an all-reduce slow each other down, 0 to 1.
     """
     tables = {name: _before(slowdown, on_cpu, date) for name in STACKS}
     few, many = (next((c for c in steps if c == case), None) for case in cases.tiny("llama"))
@@ -74,7 +74,7 @@ def _before(slowdown: float | None, on_cpu: bool, date: str) -> Document:
     launch = {name: _said(0.0, _UNKNOWN, date) for name in ("layer_idle", "step_overhead")}
     tables: Document = {"launch": {**launch, **_operators(on_cpu, date)}}
     if slowdown is not None:
-        what = "a product beside an all-reduce, over the shorter of the two"
+        what = "a GEMM beside an all-reduce, over the shorter of the two"
         tables["overlap"] = {"slowdown": _said(min(slowdown, 1.0), what, date)}
         if slowdown > _NOTHING_GAINED:
             tables["overlap"] |= {"gradient_sync": False, "sharded_sync": False, "prefetch": False}

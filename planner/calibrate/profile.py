@@ -59,7 +59,7 @@ class Session:
 
     @property
     def main(self) -> str:
-        """The precision that the one curve of products and attention is of."""
+        """The precision that the one curve of GEMMs and attention is of."""
         return "bf16" if not self.on_cpu and "bf16" in self.precisions else self.precisions[0]
 
 
@@ -199,8 +199,8 @@ def _device(
 
 
 def _dense(fits: Fits, session: Session, date: str) -> Document:
-    """FLOP/s of the fastest product, by precision."""
-    source = "dpplan calibrate: fastest product, cold operands"
+    """FLOP/s of the fastest GEMM, by precision."""
+    source = "dpplan calibrate: fastest GEMM, cold operands"
     rates = {p: fits.value(f"rate {p}", "rate") for p in session.precisions}
     dense = {p: number(rate, source, date) for p, rate in rates.items() if rate is not None}
     return dense if "fp32" in dense else {**dense, "fp32": dense[session.main]}

@@ -1,7 +1,7 @@
 """When a machine is quiet enough to measure: a probe of known work before and after each sample,
 and who else uses the CPUs.
 
-A virtual machine shares cores with neighbours that /proc/stat does not show: the same product runs
+A virtual machine shares cores with neighbours that /proc/stat does not show: the same GEMM runs
 at half its speed for seconds, and a little faster while nobody else asks for the clock. The
 reference is the speed that the machine has most of the time, not its best moment: training is
 sustained. A sample counts when the probes around it run near the reference, and is scaled to it.
@@ -107,7 +107,7 @@ def value_of(samples: Sequence[Sample], reference_s: float, share: float = 0.5) 
     Without two such samples it is of all of them, marked as not quiet.
 
     reference_s: the usual probe. A verification takes that of its calibration, so that a machine
-    whose clock has changed since is compared at one speed. Steps and products follow the probe:
+    whose clock has changed since is compared at one speed. Steps and GEMMs follow the probe:
     over 1.17 of its range a step took 1.17 times as long.
     """
     kept = [s for s in samples if is_usual(s.probe_s, reference_s)]

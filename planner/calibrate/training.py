@@ -33,7 +33,7 @@ class Run:
 
 
 def tensor_plan(case: Case) -> dict[str, Any]:
-    """Which products a tensor-parallel rank holds a part of: columns of what comes in, rows of what
+    """Which GEMMs a tensor-parallel rank holds a part of: columns of what comes in, rows of what
     goes out."""
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
