@@ -1,17 +1,23 @@
-"""Documents: declared keys, and answers that are as declared."""
+"""Documents: every key is declared, and every answer is as declared."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from command import ROOT, dpplan
 
 from planner.specs import components, documents
 from planner.specs.base import Spec
-from planner.specs.document import Document, plain, read, to_json
+from planner.specs.document import UNSET, Document, plain, read, to_json
+from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.run import Storage
 from planner.specs.training import TrainingSpec
 
@@ -62,3 +68,85 @@ def test_every_component_and_bottleneck_has_its_sentence() -> None:
     assert all("{share}" in said for said in components.BOTTLENECKS.values())
     for one in (*(c.says for c in components.STEP.values()), *components.MEMORY.values()):
         assert one.strip()
+
+
+ASKED: dict[str, tuple[str, ...]] = {
+    "estimate": (
+        "--model mixtral-8x7b --gpu h100 --gpus 64 --seq-len 8192 --ep 8 --tokens 1T --explain",
+        "--model llama-3.1-8b --gpu h100 --gpus 16 --seq-len 65536 --tp 2 --cp 2 --pp 1",
+        "--model llama-2-7b --gpu a100 --gpus 8 --zero 1 --recompute full --micro-batch 1"
+        " --require fits --require 'step > 1 s'",
+        "--model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
+        "--model gpt2 --gpu a100 --gpus 2 --offload params --zero 3",
+        "--model gpt2 --gpu h200 --gpus 8 --offload params-nvme",
+        "--model gpt2 --gpu a100 --gpus 2 --offload activations --stack megatron-core --explain",
+        "--model gpt2 --gpu a100 --gpus 2 --jitter 0.5%",
+        "--model gpt2 --gpu a100 --gpus 16 --jitter 0.5% --slow-hosts 1% --other-gpu h100"
+        " --other-share 50% --length-mean 300 --data-storage nfs --workers 2 --worker-rate 1",
+    ),
+    "search": (
+        "--model llama-2-7b --gpu a100 --gpus 8 --top 1",
+        "--model llama-2-7b --gpu rtx4090 --gpus 1 --top 1",
+    ),
+    "schedule": (
+        "--schedule 1f1b --pp 4 --microbatches 6 --activation-bytes 1GiB",
+        "--schedule interleaved --pp 2 --vpp 2 --microbatches 4 --p2p-s 0.1",
+    ),
+    "validate": (
+        "docs/examples/runs.csv {wrong} planner/data/runs/deepspeed-a800-gist.csv"
+        " planner/data/runs/zero-bubble.csv --coverage --ablations --cross-validate",
+    ),
+    **{answer: ("",) for answer in documents.ANSWERS if answer.startswith("list ")},
+}
+
+
+def _set(value: Any) -> Iterator[tuple[type, str]]:
+    """Keys that a document and its parts have, by declaration."""
+    if isinstance(value, Document):
+        for name in value.__struct_fields__:
+            if (inner := getattr(value, name)) is not UNSET:
+                yield type(value), name
+                yield from _set(inner)
+    elif isinstance(value, list | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _set(inner)
+
+
+def _parts(kind: type, seen: set[type]) -> set[type]:
+    """A declaration and those of its parts."""
+
+    def among(node: Any) -> Iterator[type]:
+        if isinstance(node, msgspec.inspect.StructType):
+            yield node.cls
+        for name in ("type", "types", "item_type", "value_type"):
+            inner = getattr(node, name, ())
+            for one in inner if isinstance(inner, tuple) else (inner,):
+                yield from among(one)
+
+    seen.add(kind)
+    for field in msgspec.inspect.type_info(kind).fields:
+        for part in among(field.type):
+            if part not in seen:
+                _parts(part, seen)
+    return seen
+
+
+@pytest.mark.parametrize("answer", ASKED)
+def test_answers_are_as_declared_and_every_key_occurs(
+    answer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Keys of the parts of an estimate occur in its own answers; others may hold them empty."""
+    monkeypatch.chdir(ROOT)
+    kind: Any = documents.declared(answer)
+    wrong = tmp_path / "wrong.csv"
+    runs = Path("docs/examples/runs.csv").read_text(encoding="utf-8").splitlines()
+    wrong.write_text(
+        f"{runs[0]}\n{runs[1].replace('a100-sxm4-80gb', 'no-such-gpu')}\n", encoding="utf-8"
+    )
+    seen: set[tuple[type, str]] = set()
+    for words in ASKED[answer]:
+        found = dpplan(*answer.split(), *shlex.split(words.format(wrong=wrong)), "--json")
+        seen |= set(_set(found.read(list[kind] if answer.startswith("list ") else kind)))
+    parts = _parts(kind, set()) - (set() if answer == "estimate" else _parts(Estimate, set()))
+    promised = {(part, name) for part in parts for name in part.__struct_fields__}
+    assert {f"{part.__name__}.{name}" for part, name in promised - seen} == set()

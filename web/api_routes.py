@@ -56,7 +56,9 @@ async def _posted(request: Request) -> State:
 
 
 @router.get(
-    "/estimate", openapi_extra={"parameters": doc.parameters()}, responses=doc.answers(doc.REPORT)
+    "/estimate",
+    openapi_extra={"parameters": doc.parameters()},
+    responses=doc.answers(doc.document("estimate")),
 )
 async def estimate(request: Request) -> Response:
     """The document of `dpplan estimate --json`."""
@@ -66,7 +68,7 @@ async def estimate(request: Request) -> Response:
 @router.post(
     "/estimate",
     openapi_extra={"requestBody": doc.body()},
-    responses=doc.answers(doc.REPORT, posted=True),
+    responses=doc.answers(doc.document("estimate"), posted=True),
 )
 async def estimate_posted(request: Request) -> Response:
     """As GET, with the options as one JSON object; `config` may be an object too."""
@@ -74,7 +76,9 @@ async def estimate_posted(request: Request) -> Response:
 
 
 @router.get(
-    "/search", openapi_extra={"parameters": doc.parameters()}, responses=doc.answers(doc.SEARCH)
+    "/search",
+    openapi_extra={"parameters": doc.parameters()},
+    responses=doc.answers(doc.document("search")),
 )
 async def search(request: Request) -> Response:
     """The document of `dpplan search --json`."""
@@ -84,7 +88,7 @@ async def search(request: Request) -> Response:
 @router.post(
     "/search",
     openapi_extra={"requestBody": doc.body()},
-    responses=doc.answers(doc.SEARCH, posted=True),
+    responses=doc.answers(doc.document("search"), posted=True),
 )
 async def search_posted(request: Request) -> Response:
     """As GET, with the options as one JSON object."""
@@ -94,7 +98,7 @@ async def search_posted(request: Request) -> Response:
 @router.get(
     "/explain",
     openapi_extra={"parameters": doc.parameters()},
-    responses=doc.answers(doc.EXPLANATION),
+    responses=doc.answers(doc.document("/api/explain")),
 )
 async def explain(request: Request) -> Response:
     """The formulas behind every number of an estimate, with their inputs and sources."""
@@ -140,7 +144,7 @@ def several(request: Request) -> list[State]:
     return found
 
 
-@router.get("/compare", openapi_extra={"parameters": _slots}, responses=doc.answers(doc.COMPARISON))
+@router.get("/compare", openapi_extra={"parameters": _slots}, responses=doc.answers())
 async def compared(request: Request) -> Response:
     """Two to four scenarios side by side: figures, and how much each differs from the first."""
     return _json(
@@ -159,7 +163,7 @@ _own = [
 @router.get(
     "/schedule",
     openapi_extra={"parameters": doc.parameters(*_own)},
-    responses=doc.answers(doc.SCHEDULE),
+    responses=doc.answers(doc.document("schedule")),
 )
 async def schedule(request: Request) -> Response:
     """The document of `dpplan schedule --json`: of an estimate's layout where a model is given,
@@ -200,7 +204,7 @@ _kind = {
 }
 
 
-@router.get("/catalog/{kind}", openapi_extra=_kind, responses=doc.answers(doc.ENTRIES))
+@router.get("/catalog/{kind}", openapi_extra=_kind, responses=doc.answers(doc.entries()))
 def catalog_of(kind: str) -> Response:
     """The document of `dpplan list KIND --json`."""
     return _json(to_json(api.list_catalog(kind)).encode())

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from planner.specs.base import PlanError
-from web import api_routes, page_routes, run, static_files
+from planner.specs.document import to_json
+from web import api_routes, documented, page_routes, run, static_files
 from web.guard import Guard, problem
 from web.limits import MAX_GPUS
 from web.texts import text
@@ -58,7 +60,7 @@ def create() -> FastAPI:
         if _wants_page(request):
             body = page_routes.rendered("error.html", field=error.field, message=str(error))
             return HTMLResponse(body, status_code=422)
-        return JSONResponse(problem(error.field, error.value, error.remedy), status_code=422)
+        return _problem(422, error.field, error.value, error.remedy)
 
     @made.exception_handler(Busy)
     async def busy(request: Request, _: Busy) -> Response:
@@ -67,7 +69,7 @@ def create() -> FastAPI:
                 page_routes.rendered("error.html", field="server", message=text("busy")),
                 status_code=429,
             )
-        return JSONResponse(problem("request", None, text("busy")), status_code=429)
+        return _problem(429, "request", None, text("busy"))
 
     @made.exception_handler(Unstarted)
     async def unstarted(request: Request, _: Unstarted) -> Response:
@@ -76,13 +78,28 @@ def create() -> FastAPI:
                 page_routes.rendered("error.html", field="server", message=text("unstarted")),
                 status_code=503,
             )
-        return JSONResponse(problem("request", None, text("unstarted")), status_code=503)
+        return _problem(503, "request", None, text("unstarted"))
 
     @made.exception_handler(Gone)
     async def gone(_: Request, __: Gone) -> Response:
         return Response(status_code=_CLOSED)
 
+    plain_openapi = made.openapi
+
+    def openapi() -> dict[str, Any]:
+        """The schema of the API with the declarations of its documents."""
+        if made.openapi_schema is None:
+            parts = plain_openapi().setdefault("components", {}).setdefault("schemas", {})
+            parts.update(documented.components())
+        return plain_openapi()
+
+    made.openapi = openapi  # type: ignore[method-assign]
     return made
+
+
+def _problem(status: int, field: str, value: object, remedy: str) -> Response:
+    body = to_json(problem(field, value, remedy))
+    return Response(body, status_code=status, media_type="application/json")
 
 
 def _wants_page(request: Request) -> bool:

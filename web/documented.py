@@ -3,23 +3,46 @@ openapi.json."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+from msgspec.json import schema_components
+
 from planner import api
+from planner.specs.base import Spec
+from planner.specs.documents import ANSWERS, declared
 from planner.specs.options.schema import option_schemas as option_schemas_of
 from web import limits
 
 Schema = dict[str, Any]
 
-PROBLEM: Schema = {
-    "type": "object",
-    "required": ["field", "value", "message"],
-    "properties": {
-        "field": {"type": "string", "description": "option, or part of the request"},
-        "value": {"type": ["string", "null"], "description": "what was given"},
-        "message": {"type": "string", "description": "one sentence with the remedy"},
-    },
-}
+_REF = "#/components/schemas/{name}"
+
+KINDS: Schema = {"type": "array", "items": {"type": "string"}}
+
+
+def document(answer: str) -> Schema:
+    """The schema of a document of ANSWERS, by reference."""
+    return {"$ref": _REF.format(name=declared(answer).__name__)}
+
+
+def entries() -> Schema:
+    """A list of any kind of the catalogue."""
+    kinds = [document(answer) for answer in ANSWERS if answer.startswith("list ")]
+    return {"type": "array", "items": {"anyOf": kinds}}
+
+
+@cache
+def components() -> dict[str, Schema]:
+    """Schemas of all documents and their parts by name, as their declarations say."""
+    kinds = [declared(answer) for answer in ANSWERS]
+    return schema_components(kinds, schema_hook=_of_spec, ref_template=_REF)[1]
+
+
+def _of_spec(kind: type[Any]) -> Schema:
+    if not issubclass(kind, Spec):
+        raise NotImplementedError
+    return kind.model_json_schema()
 
 
 def option_schemas() -> dict[str, Schema]:
@@ -89,7 +112,7 @@ def answers(
         }
         for kind in kinds
     }
-    wrong = {"application/json": {"schema": PROBLEM}}
+    wrong = {"application/json": {"schema": document("a wrong request over HTTP")}}
     out: dict[int | str, Any] = {
         200: {"description": "The document", "content": found},
         414: {
@@ -120,43 +143,3 @@ def query(name: str, text: str, schema: Schema, *, required: bool = False) -> Sc
         "description": text,
         "schema": schema,
     }
-
-
-REPORT: Schema = {
-    "type": "object",
-    "required": [
-        "schema_version",
-        "model",
-        "cluster",
-        "layout",
-        "memory",
-        "step",
-        "throughput",
-        "run",
-        "alternatives",
-        "advice",
-        "assumptions",
-        "provenance",
-        "command",
-    ],
-}
-SEARCH: Schema = {
-    "type": "object",
-    "required": ["schema_version", "evaluated", "feasible", "rejected", "seconds", "top", "pareto"],
-}
-COMPARISON: Schema = {"type": "object", "required": ["schema_version", "scenarios", "figures"]}
-SCHEDULE: Schema = {
-    "type": "object",
-    "required": [
-        "schema_version",
-        "schedule",
-        "pp",
-        "vpp",
-        "microbatches",
-        "makespan_s",
-        "bubble_frac",
-    ],
-}
-EXPLANATION: Schema = {"type": "object", "required": ["schema_version", "parts"]}
-ENTRIES: Schema = {"type": "array", "items": {"type": "object", "required": ["id", "title"]}}
-KINDS: Schema = {"type": "array", "items": {"type": "string"}}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planner.specs.base import PlanError
+from planner.specs.document import to_json
+from planner.specs.documents.error import Problem
 from web import limits
 
 # styles inline: plotly sets them on what it draws; scripts never
@@ -28,10 +27,10 @@ _HEADERS = {
 HEADERS = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
 
-def problem(field: str, value: object, remedy: str) -> dict[str, Any]:
+def problem(field: str, value: object, remedy: str) -> Problem:
     """The document of a wrong request."""
     shown = None if value is None else str(value)[:200]
-    return {"field": field, "value": shown, "message": str(PlanError(field, shown, remedy))}
+    return Problem(field, shown, str(PlanError(field, shown, remedy)))
 
 
 class Guard:
@@ -93,7 +92,7 @@ class TooLarge(Exception):
 
 
 async def _refuse(send: Send, status: int, field: str, remedy: str) -> None:
-    body = json.dumps(problem(field, None, remedy)).encode()
+    body = to_json(problem(field, None, remedy)).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, advice, keys, traffic
+from pages import accuracy, advice, documents, keys, traffic
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -277,6 +277,10 @@ def fill(text: str) -> str:
             raise ValueError(f"block {name!r} has no end before the next one begins")
         if name.startswith("keys "):
             body = keys.fields(name.removeprefix("keys "))
+        elif name.startswith("document "):
+            body = documents.keys(name.removeprefix("document "))
+        elif name.startswith("components "):
+            body = documents.names(name.removeprefix("components "))
         elif name.startswith("worth "):
             body = accuracy.worth(name.removeprefix("worth "))
         elif name in BLOCKS:

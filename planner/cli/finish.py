@@ -94,10 +94,11 @@ def refuse(problem: str, value: object, remedy: str, as_json: bool, sentence: st
     """Say what is wrong with a request: a sentence on stderr, and under --json a document on
     stdout."""
     if as_json:
+        from planner.specs.document import SCHEMA_VERSION
+        from planner.specs.documents.error import Error, Refusal
+
         shown = value if value is None or isinstance(value, bool | float) else str(value)[:_SHOWN]
-        print_json(
-            {"schema_version": 1, "error": {"field": problem, "value": shown, "remedy": remedy}}
-        )
+        print_json(Refusal(SCHEMA_VERSION, Error(problem, shown, remedy)))
     encoding = sys.stderr.encoding or "utf-8"
     message = f"error: {' '.join(sentence.split())}"
     print(message.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)

@@ -20,6 +20,7 @@ from planner.report.band import band
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.specs.columns import Columns, joined
+from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents import estimate as documents
 from planner.specs.documents.estimate import (
     Communication,
@@ -35,7 +36,6 @@ from planner.specs.documents.plan import Cluster, Model, Stack, layout_of
 from planner.specs.documents.run import Reliability
 from planner.specs.plan import Plan
 
-SCHEMA_VERSION = 1
 Report = dict[str, Any]  # of the documents that are not declared yet
 
 

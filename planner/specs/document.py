@@ -17,11 +17,24 @@ from msgspec import json as _json
 
 from planner.specs.base import Spec
 
-__all__ = ["UNSET", "Document", "Unset", "changed", "extended", "key", "plain", "read", "to_json"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "UNSET",
+    "Document",
+    "Unset",
+    "changed",
+    "extended",
+    "key",
+    "plain",
+    "read",
+    "to_json",
+]
 
 Unset = UnsetType
 D = TypeVar("D", bound="Document")
 T = TypeVar("T")
+
+SCHEMA_VERSION = 1  # of all documents: another one where a key goes or changes its meaning
 
 
 def key(says: str, unit: str = "") -> Meta:
@@ -29,7 +42,7 @@ def key(says: str, unit: str = "") -> Meta:
 
     unit: base unit of its number, "1" for a share or a ratio, "" for what has none.
     """
-    return Meta(description=says, extra={"unit": unit}, extra_json_schema={"unit": unit})
+    return Meta(description=says, extra_json_schema={"unit": unit} if unit else None)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

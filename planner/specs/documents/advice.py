@@ -35,7 +35,7 @@ class Advice(Document):
     ]
     bytes_saved: Annotated[float, key("on the device; negative when it needs more", "B")]
     device_bytes: Annotated[float, key("as `memory.device_bytes`", "B")]
-    layout: Annotated[Layout, key("as `layout`")]
+    layout: Annotated[Layout, key("the layout after the change")]
     stack: Annotated[str, key("profile id of the stack")]
     link: Annotated[
         str | None, key("link id between GPU and host memory where something is offloaded")

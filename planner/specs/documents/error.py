@@ -1,19 +1,19 @@
-"""A wrong request (exit status 2)."""
+"""A wrong request: exit status 2, and over HTTP a status from 400 on."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["Error", "Refusal"]
+__all__ = ["Error", "Problem", "Refusal"]
 
 
 class Error(Document):
     """What is wrong and what to do."""
 
     field: Annotated[str, key("option or file")]
-    value: Annotated[Any, key("what was given")]
+    value: Annotated[bool | float | str | None, key("what was given")]
     remedy: Annotated[str, key("one sentence")]
 
 
@@ -22,3 +22,11 @@ class Refusal(Document):
 
     schema_version: Annotated[int, key("1")]
     error: Annotated[Error, key("what is wrong")]
+
+
+class Problem(Document):
+    """A request over HTTP that cannot be answered."""
+
+    field: Annotated[str, key("option, or part of the request")]
+    value: Annotated[str | None, key("what was given")]
+    message: Annotated[str, key("one sentence with the remedy")]

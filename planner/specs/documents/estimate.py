@@ -110,7 +110,7 @@ class Line(Document):
     """One layout in short."""
 
     stack: Annotated[str, key("profile id of the stack")]
-    layout: Annotated[Layout, key("as `layout` of a report")]
+    layout: Annotated[Layout, key("how the work is divided")]
     step_seconds: Annotated[float, key("expected step time", "s")]
     tokens_per_s: Annotated[float, key("throughput of the whole cluster", "tokens/s")]
     peak_bytes: Annotated[float, key("as `memory.peak_bytes`", "B")]
@@ -246,7 +246,7 @@ class Figures(Document):
     model: Annotated[str, key("name of the model for people")]
     cluster: Annotated[Cluster, key("as `cluster` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
-    layout: Annotated[Layout, key("as `layout` of a report")]
+    layout: Annotated[Layout, key("how the work is divided")]
     tokens_per_step: Annotated[float, key("tokens of one optimizer step", "tokens")]
     memory: Annotated[Fit, key("memory per GPU")]
     step: Annotated[StepByWire, key("time of one optimizer step")]
