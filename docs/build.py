@@ -4,7 +4,7 @@
     python docs/build.py --check    write nothing; exit 1 and name every page that is not current
 
 Written first, because every band comes from it: planner/data/residuals.csv. Whole pages:
-docs/formulas.md, docs/catalogue.md, docs/against-our-sources.md, docs/accuracy.md. Blocks between
+docs/formulas.md, docs/documents.md, docs/catalogue.md, docs/against-our-sources.md, docs/accuracy.md. Blocks between
 `<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
 """
 
@@ -20,7 +20,7 @@ for folder in (ROOT, ROOT / "docs"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-from pages import accuracy, blocks, catalogue, formulas, sources  # noqa: E402
+from pages import accuracy, blocks, catalogue, documents, formulas, sources  # noqa: E402
 
 from planner.report import band as uncertainty  # noqa: E402
 
@@ -29,6 +29,7 @@ RESIDUALS = uncertainty.RESIDUALS.relative_to(ROOT).as_posix()
 PAGES: dict[str, Callable[[], str]] = {
     RESIDUALS: accuracy.recorded,
     "docs/formulas.md": formulas.page,
+    "docs/documents.md": documents.page,
     "docs/catalogue.md": catalogue.page,
     "docs/against-our-sources.md": sources.page,
     "docs/accuracy.md": accuracy.page,

@@ -70,7 +70,7 @@ def test_the_page_says_the_share_of_the_document(name: str) -> None:
 def test_drives_that_hold_the_optimizer_have_their_share() -> None:
     """They were said to take 0 % of the step."""
     asked = {"model": "llama-2-7b", "gpu": "h200", "gpus": 8, "offload": "params-nvme"}
-    asked |= {"global_batch": 8, "seq_len": 512}
+    asked |= {"nvme_read": "1 GB/s", "nvme_write": "1 GB/s"}
     step = api.estimate(api.read_options({**asked, "advice": 0})).step
     assert step.bottleneck == "NVMe drives"
     assert step.bottleneck_frac == pytest.approx(step.components["nvme"] / step.seconds)

@@ -88,6 +88,33 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model llama-2-7b --gpu a100 --gpus 8 --top 1",
         "--model llama-2-7b --gpu rtx4090 --gpus 1 --top 1",
     ),
+    "recommend cluster": (
+        "--model llama-2-7b --tokens 100B --days 10 --gpu a100 --max-gpus 128",
+        "--model llama-70b --tokens 10B --days 1 --gpu rtx4090 --max-gpus 4",
+    ),
+    "recommend bandwidth": ("--model gpt2-xl --gpu a100 --gpus 16",),
+    "recommend batch": ("--model gpt2-xl --gpu a100 --gpus 16",),
+    "recommend model": ("--model gpt2-xl --gpu a100 --gpus 2 --stack pytorch-fsdp",),
+    "recommend offload": ("--model gpt2-xl --gpu a100 --gpus 2",),
+    "compare": (
+        "--model gpt2-xl --gpus 8 --vary gpu=rtx4090,a100 --tokens 10B",
+        "--model llama-70b --gpus 1 --vary gpu=rtx4090,a100",
+        "--model gpt2-xl --gpu a100 --sweep gpus=8..32",
+        "--model llama-70b --gpu rtx4090 --sweep gpus=1..16",
+    ),
+    "batch": (
+        "--model gpt2-xl --gpu a100 --sweep gpus=8..64 --global-batch 64 --tokens 10B"
+        " --critical-batch 2M",
+        "--model llama-2-7b --gpu rtx4090 --sweep gpus=1..16 --global-batch 64 --tokens 1B"
+        " --critical-batch 2M",
+    ),
+    "strategies": (
+        "--model gpt2-xl --gpu a100 --gpus 16 --strategy ddp --explain",
+        "--model gpt2-xl --gpu a100 --gpus 16",
+    ),
+    "allreduce": ("--gpu a100 --gpus 64",),
+    "batchnorm": ("--gpu a100 --gpus 16 --channels 53x512",),
+    "input": ("--samples-per-s 1000 --gpus 8 --sample-bytes 100kB",),
     "schedule": (
         "--schedule 1f1b --pp 4 --microbatches 6 --activation-bytes 1GiB",
         "--schedule interleaved --pp 2 --vpp 2 --microbatches 4 --p2p-s 0.1",
@@ -150,3 +177,11 @@ def test_answers_are_as_declared_and_every_key_occurs(
     parts = _parts(kind, set()) - (set() if answer == "estimate" else _parts(Estimate, set()))
     promised = {(part, name) for part in parts for name in part.__struct_fields__}
     assert {f"{part.__name__}.{name}" for part, name in promised - seen} == set()
+
+
+def test_no_declaration_is_forgotten() -> None:
+    """What no answer holds is an answer, or the base of one; `Figures` hand their keys on."""
+    answers = [documents.declared(answer) for answer in documents.ANSWERS]
+    held = {part for kind in answers for part in _parts(kind, set())}
+    bases = {base for kind in held for base in kind.__mro__}
+    assert {kind.__name__ for kind in _declared() if kind not in held | bases} == {"Figures"}

@@ -144,7 +144,11 @@ def several(request: Request) -> list[State]:
     return found
 
 
-@router.get("/compare", openapi_extra={"parameters": _slots}, responses=doc.answers())
+@router.get(
+    "/compare",
+    openapi_extra={"parameters": _slots},
+    responses=doc.answers(doc.document("/api/compare")),
+)
 async def compared(request: Request) -> Response:
     """Two to four scenarios side by side: figures, and how much each differs from the first."""
     return _json(

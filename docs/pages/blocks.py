@@ -60,6 +60,7 @@ _HEAD = ("",)
 _DP = "--model llama-2-7b --gpu h100 --gpus 64"
 
 BLOCKS: dict[str, Callable[[], str]] = {
+    "components of memory": documents.memory,
     "estimate": lambda: output(MAIN, lines=45),
     "fixed": lambda: output(
         "dpplan estimate --model llama-2-7b --cluster dgx-h100 --gpus 64 --tp 2 --pp 1 --zero 1"
@@ -277,10 +278,6 @@ def fill(text: str) -> str:
             raise ValueError(f"block {name!r} has no end before the next one begins")
         if name.startswith("keys "):
             body = keys.fields(name.removeprefix("keys "))
-        elif name.startswith("document "):
-            body = documents.keys(name.removeprefix("document "))
-        elif name.startswith("components "):
-            body = documents.names(name.removeprefix("components "))
         elif name.startswith("worth "):
             body = accuracy.worth(name.removeprefix("worth "))
         elif name in BLOCKS:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import getdoc
 from typing import Any
 
 from msgspec import inspect
 
-from pages.text import table
+from pages.text import NOTICE, table
 from planner.specs import components
 from planner.specs.document import Document
-from planner.specs.documents import declared
+from planner.specs.documents import ANSWERS, declared
 
 _WORDS: dict[type[inspect.Type], str] = {
     inspect.IntType: "int",
@@ -26,35 +27,71 @@ _WORDS: dict[type[inspect.Type], str] = {
     inspect.NoneType: "null",
 }
 
+_FIRST = "estimate"
+_INTRODUCTION = """# Documents
+
+Every JSON document, key by key. Types: int, number, text, bool, list, object; an object whose keys are
+names has the type of its values, and `NAME` in the paths below it. A key that is not always there says
+"absent". Numbers are in the base unit beside them; 1 stands for shares and ratios. Keys may be added in
+later versions; `schema_version` changes when one is removed or changes its meaning.
+"""
+_NAMES = """Components of the step, in `step.components` where they can occur; their sum is `step.seconds`. The class
+says what a component is to the bottleneck; seconds of communication count for the wire that carries
+them. Components of memory are on the page about [models](models.md#memory).
+"""
 _MOST_WORDS = 3  # alternatives of a type that are worth naming
 
 
+def page() -> str:
+    """docs/documents.md: every JSON document."""
+    parts = [NOTICE + _INTRODUCTION]
+    for answer in ANSWERS:
+        said = getdoc(declared(answer)) or ""
+        parts.append(f"## {_title(answer)}\n\n{said}\n\n{keys(answer)}")
+        if answer == _FIRST:
+            parts.append(f"{_NAMES}\n{_components()}")
+    return "\n".join(parts)
+
+
+def _title(answer: str) -> str:
+    if answer.startswith("a "):
+        return answer.capitalize().replace("http", "HTTP")
+    return f"`{answer}`" if answer.startswith("/") else f"`{answer} --json`"
+
+
 def keys(answer: str) -> str:
-    """Keys of a document with type, unit and sentence; what an earlier row or another document
-    tells is named, not told again."""
-    kind = declared(answer)
+    """Keys of a document with type, unit and sentence; what an earlier row or the document of an
+    estimate tells is named, not told again."""
     told: dict[type, str] = {}
-    if answer != "estimate":
-        _tell(told, declared("estimate"), "estimate")
-    return table(["key", "type", "unit", "meaning"], _rows(kind, "", told, frozenset()))
+    if answer != _FIRST:
+        _tell(told, declared(_FIRST), _FIRST)
+    rows = _rows(declared(answer), "", told, frozenset())
+    return table(["key", "type", "unit", "meaning"], rows)
 
 
-def _tell(told: dict[type, str], kind: type, where: str) -> None:
-    """Parts of `estimate`, which other documents share."""
+def _fields(kind: type[Document]) -> tuple[inspect.Field, ...]:
+    return inspect.type_info(kind).fields  # type: ignore[attr-defined,no-any-return]
+
+
+def _tell(told: dict[type, str], kind: type[Document], where: str) -> None:
+    """Note where a declaration, what it extends and its parts are told."""
     told.setdefault(kind, f"as `{where}`")
     for base in kind.__mro__[1:]:
         if base is not Document and issubclass(base, Document):
-            told.setdefault(base, f"as `{where}`")
-    for field in inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+            beyond = [name for name in kind.__struct_fields__ if name not in base.__struct_fields__]
+            if len(beyond) < len(base.__struct_fields__):
+                names = ", ".join(f"`{name}`" for name in beyond)
+                told.setdefault(base, f"as `{where}` without {names}")
+    for field in _fields(kind):
         part = _document(_plain(field.type)[0])
         if part is not None and part not in told:
-            _tell(told, part, f"{where}.{field.encode_name}" if where != "estimate" else field.name)
+            _tell(told, part, f"{where}.{field.encode_name}" if where != _FIRST else field.name)
 
 
 def _rows(
     kind: type, path: str, told: dict[type, str], without: frozenset[str]
 ) -> Iterator[list[str]]:
-    for field in inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+    for field in _fields(kind):
         if field.encode_name in without:
             continue
         name = f"{path}{field.encode_name}"
@@ -66,7 +103,8 @@ def _rows(
             yield [f"`{name}`", word, unit, says]
             continue
         base, same = _known(part, told)
-        yield [f"`{name}`", word, unit, f"{says}{same and f' ({same})'}"]
+        more = f" ({same})" if same and not says.startswith("as `") else ""
+        yield [f"`{name}`", word, unit, f"{says}{more}"]
         if base is not part:
             told.setdefault(part, f"as `{name}`")
             below = f"{name}.NAME." if word.startswith("object of") else f"{name}."
@@ -125,12 +163,16 @@ def _type(one: inspect.Type) -> str:
     return _WORDS[type(one)]
 
 
-def names(of: str) -> str:
-    """Names of parts that add up, and of what takes most of a step."""
-    if of == "step":
-        rows = [[f"`{name}`", one.kind, one.says] for name, one in components.STEP.items()]
-        return table(["component", "class", "what"], rows)
-    if of == "bottlenecks":
-        return ", ".join(components.BOTTLENECKS) + "\n"
-    parts = components.MEMORY if of == "memory" else components.WAITING
-    return table(["component", "what"], [[f"`{name}`", says] for name, says in parts.items()])
+def memory() -> str:
+    """Components of memory."""
+    return table(["component", "what"], [[f"`{n}`", says] for n, says in components.MEMORY.items()])
+
+
+def _components() -> str:
+    step = [[f"`{name}`", one.kind, one.says] for name, one in components.STEP.items()]
+    waiting = [[f"`{name}`", says] for name, says in components.WAITING.items()]
+    return (
+        table(["component of the step", "class", "what"], step)
+        + f"\n`step.bottleneck` is one of {', '.join(components.BOTTLENECKS)}.\n\n"
+        + table(["reason to wait", "what"], waiting)
+    )
