@@ -1,8 +1,9 @@
 """How fast layouts are decided: inside the evaluator, in process, as a command from nothing, and
 over many scenarios.
 
-    python benchmarks/search_rate.py            # everything; half a minute of one core, a minute of
-    two python benchmarks/search_rate.py --quick    # without the sweep
+    python benchmarks/search_rate.py            # everything; a minute and a half
+    python benchmarks/search_rate.py --quick    # without the sweep
+    python benchmarks/search_rate.py --plain    # the evaluator against plain columns, and memory
 
 Bars on a machine of two cores: 3 million layouts/s on one core inside the evaluator; the whole
 dense space of Llama 3.1 405B on 2,048 and 16,384 GPUs in 0.3 s in process; `dpplan search` from
@@ -26,8 +27,10 @@ import numpy as np
 
 from planner import api
 from planner.estimate import outline
+from planner.estimate.memory import needed
+from planner.estimate.step import step_time
 from planner.inputs.scenario import resolve
-from planner.search import search
+from planner.search import allowed_layouts, search
 from planner.search.answer import answer_of
 from planner.specs.plan import Plan
 
@@ -56,6 +59,7 @@ SPACES: dict[str, dict[str, Any]] = {
         "global_batch": 15360,
     },
 }
+PLAIN_BLOCK = 16384  # layouts; the quickest of 1,024 to 65,536
 COMMAND = ["search", "--model", "llama-3.1-405b", "--gpu", "h100", "--gpus", "2048"]
 SCENARIOS = 10_000
 RUNS = 5
@@ -85,10 +89,10 @@ def rates() -> None:
         plan = plan_of(**given)
         found = search(plan).estimates
         assert found is not None
-        space = found.space.again()
+        space = found.space
         del found
         inside, usual = timed(
-            lambda plan=plan, space=space: outline(plan, space.again()), time.process_time
+            lambda plan=plan, space=space: outline(plan, space), time.process_time
         )
         whole, whole_usual = timed(lambda plan=plan: search(plan))
         print(f"{title}: {space.count:,} layouts")
@@ -97,6 +101,52 @@ def rates() -> None:
             " layouts/s"
         )
         print(f"  with enumeration and rules {whole:.3f} s (median {whole_usual:.3f})", flush=True)
+
+
+def factored_once(title: str) -> tuple[int, float, float]:
+    """(layouts, CPU seconds, peak GB of the process) of one evaluation by factored columns."""
+    plan = plan_of(**SPACES[title])
+    space = allowed_layouts(plan)
+    started = time.process_time()
+    outline(plan, space)
+    return space.count, time.process_time() - started, peak_gb()
+
+
+def plain_once(title: str) -> tuple[int, float, float]:
+    """The same by the same formulas on plain columns, in blocks that stay in the processor's
+    cache."""
+    plan = plan_of(**SPACES[title])
+    space = allowed_layouts(plan)
+    started = time.process_time()
+    found = [np.empty(space.count) for _ in range(4)]
+    for start in range(0, space.count, PLAIN_BLOCK):
+        part = np.arange(start, min(start + PLAIN_BLOCK, space.count))
+        columns = space.flat(part)
+        step, memory = step_time(plan, columns), needed(plan, columns)
+        values = (step.seconds, step.components["recompute"], memory.device, memory.host)
+        for array, value in zip(found, values, strict=True):
+            array[part] = value
+    return space.count, time.process_time() - started, peak_gb()
+
+
+def peak_gb() -> float:
+    """Largest resident set of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def against_plain() -> None:
+    """Layouts per second and memory with factored columns and without, each in a process of its
+    own."""
+    start = multiprocessing.get_context("spawn")
+    for title in SPACES:
+        for name, call in (("factored", factored_once), ("plain", plain_once)):
+            with start.Pool(1) as pool:
+                count, seconds, peak = pool.apply(call, (title,))
+            print(
+                f"{title}: {count:,} layouts, {name} columns: {seconds:.2f} s,"
+                f" {count / seconds / 1e3:,.0f} k layouts/s, {peak:.2f} GB at most",
+                flush=True,
+            )
 
 
 def command() -> None:
@@ -151,12 +201,15 @@ def sweep() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="without the sweep")
-    quick = parser.parse_args().quick
+    parser.add_argument("--plain", action="store_true", help="only factored against plain columns")
+    asked = parser.parse_args()
+    if asked.plain:
+        against_plain()
+        return
     rates()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(f"largest resident set: {peak:.2f} GB")
+    print(f"largest resident set: {peak_gb():.2f} GB")
     command()
-    if not quick:
+    if not asked.quick:
         sweep()
 
 

@@ -2,9 +2,11 @@
 
     python benchmarks/sweep_rate.py                 # all cases, two processes
     python benchmarks/sweep_rate.py searched --jobs 1 --points 2500
+    python benchmarks/sweep_rate.py searched --points 300 --alone   # what batches save
 
 Target: 10,000 scenarios within 60 s on two cores. Every case is one `dpplan compare` with two
-sweeps, with its document and its CSV.
+sweeps, with its document and its CSV. With --alone each case runs a second time in one process with
+a search for each scenario in place of planner/search/batched.py.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
+from planner.search import batched
 from planner.specs.options.own import CompareOptions
 from planner.verbs.compare import compare, csv_text
 
@@ -66,39 +69,44 @@ def cpu_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
+def measure(name: str, points: int, jobs: int, title: str) -> None:
+    """Run one case and print its line."""
+    what, given = CASES[name]
+    started, spent = time.perf_counter(), cpu_s()
+    out = compare(CompareOptions(sweep=(GPUS, sweep(what, points)), jobs=jobs), given)
+    csv_text(out)
+    seconds, spent = time.perf_counter() - started, cpu_s() - spent
+    layouts = sum(row.layouts for row in out.points if row.refused is None)
+    peak = max(
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    count = len(out.points)
+    print(
+        f"{title:28} {count:7,} {layouts:12,} {seconds:8.1f} {spent:7.1f}"
+        f" {10_000 * spent / count:17.0f} {peak * 1024 / 2**30:8.2f} GiB",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("case", nargs="*", choices=[[], *CASES], help="default: all")
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--alone", action="store_true", help="and a search for each scenario")
     asked = parser.parse_args()
     print(
         f"{'case':28} {'points':>7} {'layouts':>12} {'seconds':>8} {'CPU s':>7}"
         f" {'CPU s per 10,000':>17} {'peak memory':>12}"
     )
+    choose = batched.choose
     for name in asked.case or CASES:
-        what, given = CASES[name]
-        started, spent = time.perf_counter(), cpu_s()
-        out = compare(
-            CompareOptions(sweep=(GPUS, sweep(what, asked.points)), jobs=asked.jobs), given
-        )
-        csv_text(out)
-        seconds, spent = time.perf_counter() - started, cpu_s() - spent
-        layouts = sum(row.layouts for row in out.points if row.refused is None)
-        peak = (
-            max(
-                resource.getrusage(who).ru_maxrss
-                for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            )
-            * 1024
-        )
-        count = len(out.points)
-        each = 10_000 * spent / count
-        print(
-            f"{name:28} {count:7,} {layouts:12,} {seconds:8.1f} {spent:7.1f} {each:17.0f}"
-            f" {peak / 2**30:8.2f} GiB",
-            flush=True,
-        )
+        measure(name, asked.points, asked.jobs, name)
+        if asked.alone:
+            batched.choose = lambda requests: [choose([plans])[0] for plans in requests]
+            measure(name, asked.points, 1, "  a search for each")
+            batched.choose = choose
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ class Sourced(float):
 
 
 def total(ledger: Mapping[str, Array]) -> Array:
-    """Sum of all leaves (0.0 for an empty ledger); those of factored columns that depend on little
-    are added up first."""
+    """Sum of all leaves (0.0 for an empty ledger), those with the fewest numbers first: what
+    differs between few layouts is added up before it is spread over many."""
     value: Array = 0.0
-    for leaf in sorted(ledger.values(), key=lambda leaf: getattr(leaf, "breadth", 0)):
+    for leaf in sorted(ledger.values(), key=np.size):
         value = value + leaf
     return value
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.estimate import outline
-from planner.estimate.factored import column as factored
-from planner.estimate.factored.column import Space, restricted
+from planner.estimate.factored import Space, column, evaluate, rowwise
 from planner.search import search
 from planner.specs.columns import COLUMNS, Columns
 from planner.specs.layout import LayoutRequest
@@ -27,7 +26,7 @@ def space(rows: list[tuple[int, int, int]], options: list[int], seed: int) -> Sp
     outer |= dict(zip(("tp", "pp", "dp"), np.array(rows, dtype=float).T, strict=True))
     inner = {"recompute_size": np.array(options, dtype=float)}
     patterns = draw.random((3, len(options))) < 0.6
-    return Space(outer, inner, patterns, draw.integers(0, 3, len(rows)))
+    return Space.of(outer, inner, patterns, draw.integers(0, 3, len(rows)))
 
 
 def compute(c: Columns) -> Any:
@@ -43,7 +42,7 @@ def compute(c: Columns) -> Any:
         c.recompute_size - c.dp, 0.0, 2.0
     )
     again = np.where(mask, second / (1.0 + c.tp), np.sqrt(first + chosen + 1.0)) * (mask + 1.0)
-    loop = factored.rowwise(
+    loop = rowwise(
         lambda a, x: np.array([p * 10 + q for p, q in zip(a, x, strict=True)]),
         c.tp,
         c.recompute_size,
@@ -77,12 +76,12 @@ def test_any_operation_equals_the_plain_one(
     whole = space(rows, options, seed)
     if not whole.count:
         return
-    usual = factored._EAGER, factored._BLOCK
-    try:  # whatever is computed at once and whatever is put off
-        factored._EAGER, factored._BLOCK = eager, 7
-        (found,) = whole.values(compute(whole.columns))
+    usual = column.EAGER, evaluate.BLOCK
+    try:  # whatever is computed at once and whatever is deferred
+        column.EAGER, evaluate.BLOCK = eager, 7
+        (found,) = whole.values(compute(whole.columns()))
     finally:
-        factored._EAGER, factored._BLOCK = usual
+        column.EAGER, evaluate.BLOCK = usual
     flat = whole.flat()
     assert found.tolist() == pytest.approx(
         np.broadcast_to(compute(flat), whole.count).tolist(), rel=1e-14
@@ -100,10 +99,10 @@ def test_restriction_leaves_what_holds(
     def rule(c: Columns) -> Any:
         return (c.recompute_size <= c.tp) | (c.pp == 2)
 
-    left, fallen = restricted(whole, rule(whole.columns))
+    left = whole.restricted(rule(whole.columns()))
     flat = whole.flat()
     kept = rule(flat)
-    assert (left.count, fallen) == (int(kept.sum()), int((~kept).sum()))
+    assert left.count == int(kept.sum())
 
     def set_of(table: Columns, among: Any) -> set[tuple[float, ...]]:
         columns = (table.tp, table.pp, table.dp, table.recompute_size)
@@ -113,11 +112,30 @@ def test_restriction_leaves_what_holds(
 
 
 def test_a_column_is_no_array() -> None:
-    columns = space([(1, 1, 1), (2, 1, 1)], [0, 1], 5).columns
+    columns = space([(1, 1, 1), (2, 1, 1)], [0, 1], 5).columns()
     with pytest.raises(TypeError, match="no array"):
         np.asarray(columns.tp)
     with pytest.raises(TypeError, match="truth"):
         bool(columns.tp > 1)
+
+
+def test_the_example_of_the_readme() -> None:
+    """Twelve layouts: each intermediate column holds a value per distinct combination only."""
+    outer = {name: np.ones(6) for name in COLUMNS if name != "recompute"}
+    outer |= {"tp": np.repeat([1.0, 2.0], 3), "pp": np.tile([1.0, 2.0, 4.0], 2)}
+    inner = {"recompute": np.array([0.0, 1.0])}
+    twelve = Space.of(outer, inner, np.ones((1, 2), dtype=bool), np.zeros(6, dtype=int))
+
+    def parts(c: Columns) -> list[Any]:
+        matmul, layers, passes = 60 / c.tp, 8 / c.pp, np.where(c.recompute > 0, 4.0, 3.0)
+        forward = matmul * layers
+        return [matmul, layers, passes, forward, forward * passes]
+
+    columns = parts(twelve.columns())
+    assert [np.size(x) for x in columns] == [2, 3, 2, 6, 12]
+    *_, step = twelve.values(*columns)
+    assert step.tolist() == [1440, 1920, 720, 960, 360, 480, 720, 960, 360, 480, 180, 240]
+    assert step.tolist() == parts(twelve.flat())[-1].tolist()
 
 
 PLANS = {
@@ -144,7 +162,7 @@ def test_an_outline_equals_the_full_estimate(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr("planner.estimate._SMALL", 0)
     found = search(plan).estimates
     assert found is not None
-    fast = outline(plan, found.space.again())
+    fast = outline(plan, found.space)
     full = fast.full(np.arange(found.space.count))
     for one, other in (
         (fast.time.seconds, full.time.seconds),

@@ -20,7 +20,7 @@ from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.scenario import resolve
 from planner.report.bottleneck import exposed_s
-from planner.search import layouts, many
+from planner.search import batched, layouts
 from planner.show.recommend import recommend_blocks
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
@@ -294,8 +294,8 @@ CROSSING = {
 
 @cache
 def plan_and_table() -> Any:
-    chosen = many.choose([resolve(api.read_options(CROSSING)).plans])[0]
-    assert isinstance(chosen, many.Chosen)
+    chosen = batched.choose([resolve(api.read_options(CROSSING)).plans])[0]
+    assert isinstance(chosen, batched.Chosen)
     return chosen.estimates.plan, chosen.estimates.table
 
 
@@ -335,7 +335,7 @@ def test_the_cluster_as_it_is_is_the_estimate() -> None:
         sum(
             float(v[0])
             for v in exposed_s(
-                many.choose([resolve(api.read_options(CROSSING)).plans])[0].estimates.time
+                batched.choose([resolve(api.read_options(CROSSING)).plans])[0].estimates.time
             ).values()
         )  # type: ignore[union-attr]
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate.factored.column import Space
+from planner.estimate.factored import Space
 from planner.estimate.machine import Machine
 from planner.estimate.memory import Memory, Need, needed, peak_memory
 from planner.estimate.run import busy_s, step_energy_j
@@ -119,9 +119,8 @@ class Outline:
         """Energy of a step of every layout at the wall plug; evaluated where it is asked for."""
         if self.whole is not None:
             return step_energy_j(self.plan, self.whole.time.seconds, busy_s(self.whole.time))
-        time = step_time(self.plan, self.space.columns)
+        time = step_time(self.plan, self.space.columns())
         (busy,) = self.space.values(busy_s(time))
-        self.space.release()
         return step_energy_j(self.plan, self.time.seconds, busy)
 
     def some(self, rows: Sequence[int]) -> list[tuple[Estimates, int]]:
@@ -155,14 +154,13 @@ def outline(
         return Outline(
             plan, space, short, whole, all_of.fits, all_of.host_fits, all_of.drive_fits, all_of
         )
-    columns = space.columns
+    columns = space.columns()
     time = step_time(plan, columns, numbers)
     need = needed(plan, columns)
     wanted = [time.seconds, time.components["recompute"], need.device, need.host]
     if need.drive is not None:
         wanted.append(need.drive)
     seconds, repeated, device, host, *drive = space.values(*wanted, tick=tick)
-    space.release()
     need = Need(device, host, *drive)
     return Outline(
         plan, space, OutlineTime(seconds, {"recompute": repeated}), need, *fit(plan, need)

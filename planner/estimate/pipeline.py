@@ -10,7 +10,7 @@ import numpy as np
 from planner import schedules
 from planner.estimate import communicate
 from planner.estimate.communicate import Traffic, place
-from planner.estimate.factored.column import rowwise
+from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
 from planner.estimate.states import stage_split
 from planner.ledger import Array

@@ -11,7 +11,7 @@ from planner.estimate import loading, sync, uneven
 from planner.estimate import pipeline as pipelines
 from planner.estimate.accounts import Accounts, accounts
 from planner.estimate.communicate import Traffic
-from planner.estimate.factored.column import Column
+from planner.estimate.factored import is_factored
 from planner.estimate.layer.rows import LayerTime, cost_of_rows, head_work, layer_time, layer_work
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
@@ -125,7 +125,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     components |= _waiting(plan, m, c, components)
 
     listed = Accounts()
-    if not isinstance(c.tp, Column):  # a search asks for sums only
+    if not is_factored(c):  # a search asks for sums only
         data = sync.traffic(plan, c, passes, who, extras.sharded, sharding, end)
         others = [*data, sends]
         listed = accounts(unit, layer.repeated, passes, heads, others, extras.copied)

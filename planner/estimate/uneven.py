@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate.factored.column import rowwise
+from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
 from planner.formulas import overlap, stragglers
 from planner.ledger import Array, Ledger, section, total

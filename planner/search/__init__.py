@@ -4,18 +4,18 @@ against memory."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate import Outline, outline
-from planner.estimate.factored.column import Space, restricted
+from planner.estimate.factored import Space
 from planner.formulas.rules import RULES
 from planner.ledger import Array
-from planner.search import space, where
+from planner.search import where
 from planner.search.choose import best, order, pareto, ranked, smallest, spent
-from planner.search.space import degrees, divisors
+from planner.search.space import degrees, divisors, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
@@ -40,86 +40,105 @@ __all__ = [
 ]
 
 _FEW = 65536  # rows times options up to which plain columns are faster than factored ones
-CHUNK = 16384  # rows of plain tables that are evaluated together
 _MOST_PLAIN = 1_000_000  # of a table of plain columns: 120 bytes each
 MOST_LAYOUTS = (
     8_000_000  # of one stack, a few seconds; a request with more has unusually many divisors
 )
 
 
-def _restrict(
-    tried: Space,
-    conditions: Iterable[tuple[str, Callable[[Columns], Array]]],
-    rejected: dict[str, int],
-) -> Space:
-    """The layouts that satisfy all conditions, the first of which each other one breaks counted in
-    `rejected`."""
-    if tried.n * tried.width <= _FEW:
-        return _restrict_few(tried, conditions, rejected)
+@dataclass(frozen=True)
+class _Tried:
+    """Layouts that satisfy conditions, and how many each condition rejected: the first of those
+    that a layout breaks counts."""
+
+    space: Space
+    rejected: dict[str, int]
+    enumerated: int  # layouts before any condition
+
+
+Conditions = Sequence[tuple[str, Callable[[Columns], Array]]]
+
+
+def _restricted(space: Space, conditions: Conditions) -> tuple[Space, dict[str, int]]:
+    """(the layouts that satisfy all conditions, how many each condition rejected)."""
+    if not conditions:
+        return space, {}
+    if space.most <= _FEW:
+        return _restricted_few(space, conditions)
+    rejected: dict[str, int] = {}
+    columns = space.columns()
     for name, holds in conditions:
-        if not tried.count:
+        left = space.restricted(holds(columns))
+        if left is space:
+            continue
+        rejected[name] = space.count - left.count
+        space = left
+        if not space.count:
             break
-        tried.forget()
-        left, count = restricted(tried, holds(tried.columns))
-        if left is not tried:
-            tried.release()
-        tried = left
-        if count:
-            rejected[name] = count
-    return tried
+        columns = space.columns()
+    return space, rejected
 
 
-def _restrict_few(
-    tried: Space,
-    conditions: Iterable[tuple[str, Callable[[Columns], Array]]],
-    rejected: dict[str, int],
-) -> Space:
-    """`_restrict` on plain columns that broadcast over rows and options."""
+def _restricted_few(space: Space, conditions: Conditions) -> tuple[Space, dict[str, int]]:
+    """`_restricted` on plain columns that broadcast over rows and options."""
     columns = Columns(
-        **{k: v[:, None] for k, v in tried.outer.items()},
-        **{k: v[None, :] for k, v in tried.inner.items()},
+        **{k: v[:, None] for k, v in space.outer.items()},
+        **{k: v[None, :] for k, v in space.inner.items()},
     )
-    allowed = tried.options[tried.pattern]
+    rejected: dict[str, int] = {}
+    allowed = space.options[space.pattern]
     for name, holds in conditions:
         left = allowed & holds(columns)
         if count := int(allowed.sum()) - int(left.sum()):
             rejected[name] = count
         allowed = left
-    return Space(tried.outer, tried.inner, allowed, np.arange(tried.n))
+    return Space.of(space.outer, space.inner, allowed, np.arange(space.rows)), rejected
 
 
-def _tried(
-    plan: Plan, rejected: dict[str, int], most: int, batches: Sequence[int] | None = None
-) -> tuple[Space, int]:
-    """(all layouts that satisfy what the request fixed, how many there are without its conditions);
-    an error above `most`."""
-    whole = space.layouts_of(plan, batches)
+def _tried(plan: Plan, most: int, batches: Sequence[int] | None = None) -> _Tried:
+    """All layouts that satisfy what the request fixed and its conditions; an error above `most`."""
+    whole = layouts_of(plan, batches)
     wheres = [constraint(text) for text in plan.request.where]
-    tried = _restrict(
-        whole,
-        [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres],
-        rejected,
+    space, rejected = _restricted(
+        whole, [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres]
     )
-    if tried.count > most * (1 if batches is None else len(batches)):
+    if space.count > most * (1 if batches is None else len(batches)):
         asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
             "layout",
             asked,
-            f"{tried.count:,} layouts are possible with {plan.stack.title}, more than the {most:,}"
+            f"{space.count:,} layouts are possible with {plan.stack.title}, more than the {most:,}"
             " that are searched at once; fix some, such as --recompute, --tp, --pp or --ep, or add"
             " a condition with --where",
         )
-    return tried, whole.count
+    return _Tried(space, rejected, whole.count)
 
 
 def layouts(plan: Plan) -> Columns:
     """Plain table of all layouts that satisfy what the request fixed, a million at most; rules are
     applied by the caller.
 
-    `search` evaluates the same layouts a hundred times as fast; a table is for few of them, or for
-    many plans together.
+    `search` evaluates the same layouts several times as fast; a table is for few of them.
     """
-    return _tried(plan, {}, _MOST_PLAIN)[0].flat()
+    return _tried(plan, _MOST_PLAIN).space.flat()
+
+
+def _allowed(plan: Plan, batches: Sequence[int] | None = None) -> _Tried:
+    """What is tried and breaks no rule."""
+    tried = _tried(plan, MOST_LAYOUTS, batches)
+    rules = [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES]
+    space, rejected = _restricted(tried.space, rules)
+    return _Tried(space, tried.rejected | rejected, tried.enumerated)
+
+
+def allowed_layouts(plan: Plan, batches: Sequence[int] | None = None) -> Space:
+    """All layouts of the plan that satisfy what the request fixed, its conditions and the rules;
+    nothing evaluated.
+
+    batches: for each of these global batches in place of the plan's, which rows have in a column
+    `global_batch`. Raises PlanError where that is too many.
+    """
+    return _allowed(plan, batches).space
 
 
 @dataclass(frozen=True)
@@ -132,38 +151,11 @@ class Found:
     enumerated: int
 
 
-def allowed_layouts(plan: Plan, batches: Sequence[int] | None = None) -> Space:
-    """All layouts of the plan that satisfy what the request fixed, its conditions and the rules;
-    nothing evaluated.
-
-    batches: for each of these global batches in place of the plan's, which rows have in a column
-    `global_batch`. Raises PlanError where that is too many.
-    """
-    return _allowed(plan, {}, batches)[0]
-
-
-def _allowed(
-    plan: Plan, rejected: dict[str, int], batches: Sequence[int] | None = None
-) -> tuple[Space, int]:
-    tried, enumerated = _tried(plan, rejected, MOST_LAYOUTS, batches)
-    return (
-        _restrict(
-            tried, [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES], rejected
-        ),
-        enumerated,
-    )
-
-
 def search(plan: Plan, tick: Callable[[float], None] | None = None) -> Found:
     """Evaluate every allowed layout of the plan. tick: called with the share done, now and then."""
-    rejected: dict[str, int] = {}
-    allowed, enumerated = _allowed(plan, rejected)
-    if not allowed.count:
-        return Found(plan, None, rejected, enumerated)
-    return Found(plan, outline(plan, allowed, tick=tick), rejected, enumerated)
-
-
-# ------------------------------------------------------------------------------------------------ f
+    allowed = _allowed(plan)
+    found = outline(plan, allowed.space, tick=tick) if allowed.space.count else None
+    return Found(plan, found, allowed.rejected, allowed.enumerated)
 
 
 def family_rows(c: Columns) -> dict[str, Array]:

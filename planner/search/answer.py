@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.estimate import Estimates, Outline
+from planner.estimate import Estimates
 from planner.inputs.scenario import Scenario
-from planner.search import Found, best, search, smallest
+from planner.search import Found, search
+from planner.search.choose import choice
 
 
 @dataclass(frozen=True)
@@ -32,19 +33,10 @@ def answer_of(scenario: Scenario, tick: Callable[[float], None] | None = None) -
         search(plan, None if tick is None else lambda share, i=i: tick((i + share) / count))  # type: ignore[misc]
         for i, plan in enumerate(scenario.plans)
     )
-    fitting: list[tuple[float, int, Outline]] = []
-    short: list[tuple[float, int, Outline]] = []
-    for one in found:
-        if one.estimates is None:
-            continue
-        row = best(one.estimates)
-        if row is not None:
-            fitting.append((float(one.estimates.time.seconds[row]), row, one.estimates))
-        else:
-            least = smallest(one.estimates)
-            short.append((float(one.estimates.memory.device[least]), least, one.estimates))
-    if not fitting and not short:
+    evaluated = [one.estimates for one in found if one.estimates is not None]
+    if not evaluated:
         return None
-    _, row, estimates = min(fitting or short, key=lambda x: x[0])
-    chosen, at = estimates.some([row])[0]
-    return Answer(found, chosen, at, bool(fitting))
+    choices = [(choice(one), one) for one in evaluated]
+    taken, estimates = min(choices, key=lambda pair: pair[0].rank)
+    chosen, row = estimates.some([taken.row])[0]
+    return Answer(found, chosen, row, taken.fits)

@@ -3,6 +3,7 @@ beats."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -21,8 +22,32 @@ _BY_MEMORY: tuple[str, ...] = ("memory",)
 assert set(_BY_MEMORY) < set(get_args(Objective))
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The layout to take in one plan."""
+
+    row: int
+    fits: bool
+    rank: tuple[bool, float]  # (does not fit, seconds or else bytes): of several plans the least
+
+
+def choice(estimates: Estimates | Outline, rows: Array | None = None) -> Choice:
+    """The layout to take of these rows (all by default): the fastest that fits, ties by
+    estimate.ties; where none fits, the one that needs the least memory."""
+    rows = np.arange(len(estimates.fits)) if rows is None else rows
+    fitting = rows[estimates.fits[rows]]
+    device, seconds = estimates.memory.device, estimates.time.seconds
+    if not len(fitting):
+        row = int(rows[device[rows].argmin()])
+        return Choice(row, False, (True, float(device[row])))
+    repeated = estimates.time.components["recompute"]
+    row = int(fitting[fastest(seconds[fitting], repeated[fitting], device[fitting])])
+    return Choice(row, True, (False, float(seconds[row])))
+
+
 def spent(estimates: Estimates | Outline, objective: Objective) -> Array:
-    """What an objective other than memory wants little of: joules of a step, else its seconds."""
+    """The cost an objective minimises: energy per step, else step time (memory apart, whose order
+    needs no cost)."""
     if objective != "energy":
         return estimates.time.seconds
     if isinstance(estimates, Outline):

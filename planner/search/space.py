@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner import schedules
-from planner.estimate.factored.column import Space
+from planner.estimate.factored import Space
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.columns import COLUMNS, ByName, unique_rows
@@ -220,7 +220,7 @@ def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
         wanted = options["recompute_size"] <= np.where(
             options["recompute"] == block, layers - 1, layers
         )
-    return Space(rows, options, wanted, pattern.reshape(-1))
+    return Space.of(rows, options, wanted, pattern.reshape(-1))
 
 
 def _recomputes(plan: Plan) -> list[str]:

@@ -16,7 +16,7 @@ from planner.advise import command_line
 from planner.inputs.run import BATCH_TOKENS
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
-from planner.search import many
+from planner.search import batched
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Figures
@@ -130,7 +130,7 @@ def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
 
 def _answered(unit: _Unit) -> list[Point]:
     scenarios = list(map(_resolved, unit.requests, unit.shapes))
-    choices = iter(many.choose([s.plans for s in scenarios if isinstance(s, Scenario)]))
+    choices = iter(batched.choose([s.plans for s in scenarios if isinstance(s, Scenario)]))
     return [
         Point(options, None, str(scenario))
         if isinstance(scenario, PlanError)
@@ -147,7 +147,7 @@ def _resolved(options: Options, shape: ModelSpec | None) -> Scenario | PlanError
 
 
 def _point(
-    options: Options, scenario: Scenario, chosen: many.Chosen | PlanError | None, reasons: bool
+    options: Options, scenario: Scenario, chosen: batched.Chosen | PlanError | None, reasons: bool
 ) -> Point:
     if isinstance(chosen, PlanError):
         return Point(options, None, str(chosen))

@@ -1,4 +1,4 @@
-"""What numpy's functions do with factored columns; those that are not here are refused."""
+"""What numpy's functions do with columns; numpy refuses those that are not here."""
 
 from __future__ import annotations
 
@@ -8,46 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from planner.estimate.factored.column import Column, Space, apply
+from planner.estimate.factored.column import FUNCTIONS, Column, apply, column_of, constant
+from planner.estimate.factored.evaluate import known
 from planner.ledger import Array
 
 
 def _where(condition: Any, a: Any, b: Any) -> Any:
     if not isinstance(condition, Column):
         return a if bool(np.all(condition)) else b
-    if condition.values is not None:
-        if condition.values.all():
-            return _column(condition.space, a)
-        if not condition.values.any():
-            return _column(condition.space, b)
-    return apply(np.where, condition, a, b)
+    values = condition.content
+    if isinstance(values, np.ndarray) and (values.all() or not values.any()):
+        one = a if values.all() else b
+        return one if isinstance(one, Column) else constant(condition.levels, one)
+    return apply(np.where, condition, a, b, boolean=_is_boolean(a) and _is_boolean(b))
 
 
-def _column(space: Space, x: Any) -> Column:
-    if isinstance(x, Column):
-        return x
-    return space._column(
-        space.one, np.full((1, 1), x, dtype=bool if isinstance(x, bool | np.bool_) else float)
-    )
+def _is_boolean(x: Any) -> bool:
+    return x.boolean if isinstance(x, Column) else isinstance(x, bool | np.bool_)
 
 
-def _select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0.0) -> Any:
-    first = conditions[0]
-    if all(x.values is not None and x.level.n == 1 for x in conditions) and any(
-        x.width > 1 for x in conditions
-    ):
-        space = first.space
-        code = np.select(
-            [x.values for x in conditions],
-            [np.full((1, 1), i) for i in range(len(choices))],
-            len(choices),
-        )
-        return apply(
-            _by_option,
-            space._column(space.one, np.broadcast_to(code, (1, space.width))),
-            *choices,
-            default,
-        )
+def _select(conditions: Sequence[Column], choices: Sequence[Any], default: Any = 0.0) -> Any:
+    """Conditions that depend on the option only are told apart option by option; others are a chain
+    of `where`."""
+    tests: list[Any] = [x.content for x in conditions]
+    of_options = all(isinstance(x, np.ndarray) and len(x) == 1 for x in tests)
+    if of_options and any(x.width > 1 for x in conditions):
+        levels = conditions[0].levels
+        numbers = [np.full((1, 1), i) for i in range(len(choices))]
+        code = np.select(tests, numbers, len(choices))
+        return apply(_by_option, column_of(levels, levels.one, code), *choices, default)
     out = default
     for condition, choice in reversed(list(zip(conditions, choices, strict=True))):
         out = _where(condition, choice, out)
@@ -66,23 +55,29 @@ def _by_option(code: Array, *choices: Array) -> Array:
     return out
 
 
-def _like(value: float) -> Callable[..., Column]:
+def _is_in(x: Column, among: Sequence[float]) -> Any:
+    return apply(lambda values: np.isin(values, among), x, boolean=True)
+
+
+def _like(value: Any) -> Callable[..., Column]:
     def made(x: Column, dtype: Any = float, **_: Any) -> Column:
-        return x.space._column(x.space.one, np.full((1, 1), value, dtype=dtype))
+        return constant(x.levels, np.dtype(dtype).type(value))
 
     return made
 
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.where: _where,
-    np.select: _select,
-    np.any: lambda x: bool(x.known().any()),
-    np.all: lambda x: bool(x.known().all()),
-    np.max: lambda x: x.known().max(),
-    np.isin: lambda x, among: apply(lambda values: np.isin(values, among), x),
-    np.clip: lambda x, low, high: np.minimum(np.maximum(x, low), high),
-    np.zeros_like: _like(0.0),
-    np.ones_like: _like(1.0),
-    np.full_like: lambda x, value, **_: _column(x.space, value),
-    np.ndim: lambda _: 1,
-}
+FUNCTIONS.update(
+    {
+        np.where: _where,
+        np.select: _select,
+        np.any: lambda x: bool(known(x).any()),
+        np.all: lambda x: bool(known(x).all()),
+        np.max: lambda x: known(x).max(),
+        np.isin: _is_in,
+        np.clip: lambda x, low, high: np.minimum(np.maximum(x, low), high),
+        np.zeros_like: _like(0.0),
+        np.ones_like: _like(1.0),
+        np.full_like: lambda x, value, **_: constant(x.levels, value),
+        np.size: lambda x: x.size,
+    }
+)

@@ -4,13 +4,14 @@ communication, launches and what recompute repeats."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.factored.column import Column
+from planner.estimate.factored import distinct_combinations, is_factored
 from planner.estimate.layer import LayerCost, layer_cost
-from planner.estimate.layer.shape import KEY, key_of, local_shape
+from planner.estimate.layer.shape import key_of, local_shape
 from planner.estimate.machine import Machine
 from planner.formulas import pipeline
 from planner.ledger import Array, Ledger, each, total
@@ -22,9 +23,9 @@ from planner.specs.plan import Plan
 def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> LayerCost:
     """`layer_cost` of every row; evaluated once per distinct combination, unless every row has a
     machine of its own."""
-    if isinstance(c.tp, Column):
-        combinations, level = c.tp.space.combinations(KEY)
-        spread = functools.partial(c.tp.space.spread, level)
+    spread: Callable[[Array], Array]
+    if is_factored(c):
+        combinations, spread = distinct_combinations(key_of(c))
     elif any(np.ndim(getattr(m, name)) for name in m.names()):
         combinations, spread = key_of(c), functools.partial(_spread, back=None, rows=len(c))
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.factored.column import rowwise
+from planner.estimate.factored import rowwise
 from planner.estimate.memory.activations import layer_activations
 from planner.estimate.memory.timeline import (
     LASTING,

@@ -18,7 +18,7 @@ from planner.inputs.scenario import resolve
 from planner.ledger import Array
 from planner.report.bottleneck import exposed_s
 from planner.report.layout import SCHEMA_VERSION, figures
-from planner.search import many
+from planner.search import batched
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -53,7 +53,7 @@ def bandwidth(
     if options.gpus < 2:
         raise PlanError("--gpus", options.gpus, "has no communication; ask for two GPUs or more")
     scenario = resolve(options)
-    chosen = many.choose([scenario.plans])[0]
+    chosen = batched.choose([scenario.plans])[0]
     if isinstance(chosen, PlanError):
         raise chosen
     if chosen is None:

@@ -21,7 +21,7 @@ from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.ledger import Array, total
 from planner.report.layout import SCHEMA_VERSION
-from planner.search import many
+from planner.search import batched
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -56,7 +56,7 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
     options = read_options(given)
     refuse(options, "recommend offload")
     scenario = resolve(options)
-    chosen = many.choose([scenario.plans])[0]
+    chosen = batched.choose([scenario.plans])[0]
     if isinstance(chosen, PlanError):
         raise chosen
     if chosen is None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import api
 from planner.inputs.scenario import resolve
-from planner.search import many
+from planner.search import allowed_layouts, batched, layouts, search
 from planner.search.answer import answer_of
+from planner.search.choose import choice
 from planner.specs.base import PlanError
 from planner.specs.document import plain
 from planner.specs.options import Options
+from planner.specs.plan import Plan
 from planner.verbs import requests as points
 
 SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512}
@@ -71,7 +74,7 @@ REQUESTS = (
 
 def test_together_as_one_by_one() -> None:
     asked = [options(**one) for one in REQUESTS]
-    together = many.choose([resolve(one).plans for one in asked])
+    together = batched.choose([resolve(one).plans for one in asked])
     for request, found in zip(asked, together, strict=True):
         alone = one_by_one(request)
         assert not isinstance(found, PlanError)
@@ -99,6 +102,103 @@ def test_answers_do_not_depend_on_the_others(order: list[int]) -> None:
             assert a.report.layout == b.report.layout
             assert a.report.step.seconds == pytest.approx(b.report.step.seconds, rel=1e-12)
             assert a.report.cluster == b.report.cluster
+
+
+# ------------------------------------------------------------------- layouts of several plans
+
+
+def plan_of(**asked: Any) -> Plan:
+    return resolve(api.read_options({"gpu": "a100", "stack": "megatron-core", **asked})).plans[0]
+
+
+PLANS = st.builds(
+    plan_of,
+    model=st.sampled_from(("gpt2", "gpt3-2.7b", "llama-2-7b", "deepseek-v2-lite")),
+    gpus=st.sampled_from((2, 8, 24, 64)),
+    stack=st.sampled_from(("megatron-core", "pytorch-fsdp", "torchtitan", "pytorch-ddp")),
+    gpu=st.sampled_from(("a100", "rtx4090")),
+    seq_len=st.sampled_from((512, 1024)),
+    uneven_stages=st.booleans(),
+)
+
+
+def with_batch(plan: Plan, batch: int) -> Plan:
+    training = plan.training.model_copy(update={"global_batch": batch})
+    return plan.model_copy(update={"training": training})
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    plan=PLANS,
+    batches=st.lists(
+        st.sampled_from((7, 8, 24, 48, 96, 100, 384)), min_size=1, max_size=4, unique=True
+    ),
+)
+def test_layouts_of_several_batches_are_those_of_each(plan: Plan, batches: list[int]) -> None:
+    """Also in the same order, which decides ties."""
+    plans = {
+        key: with_batch(plan, key.batch)
+        for key in (batched._Key("", "", batch) for batch in sorted(batches))
+    }
+    found = batched._enumerated(plans)
+    some = [one for one in found.values() if isinstance(one, batched._Allowed) and one.count]
+    assert len(some) == sum(allowed_layouts(one).count > 0 for one in plans.values())
+    if not some:
+        return
+    space, owner = batched._one_space(some)
+    table = space.flat().named()
+    of_layout = owner[space.row]
+    for number, one in enumerate(some):
+        alone = allowed_layouts(one.plan).flat().named()
+        mine = {name: column[of_layout == number] for name, column in table.items()}
+        assert (mine.pop("global_batch") == one.plan.training.global_batch).all()
+        assert mine.keys() == alone.keys()
+        assert all(np.array_equal(mine[name], alone[name]) for name in alone)
+
+
+@pytest.mark.parametrize("changed", [{}, {"planner.estimate._SMALL": 0}, {"BLOCK": 1}])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "gpt2"},
+        {"model": "llama-2-7b", "gpu": "rtx4090"},
+        {"model": "gpt3-2.7b", "where": ["recompute != none"]},
+        {"model": "gpt3-2.7b", "gpu": "rtx4090", "search_offload": True, "stack": "deepspeed"},
+    ],
+)
+def test_the_layout_is_that_of_a_search(
+    asked: dict[str, Any], changed: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in changed.items():
+        monkeypatch.setattr(name if "." in name else f"planner.search.batched.{name}", value)
+    plans = [
+        plan_of(seq_len=1024, gpus=gpus, global_batch=batch, **asked)
+        for gpus in (2, 8, 16)
+        for batch in (16, 48, 64)
+    ]
+    for plan, found in zip(plans, batched.choose([[plan] for plan in plans]), strict=True):
+        alone = search(plan).estimates
+        assert alone is not None
+        assert isinstance(found, batched.Chosen)
+        taken = choice(alone)
+        assert (found.fits, found.layouts) == (taken.fits, alone.space.count)
+        assert found.estimates.table.layout(0) == alone.rows(np.array([taken.row])).layout(0)
+        assert found.estimates.plan.training.global_batch == plan.training.global_batch
+
+
+def test_what_is_too_much_for_one_batch_is_said_of_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans = [plan_of(model="gpt2", gpus=8, global_batch=batch) for batch in (8, 384)]
+    few, lots = (len(layouts(plan)) for plan in plans)
+    monkeypatch.setattr("planner.search.MOST_LAYOUTS", (few + lots) // 2 - 1)
+    one, other = batched.choose([[plan] for plan in plans])
+    assert isinstance(one, batched.Chosen)
+    assert isinstance(other, PlanError)
+    assert "are possible" in str(other)
+
+
+# -------------------------------------------------------------------------------------- requests
 
 
 def near(a: Any, b: Any) -> bool:
@@ -154,10 +254,10 @@ def test_processes_give_the_same_answers_in_the_same_order() -> None:
 def test_exposed_seconds_are_the_components_that_are_communication() -> None:
     from planner.report.bottleneck import exposed_s
 
-    point = many.choose(
+    point = batched.choose(
         [resolve(options(gpus=16, global_batch=64, tp=2, pp=2, micro_batch=1, zero=1)).plans]
     )[0]
-    assert isinstance(point, many.Chosen)
+    assert isinstance(point, batched.Chosen)
     time = point.estimates.time
     exposed = exposed_s(time)
     parts = ("tensor_parallel", "data_parallel", "pipeline_transfer")
