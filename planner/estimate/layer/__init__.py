@@ -75,7 +75,7 @@ def layer_cost(shape: LayerShape, m: Machine) -> LayerCost:
     with section("language-model head"):
         head = head_s(shape, m)
     busy_forward = computing.forward + sum(x.forward_s for x in found) + m.layer_idle
-    busy_backward = computing.backward + sum(x.backward_s for x in found) + m.layer_idle
+    busy_backward = computing.backward + sum(x.backward_s for x in found)
     issued = _operators(shape, m, found)
     tail = _tail_s(shape, done.seconds.forward, found)
 
