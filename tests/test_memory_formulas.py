@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.estimate.machine import machine
 from planner.estimate.memory import layer_activations
+from planner.estimate.memory.activations import norm_bytes
 from planner.formulas.memory import (
     attention_core_bytes,
     best_group_layers,
@@ -186,3 +188,22 @@ def test_no_other_group_keeps_less(layers: int, ratio: float) -> None:
 
     best = float(best_group_layers(float(layers), 1e6, 1e6 * ratio))
     assert kept(best) <= min(kept(float(k)) for k in range(1, layers + 1)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("norm", "training", "fused"),
+    [
+        ("rmsnorm", {"fused_norm": False}, False),
+        ("rmsnorm", {"fused_norm": False, "compile": True}, True),
+        ("rmsnorm", {"fused_norm": True}, True),
+        ("layernorm", {"fused_norm": False}, True),
+    ],
+)
+def test_time_and_memory_agree_on_what_fuses_a_norm(
+    norm: str, training: dict[str, Any], fused: bool
+) -> None:
+    of = plans.plan(plans.model(norm=norm), software="pytorch-fsdp", **training)
+    assert of.fused_norm == fused
+    assert norm_bytes(of) == (2.0 if fused else 6.0)
+    chain = float(machine(of).norm_forward) > 6.0  # bytes moved by torch operators, in fp32
+    assert chain == (not fused)

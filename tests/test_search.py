@@ -20,7 +20,14 @@ from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
 from planner.specs.columns import Columns
-from planner.specs.layout import AWAY_PARAMS, OFFLOADS, PLACEMENTS, SCHEDULES, Layout, LayoutRequest
+from planner.specs.layout import (
+    OFFLOADED_PARAMS,
+    OFFLOADS,
+    PLACEMENTS,
+    SCHEDULES,
+    Layout,
+    LayoutRequest,
+)
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
@@ -83,7 +90,9 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if x.offload.endswith("nvme") and p.cluster.nvme is None:
         return False
-    if x.offload in AWAY_PARAMS and x.zero < 3:  # only sharded parameters can live in host memory
+    if (
+        x.offload in OFFLOADED_PARAMS and x.zero < 3
+    ):  # only sharded parameters can live in host memory
         return False
     if x.offload == "activations" and (
         (x.pp > 1 and not can.offload_with_pipeline)

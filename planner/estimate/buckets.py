@@ -47,14 +47,14 @@ def ready_s(found: Sequence[Tensor], layers: int, layer_s: float, head_s: float)
     """Seconds from the start of backward at which each gradient is ready, in the order of `found`
     (that of the forward pass).
 
-    A layer's time goes to its products in proportion to their weights, attention and all else with
+    A layer's time goes to its GEMMs in proportion to their weights, attention and all else with
     them; the head comes first.
     """
     spent = np.array([one.work * (head_s if one.layer is None else layer_s) for one in found])
     times = np.cumsum(spent[::-1])[::-1]
     loss = (
         0.0 if any(one.layer is None and one.work > 0 for one in found) else head_s
-    )  # a tied head: its product and the loss
+    )  # a tied head: its GEMM and the loss
     return np.minimum(times + loss, layers * layer_s + head_s)
 
 

@@ -18,7 +18,7 @@ FIRST_BUCKET_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Tensor:
-    """One parameter as a framework registers it; `work`: its share of the products of its layer, or
+    """One parameter as a framework registers it; `work`: its share of the GEMMs of its layer, or
     of the head."""
 
     name: str
@@ -112,7 +112,7 @@ def _layer(model: ModelSpec, own: list[Leaf], joint_qkv: bool, joint_gate: bool)
 def _parts(
     model: ModelSpec, leaf: Leaf, joint_qkv: bool, joint_gate: bool
 ) -> list[tuple[str, int, bool]]:
-    """Tensors of a leaf: name, elements, whether a product has it."""
+    """Tensors of a leaf: name, elements, whether a GEMM has it."""
     if leaf.name in ("attention/qkv", "attention/qkv_bias") and not joint_qkv:
         rows = leaf.count // (model.heads + 2 * model.kv_heads)
         return [

@@ -11,7 +11,7 @@ from planner.formulas import data_parallel, kernels
 from planner.formulas import offload as formulas
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layout import AWAY_OPTIMIZER, NVME, NVME_PARAMS
+from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER
 from planner.specs.plan import Plan
 
 
@@ -25,7 +25,7 @@ def optimizer_s(
     """
     owned = parameters / data_parallel.shard_count(c.zero, 1.0, shard_ranks)
     on_gpu = _on_gpu_s(m, owned)
-    offloaded = c.offloads(*AWAY_OPTIMIZER)
+    offloaded = c.offloads(*OFFLOADED_OPTIMIZER)
     if not np.any(offloaded):
         return on_gpu, None
     streamed = data_parallel.streamed_state_s(owned, host_bytes_per_s=m.host_bandwidth)

@@ -112,7 +112,7 @@ def stage_split(plan: Plan, pp: Array, vpp: Array, stage: Array) -> StageSplit:
     where that makes the split even (Megatron-LM's account_for_embedding_in_pipeline_split,
     DeepSpeed's type:transformer|embedding); "blocks": embedding, layers, final norm and head are
     dealt out as equals, the first stages taking one more (pipe_partition_uniform of Aleph Alpha
-    scaling), even where layers divide; "cost": a stage takes blocks until their cumulated products
+    scaling), even where layers divide; "cost": a stage takes blocks until their cumulated GEMMs
     pass its share, the head among them (nanotron, models/base.py), even where layers divide.
     """
     layers = float(plan.model.layers)

@@ -15,11 +15,15 @@ from planner.estimate.states import RankParameters
 from planner.formulas import data_parallel, offload, overlap
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layout import AWAY_PARAMS, NVME_PARAMS
+from planner.specs.layout import NVME_PARAMS, OFFLOADED_PARAMS
 from planner.specs.plan import Plan
 
 # the last part of what is reduced in one call, which nothing hides: about a bucket of torch's DDP
 LAST_BYTES = 25e6
+_WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0}
+# share of the gathers of embedding and head that nothing hides under prefetching: the one forward,
+# at the start of the step
+_ROOT_EXPOSED = 0.5
 
 
 @dataclass(frozen=True)
@@ -85,15 +89,15 @@ class ShardedLayer:
 
 def compute_bytes(plan: Plan) -> float:
     """Bytes of a parameter as kernels read it."""
-    return plan.stack.state.compute if plan.training.mixed_precision else 4.0
+    return plan.stack.state.compute if plan.training.mixed_precision else _WIRE_BYTES["fp32"]
 
 
 def wire_bytes(plan: Plan) -> float:
     """Bytes of a gradient element while it is reduced."""
     if not plan.training.mixed_precision:
-        return 4.0
-    asked = plan.training.gradient_reduce
-    return plan.stack.state.gradient_wire if asked is None else {"fp32": 4.0, "bf16": 2.0}[asked]
+        return _WIRE_BYTES["fp32"]
+    chosen = plan.training.gradient_reduce
+    return plan.stack.state.gradient_wire if chosen is None else _WIRE_BYTES[chosen]
 
 
 def sharded_layer(
@@ -105,7 +109,7 @@ def sharded_layer(
     weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     if np.any(
-        away := c.offloads(*AWAY_PARAMS)
+        offloaded := c.offloads(*OFFLOADED_PARAMS)
     ):  # each rank first brings its shard from host memory
         shard = data_parallel.streamed_state_s(
             per_layer / who.shards.ranks,
@@ -117,7 +121,7 @@ def sharded_layer(
         ):  # drive to host and host to GPU run beside each other, ahead of the layer
             read = offload.drive_s(compute_bytes(plan) * per_layer / who.shards.ranks, m.nvme_read)
             shard = np.where(drives, np.maximum(shard, read), shard)
-        gather = gather + np.where(away, shard, 0.0)
+        gather = gather + np.where(offloaded, shard, 0.0)
     scatter = communicate.reduce_scatter_s(m, gradients, who.shards, m.network_frac)
     if np.any(who.mirrors.ranks > 1):
         scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
@@ -208,7 +212,9 @@ def end_of_step(
     # -> 21.9 %
     updated = np.where(per_layer & (c.zero == 2) & (not stack.state.zero2_gathers), gathered, 0.0)
     exposed = np.where(
-        per_layer, (ends + 0.5 * root_s if stack.overlap.prefetch else root_s) + updated, exposed
+        per_layer,
+        (ends + _ROOT_EXPOSED * root_s if stack.overlap.prefetch else root_s) + updated,
+        exposed,
     )
     total = np.where(per_layer, ends + root_s + updated, sync)
     once = who.several & ~per_layer

@@ -1,7 +1,7 @@
 """Floating-point operations. Model FLOP (for MFU) and hardware FLOP (for time and HFU) are two
 quantities.
 
-Convention of all model FLOP here: 6 per weight of a matrix product and token (2 forward, 4
+Convention of all model FLOP here: 6 per weight of a GEMM and token (2 forward, 4
 backward), the LM head included, the embedding lookup not; attention counts the full score matrix,
 12 L s a d per token, as PaLM (arXiv 2204.02311, appendix B) does.
 """

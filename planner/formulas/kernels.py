@@ -32,10 +32,10 @@ _LOAD_BYTES = 16.0
     ),
 )
 def alignment_frac(n: Array, k: Array, element_bytes: float, unaligned_frac: Array) -> Array:
-    """Share of the matrix rate that the widths of a product leave.
+    """Share of the matrix rate that the widths of a GEMM leave.
 
     n, k: the two widths that are contiguous in memory, elements (the weight's, in all three
-    products of a weight).
+    GEMMs of a weight).
     unaligned_frac: share left by rows that do not start on 16 B. Dimensionless result.
     """
     odd = (np.mod(np.asarray(n) * element_bytes, _LOAD_BYTES) != 0) | (
@@ -76,7 +76,7 @@ def gemm_s(
     memory_bytes_per_s: Array,
     memory_frac: Array,
 ) -> Array:
-    """Time of `batch` independent products (m x k) (k x n), with a 16-bit result, one of a stream
+    """Time of `batch` independent GEMMs (m x k) (k x n), with a 16-bit result, one of a stream
     of kernels.
 
     extra_bytes: traffic beyond operands and result (an fp32 accumulation buffer); input_bytes: per
@@ -85,7 +85,7 @@ def gemm_s(
     splits the inner width into q parts where the result has too few tiles for all units (weight
     gradients of small layers); the parts' sums are written in fp32 and added up. Arithmetic and
     memory traffic overlap except near their balance (smooth maximum, +19 % where equal). launch_s
-    holds the gap to the next kernel of a stream: the tables time several products back to back.
+    holds the gap to the next kernel of a stream: the tables time several GEMMs back to back.
     """
     m, n, k, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in (m, n, k, batch)))
     rows, columns = _TILES.T
@@ -180,7 +180,7 @@ def attention_shape_frac(
 def measured_operator_s(
     elements: Array, kernels: Array, *, seconds_per_element: Array, gap_s: Array
 ) -> Array:
-    """Time of an operator without products whose time per element was measured."""
+    """Time of an operator without GEMMs whose time per element was measured."""
     return elements * seconds_per_element + kernels * gap_s
 
 
@@ -215,7 +215,7 @@ def launch_bound_s(gpu_s: Array, operators: Array, operator_launch_s: Array) -> 
     return largest * ((gpu / largest) ** 6 + (cpu / largest) ** 6) ** (1 / 6)
 
 
-# What the whole board draws per FLOP of a 16-bit matrix product at the full tensor clock. One
+# What the whole board draws per FLOP of a 16-bit GEMM at the full tensor clock. One
 # number per generation of tensor cores: the one for which the law below gives the clocks that
 # validated runs need.
 _FITTED = (

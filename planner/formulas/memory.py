@@ -40,7 +40,7 @@ def norm_kept_bytes(
     source="arXiv 2205.05198 section 4.1: 2sbh for the shared input of the q, k, v products",
 )
 def product_input_bytes(local_tokens: Array, width: Array, element_bytes: Array) -> Array:
-    """Input that a weight product keeps for its weight gradient."""
+    """Input that a GEMM keeps for its weight gradient."""
     return local_tokens * width * element_bytes
 
 
@@ -87,7 +87,7 @@ def dropout_mask_bytes(local_tokens: Array, hidden: Array, masks: Array) -> Arra
     ),
 )
 def mlp_kept_bytes(tokens: Array, ffn_hidden: Array, bytes_per_element: Array, tp: Array) -> Array:
-    """Inputs of the activation function and of the second product."""
+    """Inputs of the activation function and of the second GEMM."""
     return tokens * ffn_hidden * bytes_per_element / tp
 
 

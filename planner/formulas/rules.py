@@ -11,7 +11,7 @@ import numpy as np
 from planner import schedules
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layout import AWAY_PARAMS, NVME, PLACEMENTS, SCHEDULES, Layout
+from planner.specs.layout import NVME, OFFLOADED_PARAMS, PLACEMENTS, SCHEDULES, Layout
 from planner.specs.options import flag
 from planner.specs.plan import Plan
 
@@ -126,7 +126,7 @@ def _stack(plan: Plan, c: Columns) -> Array:
 
 
 def _offload(plan: Plan, c: Columns) -> Array:
-    return ~c.offloads(*AWAY_PARAMS, *NVME) | (c.zero >= 3)
+    return ~c.offloads(*OFFLOADED_PARAMS, *NVME) | (c.zero >= 3)
 
 
 def _offload_drives(plan: Plan, c: Columns) -> Array:

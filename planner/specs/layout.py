@@ -7,11 +7,11 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from planner.specs.base import Spec
-from planner.specs.names import AWAY_OPTIMIZER as AWAY_OPTIMIZER
-from planner.specs.names import AWAY_PARAMS as AWAY_PARAMS
 from planner.specs.names import CODES as CODES
 from planner.specs.names import NVME as NVME
 from planner.specs.names import NVME_PARAMS as NVME_PARAMS
+from planner.specs.names import OFFLOADED_OPTIMIZER as OFFLOADED_OPTIMIZER
+from planner.specs.names import OFFLOADED_PARAMS as OFFLOADED_PARAMS
 from planner.specs.names import OFFLOADS as OFFLOADS
 from planner.specs.names import PLACEMENTS as PLACEMENTS
 from planner.specs.names import RECOMPUTE_KINDS as RECOMPUTE_KINDS

@@ -59,8 +59,8 @@ CODES: dict[str, tuple[str, ...]] = {
 # what each way of offloading keeps where: "params-optimizer-nvme" has parameters in host memory and
 # the optimizer on the drives, "params-nvme" both on the drives; "params" has both in host memory
 NVME: tuple[OffloadName, ...] = ("optimizer-nvme", "params-optimizer-nvme", "params-nvme")
-AWAY_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
-AWAY_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
+OFFLOADED_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
+OFFLOADED_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
 NVME_PARAMS: tuple[OffloadName, ...] = ("params-nvme",)
 
 _RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")

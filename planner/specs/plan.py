@@ -37,6 +37,15 @@ class Plan(Spec):
         return self.attention.startswith("flash")
 
     @property
+    def fused_norm(self) -> bool:
+        """Whether a norm is one kernel: LayerNorm everywhere; RMSNorm is several operators unless
+        the request, the stack or torch.compile fuses it."""
+        if self.model.norm == "layernorm" or self.training.compile:
+            return True
+        chosen = self.training.fused_norm
+        return self.stack.fusion.fused_norm if chosen is None else chosen
+
+    @property
     def usable_bytes(self) -> float:
         """Device memory that a framework can allocate on every GPU of the cluster."""
         other = self.ranks.other

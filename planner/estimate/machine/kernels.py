@@ -176,19 +176,10 @@ def _moved_bytes(plan: Plan) -> dict[str, Sourced]:
 def _norm_kernel(plan: Plan) -> str:
     """LayerNorm is one kernel everywhere, but torch's own is a slow one."""
     if plan.model.norm != "layernorm":
-        return "fused" if _fused_norm(plan) else "torch RMSNorm"
+        return "fused" if plan.fused_norm else "torch RMSNorm"
     chosen = plan.training.fused_norm
     fused = plan.stack.fusion.fused_layernorm if chosen is None else chosen
     return "fused" if fused or plan.training.compile else "torch LayerNorm"
-
-
-def _fused_norm(plan: Plan) -> bool:
-    """LayerNorm is one kernel everywhere; RMSNorm is several unless the stack or torch.compile
-    fuses it."""
-    if plan.model.norm == "layernorm" or plan.training.compile:
-        return True
-    chosen = plan.training.fused_norm
-    return plan.stack.fusion.fused_norm if chosen is None else chosen
 
 
 def _operator_times(plan: Plan) -> dict[str, Any]:

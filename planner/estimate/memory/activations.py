@@ -24,6 +24,13 @@ SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 9.0)}
 # per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient
 # before and after softmax
 _SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
+_COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
+_STATISTIC_BYTES = 4.0  # of a norm, in fp32
+_DROPOUT_MASKS = 2.0  # of a byte per element: after attention and after the MLP
+_FP8_COPY = 1.0  # bytes per element of an operand's copy in fp8
+# the least that an RMSNorm of several operators keeps per element where a stack does not say: an
+# fp32 copy of its input and the normed element in 16 bit; own count
+_SPLIT_NORM_BYTES = 6.0
 _ROUTER_BYTES = 8.0  # per token and expert: fp32 logits and their softmax
 _EXPERT_INPUT, _EXPERT_OUTPUT = (
     1.0,
@@ -56,31 +63,26 @@ def layer_activations(plan: Plan, c: Columns) -> Ledger:
     return out
 
 
-def _fused_norm(plan: Plan) -> bool:
-    if plan.model.norm == "layernorm":
-        return True
-    chosen = plan.training.fused_norm
-    return plan.stack.fusion.fused_norm if chosen is None else chosen
-
-
 def norm_bytes(plan: Plan) -> float:
     """Bytes that a norm keeps per element: its input, or where it is several operators an fp32 copy
     and the normed element."""
     e = plan.training.element_bytes
-    return e if _fused_norm(plan) else max(plan.stack.activations.norm, 6.0) - 2.0 + e
+    if plan.fused_norm:
+        return e
+    return max(plan.stack.activations.norm, _SPLIT_NORM_BYTES) - _COUNTED_ELEMENT + e
 
 
 def _input_bytes(plan: Plan) -> float:
-    """Bytes per element of what a product keeps as its input."""
+    """Bytes per element of what a GEMM keeps as its input."""
     return (
-        1.0
+        _FP8_COPY
         if plan.training.precision == "fp8" and plan.stack.activations.fp8_inputs
         else plan.training.element_bytes
     )
 
 
 def _inputs(plan: Plan, c: Columns) -> Array:
-    """Tokens of the inputs that column-parallel products keep."""
+    """Tokens of the inputs that column-parallel GEMMs keep."""
     tokens, local = tokens_of(plan, c)
     gathered = plan.stack.activations.gathered_inputs
     whole = gathered == "always" or ((gathered == "without pipeline") & (c.pp == 1))
@@ -91,11 +93,10 @@ def attention_activations(plan: Plan, c: Columns) -> Ledger:
     """Norms of the layer and its attention."""
     model, stack, training = plan.model, plan.stack, plan.training
     e, tp, h = plan.training.element_bytes, c.tp, float(model.hidden)
-    wide = e / 2
+    wide = e / _COUNTED_ELEMENT
     tokens, local = tokens_of(plan, c)
-    statistics = (
-        8.0 if model.norm == "layernorm" else 4.0
-    )  # fp32 per token: mean and deviation, or the latter
+    # per token: mean and deviation, or the latter alone
+    statistics = _STATISTIC_BYTES * (2.0 if model.norm == "layernorm" else 1.0)
     out: Ledger = {
         "norm": memory.norm_kept_bytes(local, h, float(model.norms_per_layer), norm_bytes(plan)),
         "norm/statistics": memory.norm_kept_bytes(
@@ -131,27 +132,22 @@ def attention_activations(plan: Plan, c: Columns) -> Ledger:
     out["attention/core"] = memory.attention_core_bytes(
         tokens, float(model.heads), float(training.seq_len), score + 0 * tp, tp
     )
-    again = (
-        1.0 if _input_bytes(plan) < e else 0.0
-    )  # an fp8 product keeps its own copy of the attention's output
+    # an fp8 GEMM keeps its own copy of the attention's output
+    again = _FP8_COPY if _input_bytes(plan) < e else 0.0
     out["attention/output"] = memory.projected_bytes(tokens, width, e + again, tp)
     if model.dropout:
-        out["dropout"] = memory.dropout_mask_bytes(local, h, 2.0)
+        out["dropout"] = memory.dropout_mask_bytes(local, h, _DROPOUT_MASKS)
     return out
 
 
 def _mlp_bytes(plan: Plan) -> float:
-    """Bytes per MLP element: inputs of the activation function and of the second product."""
-    kept = plan.stack.activations
-    if plan.model.mlp == "gated":
-        each = kept.mlp_gated
-    else:  # a ReLU keeps its output alone, which the second product keeps anyway
-        each = kept.mlp_plain - (
-            2.0 if plan.model.activation == "relu" and kept.mlp_plain >= 4 else 0.0
-        )
-    return each * plan.training.element_bytes / 2 - (
-        plan.training.element_bytes - _input_bytes(plan)
-    )
+    """Bytes per MLP element: inputs of the activation function and of the second GEMM."""
+    kept, e = plan.stack.activations, plan.training.element_bytes
+    each = kept.mlp_gated if plan.model.mlp == "gated" else kept.mlp_plain
+    # a ReLU keeps its output alone, which the second GEMM keeps anyway
+    if plan.model.mlp == "plain" and plan.model.activation == "relu":
+        each -= _COUNTED_ELEMENT if each >= 2 * _COUNTED_ELEMENT else 0.0
+    return each * e / _COUNTED_ELEMENT - (e - _input_bytes(plan))
 
 
 def dense_activations(plan: Plan, c: Columns) -> Ledger:
@@ -192,9 +188,9 @@ def _selective_saving(plan: Plan, c: Columns, kept: Ledger) -> Array:
     if plan.training.selective == "attention":
         return kept["attention/core"]
     # torchtitan's rule keeps the layer's input, the attention's output and the output of every
-    # second product: q, v, gate, down; compiled, the last of these is not kept, since backward does
-    # not read it
-    e, model = 2.0, plan.model
+    # second GEMM: q, v, gate, down; compiled, the last of these is not kept, since backward does not
+    # read it. It runs in 16 bit
+    e, model = _COUNTED_ELEMENT, plan.model
     tokens = c.tokens(plan.training.seq_len)
     whole = 1.0 if plan.training.compile else 2.0
     widths = whole * model.hidden + (2 * model.heads + model.kv_heads) * model.head_dim / c.tp
@@ -226,7 +222,7 @@ def kept(plan: Plan, c: Columns, split: StageSplit) -> Kept:
     entering = one_input(plan, c)
     # the input is among the activations already, unless a norm of several operators keeps fp32
     # copies in its place
-    counted = entering if _fused_norm(plan) else 0.0 * entering
+    counted = entering if plan.fused_norm else 0.0 * entering
     chosen = [c.is_recompute(kind) for kind in ("selective", "full", "block", "group")]
     stage, unit, working, largest = 0.0 * layers, 0.0 * layers, 0.0 * layers, 0.0 * layers
     wholes = []
@@ -289,13 +285,13 @@ def _transient(plan: Plan, c: Columns) -> Array:
     # has two such gradients
     gradients = 1.0 if model.mlp == "plain" and model.activation == "gelu" else 2.0
     hidden = memory.mlp_kept_bytes(tokens, width, gradients * e, c.tp)
-    scores = 0.0 if plan.flash_attention else _SCORE_GRADIENT[plan.attention] * e / 2
+    scores = 0.0 if plan.flash_attention else _SCORE_GRADIENT[plan.attention] * e / _COUNTED_ELEMENT
     core = tokens * model.heads / c.tp * plan.training.seq_len * scores
     return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
 
 
 def sequence_buffers(plan: Plan, c: Columns) -> Array:
-    """Whole tensors of one product under sequence parallelism: its gathered input, where that is
+    """Whole tensors of one GEMM under sequence parallelism: its gathered input, where that is
     not kept (Megatron-LM's "mpu" buffer, nanotron's MemoryBuffer), and an output that is yet to be
     scattered."""
     tokens, local = tokens_of(plan, c)
@@ -309,10 +305,9 @@ def logits(plan: Plan, c: Columns) -> Array:
     tokens = tokens_of(plan, c)[0]
     e = plan.training.element_bytes
     each = e if plan.training.fused_cross_entropy else plan.stack.activations.logits
-    if (
-        e == 4 and each % 4 == 2
-    ):  # what is no multiple of 4 has 16-bit logits in it, which are fp32 then
-        each += 2
+    # without mixed precision, what has 16-bit logits in it has them in fp32
+    if not plan.training.mixed_precision and each % e == _COUNTED_ELEMENT:
+        each += e - _COUNTED_ELEMENT
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
     vocab, chunks = padded_vocab(plan, c.tp), plan.training.loss_chunks
     whole = memory.logits_bytes(tokens, vocab, each, share)

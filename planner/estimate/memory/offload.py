@@ -59,14 +59,14 @@ def moved(
     saves, weights among them (`weight_bytes`) where no checkpoint runs the layer again, and the GPU
     holds the activations of one layer besides.
     """
-    away = c.offloads("activations")
-    if not np.any(away):
+    offloaded = c.offloads("activations")
+    if not np.any(offloaded):
         return 0.0 * alive_bytes, 0.0 * alive_bytes
     window = _AHEAD if plan.stack.overlap.offload_copies else _IN_TURN
-    gone = alive_bytes - memory.resident_bytes(alive_bytes, of.largest, window)
+    leaving = alive_bytes - memory.resident_bytes(alive_bytes, of.largest, window)
     saved = alive_bytes + weight_bytes * (1 - c.repeated_share(plan.model.layers))
-    host = gone if plan.stack.overlap.offload_copies else saved
-    return np.where(away, gone, 0.0), np.where(away, host, 0.0)
+    host = leaving if plan.stack.overlap.offload_copies else saved
+    return np.where(offloaded, leaving, 0.0), np.where(offloaded, host, 0.0)
 
 
 @dataclass(frozen=True)

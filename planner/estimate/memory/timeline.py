@@ -15,7 +15,7 @@ from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
-from planner.specs.layout import AWAY_OPTIMIZER, AWAY_PARAMS, NVME, NVME_PARAMS, SCHEDULES
+from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS, SCHEDULES
 from planner.specs.plan import Plan
 from planner.specs.stack import StateBytes
 
@@ -44,6 +44,8 @@ LASTING = (
 _ZERO_1, _ZERO_2, _ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
 
 _PREFETCH_LAYERS = 2.0  # a layer in use and the next one, gathered ahead
+_LEAVING_LAYERS = 2.0  # whose gradients are being computed, and on their way to host memory
+_CAST_BYTES = 2.0  # of a parameter in 16 bit
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def _states(
     gradients = cut(ledger["gradients"], _ZERO_2)
     master = state.master if state.whole_master and plan.training.mixed_precision else 0.0
     optimizer = cut(ledger["optimizer"] - master, _ZERO_1) + cut(master, _NEVER)
-    away_optimizer, away_params = c.offloads(*AWAY_OPTIMIZER), c.offloads(*AWAY_PARAMS)
+    away_optimizer, away_params = c.offloads(*OFFLOADED_OPTIMIZER), c.offloads(*OFFLOADED_PARAMS)
     saving = parameters + optimizer
     loading = saving
     if plan.stack.loading == "whole":  # all that the file has for these layers
@@ -152,7 +154,9 @@ def _states(
     if (
         plan.stack.offload_update == "cpu"
     ):  # the CPU updates: sharded gradients leave for host memory layer by layer
-        in_flight = 2 * p.per_layer() * ledger["gradients"] / shard_count(c.zero, 2.0, shard)
+        in_flight = (
+            _LEAVING_LAYERS * p.per_layer() * ledger["gradients"] / shard_count(c.zero, 2.0, shard)
+        )
         gradients = np.where(
             away_optimizer & (c.zero >= 2), np.minimum(in_flight, gradients), gradients
         )
@@ -178,10 +182,10 @@ def one_stage(
         stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c.pp > 1)
     )
     layers = p.of_stage(split, 0.0 * first, 0.0 * last) + split.moe * p.layer_experts
-    gone, host = offload.moved(
+    offloaded, host = offload.moved(
         plan, c, kept, live * kept.stage, live * sync.compute_bytes(plan) * layers
     )
-    alive = live * (kept.stage + passed) + ends - gone
+    alive = live * (kept.stage + passed) + ends - offloaded
     # with the first gradients of a micro-batch all there, the others in flight still wait
     others = np.maximum(chunks - 1, 0.0) / c.vpp
     waiting = (
@@ -205,12 +209,12 @@ def one_stage(
     several = np.where(c.replicas > 1, 1.0, 0.0)
     buckets = several * (state.fixed_buckets + state.bucket * own.elements)
     cast = np.where(
-        state.cast_copy & training.mixed_precision & (c.zero < 3), 2.0 * own.elements, 0.0
+        state.cast_copy & training.mixed_precision & (c.zero < 3), _CAST_BYTES * own.elements, 0.0
     )
     standing = np.where(state.persistent_gradients | (microbatches > 1), own.gradients, 0.0)
     temporary = state.optimizer_temporary * own.owned
-    away = c.offloads(*AWAY_OPTIMIZER)
-    temporary = np.where(away & (stack.offload_update == "cpu"), 0.0, temporary)
+    on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (stack.offload_update == "cpu")
+    temporary = np.where(on_cpu, 0.0, temporary)
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
     copied = state.gradient_copy * own.elements / c.vpp + placeholders
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
@@ -299,7 +303,7 @@ def _gradient_copies(
     the head).
 
     Where gradients accumulate, autograd still hands over a gradient of each weight: an empty one
-    per shape where the product adds to the buffer itself (Transformer Engine, get_dummy_wgrad), and
+    per shape where the GEMM adds to the buffer itself (Transformer Engine, get_dummy_wgrad), and
     a real one for the embedding at the end of backward.
     """
     state = state_of(plan)
