@@ -48,7 +48,10 @@ def _batches(document: TimeToTarget) -> Block:
         f"{document.model.title}: what a batch needs to reach the target, sequences of"
         f" {document.seq_len:,} tokens",
         text=[
-            f"critical batch  {_count(critical.tokens)} tokens, {critical.sequences:,.0f} sequences",
+            (
+                f"critical batch  {_count(critical.tokens)} tokens, {whole(critical.sequences)}"
+                " sequences"
+            ),
             (
                 f"least           {_count(least.tokens)} tokens with a tiny batch,"
                 f" {least.steps:,.0f} steps with an endless one; twice either at the critical batch"

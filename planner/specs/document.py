@@ -81,8 +81,9 @@ def changed(document: D, **update: Any) -> D:
 
 
 def extended(kind: type[D], document: Document, **more: Any) -> D:
-    """A document of a kind that has the keys of this one and more, with the values of `more`."""
-    return kind(**{**structs.asdict(document), **more})
+    """A document of a kind with the keys of this one that it has too, and with `more`."""
+    both = [name for name in kind.__struct_fields__ if name in document.__struct_fields__]
+    return kind(**{**{name: getattr(document, name) for name in both}, **more})
 
 
 def plain(document: Any) -> Any:

@@ -13,6 +13,7 @@ __all__ = [
     "CriticalBatch",
     "LearningRate",
     "Least",
+    "NamedModel",
     "Published",
     "Rates",
     "Reference",
@@ -28,11 +29,16 @@ __all__ = [
 _ABSENT: Any = UNSET  # left out where `fits` says that there is no such answer
 
 
-class SizedModel(Document):
-    """A model by name and size."""
+class NamedModel(Document):
+    """A model by name."""
 
     name: Annotated[str, key("catalogue name, or where the shape was read")]
     title: Annotated[str, key("name for people")]
+
+
+class SizedModel(NamedModel):
+    """A model by name and size."""
+
     parameters: Annotated[int, key("exact number of parameters", "parameters")]
 
 

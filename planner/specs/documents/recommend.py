@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import structs
 
 from planner.specs.document import Document, key
-from planner.specs.documents.batch import SizedModel
+from planner.specs.documents.batch import NamedModel, SizedModel
 from planner.specs.documents.estimate import StepByWire, Throughput
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Cluster, Layout
@@ -24,6 +24,7 @@ __all__ = [
     "ClusterRow",
     "Family",
     "HostLink",
+    "Judged",
     "LargestModel",
     "Layer",
     "LengthLink",
@@ -32,51 +33,55 @@ __all__ = [
     "MachineKind",
     "ModelLimits",
     "ModelRow",
-    "NamedModel",
     "Needed",
     "Recommendation",
     "SaturatingBatch",
     "ScaledRow",
     "SearchedBandwidth",
     "SmallestCluster",
+    "SwapCosts",
     "SwapOrRecompute",
     "TriedCount",
+    "TriedModel",
     "Wire",
 ]
-
-
-class NamedModel(Document):
-    """A model by name."""
-
-    name: Annotated[str, key("catalogue name, or where the shape was read")]
-    title: Annotated[str, key("name for people")]
 
 
 # which cluster
 
 
-class ClusterLimits(Document):
+class ModelLimits(Document):
     """What the run may take; null: no such limit."""
 
     days: Annotated[float | None, key("`--days`", "days")]
     budget_usd: Annotated[float | None, key("`--budget`", "USD")]
-    max_gpus: Annotated[int, key("`--max-gpus`, or the most that are tried", "GPUs")]
-    power_kw: Annotated[float | None, key("`--power-kw`: mean power at the plug", "kW")]
     sure: Annotated[bool, key("days and dollars hold at the slow end of the 80 % band")]
 
 
-class ClusterRow(Document):
-    """One cluster with the fastest layout on it; ends of the 80 % band as `_low` and `_high`."""
+class ClusterLimits(ModelLimits):
+    """What the run may take on clusters of any size; null: no such limit."""
 
-    machine: Annotated[str, key("profile id of the GPU or cluster")]
+    max_gpus: Annotated[int, key("`--max-gpus`, or the most that are tried", "GPUs")]
+    power_kw: Annotated[float | None, key("`--power-kw`: mean power at the plug", "kW")]
+
+
+class Judged(Document):
+    """One number of GPUs against the limits."""
+
     gpus: Annotated[int, key("GPUs of the cluster", "GPUs")]
-    fits: Annotated[bool, key("memory suffices")]
+    fits: Annotated[bool, key("there is a layout, and memory suffices")]
     within: Annotated[bool, key("the run is within the limits")]
     verdict: Annotated[
         str | None,
         key("of days and dollars: very likely, likely, unlikely, no, unknown; null without both"),
     ]
-    why: Annotated[str | None, key("what it takes, where it may be beyond a limit")]
+    why: Annotated[str | None, key("why not, or what it takes where that may be beyond a limit")]
+
+
+class ClusterRow(Judged):
+    """One cluster with the fastest layout on it; ends of the 80 % band as `_low` and `_high`."""
+
+    machine: Annotated[str, key("profile id of the GPU or cluster")]
     command: Annotated[str, key("the command that asks for it alone")]
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
@@ -95,14 +100,9 @@ class ClusterRow(Document):
     usd_per_hour: Annotated[float | None, key("price of the cluster; null: none known", "USD/h")]
 
 
-class TriedCount(Document):
+class TriedCount(Judged):
     """One number of GPUs that was evaluated; figures are null where it has no layout."""
 
-    gpus: Annotated[int, key("GPUs of the cluster", "GPUs")]
-    fits: Annotated[bool, key("there is a layout, and memory suffices")]
-    within: Annotated[bool, key("the run is within the limits")]
-    verdict: Annotated[str | None, key("as in a row")]
-    why: Annotated[str | None, key("why not, or what it takes")]
     step_seconds: Annotated[float | None, key("expected step time", "s")]
     days: Annotated[float | None, key("of the run", "days")]
     cost_usd: Annotated[float | None, key("of the run", "USD")]
@@ -160,7 +160,7 @@ class SmallestCluster(Document):
 
 
 class LinkPoint(Document):
-    """The chosen layout at one bandwidth of a wire."""
+    """A layout at one bandwidth of a wire."""
 
     times: Annotated[float, key("times the bandwidth of the cluster", "1")]
     bytes_per_s_per_gpu: Annotated[float, key("bandwidth per GPU", "B/s")]
@@ -187,16 +187,10 @@ class Wire(Document):
     curve: Annotated[list[LinkPoint], key("by ascending bandwidth")]
 
 
-class SearchedBandwidth(Document):
+class SearchedBandwidth(LinkPoint):
     """One bandwidth between nodes with its own layout."""
 
-    times: Annotated[float, key("times the bandwidth of the cluster", "1")]
-    bytes_per_s_per_gpu: Annotated[float, key("bandwidth per GPU", "B/s")]
     fits: Annotated[bool, key("memory suffices")]
-    step_seconds: Annotated[float, key("expected step time", "s")]
-    exposed_frac: Annotated[
-        float, key("share of the step that waits for traffic between nodes", "1")
-    ]
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
     command: Annotated[str, key("the command that asks for it alone")]
@@ -268,26 +262,23 @@ class SaturatingBatch(Document):
 # how large a model
 
 
-class ModelLimits(Document):
-    """What the run may take; null: no such limit."""
-
-    days: Annotated[float | None, key("`--days`", "days")]
-    budget_usd: Annotated[float | None, key("`--budget`", "USD")]
-    sure: Annotated[bool, key("days and dollars hold at the slow end of the 80 % band")]
-
-
-class ModelRow(Document):
-    """One model on the cluster; keys of its answer are null where `refused` is set."""
+class TriedModel(Document):
+    """One model on the cluster."""
 
     model: Annotated[str, key("catalogue name, or that of the scaled shape")]
-    title: Annotated[str, key("name for people")]
     parameters: Annotated[int, key("exact number of parameters", "parameters")]
-    active_parameters: Annotated[int, key("parameters that one token uses", "parameters")]
     fits: Annotated[bool, key("there is a layout, and memory suffices")]
     within: Annotated[bool, key("it fits, and the run is within the limits")]
     refused: Annotated[str | None, key("why no layout was evaluated")]
-    gpu_title: Annotated[str | None, key("name of the GPU for people")]
     days: Annotated[float | None, key("of the run; null without `--tokens`", "days")]
+
+
+class ModelRow(TriedModel):
+    """One model with its answer, whose keys are null where `refused` is set."""
+
+    title: Annotated[str, key("name for people")]
+    active_parameters: Annotated[int, key("parameters that one token uses", "parameters")]
+    gpu_title: Annotated[str | None, key("name of the GPU for people")]
     cost_usd: Annotated[float | None, key("of the run; null also without a price", "USD")]
     command: Annotated[str, key("the command that asks for it alone")]
     layout: Annotated[Layout | None, key("as `layout` of a report")]
@@ -304,15 +295,9 @@ class Catalogue(Document):
     rows: Annotated[list[ModelRow], key("largest first, down to some below the answer")]
 
 
-class ScaledRow(Document):
+class ScaledRow(TriedModel):
     """One scaled shape that was tried."""
 
-    model: Annotated[str, key("name of the shape")]
-    parameters: Annotated[int, key("exact number of parameters", "parameters")]
-    fits: Annotated[bool, key("there is a layout, and memory suffices")]
-    within: Annotated[bool, key("it fits, and the run is within the limits")]
-    refused: Annotated[str | None, key("why no layout was evaluated")]
-    days: Annotated[float | None, key("of the run; null without `--tokens`", "days")]
     layers: Annotated[int, key("transformer layers")]
     hidden: Annotated[int, key("hidden size")]
 
@@ -346,13 +331,10 @@ class LargestModel(Document):
 # recompute or swap
 
 
-class Layer(Document):
-    """A mean layer of one micro-batch on one rank."""
+class SwapCosts(Document):
+    """What keeping, recomputing and swapping a layer's activations takes."""
 
     kept_bytes: Annotated[float, key("activations that it keeps for backward", "B")]
-    recompute_kept_bytes: Annotated[float, key("kept where it is recomputed: its input", "B")]
-    forward_s: Annotated[float, key("its forward", "s")]
-    backward_s: Annotated[float, key("its backward", "s")]
     recompute_s: Annotated[float, key("its forward run again", "s")]
     break_even_bytes_per_s: Annotated[
         float, key("bandwidth per GPU above which swapping costs less than recompute", "B/s")
@@ -363,21 +345,12 @@ class Layer(Document):
     ]
 
 
-class HostLink(Document):
-    """The layer swapped over one link to host memory."""
+class Layer(SwapCosts):
+    """A mean layer of one micro-batch on one rank."""
 
-    id: Annotated[str, key("profile id of the link")]
-    title: Annotated[str, key("name for people")]
-    alone_bytes_per_s: Annotated[float, key("one GPU alone, one way", "B/s")]
-    bytes_per_s: Annotated[float, key("one GPU while all GPUs of the host copy, one way", "B/s")]
-    copy_s: Annotated[float, key("one copy, out or back", "s")]
-    out_exposed_s: Annotated[float, key("what copying out adds to forward", "s")]
-    back_exposed_s: Annotated[float, key("what copying back adds to backward", "s")]
-    hidden_s: Annotated[float, key("of both copies beside compute", "s")]
-    in_turn_s: Annotated[float, key("of both copies where nothing overlaps", "s")]
-    recompute_s: Annotated[float, key("what recompute adds instead", "s")]
-    cheaper: Annotated[str, key("swap or recompute")]
-    cheaper_in_turn: Annotated[str, key("the same where nothing overlaps")]
+    recompute_kept_bytes: Annotated[float, key("kept where it is recomputed: its input", "B")]
+    forward_s: Annotated[float, key("its forward", "s")]
+    backward_s: Annotated[float, key("its backward", "s")]
 
 
 class LengthLink(Document):
@@ -387,14 +360,25 @@ class LengthLink(Document):
     cheaper: Annotated[str, key("swap or recompute")]
 
 
-class LengthRow(Document):
+class HostLink(LengthLink):
+    """The layer swapped over one link to host memory."""
+
+    title: Annotated[str, key("name for people")]
+    alone_bytes_per_s: Annotated[float, key("one GPU alone, one way", "B/s")]
+    bytes_per_s: Annotated[float, key("one GPU while all GPUs of the host copy, one way", "B/s")]
+    copy_s: Annotated[float, key("one copy, out or back", "s")]
+    out_exposed_s: Annotated[float, key("what copying out adds to forward", "s")]
+    back_exposed_s: Annotated[float, key("what copying back adds to backward", "s")]
+    hidden_s: Annotated[float, key("of both copies beside compute", "s")]
+    in_turn_s: Annotated[float, key("of both copies where nothing overlaps", "s")]
+    recompute_s: Annotated[float, key("what recompute adds instead", "s")]
+    cheaper_in_turn: Annotated[str, key("the same where nothing overlaps")]
+
+
+class LengthRow(SwapCosts):
     """The layer with sequences of another length."""
 
     seq_len: Annotated[int, key("tokens per sequence", "tokens")]
-    kept_bytes: Annotated[float, key("as in `layer`", "B")]
-    recompute_s: Annotated[float, key("as in `layer`", "s")]
-    break_even_bytes_per_s: Annotated[float, key("as in `layer`", "B/s")]
-    hidden_bytes_per_s: Annotated[float | None, key("as in `layer`", "B/s")]
     links: Annotated[list[LengthLink], key("as `links[]`")]
 
 

@@ -1,5 +1,5 @@
-"""How far a request scales: efficiency over GPUs, the point where more GPUs stop paying, and what of
-a step shrinks with them."""
+"""How far a request scales: efficiency over GPUs, the point where more GPUs stop paying, and what
+of a step shrinks with them."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from planner.inputs.options import read_options
 from planner.report.layout import SCHEMA_VERSION
 from planner.search import divisors
 from planner.specs.base import PlanError
+from planner.specs.document import extended
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import BatchRow, NamedModel, SaturatingBatch
 from planner.specs.options import refuse
@@ -80,15 +81,11 @@ def _sizes(gpus: int, most: int) -> list[int]:
 
 def _row(size: int, seq_len: int, command: str, figures: Figures, best: Figures) -> BatchRow:
     rate = figures.throughput.tokens_per_s_per_gpu
-    return BatchRow(
+    return extended(
+        BatchRow,
+        figures,
         global_batch=size,
         tokens_per_step=size * seq_len,
         of_best_frac=rate / best.throughput.tokens_per_s_per_gpu,
         command=command,
-        stack=figures.stack,
-        layout=figures.layout,
-        memory=figures.memory,
-        step=figures.step,
-        throughput=figures.throughput,
-        run=figures.run,
     )

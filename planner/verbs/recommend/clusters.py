@@ -13,6 +13,7 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
 from planner.inputs.run import default_batch
 from planner.report.layout import SCHEMA_VERSION
+from planner.specs.document import extended
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import (
@@ -198,16 +199,7 @@ def _tried(count: _Count) -> TriedCount:
     row = count.row
     if row is None:
         return TriedCount(count.gpus, False, False, None, count.why, None, None, None)
-    return TriedCount(
-        gpus=row.gpus,
-        fits=row.fits,
-        within=row.within,
-        verdict=row.verdict,
-        why=row.why,
-        step_seconds=row.step_seconds,
-        days=row.days,
-        cost_usd=row.cost_usd,
-    )
+    return extended(TriedCount, row)
 
 
 def _reason(counts: Sequence[_Count], limits: Limits) -> str:

@@ -22,6 +22,7 @@ from planner.search import batched
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
+from planner.specs.document import extended
 from planner.specs.documents.recommend import BandwidthSweep, LinkPoint, SearchedBandwidth, Wire
 from planner.specs.options import Options, refuse
 from planner.specs.plan import Plan
@@ -61,19 +62,11 @@ def bandwidth(
     plan, table = chosen.estimates.plan, chosen.estimates.table
     nodes = plan.cluster.nodes > 1
     searched = _searched(options, plan, jobs, progress) if nodes else []
-    chosen_figures = figures(chosen.estimates)
-    return BandwidthSweep(
+    return extended(
+        BandwidthSweep,
+        figures(chosen.estimates),
         schema_version=SCHEMA_VERSION,
         question="bandwidth",
-        model=chosen_figures.model,
-        cluster=chosen_figures.cluster,
-        stack=chosen_figures.stack,
-        layout=chosen_figures.layout,
-        tokens_per_step=chosen_figures.tokens_per_step,
-        memory=chosen_figures.memory,
-        step=chosen_figures.step,
-        throughput=chosen_figures.throughput,
-        run=chosen_figures.run,
         wires={
             wire: _of_wire(plan, table, wire) for wire in (_WIRES if nodes else ["intra-node link"])
         },
@@ -99,14 +92,14 @@ def _searched(
     ]
     points = answer(requests, jobs=jobs, progress=progress)
     return [
-        SearchedBandwidth(
+        extended(
+            SearchedBandwidth,
+            point.report,
             times=times,
             bytes_per_s_per_gpu=times * per_gpu,
             fits=point.fits,
             step_seconds=point.report.step.seconds,
             exposed_frac=point.report.step.exposed["network"] / point.report.step.seconds,
-            layout=point.report.layout,
-            stack=point.report.stack,
             command=point.command,
         )
         for times, point in zip(_TIMES, points, strict=True)

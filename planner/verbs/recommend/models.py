@@ -17,6 +17,7 @@ from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
+from planner.specs.document import extended
 from planner.specs.documents.recommend import (
     Catalogue,
     Family,
@@ -244,7 +245,9 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
         taken = next(((shape, row) for shape, row in tried if row.within), None)
         if progress:
             progress(len(tried), len(possible))
-    rows = [_scaled_row(shape, row) for shape, row in tried]
+    rows = [
+        extended(ScaledRow, row, layers=shape.layers, hidden=shape.hidden) for shape, row in tried
+    ]
     larger = [row for row in rows if taken and row.parameters > taken[1].parameters]
     return Family(
         of=model.name,
@@ -256,19 +259,6 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
         shape=taken[0].model_dump(exclude_none=True, exclude={"aliases"}) if taken else None,
         above=larger[-1] if larger else None,
         tried=rows,
-    )
-
-
-def _scaled_row(shape: ModelSpec, row: ModelRow) -> ScaledRow:
-    return ScaledRow(
-        model=row.model,
-        parameters=row.parameters,
-        fits=row.fits,
-        within=row.within,
-        refused=row.refused,
-        days=row.days,
-        layers=shape.layers,
-        hidden=shape.hidden,
     )
 
 

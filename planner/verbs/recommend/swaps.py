@@ -25,6 +25,7 @@ from planner.search import batched
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
+from planner.specs.document import extended
 from planner.specs.documents.plan import layout_of
 from planner.specs.documents.recommend import (
     Bound,
@@ -155,12 +156,10 @@ def _of_length(plan: Plan, table: Columns, length: int) -> LengthRow | None:
         update={"training": plan.training.model_copy(update={"seq_len": length})}
     )
     layer = of_layer(other, table)
-    return LengthRow(
+    return extended(
+        LengthRow,
+        layer,
         seq_len=length,
-        kept_bytes=layer.kept_bytes,
-        recompute_s=layer.recompute_s,
-        break_even_bytes_per_s=layer.break_even_bytes_per_s,
-        hidden_bytes_per_s=layer.hidden_bytes_per_s,
         links=[LengthLink(link.id, over(other, link, layer).cheaper) for link in links(other)],
     )
 
