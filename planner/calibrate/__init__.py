@@ -1,7 +1,8 @@
-"""Measure a node, fit the numbers that estimates rest on, and prove them by training small models.
+"""Measure a node, fit the numbers that estimates rest on, and prove them by training small decoders.
 
-`dpplan calibrate` starts workers (launch) that time what cases lists (kernels, collectives) in
-quiet moments (quiet) and keep raw records (record); fit turns them into the curves of the shipped
-profiles, profile into a file for `--calibration`; verify trains decoders (decoder, training) and
-compares them with `planner.verbs.estimate`. torch is imported by the modules that time, only.
+`dpplan calibrate` starts ranks as torchrun does (launch). They meet (ranks), time what cases lists
+(kernels, collectives, storage) in quiet moments (quiet) and keep raw records (record). Curves are
+fitted to them (fit, fit_device, fit_links), what software adds is found by predicting small decoders
+(overhead), and profile writes the file for `--calibration`. verify trains decoders (decoder,
+training) and compares them with `planner.verbs.estimate`. Only modules that time import torch.
 """

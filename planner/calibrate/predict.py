@@ -108,17 +108,17 @@ def predict(
         )
         out = estimate(asked, brief=True)
     held = [
-        next(phase["components"] for phase in stage["phases"] if phase["name"] == "optimizer step")
-        for stage in out["memory"]["per_stage"]
+        next(phase.components for phase in stage.phases if phase.name == "optimizer step")
+        for stage in out.memory.per_stage
     ]
     states = [{name: one.get(name, 0.0) for name in STATES} for one in held]
     whole = ranks if case.parallel != "single" else 1
     return Prediction(
-        step_s=out["step"]["seconds"],
-        components=out["step"]["components"],
-        communication_s=sum(row["seconds"] - row["hidden_seconds"] for row in out["communication"]),
-        optimizer_s=out["step"]["components"].get("optimizer", 0.0),
+        step_s=out.step.seconds,
+        components=out.step.components,
+        communication_s=sum(row.seconds - row.hidden_seconds for row in out.communication),
+        optimizer_s=out.step.components.get("optimizer", 0.0),
         states=states if len(states) == whole else states * whole,
-        peak_bytes=out["memory"]["peak_bytes"],
-        tokens_per_s=out["throughput"]["tokens_per_s"],
+        peak_bytes=out.memory.peak_bytes,
+        tokens_per_s=out.throughput.tokens_per_s,
     )

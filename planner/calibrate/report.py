@@ -21,7 +21,7 @@ _MOST_NAMES = 12  # of decoders that fit below the bars
 def blocks(out: Verification) -> list[Block]:
     """Every decoder, and errors by parallelism."""
     decoders = Block(
-        _TITLE,
+        "Decoders that were trained",
         text=[headline(out)],
         header=[
             "decoder",
