@@ -4,7 +4,8 @@
     python docs/build.py --check    write nothing; exit 1 and name every page that is not current
 
 Written first, because every band comes from it: planner/data/residuals.csv. Whole pages:
-docs/formulas.md, docs/documents.md, docs/catalogue.md, docs/against-our-sources.md, docs/accuracy.md. Blocks between
+docs/formulas.md, docs/documents.md, docs/catalogue.md, docs/against-our-sources.md,
+docs/accuracy.md, docs/scenario.schema.json. Blocks between
 `<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
 """
 
@@ -20,7 +21,7 @@ for folder in (ROOT, ROOT / "docs"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-from pages import accuracy, blocks, catalogue, documents, formulas, sources  # noqa: E402
+from pages import accuracy, blocks, catalogue, documents, formulas, options, sources  # noqa: E402
 
 from planner.report import band as uncertainty  # noqa: E402
 
@@ -33,6 +34,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/catalogue.md": catalogue.page,
     "docs/against-our-sources.md": sources.page,
     "docs/accuracy.md": accuracy.page,
+    "docs/scenario.schema.json": options.schema,
 }
 
 

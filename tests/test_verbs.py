@@ -46,7 +46,7 @@ def test_what_a_part_of_a_step_does_not_show_is_refused(verb: list[object], opti
         "--" + option.replace("_", "-"),
         WHOLE[option],
     )
-    refused(asked, "--" + option.replace("_", "-"), "changes whole steps")
+    refused(asked, "--" + option.replace("_", "-"), "leave it out of `dpplan")
 
 
 @pytest.mark.parametrize("option", OWN)

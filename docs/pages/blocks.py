@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, advice, documents, keys, traffic
+from pages import accuracy, advice, documents, keys, options, traffic
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -196,7 +196,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         )
     ),
     "status": accuracy.status,
-    "options": keys.options,
+    "options": options.options,
     "flop convention": keys.convention,
     "optimizer traffic": keys.traffic,
     "run level": keys.run_level,

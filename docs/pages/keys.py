@@ -101,67 +101,6 @@ def _default(value: ast.expr | None) -> str:
     return f"`{ast.unparse(value)}`"
 
 
-def options() -> str:
-    """Every option of every command, from the command line itself."""
-    import typer
-
-    from planner.cli.app import app
-    from planner.specs.options import Options
-
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    out = []
-    shared = {p.name for p in commands["estimate"].params} & {
-        p.name for p in commands["search"].params
-    }
-    for title, names in (
-        (
-            (
-                "`dpplan estimate`, `dpplan search`, `dpplan recommend`, `dpplan compare`, `dpplan"
-                " batch` and `dpplan strategies`, and `dpplan schedule` with a model"
-            ),
-            ["estimate"],
-        ),
-        *((f"`dpplan {n}`", [n]) for n in commands),
-    ):
-        rows = []
-        for parameter in commands[names[0]].params:
-            common = (
-                names[0] in ("estimate", "search", "schedule", "strategies", "batch")
-                and parameter.name in shared
-            )
-            if common != title.startswith("`dpplan estimate`, "):
-                continue
-            if parameter.param_type_name == "argument":
-                flags, text = (
-                    f"`{(parameter.name or '').upper()}`",
-                    getattr(parameter, "help", "") or "",
-                )
-            else:
-                flags = ", ".join(
-                    f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts)
-                )
-                text = getattr(parameter, "help", "") or ""
-            field = Options.model_fields.get(parameter.name or "")
-            value = parameter.default if field is None or field.is_required() else field.default
-            default = (
-                ""
-                if value is None or value is False or value == () or callable(value)
-                else f"`{value}`"
-            )
-            kind = getattr(parameter.type, "name", "")
-            shown = (
-                "flag"
-                if getattr(parameter, "is_flag", False)
-                else "int"
-                if kind.startswith("int")
-                else "text"
-            )
-            rows.append([flags, shown, default, text])
-        if rows:
-            out.append(f"### {title}\n\n" + table(["option", "type", "default", "meaning"], rows))
-    return "\n".join(out)
-
-
 def traffic() -> str:
     """Bytes that the optimizer step moves, and the bytes of moments it keeps, per parameter."""
     from planner.estimate.machine import _OPTIMIZER_TRAFFIC

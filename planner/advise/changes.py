@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs import catalog
+from planner.inputs.usual import STACKS
 from planner.search import divisors
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.hardware import LinkSpec
@@ -32,7 +33,6 @@ _FABRICS = (
     "ib-ndr",
     "ib-xdr",
 )  # 200, 400 and 800 Gbit/s per card: the next faster one is tried
-_STACKS = ("megatron-core", "pytorch-fsdp", "deepspeed", "torchtitan", "pytorch-ddp")
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
                 )
             )
         out += [
-            Change(f"stack {name}", {"stack": name}) for name in _STACKS if name != plan.stack.id
+            Change(f"stack {name}", {"stack": name}) for name in STACKS if name != plan.stack.id
         ]
     return out
 
@@ -315,10 +315,10 @@ def more_gpus(options: Options) -> list[Change]:
 
 
 def other_stacks(options: Options) -> list[Change]:
-    """Other software, where the user named one."""
+    """Other stacks, where the user named one."""
     if options.stack is None:
         return []
-    others = [name for name in _STACKS if name != options.stack]
+    others = [name for name in STACKS if name != options.stack]
     return [Change("leave out --stack (search it)", {"stack": None})] + [
         Change(f"stack {name}, layout searched", {**dict.fromkeys(LAYOUT), "stack": name})
         for name in others

@@ -21,6 +21,7 @@ from planner.cli import (
     listing,
     recommend,
     schedule,
+    schema,
     search,
     serve,
     strategies,
@@ -102,7 +103,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 100},
 )
-_COMMANDS: dict[str, Body] = {
+COMMANDS: dict[str, Body] = {
     "estimate": estimate.command,
     "search": search.command,
     "recommend": recommend.command,
@@ -116,7 +117,8 @@ _COMMANDS: dict[str, Body] = {
     "list": listing.command,
     "validate": validate.command,
     "calibrate": calibrate.command,
+    "schema": schema.command,
     "serve": serve.command,
 }
-for _name, _body in _COMMANDS.items():
+for _name, _body in COMMANDS.items():
     app.command(_name, cls=Panels)(made(_name, _body))

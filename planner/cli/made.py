@@ -9,26 +9,31 @@ parameters are records. Every command checks what it would write, answers, and e
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from planner.cli.finish import Answer, check_results, clear_errors, finish
-from planner.specs.options import Options, Record, Row, rows, taken
+from planner.specs.options import Options, Row, rows, taken
 from planner.specs.options.own import ScenarioFile
 
 Given = dict[str, Any]
 Body = Callable[..., Answer | None]
 
 
+def options_of(verb: str, body: Body) -> tuple[dict[str, Row], dict[str, Row]]:
+    """Options of `dpplan VERB` by name: those of a request, and its own."""
+    kinds = _kinds(body)
+    request = (*taken(Options, verb), *taken(ScenarioFile, verb)) if "given" in kinds else ()
+    own = {row.name: row for kind in kinds.values() for row in _own(kind, verb)}
+    return {row.name: row for row in request if row.name not in own}, own
+
+
 def made(verb: str, body: Body) -> Callable[..., None]:
     """A typer command of `dpplan VERB` that asks for what the body's parameters are made of."""
-    kinds = {name: kind for name, kind in get_type_hints(body).items() if name != "return"}
-    records = {name: _own(kind, verb) for name, kind in kinds.items() if kind != Given}
-    request = (*taken(Options, verb), *taken(ScenarioFile, verb)) if "given" in kinds else ()
-    own = {row.name: row for part in records.values() for row in part}
-    table = {row.name: row for row in request} | own
+    kinds = _kinds(body)
+    request, own = options_of(verb, body)
     written = {name: row for name, row in own.items() if row.says.file == "written"}
 
     def command(**typed: Any) -> None:
@@ -36,36 +41,42 @@ def made(verb: str, body: Body) -> Callable[..., None]:
         with clear_errors(bool(values.get("json"))):
             check_results(written, values)
             arguments: dict[str, Any] = {}
-            for name, part in records.items():
-                from planner.specs.options.checked import read
+            for name, kind in kinds.items():
+                if kind == Given:
+                    from planner.inputs.scenario_file import merge
 
-                mine = {row.name: values[row.name] for row in part if row.name in values}
-                arguments[name] = read(kinds[name], mine)
-            if request:
-                from planner.inputs.scenario_file import merge
+                    arguments[name] = merge({k: v for k, v in values.items() if k in request})
+                else:
+                    from planner.specs.options.checked import read
 
-                arguments["given"] = merge({k: v for k, v in values.items() if k not in own})
+                    mine = {row.name for row in _own(kind, verb)}
+                    arguments[name] = read(kind, {k: v for k, v in values.items() if k in mine})
             answer = body(**arguments)
             if answer is not None:
                 finish(arguments["out"], written, values, answer)
 
     command.__doc__ = body.__doc__
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [_parameter(row, verb) for row in _in_order(table.values())]
+        [_parameter(row, verb) for row in _in_order([*request.values(), *own.values()])]
     )
     return command
 
 
-def _own(record: type[Record], verb: str) -> tuple[Row, ...]:
+def _kinds(body: Body) -> dict[str, Any]:
+    return {name: kind for name, kind in get_type_hints(body).items() if name != "return"}
+
+
+def _own(record: Any, verb: str) -> tuple[Row, ...]:
     """The options of a record that a verb takes; all of one that is of no verb in particular."""
+    if record == Given:
+        return ()
     return taken(record, verb) if record.VERBS else tuple(rows(record).values())
 
 
-def _in_order(table: Iterable[Row]) -> list[Row]:
+def _in_order(table: Sequence[Row]) -> list[Row]:
     """Words first, then options panel by panel."""
-    some = list(table)
-    panels = list(dict.fromkeys(row.group for row in some))
-    return sorted(some, key=lambda row: (not row.says.argument, panels.index(row.group)))
+    panels = list(dict.fromkeys(row.group for row in table))
+    return sorted(table, key=lambda row: (not row.says.argument, panels.index(row.group)))
 
 
 def _parameter(row: Row, verb: str) -> inspect.Parameter:

@@ -7,6 +7,7 @@ from pathlib import Path
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
+from planner.specs.options import Options
 
 
 def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
@@ -20,6 +21,11 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
     return huggingface.read_config(
         _from_hub(name) if from_hub else catalog.user_path(name, "--model")
     )
+
+
+def sequence_length(options: Options, model: ModelSpec) -> int:
+    """Tokens per sequence: as asked, else the model's training context."""
+    return options.seq_len or model.max_positions
 
 
 def _from_hub(name: str) -> Path:

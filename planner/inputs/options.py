@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.specs.base import PlanError
-from planner.specs.options import Options, Record, rows
+from planner.specs.options import Options, Record, refuse, rows, why_not
 from planner.specs.options.checked import read
 from planner.units import UnitError, is_bare, parse, parse_count
 
@@ -14,6 +14,15 @@ from planner.units import UnitError, is_bare, parse, parse_count
 def read_options(given: Mapping[str, Any]) -> Options:
     """Options from a mapping of names to values; a wrong one is a PlanError naming its flag."""
     return read(Options, given)
+
+
+def read_without_model(given: Mapping[str, Any], verb: str) -> Options:
+    """Options of a verb that looks at no model. Raises PlanError for those it does not take."""
+    if "model" in given:
+        raise PlanError("--model", given["model"], why_not(rows(Options)["model"], verb))
+    options = read_options({**given, "model": "none"})
+    refuse(options, verb, besides="model")
+    return options
 
 
 def number(options: Record, name: str) -> float | None:

@@ -8,34 +8,19 @@ from dataclasses import dataclass
 from planner.inputs import workload as conditions
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
-from planner.inputs.model import model_spec
+from planner.inputs.model import model_spec, sequence_length
 from planner.inputs.options import number
 from planner.inputs.run import default_batch, run_spec
+from planner.inputs.usual import tried
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
-from planner.specs.layout import NVME, LayoutRequest
+from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
 from planner.units import show
-
-# when no stack is named, each family of layouts runs on the software that usually runs it: (stack,
-# ZeRO stage)
-_USUAL = (
-    ("pytorch-ddp", 0),
-    ("deepspeed", 1),
-    ("deepspeed", 2),
-    ("pytorch-fsdp", 3),
-    ("megatron-core", 1),
-)
-# and these where the request asks for what only they run: a ZeRO stage beside tensor or pipeline
-# parallelism, offloading
-_WHEN_STAGE_ASKED = (("megatron-core", 0), ("torchtitan", 2), ("torchtitan", 3))
-_WHEN_OFFLOADED = (("deepspeed", 1), ("deepspeed", 2), ("deepspeed", 3), ("pytorch-fsdp", 3))
-_WHEN_ON_DRIVES = (("deepspeed", 3),)
-_WHEN_ACTIVATIONS = (("pytorch-fsdp", 3), ("pytorch-ddp", 0), ("megatron-core", 1))
 
 
 @dataclass(frozen=True)
@@ -77,15 +62,6 @@ def plans_of(
 ) -> tuple[Plan, ...]:
     """One plan with the stack that was named, else one per usual stack and ZeRO stage."""
     fixed = {name: getattr(options, name) for name in LAYOUT}
-    usual: tuple[tuple[str, int], ...] = _USUAL
-    if options.offload not in (None, "none"):
-        usual = _WHEN_ACTIVATIONS if options.offload == "activations" else _WHEN_OFFLOADED
-        usual = _WHEN_ON_DRIVES if options.offload in NVME else usual
-    elif options.zero is not None:
-        usual = (*_USUAL, *_WHEN_STAGE_ASKED)
-    elif options.gpus == 1:
-        usual = _USUAL[:1]
-    usual = tuple((stack, zero) for stack, zero in usual if options.zero in (None, zero))
     ranks = conditions.ranks_spec(options, cluster, training)
     lengths, data = (
         conditions.lengths_spec(options, model),
@@ -93,7 +69,7 @@ def plans_of(
     )
     calibration = read_calibration(options.calibration) if options.calibration else None
     plans, run = [], run_spec(options, cluster.nodes, calibration)
-    for name, zero in [(options.stack, options.zero)] if options.stack else usual:
+    for name, zero in [(options.stack, options.zero)] if options.stack else tried(options):
         stack = stack_spec(name, calibration)
         layout = LayoutRequest(
             **{**fixed, "zero": zero},
@@ -133,9 +109,8 @@ def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> Tr
 def _training(
     options: Options, model: ModelSpec, has_bf16: bool, assumptions: list[str]
 ) -> TrainingSpec:
-    seq_len = options.seq_len
-    if seq_len is None:
-        seq_len = model.max_positions
+    seq_len = sequence_length(options, model)
+    if options.seq_len is None:
         assumptions.append(
             f"sequence length {seq_len:,}, the model's training context (set --seq-len)"
         )

@@ -13,7 +13,7 @@ from planner.estimate.machine import Machine, machine
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
-from planner.inputs.options import read_options
+from planner.inputs.options import read_without_model
 from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
@@ -26,7 +26,6 @@ from planner.specs.documents.allreduce import (
     FastestMap,
     Size,
 )
-from planner.specs.options import refuse
 from planner.specs.options.parallel import AllReduceOptions
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
@@ -93,8 +92,7 @@ def answer(given: Mapping[str, Any], asked: AllReduceOptions) -> AllReduce:
 def links(given: Mapping[str, Any], verb: str) -> tuple[ClusterSpec, Machine, list[str]]:
     """The cluster and its numbers; model, training and stack of the plan bear on no number of a
     link."""
-    options = read_options({"model": _MODEL, **given})
-    refuse(options, verb, "model")
+    options = read_without_model(given, verb)
     gpus = options.gpus
     if gpus < 2:
         raise PlanError("--gpus", gpus, "an all-reduce needs at least 2 GPUs, e.g. --gpus 64")

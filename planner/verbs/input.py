@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.estimate import loading
-from planner.inputs.options import read_options
+from planner.inputs.options import read_without_model
 from planner.inputs.workload import input_spec
 from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
 from planner.specs.documents.input import InputAnswer
-from planner.specs.options import refuse
 from planner.specs.options.parallel import InputOptions
-
-_NONE = "-"  # in place of a model
 
 
 def answer(given: Mapping[str, Any], asked: InputOptions) -> InputAnswer:
@@ -24,13 +21,12 @@ def answer(given: Mapping[str, Any], asked: InputOptions) -> InputAnswer:
     given: input options by name, sample_bytes among them.
     """
     batch, gpus = asked.batch, asked.gpus
-    if given.get("sample_bytes") is None:
+    options = read_without_model(given, "input")
+    if options.sample_bytes is None:
         raise PlanError(
             "--sample-bytes", None, "is needed: bytes read per sample, such as '115 kB'"
         )
     nodes = -(-gpus // asked.gpus_per_node)
-    options = read_options({"model": _NONE, **given})
-    refuse(options, "input", "model")
     spec = input_spec(options, nodes)
     assert spec is not None
     one = loading.sample(spec, 1.0, 1)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from planner.specs.options.row import Group, Record, option
-from planner.specs.options.verbs import LINKS, REQUESTS
+from planner.specs.options.run import NOT_OF_RUNS
+from planner.specs.options.verbs import LINKS, REQUESTS, RUNS
 
 USUAL_NODE = "the usual node of this GPU"
+_NO_DRIVES = "is of NVMe drives, which this verb does not look at"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,8 @@ class ClusterOptions(Record):
             unit="USD/h",
             least=0,
             example="1.99",
+            verbs=RUNS,
+            why_not=NOT_OF_RUNS,
             unset="usual list price",
             form="shown",
         ),
@@ -193,6 +197,8 @@ class ClusterOptions(Record):
             needs_unit=True,
             above=0,
             example="10 GB/s",
+            verbs=REQUESTS - {"strategies", "recommend offload"},
+            why_not=_NO_DRIVES,
             form="folded",
         ),
     ] = None
@@ -205,6 +211,8 @@ class ClusterOptions(Record):
             needs_unit=True,
             above=0,
             example="5 GB/s",
+            verbs=REQUESTS - {"strategies", "recommend offload"},
+            why_not=_NO_DRIVES,
             form="folded",
         ),
     ] = None
@@ -217,6 +225,8 @@ class ClusterOptions(Record):
             needs_unit=True,
             above=0,
             example="30 TB",
+            verbs=REQUESTS - {"schedule", "strategies", "recommend offload"},
+            why_not=_NO_DRIVES,
             form="folded",
         ),
     ] = None

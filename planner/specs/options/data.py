@@ -9,7 +9,10 @@ from planner.specs.names import Packing, Split
 from planner.specs.options.row import Group, Record, option, rows
 from planner.specs.options.verbs import INPUT, REQUESTS, WHOLE_STEPS
 
-_LOADING = WHOLE_STEPS | INPUT
+_TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}
+_ONE_KIND = "is of a second GPU type, which this verb does not look at"
+_LOADING = WHOLE_STEPS - {"strategies"} | INPUT
+_NOT_LOADED = "is of loading, which this verb does not look at"
 _NOT_OF_PARTS = "changes whole steps, not a part of one"
 
 
@@ -65,6 +68,8 @@ class RankOptions(Record):
             label="Second GPU type",
             catalogue="gpus",
             example="v100",
+            verbs=_TWO_KINDS,
+            why_not=_ONE_KIND,
             form="folded",
         ),
     ] = None
@@ -77,6 +82,8 @@ class RankOptions(Record):
             above=0,
             most=1,
             example="50%",
+            verbs=_TWO_KINDS,
+            why_not=_ONE_KIND,
             form="folded",
         ),
     ] = None
@@ -87,6 +94,8 @@ class RankOptions(Record):
             label="Split of the batch",
             example="proportional",
             unset="equal",
+            verbs=_TWO_KINDS,
+            why_not=_ONE_KIND,
             form="folded",
         ),
     ] = None
@@ -142,7 +151,7 @@ class LoadingOptions(Record):
 
     GROUP: ClassVar = LengthOptions.GROUP
     VERBS: ClassVar = _LOADING
-    WHY_NOT: ClassVar = _NOT_OF_PARTS
+    WHY_NOT: ClassVar = _NOT_LOADED
 
     sample_bytes: Annotated[
         float | str | None,
@@ -165,7 +174,7 @@ class LoadingOptions(Record):
             most=64,
             example="4",
             unset="2, or 4 from a vocabulary of 65,500 on",
-            verbs=WHOLE_STEPS,
+            verbs=_LOADING - INPUT,
             form="folded",
         ),
     ] = None
@@ -258,6 +267,8 @@ class LoadingOptions(Record):
             most=1024,
             example="4",
             unset="2",
+            verbs=frozenset({"estimate", "search"}) | INPUT,
+            why_not="sets the memory of loaders, which this verb does not state",
             form="folded",
         ),
     ] = None

@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar
 
 from planner.specs.names import CheckpointWriter, Objective
 from planner.specs.options.row import Group, Record, option
-from planner.specs.options.verbs import REQUESTS
+from planner.specs.options.verbs import RUNS
 
+NOT_OF_RUNS = "is of the whole run, which this verb does not look at"
 _RUN = Group(
     "run", "Run: cost, energy, failures", "Failures, checkpoints, energy and what must hold."
 )
@@ -17,7 +18,8 @@ _RUN = Group(
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Record):
     GROUP: ClassVar = _RUN
-    VERBS: ClassVar = REQUESTS
+    VERBS: ClassVar = RUNS
+    WHY_NOT: ClassVar = NOT_OF_RUNS
 
     market: Annotated[
         str | None,
@@ -98,6 +100,8 @@ class RunOptions(Record):
             unit="g/kWh",
             least=0,
             example="50",
+            verbs=RUNS - {"batch", "recommend cluster", "recommend model"},
+            why_not="sets the CO2 of a run, which this verb does not state",
             form="folded",
         ),
     ] = None
@@ -178,7 +182,7 @@ class RunOptions(Record):
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveOptions(Record):
     GROUP: ClassVar = Group("answer", "Answer")
-    VERBS: ClassVar = REQUESTS
+    VERBS: ClassVar = frozenset({"search"})
 
     objective: Annotated[
         Objective,
@@ -186,7 +190,6 @@ class ObjectiveOptions(Record):
             "What listed layouts are ranked by: time, memory, cost, energy or tokens-per-dollar",
             label="Objective",
             example="memory",
-            verbs=frozenset({"search"}),
         ),
     ] = "time"
 

@@ -35,7 +35,7 @@ def _of(row: Row, found: Schema) -> Schema:
     for one in bare:
         if one.get("type") == "string" and "enum" not in one:
             one |= {"minLength": 1, "maxLength": row.length}
-    out: Schema = {"description": row.says.help}
+    out: Schema = {"description": row.help}
     if row.says.unit:
         out["description"] += f" (a bare number is in {row.says.unit})" * (not row.says.needs_unit)
     if row.is_several:  # one text, or a list of them

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 
 from planner.specs.names import OptimizerName, Precision
 from planner.specs.options.row import Group, Record, option
-from planner.specs.options.verbs import REQUESTS
+from planner.specs.options.run import NOT_OF_RUNS
+from planner.specs.options.verbs import REQUESTS, RUNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,8 @@ class TrainingOptions(Record):
             least=1,
             most=1_000_000,
             example="8",
+            verbs=REQUESTS - {"recommend offload"},
+            why_not="is of the loss, not of a layer",
             form="folded",
         ),
     ] = 1
@@ -92,6 +95,8 @@ class TrainingOptions(Record):
             least=1,
             most=1e18,
             example="2T",
+            verbs=RUNS,
+            why_not=NOT_OF_RUNS,
             form="shown",
         ),
     ] = None

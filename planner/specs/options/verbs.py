@@ -15,6 +15,7 @@ REQUESTS = PARTS | {
     "strategies",
 }
 WHOLE_STEPS = REQUESTS - PARTS
+RUNS = REQUESTS - {"schedule", "strategies", "recommend offload"}  # about the whole run
 SEARCHES = REQUESTS - {"strategies"}  # whose layout is searched
 LINKS = frozenset({"allreduce", "batchnorm"})  # about links alone
 INPUT = frozenset({"input"})  # about loading alone

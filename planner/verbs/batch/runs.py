@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.formulas.params import active_parameter_count
-from planner.inputs.model import model_spec
+from planner.inputs.model import model_spec, sequence_length
 from planner.inputs.options import number, read_options
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS
@@ -68,7 +68,7 @@ def read_question(asked: BatchOptions, given: Mapping[str, Any]) -> Question:
         )
     counts = _counts(asked.sweep, options, given)
     model, _ = model_spec(options.model)
-    seq_len = options.seq_len or model.max_positions
+    seq_len = sequence_length(options, model)
     first = options.global_batch or common_batch(seq_len, counts[:1])
     target = _target(asked, options, model, seq_len, first)
     return Question(options, model, tuple(counts), seq_len, first, target)

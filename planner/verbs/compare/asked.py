@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs.cluster import node_size, unit_cost
-from planner.inputs.model import model_spec
+from planner.inputs.model import model_spec, sequence_length
 from planner.inputs.options import read_options
 from planner.inputs.scenario_file import read
 from planner.specs.base import PlanError
@@ -115,7 +115,7 @@ def _batch(options: Options, counts: Sequence[int]) -> int:
     """The global batch of a request, or one that all these counts of GPUs can share."""
     if options.global_batch is not None:
         return options.global_batch
-    seq_len = options.seq_len or model_spec(options.model)[0].max_positions
+    seq_len = sequence_length(options, model_spec(options.model)[0])
     return common_batch(seq_len, counts)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.inputs.usual import FAMILIES
 from planner.specs.base import PlanError
 from planner.specs.options import Options, flag, taken
 from planner.specs.options.checked import from_text
@@ -18,15 +19,6 @@ from planner.units import UnitError, parse_count
 MOST_POINTS = 100_000  # requests of one comparison
 _MOST_VALUES = 20_000  # of one range
 _SEARCHED = "search"  # the word for an option that is left out
-
-# families of layouts with the software that usually runs them, as options
-STRATEGIES: dict[str, dict[str, Any]] = {
-    "ddp": {"stack": "pytorch-ddp", "zero": 0},
-    "zero1": {"stack": "deepspeed", "zero": 1, "tp": 1, "pp": 1},
-    "zero2": {"stack": "deepspeed", "zero": 2, "tp": 1, "pp": 1},
-    "zero3": {"stack": "pytorch-fsdp", "zero": 3},
-    "3d": {"stack": "megatron-core", "zero": 1},
-}
 
 # options that may vary: those of a request but a file, which is no value on an axis
 _VARIED = {row.name: row for row in taken(Options, "compare") if row.says.file != "read"}
@@ -60,10 +52,10 @@ def varied(text: str) -> Dimension:
     if name != "strategy":
         return Dimension(name, tuple(_value(name, word, "--vary") for word in words))
     for word in words:
-        if word not in STRATEGIES:
-            known = ", ".join(STRATEGIES)
+        if word not in FAMILIES:
+            known = ", ".join(FAMILIES)
             raise PlanError("--vary", word, f"is no strategy; strategies are {known}")
-    return Dimension(name, tuple(Value(word, dict(STRATEGIES[word])) for word in words))
+    return Dimension(name, tuple(Value(word, dict(FAMILIES[word])) for word in words))
 
 
 def swept(text: str) -> Dimension:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.inputs.model import model_spec
+from planner.inputs.model import model_spec, sequence_length
 from planner.inputs.options import read_options
 from planner.report.layout import SCHEMA_VERSION
 from planner.search import divisors
@@ -30,7 +30,7 @@ def batch(
     options = read_options(given)
     refuse(options, "recommend batch")
     model, _ = model_spec(options.model)
-    seq_len = options.seq_len or model.max_positions
+    seq_len = sequence_length(options, model)
     most = max(MOST_TOKENS // seq_len, options.gpus)
     sizes = _sizes(options.gpus, most)
     requests = [options.changed(global_batch=size) for size in sizes]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.formulas.params import parameter_count
-from planner.inputs.model import model_spec
+from planner.inputs.model import model_spec, sequence_length
 from planner.inputs.options import number, read_options
 from planner.inputs.run import default_batch
 from planner.report.layout import SCHEMA_VERSION
@@ -62,7 +62,7 @@ def cluster(
     model, _ = model_spec(base.model)
     tokens = number(base, "tokens")
     notes = []
-    batch = base.global_batch or default_batch(base.seq_len or model.max_positions, 1)
+    batch = base.global_batch or default_batch(sequence_length(base, model), 1)
     if base.global_batch is None:
         notes.append(
             f"global batch {batch:,} sequences, near 4 Mi tokens, the same on every cluster (set"

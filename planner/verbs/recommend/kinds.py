@@ -13,6 +13,7 @@ from planner.formulas import flops, run_level
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.inputs.cluster import node_size
+from planner.inputs.model import sequence_length
 from planner.inputs.scenario import resolve
 from planner.ledger import total
 from planner.search import divisors
@@ -93,7 +94,7 @@ def counts(model: ModelSpec, base: Options, node: int, most: int) -> list[int]:
     All that even layouts can have; what the request fixes is taken as it is.
     """
     assert base.global_batch is not None
-    seq_len = base.seq_len or model.max_positions
+    seq_len = sequence_length(base, model)
     contexts = [c for c in divisors(seq_len) if c <= max(1, seq_len // _CONTEXT_TOKENS)]
     products = {1}
     for degrees in (

@@ -234,6 +234,7 @@ def _bytes(request: ScheduleOptions, p: int) -> Array | None:
 
 # --------------------------------------------------------------------------------------------------
 
+_TAIL = ("optimizer", "nvme")  # components of the step after the last backward pass
 SHAPE = ("schedule", "pp", "vpp")  # options of a layout that a schedule without a model has, too
 
 
@@ -276,7 +277,9 @@ def _of_estimate(one: Estimates, request: ScheduleOptions) -> Case:
         i + w,
         w,
         send=np.array([each]),
-        tail=np.full(p, float(one.time.components["optimizer"][0])),
+        tail=np.full(
+            p, sum(float(one.time.components[k][0]) for k in _TAIL if k in one.time.components)
+        ),
         slowdown=_slowdown(request, p),
         blocking=request.blocking_sends,
         activation_bytes=held / np.maximum(live / v, 1e-9),

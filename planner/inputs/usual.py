@@ -1,0 +1,66 @@
+"""The stacks that are tried when a request names none: each family of layouts on the stack that
+usually runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.specs.names import NVME
+from planner.specs.options import Options
+
+# what a request asks for: nothing but to fit, a ZeRO stage, or what is offloaded and where to
+ANY, STAGE, STATES, DRIVES, ACTIVATIONS = "any", "stage", "states", "drives", "activations"
+
+
+@dataclass(frozen=True)
+class Usual:
+    """A stack at a ZeRO stage.
+
+    family: what `--vary strategy=` calls it; fixed: degrees of that family besides the stage.
+    """
+
+    stack: str
+    zero: int
+    asked: frozenset[str]
+    family: str = ""
+    fixed: Mapping[str, int] = field(default_factory=dict)
+
+
+def _usual(stack: str, zero: int, *asked: str, family: str = "", **fixed: int) -> Usual:
+    return Usual(stack, zero, frozenset(asked), family, fixed)
+
+
+# the order decides between layouts that are equally fast
+USUAL = (
+    _usual("pytorch-ddp", 0, ANY, STAGE, family="ddp"),
+    _usual("deepspeed", 1, ANY, STAGE, STATES, family="zero1", tp=1, pp=1),
+    _usual("deepspeed", 2, ANY, STAGE, STATES, family="zero2", tp=1, pp=1),
+    _usual("deepspeed", 3, STATES, DRIVES),
+    _usual("pytorch-fsdp", 3, ANY, STAGE, STATES, ACTIVATIONS, family="zero3"),
+    _usual("pytorch-ddp", 0, ACTIVATIONS),
+    _usual("megatron-core", 1, ANY, STAGE, ACTIVATIONS, family="3d"),
+    # a ZeRO stage beside tensor or pipeline parallelism
+    _usual("megatron-core", 0, STAGE),
+    _usual("torchtitan", 2, STAGE),
+    _usual("torchtitan", 3, STAGE),
+)
+STACKS = tuple(sorted({one.stack for one in USUAL}))
+FAMILIES: dict[str, dict[str, object]] = {  # by name, as options
+    one.family: {"stack": one.stack, "zero": one.zero, **one.fixed} for one in USUAL if one.family
+}
+
+
+def tried(options: Options) -> list[tuple[str, int]]:
+    """Stack and ZeRO stage of each plan that a request without a stack is searched for."""
+    if options.offload not in (None, "none"):
+        asked = ACTIVATIONS if options.offload == "activations" else STATES
+        asked = DRIVES if options.offload in NVME else asked
+    else:
+        asked = ANY if options.zero is None else STAGE
+    alone = options.gpus == 1 and asked == ANY  # one GPU shards nothing
+    return [
+        (one.stack, one.zero)
+        for one in (USUAL[:1] if alone else USUAL)
+        if asked in one.asked and options.zero in (None, one.zero)
+    ]

@@ -1,0 +1,228 @@
+"""Every option of every verb changes some answer or is refused with a reason: none is ignored.
+
+For each verb one small request, for each option its example from the table. Where an option matters
+only beside others, or only with another value, CONTEXT says so. The echo of the command is no part
+of an answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.inputs import catalog
+from planner.specs.base import PlanError
+from planner.specs.document import to_json
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options, Row, rows
+from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOptions
+from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
+from planner.specs.options.recommend import Limits
+from planner.specs.options.schema import from_example
+from planner.verbs import allreduce, batch, batchnorm, compare, recommend, strategies
+from planner.verbs import input as loading
+from planner.verbs.schedule import draw
+
+Given = dict[str, Any]
+CALIBRATION = "tests/data/calibration.toml"
+NOTHING = ("tests/data/nothing.toml",) * 2  # two scenarios, all of whose options are given
+
+# one layout of two nodes: an option that opens or moves part of it overrides what is here
+REQUEST: Given = {
+    "model": "gpt2",
+    "gpu": "h100",
+    "gpus": 8,
+    "gpus_per_node": 4,
+    "stack": "megatron-core",
+    "zero": 1,
+    "global_batch": 16,
+    "seq_len": 512,
+    "tokens": "1B",
+    "tp": 1,
+    "pp": 2,
+    "cp": 1,
+    "micro_batch": 1,
+    "recompute": "none",
+    "schedule": "1f1b",
+}
+LINKS: Given = {"gpu": "h100", "gpus": 8, "gpus_per_node": 4}
+
+
+def without(given: Given, *names: str) -> Given:
+    return {name: value for name, value in given.items() if name not in names}
+
+
+def _strategies(given: Given) -> list[Any]:
+    options = api.read_options(given)
+    return [
+        strategies.answer(options, StrategySettings(), name) for name in ("ddp", "zero-infinity")
+    ]
+
+
+VERBS: dict[str, tuple[Callable[[Given], Any], Given]] = {
+    "estimate": (lambda given: api.estimate(api.read_options(given)), {**REQUEST, "advice": 0}),
+    "search": (lambda given: api.search_layouts(api.read_options(given)), REQUEST),
+    "compare": (lambda given: compare.compare(CompareOptions(files=NOTHING), given), REQUEST),
+    "batch": (
+        lambda given: batch.batch(BatchOptions(critical_batch="1M"), given),
+        {**REQUEST, "gpus": 4},
+    ),
+    "schedule": (lambda given: draw(ScheduleOptions(), given).document, REQUEST),
+    "strategies": (_strategies, without(REQUEST, "stack", "zero", "tp", "pp", "cp", "schedule")),
+    "recommend cluster": (
+        lambda given: recommend.ask("cluster", given, Limits(max_gpus=8), jobs=1),
+        without(REQUEST, "gpus"),
+    ),
+    "recommend bandwidth": (
+        lambda given: recommend.ask("bandwidth", given, Limits(), jobs=1),
+        REQUEST,
+    ),
+    "recommend batch": (
+        lambda given: recommend.ask("batch", given, Limits(), jobs=1),
+        without(REQUEST, "global_batch"),
+    ),
+    "recommend model": (
+        lambda given: recommend.ask("model", given, Limits(days=1e6), jobs=1),
+        without(REQUEST, "model"),
+    ),
+    "recommend offload": (lambda given: recommend.ask("offload", given, Limits()), REQUEST),
+    "allreduce": (lambda given: allreduce.answer(given, AllReduceOptions(bytes="1MB")), LINKS),
+    "batchnorm": (lambda given: batchnorm.answer(given, "64,256x3"), LINKS),
+    "input": (
+        lambda given: loading.answer(given, InputOptions(samples_per_s=1e4, gpus=8)),
+        {"sample_bytes": "100 kB"},
+    ),
+}
+
+OFFLOADED: Given = {"stack": "deepspeed", "zero": 3, "pp": 1, "schedule": None}
+DRIVES: Given = {
+    **OFFLOADED,
+    "offload": "optimizer-nvme",
+    "nvme_read": "10 GB/s",
+    "nvme_write": "10 GB/s",
+}
+FREE: Given = {"tp": None, "pp": None, "cp": None, "schedule": None}
+OWN: Given = {"capex": "30000", "price": None}
+TWO_KINDS: Given = {
+    "other_gpu": "a100",
+    "other_share": "50%",
+    "model": "docs/examples/model.toml",
+    "seq_len": 2048,
+    "global_batch": 64,
+    "pp": 1,
+    "schedule": None,
+}
+
+# what an option needs beside it to matter (None: left out), and where its example does not, a value
+CONTEXT: dict[str, Given] = {
+    "model": {"model": "gpt2-medium"},
+    "gpus": {"gpus": 16},
+    "gpus_per_node": {"gpus_per_node": 8},
+    "cluster": {"gpu": None, "gpus_per_node": None},
+    "inter_node": {"inter_node": "tcp-10"},
+    "nic_bandwidth": {"nic_bandwidth": "1 Gbit/s"},
+    "clock": {"clock": 0.5},
+    "market": {"market": "community"},
+    "host_link": {**OFFLOADED, "offload": "optimizer"},
+    "nvme_read": {**DRIVES, "nvme_read": "1 GB/s"},
+    "nvme_write": {**DRIVES, "nvme_write": "1 GB/s"},
+    "nvme_capacity": {**DRIVES, "nvme_capacity": "1 MB"},
+    "offload": OFFLOADED,
+    "search_offload": {**OFFLOADED, "zero": 2, "model": "llama-2-7b", "gpu": "rtx4090"},
+    "pp": {"pp": 1},
+    "dp": {"dp": 2},
+    "vpp": {"schedule": "interleaved", "vpp": 2},
+    "ep": {"model": "mixtral-8x7b", "gpus": 64},
+    "zero": {"zero": 0},
+    "shard_group": {"stack": "pytorch-fsdp", "zero": 3, "pp": 1, "schedule": None},
+    "sequence_parallel": {"tp": 2, "sequence_parallel": True},
+    "where": {"where": "micro_batch = 2", "micro_batch": None},
+    "uneven_stages": {"pp": 8, "schedule": None},
+    "precision": {"precision": "fp32"},
+    "lifetime": OWN,
+    "use": OWN,
+    "electricity": OWN,
+    "pue": OWN,
+    "capex": OWN,
+    "other_gpu": TWO_KINDS,
+    "other_share": TWO_KINDS,
+    "split": TWO_KINDS,
+    "slow_factor": {"slow_hosts": "5%"},
+    "length_sigma": {"length_mean": 300.0},
+    "packing": {"length_mean": 300.0},
+    "sample_bytes": {"sample_bytes": "1 GB", "data_storage": "1 MB/s"},
+    "token_bytes": {"token_bytes": 64.0, "data_storage": "1 kB/s"},
+    "decoded_bytes": {"decoded_bytes": "100 GB", "data_storage": "nfs"},
+    "data_storage": {"data_storage": "1 kB/s"},
+    "data_iops": {"data_iops": 0.1, "data_storage": "nfs"},
+    "read_bytes": {"read_bytes": "100 B", "data_storage": "nfs", "data_iops": 10.0},
+    "read_latency": {"read_latency": "100 s", "data_storage": "nfs", "workers": 1},
+    "worker_rate": {"worker_rate": 0.01, "data_storage": "nfs", "workers": 1},
+    "workers": {"workers": 4, "data_storage": "nfs", "worker_rate": 0.01},
+    "prefetch": {"prefetch": 64, "data_storage": "nfs", "decoded_bytes": "1 GB"},
+    "stack": {"stack": "torchtitan"},
+    "calibration": {"gpu": "rtx4090", "calibration": CALIBRATION},
+    "top": {**FREE, "top": 1},
+}
+
+
+def answer(verb: str, given: Given) -> str:
+    ask, _ = VERBS[verb]
+    return json.dumps(_without_echo(json.loads(to_json(ask(given)))), sort_keys=True)
+
+
+@cache
+def _base(verb: str, key: str) -> str:
+    try:
+        return answer(verb, json.loads(key))
+    except PlanError as error:
+        return str(error)
+
+
+def _without_echo(document: Any) -> Any:
+    if isinstance(document, dict):
+        timed = {"seconds"} if "evaluated" in document else set()  # how long a search took
+        return {
+            name: _without_echo(value)
+            for name, value in document.items()
+            if name not in {"command", *timed}
+        }
+    return [_without_echo(one) for one in document] if isinstance(document, list) else document
+
+
+@pytest.fixture(autouse=True)
+def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models and few batches: what a question asks of every one, it asks of them."""
+    monkeypatch.setattr(recommend.batches, "MOST_TOKENS", 64 * 2048)
+    few = [catalog.load("models", ModelSpec, name) for name in ("gpt2", "gpt2-medium")]
+    every = catalog.load_all
+    monkeypatch.setattr(
+        catalog, "load_all", lambda kind, spec: few if kind == "models" else every(kind, spec)
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
+def test_an_option_counts_or_is_refused(verb: str, row: Row) -> None:
+    context = CONTEXT.get(row.name, {})
+    value = context.get(row.name, from_example(row))
+    beside = {**VERBS[verb][1], **without(context, row.name)}
+    beside = {n: v for n, v in beside.items() if v is not None and verb in rows(Options)[n].verbs}
+    given = {**beside, row.name: value}
+    base = without(beside, row.name) if beside.get(row.name) == value else beside
+    reason = None
+    try:
+        changed = answer(verb, given)
+    except PlanError as error:
+        changed, reason = str(error), error
+    if verb in row.verbs:
+        assert changed != _base(verb, json.dumps(base))
+    else:
+        assert reason is not None
+        assert reason.field == row.flag
+        assert f"dpplan {verb}" in reason.remedy
