@@ -1,5 +1,5 @@
-"""Many options answered, each as `dpplan estimate` would: in blocks of alike requests, on several
-processes where asked."""
+"""Answer many requests in batches, each as `dpplan estimate` would, optionally in worker
+processes."""
 
 from __future__ import annotations
 

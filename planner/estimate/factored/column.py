@@ -26,6 +26,7 @@ _COMPARISONS = {
     *(np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal),
     *(np.bitwise_and, np.bitwise_or, np.logical_and, np.logical_or, np.logical_not, np.invert),
 }
+_NEUTRAL_RIGHT = (np.add, np.subtract, np.multiply, np.true_divide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +151,26 @@ def values_on(column: Column, level: Level) -> Array:
 def _without_work(levels: Levels, ufunc: Any, a: Any, b: Any) -> Any:
     """The result where an operand is neutral (x + 0, 1 * x) or absorbs the other (0 * x), else
     None. Truths are no numbers: their sum is a disjunction."""
-
-    def neutral(x: Any, other: Any, value: float) -> bool:
-        return _is(x, value) and isinstance(other, Column) and not other.boolean
-
-    if ufunc is np.multiply and (_is(a, 0.0) or _is(b, 0.0)):
+    first, second = _constant(a), _constant(b)
+    if first is None and second is None:
+        return None
+    if ufunc is np.multiply and (first == 0.0 or second == 0.0):
         return constant(levels, 0.0)
     same = 0.0 if ufunc in (np.add, np.subtract) else 1.0
-    if ufunc in (np.add, np.multiply) and neutral(a, b, same):
+    if first == same and ufunc in (np.add, np.multiply) and _is_number(b):
         return b
-    if ufunc in (np.add, np.multiply, np.subtract, np.true_divide) and neutral(b, a, same):
+    if second == same and ufunc in _NEUTRAL_RIGHT and _is_number(a):
         return a
     return None
 
 
-def _is(x: Any, value: float) -> bool:
-    known = x.constant if isinstance(x, Column) else x if np.ndim(x) == 0 else None
-    return known is not None and bool(known == value)
+def _constant(x: Any) -> Any:
+    """What an operand is for all layouts, else None."""
+    return x.constant if isinstance(x, Column) else x if np.ndim(x) == 0 else None
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, Column) and not x.boolean
 
 
 def apply(operation: Callable[..., Array], *operands: Any, boolean: bool | None = None) -> Any:

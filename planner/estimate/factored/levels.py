@@ -14,8 +14,9 @@ import numpy as np
 
 from planner.ledger import Array
 
-# codes of combinations per row up to which a table is used to find distinct ones, beyond it sorting
-_LOOKUP = 8
+# codes up to which a table (4 bytes a code) finds distinct combinations, beyond it sorting, which
+# takes five times as long: a table of 16 MB costs no new pages
+_TABLE = 4_000_000
 # a level with fewer combinations than this share of the rows is worth evaluating on its own
 _SHARED = 0.4
 
@@ -112,15 +113,15 @@ class Levels:
 def distinct(code: Array, codes: int) -> Level:
     """The level of rows with equal codes (whole numbers below `codes`), numbered as they come,
     which keeps rows with the same options together."""
-    if codes > _LOOKUP * len(code):
+    if codes > _TABLE:
         values, code = np.unique(code, return_inverse=True)
         codes = len(values)
     rows = np.arange(len(code))
-    first = np.empty(codes, dtype=np.intp)
+    first = np.empty(codes, dtype=np.int32)
     first[code[::-1]] = rows[::-1]
     example = np.flatnonzero(first[code] == rows)
     first[code[example]] = np.arange(len(example))
-    return Level(first[code], example)
+    return Level(first[code].astype(np.intp), example)
 
 
 def level_of(column: Array) -> Level:
