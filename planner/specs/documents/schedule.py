@@ -51,12 +51,12 @@ class Row(Document):
     schedule: Annotated[str, key("its name, or that of the file")]
     vpp: Annotated[int, _VPP]
     refused: Annotated[str | None, key("why it cannot run at this size")]
-    makespan_s: Annotated[float | None, _MAKESPAN] = None
-    step_s: Annotated[float | None, _STEP] = None
-    bubble_frac: Annotated[float | None, _BUBBLE] = None
-    busy_s: Annotated[list[float] | None, _BUSY] = None
-    peak_live_microbatches: Annotated[list[float] | None, _LIVE] = None
-    peak_live_bytes: Annotated[list[float] | None, _LIVE_BYTES] = None
+    makespan_s: Annotated[float | None, _MAKESPAN]
+    step_s: Annotated[float | None, _STEP]
+    bubble_frac: Annotated[float | None, _BUBBLE]
+    busy_s: Annotated[list[float] | None, _BUSY]
+    peak_live_microbatches: Annotated[list[float] | None, _LIVE]
+    peak_live_bytes: Annotated[list[float] | None, _LIVE_BYTES]
 
 
 class Schedule(Document):

@@ -105,20 +105,20 @@ class Strategy(Document):
     fits: Annotated[bool, key("memory suffices")]
     layout: Annotated[
         StrategyLayout | None, key("the micro-batch and recompute that are fastest for it")
-    ] = None
-    device_bytes: Annotated[float | None, key("device memory of a GPU", "B")] = None
-    host_bytes: Annotated[float | None, key("offloaded, per GPU", "B")] = None
-    step: Annotated[Phases | None, key("time of a step")] = None
-    sent_bytes: Annotated[SentBytes | None, key("what each GPU sends per step")] = None
-    statistics: Annotated[Statistics | None, key("what it costs in convergence")] = None
+    ]
+    device_bytes: Annotated[float | None, key("device memory of a GPU", "B")]
+    host_bytes: Annotated[float | None, key("offloaded, per GPU", "B")]
+    step: Annotated[Phases | None, key("time of a step")]
+    sent_bytes: Annotated[SentBytes | None, key("what each GPU sends per step")]
+    statistics: Annotated[Statistics | None, key("what it costs in convergence")]
     seconds_per_token: Annotated[
         float | None, key("step times steps factor over tokens of a step", "s")
-    ] = None
+    ]
     break_even_bytes_per_s: Annotated[
         float | None,
         key("bandwidth per GPU below which a code pays; null without compression", "B/s"),
-    ] = None
-    timeline: Annotated[BucketTimeline | None, key("null without `--strategy` or buckets")] = None
+    ]
+    timeline: Annotated[BucketTimeline | None, key("null without `--strategy` or buckets")]
 
 
 class Strategies(Document):

@@ -33,6 +33,7 @@ __all__ = ["Drawn", "draw"]
 
 _MOST_COMPARED = 300_000  # actions of a schedule in the table: larger ones take seconds each
 _MOST_MADE = 8192  # forward passes up to which automatic schedules are made for the table
+_NOTHING = dict.fromkeys(Figures.__struct_fields__)  # of a schedule that is refused
 _PHASES = 3  # actions of a micro-batch on a stage, at most: forward, input and weight gradient
 
 
@@ -153,7 +154,7 @@ def _comparison(case: Case, chosen: str | None) -> list[Row]:
             program = timing.compiled(actions)
             timed = timing.timed(program, one.durations(program))
         except PlanError as error:
-            rows.append(Row(schedule=name, vpp=v, refused=error.remedy))
+            rows.append(Row(schedule=name, vpp=v, refused=error.remedy, **_NOTHING))
             continue
         figures = _figures(actions, program, timed, one, schedules.free_running(name))
         rows.append(Row(schedule=name, vpp=v, refused=None, **plain(figures)))

@@ -195,7 +195,9 @@ def _document(
 
 
 def _refused(strategy: Strategy, reason: str) -> StrategyDocument:
-    return _document(strategy, reason, fits=False)
+    keys = StrategyDocument.__struct_fields__
+    found = keys[keys.index("layout") :]
+    return _document(strategy, reason, fits=False, **dict.fromkeys(found))
 
 
 def _answered(found: Chosen, *, in_full: bool) -> StrategyDocument:
