@@ -129,17 +129,17 @@ def test_bars_of_a_phase_add_up_and_every_stage_can_be_chosen() -> None:
     said = report()
     chart = estimate_figures.phases(said)
     figure, stages = chart.figure, said.memory.per_stage
-    assert [choice["label"] for choice in chart.choices] == [
+    assert [choice.label for choice in chart.choices] == [
         f"stage {stage.stage}" for stage in stages
     ]
     for stage, choice in zip(stages, chart.choices, strict=True):
-        columns = choice["restyle"]["y"]
+        columns = choice.restyle["y"]
         assert len(columns) == len(figure["data"])
         for i, phase in enumerate(stage.phases):
             assert sum(column[i] for column in columns) * GIB == pytest.approx(phase.bytes)
     shown = [trace["y"] for trace in figure["data"]]
-    (chosen,) = [i for i, choice in enumerate(chart.choices) if choice["chosen"]]
-    assert shown == chart.choices[chosen]["restyle"]["y"]
+    (chosen,) = [i for i, choice in enumerate(chart.choices) if choice.chosen]
+    assert shown == chart.choices[chosen].restyle["y"]
     assert stages[chosen].stage == said.memory.worst_stage
     assert '"label":"stage 3","method":"restyle"' in estimate_page.page(said)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from functools import cache
 from typing import Any
@@ -21,7 +22,9 @@ from planner.search import layouts
 from planner.show import estimate_figures
 from planner.show.figures import DARK_TWINS, GIB, TEMPLATE, Chart, Column, cell_text, csv_text
 from planner.specs.base import PlanError
+from planner.specs.document import changed, to_json
 from planner.specs.documents.compare import FIGURES
+from planner.specs.documents.estimate import Estimate
 from planner.specs.options.own import CompareOptions
 from planner.specs.plan import Plan
 from planner.verbs.compare import compare, side_by_side
@@ -54,7 +57,7 @@ OPEN = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 16, "global_batc
 
 
 @cache
-def report(brief: bool = True) -> dict[str, Any]:
+def report(brief: bool = True) -> Estimate:
     return api.estimate(api.read_options(FIXED), brief=brief)
 
 
@@ -62,30 +65,29 @@ def test_a_brief_estimate_has_the_same_numbers() -> None:
     for given in (FIXED, OPEN):
         options = api.read_options(given)
         brief, full = api.estimate(options, brief=True), api.estimate(options)
-        assert {key for key in full if full[key] != brief[key]} <= {
-            "advice",
-            "machine",
-            "provenance",
-        }
-        assert full["machine"]
-        assert brief["machine"] == []
+        less = changed(
+            full, advice=brief.advice, machine=brief.machine, provenance=brief.provenance
+        )
+        assert less == brief
+        assert full.machine
+        assert brief.machine == []
 
 
 def test_stages_add_up_to_the_device() -> None:
     chart = estimate_figures.stages(report())
-    worst = next(row for row in chart.rows if row[0] == report()["memory"]["worst_stage"])
-    assert worst[-1] == pytest.approx(report()["memory"]["device_bytes"])
+    worst = next(row for row in chart.rows if row[0] == report().memory.worst_stage)
+    assert worst[-1] == pytest.approx(report().memory.device_bytes)
     heights = [sum(trace["y"][i] for trace in chart.figure["data"]) for i in range(len(chart.rows))]
     assert [row[-1] for row in chart.rows] == pytest.approx([height * GIB for height in heights])
 
 
 def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
     chart = estimate_figures.phases(report())
-    stages = report()["memory"]["per_stage"]
-    assert [choice["label"] for choice in chart.choices] == [
+    stages = report().memory.per_stage
+    assert [choice.label for choice in chart.choices] == [
         f"stage {stage['stage']}" for stage in stages
     ]
-    assert len(chart.rows) == sum(len(stage["phases"]) for stage in stages)
+    assert len(chart.rows) == sum(len(stage.phases) for stage in stages)
     assert all(row[-1] == pytest.approx(sum(row[2:-1])) for row in chart.rows)
 
 
@@ -94,13 +96,13 @@ def test_the_waterfall_ends_at_the_step() -> None:
     assert (
         sum(row[1] for row in chart.rows[:-1])
         == pytest.approx(chart.rows[-1][1])
-        == pytest.approx(report()["step"]["seconds"])
+        == pytest.approx(report().step.seconds)
     )
 
 
 def test_no_kernel_is_above_the_roof() -> None:
     chart = roofline.chart(api.read_options(FIXED))
-    clock = next(n["value"] for n in report(False)["machine"] if n["name"] == "sustained_clock")
+    clock = next(n.value for n in report(False).machine if n.name == "sustained_clock")
     for name, flop, moved, intensity, reached, share, seconds in chart.rows:
         assert intensity == pytest.approx(flop / moved), name
         assert reached == pytest.approx(flop / seconds), name
@@ -137,7 +139,7 @@ def test_scaling_is_the_curve_of_a_comparison() -> None:
                 point.cost_usd,
             ]
         )
-    assert fitting[16][2] == pytest.approx(report()["step"]["seconds"], rel=1e-9)
+    assert fitting[16][2] == pytest.approx(report().step.seconds, rel=1e-9)
     assert "tp 2 x pp 4 does not divide 4 GPUs" in chart.summary
     assert f"More GPUs pay up to {curve.pays_until:,.0f}" in chart.summary
     seconds = [row[2] for row in fitting.values()]
@@ -159,14 +161,14 @@ def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
     seconds, memory = [row[2] for row in front.rows], [row[4] for row in front.rows]
     assert seconds == sorted(seconds)
     assert memory == sorted(memory, reverse=True)
-    for row, state in list(zip(front.rows, front.extra["states"], strict=True))[
+    for row, state in list(zip(front.rows, front.states, strict=True))[
         :: max(1, len(front.rows) // 4)
     ]:
         again = api.estimate(api.read_options({**OPEN, **state}), brief=True)
-        assert again["step"]["seconds"] == pytest.approx(row[2], rel=1e-12)
-        assert again["memory"]["device_bytes"] == pytest.approx(row[4], rel=1e-12)
+        assert again.step.seconds == pytest.approx(row[2], rel=1e-12)
+        assert again.memory.device_bytes == pytest.approx(row[4], rel=1e-12)
     best = min(row[4] for row in heat.rows if row[3])
-    assert best == seconds[0] == api.estimate(api.read_options(OPEN), brief=True)["step"]["seconds"]
+    assert best == seconds[0] == api.estimate(api.read_options(OPEN), brief=True).step.seconds
     cells = [value for line in heat.figure["data"][0]["z"] for value in line if value is not None]
     assert sorted(cells) == sorted(row[4] for row in heat.rows if row[3])
 
@@ -280,10 +282,10 @@ def test_explanations_hold_the_formulas_and_add_up() -> None:
     parts = {part["key"]: part for part in document["parts"]}
     assert set(parts) == {"time", "memory", "rates"}
     assert sum(leaf["value"] for leaf in parts["time"]["leaves"]) == pytest.approx(
-        report()["step"]["seconds"]
+        report().step.seconds
     )
     assert sum(leaf["value"] for leaf in parts["memory"]["leaves"]) == pytest.approx(
-        report()["memory"]["device_bytes"]
+        report().memory.device_bytes
     )
     names = {call["name"] for call in parts["rates"]["calls"]}
     assert {"tokens per s", "utilisation"} <= names
@@ -304,11 +306,11 @@ def test_a_calibration_says_what_it_changed() -> None:
     with catalog.only_given({"calibration.toml": text}):
         options = api.read_options({**FIXED, "calibration": "calibration.toml"})
         found = calibrated.changes(options, api.estimate(options))
-    (row,) = found["rows"]
-    assert row["field"] == "kernels.gemm_efficiency"
-    assert (row["after"], row["kind"], row["source"]) == ("0.5", "measured", "own run")
-    assert found["step_after_s"] > found["step_before_s"] == report()["step"]["seconds"]
-    assert found["measured_after"] != found["measured_before"]
+    (row,) = found.rows
+    assert row.field == "kernels.gemm_efficiency"
+    assert (row.after, row.kind, row.source) == ("0.5", "measured", "own run")
+    assert found.after.step.seconds > found.before.step.seconds == report().step.seconds
+    assert found.after.provenance != found.before.provenance
 
 
 def test_only_given_files_are_read() -> None:
@@ -344,10 +346,10 @@ def test_every_chart_is_plain_json_with_a_table_and_a_sentence() -> None:
         gantt.chart(options),
     ]
     for chart in charts:
-        document = chart.document()
+        document = json.loads(to_json(chart))
         assert document["summary"].endswith("."), chart.name
         assert document["rows"], chart.name
-        assert all(len(row) == len(document["columns"]) for row in document["rows"]), chart.name
+        assert all(len(row) == len(chart.columns) for row in document["rows"]), chart.name
         assert all(
             cell_text(v, c.unit)
             for row in chart.rows
@@ -378,7 +380,7 @@ def test_every_figure_is_one_that_plotly_knows() -> None:
         drawn = graph_objects.Figure({"data": chart.figure["data"], "layout": layout})
         assert len(drawn.data) == len(chart.figure["data"])
         for choice in chart.choices:
-            graph_objects.Figure(drawn).update_traces(overwrite=True, **_first(choice["restyle"]))
+            graph_objects.Figure(drawn).update_traces(overwrite=True, **_first(choice.restyle))
 
 
 def _first(restyle: dict[str, list[Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from planner.show import estimate_figures
 from planner.show.compare_page import parts_chart
 from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
-from planner.specs.document import to_json
+from planner.specs.document import changed, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.compare import side_by_side
@@ -109,9 +109,9 @@ def _brief(pairs: Pairs) -> tuple[Estimate, State]:
 # -------------------------------------------------------------------------------------------------
 
 
-def drawn(chart: Chart) -> dict[str, Any]:
-    """A chart with its table as HTML."""
-    return {**chart.document(), "table": rendered("table.html", chart=chart)}
+def drawn(chart: Chart, links: list[str | None] | None = None) -> Chart:
+    """A chart with its table as HTML; links: where each row leads."""
+    return changed(chart, table=rendered("table.html", chart=chart, links=links))
 
 
 def what_if(pairs: Pairs, tables: bool = True) -> bytes:
@@ -119,16 +119,14 @@ def what_if(pairs: Pairs, tables: bool = True) -> bytes:
     its time."""
     report, state = _brief(pairs)
     shown = view.answer(report, state)
-    charts = [
-        drawn(chart) if tables else chart.document() for chart in estimate_figures.charts(report)
-    ]
+    charts = estimate_figures.charts(report)
     return dumped(
         {
             "title": shown["title"],
             "query": state.query,
             "fixed": shown["fixed"],
             "answer": rendered("answer.html", a=shown),
-            "charts": charts,
+            "charts": [drawn(chart) for chart in charts] if tables else charts,
             "layout": report.layout,
             "seq_len": report.training.seq_len,
             "said": f"{shown['cards'][0]['shown']}, {shown['verdict'].lower()}",
@@ -140,12 +138,12 @@ def late(pairs: Pairs) -> bytes:
     """Advice and sources of a state, and what a calibration changed."""
     with _asked(pairs) as state:
         report = api.estimate(state.options)
-        changed = calibrated.changes(state.options, report) if state.calibration else None
+        overlaid = calibrated.changes(state.options, report) if state.calibration else None
     shown = view.late(report, state)
     return dumped(
         {
             "advice": rendered("advice.html", l=shown),
-            "rests": rendered("rests.html", l=shown, report=report, changed=changed),
+            "rests": rendered("rests.html", l=shown, report=report, changed=overlaid),
             "query": state.query,
         }
     )
@@ -182,35 +180,13 @@ def panel(pairs: Pairs, name: str) -> bytes:
             "measured": lambda: [measured.chart(state.options)],
         }
         charts = makers[name]()
-    out = []
-    for chart in charts:
-        links = _links(chart, state)
-        out.append(
-            {
-                **chart.document(),
-                "links": links,
-                "table": rendered("table.html", chart=chart, links=links),
-            }
-        )
-    return dumped({"charts": out, "query": state.query})
+    found = [drawn(chart, _links(chart, state)) for chart in charts]
+    return dumped({"charts": found, "query": state.query})
 
 
 def _links(chart: Chart, state: State) -> list[str | None]:
     """Where each row of the table leads: the state with that layout, or that number of GPUs."""
-    select = chart.extra.get("select")
-    if select == "gpus":
-        batch = (
-            {}
-            if state.options.global_batch is None
-            else {"global_batch": state.options.global_batch}
-        )
-        return [
-            _query(state, {"gpus": row[0], "dp": None, "shard_group": None, **batch})
-            for row in chart.rows
-        ]
-    if select == "layout" and len(chart.extra["states"]) == len(chart.rows):
-        return [_query(state, fixed) for fixed in chart.extra["states"]]
-    return []
+    return [None if fixed is None else _query(state, fixed) for fixed in chart.states]
 
 
 def _query(state: State, update: dict[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ _IDLE_S = 15  # before a silent connection is closed
 
 def command(own: ServeOptions) -> None:
     """Serve the dashboard and the JSON API on this machine."""
-    for name in ("fastapi", "uvicorn", "jinja2"):
+    for name in ("fastapi", "uvicorn"):
         if find_spec(name) is None:
             raise PlanError("serve", name, "is not installed; install dpplan[web]")
     import uvicorn

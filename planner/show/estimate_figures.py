@@ -20,6 +20,7 @@ from planner.show.figures import (
     SILVER,
     SLATE,
     Chart,
+    Choice,
     Column,
     Figure,
     axis,
@@ -151,13 +152,11 @@ def phases(report: Report) -> Chart:
 
     worst = found[_worst(memory)]
     choices = [
-        {
-            "label": f"stage {stage.stage}",
-            "restyle": {
-                key: [trace[key] for trace in bars(stage)["data"]] for key in ("y", "text")
-            },
-            "chosen": stage is worst,
-        }
+        Choice(
+            f"stage {stage.stage}",
+            {key: [trace[key] for trace in bars(stage)["data"]] for key in ("y", "text")},
+            stage is worst,
+        )
         for stage in found
     ]
     most, least = (pick(worst.phases, key=lambda p: p.bytes) for pick in (max, min))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from planner.specs.document import UNSET, Document, Unset, key
 from planner.units import show
 
 Figure = dict[str, Any]
@@ -87,43 +87,41 @@ BESIDE = {"orientation": "v", "x": 1.02, "y": 1, "traceorder": "reversed"}  # a 
 _ROW_PX, _AROUND_PX, _AXIS_PX = 26, 150, 55  # a row of level bars, what is around them, their axis
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of the table. unit: as planner.units.show knows it, or text, number, % (of a
-    share)."""
+class Column(Document):
+    """A column of the table behind a chart."""
 
-    title: str
-    unit: str = "text"
+    title: Annotated[str, key("heading")]
+    unit: Annotated[
+        str, key("unit as planner.units.show knows it; text, number, or % of a share")
+    ] = "text"
 
 
-@dataclass(frozen=True)
-class Chart:
-    """`choices` are variants of the figure: (label, what plotly's restyle takes); `columns` and
-    `rows` are the table twin."""
+class Choice(Document):
+    """A variant of a figure."""
 
-    name: str
-    title: str
-    summary: str
-    figure: Figure
-    columns: tuple[Column, ...] = ()
-    rows: Sequence[Sequence[Cell]] = ()
-    caption: str = ""
-    choices: list[dict[str, Any]] = field(default_factory=list)
-    extra: dict[str, Any] = field(default_factory=dict)
+    label: Annotated[str, key("name of the variant")]
+    restyle: Annotated[dict[str, list[Any]], key("what plotly's restyle takes: values by trace")]
+    chosen: Annotated[bool, key("the figure as it is drawn at first")]
 
-    def document(self) -> dict[str, Any]:
-        """JSON-able: what the page draws and what /api gives."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "summary": self.summary,
-            "caption": self.caption,
-            "figure": self.figure,
-            "choices": self.choices,
-            "columns": [{"title": c.title, "unit": c.unit} for c in self.columns],
-            "rows": self.rows,
-            **self.extra,
-        }
+
+class Chart(Document):
+    """A figure, the sentence that sums it up, and the table that says the same."""
+
+    name: Annotated[str, key("id")]
+    title: Annotated[str, key("heading")]
+    summary: Annotated[str, key("what the chart shows, in a sentence")]
+    figure: Annotated[Figure, key("a plotly figure")]
+    columns: Annotated[tuple[Column, ...], key("columns of the table")] = ()
+    rows: Annotated[Sequence[Sequence[Cell]], key("rows of the table")] = ()
+    caption: Annotated[str, key("how to read the figure")] = ""
+    choices: Annotated[Sequence[Choice], key("variants of the figure")] = ()
+    select: Annotated[
+        Literal["layout", "gpus"] | Unset, key("what choosing a point of the figure fixes")
+    ] = UNSET
+    states: Annotated[
+        Sequence[dict[str, Any] | None], key("options that choosing a row of the table fixes")
+    ] = ()
+    table: Annotated[str | Unset, key("the table as HTML, where it was asked for")] = UNSET
 
 
 # ------------------------------------------------------------------------------- parts of a figure

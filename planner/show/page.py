@@ -91,10 +91,10 @@ def _with_menu(chart: Chart) -> Figure:
         layout["updatemenus"] = [
             {
                 "buttons": [
-                    {"label": one["label"], "method": "restyle", "args": [one["restyle"]]}
+                    {"label": one.label, "method": "restyle", "args": [one.restyle]}
                     for one in chart.choices
                 ],
-                "active": next(i for i, one in enumerate(chart.choices) if one["chosen"]),
+                "active": next(i for i, one in enumerate(chart.choices) if one.chosen),
                 **{"x": 0, "xanchor": "left", "y": 1.18, "showactive": True},
             }
         ]

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from planner import api
@@ -15,7 +16,28 @@ from planner.specs.hardware import GpuSpec, LinkSpec
 from planner.units import show
 
 
-def changes(options: Options, report: Report) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Change:
+    """One number of a profile that a calibration replaces; before: None where there was none."""
+
+    profile: str
+    field: str
+    before: str | None
+    after: str
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a calibration changes, and the answers without and with it."""
+
+    rows: list[Change]
+    before: Report
+    after: Report
+
+
+def changes(options: Options, report: Report) -> Changes:
     """Fields that differ, and the answer without the calibration. `report` is the full answer with
     it."""
     if options.calibration is None:
@@ -31,20 +53,12 @@ def changes(options: Options, report: Report) -> dict[str, Any]:
         was = catalog.load("networks", LinkSpec, link)
         now = catalog.load_overlaid("networks", LinkSpec, link, fields, f"links.{link}")
         rows += _differences(link, was, now)
-    return {
-        "rows": rows,
-        "step_before_s": before.step.seconds,
-        "step_after_s": report.step.seconds,
-        "before": show(before.step.seconds, "s"),
-        "after": show(report.step.seconds, "s"),
-        "measured_before": before.provenance.measured_frac,
-        "measured_after": report.provenance.measured_frac,
-    }
+    return Changes(rows, before, report)
 
 
-def _differences(profile: str, old: Any, new: Any, path: str = "") -> list[dict[str, Any]]:
-    """Numbers that differ between two profiles, field by field, with their sources."""
-    out: list[dict[str, Any]] = []
+def _differences(profile: str, old: Any, new: Any, path: str = "") -> list[Change]:
+    """Numbers that differ between two profiles, field by field."""
+    out: list[Change] = []
     for key, value in _fields(new).items():
         was, where = _fields(old).get(key), f"{path}.{key}".lstrip(".")
         if _fields(value):
@@ -52,14 +66,14 @@ def _differences(profile: str, old: Any, new: Any, path: str = "") -> list[dict[
         elif value != was and isinstance(value, int | float):
             unit = getattr(value, "unit", "1")
             out.append(
-                {
-                    "profile": profile,
-                    "field": where,
-                    "before": None if was is None else _shown(was, unit),
-                    "after": _shown(value, unit),
-                    "kind": getattr(value, "kind", "assumed"),
-                    "source": getattr(value, "source", ""),
-                }
+                Change(
+                    profile,
+                    where,
+                    None if was is None else _shown(was, unit),
+                    _shown(value, unit),
+                    getattr(value, "kind", "assumed"),
+                    getattr(value, "source", ""),
+                )
             )
     return out
 

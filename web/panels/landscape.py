@@ -158,7 +158,8 @@ def _front(every: _Evaluated) -> Chart:
         ),
         rows,
         "Select a point, or a row of the table, to fix that layout.",
-        extra={"states": states, "select": "layout"},
+        select="layout",
+        states=states,
     )
 
 
@@ -275,5 +276,6 @@ def _heat_map(every: _Evaluated) -> Chart:
         [cell.row for cell in cells],
         "The fastest layout that fits for each pair, all else searched; without color, the least"
         " memory that any would need. Select a cell to fix it.",
-        extra={"select": "layout", "states": [state_of(c.entry) for c in fitting if c.entry]},
+        select="layout",
+        states=[state_of(cell.entry) if cell.entry else None for cell in cells],
     )

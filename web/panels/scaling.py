@@ -59,7 +59,8 @@ def chart(options: Options, most: int) -> Chart:
         "Same global batch, layout as requested. Efficiency is throughput per GPU over that of the"
         f" first count; more GPUs stop paying where an added one brings less than"
         f" {100 * _STOP_BELOW:.0f} % of one at the first count.",
-        extra={"select": "gpus"},
+        select="gpus",
+        states=[{"gpus": int(p.value), **dict.fromkeys(_PER_GPU)} for p in curve.points],
     )
 
 
