@@ -14,7 +14,7 @@ from planner.verbs.batch.critical import Target
 from planner.verbs.batch.runs import Question, Run
 
 
-def learning_rate(asked: BatchOptions, optimizer: str) -> LearningRate:
+def learning_rate(own: BatchOptions, optimizer: str) -> LearningRate:
     """The learning rate that those of the batches start from, and which rule is for this
     optimizer."""
     rule, source = (
@@ -22,7 +22,7 @@ def learning_rate(asked: BatchOptions, optimizer: str) -> LearningRate:
         if optimizer.startswith("sgd")
         else ("root", "Malladi et al. 2022, arXiv 2205.10287: Adam, RMSprop")
     )
-    return LearningRate(asked.learning_rate, rule, source, number(asked, "warmup"))
+    return LearningRate(own.learning_rate, rule, source, number(own, "warmup"))
 
 
 def needs_of_batches(

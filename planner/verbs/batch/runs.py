@@ -27,7 +27,7 @@ _ROUNDING = 1e-12  # by which a number of steps may be above a whole one
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, read: the request, the numbers of GPUs, and the run that reaches its target.
+    """What is to be answered: the request, the numbers of GPUs, and the run that reaches its target.
 
     first_batch: sequences of a step at the first count.
     """
@@ -55,7 +55,7 @@ class Run:
         return self.tokens / self.steps
 
 
-def read_question(asked: BatchOptions, given: Mapping[str, Any]) -> Question:
+def read_question(own: BatchOptions, given: Mapping[str, Any]) -> Question:
     """The question. Raises PlanError naming the option that is wrong."""
     options = read_options(given)
     refuse(options, "batch")
@@ -66,11 +66,11 @@ def read_question(asked: BatchOptions, given: Mapping[str, Any]) -> Question:
             "is needed: the tokens with which the run reaches its target at the reference batch,"
             " such as 2T",
         )
-    counts = _counts(asked.sweep, options, given)
+    counts = _counts(own.sweep, options, given)
     model, _ = model_spec(options.model)
     seq_len = sequence_length(options, model)
     first = options.global_batch or common_batch(seq_len, counts[:1])
-    target = _target(asked, options, model, seq_len, first)
+    target = _target(own, options, model, seq_len, first)
     return Question(options, model, tuple(counts), seq_len, first, target)
 
 
@@ -91,14 +91,14 @@ def _counts(sweep: str | None, options: Options, given: Mapping[str, Any]) -> li
 
 
 def _target(
-    asked: BatchOptions, options: Options, model: ModelSpec, seq_len: int, first: int
+    own: BatchOptions, options: Options, model: ModelSpec, seq_len: int, first: int
 ) -> Target:
     tokens = number(options, "tokens")
     assert tokens is not None
     critical = read(
-        asked, seq_len=seq_len, parameters=float(active_parameter_count(model)), tokens=tokens
+        own, seq_len=seq_len, parameters=float(active_parameter_count(model)), tokens=tokens
     )
-    reference = float((asked.reference_batch or first) * seq_len)
+    reference = float((own.reference_batch or first) * seq_len)
     if reference > tokens:
         raise PlanError(
             "--tokens",

@@ -17,7 +17,7 @@ from planner.specs.documents.compare import Point as PointDocument
 from planner.specs.documents.plan import describe
 from planner.specs.options.own import CompareOptions
 from planner.verbs.compare import scaling
-from planner.verbs.compare.asked import Combinations, combinations, requests_of
+from planner.verbs.compare.combinations import Combinations, combinations, requests_of
 from planner.verbs.compare.dimensions import Dimension, Value, unit_of
 from planner.verbs.compare.side_by_side import difference, side_by_side
 from planner.verbs.requests import Point, Progress, answer, common_batch
@@ -26,7 +26,7 @@ __all__ = ["common_batch", "compare", "csv_text", "side_by_side"]
 
 
 def compare(
-    asked: CompareOptions, given: Mapping[str, Any], progress: Progress | None = None
+    own: CompareOptions, given: Mapping[str, Any], progress: Progress | None = None
 ) -> Comparison:
     """All combinations answered; those side by side are compared with the first that fits, sweeps
     are followed.
@@ -34,9 +34,9 @@ def compare(
     given: options common to all, stronger than those of scenario files. Raises PlanError where
     nothing can be answered.
     """
-    combined = combinations(asked)
-    requests, notes = requests_of(combined, asked, given)
-    points = answer(requests, jobs=asked.jobs or 1, progress=progress)
+    combined = combinations(own)
+    requests, notes = requests_of(combined, own, given)
+    points = answer(requests, jobs=own.jobs or 1, progress=progress)
     if all(point.report is None for point in points):
         raise PlanError(
             "compare",
@@ -53,13 +53,13 @@ def compare(
             SweptOption(d.name, [v.label for v in d.values], d in combined.sweeps)
             for d in combined.dimensions
         ],
-        at=asked.at,
-        scaling=asked.scaling,
-        stop_below=asked.stop_below,
+        at=own.at,
+        scaling=own.scaling,
+        stop_below=own.stop_below,
         notes=notes,
         points=rows,
         difference=None if combined.sweeps else difference(rows),
-        curves=_curves(combined, points, asked) if combined.sweeps else [],
+        curves=_curves(combined, points, own) if combined.sweeps else [],
     )
 
 
@@ -86,11 +86,11 @@ def _label(dimensions: Sequence[Dimension], values: Sequence[Value]) -> str:
     return ", ".join(named)
 
 
-def _curves(combined: Combinations, points: Sequence[Point], asked: CompareOptions) -> list[Curve]:
+def _curves(combined: Combinations, points: Sequence[Point], own: CompareOptions) -> list[Curve]:
     """One curve per combination of what stands side by side and of the second sweep; GPUs are the
     axis where they are swept."""
     dimensions, sweeps = combined.dimensions, combined.sweeps
-    axis = next((one for one in sweeps if one.name == "gpus"), sweeps[-1])
+    axis = next((sweep for sweep in sweeps if sweep.name == "gpus"), sweeps[-1])
     at = dimensions.index(axis)
     others = [*dimensions[:at], *dimensions[at + 1 :]]
     lines: dict[str, list[tuple[float, Point]]] = {}
@@ -106,8 +106,8 @@ def _curves(combined: Combinations, points: Sequence[Point], asked: CompareOptio
             unit,
             label,
             sorted(line, key=lambda row: row[0]),
-            asked.scaling,
-            asked.stop_below,
+            own.scaling,
+            own.stop_below,
         )
         for label, line in lines.items()
     ]

@@ -39,16 +39,16 @@ class Combinations:
         return self.sides + self.sweeps
 
 
-def combinations(asked: CompareOptions) -> Combinations:
+def combinations(own: CompareOptions) -> Combinations:
     """Every combination, the last dimension running fastest. Raises PlanError naming the option."""
-    if len(asked.sweep) > 2:
+    if len(own.sweep) > 2:
         raise PlanError(
-            "--sweep", len(asked.sweep), "sweeps are too many; two at most, others with --vary"
+            "--sweep", len(own.sweep), "sweeps are too many; two at most, others with --vary"
         )
-    sides, sweeps = [varied(text) for text in asked.vary], [swept(text) for text in asked.sweep]
-    _check_names([side.name for side in sides], [sweep.name for sweep in sweeps], asked)
-    if asked.files:
-        files = tuple(Value(name, read(name)) for name in asked.files)
+    sides, sweeps = [varied(text) for text in own.vary], [swept(text) for text in own.sweep]
+    _check_names([side.name for side in sides], [sweep.name for sweep in sweeps], own)
+    if own.files:
+        files = tuple(Value(name, read(name)) for name in own.files)
         sides.insert(0, Dimension("scenario", files))
     sizes = [len(dimension.values) for dimension in (*sides, *sweeps)]
     if math.prod(sizes) < 2:
@@ -67,17 +67,17 @@ def combinations(asked: CompareOptions) -> Combinations:
     return Combinations(tuple(sides), tuple(sweeps), tuple(product([*sides, *sweeps])))
 
 
-def _check_names(sides: Sequence[str], sweeps: Sequence[str], asked: CompareOptions) -> None:
+def _check_names(sides: Sequence[str], sweeps: Sequence[str], own: CompareOptions) -> None:
     names = [*sides, *sweeps]
-    if asked.at != "count" and "gpus" in names:
+    if own.at != "count" and "gpus" in names:
         raise PlanError(
-            "--at", asked.at, "chooses the number of GPUs; leave gpus out of --sweep and --vary"
+            "--at", own.at, "chooses the number of GPUs; leave gpus out of --sweep and --vary"
         )
-    if asked.scaling == "weak" and "gpus" not in sweeps:
+    if own.scaling == "weak" and "gpus" not in sweeps:
         raise PlanError(
             "--scaling", "weak", "keeps the batch per GPU over --sweep gpus=...; give that"
         )
-    if asked.scaling == "weak" and "global_batch" in names:
+    if own.scaling == "weak" and "global_batch" in names:
         raise PlanError(
             "--scaling",
             "weak",
@@ -86,17 +86,17 @@ def _check_names(sides: Sequence[str], sweeps: Sequence[str], asked: CompareOpti
 
 
 def requests_of(
-    combined: Combinations, asked: CompareOptions, given: Mapping[str, Any]
+    combined: Combinations, own: CompareOptions, given: Mapping[str, Any]
 ) -> tuple[list[Options], list[str]]:
     """One request per combination, and what was chosen for them as notes.
 
     given: options common to all, stronger than those of scenario files.
     """
-    requests = [_options(row, bool(asked.files), given) for row in combined.rows]
-    requests, notes = (_weak if asked.scaling == "weak" else _one_batch)(requests)
-    if asked.at == "count":
+    requests = [_options(row, bool(own.files), given) for row in combined.rows]
+    requests, notes = (_weak if own.scaling == "weak" else _one_batch)(requests)
+    if own.at == "count":
         return requests, notes
-    requests, counts = _equal(requests, asked)
+    requests, counts = _equal(requests, own)
     return requests, [*notes, *counts]
 
 
@@ -162,16 +162,16 @@ def _with_batches(requests: Sequence[Options], batches: Sequence[int]) -> list[O
     ]
 
 
-def _equal(requests: Sequence[Options], asked: CompareOptions) -> tuple[list[Options], list[str]]:
+def _equal(requests: Sequence[Options], own: CompareOptions) -> tuple[list[Options], list[str]]:
     """Whole nodes of each request's GPUs that cost, or draw, what the first request's do; where
     that count has no layout, the nearest that has one."""
-    costs = [unit_cost(options, asked.at) for options in requests]
+    costs = [unit_cost(options, own.at) for options in requests]
     target = requests[0].gpus * costs[0]
     tried = [
         [requests[0]] if i == 0 else _near(options, target / cost)
         for i, (options, cost) in enumerate(zip(requests, costs, strict=True))
     ]
-    points = iter(answer(list(itertools.chain(*tried)), jobs=asked.jobs or 1))
+    points = iter(answer(list(itertools.chain(*tried)), jobs=own.jobs or 1))
     taken, notes = [], []
     for candidates, cost in zip(tried, costs, strict=True):
         answered = [next(points) for _ in candidates]
@@ -181,8 +181,7 @@ def _equal(requests: Sequence[Options], asked: CompareOptions) -> tuple[list[Opt
         taken.append(options)
         notes.append(
             f"{options.gpus:,} x {options.gpu or options.cluster}: {options.gpus * cost:,.2f}"
-            f" {_UNITS[asked.at]} of {target:,.2f}"
-            + (f"; no layout on {without}" if passed else "")
+            f" {_UNITS[own.at]} of {target:,.2f}" + (f"; no layout on {without}" if passed else "")
         )
     return taken, notes
 
