@@ -19,7 +19,12 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-Array = Any  # float64 scalar or array of one value per layout; broadcasting applies throughout
+# A float64, an array of one value per layout, or a factored column; broadcasting applies
+# throughout. `Any`, since a union would need a cast at each of a thousand operations (numpy types
+# the sum of two unions as neither), and a factored column is an array to numpy's protocols alone.
+# What a formula takes and gives is tested for every formula instead: a scalar, a vector, any order
+# of rows, units.
+Array = Any
 Ledger = dict[str, Array]
 
 Kind = Literal["measured", "vendor", "assumed"]

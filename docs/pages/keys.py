@@ -103,7 +103,7 @@ def _default(value: ast.expr | None) -> str:
 
 def traffic() -> str:
     """Bytes that the optimizer step moves, and the bytes of moments it keeps, per parameter."""
-    from planner.estimate.machine import _OPTIMIZER_TRAFFIC
+    from planner.estimate.machine.kernels import _OPTIMIZER_TRAFFIC
     from planner.estimate.memory import MOMENT_BYTES
 
     return table(

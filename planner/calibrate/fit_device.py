@@ -31,7 +31,7 @@ BACKWARD_OVER_FORWARD = 2.5
 
 def gemm_shape(r: Record) -> tuple[int, int, int]:
     """Rows, columns and inner width of a GEMM or of one of its gradients, as
-    planner.estimate.layer counts them."""
+    planner.estimate.layer.operators counts them."""
     m, n, k = r["m"], r["n"], r["k"]
     shapes: dict[str, tuple[int, int, int]] = {
         "forward": (m, n, k),

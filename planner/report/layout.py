@@ -327,6 +327,7 @@ def _assumed(plan: Plan, failures: Reliability) -> list[str]:
     price = plan.cluster.usd_per_gpu_hour
     if plan.training.tokens is not None and price is not None and plan.run.capex_usd is None:
         said.append(
-            f"price: {float(price) * 3600:.2f} USD per GPU-hour, {price.source} {price.date}".rstrip()
+            f"price: {float(price) * 3600:.2f} USD per GPU-hour,"
+            f" {price.source} {price.date}".rstrip()
         )
     return said

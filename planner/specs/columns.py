@@ -51,7 +51,7 @@ class Columns:
     micro_batch: Array
     offload: Array
     placement: Array
-    # of the layout's own request, where a table holds layouts of several (planner/search/batched.py)
+    # of the layout's own request, where a table holds several (planner/search/batched.py)
     global_batch: Array | None = None
 
     @classmethod

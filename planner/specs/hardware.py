@@ -89,8 +89,8 @@ class OperatorTimes(Spec):
     """Measured seconds per element of operators without products, in one precision; written by
     `dpplan calibrate`.
 
-    What is left out is counted in bytes moved (planner/estimate/layer.py), as all shipped profiles
-    do.
+    What is left out is counted in bytes moved (planner/estimate/layer/operators.py), as all shipped
+    profiles do.
     """
 
     layernorm_forward: Seconds | None = None  # per hidden element of one norm

@@ -159,7 +159,7 @@ def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Collective
 
 
 def _expert(shape: LayerShape, m: Machine, busy: BothWays[Array]) -> Collective:
-    """Tokens go to the ranks of their experts and come back; no more hides than there is compute."""
+    """Tokens go to their experts and come back; no more hides than there is compute."""
     plan, moe = shape.plan, shape.plan.model.moe
     assert moe is not None
     per_token = float(moe.experts_per_token)

@@ -22,8 +22,8 @@ _FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0
 def head_s(shape: LayerShape, m: Machine) -> Ledger:
     """Seconds forward and backward together.
 
-    Chunks of the tokens come one after the other, the weight's gradient of the next added to that of
-    the ones before.
+    Chunks of the tokens come one after the other, the weight's gradient of the next added to that
+    of the ones before.
     """
     plan, tokens = shape.plan, shape.tokens
     h, columns = float(plan.model.hidden), shape.vocab / shape.tp

@@ -1,8 +1,8 @@
 """Operators bound by memory bandwidth: norms, residual adds, activation, RoPE, routing of tokens.
 
 Bytes are counted from the tensors each kernel reads and writes, for 16-bit elements; fused Megatron
-kernels, Korthikanti et al. 2022 (arXiv 2205.05198) section 4. Those of norm, RoPE and gate depend on
-the stack: see estimate.machine.
+kernels, Korthikanti et al. 2022 (arXiv 2205.05198) section 4. Those of norm, RoPE and gate depend
+on the stack: see estimate.machine.kernels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _ADDS = 2.0  # per layer: after attention and after the MLP
 _NORM_KERNELS_BACK = 2.0  # gradients of the input, and of scale and shift
 _GELU = BothWays(4.0, 6.0)  # per MLP element
 _ACTIVATION_KERNELS_BACK = 2.0  # of activation and gate; forward one per input GEMM
-# per query, key and value element: laid out for the attention kernel, their gradients gathered again
+# per query, key and value element: laid out for the attention kernel, their gradients gathered
+# again
 _QKV_COPIES = BothWays(4.0, 4.0)
 _BIAS_GRADIENT = 2.0  # per element: the output's gradient is read once more and summed over tokens
 _BIAS_KERNELS = 2.0  # of the QKV projection, and of the MLP; own count

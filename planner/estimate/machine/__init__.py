@@ -1,5 +1,5 @@
-"""The numbers an estimate rests on: one flat record of a plan's hardware, links and stack, each with
-its source.
+"""The numbers an estimate rests on: one flat record of a plan's hardware, links and stack, each
+with its source.
 
 Fields may be arrays of one value per row, which is how sensitivities are found: one row per number,
 each with one number moved.

@@ -24,8 +24,8 @@ _VERSION_SOURCE = "FlashAttention over version 2: arXiv 2307.08691, 2407.08608"
 
 _CAST = 3.0  # bytes per operand element of an fp8 GEMM, mean over its three GEMMs
 _CAST_SOURCE = (
-    "casts are fused with the kernel before where there is one, and copied transposed for the weight"
-    " gradient; own count"
+    "casts are fused with the kernel before where there is one, and copied transposed for the"
+    " weight gradient; own count"
 )
 
 # bytes moved per element, forward and backward, in 16 bit: counted from what the kernels read and

@@ -188,8 +188,8 @@ def _selective_saving(plan: Plan, c: Columns, kept: Ledger) -> Array:
     if plan.training.selective == "attention":
         return kept["attention/core"]
     # torchtitan's rule keeps the layer's input, the attention's output and the output of every
-    # second GEMM: q, v, gate, down; compiled, the last of these is not kept, since backward does not
-    # read it. It runs in 16 bit
+    # second GEMM: q, v, gate, down; compiled, the last of these is not kept, since backward does
+    # not read it. It runs in 16 bit
     e, model = _COUNTED_ELEMENT, plan.model
     tokens = c.tokens(plan.training.seq_len)
     whole = 1.0 if plan.training.compile else 2.0
