@@ -1,5 +1,8 @@
 """Wrong and hostile requests: exit status 2, one clear sentence, no traceback, nothing written,
-within seconds."""
+within seconds.
+
+Long: its tables of wrong values and hostile files share one set of fixtures.
+"""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 
 from pages.text import table
-from planner.cli.app import COMMANDS
+from planner.cli.app import COMMANDS, body_of
 from planner.cli.made import options_of
 from planner.specs.options import Options, Row, rows
-from planner.specs.options.own import Output
+from planner.specs.options.own import Output, ScenarioFile
 from planner.specs.options.schema import scenario_schema
 from planner.specs.options.verbs import REQUESTS
 
@@ -23,12 +23,13 @@ def options() -> str:
         "### Options of a request\n\n"
         f"Taken by {_commands(REQUESTS)}, unless the last column says which alone take it.\n"
     ]
-    taken = [row for row in rows(Options).values() if row.verbs & REQUESTS]
+    every = (*rows(Options).values(), *rows(ScenarioFile).values())
+    taken = [row for row in every if row.verbs & REQUESTS]
     for group in dict.fromkeys(row.group for row in taken):
         mine = [[*_row(row), _who(row)] for row in taken if row.group == group]
         parts.append(f"**{group.title}**\n\n" + table([*_HEAD, "only"], mine))
-    for name, body in COMMANDS.items():
-        request, own = options_of(name, body)
+    for name in COMMANDS:
+        request, own = options_of(name, body_of(name))
         own = {n: row for n, row in own.items() if row not in rows(Output).values()}
         alone = (
             [flag for n in request if (flag := f"`{rows(Options)[n].flag}`")]

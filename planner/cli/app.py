@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
-from planner.cli import (
-    allreduce,
-    batch,
-    batchnorm,
-    calibrate,
-    compare,
-    estimate,
-    input,
-    listing,
-    recommend,
-    schedule,
-    schema,
-    search,
-    serve,
-    strategies,
-    validate,
-)
 from planner.cli.finish import refuse
 from planner.cli.made import Body, made
 from planner.cli.progress import INTERRUPTED
 from planner.specs.options import Options, rows, why_not
 
+# the module of each command, which is loaded when it is asked for
+COMMANDS = {
+    "estimate": "estimate",
+    "search": "search",
+    "recommend": "recommend",
+    "compare": "compare",
+    "batch": "batch",
+    "schedule": "schedule",
+    "strategies": "strategies",
+    "allreduce": "allreduce",
+    "batchnorm": "batchnorm",
+    "input": "input",
+    "list": "listing",
+    "validate": "validate",
+    "calibrate": "calibrate",
+    "schema": "schema",
+    "serve": "serve",
+}
+
+
+def body_of(name: str) -> Body:
+    """The function of a command."""
+    body: Body = importlib.import_module(f"planner.cli.{COMMANDS[name]}").command
+    return body
+
 
 class Commands(TyperGroup):
-    """Words that are no options end as any wrong request does: one sentence, one JSON document
-    under --json, status 2."""
+    """Loads a command when it is asked for. Words that are no options end as any wrong request
+    does: one sentence, one JSON document under --json, status 2."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _command(cmd_name) if cmd_name in COMMANDS else None
 
     def main(
         self,
@@ -60,7 +78,7 @@ class Commands(TyperGroup):
             option = unknown or (
                 getattr(error, "param", None) and error.param.opts[0]  # type: ignore[attr-defined]
             )
-            command = f"dpplan {words[0]}" if words[0] in self.commands else "dpplan"
+            command = f"dpplan {words[0]}" if words[0] in COMMANDS else "dpplan"
             said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
             if row := next((r for r in rows(Options).values() if r.flag == unknown), None):
                 said = f"{option}: {why_not(row, words[0])}"
@@ -73,6 +91,12 @@ class Commands(TyperGroup):
                 "interrupted: files that were named are whole, or were not written", file=sys.stderr
             )
         raise SystemExit(status if isinstance(status, int) else 0)
+
+
+@cache
+def _command(name: str) -> Any:
+    info = CommandInfo(name=name, cls=Panels, callback=made(name, body_of(name)))
+    return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
 
 
 class Panels(TyperCommand):
@@ -103,22 +127,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"max_content_width": 100},
 )
-COMMANDS: dict[str, Body] = {
-    "estimate": estimate.command,
-    "search": search.command,
-    "recommend": recommend.command,
-    "compare": compare.command,
-    "batch": batch.command,
-    "schedule": schedule.command,
-    "strategies": strategies.command,
-    "allreduce": allreduce.command,
-    "batchnorm": batchnorm.command,
-    "input": input.command,
-    "list": listing.command,
-    "validate": validate.command,
-    "calibrate": calibrate.command,
-    "schema": schema.command,
-    "serve": serve.command,
-}
-for _name, _body in COMMANDS.items():
-    app.command(_name, cls=Panels)(made(_name, _body))
+
+
+@app.callback()
+def _group() -> None:
+    """Has no options of its own."""

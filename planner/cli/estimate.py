@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from planner.cli.finish import Answer
 from planner.cli.made import Given
 from planner.specs.error import PlanError
 from planner.specs.options.own import EstimateOptions, Output
+
+if TYPE_CHECKING:
+    from planner.show.text import Block
 
 
 def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
@@ -17,23 +22,36 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
     if own.part is not None and not own.explain:
         raise PlanError("--explain", own.part, "is needed before it, as in --explain memory")
     from planner import api
-    from planner.show import explain as tree_of
-    from planner.show.estimate import estimate_blocks, inference_blocks, offload_blocks
-    from planner.specs.document import changed
-    from planner.verbs import step_trace
 
     options = api.read_options(given)
     if own.explain:
+        from planner.show import explain as tree_of
+        from planner.specs.document import changed
+
         report, whole = api.explain(options)
         tree = tree_of.part_of(whole, own.part)
         report = changed(report, explain=tree_of.nested(tree))
     else:
         report = api.estimate(options)
 
+    def trace() -> str:
+        from planner.verbs import step_trace
+
+        return step_trace.text(options)
+
     def html() -> str:
         from planner.show import estimate_page
 
         return estimate_page.page(report)
+
+    def blocks() -> list[Block]:
+        from planner.show.estimate import estimate_blocks, inference_blocks, offload_blocks
+
+        return [
+            *estimate_blocks(report),
+            *(inference_blocks(report) if own.inference else ()),
+            *(offload_blocks(report) if own.explain else ()),
+        ]
 
     def after() -> str:
         first = [] if own.part == "memory" else [*tree_of.machine_lines(report.machine), ""]
@@ -43,12 +61,8 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
     holds = all(one.holds for one in report.requirements)
     return Answer(
         report,
-        blocks=lambda: [
-            *estimate_blocks(report),
-            *(inference_blocks(report) if own.inference else ()),
-            *(offload_blocks(report) if own.explain else ()),
-        ],
+        blocks=blocks,
         after=after if own.explain else lambda: "",
-        files={"trace": lambda: step_trace.text(options), "html": html},
+        files={"trace": trace, "html": html},
         status=3 if not report.memory.fits else 0 if holds else 4,
     )

@@ -168,9 +168,9 @@ class Record:
     def __post_init__(self) -> None:
         from planner.specs.options.checked import checked
 
-        table = rows(type(self))
-        found = {name: getattr(self, name) for name in table}
-        given = {n: value for n, value in found.items() if value is not table[n].default}
+        mine = self.__dict__
+        table = rows(type(self)).items()
+        given = {n: mine[n] for n, row in table if mine[n] is not row.default}
         for name, value in checked(type(self), given).items():
             object.__setattr__(self, name, value)
 
