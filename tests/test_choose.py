@@ -104,10 +104,10 @@ def test_conditions_add_up_and_bind_what_estimate_picks() -> None:
         }
     )
     assert options.where == ("tp >= 2", "tp <= 4", "recompute = none", "pp = 1,2")
-    layout = api.estimate(options)["layout"]
-    assert layout["tp"] in (2, 4)
-    assert layout["pp"] in (1, 2)
-    assert layout["recompute"] == "none"
+    layout = api.estimate(options).layout
+    assert layout.tp in (2, 4)
+    assert layout.pp in (1, 2)
+    assert layout.recompute == "none"
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,7 @@ def test_energy_is_an_order_of_its_own() -> None:
     first = best(found, objective="energy")
     assert first is not None
     assert joules[first] <= joules[found.fits].min() * (1 + TIE)
-    assert search_report.per_token(*found.some([first])[0])[
-        "kwh_per_million_tokens"
-    ] == pytest.approx(
+    cost = search_report.per_token(*found.some([first])[0])
+    assert cost.kwh_per_million_tokens == pytest.approx(
         1e6 * joules[first] / 3.6e6 / (of.training.global_batch * of.training.seq_len)
     )

@@ -92,7 +92,7 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
     for aim in GOALS:
         answer = found(days).answers.by_goal[aim]
         full = rerun(answer.command)
-        assert full["memory"]["fits"]
+        assert full.memory.fits
         assert full["run"]["days"] <= days
         assert full["run"]["days"] == pytest.approx(answer.days, rel=1e-9)
         assert (
@@ -427,12 +427,12 @@ def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
         "global_batch": 2,
         "stack": "pytorch-fsdp",
     }
-    assert not api.estimate(api.read_options({"model": ruled_out.model, **bare}))["memory"]["fits"]
+    assert not api.estimate(api.read_options({"model": ruled_out.model, **bare})).memory.fits
     assert [row.parameters for row in part.rows] == sorted(
         (row.parameters for row in part.rows), reverse=True
     )
     assert not any(row.fits for row in part.rows if row.parameters > answer.parameters)
-    assert rerun(answer.command)["memory"]["fits"]
+    assert rerun(answer.command).memory.fits
 
 
 def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> 
         "stack": "pytorch-ddp",
     }
     full = api.estimate(api.read_options({"model": str(file), **given_}))
-    assert full["memory"]["fits"]
+    assert full.memory.fits
     assert full["memory"]["device_bytes"] == pytest.approx(family.answer.memory.device_bytes)
     assert full["model"]["parameters"] == family.answer.parameters
 

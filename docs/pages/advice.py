@@ -38,21 +38,21 @@ def offload() -> str:
             recompute="none",
             advice=0,
         )
-        found = api.explain(options)[0]["offload"]
-        start = found["choices"][0]["step_seconds"] - found["choices"][0]["step_change_s"]
+        found = api.explain(options)[0].offload
+        start = found.choices[0].step_seconds - found.choices[0].step_change_s
         by_what: dict[str, dict[str, str]] = {}
         saved: dict[str, str] = {}
-        for choice in found["choices"]:
-            links = by_what.setdefault(choice["what"], {})
-            added = choice["step_change_s"]
-            links[choice["link"] or found["link"]] = (
+        for choice in found.choices:
+            links = by_what.setdefault(choice.what, {})
+            added = choice.step_change_s
+            links[choice.link or found.link] = (
                 f"+{show(added, 's')}" if added > _NOTHING_S else "0 s"
             )
-            saved[choice["what"]] = show(choice["bytes_saved"], "B")
+            saved[choice.what] = show(choice.bytes_saved, "B")
         for what, links in by_what.items():
             each = [links.get(name, "") for name in ("pcie3", "pcie4", "pcie5", "nvlink-c2c")]
             each = [
-                f"**{text}**" if text and name == found["link"] else text
+                f"**{text}**" if text and name == found.link else text
                 for name, text in zip(("pcie3", "pcie4", "pcie5", "nvlink-c2c"), each, strict=True)
             ]
             rows.append([f"{gpus} x {gpu}", stack, f"{show(start, 's')}", what, saved[what], *each])

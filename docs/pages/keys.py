@@ -185,17 +185,14 @@ def checkpoint_storage() -> str:
             model=model, gpu="h100", gpus=gpus, tp=tp, zero=1, stack="megatron-core", advice=0
         )
         for kind in ("async", "sync"):
-            run = api.estimate(asked.changed(checkpoint=kind))["run"]["reliability"]
-            cells = [
-                f"{show(one['write_s'], 's')}, {100 * one['goodput']:.1f} %"
-                for one in run["storages"]
-            ]
+            run = api.estimate(asked.changed(checkpoint=kind)).run.reliability
+            cells = [f"{show(one.write_s, 's')}, {100 * one.goodput:.1f} %" for one in run.storages]
             rows.append(
                 [
                     model,
                     f"{gpus:,}",
-                    show(run["checkpoint_bytes"], "traffic"),
-                    show(run["mtbf_s"] / 3600, "h"),
+                    show(run.checkpoint_bytes, "traffic"),
+                    show(run.mtbf_s / 3600, "h"),
                     kind,
                     *cells,
                 ]

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from msgspec import structs
+
 from pages.text import NOTICE, code, percent, run, table
 from planner.estimate.memory import MOMENT_BYTES, state_ledger
 from planner.formulas.data_parallel import ring_volume_bytes, shard_count
@@ -14,6 +16,9 @@ from planner.inputs import catalog
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
+from planner.specs.document import read
+from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.plan import describe
 from planner.specs.hardware import GpuSpec
 from planner.specs.options import Options
 from planner.specs.plan import Plan
@@ -228,100 +233,96 @@ def _adam() -> str:
     )
 
 
-def _limits(r: dict[str, Any]) -> str:
-    step = r["step"]
-    parts = sorted(step["components"].items(), key=lambda x: -x[1])[:4]
+def _limits(r: Estimate) -> str:
+    step = r.step
+    parts = sorted(step.components.items(), key=lambda x: -x[1])[:4]
     largest = ", ".join(
-        f"{name.replace('_', ' ')} {percent(value / step['seconds'])}" for name, value in parts
+        f"{name.replace('_', ' ')} {percent(value / step.seconds)}" for name, value in parts
     )
     waiting = sum(
-        step["components"].get(f"{name}_parallel", 0.0)
+        step.components.get(f"{name}_parallel", 0.0)
         for name in ("tensor", "data", "context", "expert")
     )
-    waiting += step["components"].get("pipeline_transfer", 0.0)
-    bubble, hidden = step["components"].get("bubble", 0.0), sum(step["hidden"].values())
+    waiting += step.components.get("pipeline_transfer", 0.0)
+    bubble, hidden = step.components.get("bubble", 0.0), sum(step.hidden.values())
     return (
-        f"limited by {step['bottleneck']}. Largest parts: {largest}. Exposed communication is"
-        f" {percent(waiting / step['seconds'])} of the step and the pipeline bubble"
-        f" {percent(bubble / step['seconds'])}; {show(hidden, 's')} of communication per step are"
+        f"limited by {step.bottleneck}. Largest parts: {largest}. Exposed communication is"
+        f" {percent(waiting / step.seconds)} of the step and the pipeline bubble"
+        f" {percent(bubble / step.seconds)}; {show(hidden, 's')} of communication per step are"
         " hidden beside compute."
     )
 
 
 def _clusters() -> str:
-    from planner.show.text import layout_text
-
     asked = {
         "RTX 4090": "dpplan estimate --model llama-70b --gpus 2048 --gpu rtx4090 --tokens 2T",
         "A100 80 GB SXM": (
             "dpplan estimate --model llama-70b --gpus 2048 --gpu a100-sxm4-80gb --tokens 2T"
         ),
     }
-    got = {name: json.loads(run(f"{command} --json")[1]) for name, command in asked.items()}
+    got = {name: read(run(f"{command} --json")[1], Estimate) for name, command in asked.items()}
 
     def line(title: str, cell: Any) -> list[str]:
         return [title, *(cell(r) for r in got.values())]
 
-    def cost(r: dict[str, Any]) -> str:
-        usd, price = r["run"]["cost_usd"], r["cluster"]["usd_per_gpu_hour"]
+    def cost(r: Estimate) -> str:
+        usd, price = r.run.cost_usd, r.cluster.usd_per_gpu_hour
         return (
             "no price known"
             if usd is None
-            else f"{usd:,.0f} at {price:.2f} per GPU-hour ({r['cluster']['price_source']})"
+            else f"{usd:,.0f} at {price:.2f} per GPU-hour ({r.cluster.price_source})"
         )
 
     rows = [
-        line("fits", lambda r: "yes" if r["memory"]["fits"] else "no"),
-        line("layout", lambda r: f"{layout_text(r['layout'])} [{r['stack']['title']}]"),
+        line("fits", lambda r: "yes" if r.memory.fits else "no"),
+        line("layout", lambda r: f"{describe(r.layout)} [{r.stack.title}]"),
         line(
             "memory per GPU",
             lambda r: " of ".join(
-                show(r["memory"][k], "B") for k in ("device_bytes", "capacity_bytes")
+                show(size, "B") for size in (r.memory.device_bytes, r.memory.capacity_bytes)
             ),
         ),
-        line("step", lambda r: show(r["step"]["seconds"], "s")),
+        line("step", lambda r: show(r.step.seconds, "s")),
         line(
             "band",
             lambda r: (
-                " .. ".join(show(r["step"][k], "s") for k in ("low", "high"))
-                + f" ({r['step']['confidence']})"
+                " .. ".join(show(end, "s") for end in (r.step.low, r.step.high))
+                + f" ({r.step.confidence})"
             ),
         ),
-        line("tokens/s", lambda r: f"{r['throughput']['tokens_per_s']:,.0f}"),
-        line("tokens/s per GPU", lambda r: f"{r['throughput']['tokens_per_s_per_gpu']:,.0f}"),
-        line("model TFLOP/s per GPU", lambda r: f"{r['throughput']['model_tflops_per_gpu']:.1f}"),
-        line(
-            "MFU / HFU",
-            lambda r: f"{percent(r['throughput']['mfu'])} / {percent(r['throughput']['hfu'])}",
-        ),
-        line("days for 2T tokens", lambda r: f"{r['run']['days']:,.1f}"),
-        line("GPU-hours", lambda r: f"{r['run']['gpu_hours']:,.0f}"),
+        line("tokens/s", lambda r: f"{r.throughput.tokens_per_s:,.0f}"),
+        line("tokens/s per GPU", lambda r: f"{r.throughput.tokens_per_s_per_gpu:,.0f}"),
+        line("model TFLOP/s per GPU", lambda r: f"{r.throughput.model_tflops_per_gpu:.1f}"),
+        line("MFU / HFU", lambda r: f"{percent(r.throughput.mfu)} / {percent(r.throughput.hfu)}"),
+        line("days for 2T tokens", lambda r: f"{r.run.days:,.1f}"),
+        line("GPU-hours", lambda r: f"{r.run.gpu_hours:,.0f}"),
         line("cost, USD", cost),
-        line("energy, kWh", lambda r: f"{r['run']['energy_kwh']:,.0f}"),
-        line("bottleneck", lambda r: r["step"]["bottleneck"]),
+        line("energy, kWh", lambda r: f"{r.run.energy_kwh:,.0f}"),
+        line("bottleneck", lambda r: r.step.bottleneck),
         line(
             "step time rests on",
             lambda r: ", ".join(
-                f"{percent(v)} {k.removesuffix('_frac')}" for k, v in r["provenance"].items()
+                f"{percent(v)} {k.removesuffix('_frac')}"
+                for k, v in structs.asdict(r.provenance).items()
             ),
         ),
     ]
     families: dict[str, dict[str, str]] = {}
     for name, r in got.items():
-        for a in r["alternatives"]:
-            if "family" in a:
+        for a in r.alternatives:
+            if a.family:
                 text = (
-                    show(a["step_seconds"], "s")
-                    if a["fits"]
-                    else f"does not fit ({show(a['device_bytes'], 'B')})"
+                    show(a.step_seconds, "s")
+                    if a.fits
+                    else f"does not fit ({show(a.device_bytes, 'B')})"
                 )
-                families.setdefault(a["family"], {})[name] = text
+                families.setdefault(a.family, {})[name] = text
     small, large = got["RTX 4090"], got["A100 80 GB SXM"]
-    ratio = large["throughput"]["tokens_per_s"] / small["throughput"]["tokens_per_s"]
-    same = small["cluster"]["gpus"] / ratio
+    ratio = large.throughput.tokens_per_s / small.throughput.tokens_per_s
+    same = small.cluster.gpus / ratio
     price = ""
-    if small["run"]["cost_usd"] and large["run"]["cost_usd"]:
-        times = large["run"]["cost_usd"] / small["run"]["cost_usd"]
+    if small.run.cost_usd and large.run.cost_usd:
+        times = large.run.cost_usd / small.run.cost_usd
         price = f" At the list prices above, the run on A100s costs {times:.2f} times as much."
     return (
         "## 2,048 RTX 4090s for LLaMA 70B\n\nCan it be done, and what would the same number of"

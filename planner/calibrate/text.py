@@ -6,15 +6,12 @@ from planner.calibrate import report
 from planner.calibrate.nodes import FAR
 from planner.show.text import Block
 from planner.specs.documents.calibrate import Calibrated, Compared, Merged, Verification
+from planner.units import percent
 
 Document = Calibrated | Verification | Compared | Merged
 
 _MOST_ROWS = 30  # of a comparison; --json has all
 _MOST_OUTLIERS = 4  # named of a curve; --json has all
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
 
 
 def blocks(found: Document) -> list[Block]:
@@ -34,7 +31,7 @@ def _compared(found: Compared) -> Block:
         f"{found.second} against {found.first}: what is worse first",
         header=["number", ">first", ">second", ">change", ">worse by"],
         rows=[
-            [r.name, f"{r.first:.5g}", f"{r.second:.5g}", _percent(r.change), _percent(r.worse)]
+            [r.name, f"{r.first:.5g}", f"{r.second:.5g}", percent(r.change), percent(r.worse)]
             for r in found.numbers[:_MOST_ROWS]
         ],
     )
@@ -45,7 +42,7 @@ def _merged(found: Merged) -> Block:
         f"{found.out}: {found.nodes} nodes of {found.gpu}",
         header=["node", "number", ">value", ">middle", ">worse by"],
         rows=[
-            [r.node, r.name, f"{r.value:.5g}", f"{r.middle:.5g}", _percent(r.worse)]
+            [r.node, r.name, f"{r.value:.5g}", f"{r.middle:.5g}", percent(r.worse)]
             for r in found.far[:_MOST_ROWS]
         ],
     )
@@ -74,10 +71,10 @@ def _calibrated(found: Calibrated) -> list[Block]:
             [
                 name,
                 str(f.cases),
-                _percent(f.median_error),
-                _percent(f.worst_error),
+                percent(f.median_error),
+                percent(f.worst_error),
                 str(f.held_out),
-                _percent(f.held_out_median),
+                percent(f.held_out_median),
             ]
             for name, f in found.fits.items()
         ],

@@ -21,12 +21,12 @@ from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.specs.columns import Columns, joined
 from planner.specs.document import SCHEMA_VERSION
-from planner.specs.documents import estimate as documents
 from planner.specs.documents.estimate import (
     Communication,
     Figures,
     Line,
     MachineNumber,
+    Report,
     Step,
     StepByWire,
     Throughput,
@@ -35,8 +35,6 @@ from planner.specs.documents.memory import Fit, LayerActivation, Memory, Outside
 from planner.specs.documents.plan import Cluster, Model, Stack, layout_of
 from planner.specs.documents.run import Reliability
 from planner.specs.plan import Plan
-
-Report = dict[str, Any]  # of the documents that are not declared yet
 
 
 def whole_pipeline(table: Columns, row: int) -> Any:
@@ -58,7 +56,7 @@ def evaluate_row(estimates: Estimates, row: int) -> Estimates:
 
 def reports(
     lines: Sequence[tuple[Estimates, int]], assumptions: Sequence[str] = ()
-) -> list[documents.Report]:
+) -> list[Report]:
     """`report` of several rows; the sensitivities of those of one plan are found together."""
     numbers: dict[int, list[MachineNumber]] = {}
     for plan in {id(e.plan): e.plan for e, _ in lines}.values():
@@ -75,7 +73,7 @@ def report(
     numbers: list[MachineNumber] | None = None,
     *,
     sensitivities: bool = True,
-) -> documents.Report:
+) -> Report:
     """Full answer for one row: evaluated again alone, over every pipeline stage.
 
     numbers: its elasticities, where known. sensitivities: whether to find what the step time makes
@@ -90,7 +88,7 @@ def report(
     if numbers is None:
         numbers = elasticities(plan, table) if sensitivities else []
     name, share = bottleneck(one.time)
-    return documents.Report(
+    return Report(
         schema_version=SCHEMA_VERSION,
         model=_model(plan),
         cluster=_cluster(plan),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from planner.show.conditions import condition_blocks
-from planner.show.text import Block, limit_text
+from planner.show.text import Block
 from planner.specs.documents.estimate import Estimate, Report
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
@@ -305,6 +305,11 @@ def advice_blocks(r: Estimate) -> list[Block]:
     ]
 
 
+def _limit(value: float | None, unit: str | None) -> str:
+    """Value or limit of a judged requirement."""
+    return percent(value) if unit == "1" else show(value, unit or "")
+
+
 def requirement_blocks(r: Estimate) -> list[Block]:
     """Requirements, judged; none where none were made."""
     if not r.requirements:
@@ -313,7 +318,7 @@ def requirement_blocks(r: Estimate) -> list[Block]:
     for one in r.requirements:
         verdict = "holds" if one.holds else "DOES NOT HOLD"
         block.rows.append(
-            [one.text, limit_text(one.value, one.unit), limit_text(one.limit, one.unit), verdict]
+            [one.text, _limit(one.value, one.unit), _limit(one.limit, one.unit), verdict]
         )
     return [block]
 

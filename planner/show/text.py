@@ -5,13 +5,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any
-
-from planner.specs.documents.plan import describe
-from planner.units import percent, show
-
-Report = Any  # of documents that are not declared yet
-layout_text = describe
 
 
 @dataclass
@@ -83,10 +76,3 @@ def ascii_block(block: Block) -> str:
             *(line(row) for row in block.rows),
         ]
     return "\n".join(lines).encode("ascii", "backslashreplace").decode("ascii") + "\n"
-
-
-def limit_text(value: float | None, unit: str | None) -> str:
-    """Value or limit of a judged requirement."""
-    if value is None:
-        return "-"
-    return percent(value) if unit == "1" else show(value, unit or "")

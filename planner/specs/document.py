@@ -9,7 +9,6 @@ where it is not set; `None` is JSON's null.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, TypeVar, dataclass_transform
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs, to_builtins
@@ -48,31 +47,6 @@ def key(says: str, unit: str = "") -> Meta:
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Document(Struct, frozen=True):
     """A JSON object with declared keys; frozen."""
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            value = getattr(self, name)
-        except AttributeError:
-            raise KeyError(name) from None
-        if value is UNSET:
-            raise KeyError(name)
-        return value
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and getattr(self, name, UNSET) is not UNSET
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = getattr(self, name, UNSET)
-        return default if value is UNSET else value
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self.__struct_fields__ if getattr(self, name) is not UNSET)
-
-    def items(self) -> Iterator[tuple[str, Any]]:
-        return ((name, getattr(self, name)) for name in self)
-
-    def keys(self) -> Iterator[str]:
-        return iter(self)
 
 
 def changed(document: D, **update: Any) -> D:

@@ -14,9 +14,9 @@ from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_without_model
-from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
+from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.allreduce import (
     Algorithm,
     AllReduce,

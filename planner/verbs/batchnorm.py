@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.estimate import batch_norm
-from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
+from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batchnorm import BatchNorm, BatchNormCluster, Exchange
 from planner.verbs.allreduce import links
 

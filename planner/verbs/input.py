@@ -9,8 +9,8 @@ from typing import Any
 from planner.estimate import loading
 from planner.inputs.options import read_without_model
 from planner.inputs.workload import input_spec
-from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
+from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.input import InputAnswer
 from planner.specs.options.parallel import InputOptions
 

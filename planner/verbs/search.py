@@ -14,7 +14,7 @@ from planner.search import Found
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
-from planner.specs.document import UNSET, extended
+from planner.specs.document import SCHEMA_VERSION, UNSET, extended
 from planner.specs.documents.search import Search, WithOffload
 from planner.specs.options import Options, refuse
 from planner.verbs.estimate import best_of_families
@@ -47,7 +47,7 @@ def search_with_layouts(
     evaluated = [one.estimates for one in answer.found if one.estimates is not None]
     offload = not answer.fits and options.offload is None and not options.search_offload
     return Search(
-        schema_version=report.SCHEMA_VERSION,
+        schema_version=SCHEMA_VERSION,
         enumerated=sum(one.enumerated for one in answer.found),
         evaluated=sum(e.space.count for e in evaluated),
         feasible=sum(int(e.fits.sum()) for e in evaluated),

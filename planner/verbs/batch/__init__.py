@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.formulas.params import parameter_count
-from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
-from planner.specs.document import UNSET
+from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.batch import CriticalBatch, Least, Reference, SizedModel, TimeToTarget
 from planner.specs.documents.plan import describe
 from planner.specs.options.own import BatchOptions

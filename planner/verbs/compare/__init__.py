@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
+from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.compare import FIGURES, Comparison, Curve, SweptOption
 from planner.specs.documents.compare import Point as PointDocument
 from planner.specs.documents.plan import describe

@@ -8,10 +8,9 @@ from typing import Any
 
 from planner.inputs.model import model_spec, sequence_length
 from planner.inputs.options import read_options
-from planner.report.layout import SCHEMA_VERSION
 from planner.search import divisors
 from planner.specs.base import PlanError
-from planner.specs.document import extended
+from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import BatchRow, NamedModel, SaturatingBatch
 from planner.specs.options import refuse

@@ -12,8 +12,7 @@ from planner.formulas.params import parameter_count
 from planner.inputs.model import model_spec, sequence_length
 from planner.inputs.options import number, read_options
 from planner.inputs.run import default_batch
-from planner.report.layout import SCHEMA_VERSION
-from planner.specs.document import extended
+from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import (

@@ -17,12 +17,12 @@ from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
 from planner.report.bottleneck import exposed_s
-from planner.report.layout import SCHEMA_VERSION, figures
+from planner.report.layout import figures
 from planner.search import batched
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
-from planner.specs.document import extended
+from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.recommend import BandwidthSweep, LinkPoint, SearchedBandwidth, Wire
 from planner.specs.options import Options, refuse
 from planner.specs.plan import Plan

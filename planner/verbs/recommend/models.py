@@ -15,9 +15,8 @@ from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
-from planner.report.layout import SCHEMA_VERSION
 from planner.specs.base import PlanError
-from planner.specs.document import extended
+from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.recommend import (
     Catalogue,
     Family,

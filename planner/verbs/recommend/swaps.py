@@ -20,12 +20,11 @@ from planner.inputs import catalog
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.ledger import Array, total
-from planner.report.layout import SCHEMA_VERSION
 from planner.search import batched
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
-from planner.specs.document import extended
+from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.plan import layout_of
 from planner.specs.documents.recommend import (
     Bound,

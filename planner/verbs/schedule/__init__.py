@@ -10,11 +10,10 @@ import numpy as np
 
 from planner import schedules
 from planner.ledger import Array
-from planner.report.layout import SCHEMA_VERSION
 from planner.schedules import checks, timing
 from planner.schedules.base import Actions, with_sends
 from planner.specs.base import PlanError
-from planner.specs.document import plain
+from planner.specs.document import SCHEMA_VERSION, plain
 from planner.specs.documents.schedule import Durations, Figures, Row, Schedule
 from planner.specs.options.checked import read
 from planner.specs.options.layout import LayoutOptions

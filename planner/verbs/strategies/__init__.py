@@ -15,9 +15,9 @@ from planner.estimate.ties import fastest
 from planner.formulas.rules import check
 from planner.inputs.scenario import resolve
 from planner.ledger import Array, Call, recording, section
-from planner.report.layout import SCHEMA_VERSION
 from planner.search import layouts
 from planner.specs.base import PlanError
+from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.strategies import (
     BucketLine,
     BucketTimeline,
