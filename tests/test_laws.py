@@ -166,7 +166,7 @@ def test_all_stages_equal_representative_stages(software: str, shape: str) -> No
     of, rows = plan(software, shape), table(shape)
     for row in range(len(rows)):
         single = rows.pick(np.array([row]))
-        every = evaluate(of, single, stages=np.arange(single["pp"][0])[:, None]).memory
+        every = evaluate(of, single, stages=np.arange(single.pp[0])[:, None]).memory
         assert every.peak[0] == pytest.approx(evaluate(of, single).memory.peak[0], rel=1e-12), (
             rows.layout(row)
         )
