@@ -5,15 +5,15 @@ say how well it does.
 
 FOLDER holds one CSV per GPU id with the columns gpu, m, n, k, dtype, time_us, library. Each (GPU,
 library) is one table: half of its rows, drawn at random, is fitted; errors are those of the other
-half. The formula is the product's own, `planner.formulas.kernels.gemm_s`; a least-squares fit of
+half. The formula is the planner's own, `planner.formulas.kernels.gemm_s`; a least-squares fit of
 the log error, in which shapes that no training runs count half.
 
-A GEMM table has a clock of its own. aiconfigurator times a graph of up to six products, replayed
-nine times (three of them to warm up), so a short product is over before the power limit acts and a
-long one is not: above about a millisecond the rate of large products drops by 5 to 20 % within a
+A GEMM table has a clock of its own. aiconfigurator times a graph of up to six GEMMs, replayed
+nine times (three of them to warm up), so a short GEMM is over before the power limit acts and a
+long one is not: above about a millisecond the rate of large GEMMs drops by 5 to 20 % within a
 factor of two of duration. `power_clock` is the clock left; the duration at which half of the drop
 has come belongs to the way the tables were measured and is one constant for all (fitted alone: 0.9
-to 1.4 ms). gemm_efficiency is therefore the rate of short products. Training is a steady stream: it
+to 1.4 ms). gemm_efficiency is therefore the rate of short GEMMs. Training is a steady stream: it
 gets power_clock, and less.
 
 Prints one line per table, a parameter on a bound marked with *; with --toml the lines of [kernels]
@@ -38,11 +38,11 @@ from planner.specs.hardware import GpuSpec
 SMALLEST_TRAINED = (512, 128, 128)  # m, n, k
 OTHER_WEIGHT = 0.5  # of shapes that no training runs
 POWER_AFTER_S = (
-    1.2e-3  # duration of a product in a table at which half of the drop of the clock has come
+    1.2e-3  # duration of a GEMM in a table at which half of the drop of the clock has come
 )
 POWER_STEEPNESS = 4.0  # of that drop over duration
 
-# a product too small to show anything but the fixed time of a kernel
+# a GEMM too small to show anything but the fixed time of a kernel
 SMALL_BYTES, SMALL_FLOP = 4e5, 2e8
 
 # name, unit, lower bound, start, upper bound
@@ -97,7 +97,7 @@ def tables(paths: list[Path]) -> Iterator[Table]:
 
 
 def predicted_s(table: Table, hardware: dict[str, float], values: np.ndarray) -> np.ndarray:
-    """Seconds of each GEMM as its table would show it: gemm_s at the clock that a product of this
+    """Seconds of each GEMM as its table would show it: gemm_s at the clock that a GEMM of this
     duration gets."""
     efficiency, exponent, overhead_us, softness, launch_us, memory, clock = values
     rate = hardware["rate_flop_per_s"]
@@ -155,7 +155,7 @@ def fit(table: Table, hardware: dict[str, float]) -> np.ndarray:
 
 
 def kernel_floor_s(table: Table) -> float:
-    """Fixed time of a kernel of a replayed graph (`kernel_gap`): the tenth percentile of products
+    """Fixed time of a kernel of a replayed graph (`kernel_gap`): the tenth percentile of GEMMs
     that do next to nothing."""
     m, n, k = table.m, table.n, table.k
     small = (2 * (m * k + n * k + m * n) < SMALL_BYTES) & (2 * m * n * k < SMALL_FLOP)
@@ -195,7 +195,7 @@ def toml(table: Table, values: np.ndarray, error: float) -> str:
             f'{name} = {{ value = {number}, kind = "measured", source = "{source}", date ='
             ' "2026-11" }'
         )
-    floor = f"products of less than 0.4 MB in the {table.library} GEMM table, tenth percentile"
+    floor = f"GEMMs of less than 0.4 MB in the {table.library} GEMM table, tenth percentile"
     number = f'"{1e6 * kernel_floor_s(table):.2g} us"'
     lines.append(
         f'kernel_gap = {{ value = {number}, kind = "measured", source = "{floor}", date ='

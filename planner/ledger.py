@@ -122,7 +122,7 @@ def each(record: Any, change: Callable[[Any], Any]) -> Any:
 
 @dataclass(frozen=True)
 class Formula:
-    """What a formula says of itself; `docs/formulas.md` is written from these."""
+    """What a formula declares; `docs/formulas.md` is written from these."""
 
     name: str
     module: str

@@ -150,7 +150,7 @@ def test_a_large_suite_does_not_drown_the_others() -> None:
     ("case", "said", "runs"),
     [
         (Case("g", "k", 8, 1e9), "8 validated runs on g with k, median error", 8),
-        (Case("g", "z", 8, 1e9), "8 validated runs on g, other software, median error", 8),
+        (Case("g", "z", 8, 1e9), "8 validated runs on g, other stacks, median error", 8),
         (
             Case("z", "k", 8, 1e9),
             "no validated run on z; 8 validated runs with k on other GPUs, median error",

@@ -88,7 +88,7 @@ class Guard:
 
 
 class TooLarge(Exception):
-    """A body that says no length and does not end."""
+    """A body that states no length and does not end."""
 
 
 async def _refuse(send: Send, status: int, field: str, remedy: str) -> None:

@@ -16,7 +16,7 @@ LIGHT_S = 10.0  # seconds that one estimate may take; and that it may wait befor
 HEAVY_S = (
     30.0  # seconds that a search, a sweep or an explanation may take; and that it may wait before
 )
-MOST_WAITING = 64  # requests that wait for a worker; more are told to come back
+MOST_WAITING = 64  # requests that wait for a worker; more are refused with status 429
 WORKER_BYTES = 4 * 2**30  # address space of a worker process
 
 INLINE_STAGES = 64  # a fixed layout with no more stages,

@@ -224,7 +224,7 @@ def scenario_of(text: str) -> State:
 
 
 def toml_of(state: State) -> str:
-    """The scenario file that asks the same: `dpplan estimate --scenario FILE`."""
+    """The scenario file of the same request: `dpplan estimate --scenario FILE`."""
     notes = []
     if state.config:
         notes.append(f"# save the pasted model beside this file as {state.options.model}")

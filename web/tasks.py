@@ -226,7 +226,7 @@ def table(pairs: Pairs, name: str) -> bytes:
 
 
 def canonical(pairs: Pairs) -> bytes:
-    """The state as a scenario file, and the command that asks the same."""
+    """The state as a scenario file, and the command of the same request."""
     with _asked(pairs) as state:
         from planner.advise import command_line
 

@@ -1,4 +1,4 @@
-"""Every English sentence of the page, by key. What the planner says of itself (rules, help) comes
+"""Every English sentence of the page, by key. Sentences of the planner (rules, help) comes
 from the planner."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXTS: dict[str, str] = {
     "back": "Back to the estimate",
     "export": "Export",
     "export_title": "Take it along",
-    "export_command": "Command that asks the same",
+    "export_command": "Command with the same options",
     "export_toml": "Scenario file for --scenario",
     "export_json": "JSON document",
     "export_csv": "Tables as CSV",
@@ -141,7 +141,7 @@ TEXTS: dict[str, str] = {
     "chart_stage": "Stage",
     "chart_of": "Chart: {title}",
     "chart_select": "Fix",
-    "chart_no_script": "Charts are drawn with JavaScript; the table says the same.",
+    "chart_no_script": "Charts are drawn with JavaScript; the table has the same numbers.",
     "error": "This cannot be answered",
     "error_back": "Change an input, or go back.",
     "busy": "The server is busy: too many requests wait. Try again in a moment.",

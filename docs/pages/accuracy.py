@@ -388,7 +388,7 @@ def status() -> str:
     return (
         f"Step time was compared with {e.n:,} published runs on"
         f" {len(_by(found, lambda r: r.gpu))} GPUs and {len(_by(found, lambda r: r.stack))}"
-        f" software stacks: mean absolute error {percent(e.mape)}, median"
+        f" training stacks: mean absolute error {percent(e.mape)}, median"
         f" {percent(e.median_ape)}, bias {percent(e.bias)}, worst {percent(e.worst)};"
         f" {within / len(found):.0%} of them within 20 %. Repeats of one run lie"
         f" {percent(noise.mean)} from their median. Predicted by numbers fitted without its"

@@ -363,7 +363,7 @@ def _stacks() -> str:
         for s in stacks
     ]
     return (
-        f"## Stacks\n\n{len(stacks)} software stacks. Bytes per parameter in 16-bit mixed precision"
+        f"## Stacks\n\n{len(stacks)} training stacks. Bytes per parameter in 16-bit mixed precision"
         " with Adam, before any sharding; `temporaries` exist during the optimizer step, `wire` is"
         " the type in which gradients are reduced.\n\n"
         + table(

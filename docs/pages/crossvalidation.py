@@ -201,7 +201,7 @@ def goals(document: Validation) -> list[list[object]]:
 _MEANING = f"""What the model says of runs that had no part in a fit, as `dpplan validate
 --cross-validate` does.
 
-A **platform** is the runs of one suite on one GPU with one software. Its numbers (clock, share of
+A **platform** is the runs of one suite on one GPU with one stack. Its numbers (clock, share of
 bandwidth of elementwise kernels, launch cost, attention, contention, network, link of the node) are
 fitted on part of its runs and the rest is predicted: what a calibration on a few runs of a cluster
 buys. A number is the most probable one given the runs and what is known before, a normal prior on

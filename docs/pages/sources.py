@@ -326,7 +326,7 @@ def _clusters() -> str:
         price = f" At the list prices above, the run on A100s costs {times:.2f} times as much."
     return (
         "## 2,048 RTX 4090s for LLaMA 70B\n\nCan it be done, and what would the same number of"
-        " A100s do? Nothing but the model, the cards and the tokens is given; layout and software"
+        " A100s do? Nothing but the model, the cards and the tokens is given; layout and stack"
         " are searched, the rest are stated defaults.\n\n"
         + code("\n".join(asked.values()), "sh")
         + "\n"

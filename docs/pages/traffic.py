@@ -1,5 +1,5 @@
 """Blocks of docs/data-parallelism.md: memory and bytes of ZeRO, bounds of offloading, fewer
-exchanges, published batches."""
+synchronisation, published batches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def volumes() -> str:
 
 
 def local_steps() -> str:
-    """Bytes per token of a model of 7e9 parameters whose replicas exchange every H steps of 4 Mi
+    """Bytes per token of a model of 7e9 parameters whose replicas synchronise every H steps of 4 Mi
     tokens."""
     tokens, whole = 4 * 2**20, 4 * 7e9
     rows = []

@@ -44,7 +44,7 @@ _SHOWN_FAST, _SHOWN_FIT = (
     5,
     6,
 )  # entries without --advice: for a plan that fits, for one that does not
-_ENOUGH_SIZES = 2  # numbers of GPUs that are told where more of them help
+_ENOUGH_SIZES = 2  # numbers of GPUs that are reported where more of them help
 
 
 def advice(scenario: Scenario, chosen: Estimates, row: int) -> list[Advice]:
@@ -107,7 +107,7 @@ def _when_it_does_not(base: Base, here: Weighed, everything: bool) -> list[Weigh
 
 
 def _promise(here: Weighed) -> Promise:
-    """Twice the batch halves at most what a step pays once; a faster fabric takes away at most what
+    """Twice the batch halves at most what a step pays once; a faster fabric saves at most what
     is waited for."""
     time, row = here.estimates.time, here.row
     once = sum(

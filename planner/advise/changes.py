@@ -22,7 +22,7 @@ from planner.specs.options import LAYOUT, Options, flag
 from planner.specs.plan import Plan
 from planner.units import show
 
-WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not told
+WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not reported
 _FEW = 3  # fixed options that are freed one by one although the plan fits
 _LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
 _MORE_GPUS = (2, 4, 8, 16, 64, 256)  # times as many, until enough of them fit
@@ -197,14 +197,14 @@ def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
 
 @dataclass(frozen=True)
 class Promise:
-    """Shares of the step that a larger batch and a faster fabric could take away at most."""
+    """Shares of the step that a larger batch and a faster fabric could save at most."""
 
     batch: float = 1.0
     fabric: float = 1.0
 
 
 def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) -> list[Change]:
-    """Changes beside the layout: number formats, kernels, optimizer, batch, GPUs, links, software.
+    """Changes beside the layout: number formats, kernels, optimizer, batch, GPUs, links, stack.
 
     What cannot help is left out unless `everything` is wanted: memory savers where the plan fits,
     speed where it does not, and what promises less than `WORTH`.
@@ -329,7 +329,7 @@ def other_stacks(options: Options) -> list[Change]:
 
 
 def command_line(options: Options, verb: str = "estimate") -> str:
-    """The command that asks for these options."""
+    """The command with these options."""
     words = ["dpplan", verb]
     for name, value in options.given().items():
         if isinstance(value, bool):

@@ -65,7 +65,7 @@ def offload_or_recompute(base: Base) -> OffloadChoices | None:
     """Recompute against offloading over this and other host links, all evaluated; None where the
     stack can do neither.
 
-    Everything is told against the chosen layout with nothing recomputed and nothing offloaded.
+    Everything is compared with the chosen layout with nothing recomputed and nothing offloaded.
     """
     plan = base.plan
     tries = [{"recompute": "none", "offload": "none"}, {"recompute": "full", "offload": "none"}]

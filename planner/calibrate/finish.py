@@ -1,4 +1,4 @@
-"""From records to the calibration file: curves, then what software adds, found by predicting small
+"""From records to the calibration file: curves, then what the stack adds, found by predicting small
 decoders with the curves."""
 
 from __future__ import annotations

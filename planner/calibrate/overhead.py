@@ -1,4 +1,4 @@
-"""What software adds to kernels and links, from steps of small decoders beside what the curves
+"""What the stack adds to kernels and links, from steps of small decoders beside what the curves
 predict for them: `[launch]`, `[overlap]` and `[fusion]` of the stacks."""
 
 from __future__ import annotations

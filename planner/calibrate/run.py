@@ -197,7 +197,7 @@ def _storage_folder(settings: Settings, ranks: Ranks) -> Path | None:
 
 
 def _models(here: Device, where: Place) -> list[Task]:
-    """Decoders whose steps show what software adds to kernels and links; a fit uses them,
+    """Decoders whose steps show what the stack adds to kernels and links; a fit uses them,
     verification does not."""
     found: list[Task] = []
     for case in overhead.fitted_cases(where.ranks):

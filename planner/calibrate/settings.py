@@ -30,8 +30,8 @@ class Failed(RuntimeError):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a watcher is told: cases with enough quiet samples of all, seconds that are left at
-    most, and the share of disturbed moments."""
+    """Progress reported to a watcher: cases with enough quiet samples of all, seconds that
+    are left at most, and the share of disturbed moments."""
 
     stage: str
     done: int

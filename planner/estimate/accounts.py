@@ -16,7 +16,7 @@ from planner.ledger import Array, Ledger
 
 @dataclass(frozen=True)
 class Accounts:
-    """Empty for factored tables: a search asks for sums only."""
+    """Empty for factored tables: a search needs sums only."""
 
     traffic: tuple[Traffic, ...] = ()
     hidden: Ledger = field(default_factory=dict)

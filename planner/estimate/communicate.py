@@ -165,7 +165,7 @@ def all_reduce_s(m: Machine, tensor_bytes: Array, group: Group) -> Array:
 
 
 def all_gather_s(m: Machine, tensor_bytes: Array, group: Group, network: Array = 1.0) -> Array:
-    """Ring all-gather; `network` is the share of the fabric's achievable rate that the software
+    """Ring all-gather; `network` is the share of the fabric's achievable rate that the stack
     reaches."""
     return _pass(m, tensor_bytes, group, 1.0, m.intra_all_gather, m.inter_all_gather, network)
 

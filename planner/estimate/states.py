@@ -146,7 +146,7 @@ def stage_split(plan: Plan, pp: Array, vpp: Array, stage: Array) -> StageSplit:
 
 
 def _head_in_layers(model: ModelSpec) -> float:
-    """Products of the head over those of a mean layer."""
+    """FLOP of the head's GEMMs over those of a mean layer."""
     inner = [
         leaf
         for leaf in parameter_leaves(model)

@@ -1,5 +1,5 @@
-"""What ranks that differ cost a synchronous step: jitter, slow hosts, a second kind of GPU,
-documents of different lengths."""
+"""What stragglers and heterogeneity cost a synchronous step: jitter, slow hosts, a second
+kind of GPU, documents of different lengths."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def parts(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
 
 
 def asked(plan: Plan) -> bool:
-    """Whether the request says anything of ranks that differ beyond the usual jitter."""
+    """Whether the request states stragglers or heterogeneity beyond the usual jitter."""
     return plan.ranks.uneven or (plan.lengths is not None and plan.lengths.packing == "packed")
 
 

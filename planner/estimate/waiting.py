@@ -1,4 +1,4 @@
-"""What a report says of ranks that wait for one another: reasons with seconds, shares of tokens,
+"""Waiting of ranks for one another, as reported: reasons with seconds, shares of tokens,
 the second kind of GPU."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from planner.specs.plan import Plan
 
 
 def stragglers(plan: Plan, m: Machine, table: Columns, time: StepTime) -> Stragglers | None:
-    """Seconds of a step by reason, for one layout; None where the request says nothing of ranks
+    """Seconds of a step by reason, for one layout; None where the request states nothing of ranks
     that differ."""
     ranks = plan.ranks
     if not uneven.asked(plan) and plan.lengths is None and ranks.other is None:

@@ -79,7 +79,7 @@ def codec_s(
     stream_frac: Array,
     rate_flop_per_s: Array,
 ) -> Array:
-    """Time of encoding and decoding on the GPU. Products of PowerSGD are as thin as the rank: bytes
+    """Time of encoding and decoding on the GPU. GEMMs of PowerSGD are as thin as the rank: bytes
     decide, FLOP add little."""
     return moved_bytes / (memory_bytes_per_s * stream_frac) + flop / rate_flop_per_s
 
@@ -107,14 +107,14 @@ def exchanged_bytes(code_bytes: Array, ranks: Array, gathered: Array) -> Array:
     equation="(V_dense - V_coded) / codec; 0 where V_coded >= V_dense",
     source=(
         "own derivation: V_dense / B = V_coded / B + codec solved for B; start-up times of both"
-        " exchanges taken as equal"
+        " collectives taken as equal"
     ),
 )
 def break_even_bytes_per_s(
     dense_sent_bytes: Array, coded_sent_bytes: Array, codec_s: Array
 ) -> Array:
-    """Bandwidth per GPU below which compression shortens an exchange that nothing hides; infinite
-    for a codec without cost."""
+    """Bandwidth per GPU below which compression shortens a gradient reduction that nothing
+    hides; infinite for a codec without cost."""
     saved = np.maximum(dense_sent_bytes - coded_sent_bytes, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(saved > 0, saved / np.asarray(codec_s, float), 0.0)

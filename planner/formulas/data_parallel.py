@@ -157,11 +157,11 @@ def leaving_bytes(sent_bytes: Array, ranks: Array, ranks_per_node: Array) -> Arr
     equation="exchange / H",
     source=(
         "local SGD, Stich 2019 (arXiv 1805.09767); DiLoCo, Douillard et al. 2023 (arXiv"
-        " 2311.08105): one exchange in H steps"
+        " 2311.08105): one synchronisation in H steps"
     ),
 )
 def local_steps_s(exchange_s: Array, local_steps: Array) -> Array:
-    """Time per step, on average, of an exchange that happens every H steps and that nothing
+    """Time per step, on average, of a synchronisation that happens every H steps and that nothing
     hides."""
     return exchange_s / local_steps
 

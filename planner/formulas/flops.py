@@ -35,7 +35,7 @@ def causal_pairs(seq_tokens: Array, window_tokens: Array) -> Array:
 @formula(
     unit="FLOP",
     equation="2 (d_qk + d_v) a pairs",
-    source="two batched products, q k^T and p v; Korthikanti et al. 2022 appendix A",
+    source="two batched GEMMs, q k^T and p v; Korthikanti et al. 2022 appendix A",
 )
 def attention_forward_flop(
     pairs: Array, heads: Array, query_width: Array, value_width: Array

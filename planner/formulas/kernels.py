@@ -119,7 +119,7 @@ def gemm_s(
     unit="s",
     equation="bytes (1 / (HBM frac) + 1 / limit) + kernels gap",
     source=(
-        "roofline for operators without matrix products, Williams et al. 2009; limit: Little's law,"
+        "roofline for operators other than GEMMs, Williams et al. 2009; limit: Little's law,"
         " bytes in flight / latency"
     ),
 )

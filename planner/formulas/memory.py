@@ -37,7 +37,7 @@ def norm_kept_bytes(
 @formula(
     unit="B",
     equation="T' h e",
-    source="arXiv 2205.05198 section 4.1: 2sbh for the shared input of the q, k, v products",
+    source="arXiv 2205.05198 section 4.1: 2sbh for the shared input of the q, k, v GEMMs",
 )
 def product_input_bytes(local_tokens: Array, width: Array, element_bytes: Array) -> Array:
     """Input that a GEMM keeps for its weight gradient."""

@@ -22,9 +22,9 @@ def pipeline_s(slowest_s: Array, microbatches: Array, idle_s: Array) -> Array:
 
 @formula(
     unit="s",
-    equation="1/2 of the backward time of the products",
+    equation="1/2 of the backward time of the GEMMs",
     source=(
-        "input and weight gradient of a product have the same FLOP; Qi et al. 2023 (arXiv"
+        "input and weight gradient of a GEMM have the same FLOP; Qi et al. 2023 (arXiv"
         " 2401.10241) table 1 and section 3"
     ),
 )

@@ -18,8 +18,8 @@ from planner.specs.plan import Plan
 
 @dataclass(frozen=True)
 class Rule:
-    """`holds(plan, columns)` is True where a layout is allowed; `sentence(plan, layout)` says why
-    one is not."""
+    """`holds(plan, columns)` is True where a layout is allowed; `sentence(plan, layout)` is the
+    reason why one is not."""
 
     name: str
     options: tuple[str, ...]  # that a user would change
@@ -340,7 +340,7 @@ RULES: tuple[Rule, ...] = (
         ("recompute",),
         _recompute_size,
         lambda p, x: (
-            f"{x.recompute} asks for more layers than a stage has ({p.model.layers} / pp {x.pp})"
+            f"{x.recompute} needs more layers than a stage has ({p.model.layers} / pp {x.pp})"
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""From one step to a whole run: days, money, energy, and what failures take away."""
+"""From one step to a whole run: days, money, energy, and what failures cost."""
 
 from __future__ import annotations
 

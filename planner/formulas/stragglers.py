@@ -1,5 +1,5 @@
-"""Ranks that differ: the expected slowest of many, slow hosts, two kinds of GPUs, documents of
-different lengths."""
+"""Stragglers and heterogeneity: the expected slowest of many, slow hosts, two kinds of GPUs,
+documents of different lengths."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from planner.specs.stack import StackSpec
 
 
 def stack_spec(name: str, calibration: Calibration | None = None) -> StackSpec:
-    """A software stack by id, alias or path, with what a calibration measured of it."""
+    """A stack by id, alias or path, with what a calibration measured of it."""
     stack = catalog.load("stacks", StackSpec, name)
     if calibration is None or stack.id not in calibration.stacks:
         return stack

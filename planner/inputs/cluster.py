@@ -69,7 +69,7 @@ def cluster_spec(
 
 
 def node_size(options: Options) -> int:
-    """GPUs of a whole node of the request, however many it asks for."""
+    """GPUs of a whole node of the request, however many GPUs it states."""
     if options.gpus_per_node:
         return options.gpus_per_node
     measured = read_calibration(options.calibration) if options.calibration else None
@@ -143,7 +143,7 @@ def _link(options: Options, name: str, usual: str, measured: Calibration | None)
 
 def link_spec(asked: str, name: str, measured: Calibration | None = None) -> LinkSpec:
     """A link by id, alias or path, as a calibration measured it. Raises PlanError naming the option
-    `name`, which also says where the link must be."""
+    `name`, which also decides where the link must be."""
     try:
         if measured and asked in measured.own_links:
             link = measured.own_links[asked]

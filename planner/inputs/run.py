@@ -1,4 +1,4 @@
-"""What a request says of its whole run: price, storage, checkpoints, and the batch where none is given."""
+"""Options of the whole run become specs: price, storage, checkpoints, and the default batch."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def storage_of(options: Options, name: str) -> StorageSpec | float | None:
 
 
 def run_spec(options: Options, nodes: int, calibration: Calibration | None = None) -> RunSpec:
-    """What a request says of its whole run, with the storage that a calibration measured. Raises
+    """Options of the whole run as a spec, with the storage that a calibration measured. Raises
     PlanError naming the option."""
     for name in ("lifetime", "use", "electricity"):
         if getattr(options, name) is not None and options.capex is None:

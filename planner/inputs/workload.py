@@ -1,4 +1,4 @@
-"""What a request says of ranks that differ and of the data that is read: options become specs."""
+"""Options become specs: stragglers and heterogeneity, document lengths, the input pipeline."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
     """Lengths of documents, None where every sequence is full. Raises PlanError naming the
     option."""
     for name in ("length_sigma", "packing"):
-        _needs(options, name, "length_mean", "is of documents of different lengths")
+        _needs(options, name, "length_mean", "applies to documents of different lengths")
     if options.length_mean is None:
         return None
     packing = options.packing or "packed"
@@ -97,7 +97,7 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
 
 
 def input_spec(options: Options, nodes: int) -> InputSpec | None:
-    """The way of samples from storage to GPU, None where nothing is said of it. Raises PlanError
+    """The way of samples from storage to GPU, None where no option states it. Raises PlanError
     naming the option."""
     if all(getattr(options, name) is None for name in LOADING):
         return None

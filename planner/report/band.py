@@ -3,7 +3,7 @@ like it.
 
 Runs of one suite share a machine, a team and a way of measuring, so they err together: the spread
 between suites is what an unseen cluster meets, and a suite of 300 runs says little more about it
-than one of 30. Every validated run counts by how like it is to the plan (GPU, software, number of
+than one of 30. Every validated run counts by how like it is to the plan (GPU, stack, number of
 GPUs, size of the model) and by how many others of its suite say the same; the band is the 10 % and
 90 % quantile of measured over predicted under these weights, wider where little is known. Predicted
 is by numbers fitted without the run's suite, since the errors of numbers chosen with a run in view
@@ -37,7 +37,7 @@ COVERAGE = 0.80  # share of unseen runs that a band should hold
 # correlation of errors within a suite: between-suite over total variance over the shipped runs
 _RHO = 0.16
 _OTHER_GPU = 0.1  # weight of a run on another GPU
-_OTHER_STACK = 0.8  # weight of a run with other software
+_OTHER_STACK = 0.8  # weight of a run with another stack
 _OTHER_KIND = 0.5  # weight of a dense run for a mixture of experts, and the other way round
 _HALVING = 12.0  # doublings of GPUs, or of parameters, over which the weight of a run halves
 _FLOOR = 0.01  # weight of the least alike run
@@ -166,7 +166,7 @@ def _alike(runs: Residuals, case: Case, both: Array, gpu: Array, stack: Array) -
     if both.any():
         return both, f"{_count(both)} on {case.gpu} with {case.stack}"
     if gpu.any():
-        return gpu, f"{_count(gpu)} on {case.gpu}, other software"
+        return gpu, f"{_count(gpu)} on {case.gpu}, other stacks"
     if stack.any():
         return (
             stack,

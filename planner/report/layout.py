@@ -312,7 +312,7 @@ def _assumed(plan: Plan, failures: Reliability) -> list[str]:
     stack, clock = plan.stack, sustained_clock(plan)
     ledger = state_ledger(plan)
     said = [
-        f"software: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
+        f"stack: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items())
         + ")",
         (

@@ -61,7 +61,7 @@ DOMINATED = (
     "gpipe",
     "sequential",
     "breadth-first",
-)  # another is as fast in less memory: searched only when asked for
+)  # another is as fast in less memory: searched only when --schedule names it
 
 
 def module_of(name: str, field: str = "--schedule") -> ModuleType:

@@ -113,7 +113,7 @@ def _heads(actions: Actions, stuck: set[int]) -> dict[int, Action]:
 
 
 def peak_live(actions: Actions, held_frac: float = 1.0) -> list[float]:
-    """Most forward passes of each rank whose activations are held at once, in passes of one stage.
+    """Most forward passes of each rank whose activations are kept at once, in passes of one stage.
 
     held_frac: share of a pass's activations that stays between its input gradient and its weight
     gradient.

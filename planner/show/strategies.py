@@ -100,7 +100,7 @@ def _in_full(one: Strategy) -> list[Block]:
     if one.break_even_bytes_per_s is not None:
         block.text.append(
             f"break-even     pays below {show(one.break_even_bytes_per_s, 'B/s')} per GPU, where"
-            " nothing hides the exchange"
+            " nothing hides the reduction"
         )
     return [block] if one.timeline is None else [block, _timeline(one.timeline)]
 

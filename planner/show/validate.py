@@ -171,7 +171,7 @@ def _coverage_block(found: Coverage) -> Block:
         block.text.append("needs runs of at least two suites")
         return block
     block.text.append(
-        f"promised {found.promised:.0%}; held {percent(found.all.inside_frac)} of runs, "
+        f"promised {found.promised:.0%}; contained {percent(found.all.inside_frac)} of runs, "
         f"{percent(found.mean_of_suites)} on average over suites"
     )
     known = {f"all, {kind} elsewhere": line for kind, line in found.evidence.items()}

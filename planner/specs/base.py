@@ -15,7 +15,7 @@ from planner.units import UnitError, parse
 
 
 def sentence(message: str) -> str:
-    """What pydantic says of a value, as the rest of an error that names field and value."""
+    """An error of pydantic as the rest of a sentence that names field and value."""
     return message.removeprefix("Value error, ").replace("Input should be", "must be")
 
 

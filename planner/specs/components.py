@@ -23,7 +23,7 @@ class Component(NamedTuple):
 
 
 STEP: dict[str, Component] = {
-    "matmul": Component("compute", "matrix products, forward and backward"),
+    "matmul": Component("compute", "GEMMs, forward and backward"),
     "attention": Component("compute", "attention kernels, forward and backward"),
     "memory_bound": Component(
         "memory bandwidth", "norms, activations, loss and other bandwidth-bound operators"
@@ -64,9 +64,7 @@ WIRES = ("network", "intra-node link")  # between nodes, inside a node
 
 # one sentence per bottleneck; {share} of the step
 BOTTLENECKS: dict[str, str] = {
-    "compute": (
-        "Compute takes {share} of the step: the GPUs are busy with matrix products and attention."
-    ),
+    "compute": ("Compute takes {share} of the step: the GPUs are busy with GEMMs and attention."),
     "memory bandwidth": (
         "Memory bandwidth takes {share} of the step: norms, activations and the optimizer move"
         " bytes, not FLOP."
@@ -122,8 +120,7 @@ MEMORY: dict[str, str] = {
         " reduced; without resharding all layers"
     ),
     "sequence_buffers": (
-        "sequence parallelism: the gathered input of one matrix product and its output before the"
-        " scatter"
+        "sequence parallelism: the gathered input of one GEMM and its output before the scatter"
     ),
     "communication_buckets": "DDP copies, fixed buckets",
     "gradient_copies": (

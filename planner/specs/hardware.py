@@ -86,7 +86,7 @@ class KernelCurve(Spec):
 
 
 class OperatorTimes(Spec):
-    """Measured seconds per element of operators without products, in one precision; written by
+    """Measured seconds per element of operators other than GEMMs, in one precision; written by
     `dpplan calibrate`.
 
     What is left out is counted in bytes moved (planner/estimate/layer/operators.py), as all shipped
@@ -101,13 +101,15 @@ class OperatorTimes(Spec):
     residual_backward: Seconds | None = None
     plain_forward: Seconds | None = None  # per inner element of a plain MLP: its activation
     plain_backward: Seconds | None = None
-    gated_forward: Seconds | None = None  # per inner element of a gated MLP: activation and product
+    gated_forward: Seconds | None = (
+        None  # per inner element of a gated MLP: activation and multiplication
+    )
     gated_backward: Seconds | None = None
     rotary_forward: Seconds | None = (
-        None  # per element of queries, keys and values: rotation and copies for attention
+        None  # per element of queries, keys and values: RoPE and copies for attention
     )
     rotary_backward: Seconds | None = None
-    copies_forward: Seconds | None = None  # the same without rotation
+    copies_forward: Seconds | None = None  # the same without RoPE
     copies_backward: Seconds | None = None
     loss: Seconds | None = None  # per logit, forward and backward together
     embedding: Seconds | None = None  # per token and hidden element, forward and backward together
@@ -118,7 +120,7 @@ class OperatorTimes(Spec):
 
 
 class NvmeSpec(Spec):
-    """NVMe drives of one node as training software sees them: all drives together, shared by all
+    """NVMe drives of one node as a training stack sees them: all drives together, shared by all
     GPUs of the node."""
 
     read: BytesPerSecond  # long sequential reads into host memory
@@ -127,7 +129,7 @@ class NvmeSpec(Spec):
 
 
 class TypicalNode(Spec):
-    """The server this GPU is usually found in; used when the request says nothing else."""
+    """The server this GPU is usually found in; used when the request names no other."""
 
     gpus_per_node: int = Field(ge=1, le=1024)
     intra_node: Id

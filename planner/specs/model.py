@@ -20,8 +20,8 @@ class LatentAttention(Spec):
         default=None, ge=1, le=10_000_000
     )  # None: queries are projected directly
     kv_rank: int = Width
-    nope_head_dim: int = Width  # query/key width without rotation, per head
-    rope_head_dim: int = Width  # rotated width, shared by all heads on the key side
+    nope_head_dim: int = Width  # query/key width without RoPE, per head
+    rope_head_dim: int = Width  # width under RoPE, shared by all heads on the key side
     value_head_dim: int = Width
 
 

@@ -1,4 +1,4 @@
-"""A plan: what is trained x where x how x by which software, with the layout still partly open."""
+"""A plan: what is trained x where x how x by which stack, with the layout still partly open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the training software does: bytes it keeps, kernels it fuses, communication it overlaps,
+"""What a training stack does: bytes it keeps, kernels it fuses, communication it overlaps,
 time it takes to launch.
 
 A stack is choices and sourced numbers, never arithmetic: one TOML per stack in planner/stacks.
@@ -45,7 +45,7 @@ class Supports(Spec):
     offload_with_pipeline: bool = False  # activations can be offloaded on several stages
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
     # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the
-    # software can do otherwise
+    # stacks can do otherwise
     placements: tuple[PlacementName, ...] = Field(
         default=("tp-cp-dp-pp",), min_length=1, strict=False
     )
@@ -98,15 +98,15 @@ class Activations(Spec):
     )  # per MLP element of a plain MLP: 4 fused GeLU, 12 decomposed
     qkv_copies: float = Field(
         default=0.0, ge=0, le=8
-    )  # more per query, key and value element: rotated or reordered copies
+    )  # more per query, key and value element: copies after RoPE or a transpose
     gathered_inputs: Literal["never", "without pipeline", "always"] = (
-        "never"  # sequence parallelism: products keep whole inputs
+        "never"  # sequence parallelism: GEMMs keep whole inputs
     )
     logits: float = Field(
         ge=0, le=32
     )  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
-    fp8_inputs: bool = False  # in fp8, products keep their inputs in fp8 (Transformer Engine)
+    fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
     stage_outputs: float = Field(
         default=0.0, ge=0, le=8
     )  # copies of a stage's output kept per micro-batch in flight
@@ -122,19 +122,19 @@ class Fusion(Spec):
     )
     # False: torch's own LayerNorm kernel, which reaches less of the bandwidth, backward most of all
     fused_layernorm: bool
-    fused_rotary: bool  # False: the rotation is several torch operators
-    fused_gate: bool  # False: activation and product of a gated MLP are operators of their own
+    fused_rotary: bool  # False: RoPE is several torch operators
+    fused_gate: bool  # False: activation and multiplication of a gated MLP are separate operators
     fused_experts: list[str] = Field(
         default_factory=list
-    )  # architectures on which experts are one fused grouped product, captured
-    joint_qkv: bool  # queries, keys and values are one product
-    joint_gate: bool  # gate and up projection are one product
+    )  # architectures on which experts are one fused grouped GEMM, captured
+    joint_qkv: bool  # queries, keys and values are one GEMM
+    joint_gate: bool  # gate and up projection are one GEMM
     # share of memory bandwidth that elementwise kernels reach where the memory is slow
     elementwise_frac: Efficiency
     # what they would move on a memory of unlimited bandwidth: bytes in flight over latency
     elementwise_limit: BytesPerSecond
     cross_entropy_bytes: Number  # moved per logit, forward and backward together
-    # per weight and micro-batch outside of products: accumulation, casts, communication buffers
+    # per weight and micro-batch outside of GEMMs: accumulation, casts, communication buffers
     weight_bytes_moved: Number
     gradient_accumulation_fp32: bool  # weight gradients are added into an fp32 buffer by the GEMM
 
@@ -158,9 +158,9 @@ class Overlap(Spec):
     pipeline_send: bool  # interleaved schedules overlap sends
     scatter_gather: bool  # tensor-parallel ranks split pipeline sends
     reduce_each_product: bool = (
-        False  # without sequence parallelism every product reduces its own input gradient
+        False  # without sequence parallelism every GEMM all-reduces its own input gradient
     )
-    # share of tensor-parallel exchanges under sequence parallelism that run beside the products
+    # share of tensor-parallel collectives under sequence parallelism that overlap with GEMMs
     tensor_hidden: Fraction
     offload_copies: bool = (
         False  # offloaded activations are copied on streams of their own, a layer ahead
@@ -192,7 +192,7 @@ class Unstated(Spec):
 
 
 class StackSpec(Spec):
-    """One software stack."""
+    """One training stack."""
 
     id: Id
     title: str

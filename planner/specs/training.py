@@ -15,7 +15,7 @@ Fp8Recipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 
 
 class TrainingSpec(Spec):
-    """One optimizer step, and how many tokens in all. None means: what the software stack does by
+    """One optimizer step, and how many tokens in all. None means: what the stack does by
     default."""
 
     seq_len: int = Field(ge=1, le=100_000_000)  # tokens per sequence

@@ -33,7 +33,7 @@ class Constraint(Spec):
 
 
 def constraint(text: str) -> Constraint:
-    """Read one condition. Raises ValueError with a sentence that says what can be written."""
+    """Read one condition. Raises ValueError with a sentence that lists what can be written."""
     found = _TEXT.fullmatch(text)
     names = ", ".join((*NUMBERS, *WORDS))
     if found is None:

@@ -50,7 +50,7 @@ class Point:
 
     @property
     def command(self) -> str:
-        """The command that asks for it alone."""
+        """The command that requests it alone."""
         return command_line(self.options)
 
 

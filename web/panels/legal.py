@@ -36,14 +36,14 @@ OTHERS = (
     "offload",
 )
 TRAINING = ("gpus", "seq_len", "global_batch")
-_CHOOSES_SOFTWARE = ("zero", "offload")  # where no software is named, these decide which are tried
+_CHOOSES_STACKS = ("zero", "offload")  # where no stack is named, these decide which are tried
 _SAMPLE = 24  # degrees beside which the other options are tried
 _LARGEST = {"tp": 64, "pp": 128, "cp": 64, "vpp": 20}
 _MOST_STEPS = 14  # of a slider
 _SEQUENCES = tuple(2**i for i in range(9, 18))  # 512 to 131,072 tokens
 _BATCHES = tuple(2**i for i in range(3, 15))
 _CLUSTERS = tuple(2**i for i in range(15))
-_NO_SOFTWARE = "no software runs this; name one"
+_NO_STACK = "no default stack runs this; name one"
 _MICRO = (1, 2, 4, 8, 16, 32, 64)
 
 Value = int | str | bool
@@ -69,10 +69,8 @@ def choices(options: Options, most_gpus: int) -> dict[str, list[Choice]]:
             candidates(name, options, plans[0] if plans else None, cluster.gpus),
             getattr(options, name),
         )
-        if name in _CHOOSES_SOFTWARE and options.stack is None:
-            out[name] = [
-                Choice(value, _with_its_software(options, name, value)) for value in values
-            ]
+        if name in _CHOOSES_STACKS and options.stack is None:
+            out[name] = [Choice(value, _with_its_stacks(options, name, value)) for value in values]
         else:
             out[name] = _tried(tries, name, values)
     now = {"seq_len": training.seq_len, "global_batch": training.global_batch}
@@ -102,9 +100,9 @@ def _with(values: Sequence[Value], current: Value | None) -> list[Value]:
 
 
 def _tried(tries: Sequence[_Tries], name: str, values: Sequence[Value]) -> list[Choice]:
-    """Choices over all software; the reason is that of the last, which is the most able."""
+    """Choices over all stacks tried; the reason is that of the last, which is the most able."""
     if not tries:
-        return [Choice(value, _NO_SOFTWARE) for value in values]
+        return [Choice(value, _NO_STACK) for value in values]
     left = [True] * len(values)
     for one in tries:
         for i, holds in enumerate(one.holds(name, values)):
@@ -117,8 +115,8 @@ def _tried(tries: Sequence[_Tries], name: str, values: Sequence[Value]) -> list[
     ]
 
 
-def _with_its_software(options: Options, name: str, value: Value) -> str | None:
-    """Reason against a value that decides which software is tried at all."""
+def _with_its_stacks(options: Options, name: str, value: Value) -> str | None:
+    """Reason against a value that decides which stacks are tried at all."""
     try:
         scenario = resolve(options.changed(**{name: value}))
     except PlanError as error:
@@ -127,12 +125,12 @@ def _with_its_software(options: Options, name: str, value: Value) -> str | None:
 
 
 def _first_legal(reasons: Iterable[str | None]) -> str | None:
-    """None as soon as one software has no objection, else the last objection."""
-    said: str | None = _NO_SOFTWARE
-    for said in reasons:
-        if said is None:
+    """None as soon as one stack has no objection, else the last objection."""
+    reason: str | None = _NO_STACK
+    for reason in reasons:
+        if reason is None:
             return None
-    return said
+    return reason
 
 
 def candidates(name: str, options: Options, plan: Plan | None, gpus: int) -> list[Value]:
@@ -165,7 +163,7 @@ def candidates(name: str, options: Options, plan: Plan | None, gpus: int) -> lis
 
 
 class _Tries:
-    """Layouts tried for one software; methods return values, nothing is kept but what the request
+    """Layouts tried for one stack; methods return values, nothing is kept but what the request
     says."""
 
     def __init__(self, plan: Plan, options: Options) -> None:
@@ -199,7 +197,7 @@ class _Tries:
         return np.array(out, dtype=float).reshape(-1, len(DEGREES))
 
     def _rows(self, degrees: Array, changed: dict[str, Any]) -> Columns:
-        """A table of these degrees; other options as `changed`, as fixed, or as the software does
+        """A table of these degrees; other options as `changed`, as fixed, or as the stack does
         by default."""
         supports = self.plan.stack.supports
         given = {

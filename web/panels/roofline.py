@@ -63,7 +63,7 @@ def _product(call: Call, name: str) -> Kernel:
     return Kernel(name, 2 * batch * m * n * k, moved, _number(call.output))
 
 
-def _products(call: Call, name: str) -> Iterator[Kernel]:
+def _gemms(call: Call, name: str) -> Iterator[Kernel]:
     found = [inner for inner in call.calls if inner.formula.name == "gemm_s"]
     for i, inner in enumerate(found):
         word = _PASSES[i] if len(found) == len(_PASSES) else f"{i + 1}"
@@ -78,17 +78,17 @@ def _sections(tree: Call) -> Iterator[Call]:
 
 
 def kernels(one: Estimates) -> list[Kernel]:
-    """Products of a layer and the head as the step time counts them, each once."""
+    """GEMMs of a layer and the head as the step time counts them, each once."""
     with recording() as tree:
         evaluate_row(one, 0)
     found: dict[str, Kernel] = {}
     for section in _sections(tree):
         head = section.formula.name == _SECTIONS[1]
         if head:
-            found.update((k.name, k) for k in _products(section, "logits"))
+            found.update((k.name, k) for k in _gemms(section, "logits"))
         for inner in section.calls:
             if not inner.formula.equation:
-                found.update((k.name, k) for k in _products(inner, inner.formula.name))
+                found.update((k.name, k) for k in _gemms(inner, inner.formula.name))
     return [k for k in found.values() if k.flop > 0 and k.bytes > 0 and k.seconds > 0]
 
 
@@ -97,7 +97,7 @@ def chart(options: Options) -> Chart:
     one = chosen(options)
     found = kernels(one)
     if not found:
-        raise PlanError("roofline", None, "this layout has no matrix products")
+        raise PlanError("roofline", None, "this layout has no GEMMs")
     m = machine(one.plan)
     rate, memory = float(m.dense_rate), float(m.memory_bandwidth)
     peak = rate * float(m.sustained_clock)
@@ -126,7 +126,7 @@ def chart(options: Options) -> Chart:
     return Chart(
         "roofline",
         "Roofline of this layout",
-        f"{len(found)} products of one layer and the head: {len(found) - left} lie right of the"
+        f"{len(found)} GEMMs of one layer and the head: {len(found) - left} lie right of the"
         f" ridge at {ridge:,.0f} FLOP/B, where arithmetic is the limit, {left} left of it."
         f" Furthest below the roof is {slow.name}, {100 * slow.rate / rate:.0f} % of the dense"
         " rate.",
@@ -141,6 +141,6 @@ def chart(options: Options) -> Chart:
             Column("time", "s"),
         ),
         [[k.name, k.flop, k.bytes, k.intensity, k.rate, k.rate / rate, k.seconds] for k in found],
-        "Each product of a layer on one GPU. The roof is memory bandwidth, then the tensor clock"
+        "Each GEMM of a layer on one GPU. The roof is memory bandwidth, then the tensor clock"
         " under load.",
     )

@@ -107,7 +107,7 @@ class Column(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def is_factored(table: Columns) -> bool:
-    """Whether a table is one of factored columns: a search asks it for a few sums, nobody lists
+    """Whether a table is one of factored columns: a search needs a few of its sums, nobody lists
     it."""
     return isinstance(table.tp, Column)
 

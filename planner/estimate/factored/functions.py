@@ -28,7 +28,7 @@ def _is_boolean(x: Any) -> bool:
 
 
 def _select(conditions: Sequence[Column], choices: Sequence[Any], default: Any = 0.0) -> Any:
-    """Conditions that depend on the option only are told apart option by option; others are a chain
+    """Conditions that depend on the option only are evaluated option by option; others are a chain
     of `where`."""
     tests: list[Any] = [x.content for x in conditions]
     of_options = all(isinstance(x, np.ndarray) and len(x) == 1 for x in tests)

@@ -13,7 +13,7 @@ import numpy as np
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import Collective, layer_collectives, tensor_blocks
 from planner.estimate.layer.head import head_s
-from planner.estimate.layer.matmul import products, weight_gemms_s
+from planner.estimate.layer.matmul import weight_gemms, weight_gemms_s
 from planner.estimate.layer.operators import memory_bound_s, weight_traffic_s
 from planner.estimate.layer.shape import BothWays, LayerShape, local_shape, padded_vocab
 from planner.estimate.machine import Machine
@@ -102,7 +102,7 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     backward: Ledger = {}
     gemms: Array = 0.0
     flop = shape.full_flop
-    for p in products(shape):
+    for p in weight_gemms(shape):
         with section(p.name):
             each = weight_gemms_s(shape.plan, m, p)
         forward[f"matmul/{p.name}"] = p.per_layer * each.forward
@@ -113,7 +113,7 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     light = memory_bound_s(shape, m)
     forward |= {"attention/core": core.forward, **under("memory_bound", light.forward)}
     backward |= {"attention/core": core.backward, **under("memory_bound", light.backward)}
-    backward["memory_bound/weights"] = weight_traffic_s(m, products(shape))
+    backward["memory_bound/weights"] = weight_traffic_s(m, weight_gemms(shape))
     repeated = _REPEATED_GEMMS * gemms + sum(light.forward.values())
     return _Compute(BothWays(forward, backward), core, repeated, flop)
 

@@ -25,7 +25,7 @@ _ACCUMULATED = 8.0
 
 
 @dataclass(frozen=True)
-class Product:
+class Gemm:
     """One GEMM of a layer forward: (m x k) (k x n), the weight being k x n."""
 
     name: str
@@ -38,7 +38,7 @@ class Product:
     routed: bool = False  # of routed experts
 
 
-def products(shape: LayerShape) -> Iterator[Product]:
+def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
     """The GEMMs of a mean layer, in the order of the forward pass."""
     model = shape.plan.model
     yield from _attention(shape) if model.latent is None else _latent(shape, model.latent)
@@ -48,61 +48,61 @@ def products(shape: LayerShape) -> Iterator[Product]:
         yield from _experts(shape)
 
 
-def _attention(shape: LayerShape) -> Iterator[Product]:
+def _attention(shape: LayerShape) -> Iterator[Gemm]:
     model, t, tokens = shape.plan.model, shape.tp, shape.tokens
     h, d = float(model.hidden), float(model.head_dim)
     # with fewer key/value heads than ranks, each rank computes a copy of one
     kv = np.maximum(model.kv_heads, t) * d / t
     if shape.plan.stack.fusion.joint_qkv:
-        yield Product("qkv", tokens, model.heads * d / t + 2 * kv, h)
+        yield Gemm("qkv", tokens, model.heads * d / t + 2 * kv, h)
     else:
-        yield Product("q", tokens, model.heads * d / t, h)
-        yield Product("kv", tokens, kv, h, per_layer=2.0)
-    yield Product("attention_out", tokens, h, model.heads * d / t)
+        yield Gemm("q", tokens, model.heads * d / t, h)
+        yield Gemm("kv", tokens, kv, h, per_layer=2.0)
+    yield Gemm("attention_out", tokens, h, model.heads * d / t)
 
 
-def _latent(shape: LayerShape, mla: LatentAttention) -> Iterator[Product]:
+def _latent(shape: LayerShape, mla: LatentAttention) -> Iterator[Gemm]:
     """Multi-head latent attention: queries, keys and values pass through narrow projections."""
     model, t, tokens = shape.plan.model, shape.tp, shape.tokens
     h = float(model.hidden)
     q_width = float(mla.nope_head_dim + mla.rope_head_dim)
     kv_down = float(mla.kv_rank + mla.rope_head_dim)
     if mla.query_rank is None:
-        yield Product("q", tokens, model.heads * q_width / t, h)
-        yield Product("kv_down", tokens, kv_down + 0 * t, h)
+        yield Gemm("q", tokens, model.heads * q_width / t, h)
+        yield Gemm("kv_down", tokens, kv_down + 0 * t, h)
     else:
-        yield Product("q_kv_down", tokens, mla.query_rank + kv_down + 0 * t, h)
-        yield Product("q_up", tokens, model.heads * q_width / t, float(mla.query_rank))
+        yield Gemm("q_kv_down", tokens, mla.query_rank + kv_down + 0 * t, h)
+        yield Gemm("q_up", tokens, model.heads * q_width / t, float(mla.query_rank))
     up = model.heads * float(mla.nope_head_dim + mla.value_head_dim)
-    yield Product("kv_up", tokens, up / t, float(mla.kv_rank))
-    yield Product("attention_out", tokens, h, model.heads * float(mla.value_head_dim) / t)
+    yield Gemm("kv_up", tokens, up / t, float(mla.kv_rank))
+    yield Gemm("attention_out", tokens, h, model.heads * float(mla.value_head_dim) / t)
 
 
-def _dense_mlp(shape: LayerShape) -> Iterator[Product]:
+def _dense_mlp(shape: LayerShape) -> Iterator[Gemm]:
     model, tokens, h = shape.plan.model, shape.tokens, float(shape.plan.model.hidden)
     dense, f = 1 - model.expert_share, model.ffn_hidden / shape.tp
     apart = 1.0 if shape.plan.stack.fusion.joint_gate else float(model.mlp_inputs)
-    yield Product("mlp_in", tokens, model.mlp_inputs / apart * f, h, per_layer=apart * dense)
-    yield Product("mlp_out", tokens, h, f, per_layer=dense)
+    yield Gemm("mlp_in", tokens, model.mlp_inputs / apart * f, h, per_layer=apart * dense)
+    yield Gemm("mlp_out", tokens, h, f, per_layer=dense)
 
 
-def _experts(shape: LayerShape) -> Iterator[Product]:
+def _experts(shape: LayerShape) -> Iterator[Gemm]:
     model, t, tokens = shape.plan.model, shape.tp, shape.tokens
     assert model.moe is not None
     moe, share, h, local = model.moe, model.expert_share, float(model.hidden), shape.experts
     rows = np.maximum(tokens * moe.experts_per_token / local, 1.0)
     f = moe.ffn_hidden / t
-    yield Product("expert_in", rows, model.mlp_inputs * f, h, local, per_layer=share, routed=True)
-    yield Product("expert_out", rows, h, f, local, per_layer=share, routed=True)
+    yield Gemm("expert_in", rows, model.mlp_inputs * f, h, local, per_layer=share, routed=True)
+    yield Gemm("expert_out", rows, h, f, local, per_layer=share, routed=True)
     experts = float(moe.experts) + 0 * t
-    yield Product("router", tokens, experts, h, per_layer=share, fp8=False)
+    yield Gemm("router", tokens, experts, h, per_layer=share, fp8=False)
     if moe.shared_ffn_hidden:
         f = moe.shared_ffn_hidden / t
-        yield Product("shared_in", tokens, model.mlp_inputs * f, h, per_layer=share)
-        yield Product("shared_out", tokens, h, f, per_layer=share)
+        yield Gemm("shared_in", tokens, model.mlp_inputs * f, h, per_layer=share)
+        yield Gemm("shared_out", tokens, h, f, per_layer=share)
 
 
-def weight_gemms_s(plan: Plan, m: Machine, p: Product) -> BothWays[Array]:
+def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     """Seconds of a GEMM forward, and of those of its input and of its weight gradient."""
     fp8 = p.fp8 and plan.training.precision == "fp8"
     fused = plan.stack.fusion.gradient_accumulation_fp32

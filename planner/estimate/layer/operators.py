@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from planner.estimate.layer.matmul import Product
+from planner.estimate.layer.matmul import Gemm
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.formulas import flops, kernels
@@ -135,7 +135,7 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     return BothWays(forward, backward)
 
 
-def weight_traffic_s(m: Machine, gemms: Iterable[Product]) -> Array:
+def weight_traffic_s(m: Machine, gemms: Iterable[Gemm]) -> Array:
     """Seconds of what the stack moves per weight and micro-batch outside of GEMMs: accumulation,
     casts, communication buffers."""
     held = sum(p.per_layer * p.n * p.k * p.batch for p in gemms)

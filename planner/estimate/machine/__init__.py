@@ -26,7 +26,7 @@ _ASYNC_TENSOR_PARALLEL = Sourced(
     0.35,
     "1",
     "assumed",
-    "asynchronous tensor parallelism of torch: products and exchanges in pieces; refit of"
+    "asynchronous tensor parallelism of torch: GEMMs and collectives in chunks; refit of"
     " torchtitan's runs",
 )
 _OVERLAP_OFF = Sourced(0.0, "1", "assumed", "recipes for this architecture leave the overlap off")

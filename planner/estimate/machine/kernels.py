@@ -39,19 +39,20 @@ _NORM_SOURCE = {
         "kernel of torch.nn.LayerNorm: 55 % and 26 % of the A100's bandwidth, measured"
     ),
     "torch RMSNorm": (
-        "cast, square, mean, scale, cast and product as operators of their own; own count (17 % and"
-        " 5 % of HBM, measured on A100)"
+        "cast, square, mean, scale, cast and multiplication as operators of their own; own count"
+        " (17 % and 5 % of HBM, measured on A100)"
     ),
 }
 # the same for RoPE and for the gate of an MLP, as one kernel and as torch operators
 _ROTARY = {True: (4.0, 4.0), False: (20.0, 24.0)}
 _ROTARY_SOURCE = (
-    "one kernel each way, or products, sign, concatenation and sum as torch operators; own count"
+    "one kernel each way, or multiplications, sign, concatenation and sum as torch operators; own"
+    " count"
 )
 _GATE = {True: (6.0, 10.0), False: (10.0, 22.0)}
 _GATE_SOURCE = (
-    "one kernel each way, or activation, product and joining of gradients as torch operators; own"
-    " count"
+    "one kernel each way, or activation, multiplication and joining of gradients as torch"
+    " operators; own count"
 )
 
 # long copies and sums over whole weight tensors: 1.78 of 2.04 TB/s on A100, 3.08 of 3.35 on H100,
@@ -86,7 +87,7 @@ _CAPTURED_LAUNCH = Sourced(
 # registers
 _FUSED_EXPERTS = 0.4
 _EXPERTS_SOURCE = (
-    "share of activation, routing and cast traffic of experts that is left where a grouped product"
+    "share of activation, routing and cast traffic of experts that is left where a grouped GEMM"
     " does its own activation and quantisation; own count"
 )
 

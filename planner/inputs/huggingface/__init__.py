@@ -1,5 +1,5 @@
-"""Read a model from a Hugging Face config.json: what was inferred is said, what is not understood
-is refused."""
+"""Read a model from a Hugging Face config.json: what was inferred is reported, what is not
+understood is refused."""
 
 from __future__ import annotations
 

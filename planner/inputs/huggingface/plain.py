@@ -63,7 +63,7 @@ def _plain(doc: Document, ffn: int) -> Shape:
 
 
 def _four_wide(doc: Document, key: str | None = None) -> int:
-    """MLP width, four times the hidden width unless the file says otherwise."""
+    """MLP width, four times the hidden width unless the file states another."""
     given = doc.optional_count(key) if key else None
     if given is not None:
         return given

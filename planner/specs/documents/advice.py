@@ -20,7 +20,7 @@ class Advice(Document):
         Literal["keep", "search"],
         key("keep: the chosen plan with this alone changed; search: searched again with it"),
     ]
-    command: Annotated[str, key("the command that asks for it")]
+    command: Annotated[str, key("the command that requests it")]
     changes: Annotated[
         dict[str, Value], key("options that were changed, with their new values; null: left out")
     ]
@@ -90,7 +90,7 @@ class Choice(Document):
     ]
     bytes_saved: Annotated[float, key("on the device, against neither", "B")]
     fits: Annotated[bool, key("memory suffices")]
-    command: Annotated[str, key("the command that asks for it")]
+    command: Annotated[str, key("the command that requests it")]
 
 
 class OffloadChoices(Document):

@@ -64,7 +64,7 @@ class Calibrated(Document):
 
 
 class TrainedCase(Document):
-    """A decoder to train, as `--case` says it."""
+    """A decoder to train, as `--case` writes it."""
 
     layers: Annotated[int, key("decoder layers")]
     hidden: Annotated[int, key("hidden size")]

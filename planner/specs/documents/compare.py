@@ -107,7 +107,7 @@ class Point(Document):
 
     label: Annotated[str, key("what sets the request apart")]
     values: Annotated[dict[str, Any], key("value of each of `dimensions`, by name")]
-    command: Annotated[str, key("the command that asks for it alone")]
+    command: Annotated[str, key("the command that requests it alone")]
     refused: Annotated[str | None, key("why there is no answer")]
     layouts: Annotated[int, key("layouts that the rules allow")] = _ABSENT
     model: Annotated[str, key("name of the model for people")] = _ABSENT
@@ -135,7 +135,7 @@ class Change(Document):
         dict[str, float | None],
         key("by figure: its value over the first's, minus one; null where undefined", "1"),
     ]
-    seconds: Annotated[float, key("of a step or a million tokens, as `per` says", "s")]
+    seconds: Annotated[float, key("of a step or a million tokens, as `per` states", "s")]
     difference_s: Annotated[float, key("`seconds` beyond the first's", "s")]
     components: Annotated[dict[str, float], key("parts of `difference_s`", "s")]
 
@@ -273,7 +273,7 @@ class Scenario(Document):
     stack: Annotated[str, key("name of the stack for people")]
     fits: Annotated[bool, key("device memory, host memory and drives suffice")]
     bottleneck: Annotated[str, key("what takes most of the step")]
-    command: Annotated[str, key("the command that asks for it")]
+    command: Annotated[str, key("the command that requests it")]
 
 
 class FigureRow(Document):

@@ -196,7 +196,7 @@ class Report(Document):
     schema_version: Annotated[int, key("1")]
     model: Annotated[Model, key("the model that is trained")]
     cluster: Annotated[Cluster, key("GPUs and links")]
-    stack: Annotated[Stack, key("the software stack")]
+    stack: Annotated[Stack, key("the training stack")]
     training: Annotated[TrainingSpec, key("what is trained how; keys below")]
     layout: Annotated[Layout, key("the chosen layout")]
     memory: Annotated[Memory, key("memory per GPU")]

@@ -36,7 +36,7 @@ class Node(Document):
     source: Annotated[str | Unset, key("of the equation")] = UNSET
     unit: Annotated[str | Unset, key("of the output")] = UNSET
     module: Annotated[str | Unset, key("where the formula is")] = UNSET
-    doc: Annotated[str | Unset, key("what the formula says of itself")] = UNSET
+    doc: Annotated[str | Unset, key("docstring of the formula")] = UNSET
     output: Annotated[str | Unset, key("with its unit")] = UNSET
     inputs: Annotated[list[Input] | Unset, key("arguments in order")] = UNSET
     calls: Annotated[list[Node] | Unset, key("inner calls, exact repetitions once")] = UNSET

@@ -10,7 +10,7 @@ __all__ = ["Held", "Inference", "LargestBatch"]
 
 
 class Held(Document):
-    """Sequences of one length held at once."""
+    """A batch of sequences of one length."""
 
     context: Annotated[int, key("tokens per sequence", "tokens")]
     batch: Annotated[int, key("sequences")]

@@ -57,7 +57,7 @@ class NetworkEntry(_Aliased):
 
 
 class StackEntry(_Aliased):
-    """One software stack."""
+    """One training stack."""
 
     zero: Annotated[list[int], key("ZeRO stages it has")]
     schedules: Annotated[list[str], key("pipeline schedules it has")]

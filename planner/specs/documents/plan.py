@@ -55,7 +55,7 @@ class Cluster(Document):
 
 
 class Stack(Document):
-    """The software stack."""
+    """The training stack."""
 
     id: Annotated[str, key("profile id of the stack")]
     title: Annotated[str, key("name for people")]

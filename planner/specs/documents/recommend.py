@@ -82,7 +82,7 @@ class ClusterRow(Judged):
     """One cluster with the fastest layout on it; ends of the 80 % band as `_low` and `_high`."""
 
     machine: Annotated[str, key("profile id of the GPU or cluster")]
-    command: Annotated[str, key("the command that asks for it alone")]
+    command: Annotated[str, key("the command that requests it alone")]
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
     step_seconds: Annotated[float, key("expected step time", "s")]
@@ -193,7 +193,7 @@ class SearchedBandwidth(LinkPoint):
     fits: Annotated[bool, key("memory suffices")]
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
-    command: Annotated[str, key("the command that asks for it alone")]
+    command: Annotated[str, key("the command that requests it alone")]
 
 
 class BandwidthSweep(Document):
@@ -232,7 +232,7 @@ class BatchRow(Document):
     global_batch: Annotated[int, key("sequences per optimizer step", "sequences")]
     tokens_per_step: Annotated[int, key("tokens of one optimizer step", "tokens")]
     of_best_frac: Annotated[float, key("tokens/s per GPU over those of the best", "1")]
-    command: Annotated[str, key("the command that asks for it alone")]
+    command: Annotated[str, key("the command that requests it alone")]
     stack: Annotated[str, key("profile id of the stack")]
     layout: Annotated[Layout, key("as `layout` of a report")]
     memory: Annotated[Fit, key("memory per GPU")]
@@ -280,7 +280,7 @@ class ModelRow(TriedModel):
     active_parameters: Annotated[int, key("parameters that one token uses", "parameters")]
     gpu_title: Annotated[str | None, key("name of the GPU for people")]
     cost_usd: Annotated[float | None, key("of the run; null also without a price", "USD")]
-    command: Annotated[str, key("the command that asks for it alone")]
+    command: Annotated[str, key("the command that requests it alone")]
     layout: Annotated[Layout | None, key("as `layout` of a report")]
     stack: Annotated[str | None, key("profile id of the stack")]
     memory: Annotated[Fit | None, key("memory per GPU")]

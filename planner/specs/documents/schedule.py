@@ -1,4 +1,4 @@
-"""The answer of `dpplan schedule`; lists have one entry per rank unless said otherwise."""
+"""The answer of `dpplan schedule`; lists have one entry per rank unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP = key(
 )
 _BUBBLE = key("idle share of `step_s`, mean over ranks", "1")
 _BUSY = key("computing", "s")
-_LIVE = key("most micro-batches whose activations are held; a chunk counts 1/vpp")
+_LIVE = key("most micro-batches whose activations are kept; a chunk counts 1/vpp")
 _LIVE_BYTES = key("the same in bytes; null where the size of activations is not known", "B")
 _VPP = key("chunks of layers per rank")
 

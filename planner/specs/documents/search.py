@@ -37,7 +37,7 @@ class WithOffload(Line):
     """The best layout that fits once something is offloaded."""
 
     change: Annotated[str, key("the change in words")]
-    command: Annotated[str, key("the command that asks for it")]
+    command: Annotated[str, key("the command that requests it")]
 
 
 class Search(Document):
@@ -69,7 +69,7 @@ class Search(Document):
     pareto: Annotated[list[FrontPoint], key("front of time against memory, fastest first")]
     seconds: Annotated[float, key("time the search took", "s")]
     families: Annotated[list[Alternative], key("best of each family")]
-    command: Annotated[str, key("the command that asks for this")]
+    command: Annotated[str, key("the command that requests this")]
     advice: Annotated[
         list[WithOffload] | Unset, key("only where nothing fits and offloading was not requested")
     ] = UNSET

@@ -59,7 +59,7 @@ class Run(Document):
         float | None,
         key(
             "predicted by shared numbers fitted on all other suites; null unless `--coverage`,"
-            " `--residuals` or `--cross-validate` asks for it",
+            " `--residuals` or `--cross-validate` is given",
             "s",
         ),
     ]

@@ -1,5 +1,5 @@
-"""Where a critical batch comes from, and what a run that reaches a loss says of runs with another
-batch."""
+"""Where a critical batch comes from, and what a run that reaches a loss implies for runs with
+another batch."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def noise_of(norms: Sequence[str]) -> float:
         raise PlanError(
             option,
             ", ".join(norms),
-            "is noise alone, no gradient can be told from it; average over more steps, "
+            "is noise alone, no gradient can be distinguished from it; average over more steps, "
             "or measure a larger batch",
         )
     return float(formulas.noise_scale(variance, squared))

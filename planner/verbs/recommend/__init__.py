@@ -1,5 +1,5 @@
 """The verb `recommend`: questions asked backwards. Every answer is an evaluated plan with the
-command that asks for it alone."""
+command that requests it alone."""
 
 from collections.abc import Mapping
 from typing import Any

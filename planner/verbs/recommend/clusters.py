@@ -51,7 +51,7 @@ def cluster(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> SmallestCluster:
-    """Every count of every kind of GPU over which the batch divides, held against the limits.
+    """Every count of every kind of GPU over which the batch divides, compared with the limits.
 
     given: options of a request without gpu, gpus and cluster. gpus, clusters: the kinds to try; by
     default every GPU of the catalogue in its usual node, and every cluster with a price of its own.
@@ -211,7 +211,7 @@ def _reason(counts: Sequence[_Count], limits: Limits) -> str:
         nearest = max(rows, key=lambda row: row.headroom_bytes)
         return f"{nearest.why} at best, up to {most:,} GPUs"
     if any(row.verdict == "unknown" for row in fitting):
-        return "no price is known, so no budget can be held; give --price"
+        return "no price is known, so no budget can be checked; give --price"
 
     def days(row: ClusterRow) -> float:
         return math.inf if row.days is None else row.days

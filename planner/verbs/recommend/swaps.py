@@ -50,7 +50,7 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
     where no layout is allowed.
 
     The layer is a mean layer of one micro-batch on one rank. Copies are taken to run beside the
-    computation of the layer whose activations they move, as software with streams of its own has
+    computation of the layer whose activations they move, as a stack with streams of its own has
     it; `in_turn_s` is what they cost where nothing overlaps.
     """
     options = read_options(given)

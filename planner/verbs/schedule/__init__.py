@@ -139,7 +139,7 @@ def _chunks_per_rank(program: timing.Program) -> list[float]:
 
 def _comparison(case: Case, chosen: str | None) -> list[Row]:
     """Every schedule at the same ranks and micro-batches; chunks as asked where it has several.
-    What cannot run says why."""
+    What cannot run has a reason."""
     shared = case.per_rank()
     rows = []
     for name in schedules.BY_NAME:

@@ -137,7 +137,7 @@ def of_request(request: ScheduleOptions, shape: LayoutOptions) -> tuple[Case, st
 
 
 def refuse_beside_file(request: ScheduleOptions, shape: LayoutOptions) -> None:
-    """The file says what runs, on how many ranks."""
+    """The file states what runs, on how many ranks."""
     given = {**shape.given(), **{k: v for k, v in request.given().items() if k == "microbatches"}}
     for name, value in given.items():
         raise PlanError(flag(name), value, "is in the file; leave it out beside --file")

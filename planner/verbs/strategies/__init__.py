@@ -103,7 +103,7 @@ def _plan(options: Options, strategy: Strategy) -> tuple[Plan, tuple[str, ...]]:
 
 
 def answer(options: Options, given: StrategySettings, name: str | None = None) -> Strategies:
-    """All strategies, or the one named, as one document; `fits` tells whether any fits. Raises
+    """All strategies, or the one named, as one document; `fits` is true where any fits. Raises
     PlanError for wrong requests."""
     chosen = _asked(options, name)
     if given.steps_factor is not None and name is None:

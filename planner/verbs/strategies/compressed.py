@@ -45,7 +45,7 @@ _LOW_RANK_MOVED = 4.0 * (
 
 @dataclass(frozen=True)
 class Codec:
-    """A compressed exchange: bytes of one rank's code, seconds to encode and decode, whether codes
+    """A compressed reduction: bytes of one rank's code, seconds to encode and decode, whether codes
     are gathered."""
 
     code_bytes: float
@@ -90,7 +90,7 @@ def power_sgd_codec(x: Context) -> Codec:
 
 
 def exchange(x: Context, codec: Codec) -> Cost:
-    """Codes are exchanged bucket by bucket beside backward; making them takes time of the GPU."""
+    """Codes are reduced or gathered bucket by bucket beside backward; encoding takes GPU time."""
     group = x.who.group
     if codec.gathered:
         total = communicate.all_gather_s(x.m, codec.code_bytes * group.ranks, group)
@@ -103,7 +103,7 @@ def exchange(x: Context, codec: Codec) -> Cost:
 
 
 def break_even(x: Context, codec: Codec) -> float:
-    """Bandwidth per GPU below which the code shortens an exchange of fp32 gradients that nothing
+    """Bandwidth per GPU below which the code shortens a reduction of fp32 gradients that nothing
     hides, B/s."""
     ranks = x.who.group.ranks
     dense = data_parallel.backward_volume_bytes(0.0, FP32_BYTES * x.parameters, 0.0, ranks, 1.0)

@@ -67,7 +67,7 @@ STRATEGIES = (
         source="Stich 2019 (arXiv 1805.09767); Lin et al. 2018 (arXiv 1808.07217)",
         stack="pytorch-ddp",
         cost=_local_sgd,
-        change=without_buckets,  # no gradients are exchanged; parameters are averaged in place
+        change=without_buckets,  # no gradients are reduced; parameters are averaged in place
         steps=no_cost(
             "Stich 2019 (arXiv 1805.09767): the rate of large batches as long as H is below the"
             " root of the steps per worker; a lower bound, set --steps-factor"
@@ -78,8 +78,8 @@ STRATEGIES = (
         title="DiLoCo",
         family="local",
         differs=(
-            "DDP inside each node; every --local-steps steps (500) nodes exchange what they moved,"
-            " Nesterov outside"
+            "DDP inside each node; every --local-steps steps (500) nodes all-reduce their parameter"
+            " changes, with Nesterov as the outer optimizer"
         ),
         source="Douillard et al. 2023 (arXiv 2311.08105)",
         stack="pytorch-ddp",

@@ -12,7 +12,7 @@ from planner.specs.plan import Plan
 from planner.verbs.strategies.base import FP32_BYTES, Context, Cost, Steps, Strategy, with_state
 
 _SOURCE = (
-    "Li et al. 2014 (OSDI); one server per node unless --servers says more, each with the cards of"
+    "Li et al. 2014 (OSDI); one server per node unless --servers sets more, each with the cards of"
     " a node and its CPUs"
 )
 
@@ -96,7 +96,7 @@ def _bounded(x: Context) -> Cost:
 
 
 def _asynchronous(x: Context) -> Cost:
-    """No one waits for others: a worker's cycle is its work and its own exchange, unless the
+    """No one waits for others: a worker's cycle is its work and its own push and pull, unless the
     servers are the limit: their cards, which push and pull at the same time, or their CPUs, which
     update once per worker."""
     alone = exchange_s(x, np.full_like(x.who.group.ranks, 2.0))

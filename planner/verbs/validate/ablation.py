@@ -92,11 +92,11 @@ MECHANISMS: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "wave quantisation",
-        "a product may use a fraction of a wave of tiles",
+        "a GEMM may use a fraction of a wave of tiles",
         _set(gemm_wave_softness=1.0),
     ),
     Mechanism(
-        "tile overhead", "tiles of a product start and end in no time", _set(gemm_tile_overhead=0.0)
+        "tile overhead", "tiles of a GEMM start and end in no time", _set(gemm_tile_overhead=0.0)
     ),
     Mechanism(
         "tile size", "small tiles reach the rate of large ones", _set(gemm_tile_exponent=0.0)
@@ -130,9 +130,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         _set(norm_forward=4.0, norm_backward=8.0),
     ),
     Mechanism(
-        "unfused rotation",
-        "every rotation is one kernel each way",
-        _set(rotary_forward=4.0, rotary_backward=4.0),
+        "unfused RoPE", "RoPE is one kernel each way", _set(rotary_forward=4.0, rotary_backward=4.0)
     ),
     Mechanism(
         "fused experts",
@@ -159,8 +157,8 @@ MECHANISMS: tuple[Mechanism, ...] = (
         _set(layer_idle=0.0),
     ),
     Mechanism(
-        "reductions of separate products",
-        "products that share an input share its reduction",
+        "reductions of separate GEMMs",
+        "GEMMs that share an input share its all-reduce",
         stack_off=_overlap(reduce_each_product=False),
     ),
     Mechanism(
@@ -176,7 +174,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "fp8 recipe and clock",
-        "every scaling recipe reaches the fp8 rate, at the clock of 16-bit products",
+        "every scaling recipe reaches the fp8 rate, at the clock of 16-bit GEMMs",
         _set(fp8_frac=1.0),
         acts_on=_fp8,
     ),
@@ -186,8 +184,8 @@ MECHANISMS: tuple[Mechanism, ...] = (
         stack_off=lambda stack: stack.model_copy(update={"recompute_stops_early": False}),
     ),
     Mechanism(
-        "hidden tensor exchanges",
-        "tensor-parallel exchanges wait for their products",
+        "overlapped tensor-parallel collectives",
+        "tensor-parallel collectives do not overlap with GEMMs",
         _set(tensor_hidden=0.0),
     ),
     Mechanism("contention", "overlapped collectives do not slow compute down", _set(slowdown=0.0)),
@@ -227,7 +225,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism("network hop", "a message crosses nodes in no time", _set(inter_hop=0.0)),
     Mechanism("trees", "all-reduces are rings", _without("tree"), acts_on=_several_nodes),
     Mechanism(
-        "software's share of the fabric",
+        "stack's share of the fabric",
         "every ZeRO-3 reaches what the fabric can do",
         _set(network_frac=1.0),
     ),

@@ -108,7 +108,7 @@ def median(ordered: list[float]) -> float:
 
 
 def recipe_of(row: Row) -> str:
-    """Everything a row says about a run but who measured it and what came out."""
+    """Everything in a row about a run but who measured it and what came out."""
     return "|".join(
         f"{name}={value}"
         for name, value in sorted(row.items())

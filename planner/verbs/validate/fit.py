@@ -243,7 +243,7 @@ def problems(
 
 
 def suite_weights(found: Sequence[Case]) -> Array:
-    """Weights where suites err together: a suite of 300 runs says little more than one of 30."""
+    """Weights where suites err together: 300 runs of one are hardly more evidence than 30."""
     names = [case.row["suite"] for case in found]
     return suite_weight(np.array([names.count(name) for name in names], dtype=float))
 

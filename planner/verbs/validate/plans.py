@@ -132,7 +132,7 @@ def _training(row: Row, options: dict[str, str], stack: StackSpec) -> TrainingSp
 
 
 def _attention(row: Row, options: dict[str, str], stack: StackSpec) -> str | None:
-    """Attention kernel that the row asks for; None: the stack's own."""
+    """Attention kernel that the row names; None: the stack's own."""
     if "attention" in options:
         return options["attention"]
     flash = row.get("flash_attention", "")
