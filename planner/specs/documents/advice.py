@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 from planner.specs.document import Document, key
 from planner.specs.documents.plan import Layout
 
-__all__ = ["Advice", "Choice", "HostLink", "LayerCopy", "OffloadChoices"]
-
 Value = bool | int | float | str | list[str] | None
 
 

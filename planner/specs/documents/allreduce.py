@@ -6,16 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = [
-    "Algorithm",
-    "AllReduce",
-    "AllReduceCluster",
-    "Crossover",
-    "FastestBySize",
-    "FastestMap",
-    "Size",
-]
-
 
 class AllReduceCluster(Document):
     """The ranks and their links."""

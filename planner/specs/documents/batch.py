@@ -8,24 +8,6 @@ from planner.specs.document import UNSET, Document, key
 from planner.specs.documents.compare import Amdahl
 from planner.specs.documents.plan import Layout
 
-__all__ = [
-    "BatchNeeds",
-    "CriticalBatch",
-    "LearningRate",
-    "Least",
-    "NamedModel",
-    "Published",
-    "Rates",
-    "Reference",
-    "Regime",
-    "RegimeEnd",
-    "RegimePoint",
-    "Sensitivity",
-    "SizedModel",
-    "TimeToTarget",
-    "Why",
-]
-
 _ABSENT: Any = UNSET  # left out where `fits` says that there is no such answer
 
 

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["BatchNorm", "BatchNormCluster", "Exchange"]
-
 
 class BatchNormCluster(Document):
     """The ranks."""

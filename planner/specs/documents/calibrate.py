@@ -6,23 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = [
-    "Calibrated",
-    "Compared",
-    "Difference",
-    "Errors",
-    "Far",
-    "FittedCurve",
-    "MeasuredParts",
-    "Merged",
-    "PredictedParts",
-    "SlowPair",
-    "Summary",
-    "TrainedCase",
-    "Verification",
-    "VerifiedCase",
-]
-
 
 class FittedCurve(Document):
     """A curve, and how well it meets what was measured."""

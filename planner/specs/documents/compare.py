@@ -12,25 +12,6 @@ from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Cluster, Layout
 from planner.specs.documents.run import Run
 
-__all__ = [
-    "FIGURES",
-    "Amdahl",
-    "AmdahlPoint",
-    "Change",
-    "Comparison",
-    "Curve",
-    "CurvePoint",
-    "Difference",
-    "Figure",
-    "FigureRow",
-    "Part",
-    "Parts",
-    "Point",
-    "Scenario",
-    "SideBySide",
-    "SweptOption",
-]
-
 _ABSENT: Any = UNSET  # left out where `refused` or `fits` says that there is no such answer
 
 

@@ -8,8 +8,6 @@ from planner.specs.data import Packing
 from planner.specs.document import Document, key
 from planner.specs.ranks import Split
 
-__all__ = ["Input", "InputTimes", "Lengths", "Mixed", "Stragglers"]
-
 
 class Mixed(Document):
     """Two kinds of GPUs in one job."""

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["Error", "Problem", "Refusal"]
-
 
 class Error(Document):
     """What is wrong and what to do."""

@@ -15,25 +15,6 @@ from planner.specs.documents.plan import Cluster, Layout, Model, Stack
 from planner.specs.documents.run import Run
 from planner.specs.training import TrainingSpec
 
-__all__ = [
-    "Alternative",
-    "Communication",
-    "Estimate",
-    "Figures",
-    "Line",
-    "MachineNumber",
-    "PerToken",
-    "Provenance",
-    "Ranked",
-    "Report",
-    "Requirement",
-    "SearchCounts",
-    "Step",
-    "StepByWire",
-    "StepFigures",
-    "Throughput",
-]
-
 
 class StepFigures(Document):
     """Time of one optimizer step in short."""

@@ -7,8 +7,6 @@ from typing import Annotated, Any
 from planner.ledger import Kind
 from planner.specs.document import UNSET, Document, Unset, key
 
-__all__ = ["Explained", "ExplainedInput"]
-
 
 class ExplainedInput(Document):
     """One argument of a formula."""

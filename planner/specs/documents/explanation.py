@@ -7,8 +7,6 @@ from typing import Annotated
 from planner.ledger import Kind
 from planner.specs.document import UNSET, Document, Unset, key
 
-__all__ = ["Explanation", "Input", "Leaf", "Node", "Part"]
-
 
 class Leaf(Document):
     """A number that a figure is the sum of, or made of."""

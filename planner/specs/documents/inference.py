@@ -6,8 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["Held", "Inference", "LargestBatch"]
-
 
 class Held(Document):
     """A batch of sequences of one length."""

@@ -7,8 +7,6 @@ from typing import Annotated
 from planner.specs.document import Document, key
 from planner.specs.documents.conditions import Input
 
-__all__ = ["InputAnswer"]
-
 
 class InputAnswer(Document):
     """What a stated rate of samples needs of storage, workers and host memory."""

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["ClusterEntry", "Entry", "GpuEntry", "ModelEntry", "NetworkEntry", "StackEntry"]
-
 
 class Entry(Document):
     """Anything of the catalogue; all there is of a schedule."""

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["Fit", "LayerActivation", "Memory", "Outside", "Phase", "Stage"]
-
 
 class Outside(Document):
     """Device memory beyond what tensors hold."""

@@ -9,17 +9,6 @@ from planner.specs.document import Document, key
 from planner.specs.layout import OffloadName, PlacementName, ScheduleName
 from planner.specs.options import LAYOUT
 
-__all__ = [
-    "Cluster",
-    "Layout",
-    "LayoutChoice",
-    "Model",
-    "Stack",
-    "describe",
-    "layout_of",
-    "options_of",
-]
-
 
 class Model(Document):
     """The model that is trained."""

@@ -13,40 +13,6 @@ from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Cluster, Layout
 from planner.specs.documents.run import Run
 
-__all__ = [
-    "Answers",
-    "BandwidthSweep",
-    "BatchRow",
-    "Below",
-    "Bound",
-    "Catalogue",
-    "ClusterLimits",
-    "ClusterRow",
-    "Family",
-    "HostLink",
-    "Judged",
-    "LargestModel",
-    "Layer",
-    "LengthLink",
-    "LengthRow",
-    "LinkPoint",
-    "MachineKind",
-    "ModelLimits",
-    "ModelRow",
-    "Needed",
-    "Recommendation",
-    "SaturatingBatch",
-    "ScaledRow",
-    "SearchedBandwidth",
-    "SmallestCluster",
-    "SwapCosts",
-    "SwapOrRecompute",
-    "TriedCount",
-    "TriedModel",
-    "Wire",
-]
-
-
 # which cluster
 
 

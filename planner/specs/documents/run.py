@@ -6,8 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["Reliability", "Run", "Storage"]
-
 
 class Storage(Document):
     """Checkpoints on one shipped storage."""

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from planner.specs.document import Document, key
 
-__all__ = ["Durations", "Figures", "Row", "Schedule"]
-
 _MAKESPAN = key("from the first start to the last end", "s")
 _STEP = key(
     "from one step to the next: the makespan, or the longest stay of a rank where ranks run on"

@@ -15,8 +15,6 @@ from planner.specs.documents.estimate import (
 )
 from planner.specs.options import Objective
 
-__all__ = ["FrontPoint", "Search", "Shortfall", "WithOffload"]
-
 
 class Shortfall(Document):
     """What layouts that do not fit the GPU's memory are short of."""

@@ -8,18 +8,6 @@ from planner.specs.document import UNSET, Document, Unset, key
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.plan import LayoutChoice
 
-__all__ = [
-    "BucketLine",
-    "BucketTimeline",
-    "Phases",
-    "SentBytes",
-    "Statistics",
-    "Strategies",
-    "StrategiesCluster",
-    "Strategy",
-    "StrategyLayout",
-]
-
 
 class StrategiesCluster(Document):
     """The GPUs that hold the replicas."""

@@ -6,31 +6,6 @@ from typing import Annotated, Literal
 
 from planner.specs.document import UNSET, Document, Unset, key
 
-__all__ = [
-    "Ablation",
-    "Acts",
-    "BandLine",
-    "Clock",
-    "Coverage",
-    "CrossValidation",
-    "Errors",
-    "ErrorsOfSuites",
-    "FittedNumber",
-    "Group",
-    "GroupRun",
-    "HeldOut",
-    "HeldOutRun",
-    "MostIn",
-    "Noise",
-    "Outcome",
-    "Ranking",
-    "Right",
-    "Run",
-    "Skipped",
-    "Summary",
-    "Validation",
-]
-
 Outcome = Literal["ok", "oom"]
 
 
