@@ -145,7 +145,8 @@ CODE = [path for folder in ("planner", "web") for path in sorted((ROOT / folder)
 
 @pytest.mark.parametrize("folder", ["planner", "web", "tests", "benchmarks", "docs"])
 def test_a_long_file_says_why(folder: str) -> None:
-    """One subject per file: beyond 500 lines its docstring gives the reason in a line "Long: ..."."""
+    """One subject per file: beyond 500 lines its docstring gives the reason in a line "Long:
+    ..."."""
     for path in sorted((ROOT / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if text.count("\n") > LONGEST:

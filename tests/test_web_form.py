@@ -1,5 +1,5 @@
-"""The form is the option table: every field is there, keeps what it is given, and a new option needs
-no second entry."""
+"""The form is the option table: every field is there, keeps what it is given, and a new option
+needs no second entry."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ _WORDS: dict[type[inspect.Type], str] = {
 _FIRST = "estimate"
 _INTRODUCTION = """# Documents
 
-Every JSON document, key by key. Types: int, number, text, bool, list, object; an object whose keys are
-names has the type of its values, and `NAME` in the paths below it. A key that is not always there says
-"absent". Numbers are in the base unit beside them; 1 stands for shares and ratios. Keys may be added in
-later versions; `schema_version` changes when one is removed or changes its meaning.
+Every JSON document, key by key. Types: int, number, text, bool, list, object; an object whose keys
+are names has the type of its values, and `NAME` in the paths below it. A key that is not always
+there says "absent". Numbers are in the base unit beside them; 1 stands for shares and ratios. Keys
+may be added in later versions; `schema_version` changes when one is removed or changes its meaning.
 """
-_NAMES = """Components of the step, in `step.components` where they can occur; their sum is `step.seconds`. The class
-says what a component is to the bottleneck; seconds of communication count for the wire that carries
-them. Components of memory are on the page about [models](models.md#memory).
+_NAMES = """Components of the step, in `step.components` where they can occur; their sum is
+`step.seconds`. The class says what a component is to the bottleneck; seconds of communication count
+for the wire that carries them. Components of memory are on the page about [models](models.md#memory).
 """
 _MOST_WORDS = 3  # alternatives of a type that are worth naming
 

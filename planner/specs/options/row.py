@@ -44,11 +44,11 @@ class option(limits.GroupedMetadata):
     number is refused. above, least, most, below: bounds in base units, the first and the last
     exclusive. example: a value that parses, as text. unset: what holds where it is left out, in
     words. catalogue: kind of catalogue entry it names. file: it names a file that is read, or
-    written. length: characters at most, where it is text. verbs: which take it, all of the
-    record's where empty; why_not: why others do not; several: verbs to which it may be given
-    several times. read: checks a text, and gives it in one spelling. form: whether the page shows
-    it at once or folded; slider: drawn as one. argument: what stands for it in the usage of a command,
-    where it is a word and no flag.
+    written. length: characters at most, where it is text. verbs: which take it, all of the record's
+    where empty; why_not: why others do not; several: verbs to which it may be given several times.
+    read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
+    folded; slider: drawn as one. argument: what stands for it in the usage of a command, where it
+    is a word and no flag.
     """
 
     help: str
@@ -131,7 +131,8 @@ class Row:
 
     @property
     def is_catalogued(self) -> bool:
-        """Whether it names an entry of the catalogue, and nothing else (a storage may be a speed)."""
+        """Whether it names an entry of the catalogue, and nothing else (a storage may be a
+        speed)."""
         return bool(self.says.catalogue) and not self.says.unit
 
     @property

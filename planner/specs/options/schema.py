@@ -1,4 +1,5 @@
-"""JSON Schema of options: what editors check a scenario file by, and what the HTTP API describes."""
+"""JSON Schema of options: what editors check a scenario file by, and what the HTTP API
+describes."""
 
 from __future__ import annotations
 
