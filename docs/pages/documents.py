@@ -37,7 +37,8 @@ may be added in later versions; `schema_version` changes when one is removed or 
 """
 _NAMES = """Components of the step, in `step.components` where they can occur; their sum is
 `step.seconds`. The class says what a component is to the bottleneck; seconds of communication count
-for the wire that carries them. Components of memory are on the page about [models](models.md#memory).
+for the wire that carries them. Components of memory are on the page about
+[models](models.md#memory).
 """
 _MOST_WORDS = 3  # alternatives of a type that are worth naming
 
