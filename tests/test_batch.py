@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 import shlex
 from functools import cache
 from itertools import pairwise
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import ROOT, dpplan, refused
+from command import dpplan, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -357,52 +356,3 @@ def test_wrong_requests_are_refused(words: list[str], said: str) -> None:
 
 def test_tokens_are_needed() -> None:
     refused(dpplan("batch", "--model", "gpt2", "--gpu", "a100", "--gpus", 8), "--tokens", "2T")
-
-
-# ------------------------------------------------------------------------------------------------ d
-
-_OPEN = (
-    "gpu_time_factors",
-    "gpu_seconds_per_token",
-    "layout",
-    "factors",
-    "amdahl",
-)  # names of things, or documented elsewhere
-
-
-def _keys(value: Any, path: str = "") -> set[str]:
-    if isinstance(value, list):
-        return (
-            {key for one in value for key in _keys(one, f"{path}[]")}
-            if value and isinstance(value[0], dict)
-            else {f"{path}[]"}
-        )
-    if not isinstance(value, dict) or path.rpartition(".")[2] in _OPEN:
-        return {path}
-    return {key for name, one in value.items() for key in _keys(one, f"{path}.{name}".lstrip("."))}
-
-
-def test_every_key_is_documented_and_every_documented_key_exists() -> None:
-    page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
-    begin = page.index("`batch --json`;")
-    body = page[begin : page.index("`batchnorm --json`", begin)]
-    documented = set(re.findall(r"^\| `([^`]+)` \| [a-z ]+ \|", body, re.MULTILINE))
-    seen = set()
-    for out in (
-        plain(found()),
-        dpplan(
-            "batch",
-            "--model",
-            "llama-70b",
-            "--gpu",
-            "rtx4090",
-            "--sweep",
-            "gpus=1,2",
-            "--tokens",
-            "1T",
-            "--json",
-        ).json(),
-    ):
-        seen |= {re.sub(r"^regimes\.(strong|weak|best)", "regimes.NAME", key) for key in _keys(out)}
-    seen = {re.sub(r"^sensitivity\[\]\.(weak|best)", "sensitivity[].NAME", key) for key in seen}
-    assert seen == documented
