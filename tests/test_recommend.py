@@ -23,6 +23,8 @@ from planner.report.bottleneck import exposed_s
 from planner.search import batched, layouts
 from planner.show.recommend import recommend_blocks
 from planner.specs.base import PlanError
+from planner.specs.document import read
+from planner.specs.documents.estimate import Estimate
 from planner.specs.model import ModelSpec
 from planner.specs.options.recommend import GOALS, Limits
 from planner.verbs import recommend
@@ -61,10 +63,10 @@ def found(
     )
 
 
-def rerun(command: str) -> Any:
+def rerun(command: str) -> Estimate:
     words = shlex.split(command)
     assert words[:2] == ["dpplan", "estimate"]
-    return dpplan(*words[1:], "--json").json()
+    return read(dpplan(*words[1:], "--json").stdout, Estimate)
 
 
 # ------------------------------------------------------------------------------------------------ c
@@ -93,16 +95,13 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
         answer = found(days).answers.by_goal[aim]
         full = rerun(answer.command)
         assert full.memory.fits
-        assert full["run"]["days"] <= days
-        assert full["run"]["days"] == pytest.approx(answer.days, rel=1e-9)
-        assert (
-            full["run"]["cost_usd"] == pytest.approx(answer.cost_usd) if answer.cost_usd else True
-        )
-        assert full["cluster"]["gpus"] == answer.gpus
-        assert (full["step"]["low"], full["step"]["high"]) == pytest.approx(
+        assert full.run.days <= days
+        assert full.run.days == pytest.approx(answer.days, rel=1e-9)
+        assert full.run.cost_usd == pytest.approx(answer.cost_usd) if answer.cost_usd else True
+        assert full.cluster.gpus == answer.gpus
+        assert (full.step.low, full.step.high) == pytest.approx(
             tuple(
-                end / answer.days * full["step"]["seconds"]
-                for end in (answer.days_low, answer.days_high)
+                end / answer.days * full.step.seconds for end in (answer.days_low, answer.days_high)
             )
         )
 
@@ -128,7 +127,7 @@ def test_more_time_never_gives_a_worse_answer(one: float, other: float, aim: str
     key = {"cheapest": "cost_usd", "smallest": "gpus", "fastest": "days"}[aim]
     if less is not None:
         assert more is not None
-        assert more[key] <= less[key]
+        assert getattr(more, key) <= getattr(less, key)
 
 
 @pytest.mark.parametrize(("less", "more"), [(200.0, 400.0), (400.0, 3000.0)])
@@ -169,8 +168,8 @@ def test_power_is_that_of_the_energy() -> None:
     kw = 20.0
     out = found(power_kw=kw)
     for row in (row for row in out.answers.by_goal.values() if row):
-        full = rerun(row.command)["run"]
-        assert full["energy_kwh"] / (full["days"] * 24) <= kw
+        full = rerun(row.command).run
+        assert full.energy_kwh / (full.days * 24) <= kw
     more = [row.gpus for row in tried(found(), "a100")]
     less = [row.gpus for row in tried(out, "a100")]
     assert less == [n for n in more if n <= max(less)]
@@ -324,9 +323,9 @@ def test_the_bandwidth_named_is_enough_and_a_little_less_is_not() -> None:
 def test_the_cluster_as_it_is_is_the_estimate() -> None:
     out = recommend.bandwidth(CROSSING)
     full = api.estimate(api.read_options(CROSSING))
-    assert out.step.seconds == pytest.approx(full["step"]["seconds"])
+    assert out.step.seconds == pytest.approx(full.step.seconds)
     now = next(one for one in out.searched if one.times == 1)
-    assert now.step_seconds == pytest.approx(full["step"]["seconds"], rel=1e-6)
+    assert now.step_seconds == pytest.approx(full.step.seconds, rel=1e-6)
     assert [one.step_seconds for one in out.searched] == sorted(
         (one.step_seconds for one in out.searched), reverse=True
     )
@@ -340,7 +339,7 @@ def test_the_cluster_as_it_is_is_the_estimate() -> None:
         )  # type: ignore[union-attr]
     )
     again = rerun(next(one for one in out.searched if one.times == 8).command)
-    assert again["step"]["seconds"] == pytest.approx(
+    assert again.step.seconds == pytest.approx(
         next(o for o in out.searched if o.times == 8).step_seconds, rel=1e-9
     )
 
@@ -374,7 +373,7 @@ def test_batches_within_a_share_of_the_best() -> None:
         )
     assert all(size % 8 == 0 for size in rates)
     row = out.rows[2]
-    assert rerun(row.command)["throughput"]["tokens_per_s_per_gpu"] == pytest.approx(
+    assert rerun(row.command).throughput.tokens_per_s_per_gpu == pytest.approx(
         row.throughput.tokens_per_s_per_gpu
     )
     assert max(rates) * out.seq_len <= batches.MOST_TOKENS
@@ -451,8 +450,8 @@ def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> 
     }
     full = api.estimate(api.read_options({"model": str(file), **given_}))
     assert full.memory.fits
-    assert full["memory"]["device_bytes"] == pytest.approx(family.answer.memory.device_bytes)
-    assert full["model"]["parameters"] == family.answer.parameters
+    assert full.memory.device_bytes == pytest.approx(family.answer.memory.device_bytes)
+    assert full.model.parameters == family.answer.parameters
 
 
 @pytest.mark.parametrize(
