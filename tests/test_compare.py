@@ -1,47 +1,26 @@
-"""`dpplan compare`: parts of differences, sweeps, scaling, ranges, equal cost and power, files,
-what it refuses."""
+"""`dpplan compare`: parts of differences, sweeps, scaling, ranges, equal cost and power, what it
+refuses."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import shlex
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command import dpplan, dpplan_process, refused
+from command import dpplan, refused
+from comparisons import SMALL, gpus_compared, swept
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cli import progress
 from planner.formulas import scaling as formulas
-from planner.show import compare_page
-from planner.show.compare import chart_lines, compare_blocks
+from planner.show.compare import compare_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import plain
 from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
 from planner.verbs.compare import common_batch, dimensions, scaling
-
-SMALL = {"model": "gpt2", "gpu": "a100", "seq_len": 512, "stack": "megatron-core"}
-
-
-@cache
-def gpus_compared() -> Any:
-    given_ = {k: v for k, v in SMALL.items() if k != "gpu"} | {"gpus": 8, "tokens": "10B"}
-    return compare.compare(CompareOptions(vary=["gpu=rtx4090,a100,h100"]), given_)
-
-
-@cache
-def swept() -> Any:
-    return compare.compare(CompareOptions(sweep=["gpus=8..64"]), {**SMALL, "global_batch": 64})
-
-
-# ------------------------------------------------------------------------------------------------ s
 
 
 def test_parts_sum_to_the_whole_difference() -> None:
@@ -119,9 +98,6 @@ def test_scenario_files_side_by_side(tmp_path: Path) -> None:
     assert out["dimensions"][0] == {"name": "scenario", "values": files, "swept": False}
 
 
-# ------------------------------------------------------------------------------------------------ e
-
-
 @pytest.mark.parametrize(("at", "price"), [("cost", None), ("power", None)])
 def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) -> None:
     given_ = {k: v for k, v in SMALL.items() if k != "gpu"} | {
@@ -148,9 +124,6 @@ def test_no_price_no_equal_cost() -> None:
             CompareOptions(vary=["gpu=a100,gb200-186gb"], at="cost"), {"model": "gpt2", "gpus": 8}
         )
     assert error.value.field == "--at"
-
-
-# ------------------------------------------------------------------------------------------------ s
 
 
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:
@@ -272,9 +245,6 @@ def test_batch_that_all_counts_share(seq_len: int, counts: list[int], batch: int
     assert common_batch(seq_len, counts) == batch
 
 
-# ------------------------------------------------------------------------------------------------ r
-
-
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -354,152 +324,6 @@ def test_wrong_comparisons_are_refused(words: list[str], said: str) -> None:
         *([] if any("gpu=" in w for w in words) else ["--gpu", "a100"]),
     ]
     refused(dpplan("compare", *given_, *words), said)
-
-
-# ------------------------------------------------------------------------------------------------ f
-
-
-def test_csv_page_and_json_say_the_same(tmp_path: Path) -> None:
-    table, page = tmp_path / "sweep.csv", tmp_path / "sweep.html"
-    words = [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items()]
-    answer = dpplan(
-        "compare",
-        *words,
-        "--global-batch",
-        64,
-        "--tp",
-        1,
-        "--pp",
-        1,
-        "--sweep",
-        "gpus=8..32+8",
-        "--csv",
-        table,
-        "--html",
-        page,
-        "--json",
-    )
-    out = answer.json()
-    assert answer.status == 0
-    rows = list(csv.DictReader(io.StringIO(table.read_text())))
-    assert len(rows) == len(out["points"]) == 4
-    assert rows[2]["fits"] == "False"  # 24 GPUs do not divide 64
-    assert out["points"][2]["refused"] == rows[2]["refused"] != ""
-    for row, point in zip(rows, out["points"], strict=True):
-        assert row["command"] == point["command"]
-        if point["refused"] is None:
-            assert float(row["step_seconds"]) == point["step"]["seconds"]
-            parts = sum(
-                float(v)
-                for k, v in row.items()
-                if k.removesuffix("_s") in point["step"]["components"]
-            )
-            assert parts == pytest.approx(point["step"]["seconds"])
-    text = page.read_text()
-    assert (
-        "cdn.plot.ly" not in text.replace("https://cdn.plot.ly/", "", 0)
-        or '"showSendToCloud": false' in text
-    )
-    assert '"showSendToCloud": false' in text
-    assert "<script src" not in text
-
-
-def test_figures_hold_the_numbers_of_the_comparison() -> None:
-    out = gpus_compared()
-    bars = compare_page.difference_chart(out.difference).figure["data"]
-    whole = bars[-1]
-    for i, row in enumerate(out.difference.rows[1:]):
-        assert sum(bar["y"][i] for bar in bars[:-1]) == pytest.approx(row.difference_s)
-        assert whole["y"][i] == row.difference_s
-    stacked = compare_page.parts_chart(
-        "parts", {p.label: p.step.components for p in out.points}
-    ).figure["data"]
-    assert [sum(bar["y"][i] for bar in stacked) for i in range(3)] == pytest.approx(
-        [p.step.seconds for p in out.points]
-    )
-
-
-def test_a_chart_has_every_point_and_its_ends() -> None:
-    lines = chart_lines(
-        [("a", [(1.0, 10.0), (10.0, 100.0)]), ("b", [(1.0, 10.0), (10.0, 50.0)])], True
-    )
-    text = "\n".join(lines)
-    assert lines[0].rstrip().endswith("*")
-    assert text.count("*") >= 1
-    assert text.count("o") >= 1
-    assert "." in text
-    assert "100" in lines[0]
-    assert chart_lines([("a", [(5.0, 3.0)])], False)  # one point has no range
-
-
-def test_results_do_not_replace_what_they_come_from(tmp_path: Path) -> None:
-    scenario = tmp_path / "a.toml"
-    scenario.write_text('model = "gpt2"\ngpu = "a100"\n')
-    before = scenario.read_text()
-    refused(dpplan("compare", scenario, "--vary", "gpus=1,2", "--csv", scenario), "--csv")
-    assert scenario.read_text() == before
-    same = tmp_path / "x"
-    refused(
-        dpplan("compare", scenario, "--vary", "gpus=1,2", "--csv", same, "--html", same), "--html"
-    )
-    assert not same.exists()
-
-
-def test_an_interrupted_command_writes_nothing_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    table = tmp_path / "old.csv"
-    table.write_text("before")
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(compare, "answer", interrupt)
-    answer = dpplan(
-        "compare", "--model", "gpt2", "--gpu", "a100", "--sweep", "gpus=1..4", "--csv", table
-    )
-    assert answer.status == progress.INTERRUPTED == 130
-    assert table.read_text() == "before"
-    assert "interrupted" in answer.stderr
-
-
-def test_piped_output_is_plain_and_refused_json_is_one_document() -> None:
-    answer = dpplan_process(
-        "compare",
-        "--model",
-        "gpt2",
-        "--gpu",
-        "a100",
-        "--seq-len",
-        512,
-        "--vary",
-        "gpus=1,2",
-        "--jobs",
-        1,
-    )
-    assert answer.status == 0
-    assert answer.stdout.isascii()
-    assert answer.stderr == ""
-    assert "What makes the difference" in answer.stdout
-    wrong = dpplan("compare", "--model", "gpt2", "--vary", "gpus=1,2", "--json")
-    assert wrong.status == 2
-    assert json.loads(wrong.stdout)["error"]["field"]
-
-
-def test_nothing_fits_is_status_3() -> None:
-    words = [
-        "--model",
-        "llama-2-70b",
-        "--gpu",
-        "rtx4090",
-        "--seq-len",
-        512,
-        "--stack",
-        "pytorch-ddp",
-        "--vary",
-        "gpus=1,2",
-    ]
-    assert dpplan("compare", *words).status == 3
 
 
 @settings(max_examples=5, deadline=None)

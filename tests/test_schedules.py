@@ -1,62 +1,19 @@
-"""Schedules as lists of actions: complete, free of deadlock, timed as an independent simulation
-times them, drawn, imported."""
+"""Schedules as lists of actions: complete, free of deadlock, with the bubble that closed form and
+publications state, exported and imported."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from schedule_shapes import SHAPES, UNIT, idle, timed
 
 from planner import schedules
 from planner.schedules import automatic, base, checks, timing
-from planner.schedules.base import Action, Actions, Work
-from planner.schedules.intervals import intervals
-from planner.show.schedule import timeline
+from planner.schedules.base import Actions, Work
 from planner.specs.base import PlanError
 from planner.specs.layout import SCHEDULES
-
-UNIT = Work(1.0, 1.0, 1.0)
-
-
-def chunks(name: str) -> tuple[int, ...]:
-    return {"one": (1,), "two": (2,), "several": (2, 3)}[schedules.BY_NAME[name].CHUNKS]
-
-
-def shapes() -> Iterator[tuple[str, int, int, int]]:
-    """(schedule, p, m, v): several hundred that the schedule allows."""
-    for name, p, m in itertools.product(
-        SCHEDULES, (1, 2, 3, 4, 5, 8), (1, 2, 3, 4, 6, 8, 12, 16, 17, 24)
-    ):
-        for v in chunks(name):
-            if schedules.BY_NAME[name].allows(p, m, v):
-                yield name, p, m, v
-
-
-SHAPES = list(shapes())
-
-
-def timed(name: str, p: int, m: int, v: int, work: Work = UNIT, **other: Any) -> timing.Timing:
-    """Ranks that take `work` seconds per micro-batch, in equal chunks."""
-    return timing.timed(
-        schedules.program(name, p, m, v), timing.Durations(*(x / v for x in work), **other)
-    )
-
-
-def idle(name: str, p: int, m: int, v: int, work: Work = UNIT) -> float:
-    """Seconds that the closed form leaves idle on uniform stages."""
-    fill = Work(*((p - 1) * x for x in work))
-    return float(
-        np.asarray(schedules.BY_NAME[name].idle_s(fill, work, float(p), float(m), float(v)))
-    )
-
-
-# ------------------------------------------------------------------------------------------------ l
 
 
 def test_there_are_hundreds_of_shapes() -> None:
@@ -192,9 +149,6 @@ def test_what_cannot_run_says_why(
         schedules.actions(name, p, m, v)
     assert caught.value.field == field
     assert words in str(caught.value)
-
-
-# ---------------------------------------------------------------------------------------------- clo
 
 
 @pytest.mark.parametrize(
@@ -342,168 +296,6 @@ def test_more_microbatches_cost_the_slowest_rank_each(name: str) -> None:
     assert more.span[0] - many.span[0] == pytest.approx(28 * 3.0)
 
 
-# ------------------------------------------------------------------------------------------------ t
-
-
-def by_events(
-    lists: Actions, work: dict[str, np.ndarray], send: np.ndarray, slowdown: np.ndarray
-) -> float:
-    """Makespan by discrete events: a process per rank, an event per result, messages that take
-    their time."""
-    simpy = pytest.importorskip("simpy", reason="simpy is a dev dependency")
-    env = simpy.Environment()
-    where = base.placement(lists)
-    last = max(stage for stage, _ in where)
-    done = {(kind, stage, i): env.event() for kind in "FB" for stage, i in where}
-
-    def arrival(kind: str, stage: int, i: int, rank: int, boundary: int) -> Any:
-        yield done[kind, stage, i]
-        if where[stage, i] != rank:
-            yield env.timeout(float(send[boundary]))
-
-    def needs(a: Action, rank: int) -> list[Any]:
-        if a.kind == "F":
-            return (
-                [env.process(arrival("F", a.stage - 1, a.microbatch, rank, a.stage - 1))]
-                if a.stage
-                else []
-            )
-        if a.kind == "W":
-            return []
-        if a.stage == last:
-            return []
-        return [env.process(arrival("B", a.stage + 1, a.microbatch, rank, a.stage))]
-
-    def run(rank: int, row: list[Action]) -> Any:
-        waits = [[event for part in (a.parts or (a,)) for event in needs(part, rank)] for a in row]
-        for a, events in zip(row, waits, strict=True):
-            yield env.all_of(events)
-            parts = a.parts or (a,)
-            yield env.timeout(
-                float(sum(work[part.kind][part.stage] for part in parts) * slowdown[rank])
-            )
-            for part in parts:
-                if part.kind != "W":
-                    done["F" if part.kind == "F" else "B", part.stage, part.microbatch].succeed()
-
-    for rank, row in enumerate(lists):
-        env.process(run(rank, row))
-    env.run()
-    return float(env.now)
-
-
-@settings(max_examples=120, deadline=None)
-@given(data=st.data())
-def test_makespan_equals_a_discrete_event_simulation(data: st.DataObject) -> None:
-    name, p, m, v = data.draw(st.sampled_from(SHAPES))
-    lists = schedules.actions(name, p, m, v)
-    program = checks.checked(lists)
-    seconds = st.floats(0.0, 4.0)
-    f, i, w = (
-        np.array(data.draw(st.lists(seconds, min_size=program.stages, max_size=program.stages)))
-        for _ in range(3)
-    )
-    send = np.array(
-        data.draw(
-            st.lists(
-                seconds, min_size=max(program.stages - 1, 1), max_size=max(program.stages - 1, 1)
-            )
-        )
-    )
-    slow = np.array(data.draw(st.lists(st.floats(0.5, 3.0), min_size=p, max_size=p)))
-    work = {"F": f, "I": i, "W": w, "B": i + w}
-    one = timing.timed(program, timing.Durations(f, i, w, send=send, slowdown=slow))
-    assert float(one.end.max()) == pytest.approx(
-        by_events(lists, work, send, slow), rel=1e-9, abs=1e-9
-    )
-
-
-def test_rows_together_equal_rows_alone() -> None:
-    rng = np.random.default_rng(1)
-    for name, p, m, v in (
-        ("1f1b", 4, 8, 1),
-        ("zb-v", 4, 8, 2),
-        ("dualpipev", 3, 7, 2),
-        ("interleaved", 2, 4, 3),
-    ):
-        program = schedules.program(name, p, m, v)
-        f, i, w = rng.uniform(0.5, 2, (3, program.stages, 1200))
-        send = rng.uniform(0, 1, (program.stages - 1, 1200))
-        many = timing.timed(
-            program, timing.Durations(f, i, w, send, tail=rng.uniform(0, 1, (p, 1200)))
-        )
-        for row in (0, 511, 512, 1199):
-            alone = timing.timed(
-                program, timing.Durations(f[:, row], i[:, row], w[:, row], send[:, row]), keep=True
-            )
-            assert alone.busy[:, 0] == pytest.approx(many.busy[:, row])
-            assert alone.start[:, 0] == pytest.approx(many.start[:, row])
-            assert (many.end[:, row] >= alone.end[:, 0]).all()
-
-
-@pytest.mark.parametrize(
-    ("p", "m", "v"), [(4, 16, 2), (4, 64, 8), (8, 32, 4), (16, 32, 5), (2, 8, 3)]
-)
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
-def test_hidden_sends_of_chunks_show_in_fill_and_drain(
-    p: int, m: int, v: int, share: float
-) -> None:
-    """Sends shorter than a chunk's work add 2 (v p - 1) of themselves, whatever m is: every
-    boundary once each way."""
-    send = share / v
-    assert timed("interleaved", p, m, v, send=send).makespan[0] - timed(
-        "interleaved", p, m, v
-    ).makespan[0] == pytest.approx(2 * (v * p - 1) * send)
-
-
-def test_blocking_sends_take_the_time_of_their_rank() -> None:
-    # 1F1B with a send in every pass: m (F + B + 2c) and a fill and a drain of (p - 1) (F + B + 2c)
-    waits = timed("1f1b", 4, 16, 1, send=0.25, blocking=True).makespan[0]
-    ends = 2 * 0.25  # the first rank sends no gradients, the last no activations
-    assert waits == pytest.approx((16 + 3) * (3 + ends) - ends, abs=2 * ends)
-
-
-def test_a_straggler_and_an_optimizer() -> None:
-    # the last rank twice as slow sets the pace: 8 * 6 s, and the fill and drain of the three others
-    assert timed("1f1b", 4, 8, 1, slowdown=np.array([1.0, 1.0, 1.0, 2.0])).makespan[
-        0
-    ] == pytest.approx(8 * 6 + 3 * 3)
-    assert timed("1f1b", 4, 8, 1, tail=np.array([0.0, 0.0, 0.0, 0.5])).makespan[0] == pytest.approx(
-        11 * 3
-    )
-    assert timed("1f1b", 4, 8, 1, tail=np.array([2.0, 0.0, 0.0, 0.0])).makespan[0] == pytest.approx(
-        11 * 3 + 2
-    )
-
-
-def test_an_overlapped_pair_may_be_shorter_than_its_halves() -> None:
-    whole, half = timed("dualpipev", 4, 16, 2), timed("dualpipev", 4, 16, 2, pair_frac=0.8)
-    assert half.makespan[0] < whole.makespan[0]
-    assert half.busy.sum() < whole.busy.sum()
-
-
-@pytest.mark.parametrize(
-    ("durations", "field"),
-    [
-        (timing.Durations(forward=np.ones(3)), "forward"),
-        (timing.Durations(send=np.ones(7)), "send"),
-        (timing.Durations(forward=-1.0), "forward"),
-        (timing.Durations(weight_gradient=math.inf), "weight_gradient"),
-        (
-            timing.Durations(forward=np.ones((4, 5)), input_gradient=np.ones((4, 6))),
-            "input_gradient",
-        ),
-    ],
-)
-def test_durations_that_do_not_fit(durations: timing.Durations, field: str) -> None:
-    with pytest.raises(PlanError) as caught:
-        timing.timed(schedules.program("1f1b", 4, 8, 1), durations)
-    assert caught.value.field == field
-
-
-# ---------------------------------------------------------------------------------------------- tex
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_text_and_back(name: str) -> None:
     lists = schedules.actions(name, 4, 8)
@@ -529,31 +321,3 @@ def test_what_fsdp_adds_is_passed_over() -> None:
     assert base.parse_actions("0UNSHARD,0F0,,0B0,0REDUCE_GRAD\n", "--file", "x") == [
         [base.forward(0, 0), base.backward(0, 0)]
     ]
-
-
-def test_a_timeline_is_as_wide_as_asked_and_shows_every_rank() -> None:
-    program = schedules.program("1f1b", 4, 4, 1)
-    one = timing.timed(program, timing.Durations(), keep=True)
-    lines = timeline(program, one, 40)
-    assert all(len(line) <= 40 for line in lines)
-    assert lines[3] == "rank 3 |...0aa1bb2cc3dd......|"
-    assert lines[0].startswith("rank 0 |0123......aa")
-    narrow = timeline(
-        schedules.program("zb-h1", 8, 64, 1),
-        timing.timed(schedules.program("zb-h1", 8, 64, 1), timing.Durations(), keep=True),
-        60,
-    )
-    assert {len(line) for line in narrow} == {60}
-
-
-def test_intervals_neither_overlap_nor_vanish() -> None:
-    for name in SCHEDULES:
-        v = schedules.default_chunks(name)
-        program = schedules.program(name, 4, 8, v)
-        found = list(intervals(program, timing.timed(program, timing.Durations(), keep=True)))
-        assert len(found) == sum(
-            len(a.parts or (a,)) for row in schedules.actions(name, 4, 8, v) for a in row
-        )
-        for rank in range(4):
-            mine = sorted((x.start, x.end) for x in found if x.rank == rank)
-            assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(mine))

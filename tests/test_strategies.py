@@ -1,20 +1,14 @@
-"""Ways of keeping replicas in step: bytes by the ZeRO paper, agreement with estimates, laws of each
-family, and the command."""
+"""Ways of keeping replicas in step: bytes by the ZeRO paper, agreement with estimates, and laws of
+each family."""
 
 from __future__ import annotations
-
-import json
-import re
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import plans
 import pytest
-from command import dpplan
 from hypothesis import given
 from hypothesis import strategies as st
+from strategy_costs import context, cost, sent
 
 from planner.estimate import communicate, evaluate, sync
 from planner.estimate.machine import machine
@@ -29,57 +23,12 @@ from planner.formulas.data_parallel import (
     ring_volume_bytes,
 )
 from planner.formulas.params import parameter_count
-from planner.specs.model import ModelSpec
 from planner.specs.options.parallel import StrategySettings
 from planner.verbs import strategies
 from planner.verbs.strategies import BY_NAME, STRATEGIES
-from planner.verbs.strategies.base import Context, Cost, evaluated
+from planner.verbs.strategies.base import evaluated
 from planner.verbs.strategies.compressed import CODECS, break_even, top_k_codec
 from planner.verbs.strategies.zero import sharded_cost
-
-REQUEST = (
-    "strategies",
-    "--model",
-    "gpt2-medium",
-    "--gpu",
-    "a100",
-    "--gpus",
-    16,
-    "--seq-len",
-    1024,
-    "--global-batch",
-    512,
-)
-
-
-def context(
-    name: str,
-    gpus: int = 16,
-    settings: StrategySettings | None = None,
-    micro_batch: int = 4,
-    shape: ModelSpec | None = None,
-    **numbers: float,
-) -> Context:
-    """A strategy's plan of a small model, one layout."""
-    one = BY_NAME[name]
-    plan = one.change(plans.plan(shape, gpus=gpus, software=one.stack, global_batch=16 * gpus))
-    m = one.numbers(plan, plans.numbers(plan, **numbers))
-    shard = {"shard_group": min(gpus, plan.cluster.nvlink_domain)} if one.shard == "node" else {}
-    table = plans.rows(
-        gpus, {"zero": one.zero, "micro_batch": micro_batch, "offload": one.offload, **shard}
-    )
-    return Context(plan, evaluate(plan, table, numbers=m), m, settings or StrategySettings())
-
-
-def cost(name: str, *args: Any, **kwargs: Any) -> Cost:
-    return BY_NAME[name].cost(context(name, *args, **kwargs))
-
-
-def sent(found: Cost) -> float:
-    return float((found.forward_bytes + found.backward_bytes + found.optimizer_bytes)[0])
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -129,9 +78,6 @@ def test_traffic_of_strategies_in_psi(name: str, psi: float) -> None:
     assert sent(BY_NAME[name].cost(x)) == pytest.approx(psi * one, rel=1e-9)
 
 
-# -------------------------------------------------------------------------------------- agreement w
-
-
 @pytest.mark.parametrize("name", [one.name for one in STRATEGIES if one.is_plan])
 def test_an_evaluated_strategy_is_its_estimate(name: str) -> None:
     x = context(name)
@@ -174,9 +120,6 @@ def test_estimates_gather_what_zero_2_updated() -> None:
         ]
         assert [float(t.count[0]) for t in rows] == [expected]
         assert float(rows[0].exposed[0]) == pytest.approx(float(rows[0].seconds[0]))
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("one", STRATEGIES, ids=lambda one: one.name)
@@ -363,167 +306,6 @@ def test_a_higher_rank_sends_more() -> None:
         sent(cost("ddp-powersgd-hook", settings=StrategySettings(rank=rank))) for rank in (1, 8)
     )
     assert low < high < sent(cost("ddp")) / 2
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-@cache
-def answered() -> Any:
-    return dpplan(*REQUEST, "--json").json()
-
-
-def test_the_command_answers_for_every_strategy() -> None:
-    found = answered()
-    assert [one["name"] for one in found["strategies"]] == [one.name for one in STRATEGIES]
-    refused = {one["name"] for one in found["strategies"] if one["refused"]}
-    assert refused == {"data-parallel", "tf-mirrored"}  # two nodes
-    for one in found["strategies"]:
-        if one["refused"]:
-            continue
-        step = one["step"]
-        assert step["seconds"] == pytest.approx(step["compute_s"] + step["exposed_s"])
-        per_token = step["seconds"] * one["statistics"]["steps_factor"] / (512 * 1024)
-        assert one["seconds_per_token"] == pytest.approx(per_token)
-        assert one["timeline"] is None
-
-
-def test_a_plan_of_the_table_is_what_estimate_answers() -> None:
-    found = next(one for one in answered()["strategies"] if one["name"] == "zero-1")
-    layout = found["layout"]
-    words = [
-        "estimate",
-        *REQUEST[1:],
-        "--stack",
-        "deepspeed",
-        "--zero",
-        1,
-        "--micro-batch",
-        layout["micro_batch"],
-        "--recompute",
-        layout["recompute"],
-        "--json",
-    ]
-    report = dpplan(*words).json()
-    assert report["step"]["seconds"] == pytest.approx(found["step"]["seconds"])
-    assert report["memory"]["device_bytes"] == pytest.approx(found["device_bytes"])
-
-
-def test_one_strategy_in_full() -> None:
-    found = dpplan(*REQUEST, "--strategy", "ddp", "--json").json()
-    (one,) = found["strategies"]
-    line = one["timeline"]
-    assert sum(b["bytes"] for b in line["buckets"]) == pytest.approx(
-        4 * parameter_count_of("gpt2-medium")
-    )
-    assert line["exposed_s"] == pytest.approx(line["tail_s"] + line["contention_s"])
-    text = dpplan(*REQUEST, "--strategy", "ddp", "--plain").stdout
-    assert "Buckets of the last backward pass" in text
-    assert "backward  ====" in text
-    explained = dpplan(*REQUEST, "--strategy", "top-k", "--explain", "--plain").stdout
-    assert "break_even_bytes_per_s" in explained
-    assert "sparse_bytes" in explained
-
-
-def parameter_count_of(name: str) -> int:
-    from planner.inputs.model import model_spec
-
-    return parameter_count(model_spec(name)[0])
-
-
-def test_the_statistical_cost_is_a_parameter() -> None:
-    one = dpplan(*REQUEST, "--strategy", "diloco", "--json").json()["strategies"][0]
-    other = dpplan(*REQUEST, "--strategy", "diloco", "--steps-factor", 1.25, "--json").json()[
-        "strategies"
-    ][0]
-    assert other["seconds_per_token"] == pytest.approx(1.25 * one["seconds_per_token"])
-    assert other["statistics"]["source"] == "stated in the request"
-    assert other["step"] == one["step"]
-
-
-def test_nothing_that_fits_is_status_3() -> None:
-    answer = dpplan(
-        "strategies",
-        "--model",
-        "llama-3.1-405b",
-        "--gpu",
-        "rtx4090",
-        "--gpus",
-        2,
-        "--seq-len",
-        1024,
-        "--json",
-    )
-    assert answer.status == 3
-    assert answer.json()["fits"] is False
-
-
-@pytest.mark.parametrize(
-    ("words", "field"),
-    [
-        (["--gpus", "1"], "--gpus"),
-        (["--tp", "2"], "--tp"),
-        (["--zero", "3"], "--zero"),
-        (["--stack", "deepspeed"], "--stack"),
-        (["--offload", "optimizer"], "--offload"),
-        (["--strategy", "zero"], "--strategy"),
-        (["--density", "2"], "--density"),
-        (["--steps-factor", "1.2"], "--steps-factor"),
-        (["--explain"], "--explain"),
-        (["--local-steps", "0"], "--local-steps"),
-        (["--strategy", "ddp", "--servers", "-1"], "--servers"),
-        (["--rank", "0"], "--rank"),
-        (["--strategy", "tf-mirrored", "--explain"], "--strategy"),
-    ],
-)
-def test_a_wrong_request_names_its_option(words: list[str], field: str) -> None:
-    answer = dpplan(*REQUEST, *words, "--json")
-    assert answer.status == 2
-    assert answer.json()["error"]["field"] == field
-    assert field in answer.stderr
-
-
-# --------------------------------------------------------------------------------------------------
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def _documented(start: str, end: str) -> set[str]:
-    page = (ROOT / "docs/contract.md").read_text(encoding="utf-8")
-    part = page[page.index(start) :]
-    return set(re.findall(r"^\| `([^`]+)` \|", part[: part.index(end)], re.MULTILINE))
-
-
-def _keys(value: Any, path: str = "", stop: frozenset[str] = frozenset()) -> set[str]:
-    if path in stop or not isinstance(value, dict | list):
-        return {path}
-    if isinstance(value, list):
-        return {key for item in value for key in _keys(item, path + "[]", stop)} or {path + "[]"}
-    return {
-        key
-        for name, item in value.items()
-        for key in _keys(item, f"{path}.{name}" if path else name, stop)
-    }
-
-
-def test_keys_of_strategies_are_documented() -> None:
-    seen: set[str] = set()
-    for document in (answered(), dpplan(*REQUEST, "--strategy", "ddp", "--json").json()):
-        seen |= _keys(document, stop=frozenset({"strategies[].layout"}))
-    missing = {
-        "strategies[].step",
-        "strategies[].sent_bytes",
-        "strategies[].statistics",
-        "strategies[].timeline",
-    }  # null where refused
-    assert seen - missing == _documented("`strategies --json`", "`allreduce --json`")
-
-
-def test_keys_of_allreduce_are_documented() -> None:
-    document = dpplan("allreduce", "--gpu", "h100", "--gpus", 16, "--json").json()
-    seen = _keys(document, stop=frozenset({"sizes[].seconds"}))
-    assert seen == _documented("`allreduce --json`", "`batch --json`")
-    assert json.dumps(document)
 
 
 def test_numbers_of_the_machine_are_those_of_estimates() -> None:

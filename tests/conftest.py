@@ -1,0 +1,30 @@
+"""Fixtures of several files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# of the processor: a limit against endless work that a busy machine does not bring nearer
+SECONDS = 10.0
+MANY = 6  # times as long for a property, which asks many times
+
+
+@pytest.fixture
+def within_seconds_and_nothing_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Fail a test that takes long or leaves a file in the folder where it runs."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    started = time.process_time()
+    yield
+    assert time.process_time() - started < SECONDS * (
+        MANY if request.node.get_closest_marker("hypothesis") else 1
+    )
+    assert os.listdir(here) == []

@@ -1,0 +1,278 @@
+"""Records and calibrations as files: checked, resumed, used, merged and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import dpplan, refused
+from node_records import BANDWIDTH, CASE, document, written
+
+from planner.calibrate import nodes, predict, profile, record
+from planner.formulas import kernels
+from planner.specs.error import PlanError
+
+
+def test_records_resume_and_drop_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    path, conditions = tmp_path / "x.jsonl", {"device": "d", "threads": 1, "ranks": 1, "torch": "t"}
+    what = {"kind": "loss", "tokens": 1, "vocab": 2, "precision": "fp32"}
+    first = record.Records(path, conditions)
+    first.add({**what, "samples": [[1.0, 0.01, 0.01], [1.1, 0.01, 0.01]]})
+    path.write_text(path.read_text() + '{"kind": "loss", "samp', encoding="utf-8")
+    second = record.Records(path, conditions)
+    assert second.quiet(what, 0.01) == 2
+    second.add({**what, "samples": [[1.2, 0.01, 0.01]]})
+    (merged,) = record.merged(record.read(path))
+    assert merged["seconds"] == pytest.approx(1.1)
+    assert merged["kept"] == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("hello\nworld\n", "no JSON"),
+        ('{"kind": "loss"}\n', "no records of this version"),
+        ("[1]\n[2]\n", "no record"),
+        ('{"kind": "conditions", "schema": 99}\n', "this version"),
+    ],
+)
+def test_a_foreign_record_file_is_left_alone(content: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(PlanError, match=said):
+        record.Records(path, {})
+    assert path.read_text(encoding="utf-8") == content
+
+
+def test_other_conditions_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    record.Records(path, {"device": "d", "threads": 1})
+    with pytest.raises(PlanError, match="threads 1, this run has 2"):
+        record.Records(path, {"device": "d", "threads": 2})
+
+
+def test_a_device_of_its_own_is_estimated_with_measured_numbers(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    asked = (
+        "estimate",
+        "--model",
+        "gpt2",
+        "--gpu",
+        "cpu-test-cpu-9000-1t",
+        "--precision",
+        "fp32",
+        "--seq-len",
+        "128",
+        "--global-batch",
+        "4",
+        "--micro-batch",
+        "1",
+        "--calibration",
+        path,
+        "--json",
+    )
+    answer = dpplan(*asked).json()
+    numbers = {n["name"]: n for n in answer["machine"]}
+    assert numbers["norm_forward_s"]["kind"] == "measured"
+    assert "dpplan calibrate" in numbers["optimizer_s"]["source"]
+    assert answer["provenance"]["measured_frac"] > 0.8
+    slow = written(tmp_path, "slow.toml", speed=0.5)
+    slower = dpplan(*asked[:-2], slow, "--json").json()
+    assert slower["step"]["seconds"] == pytest.approx(2 * answer["step"]["seconds"], rel=0.05)
+    left_out = dpplan(
+        "estimate",
+        "--model",
+        "gpt2",
+        "--precision",
+        "fp32",
+        "--global-batch",
+        "4",
+        "--calibration",
+        path,
+        "--json",
+    )
+    assert left_out.status in (0, 3)  # the file names the device
+
+
+def test_measured_operators_replace_counted_ones_and_only_those(tmp_path: Path) -> None:
+    given = predict.predict(
+        CASE,
+        gpu="cpu-test-cpu-9000-1t",
+        ranks=1,
+        precision="fp32",
+        calibration=str(written(tmp_path)),
+    )
+    # by hand: tokens x width x seconds, forward and backward, of norms, sums, activation, rotation,
+    # loss and embedding
+    tokens, hidden, ffn, layers, vocab = 256.0, 256.0, 704.0, 4.0, 2048.0
+    each = 2e-9
+    a_layer = tokens * (
+        2 * hidden * 2 * each
+        + 2 * hidden * (each + 2.5 * each)
+        + ffn * 2 * each
+        + 3 * hidden * 2 * each
+    )
+    embedding = tokens * hidden * (1e-9 + 2 * each) + 3e-10 * vocab * hidden
+    assert given.components["memory_bound"] - weights_s() == pytest.approx(
+        layers * a_layer + tokens * vocab * 4e-9 + embedding, rel=1e-3
+    )
+    assert given.optimizer_s == pytest.approx(
+        9e-10 * (layers * (4 * 256**2 + 3 * 256 * 704 + 512) + 2 * vocab * 256 + 256)
+    )
+
+
+def weights_s() -> float:
+    """Traffic of weights outside of products, which stays counted: 24 bytes of pytorch-ddp at the
+    copy rate."""
+    return 4 * (4 * 256**2 + 3 * 256 * 704) * 24.0 / (0.88 * BANDWIDTH)
+
+
+def test_shipped_profiles_do_not_move() -> None:
+    """Without measured operators every number is as before: bytes over bandwidth."""
+    shape = kernels.attention_shape_frac(1000.0, 64.0)
+    assert shape == pytest.approx(1000 / 1500 * 0.5**0.15)
+    assert kernels.attention_shape_frac(1000.0, 64.0, 1000.0, 1.0) == pytest.approx(0.5 * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("schema_version = 1", "schema_version = 7", "schema_version"),
+        ("compute_units = 1", "compute_units = -1", "compute_units"),
+        ("[device.dense.", "[device.sparse.", "dense"),
+        ('id = "cpu-test-cpu-9000-1t"', 'id = "another"', "another"),
+        ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = nan", "nan"),
+        ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = -9e-10", "out of range"),
+        ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = 1e999", "inf"),
+    ],
+)
+def test_a_corrupt_calibration_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    content = path.read_text(encoding="utf-8")
+    assert old in content
+    path.write_text(content.replace(old, new), encoding="utf-8")
+    refused(
+        dpplan(
+            "estimate", "--model", "gpt2", "--gpu", "cpu-test-cpu-9000-1t", "--calibration", path
+        ),
+        "--calibration",
+        said,
+    )
+    refused(dpplan("calibrate", "--diff", path, path), said)
+
+
+def test_a_calibration_of_another_device_is_refused(tmp_path: Path) -> None:
+    refused(
+        dpplan("estimate", "--model", "gpt2", "--gpu", "h100", "--calibration", written(tmp_path)),
+        "cpu-test-cpu-9000-1t",
+    )
+    refused(
+        dpplan("estimate", "--model", "gpt2", "--gpu", "cpu-test-cpu-9000-1t"), "--gpu", "unknown"
+    )
+
+
+def test_stack_numbers_of_a_calibration_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    text_of = (
+        'schema_version = 1\ngpu = "a100-sxm4-80gb"\n[stacks.pytorch-ddp.launch]\nstep_overhead ='
+        ' "{}"\n'
+    )
+    seconds = []
+    for overhead in ("5 ms", "105 ms"):
+        path.write_text(text_of.format(overhead), encoding="utf-8")
+        answer = dpplan(
+            "estimate",
+            "--model",
+            "gpt2",
+            "--gpu",
+            "a100",
+            "--stack",
+            "pytorch-ddp",
+            "--global-batch",
+            "8",
+            "--micro-batch",
+            "8",
+            "--seq-len",
+            "512",
+            "--calibration",
+            path,
+            "--json",
+        )
+        seconds.append(answer.json()["step"]["seconds"])
+    assert seconds[1] - seconds[0] == pytest.approx(0.1, rel=1e-6)
+    path.write_text(text_of.format("5 ms").replace("pytorch-ddp", "no-such"), encoding="utf-8")
+    refused(
+        dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--calibration", path), "no-such"
+    )
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    before = path.read_text(encoding="utf-8")
+    bad = document()
+    bad["device"]["compute_units"] = -3
+    with pytest.raises(PlanError):
+        profile.write(bad, path)
+    assert path.read_text(encoding="utf-8") == before
+    assert [p.name for p in tmp_path.iterdir()] == ["node.toml"]
+
+
+def test_diff_names_what_is_worse_first(tmp_path: Path) -> None:
+    good = document()
+    bad = document()
+    bad["device"]["memory_bandwidth"]["value"] *= 0.7
+    bad["device"]["operators"]["fp32"]["loss"]["value"] *= 1.2
+    rows = nodes.compare(good, bad)
+    assert rows[0].name == "device.memory_bandwidth"
+    assert rows[0].worse == pytest.approx(1 / 0.7 - 1)
+    assert rows[1].name.endswith("operators.fp32.loss")
+    assert rows[1].worse == pytest.approx(0.2)
+    assert all(row.worse < 0.2 for row in rows[2:])
+    one, two = tmp_path / "a.toml", tmp_path / "b.toml"
+    profile.write(good, one)
+    profile.write(bad, two)
+    answer = dpplan("calibrate", "--diff", one, two, "--json").json()
+    assert answer["numbers"][0]["name"] == "device.memory_bandwidth"
+    assert "memory_bandwidth" in dpplan("calibrate", "--diff", one, two).stdout
+
+
+def test_merging_takes_the_middle_and_names_the_slow_node(tmp_path: Path) -> None:
+    paths = [written(tmp_path, f"{i}.toml", speed) for i, speed in enumerate((1.0, 1.01, 0.6))]
+    answer = dpplan(
+        "calibrate",
+        "--merge",
+        paths[0],
+        "--merge",
+        paths[1],
+        "--merge",
+        paths[2],
+        "--out",
+        tmp_path / "all.toml",
+        "--json",
+    )
+    found = answer.json()
+    assert {row["node"] for row in found["far"]} == {str(paths[2])}
+    assert found["nodes"] == 3
+    merged = nodes.numbers(nodes.read(tmp_path / "all.toml", "--out"))
+    each = [nodes.numbers(nodes.read(path, "--out")) for path in paths]
+    name = "device.memory_bandwidth"
+    assert merged[name] == sorted(one[name] for one in each)[1]
+    refused(dpplan("calibrate", "--merge", paths[0], "--out", tmp_path / "x.toml"), "--merge")
+    refused(
+        dpplan("calibrate", "--merge", paths[0], "--merge", paths[1], "--out", paths[0]), "--out"
+    )
+    other = tmp_path / "other.toml"
+    other.write_text('schema_version = 1\ngpu = "a100-sxm4-80gb"\n', encoding="utf-8")
+    refused(
+        dpplan("calibrate", "--merge", paths[0], "--merge", other, "--out", tmp_path / "x.toml"),
+        "a100-sxm4-80gb",
+    )
+
+
+def test_every_number_of_a_file_has_a_direction() -> None:
+    """A number that grows is either better or worse: a node slower in everything is worse in
+    everything that tells speed."""
+    rows = nodes.compare(document(), document(speed=0.5))
+    told = [row for row in rows if abs(row.change) > 0.01]
+    assert told
+    assert all(row.worse > 0 for row in told), [row.name for row in told if row.worse <= 0]
