@@ -6,6 +6,7 @@ import contextlib
 import io
 import shlex
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,9 +31,10 @@ def code(text: str, language: str = "text") -> str:
     return f"```{language}\n{text.rstrip()}\n```\n"
 
 
+@cache
 def run(command: str) -> tuple[int, str, str]:
     """(exit status, stdout, stderr) of a `dpplan` command from the repository root, with stdout as
-    a pipe."""
+    a pipe; a command that several pages show runs once."""
     import typer
 
     from planner.cli.app import app
