@@ -8,6 +8,7 @@ from typing import Any
 
 from command import dpplan
 
+from planner.specs.documents.estimate import Estimate
 from planner.specs.options.recommend import Limits
 from planner.verbs.recommend.clusters import cluster
 
@@ -41,7 +42,7 @@ def found(
     )
 
 
-def rerun(command: str) -> Any:
+def rerun(command: str) -> Estimate:
     words = shlex.split(command)
     assert words[:2] == ["dpplan", "estimate"]
-    return dpplan(*words[1:], "--json").json()
+    return dpplan(*words[1:], "--json").read(Estimate)

@@ -81,11 +81,9 @@ def test_any_options_are_answered_or_refused(asked: dict[str, Any]) -> None:
         report = api.estimate(api.read_options(asked))
     except PlanError:
         return
-    assert report["step"]["seconds"] > 0
-    assert sum(report["step"]["components"].values()) == pytest.approx(report["step"]["seconds"])
-    assert sum(report["memory"]["components"].values()) == pytest.approx(
-        report["memory"]["peak_bytes"]
-    )
+    assert report.step.seconds > 0
+    assert sum(report.step.components.values()) == pytest.approx(report.step.seconds)
+    assert sum(report.memory.components.values()) == pytest.approx(report.memory.peak_bytes)
     for name in (
         "tp",
         "pp",
@@ -99,7 +97,7 @@ def test_any_options_are_answered_or_refused(asked: dict[str, Any]) -> None:
         "recompute",
         "schedule",
     ):
-        assert name not in asked or report["layout"][name] == asked[name]
+        assert name not in asked or getattr(report.layout, name) == asked[name]
 
 
 @BOUNDED

@@ -46,17 +46,14 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
     for aim in GOALS:
         answer = found(days).answers.by_goal[aim]
         full = rerun(answer.command)
-        assert full["memory"]["fits"]
-        assert full["run"]["days"] <= days
-        assert full["run"]["days"] == pytest.approx(answer.days, rel=1e-9)
-        assert (
-            full["run"]["cost_usd"] == pytest.approx(answer.cost_usd) if answer.cost_usd else True
-        )
-        assert full["cluster"]["gpus"] == answer.gpus
-        assert (full["step"]["low"], full["step"]["high"]) == pytest.approx(
+        assert full.memory.fits
+        assert full.run.days <= days
+        assert full.run.days == pytest.approx(answer.days, rel=1e-9)
+        assert full.run.cost_usd == pytest.approx(answer.cost_usd) if answer.cost_usd else True
+        assert full.cluster.gpus == answer.gpus
+        assert (full.step.low, full.step.high) == pytest.approx(
             tuple(
-                end / answer.days * full["step"]["seconds"]
-                for end in (answer.days_low, answer.days_high)
+                end / answer.days * full.step.seconds for end in (answer.days_low, answer.days_high)
             )
         )
 
@@ -123,8 +120,8 @@ def test_power_is_that_of_the_energy() -> None:
     kw = 20.0
     out = found(power_kw=kw)
     for row in (row for row in out.answers.by_goal.values() if row):
-        full = rerun(row.command)["run"]
-        assert full["energy_kwh"] / (full["days"] * 24) <= kw
+        full = rerun(row.command).run
+        assert full.energy_kwh / (full.days * 24) <= kw
     more = [row.gpus for row in tried(found(), "a100")]
     less = [row.gpus for row in tried(out, "a100")]
     assert less == [n for n in more if n <= max(less)]

@@ -71,9 +71,9 @@ def test_the_bandwidth_named_is_enough_and_a_little_less_is_not() -> None:
 def test_the_cluster_as_it_is_is_the_estimate() -> None:
     out = recommend.bandwidth(CROSSING)
     full = api.estimate(api.read_options(CROSSING))
-    assert out.step.seconds == pytest.approx(full["step"]["seconds"])
+    assert out.step.seconds == pytest.approx(full.step.seconds)
     now = next(one for one in out.searched if one.times == 1)
-    assert now.step_seconds == pytest.approx(full["step"]["seconds"], rel=1e-6)
+    assert now.step_seconds == pytest.approx(full.step.seconds, rel=1e-6)
     assert [one.step_seconds for one in out.searched] == sorted(
         (one.step_seconds for one in out.searched), reverse=True
     )
@@ -87,7 +87,7 @@ def test_the_cluster_as_it_is_is_the_estimate() -> None:
         )  # type: ignore[union-attr]
     )
     again = rerun(next(one for one in out.searched if one.times == 8).command)
-    assert again["step"]["seconds"] == pytest.approx(
+    assert again.step.seconds == pytest.approx(
         next(o for o in out.searched if o.times == 8).step_seconds, rel=1e-9
     )
 
@@ -118,7 +118,7 @@ def test_batches_within_a_share_of_the_best() -> None:
         )
     assert all(size % 8 == 0 for size in rates)
     row = out.rows[2]
-    assert rerun(row.command)["throughput"]["tokens_per_s_per_gpu"] == pytest.approx(
+    assert rerun(row.command).throughput.tokens_per_s_per_gpu == pytest.approx(
         row.throughput.tokens_per_s_per_gpu
     )
     assert max(rates) * out.seq_len <= batches.MOST_TOKENS
@@ -168,12 +168,12 @@ def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
         "global_batch": 2,
         "stack": "pytorch-fsdp",
     }
-    assert not api.estimate(api.read_options({"model": ruled_out.model, **bare}))["memory"]["fits"]
+    assert not api.estimate(api.read_options({"model": ruled_out.model, **bare})).memory.fits
     assert [row.parameters for row in part.rows] == sorted(
         (row.parameters for row in part.rows), reverse=True
     )
     assert not any(row.fits for row in part.rows if row.parameters > answer.parameters)
-    assert rerun(answer.command)["memory"]["fits"]
+    assert rerun(answer.command).memory.fits
 
 
 def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def test_the_largest_scaled_shape_fits_and_the_next_does_not(tmp_path: Path) -> 
         "stack": "pytorch-ddp",
     }
     full = api.estimate(api.read_options({"model": str(file), **given_}))
-    assert full["memory"]["fits"]
-    assert full["memory"]["device_bytes"] == pytest.approx(family.answer.memory.device_bytes)
-    assert full["model"]["parameters"] == family.answer.parameters
+    assert full.memory.fits
+    assert full.memory.device_bytes == pytest.approx(family.answer.memory.device_bytes)
+    assert full.model.parameters == family.answer.parameters
 
 
 @pytest.mark.parametrize(
