@@ -1,0 +1,224 @@
+"""What a request promises to keep: scenario files equal flags, what is fixed stays fixed, files of a
+model or a calibration are used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dpplan, refused
+
+CONFIGS = Path(__file__).parent / "configs"
+
+
+ASKED: dict[str, Any] = {
+    "model": "llama-2-7b",
+    "gpu": "a100",
+    "gpus": 16,
+    "tp": 2,
+    "zero": 1,
+    "sequence-parallel": True,
+    "micro-batch": 2,
+    "global-batch": 128,
+    "seq-len": 4096,
+    "precision": "bf16",
+    "flash-attention": False,
+    "tokens": "1.5T",
+    "price": 2.5,
+    "stack": "megatron-core",
+    "recompute": "selective",
+    "nic-bandwidth": "100 Gbit/s",
+    "top": 3,
+}
+
+
+def flags(asked: dict[str, Any]) -> list[str]:
+    words: list[str] = []
+    for name, value in asked.items():
+        words += (
+            [f"--{name}" if value else f"--no-{name}"]
+            if isinstance(value, bool)
+            else [f"--{name}", str(value)]
+        )
+    return words
+
+
+@pytest.fixture(scope="module")
+def by_flags() -> Any:
+    answer = dpplan("estimate", *flags(ASKED), "--json")
+    assert answer.status == 0
+    return answer.json()
+
+
+@pytest.mark.parametrize("suffix", ["toml", "yaml", "yml", "json"])
+@pytest.mark.parametrize("dashes", [True, False])
+def test_a_scenario_file_equals_flags(
+    suffix: str, dashes: bool, tmp_path: Path, by_flags: Any
+) -> None:
+    asked = ASKED if dashes else {name.replace("-", "_"): value for name, value in ASKED.items()}
+    file = tmp_path / f"scenario.{suffix}"
+    if suffix == "json":
+        file.write_text(json.dumps(asked), encoding="utf-8")
+    else:
+        sign = " = " if suffix == "toml" else ": "
+        file.write_text(
+            "".join(f"{k}{sign}{json.dumps(v)}\n" for k, v in asked.items()), encoding="utf-8"
+        )
+    answer = dpplan("estimate", "--scenario", file, "--json")
+    assert answer.status == 0
+    assert answer.json() == by_flags
+
+
+def test_flags_override_the_scenario_file(tmp_path: Path, by_flags: Any) -> None:
+    file = tmp_path / "scenario.json"
+    file.write_text(
+        json.dumps(
+            {
+                **ASKED,
+                "tp": 16,
+                "sequence-parallel": False,
+                "flash-attention": True,
+                "gpu": "rtx4090",
+            }
+        )
+    )
+    words = ["--tp", "2", "--sequence-parallel", "--no-flash-attention", "--gpu", "a100"]
+    assert dpplan("estimate", "--scenario", file, *words, "--json").json() == by_flags
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("tp", [1, 4, 8]),
+        ("pp", [1, 4]),
+        ("vpp", [2]),
+        ("dp", [2, 16]),
+        ("zero", [0, 1, 2, 3]),
+        ("micro-batch", [1, 4]),
+        ("recompute", ["none", "selective", "full", "block:2", "group:4"]),
+        ("schedule", ["1f1b", "gpipe", "zb-1p"]),
+        ("sequence-parallel", [True, False]),
+    ],
+)
+def test_what_is_fixed_stays_fixed(option: str, values: list[Any]) -> None:
+    for value in values:
+        asked = {"model": "llama-2-7b", "gpu": "a100", "gpus": 32, option: value}
+        if option in ("vpp", "schedule"):
+            asked["pp"] = 4
+        if option == "sequence-parallel":
+            asked["tp"] = 4
+        r = dpplan("estimate", *flags(asked), "--json").json()
+        assert "layout" in r, (asked, r)
+        assert r["layout"][option.replace("-", "_")] == value
+        for other in r["alternatives"]:
+            assert other["layout"][option.replace("-", "_")] == value
+
+
+@pytest.mark.parametrize("name", ["llama-2-70b", "mixtral-8x7b", "gpt2"])
+def test_a_config_json_gives_the_answer_of_the_catalogue(name: str) -> None:
+    request = ["--gpus", "64", "--gpu", "h100", "--json"]
+    ours, theirs = (
+        dpplan("estimate", "--model", model, *request).json()
+        for model in (name, CONFIGS / f"{name}.json")
+    )
+    assert any("config.json" in text for text in theirs["assumptions"]) or name == "llama-2-70b"
+    for r in (ours, theirs):
+        for key in ("name", "title", "source"):
+            r["model"].pop(key)
+        r.pop("command")
+        for advice in r["advice"]:
+            advice.pop("command")
+        r["assumptions"] = [text for text in r["assumptions"] if not text.startswith("config.json")]
+    assert theirs == ours
+
+
+CALIBRATION = """
+schema_version = 1
+gpu = "a100-sxm4-80gb"
+date = "2026-11-01"
+source = "a node"
+
+[overlay.kernels.gemm_efficiency]
+value = {efficiency}
+kind = "measured"
+source = "calibration of a node"
+date = "2026-11-01"
+
+[links.nvlink3.all_reduce_frac]
+value = 0.5
+kind = "measured"
+source = "calibration of a node"
+date = "2026-11-01"
+"""
+CALIBRATED = [
+    "--model",
+    "llama-2-7b",
+    "--gpus",
+    "8",
+    "--gpu",
+    "a100",
+    "--tp",
+    "4",
+    "--stack",
+    "megatron-core",
+    "--zero",
+    "1",
+    "--micro-batch",
+    "1",
+    "--recompute",
+    "none",
+    "--no-sequence-parallel",
+]
+
+
+def calibrated(tmp_path: Path, efficiency: float) -> Any:
+    file = tmp_path / "node.toml"
+    file.write_text(CALIBRATION.format(efficiency=efficiency), encoding="utf-8")
+    answer = dpplan("estimate", *CALIBRATED, "--calibration", file, "--json")
+    assert answer.status == 0, answer.stderr
+    return answer.json()
+
+
+def test_a_calibration_moves_time_and_shows_as_measured(tmp_path: Path) -> None:
+    shipped = dpplan("estimate", *CALIBRATED, "--json").json()
+    slow, slower = calibrated(tmp_path, 0.4), calibrated(tmp_path, 0.2)
+    assert slower["step"]["components"]["matmul"] == pytest.approx(
+        2 * slow["step"]["components"]["matmul"], rel=0.05
+    )
+    assert slow["step"]["components"]["matmul"] > shipped["step"]["components"]["matmul"]
+    assert slow["memory"] == shipped["memory"]
+    measured = {n["name"]: n for n in slow["machine"]}["gemm_efficiency"]
+    assert (measured["value"], measured["kind"], measured["source"]) == (
+        0.4,
+        "measured",
+        "calibration of a node",
+    )
+    assert slow["provenance"]["measured_frac"] > shipped["provenance"]["measured_frac"]
+    assert sum(slow["provenance"].values()) == pytest.approx(1)
+
+
+def test_a_calibration_of_a_link_moves_its_collectives_only(tmp_path: Path) -> None:
+    shipped = dpplan("estimate", *CALIBRATED, "--json").json()
+    file = tmp_path / "node.toml"
+    text = CALIBRATION.format(efficiency=0.4)
+    file.write_text(text[: text.index("[overlay")] + text[text.index("[links") :], encoding="utf-8")
+    slow = dpplan("estimate", *CALIBRATED, "--calibration", file, "--json").json()
+    moved = {
+        c["operation"]
+        for c, d in zip(slow["communication"], shipped["communication"], strict=True)
+        if c["seconds"] > d["seconds"] * 1.01
+    }
+    assert moved == {"all_reduce"}
+    assert slow["step"]["components"]["matmul"] == shipped["step"]["components"]["matmul"]
+    assert slow["step"]["seconds"] > shipped["step"]["seconds"]
+
+
+def test_a_calibration_is_for_one_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(CALIBRATION.format(efficiency=0.4), encoding="utf-8")
+    answer = dpplan(
+        "estimate", "--model", "gpt2", "--gpus", "8", "--gpu", "h100", "--calibration", file
+    )
+    refused(answer, "--calibration", "a100-sxm4-80gb", "h100-sxm5-80gb")
