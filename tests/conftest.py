@@ -6,8 +6,12 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
 
 # of the processor: a limit against endless work that a busy machine does not bring nearer
 SECONDS = 10.0
@@ -28,3 +32,14 @@ def within_seconds_and_nothing_written(
         MANY if request.node.get_closest_marker("hypothesis") else 1
     )
     assert os.listdir(here) == []
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    """A client of the dashboard's server, which is loaded only where it is asked for."""
+    from fastapi.testclient import TestClient
+
+    from web.app import app
+
+    with TestClient(app, raise_server_exceptions=False) as made:
+        yield made

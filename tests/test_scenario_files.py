@@ -1,5 +1,5 @@
-"""What a request promises to keep: scenario files equal flags, what is fixed stays fixed, files of a
-model or a calibration are used."""
+"""What a request promises to keep: scenario files equal flags, what is fixed stays fixed, and files
+of a model or a calibration are used."""
 
 from __future__ import annotations
 

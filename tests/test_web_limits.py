@@ -1,0 +1,168 @@
+"""What the dashboard's server refuses, limits and serves beside its pages: nothing of its disk."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+from web_pages import REQUEST
+
+from planner.specs.options import rows
+from planner.specs.options.commands import ServeOptions
+from web import limits, static_files
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"model": "/etc/passwd"}, "model"),
+        ({"model": "../planner/models/gpt2.toml"}, "model"),
+        ({"model": "hf:org/name"}, "model"),
+        ({"gpu": "./x.toml"}, "gpu"),
+        ({"stack": "x.toml"}, "stack"),
+        ({"cluster": "C:\\x.toml"}, "cluster"),
+        ({"inter_node": "/dev/zero.toml"}, "inter_node"),
+        ({"config": "{}", "model": "gpt2"}, "config"),
+        ({"config": "{" * 3000, "model": ""}, "--model model.json"),
+        ({"config": '{"a":' * 2000 + "1" + "}" * 2000, "model": ""}, "--model model.json"),
+        ({"calibration": "gpu = ["}, "--calibration"),
+        ({"gpus": "100000"}, "--gpus"),
+        ({"gpus": "9" * 30}, "--gpus"),
+        ({"tp": "1000000000"}, "--tp"),
+        ({"tp": "-1"}, "--tp"),
+        ({"seq_len": "99999999999"}, "--seq-len"),
+        ({"top": "1000"}, "--top"),
+        ({"tp": "3"}, "--tp"),
+        ({"nonsense": "1"}, "nonsense"),
+        ({"gpus": "many"}, "--gpus"),
+        ({"model": "gpt\x00"}, "model"),
+        ({"tokens": "1e400"}, "--tokens"),
+    ],
+)
+def test_wrong_requests_are_named(client: TestClient, changed: dict[str, str], field: str) -> None:
+    answer = client.get("/api/estimate", params={**REQUEST, **changed})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == field
+    assert len(answer.text) < 2000
+
+
+def test_an_option_given_twice_is_refused(client: TestClient) -> None:
+    assert client.get("/api/estimate?model=gpt2&gpu=a100&gpu=h100").json()["field"] == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"x" * (limits.MAX_BODY_BYTES + 1), 413),
+        (b"[" * 100_000, 422),
+        (b'{"a":' * 50_000, 422),
+        (b"\xff\xfe", 422),
+        (b"", 422),
+        (b"[]", 422),
+        (b"null", 422),
+        (b'{"model": ["gpt2"]}', 422),
+        (b'{"model": "gpt2", "model": "gpt2"}', 422),
+        (b'{"model": "gpt2", "gpu": "a100", "tp": 1e400}', 422),
+        (b'{"model": "gpt2", "gpu": "a100", "config": {"a": 1}}', 422),
+    ],
+)
+def test_bodies_are_limited(client: TestClient, content: bytes, status: int) -> None:
+    answer = client.post("/api/estimate", content=content)
+    assert answer.status_code == status
+    assert set(answer.json()) == {"field", "value", "message"}
+
+
+def test_a_body_without_a_length_is_limited_too(client: TestClient) -> None:
+    def parts() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 10_000
+
+    assert client.post("/api/estimate", content=parts()).status_code == 413
+
+
+def test_a_long_address_is_refused(client: TestClient) -> None:
+    answer = client.get("/api/estimate", params={"config": "x" * limits.MAX_QUERY_BYTES})
+    assert answer.status_code == 414
+    assert answer.json()["field"] == "request"
+
+
+def test_a_search_of_absurd_size_ends(client: TestClient) -> None:
+    asked = {
+        "model": "gpt3-175b",
+        "gpu": "h100-sxm5-80gb",
+        "gpus": "65520",
+        "gpus_per_node": "1",
+        "global_batch": "1000000000",
+    }
+    started = time.monotonic()
+    answer = client.get("/api/search", params=asked)
+    assert answer.status_code in (200, 422)
+    assert time.monotonic() - started < 3 * limits.HEAVY_S
+    schedule = {"schedule": "zb-2p", "pp": "100000", "microbatches": "1000000"}
+    assert client.get("/api/schedule", params=schedule).status_code == 422
+
+
+def test_static_files_are_those_of_the_folder(client: TestClient) -> None:
+    for name in static_files.files():
+        answer = client.get(static_files.url(name))
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+        assert (
+            client.get(
+                f"/static/{name}", headers={"if-none-match": answer.headers["etag"]}
+            ).status_code
+            == 304
+        )
+    script = client.get("/static/app.js").text
+    assert not re.search(r'from "\./[\w-]+\.js"', script)  # each module with its tag
+    for name in (
+        "../app.py",
+        "..%2fapp.py",
+        "%2e%2e/app.py",
+        "vendor/plotly-LICENSE.txt",
+        "nothing.js",
+        "/etc/passwd",
+        "vendor",
+    ):
+        assert client.get(f"/static/{name}").status_code == 404, name
+
+
+def test_plotly_is_the_published_bundle() -> None:
+    import hashlib
+
+    folder = static_files.FOLDER / "vendor"
+    stated = dict(
+        re.findall(
+            r"^(\S+): (.+)$", (folder / "SOURCE.txt").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    assert (
+        hashlib.sha256((folder / "plotly-cartesian.min.js").read_bytes()).hexdigest()
+        == stated["sha256"]
+    )
+    assert "MIT" in (folder / "plotly-LICENSE.txt").read_text(encoding="utf-8")
+
+
+def test_every_answer_has_the_headers_of_a_strict_page(client: TestClient) -> None:
+    for path in (
+        "/",
+        "/api/catalog",
+        "/static/app.js",
+        "/nothing",
+        "/api/estimate",
+        f"/?{'x' * limits.MAX_QUERY_BYTES}",
+    ):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_the_server_listens_on_this_machine_alone_by_default() -> None:
+    assert rows(ServeOptions)["host"].default == "127.0.0.1"

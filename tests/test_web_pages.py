@@ -1,0 +1,194 @@
+"""Pages of the dashboard are complete without a script, escaped, and lead where they say."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+import pytest
+from fastapi.testclient import TestClient
+from web_pages import FIXED, REQUEST, Page
+
+from planner import api
+from planner.specs.options import rows
+from web import state, static_files, tasks
+from web.render import streamed
+
+
+def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
+    answer = client.get("/", params={**FIXED, "wait": "1"})
+    assert answer.status_code == 200
+    text = answer.text
+    assert "Llama 2 7B on 8 x NVIDIA A100" in text
+    assert "What to change" in text
+    assert '<p class="muted">Looking' not in text
+    assert "on measured" in text  # what it rests on
+    for name in ("memory-stages", "memory-phases", "step-time"):
+        assert f'id="chart-{name}"' in text
+    assert text.count("<table") >= 5
+    page = Page(text)
+    names = {
+        str(attributes.get("name"))
+        for tag, attributes in page.tags
+        if tag in ("select", "input", "textarea")
+    }
+    assert (
+        set(rows(api.Options)) - {"top", "advice", "objective"} <= names
+    )  # these shape the output only
+    assert (
+        dict(parse_qsl(next(str(a["data-query"]) for _, a in page.tags if "data-query" in a)))
+        == FIXED
+    )
+
+
+def test_the_answer_is_sent_while_the_rest_is_worked_on() -> None:
+    async def sent() -> list[str]:
+        ready = asyncio.Event()
+
+        async def late() -> dict[str, str]:
+            await ready.wait()
+            return {"advice": "<p>change it</p>", "rests": "<p>on numbers</p>"}
+
+        async def form() -> str:
+            return "<input>"
+
+        shown: dict[str, Any] = {"title": "", "query": "", "fixed": "", "answer": "<p>fits</p>"}
+        shown |= {"charts": [], "panels": (), "own_layout": (), "boot": {}}
+        pieces = streamed("page.html", url=static_files.url, late=late, form=form, **shown)
+        found = [await anext(pieces)]
+        ready.set()
+        return [*found, *[piece async for piece in pieces]]
+
+    first, *others = asyncio.run(sent())
+    assert "<p>fits</p>" in first
+    assert "change it" not in first
+    rest = "".join(others)
+    assert rest.index("<p>change it</p>") < rest.index("<p>on numbers</p>") < rest.index("<input>")
+    assert 'data-ready="yes"' in rest
+    assert "<!--" not in first + rest
+
+
+def test_illegal_values_are_shown_with_their_reason(client: TestClient) -> None:
+    text = client.get("/", params={**FIXED, "wait": "1"}).text
+    found = re.findall(
+        r'<option value="([^"]+)" data-label="[^"]*" data-reason="([^"]+)" disabled>(.*?)</option>',
+        text,
+    )
+    assert found
+    assert all(label.endswith(f" – {reason}") for _, reason, label in found)
+    assert any(value == "8" and "does not divide the GPUs" in reason for value, reason, _ in found)
+
+
+def test_nothing_on_a_page_comes_from_elsewhere(client: TestClient) -> None:
+    for path in (
+        "/",
+        "/reference",
+        "/compare",
+        f"/explain?{urlencode(FIXED)}",
+        f"/export?{urlencode(FIXED)}",
+    ):
+        page = Page(client.get(path).text)
+        asked = [
+            str(v)
+            for _, a in page.tags
+            for k, v in a.items()
+            if k in ("src", "href", "action", "data", "srcset")
+        ]
+        assert asked
+        assert all(address.startswith(("/", "#")) for address in asked), path
+        assert not [
+            tag
+            for tag, a in page.tags
+            if tag == "script" and not a.get("src") and a.get("type") != "application/json"
+        ]
+        assert not [a for _, a in page.tags if any(name.startswith("on") for name in a)]
+
+
+def test_a_wrong_request_keeps_its_form(client: TestClient) -> None:
+    answer = client.get("/", params={**REQUEST, "tp": "3"})
+    assert answer.status_code == 422
+    assert "take divisors of it" in answer.text
+    assert '<option value="llama-2-7b" data-label="Llama 2 7B" selected>' in answer.text
+    assert client.get("/", params={**REQUEST, "nonsense": "1"}).status_code == 422
+
+
+def test_text_from_the_address_is_escaped(client: TestClient) -> None:
+    evil = "<script>alert(1)</script>"
+    for path in ("/", "/explain", "/export", "/panel/pareto"):
+        for changed in ({"model": evil}, {"price": evil}, {evil: "1"}, {"config": evil}):
+            text = client.get(path, params={**REQUEST, **changed}).text
+            assert "<script>alert" not in text
+    names = {"a": urlencode(FIXED), "b": urlencode(REQUEST), "a_name": evil}
+    answer = client.get("/compare", params=names)
+    assert answer.status_code == 200
+    assert "<script>alert" not in answer.text
+
+
+def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> None:
+    for name in tasks.PANELS:
+        answer = client.get(f"/panel/{name}", params={**FIXED, "pp": "2", "dp": "2"})
+        assert answer.status_code == 200, name
+        assert "<table" in answer.text
+    assert client.get("/panel/nothing", params=FIXED).status_code == 422
+    other = {**FIXED, "gpu": "h100-sxm5-80gb"}
+    answer = client.get(
+        "/compare", params={"a": urlencode(FIXED), "b": urlencode(other), "b_name": "on Hopper"}
+    )
+    assert "on Hopper" in answer.text
+    compared = client.get(
+        "/api/compare", params={"a": urlencode(FIXED), "b": urlencode(other)}
+    ).json()
+    steps = next(row for row in compared["figures"] if row["key"] == "step")
+    assert steps["values"] == [
+        client.get("/api/estimate", params=p).json()["step"]["seconds"] for p in (FIXED, other)
+    ]
+    assert client.get("/api/compare", params={"a": urlencode(FIXED)}).status_code == 422
+    assert "utilisation" in client.get("/explain", params=FIXED).text
+    document = client.get("/api/explain", params=FIXED).json()
+    assert {part["key"] for part in document["parts"]} == {"time", "memory", "rates"}
+
+
+def test_advice_leads_to_what_it_promises(client: TestClient) -> None:
+    asked = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": "2", "seq_len": "2048"}
+    document = client.get("/api/estimate", params=asked).json()
+    assert not document["memory"]["fits"]
+    late = client.get("/page/late", params=asked).json()
+    links = [
+        href for label, href in Page(late["advice"]).links.items() if label.startswith("Apply: ")
+    ]
+    assert len(links) == len(document["advice"]) > 2
+    for link, entry in list(zip(links, document["advice"], strict=True))[:3]:
+        led = client.get(f"/api/estimate{link[1:]}").json()
+        assert led["memory"]["fits"]
+        assert led["step"]["seconds"] == pytest.approx(entry["step_seconds"], rel=1e-12)
+
+
+def test_a_query_reads_back_as_its_state() -> None:
+    asked = state.of_mapping(
+        {
+            "model": "gpt2",
+            "gpu": "a100",
+            "gpus": 8,
+            "flash_attention": False,
+            "sequence_parallel": True,
+            "tp": 2,
+            "clock": 0.5,
+            "power_limit": "250 W",
+            "tokens": "1T",
+            "price": 1.5,
+            "nic_bandwidth": "200 Gbit/s",
+        }
+    )
+    assert state.of_pairs(parse_qsl(asked.query)).query == asked.query
+
+
+def test_an_address_quotes_as_browsers_do(client: TestClient) -> None:
+    plain = "&".join(
+        f"{k}={quote(v, safe='')}" for k, v in {**FIXED, "power_limit": "300 W"}.items()
+    )
+    assert (
+        client.get(f"/api/estimate?{plain}").json()
+        == client.get("/api/estimate", params={**FIXED, "power_limit": "300 W"}).json()
+    )

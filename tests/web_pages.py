@@ -1,0 +1,55 @@
+"""Requests to the dashboard's server, and a reader of its pages."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+REQUEST = {
+    "model": "llama-2-7b",
+    "gpu": "a100-sxm4-80gb",
+    "gpus": "8",
+    "zero": "3",
+    "global_batch": "64",
+}
+FIXED = {
+    **REQUEST,
+    "tp": "2",
+    "pp": "1",
+    "zero": "1",
+    "micro_batch": "1",
+    "recompute": "selective",
+    "stack": "megatron-core",
+    "tokens": "1T",
+}
+
+
+class Page(HTMLParser):
+    """Numbers with their full value, links, scripts and what else a page holds."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.figures: dict[str, float] = {}
+        self.links: dict[str, str] = {}
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self._key = self._href = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        if tag == "a":
+            self._key, self._href = str(found.get("data-key") or ""), str(found.get("href") or "")
+            self.links[str(found.get("aria-label") or self._href)] = self._href
+        if tag == "data" and self._key and found.get("value"):
+            self.figures[self._key] = float(str(found["value"]))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a":
+            self._key = ""
+
+
+def at(document: dict[str, Any], path: str) -> Any:
+    for part in path.split("."):
+        document = document[part]
+    return document
