@@ -79,7 +79,7 @@ def test_more_time_never_gives_a_worse_answer(one: float, other: float, aim: str
     key = {"cheapest": "cost_usd", "smallest": "gpus", "fastest": "days"}[aim]
     if less is not None:
         assert more is not None
-        assert more[key] <= less[key]
+        assert getattr(more, key) <= getattr(less, key)
 
 
 @pytest.mark.parametrize(("less", "more"), [(200.0, 400.0), (400.0, 3000.0)])

@@ -253,7 +253,7 @@ def test_text_names_the_reasons() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--jitter", "-1%"), ("--jitter", "negative")),
+        (("--jitter", "-1%"), ("--jitter", "between 0 and 1")),
         (("--jitter", "150%"), ("--jitter", "between 0 and 1")),
         (("--slow-hosts", "2"), ("--slow-hosts", "between 0 and 1")),
         (("--slow-factor", "1.1"), ("--slow-factor", "--slow-hosts")),
@@ -272,7 +272,7 @@ def test_text_names_the_reasons() -> None:
             ("--other-gpu", "fp8"),
         ),
         (("--packing", "padded"), ("--length-mean",)),
-        (("--length-mean", "0"), ("--length-mean", "between 1")),
+        (("--length-mean", "0"), ("--length-mean", "greater than or equal to 1")),
         (("--length-mean", "800", "--packing", "none"), ("--packing",)),
         (("--length-mean", "800", "--length-sigma", "9"), ("--length-sigma",)),
     ],
