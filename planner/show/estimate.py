@@ -379,11 +379,7 @@ def inference_blocks(r: Estimate) -> list[Block]:
         "Inference memory per GPU",
         header=[">context", *(f">batch {b}" for b in batches), ">largest batch"],
     )
-    gpus = (
-        "not held by any number of GPUs up to 128"
-        if i.gpus is None
-        else f"on {i.gpus} of these GPUs"
-    )
+    gpus = "does not fit on up to 128 GPUs" if i.gpus is None else f"on {i.gpus} of these GPUs"
     block.text.append(
         f"{gpus}: bf16 weights {show(i.weights_bytes, 'B')}, cache"
         f" {show(i.cache_bytes_per_token, 'B')} per token of one sequence,"

@@ -40,11 +40,7 @@ class ValidateOptions(Record):
         bool, option("Error with each mechanism switched off, without a new fit")
     ] = False
     cross_validate: Annotated[
-        bool,
-        option(
-            "Errors on models, GPU counts or suites that were held out of the fit; takes up to a"
-            " minute"
-        ),
+        bool, option("Errors on held-out models, GPU counts or suites; takes up to a minute")
     ] = False
     csv: Annotated[
         str | None,

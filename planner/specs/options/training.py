@@ -110,7 +110,7 @@ class StackOptions(Record):
     stack: Annotated[
         str | None,
         option(
-            "Software stack (dpplan list stacks)",
+            "Training stack (dpplan list stacks)",
             label="Stack",
             catalogue="stacks",
             example="megatron-core",
