@@ -177,6 +177,16 @@ def test_no_line_escapes_the_formatter() -> None:
     assert [path for path in CODE if switch in path.read_text(encoding="utf-8")] == []
 
 
+def test_the_ratchet_of_the_linter_only_goes_down() -> None:
+    """Complexity, arguments and numbers without a name: a smaller count belongs in pyproject."""
+    counts = PROJECT["tool"]["dpplan"]["ratchet"]
+    words = ["check", "planner", "web", "--select", ",".join(counts), "--output-format", "json"]
+    command = [sys.executable, "-m", "ruff", *words, "--no-cache", "--exit-zero"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    codes = [entry["code"] for entry in json.loads(found.stdout)]
+    assert {code: codes.count(code) for code in counts} == counts
+
+
 def needed(name: str, extras: frozenset[str]) -> Iterator[str]:
     """Names of the distributions that this one needs here, itself included."""
     yield name

@@ -210,7 +210,7 @@ def test_a_link_takes_everything_along(page: Page, browser: Browser, address: st
     settled(again)
     assert figures(again) == found
     expect(again.get_by_label("Power limit", exact=True)).to_have_value("300 W")
-    expect(again.get_by_label("Flash attention", exact=True)).to_have_value("false")
+    expect(again.get_by_label("FlashAttention", exact=True)).to_have_value("false")
     other.close()
 
 
