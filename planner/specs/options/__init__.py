@@ -15,7 +15,8 @@ from planner.specs.names import Objective
 from planner.specs.options.cluster import ClusterOptions, ModelOptions
 from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, RankOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
-from planner.specs.options.row import Group, Record, Row, flag, option, refuse, rows, taken, why_not
+from planner.specs.options.record import Record, refuse
+from planner.specs.options.row import Group, Row, flag, option, rows, taken, why_not
 from planner.specs.options.run import AnswerOptions, ObjectiveOptions, RunOptions
 from planner.specs.options.training import StackOptions, TrainingOptions
 

@@ -11,9 +11,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from planner.specs.base import PlanError, sentence
-from planner.specs.options.row import Record, Row, rows
+from planner.specs.options.row import Row, rows
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R")
 
 
 def read(record: type[R], given: Mapping[str, Any]) -> R:
@@ -34,7 +34,7 @@ def read(record: type[R], given: Mapping[str, Any]) -> R:
     return record(**values)
 
 
-def checked(record: type[Record], given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(record: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """The values in one spelling. Raises PlanError naming the option."""
     table = rows(record)
     values = {name: _text(table[name], value) for name, value in given.items()}
@@ -90,7 +90,7 @@ def _one(row: Row, text: str) -> str:
         raise PlanError(row.flag, text, str(error)) from None
 
 
-def adapter_of(record: type[Record]) -> TypeAdapter[dict[str, Any]]:
+def adapter_of(record: type) -> TypeAdapter[dict[str, Any]]:
     """What pydantic checks the values of a record by: a dict of the same names and types."""
     kind: Any = record
     return _adapter(kind)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.options.row import Group, Record, option
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option
 from planner.specs.options.run import NOT_OF_RUNS
 from planner.specs.options.verbs import LINKS, REQUESTS, RUNS
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from planner.specs.options.own import OUTPUT
-from planner.specs.options.row import Group, Record, option
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option
 
 _MEASURE, _PROVE = Group("measure", "Measure"), Group("prove", "Prove")
 _NODES = Group("nodes", "Files of several nodes")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from planner.specs.names import Packing, Split
-from planner.specs.options.row import Group, Record, option, rows
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option, rows
 from planner.specs.options.verbs import INPUT, REQUESTS, WHOLE_STEPS
 
 _TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}

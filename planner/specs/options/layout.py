@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from planner.specs.names import OffloadName, PlacementName, ScheduleName, recompute_name
-from planner.specs.options.row import Group, Record, option, rows
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option, rows
 from planner.specs.options.verbs import REQUESTS, SEARCHES
 
 MOST_DEGREE = 1_000_000

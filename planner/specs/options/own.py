@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from planner.specs.names import Kind
 from planner.specs.options.cluster import ModelOptions
-from planner.specs.options.row import Group, Record, option
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option
 from planner.specs.options.verbs import REQUESTS
 
 OUTPUT = Group("output", "Output")

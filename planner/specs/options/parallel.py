@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.options.row import Group, Record, option
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option
 
 _STRATEGIES = Group("strategies", "Strategies")
 

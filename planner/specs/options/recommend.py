@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 from planner.specs.options.own import OUTPUT
-from planner.specs.options.row import Group, Record, option
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option
 
 Question = Literal["cluster", "bandwidth", "batch", "model", "offload"]
 Goal = Literal["cheapest", "smallest", "fastest"]

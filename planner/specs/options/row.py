@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
 import annotated_types as limits
-
-from planner.specs.error import PlanError
 
 NAME_LENGTH = 4096  # characters of a catalogue name or a path
 TEXT_LENGTH = 200  # of anything else that is typed: numbers with units, words
@@ -159,35 +157,9 @@ class Row:
         return str(self.default)
 
 
-class Record:
-    """Base of records of options: frozen dataclasses, checked when they are made."""
-
-    GROUP: ClassVar[Group]
-    VERBS: ClassVar[frozenset[str]] = frozenset()
-    WHY_NOT: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        from planner.specs.options.checked import checked
-
-        mine = self.__dict__
-        table = rows(type(self)).items()
-        given = {n: mine[n] for n, row in table if mine[n] is not row.default}
-        for name, value in checked(type(self), given).items():
-            object.__setattr__(self, name, value)
-
-    def given(self) -> dict[str, Any]:
-        """Options that differ from their default, by name."""
-        found = ((row, getattr(self, name)) for name, row in rows(type(self)).items())
-        return {row.name: value for row, value in found if value != row.default}
-
-    def changed(self, **update: Any) -> Self:
-        """The record with other values of some options."""
-        return dataclasses.replace(self, **update)  # type: ignore[type-var]
-
-
-def rows(record: type[Record]) -> Mapping[str, Row]:
-    """The rows of a record by name, in the order of its fields."""
-    kind: Any = record
+def rows(record: type) -> Mapping[str, Row]:
+    """The rows of a record of options by name, in the order of its fields."""
+    kind: Any = record  # mypy takes the classes for unhashable
     return _rows(kind)
 
 
@@ -196,7 +168,7 @@ def _rows(record: Any) -> Mapping[str, Row]:
     out = {}
     for part in reversed(record.__mro__):
         own = inspect.get_annotations(part)
-        hints = hints_of(part, include_extras=True) if own and issubclass(part, Record) else {}
+        hints = hints_of(part, include_extras=True) if own else {}
         for name in own:
             annotation: Any = hints.get(name)
             if get_origin(annotation) is not Annotated:
@@ -221,23 +193,13 @@ def _without_none(kind: Any) -> Any:
     return left[0] if len(left) == 1 else Union[left]  # noqa: UP007
 
 
-def taken(record: type[Record], verb: str) -> tuple[Row, ...]:
+def taken(record: type, verb: str) -> tuple[Row, ...]:
     """The options of a record that a verb takes, or any of its questions."""
     return tuple(
         row
         for row in rows(record).values()
         if any(one == verb or one.startswith(f"{verb} ") for one in row.verbs)
     )
-
-
-def refuse(record: Record, verb: str, besides: str = "") -> None:
-    """Refuse what another verb answers, and this one would ignore; `besides` one option that the
-    caller filled in."""
-    table = rows(type(record))
-    for name, value in record.given().items():
-        if verb not in table[name].verbs and name != besides:
-            shown = value[0] if isinstance(value, tuple) else value
-            raise PlanError(table[name].flag, shown, why_not(table[name], verb))
 
 
 def why_not(row: Row, verb: str) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from planner.specs.names import CheckpointWriter, Objective
-from planner.specs.options.row import Group, Record, option
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option
 from planner.specs.options.verbs import RUNS
 
 NOT_OF_RUNS = "is of the whole run, which this verb does not look at"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from planner.specs.names import OptimizerName, Precision
-from planner.specs.options.row import Group, Record, option
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, option
 from planner.specs.options.run import NOT_OF_RUNS
 from planner.specs.options.verbs import REQUESTS, RUNS
 
