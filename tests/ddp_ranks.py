@@ -5,13 +5,11 @@ python ddp_ranks.py RANK RANKS PORT
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from rank_processes import as_rank
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -52,19 +50,11 @@ def run(tied: bool, cap_mb: int | None) -> dict[str, Any]:
     return {"buckets": reduced, "arrived": order}
 
 
-if __name__ == "__main__":
-    rank, ranks, port = (int(x) for x in sys.argv[1:])
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-    }
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    found = {
+def results(rank: int, ranks: int) -> dict[str, Any]:
+    return {
         f"{tied} {cap}": run(tied, cap) for tied, cap in ((False, None), (True, None), (False, 4))
     }
-    print(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    as_rank(results)

@@ -6,13 +6,10 @@ python ranks.py RANK RANKS PORT
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from typing import Any
 
 import torch
-import torch.distributed as dist
+from rank_processes import as_rank
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -153,17 +150,9 @@ def run(mode: str, rank: int, ranks: int) -> dict[str, int]:
     }
 
 
+def results(rank: int, ranks: int) -> dict[str, Any]:
+    return {mode: run(mode, rank, ranks) for mode in MODES}
+
+
 if __name__ == "__main__":
-    rank, ranks, port = (int(x) for x in sys.argv[1:])
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-    }
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    found = {mode: run(mode, rank, ranks) for mode in MODES}
-    print(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    as_rank(results)

@@ -3,10 +3,6 @@ hand and in its limits."""
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rank_processes import printed
 
 from planner.estimate import evaluate
 from planner.estimate.buckets import of_estimate, ready_s, timeline
@@ -189,25 +186,7 @@ def ran() -> dict[str, dict[str, Any]]:
     the order in which they came."""
     for needed in ("torch", "transformers"):
         pytest.importorskip(needed, reason=f"the oracle is {needed}, of the dev extra")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    script = Path(__file__).parent / "ddp_ranks.py"
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), "2", str(port)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=script.parent,
-        )
-        for rank in range(2)
-    ]
-    out = [process.communicate(timeout=300) for process in started]
-    assert all(process.returncode == 0 for process in started), "\n".join(
-        error[-2000:] for _, error in out
-    )
-    first, second = (json.loads(text.splitlines()[-1]) for text, _ in out)
+    first, second = printed(Path(__file__).parent / "ddp_ranks.py", 2)
     assert first == second
     found: dict[str, dict[str, Any]] = first
     return found

@@ -3,10 +3,6 @@ rank equal the formulas."""
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,7 @@ for needed in ("torch", "transformers"):
     pytest.importorskip(needed, reason=f"the oracle is {needed}, of the dev extra")
 
 import ranks  # noqa: E402
+from rank_processes import printed  # noqa: E402
 from ranks import FFN, HEADS, HIDDEN, LAYERS, TOKENS, VOCAB  # noqa: E402
 
 from planner.estimate import evaluate  # noqa: E402
@@ -49,25 +46,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def seen() -> list[dict[str, dict[str, int]]]:
     """What every rank printed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    script = Path(ranks.__file__)
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(RANKS), str(port)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=script.parent,
-        )
-        for rank in range(RANKS)
-    ]
-    out = [process.communicate(timeout=300) for process in started]
-    assert all(process.returncode == 0 for process in started), "\n".join(
-        error[-2000:] for _, error in out
-    )
-    return [json.loads(text.splitlines()[-1]) for text, _ in out]
+    return printed(Path(ranks.__file__), RANKS)
 
 
 def predicted(mode: str) -> list[list[Ledger]]:
