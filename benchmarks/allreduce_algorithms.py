@@ -41,9 +41,6 @@ CHUNK = 2**20  # bytes that a tree passes on at a time, as formulas.collectives 
 SUBNET = "10.77.0"
 
 
-# ------------------------------------------------------------------------------------------------ a
-
-
 def ring(x: Any, rank: int, n: int) -> None:
     """n-1 steps of reduce-scatter, n-1 of all-gather."""
     import torch
@@ -279,9 +276,6 @@ def one_rank(rank: int, n: int, repeats: int) -> dict[str, Any]:
     dist.barrier()
     dist.destroy_process_group()
     return found
-
-
-# ------------------------------------------------------------------------------------------------ m
 
 
 Link = tuple[float, float]  # start of a message in seconds, bytes per second

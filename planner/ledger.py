@@ -117,9 +117,6 @@ def each(record: Any, change: Callable[[Any], Any]) -> Any:
     return record if record is None or isinstance(record, str) else change(record)
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Formula:
     """What a formula declares; `docs/formulas.md` is written from these."""

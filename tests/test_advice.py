@@ -160,9 +160,6 @@ def test_advice_0_evaluates_nothing_and_n_lists_at_most_n() -> None:
     refused(dpplan("estimate", *SCENARIOS["experts"].split(), "--advice", "-1"), "--advice")
 
 
-# ------------------------------------------------------------------------------------------------ c
-
-
 def chosen(words: str) -> tuple[Any, Layout, api.Options]:
     options = api.read_options(
         {
@@ -241,8 +238,6 @@ def test_layouts_that_a_rule_forbids_are_not_advised() -> None:
                     a["change"],
                 )
 
-
-# ------------------------------------------------------------------------------------------------ o
 
 OFFLOAD = (
     "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 1 --stack"

@@ -235,9 +235,6 @@ def test_rings_across_nodes_keep_their_volume() -> None:
         )
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 def test_the_command_answers() -> None:
     found = dpplan(
         "allreduce", "--gpu", "h100", "--gpus", 64, "--bytes", "25MiB,1GB", "--json"

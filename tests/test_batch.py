@@ -48,9 +48,6 @@ def fitting(regime: str, **words: Any) -> list[Any]:
     return [p for p in found(**words).regimes[regime].points if p.fits]
 
 
-# ------------------------------------------------------------------------------------------------ p
-
-
 @pytest.mark.parametrize("regime", REGIMES)
 def test_every_point_is_an_estimate_of_its_own(regime: str) -> None:
     point = fitting(regime)[2]
@@ -120,9 +117,6 @@ def test_factors_by_hand() -> None:
     assert gpu_time_factors(first, here) == pytest.approx(
         {"tokens": 3, "compute": 1, "communication": 2, "failures": 2}
     )
-
-
-# ------------------------------------------------------------------------------------------------ l
 
 
 def test_an_endless_critical_batch_leaves_throughput_alone() -> None:
@@ -215,9 +209,6 @@ def test_the_reference_run_may_have_another_batch() -> None:
     assert out.regimes["weak"].points[0].tokens == pytest.approx(6.25e9, rel=1e-4)
 
 
-# ------------------------------------------------------------------------------------------------ b
-
-
 def test_rates_and_warm_up_of_each_batch() -> None:
     rows = {row.global_batch: row for row in found().batches}
     assert sorted(rows) == [64, 128, 256, 512]
@@ -253,8 +244,6 @@ def test_batches_start_kept_and_end_grown(per: int, first: int, times: int) -> N
     assert (sizes[0], sizes[-1]) == (per * first, per * first * times)
     assert all(after <= 2 * before for before, after in pairwise(sizes))
 
-
-# ------------------------------------------------------------------------------------------------ c
 
 WORDS = [
     "batch",

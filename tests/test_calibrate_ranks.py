@@ -168,9 +168,6 @@ def trained(folder: Path, *parallel: str) -> list[dict[str, Any]]:
     return [r for r in record.read(path) if r["kind"] == "step"]
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def pid_of(rank: int) -> int:
     """The process of a rank that this process started."""
     for folder in Path("/proc").glob("[0-9]*"):

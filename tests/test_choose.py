@@ -21,8 +21,6 @@ from planner.specs.base import PlanError
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.where import constraint
 
-# --------------------------------------------------------------------------------------------------
-
 
 def satisfied(text: str, x: Layout, batch: int) -> bool:
     """Whether a layout satisfies a condition, by Python's own comparison of its fields."""
@@ -136,9 +134,6 @@ def test_spellings_of_a_condition() -> None:
     assert constraint("sequence-parallel = true").text == "sequence_parallel = yes"
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 values = st.lists(
     st.tuples(st.integers(100, 110), st.integers(0, 3), st.integers(1, 5), st.integers(0, 6)),
     max_size=25,
@@ -173,9 +168,6 @@ def test_by_memory_the_list_grows(rows: list[tuple[int, int, int, int]]) -> None
     assert [rows[i][2] for i in got] == sorted(rows[i][2] for i in got)
     assert sorted(rows[i][3] for i in got) == sorted({row[3] for row in rows})
     assert all(rows[i][2] == min(row[2] for row in rows if row[3] == rows[i][3]) for i in got)
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def numbered(p: int, tp: int, cp: int, dp: int, order_: str) -> dict[str, list[list[int]]]:

@@ -212,9 +212,6 @@ def test_point_to_point() -> None:
     )  # 1 GB at 50 GB/s, and 5 us
 
 
-# ---------------------------------------------------------------------------------------------- pla
-
-
 @pytest.mark.parametrize(
     ("ranks", "stride", "domain", "inside"),
     [
@@ -343,8 +340,6 @@ def test_links_state_what_their_model_needs() -> None:
         if link.scope == "intra_node" and link.id != "nvlink-c2c":  # which carries no collectives
             assert link.base_latency is not None, link.id
 
-
-# -------------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = (

@@ -21,9 +21,6 @@ BATCHES = st.floats(1e2, 1e10)
 MANY = st.floats(1e3, 1e9)
 
 
-# ------------------------------------------------------------------------------------------------ s
-
-
 @pytest.mark.parametrize(
     ("batch", "steps", "tokens"), [(1e6, 5000, 5e9), (4e6, 2000, 8e9), (16e6, 1250, 20e9)]
 )
@@ -78,9 +75,6 @@ def test_a_batch_is_its_parts() -> None:
     assert formulas.global_batch(2, 8, 64) == 1024
 
 
-# ------------------------------------------------------------------------------------------------ n
-
-
 @given(
     squared=st.floats(1e-3, 1e3),
     variance=st.floats(1e-3, 1e3),
@@ -130,9 +124,6 @@ def test_noise_scale_by_hand() -> None:
     assert critical.noise_of([f"8:{math.sqrt(16.5)}", f"512:{math.sqrt(4.2)}"]) == pytest.approx(
         variance / squared
     )
-
-
-# ------------------------------------------------------------------------------------------------ l
 
 
 def test_laws_by_hand() -> None:
@@ -186,9 +177,6 @@ def test_parts_over_the_logarithmic_mean_add_up_to_the_logarithm(
 
 def test_hidden_communication_counts() -> None:
     assert communication_ratio(1.0, 3.0, 8.0) == 0.5
-
-
-# ------------------------------------------------------------------------------------------------ s
 
 
 def read(**changes: Any) -> critical.Critical:

@@ -64,9 +64,6 @@ def wide(*names: str) -> tuple[Parameter, ...]:
     return tuple(replace(p, spread=1.0) for p in PLATFORM if p.name in names)
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_multipliers_are_recovered_from_runs_on_a_moved_machine() -> None:
     parameters = wide("clock", "elementwise", "contention")
     moved = {"clock": 0.88, "elementwise": 1.25, "contention": 0.8}
@@ -159,9 +156,6 @@ def test_points_evaluated_together_are_those_evaluated_alone() -> None:
     assert together[1] > together[0]
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [name for name, fold in FOLDS.items() if fold.only is None])
 def test_parts_are_disjoint_and_complete(kind: str) -> None:
     for name in ("llm-foundry-h100", "zero-bubble"):
@@ -190,9 +184,6 @@ def test_what_is_held_out_is_what_the_kind_says() -> None:
 
 def test_a_platform_of_one_part_is_not_held_out() -> None:
     assert folds_of(suite("llm-foundry-h100")[:1]) == []
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def held(document: CrossValidation, kind: str) -> list[float | None]:
@@ -294,9 +285,6 @@ def test_rows_that_are_skipped_or_have_no_time_are_no_part_of_it(tmp_path: Path)
         [run.predicted_step_s for run in timed]
     )
     assert len(timed) == len(good)
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_every_shared_number_rests_on_three_runs_and_on_no_unexplained_bound() -> None:

@@ -40,9 +40,6 @@ def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-# ------------------------------------------------------------------------------------------------ g
-
-
 def test_a_block_without_its_end_loses_nothing() -> None:
     with pytest.raises(ValueError, match="'first' has no end"):
         blocks.fill(
@@ -83,9 +80,6 @@ def test_every_profile_is_in_the_catalogue() -> None:
         assert not missing, f"{kind}: {missing}"
 
 
-# ------------------------------------------------------------------------------------------------ o
-
-
 def test_every_option_is_documented() -> None:
     page = text("docs/contract.md")
     group = typer.main.get_command(app)
@@ -121,9 +115,6 @@ def test_every_column_of_a_runs_table_is_documented() -> None:
     assert not missing
 
 
-# ------------------------------------------------------------------------------------------------ r
-
-
 def test_every_name_in_a_document_is_documented() -> None:
     page, models = text("docs/documents.md"), text("docs/models.md")
     for name in (*components.STEP, *components.BOTTLENECKS, *components.WAITING):
@@ -135,8 +126,6 @@ def test_every_name_in_a_document_is_documented() -> None:
     for name in TrainingSpec.model_fields:
         assert f"| `{name}` |" in text("docs/contract.md")
 
-
-# ------------------------------------------------------------------------------------------------ l
 
 _SHOWN = [
     "README.md",

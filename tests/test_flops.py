@@ -112,9 +112,6 @@ def test_head_widths_of_latent_attention() -> None:
     assert head_widths(plans.model()) == (64, 64)
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 def test_attention_by_hand() -> None:
     # 1000 query-key pairs, 8 heads of width 64: two products of 2 * 64 FLOP each per pair and head
     assert float(attention_forward_flop(1000.0, 8.0, 64.0, 64.0)) == 1000 * 8 * 2 * 2 * 64

@@ -262,9 +262,6 @@ def test_prices_name_exact_gpus_and_are_dated() -> None:
     assert len(keys) == len(set(keys))
 
 
-# ---------------------------------------------------------------------------------------------- fin
-
-
 @pytest.mark.parametrize(
     ("alias", "name"),
     [

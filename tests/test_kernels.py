@@ -335,9 +335,6 @@ def test_a_smooth_maximum_stays_near_the_maximum(
     )
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_a_board_short_of_power_lowers_its_clock_by_the_cube_root() -> None:
     # 1 pJ x 1000 TFLOP/s = 1000 W wanted: 512 W are 0.8 cubed of it, 125 W a half
     clocks = power_limited_clock_frac(np.array([512.0, 125.0]), 1e15, 1e-12)

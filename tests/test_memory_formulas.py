@@ -135,9 +135,6 @@ def test_experts_keep_what_their_tokens_need() -> None:
     assert "mlp/hidden" not in kept
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_cases_by_hand() -> None:
     assert float(state_bytes(7e9, 16.0, 8.0)) == 14e9
     assert (

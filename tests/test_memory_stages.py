@@ -131,9 +131,6 @@ def test_the_stages_that_are_looked_at_have_the_worst(
     assert evaluate(of, rows).memory.peak[0] == pytest.approx(every, rel=1e-12)
 
 
-# ---------------------------------------------------------------------------------------------- wha
-
-
 def run(
     software: str,
     shape: ModelSpec | None = None,

@@ -51,9 +51,6 @@ TABLE = plans.rows(GPUS, *({"zero": 3, "offload": way} for way in WAYS))
 AT = {way: row for row, way in enumerate(WAYS)}
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_tiles_by_hand() -> None:
     # read 4 s, update 10 s, write 2 s. One tile: 16 s. Four: a tile takes 1 + 0.5 on the drives and
     # 2.5 on the CPU, which is the slower: 1 s of reading first, four updates of 2.5 s, 0.5 s of
@@ -149,9 +146,6 @@ def test_at_the_break_even_copies_cost_what_recompute_does(
     assert max(copy - forward, 0) + max(copy - backward, 0) == pytest.approx(again)
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_what_leaves_host_memory_is_on_the_drives() -> None:
     of = deepspeed()
     m = evaluate(of, TABLE).memory
@@ -198,9 +192,6 @@ def test_capacity_decides() -> None:
         )
         assert found.drive_fits[AT["params"]]
         assert found.host_fits.all()
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_drives_carry_states_once_a_step_each_way() -> None:
@@ -260,9 +251,6 @@ def test_gpus_of_a_node_share_its_drives() -> None:
         m = machine(with_drives(plans.plan(gpus=gpus, software="deepspeed")))
         assert float(m.nvme_read) == pytest.approx(READ / gpus)
         assert float(m.nvme_write) == pytest.approx(WRITE / gpus)
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_rules_of_drives() -> None:
@@ -383,9 +371,6 @@ def test_a_search_takes_drives_that_are_stated() -> None:
     without, with_ = dpplan(*words).json(), dpplan(*words, *STATED).json()
     assert with_["evaluated"] > without["evaluated"]
     assert "drives known for NVMe offloading" not in without["rejected"]
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_a_layer_by_hand() -> None:

@@ -153,8 +153,6 @@ def test_one_row_with_and_one_without_do_not_disturb_each_other() -> None:
     assert together.time.components["offload"][[0, 2]].tolist() == [0, 0]
 
 
-# -------------------------------------------------------------------------------------------------
-
 ASKED = ("--model", "gpt2-xl", "--gpu", "a100", "--gpus", "8", "--offload", "activations")
 
 
@@ -190,9 +188,6 @@ def test_the_search_offloads_only_when_asked() -> None:
     for report in (unasked["layout"], *(x["layout"] for x in unasked["alternatives"])):
         assert report["offload"] == "none"
     assert "offload" not in unasked["step"]["components"]
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_host_memory_to_load_a_checkpoint() -> None:

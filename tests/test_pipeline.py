@@ -108,9 +108,6 @@ def test_live_chunks_equal_the_schedule_played(name: str, p: int, v: int, m: int
     assert live.tolist() == list(peak)
 
 
-# ------------------------------------------------------------------------------------------------ p
-
-
 @given(p=st.integers(2, 64), m=st.integers(1, 512), v=st.integers(1, 12))
 def test_bubble_over_ideal_time(p: int, m: int, v: int) -> None:
     # (p - 1) / m for GPipe and 1F1B, divided by v when interleaved: Narayanan et al. 2021 (arXiv
@@ -201,9 +198,6 @@ def test_every_schedule_has_both_closed_forms() -> None:
     for row, name in enumerate(SCHEDULES):
         assert bubbles[row] == schedules.BY_NAME[name].idle_s(fill, slow, 4.0, 8.0, vpp[row])
         assert live[row] == schedules.BY_NAME[name].live_chunks(0.0, 4.0, vpp[row], 8.0)
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def test_a_slow_stage_sets_the_pace() -> None:

@@ -64,9 +64,6 @@ def test_fused_experts_move_less_and_launch_at_once() -> None:
     assert new.components["attention"][0] == old.components["attention"][0]
 
 
-# ------------------------------------------------------------------------------------------------ u
-
-
 def profile(tmp_path: Path, unstated: str) -> str:
     """A stack of one's own: PyTorch FSDP with other defaults where a recipe is silent."""
     text = (catalog.folder("stacks") / "pytorch-fsdp.toml").read_text(encoding="utf-8")

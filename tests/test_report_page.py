@@ -182,9 +182,6 @@ def test_one_stage_and_nothing_hidden() -> None:
     assert "stage 0" in estimate_page.page(one)
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_the_page_opens_without_a_network(tmp_path: Path) -> None:
     wanted = tmp_path / "out.html"
     answer = dpplan("estimate", *ASKED, "--html", wanted)

@@ -42,9 +42,6 @@ def test_throughput_and_utilisation() -> None:
     assert utilisation(1.248e15, 8.0, 312e12, 1.0) == pytest.approx(0.5)
 
 
-# ------------------------------------------------------------------------------------------------ f
-
-
 def test_checkpoint_interval() -> None:
     # Young 1974: sqrt(2 * 60 s * 30000 s) = 1897 s
     assert float(checkpoint_interval_s(60.0, 30000.0)) == pytest.approx(1897.37, abs=0.01)
@@ -138,9 +135,6 @@ def test_proposed_spares_suffice_and_one_less_does_not(mean: float) -> None:
     spares = spares_for(mean)
     assert float(spares_suffice_frac(mean, float(spares))) >= run_level.ENOUGH_SPARES
     assert spares == 0 or float(spares_suffice_frac(mean, spares - 1.0)) < run_level.ENOUGH_SPARES
-
-
-# ------------------------------------------------------------------------------------------------ e
 
 
 def test_run_and_energy() -> None:

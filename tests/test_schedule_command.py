@@ -32,9 +32,6 @@ def refused(*words: str) -> Any:
     return json.loads(answer.stdout)["error"]
 
 
-# ------------------------------------------------------------------------------------------------ d
-
-
 def test_unit_durations() -> None:
     r = document("--schedule", "zb-h1", "--pp", "8", "--microbatches", "32")
     assert (r["schedule"], r["pp"], r["vpp"], r["microbatches"]) == ("zb-h1", 8, 1, 32)
@@ -237,9 +234,6 @@ def test_the_terminal_shows_ranks_and_all_schedules() -> None:
     assert max(len(line) for line in out.splitlines() if line.startswith("rank ")) <= 120
 
 
-# ------------------------------------------------------------------------------------------------ t
-
-
 def well_formed(events: list[dict[str, Any]]) -> None:
     """What a viewer of trace events needs: named tracks, slices that do not overlap on a track,
     arrows from slice to slice."""
@@ -368,9 +362,6 @@ def test_a_long_step_is_drawn_pass_by_pass() -> None:
         )
     )
     assert len(step_trace.of_estimate(one).events) < 3 * step_trace.MOST_LAYER_SLICES
-
-
-# ------------------------------------------------------------------------------------------------ t
 
 
 def test_a_page_that_loads_and_sends_nothing(tmp_path: Path) -> None:

@@ -372,9 +372,6 @@ def test_uneven_stages_are_searched_when_asked_for() -> None:
     assert set(found.estimates.table.pp) == {3.0}
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(1, 100_000))
 def test_divisors(number: int) -> None:
     assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
@@ -419,9 +416,6 @@ def test_best_ranked_and_smallest() -> None:
     )
     assert best(found, np.zeros(len(found.table), dtype=bool)) is None
     assert needed[smallest(found, piped)] == needed[piped].min()
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("software", ["megatron-core", "torchtitan", "deepspeed", "pytorch-fsdp"])

@@ -168,9 +168,6 @@ def test_chart_puts_points_where_they_are() -> None:
     assert sum(line.count("*") for line in chart([5.0], [7.0], "s", "GiB")) == 1
 
 
-# ----------------------------------------------------------------------------------------------- pr
-
-
 def test_progress_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     with progress.progress("x") as tick:

@@ -22,8 +22,6 @@ from planner.verbs.validate.files import read_all, residual_lines
 from planner.verbs.validate.predict import predict, validate_rows
 from planner.verbs.validate.rows import SHIPPED, read_rows
 
-# -------------------------------------------------------------------------------------------------
-
 
 def test_errors_of_time_by_hand() -> None:
     """Errors +10 %, -20 %, +50 %, -5 %: mean 21.25 %, median (10 + 20) / 2, bias (-5 + 10) / 2,
@@ -64,9 +62,6 @@ def test_out_of_memory_rows_count_apart() -> None:
     assert summary.oom == Right(n=3, right=2)
     assert summary.ran == Right(n=2, right=1)
     assert summary.time.n == 2
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_rows_and_suites_of_a_table(tmp_path: Path) -> None:
@@ -227,9 +222,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     refused(dpplan("validate", "~nobody-of-this-name/runs.csv"), "RUNS.csv")
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_residuals_are_measured_over_predicted(tmp_path: Path) -> None:
     seconds = float(predict(row()).time.seconds[0])
     rows = [
@@ -278,9 +270,6 @@ def test_residuals_that_cannot_be_written_are_refused(where: str, tmp_path: Path
     assert sorted(os.listdir(tmp_path)) == ["folder", "runs.csv"]
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_shipped_runs_have_sources_and_are_all_read() -> None:
     rows = read_all([])
     assert len({r["run_id"] for r in rows}) == len(rows) > 1000
@@ -315,9 +304,6 @@ def test_an_unknown_suite_answers_with_near_ones(tmp_path: Path) -> None:
     table = write(tmp_path / "runs.csv")
     refused(dpplan("validate", table, "--suite", "small"), "--suite", "no row")
     assert api.validate([table]).summary.time.n == 0  # a table without rows is no error
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_one_csv_line_per_row(tmp_path: Path) -> None:
@@ -370,9 +356,6 @@ def test_two_results_need_two_files(tmp_path: Path) -> None:
     table, wanted = write(tmp_path / "runs.csv", row(step_s=2)), tmp_path / "out.csv"
     refused(dpplan("validate", table, "--csv", wanted, "--residuals", wanted), "named twice")
     assert not wanted.exists()
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_the_figure_holds_every_run_with_a_time() -> None:
@@ -455,9 +438,6 @@ def test_a_plot_without_plotly_says_what_to_install(
     table = write(tmp_path / "runs.csv", row(step_s=2))
     refused(dpplan("validate", table, "--plot", tmp_path / "out.html"), "--plot", "pip install")
     assert os.listdir(tmp_path) == ["runs.csv"]
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_kinds_by_hand() -> None:

@@ -18,8 +18,6 @@ from planner.verbs.validate.files import read_all
 from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.predict import predict, validate_rows
 
-# -------------------------------------------------------------------------------------------------
-
 
 def test_every_mechanism_acts_somewhere_and_the_base_is_the_prediction() -> None:
     rows = [r for r in read_all([]) if r["step_s"]]
@@ -71,9 +69,6 @@ def test_an_ablation_by_hand() -> None:
     assert line.acts.n == 3
     assert (line.most.suite, line.most.n) == ("small", 3)
     assert ablations([row()]) == []
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def runs_like(*ratios: float, **changes: Any) -> list[dict[str, Any]]:

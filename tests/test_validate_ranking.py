@@ -13,8 +13,6 @@ from planner.verbs.validate.errors import summarise
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.ranking import groups_of, ranked
 
-# -------------------------------------------------------------------------------------------------
-
 
 def ranking(*pairs: tuple[float, float], **changes: Any) -> Ranking:
     runs = [entry(p, m, layout=f"{i}", **changes) for i, (p, m) in enumerate(pairs)]
@@ -86,9 +84,6 @@ def test_groups_are_rows_that_differ_only_in_layout() -> None:
     assert validate_rows(rows[2:] + failed).summary.ranking.groups == 0
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_noise_floor_by_hand() -> None:
     """One recipe measured as 1.0, 1.1 and 1.5 s (median 1.1), another as 2 and 4 s (median 3), a
     third once."""
@@ -119,9 +114,6 @@ def test_runs_of_different_recipes_are_no_repeats(changes: dict[str, Any]) -> No
     )
     assert len(out.rows) == 2
     assert out.summary.noise == Noise(n=0, mean=None, median=None, worst=None)
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def groups(*pairs: tuple[float, float], noise: float = 0.0) -> list[Group]:

@@ -22,7 +22,7 @@ from planner.search import layouts
 from planner.show import estimate_figures
 from planner.show.figures import DARK_TWINS, GIB, TEMPLATE, Chart, Column, cell_text, csv_text
 from planner.specs.base import PlanError
-from planner.specs.document import changed, to_json
+from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.compare import FIGURES
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options.own import CompareOptions
@@ -85,7 +85,7 @@ def test_phases_offer_every_stage_and_the_table_has_every_phase() -> None:
     chart = estimate_figures.phases(report())
     stages = report().memory.per_stage
     assert [choice.label for choice in chart.choices] == [
-        f"stage {stage['stage']}" for stage in stages
+        f"stage {stage.stage}" for stage in stages
     ]
     assert len(chart.rows) == sum(len(stage.phases) for stage in stages)
     assert all(row[-1] == pytest.approx(sum(row[2:-1])) for row in chart.rows)
@@ -278,7 +278,7 @@ def test_every_figure_is_where_an_estimate_has_it() -> None:
 
 
 def test_explanations_hold_the_formulas_and_add_up() -> None:
-    document = explained.document(api.read_options(FIXED))
+    document = plain(explained.document(api.read_options(FIXED)))
     parts = {part["key"]: part for part in document["parts"]}
     assert set(parts) == {"time", "memory", "rates"}
     assert sum(leaf["value"] for leaf in parts["time"]["leaves"]) == pytest.approx(

@@ -109,9 +109,6 @@ def _drawn(charts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: chart[key] for key in keys} for chart in charts]
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 @router.get("/", response_class=HTMLResponse)
 async def page(request: Request) -> Response:
     """The dashboard of the state in the address. What takes long comes last, and the browser shows
@@ -314,9 +311,6 @@ async def export_page(request: Request) -> Response:
     if bare:
         return HTMLResponse(body)
     return HTMLResponse(rendered("export.html", body=body, query=state.query))
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/compare", response_class=HTMLResponse)

@@ -106,9 +106,6 @@ def _brief(pairs: Pairs) -> tuple[Estimate, State]:
         return api.estimate(state.options, brief=True), state
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def drawn(chart: Chart, links: list[str | None] | None = None) -> Chart:
     """A chart with its table as HTML; links: where each row leads."""
     return changed(chart, table=rendered("table.html", chart=chart, links=links))

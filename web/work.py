@@ -137,8 +137,6 @@ class Workers:
             while len(self._kept) > _KEPT or (total > _KEPT_BYTES and len(self._kept) > 1):
                 total -= self._kept.popitem(last=False)[1][1]
 
-    # ----------------------------------------------------------------------------------------------
-
     def _serve(self) -> None:
         worker: tuple[Any, Connection] | None = None
         while True:

@@ -43,8 +43,6 @@ class Change:
     update: dict[str, Any]
 
 
-# -------------------------------------------------------------------------------------------------
-
 Update = dict[str, Any]  # columns of a layout with new values
 
 
@@ -192,9 +190,6 @@ def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
     return options.changed(**fixed)
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Promise:
     """Shares of the step that a larger batch and a faster fabric could save at most."""
@@ -266,9 +261,6 @@ def _other_gpus(plan: Plan) -> list[Change]:
     ]
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def fixed_layout(options: Options) -> list[str]:
     """Layout options that the user fixed."""
     return [name for name in LAYOUT if getattr(options, name) is not None]
@@ -323,9 +315,6 @@ def other_stacks(options: Options) -> list[Change]:
         Change(f"stack {name}, layout searched", {**dict.fromkeys(LAYOUT), "stack": name})
         for name in others
     ]
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def command_line(options: Options, verb: str = "estimate") -> str:

@@ -68,9 +68,6 @@ class Base:
         return self.scenario.options.changed(advice=None)
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def allowed(plan: Plan, candidates: Sequence[Layout]) -> tuple[Columns, Array]:
     """Columns of the layouts that no rule forbids, and their indices."""
     table = Columns.of(candidates)
@@ -150,9 +147,6 @@ def _best_of_each(
         whole = {**asked, **updates[kept[row]]}
         out[group] = Weighed(words, "keep", pinned(options, plan, layout), whole, estimates, row)
     return [out[group] for group in sorted(out)]
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:

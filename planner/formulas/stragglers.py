@@ -90,9 +90,6 @@ def expected_slowest(
     return np.where(jitters[..., 0], sigma[..., 0] * (peaks + between[..., 0]), (d * some)[..., 0])
 
 
-# ------------------------------------------------------------------------------------------------ t
-
-
 @formula(
     unit="s",
     equation="max(T_1, T_2)",
@@ -137,9 +134,6 @@ def proportional_split_s(
             )
             best = np.where((done >= replicas * m - 1e-6) & (end < best), end, best)
     return np.where(other_replicas > 0, np.where(own > 0, best, other_s), own_s)
-
-
-# ------------------------------------------------------------------------------------------------ l
 
 
 @formula(
@@ -204,9 +198,6 @@ def packed_spread_frac(mean: Array, square: Array, cube: Array, fourth: Array) -
     ratio = square / mean
     variance = fourth - 2 * ratio * cube + ratio**2 * square
     return np.sqrt(mean * np.maximum(variance, 0.0)) / square
-
-
-# ------------------------------------------------------------------------------------------------ b
 
 
 @formula(

@@ -171,9 +171,6 @@ def line(estimates: Estimates, row: int) -> Line:
     )
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def _model(plan: Plan) -> Model:
     model = plan.model
     return Model(

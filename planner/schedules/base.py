@@ -129,8 +129,6 @@ def with_sends(actions: Actions) -> Actions:
     return out
 
 
-# --------------------------------------------------------------------------------------------------
-
 _ONE = re.compile(
     r"(\d{1,9})(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|F|B|I|W)(\d{1,9})?"
 )

@@ -268,9 +268,6 @@ class Deadlock(Exception):
         self.nodes = nodes
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 def timed(program: Program, d: Durations, keep: bool = False) -> Timing:
     """Time every action: it starts when its rank is free and what it needs has arrived.
 

@@ -232,8 +232,6 @@ def _bytes(request: ScheduleOptions, p: int) -> Array | None:
     return np.broadcast_to(np.array(values, dtype=float), (p,))
 
 
-# --------------------------------------------------------------------------------------------------
-
 _TAIL = ("optimizer", "nvme")  # components of the step after the last backward pass
 SHAPE = ("schedule", "pp", "vpp")  # options of a layout that a schedule without a model has, too
 
