@@ -137,7 +137,7 @@ CONTEXT: dict[str, Given] = {
     "pp": {"pp": 1},
     "dp": {"dp": 2},
     "vpp": {"schedule": "interleaved", "vpp": 2},
-    "ep": {"model": "mixtral-8x7b", "gpus": 64},
+    "ep": {"model": "mixtral-8x7b", "gpus": 64, "global_batch": 64},
     "zero": {"zero": 0},
     "shard_group": {"stack": "pytorch-fsdp", "zero": 3, "pp": 1, "schedule": None},
     "sequence_parallel": {"tp": 2, "sequence_parallel": True},
