@@ -375,7 +375,7 @@ def test_embeddings_narrower_than_the_model_are_refused(tmp_path: Path) -> None:
             "rope_scaling.factors[1]: -inf",
         ),
         (b'{"hidden_size": ' + b"9" * 5000 + b"}", "not a usable config.json"),
-        (b'{"hidden_size": 1, "hidden_size": 2}', "'hidden_size' occurs twice"),
+        (b'{"hidden_size": 1, "hidden_size": 2}', "'hidden_size' is given twice"),
         (b"[" * 100_000, "nested"),
         (b'{"a": ' * 50 + b"1" + b"}" * 50, "nested deeper than"),
         (b'"' + b"x" * 2_000_001 + b'"', "is larger than"),

@@ -92,21 +92,19 @@ def test_heads_beyond_those_of_keys_are_copied() -> None:
 def test_the_largest_batch_fits_and_one_more_does_not(name: str) -> None:
     asked = plan(shipped(name))
     found = serving(asked)
-    tp = found["gpus"]
+    tp = found.gpus
     assert tp is not None
-    for most in found["max_batch"]:
+    for most in found.max_batch:
         for more, fits in ((0, True), (1, False)):
-            need = float(
-                device_bytes(asked, tp, float(most["batch"] + more), float(most["context"]))
-            )
-            assert (need <= found["budget_bytes"]) == fits
-        row = [one for one in found["table"] if one["context"] == most["context"]]
-        assert all(one["fits"] == (one["batch"] <= most["batch"]) for one in row)
-    assert found["max_batch"][-1]["batch"] >= 1
+            need = float(device_bytes(asked, tp, float(most.batch + more), float(most.context)))
+            assert (need <= found.budget_bytes) == fits
+        row = [one for one in found.table if one.context == most.context]
+        assert all(one.fits == (one.batch <= most.batch) for one in row)
+    assert found.max_batch[-1].batch >= 1
     if tp > 1:
         assert (
             float(device_bytes(asked, tp // 2, 1.0, float(asked.model.max_positions)))
-            > found["budget_bytes"]
+            > found.budget_bytes
         )
 
 

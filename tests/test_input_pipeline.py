@@ -227,12 +227,12 @@ def test_the_workers_and_bandwidth_that_are_named_suffice(
         )
 
     found = needs()
-    workers = found["workers_needed"]
+    workers = found.workers_needed
     if workers <= 1024:
-        assert needs(workers=workers)["wait_s"] <= 1e-6 * found["load_s"] + 1e-8 * 8 * batch / rate
+        assert needs(workers=workers).wait_s <= 1e-6 * found.load_s + 1e-8 * 8 * batch / rate
         if workers > 1:
-            assert needs(workers=workers - 1)["wait_s"] > 0
-    assert needs(storage_bytes_per_s=found["bytes_per_s"] * (1 + 1e-9))["wait_s"] == 0
+            assert needs(workers=workers - 1).wait_s > 0
+    assert needs(storage_bytes_per_s=found.bytes_per_s * (1 + 1e-9)).wait_s == 0
 
 
 REQUEST = ("estimate", "--model", "llama-2-7b", "--gpu", "h100", "--gpus", 64)

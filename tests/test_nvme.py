@@ -19,6 +19,7 @@ from planner.formulas.params import parameter_count
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.ledger import Sourced
+from planner.specs.documents.recommend import Layer
 from planner.specs.hardware import LinkSpec, NvmeSpec
 from planner.specs.plan import Plan
 from planner.verbs.recommend import swaps
@@ -377,20 +378,28 @@ def test_a_layer_by_hand() -> None:
     """A layer that keeps 1 GB, 20 ms forward, 40 ms backward, 20 ms to run again, over 25 GB/s: a
     copy of 40 ms, 20 of them in sight on the way out, none on the way back; as much as
     recompute."""
-    layer = {"kept_bytes": 1e9, "forward_s": 0.02, "backward_s": 0.04, "recompute_s": 0.02}
+    layer = Layer(
+        kept_bytes=1e9,
+        recompute_kept_bytes=0.0,
+        forward_s=0.02,
+        backward_s=0.04,
+        recompute_s=0.02,
+        break_even_bytes_per_s=25e9,
+        hidden_bytes_per_s=None,
+    )
     whole = {"send_recv_frac": speed(1.0, "1"), "host_bandwidth": None}
     link = catalog.load("networks", LinkSpec, "pcie4").model_copy(update=whole)
     of = plans.plan(gpus=1)
     for rate, cheaper in ((25.1e9, "swap"), (24.9e9, "recompute")):
         found = swaps.over(of, link.model_copy(update={"bandwidth": speed(rate)}), layer)
-        assert found["cheaper"] == cheaper
-        assert found["copy_s"] == pytest.approx(1e9 / rate)
-        assert found["out_exposed_s"] == pytest.approx(1e9 / rate - 0.02)
-        assert found["back_exposed_s"] == pytest.approx(max(1e9 / rate - 0.04, 0))
-        assert found["hidden_s"] + found["out_exposed_s"] + found[
-            "back_exposed_s"
-        ] == pytest.approx(found["in_turn_s"])
-        assert found["cheaper_in_turn"] == "recompute"
+        assert found.cheaper == cheaper
+        assert found.copy_s == pytest.approx(1e9 / rate)
+        assert found.out_exposed_s == pytest.approx(1e9 / rate - 0.02)
+        assert found.back_exposed_s == pytest.approx(max(1e9 / rate - 0.04, 0))
+        assert found.hidden_s + found.out_exposed_s + found.back_exposed_s == pytest.approx(
+            found.in_turn_s
+        )
+        assert found.cheaper_in_turn == "recompute"
     assert 1e9 / outside.break_even_copy_s(0.02, 0.04, 0.02) == pytest.approx(25e9)
 
 

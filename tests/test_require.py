@@ -103,7 +103,7 @@ def test_status_3_wins_where_nothing_fits() -> None:
         ("goodput.low > 1%", "no band"),
         ("cost < 90%", "not a share"),
         ("< 3", "must read like"),
-        ("", "must read like"),
+        ("", "must not be empty"),
         ("memory < ", "unit"),
         ("step < nan", "expected a number"),
         ("cost < 1e999", "finite"),

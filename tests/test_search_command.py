@@ -198,7 +198,7 @@ def test_the_search_says_how_far_it_is() -> None:
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
     lines: list[float] = []
-    assert len(search_report.csv_text(plans, lines.append).splitlines()) == found["feasible"] + 1
+    assert len(search_report.csv_text(plans, lines.append).splitlines()) == found.feasible + 1
     assert lines == sorted(lines)
     assert lines[-1] == pytest.approx(1.0)
 

@@ -347,7 +347,7 @@ def test_a_result_that_cannot_be_written_is_refused(option: str, tmp_path: Path)
     (tmp_path / "folder").mkdir()
     for target in (tmp_path / "folder", tmp_path / "missing" / "file", "a\0b", "/"):
         refused(dpplan("validate", table, option, target), option)
-    refused(dpplan("validate", table, option, table), "RUNS.csv", "named twice")
+    refused(dpplan("validate", table, option, table), option, "named twice")
     assert table.read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == ["folder", "runs.csv"]
 
