@@ -41,7 +41,7 @@ def components() -> dict[str, Schema]:
 
 def _of_spec(kind: type[Any]) -> Schema:
     if not issubclass(kind, Spec):
-        raise NotImplementedError
+        raise NotImplementedError  # how a hook tells msgspec that it has no schema for a type
     return kind.model_json_schema()
 
 
