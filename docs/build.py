@@ -23,7 +23,7 @@ for folder in (ROOT, ROOT / "docs"):
 
 from pages import accuracy, blocks, catalogue, documents, formulas, options, sources  # noqa: E402
 
-from planner.report import band as uncertainty  # noqa: E402
+from planner.evidence import band as uncertainty  # noqa: E402
 
 RESIDUALS = uncertainty.RESIDUALS.relative_to(ROOT).as_posix()
 

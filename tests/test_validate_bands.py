@@ -9,7 +9,7 @@ import pytest
 from run_tables import entry, row
 
 from planner.estimate.machine import SWITCHES, machine
-from planner.report.band import Case, band_of, recorded, residuals
+from planner.evidence.band import Case, band_of, recorded, residuals
 from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.verbs.validate.ablation import MECHANISMS, ablations, with_each_off

@@ -12,10 +12,10 @@ from pages import crossvalidation
 from pages.text import NOTICE, percent, table
 from planner import api
 from planner.estimate.ties import TIE
+from planner.evidence import band as uncertainty
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
-from planner.report import band as uncertainty
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Errors, Run, Summary, Validation
 from planner.specs.options import Options

@@ -1,1 +1,1 @@
-"""One estimate as documents: layout, search, requirements, the band."""
+"""One estimate as documents: layout, search, requirements."""

@@ -13,10 +13,10 @@ from planner.estimate.communicate import Traffic
 from planner.estimate.machine import machine
 from planner.estimate.machine.clock import sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, peak_memory, state_ledger
+from planner.evidence.band import band
 from planner.formulas import flops, memory, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.ledger import first, firsts, is_recording, total
-from planner.report.band import band
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.specs.columns import Columns, joined

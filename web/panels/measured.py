@@ -10,8 +10,8 @@ from functools import cache
 from statistics import fmean
 
 from planner.api import Options
+from planner.evidence.band import RESIDUALS
 from planner.inputs.scenario import resolve
-from planner.report.band import RESIDUALS
 from planner.show.figures import (
     BLUE,
     LOG,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from planner.evidence.band import COVERAGE, Case, Residuals, band_of, residuals
 from planner.ledger import Array
-from planner.report.band import COVERAGE, Case, Residuals, band_of, residuals
 from planner.specs.documents.validate import BandLine, Coverage, Run
 
 # what a residual says of its run beside the ratios: columns of planner/data/residuals.csv

@@ -69,7 +69,7 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
 
 
 def residual_lines(document: Validation) -> str:
-    """CSV of measured over predicted step time per run, the basis of `planner.report.band`."""
+    """CSV of measured over predicted step time per run, the basis of `planner.evidence.band`."""
     rows = residual_rows(document.rows)
     return _table(
         [*RESIDUAL_COLUMNS, *_RATIOS],

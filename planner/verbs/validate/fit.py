@@ -16,9 +16,9 @@ import numpy as np
 
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import StepTime, step_time
+from planner.evidence.band import suite_weight
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
-from planner.report.band import suite_weight
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
