@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from planner.evidence.weights import quantile, suite_members
+from planner.evidence.weights import suite_weight as _suite_weight
 from planner.formulas.params import parameter_count
 from planner.ledger import Array
 from planner.specs.plan import Plan
@@ -143,13 +145,13 @@ def band_of(runs: Residuals, case: Case) -> Band:
     alike, text = _alike(runs, case, same_gpu & same_stack, same_gpu, same_stack)
     weight = _weights(runs, case, same_gpu, same_stack)
     low, high = (
-        _quantile(runs.log_ratio, weight, q) for q in ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
+        quantile(runs.log_ratio, weight, q) for q in ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
     )
     largest = float(runs.gpus[alike].max())
     beyond = math.log2(case.gpus / largest) if case.gpus > largest else 0.0
     wider = 1 + _FEW / float(weight.sum()) + _PER_DOUBLING * beyond
     errors = np.abs(np.exp(-runs.log_ratio[alike]) - 1)
-    error = _quantile(
+    error = quantile(
         errors, np.ones(len(errors)), 0.5
     )  # np.median would import numpy.ma, 7 ms of a cold start
     scale = f", none on more than {largest:.0f} GPUs" if beyond else ""
@@ -185,9 +187,8 @@ def _count(mask: Array) -> str:
 
 
 def suite_weight(members: Array) -> Array:
-    """Weight of a run whose suite has this many: one over the design effect 1 + (n - 1) rho (Kish
-    1965)."""
-    return 1 / (1 + (members - 1) * _RHO)
+    """Weight of a run whose suite has this many."""
+    return _suite_weight(members, _RHO)
 
 
 def _weights(runs: Residuals, case: Case, same_gpu: Array, same_stack: Array) -> Array:
@@ -197,16 +198,9 @@ def _weights(runs: Residuals, case: Case, same_gpu: Array, same_stack: Array) ->
     known = (runs.parameters > 0) & (case.parameters > 0)
     size = np.where(known, runs.parameters, 1.0) / np.where(known, case.parameters, 1.0)
     doublings = doublings + np.abs(np.log2(size))
-    _, suite, members = np.unique(runs.suite, return_inverse=True, return_counts=True)
     kind = np.where(runs.experts == case.experts, 1.0, _OTHER_KIND)
     return (
-        kind * (likeness * 2.0 ** (-doublings / _HALVING) + _FLOOR) * suite_weight(members[suite])
+        kind
+        * (likeness * 2.0 ** (-doublings / _HALVING) + _FLOOR)
+        * suite_weight(suite_members(runs.suite))
     )
-
-
-def _quantile(values: Array, weight: Array, q: float) -> float:
-    """Quantile of weighted values, linear between the middles of their shares."""
-    order = np.argsort(values, kind="stable")
-    ordered, share = values[order], weight[order]
-    middle = (np.cumsum(share) - 0.5 * share) / share.sum()
-    return float(np.interp(q, middle, ordered))
