@@ -413,6 +413,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "formulas.overlap.bucketed_exposed_s": {
         "sync_s": [0.5, 2.0, 0.0],
         "window_s": [1.0, 1.0, 1.0],
+        "first_ready_s": 0.05,
         "last_bucket_s": 0.01,
         "slowdown": 0.2,
     },

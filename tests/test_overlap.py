@@ -45,25 +45,27 @@ def test_prefetching_lies_between_perfect_overlap_and_none(
 @pytest.mark.parametrize(
     ("sync", "exposed"),
     [
-        (4, 0.5 + 0.8),  # last bucket, and 20 % of the 4 s beside compute
-        (10, 2.4 + 0.5 + 1.6),  # 10 - 0.95 * 8 = 2.4 longer than the window; 20 % of its 8 s
-        (0, 0.5),
+        (4, 0.5 + 0.7),  # last bucket, and 20 % of the 3.5 s beside compute
+        (10, 2.4 + 1.52),  # from 0.4 to 10.4, past the 8 s of backward; 20 % of 7.6 s beside it
+        (0, 0.0),
     ],
 )
 def test_buckets(sync: float, exposed: float) -> None:
-    assert float(bucketed_exposed_s(sync, 8.0, 0.5, 0.2)) == pytest.approx(exposed)
+    assert float(bucketed_exposed_s(sync, 8.0, 0.4, 0.5, 0.2)) == pytest.approx(exposed)
 
 
-@given(sync=SECONDS, window=SECONDS, bucket=st.floats(0, 1), slowdown=SLOWDOWN)
+@given(
+    sync=SECONDS, window=SECONDS, first=st.floats(0, 1), bucket=st.floats(0, 1), slowdown=SLOWDOWN
+)
 def test_a_longer_backward_pass_hides_more(
-    sync: float, window: float, bucket: float, slowdown: float
+    sync: float, window: float, first: float, bucket: float, slowdown: float
 ) -> None:
-    exposed = float(bucketed_exposed_s(sync, window, bucket, slowdown))
-    assert exposed >= 0
+    exposed = float(bucketed_exposed_s(sync, window, first, bucket, slowdown))
+    assert 0 <= exposed <= sync * (1 + 1e-12)  # no second of the network counts twice
     # step time, window included, never falls when the window grows, and no exposed second returns
-    longer = window + 1 + float(bucketed_exposed_s(sync, window + 1, bucket, slowdown))
+    longer = window + 1 + float(bucketed_exposed_s(sync, window + 1, first, bucket, slowdown))
     assert longer >= (window + exposed) * (1 - 1e-12)
-    assert float(bucketed_exposed_s(sync, 0.0, bucket, slowdown)) == pytest.approx(sync + bucket)
+    assert float(bucketed_exposed_s(sync, 0.0, first, bucket, slowdown)) == pytest.approx(sync)
 
 
 def test_stragglers() -> None:

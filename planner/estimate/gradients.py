@@ -128,25 +128,46 @@ def _parts(
     return [(leaf.name, leaf.count, leaf.matmul)]
 
 
+@dataclass(frozen=True)
+class Buckets:
+    """The gradient buckets of a whole model, as a closed form of their reductions needs them."""
+
+    count: int
+    first_layers: float  # layers whose backward has run when the first bucket is full
+    last_bytes: float  # of the bucket that is ready at the end of backward
+
+
 @cache
-def bucket_count(
+def buckets_of(
     model: ModelSpec, joint_qkv: bool, joint_gate: bool, wire_bytes: float, cap: float
-) -> int:
+) -> Buckets:
     """Buckets of the whole model; a tensor larger than the cap is a bucket of its own."""
     first, layers, last = _blocks(model, joint_qkv, joint_gate)
-    closed, held, limit = 0, 0.0, float(FIRST_BUCKET_BYTES)
+    closed, held, limit, size = 0, 0.0, float(FIRST_BUCKET_BYTES), 0.0
     known: dict[
-        tuple[int, float, float], tuple[int, float, float]
+        tuple[int, float, float], tuple[int, float, float, float]
     ] = {}  # layers of a kind end alike where they start alike
     for block in (last, *reversed(layers), first):
         key = (id(block), held, limit)
         if key not in known:
-            more = 0
+            more, full = 0, 0.0
             for _, elements, _ in reversed(block):
                 held += wire_bytes * elements
                 if held >= limit:
-                    more, held, limit = more + 1, 0.0, cap
-            known[key] = more, held, limit
-        more, held, limit = known[key]
-        closed += more
-    return closed + (held > 0)
+                    more, full, held, limit = more + 1, held, 0.0, cap
+            known[key] = more, held, limit, full
+        more, held, limit, full = known[key]
+        closed, size = closed + more, full or size
+    return Buckets(closed + (held > 0), _first_layers(last, layers, wire_bytes), held or size)
+
+
+def _first_layers(last: _Block, layers: list[_Block], wire_bytes: float) -> float:
+    """Layers whose backward has run when the first bucket is full: none where it is the head's."""
+    held, done = 0.0, 0.0
+    for block in (last, *reversed(layers)):
+        for _, elements, work in reversed(block):
+            held += wire_bytes * elements
+            done += 0.0 if block is last else work
+            if held >= FIRST_BUCKET_BYTES:
+                return done
+    return done

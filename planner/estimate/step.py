@@ -93,7 +93,9 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         sends = pipelines.sends(plan, m, c, microbatches, slowest.seconds)
     with section("gradient synchronisation and optimizer"):
         window = layer.backward * slowest.layers * _window_share(plan, c, microbatches)
-        end = _end_of_step(plan, m, c, parameters, who, extras.sharded, slowest, window)
+        end = _end_of_step(
+            plan, m, c, parameters, who, extras.sharded, slowest, window, layer.backward
+        )
         optimizer, drives = optimizer_s(plan, m, c, end.elements, who.shards.ranks)
 
     passes, heads = microbatches * slowest.layers, microbatches * slowest.head
@@ -220,13 +222,16 @@ def _end_of_step(
     sharded: sync.ShardedLayer,
     slowest: _Slowest,
     window_s: Array,
+    layer_backward_s: Array,
 ) -> sync.EndOfStep:
     """Gradients of the slowest stage's layers, and of embedding or head, whichever is larger."""
     first, last = total(parameters.first), total(parameters.last)
     root = np.where(c.pp > 1, np.maximum(first, last), first + last)
     shared = slowest.layers * total(parameters.layer) + root
     experts = slowest.layers * parameters.experts
-    return sync.end_of_step(plan, m, c, who, sharded, shared, experts, root, window_s)
+    return sync.end_of_step(
+        plan, m, c, who, sharded, shared, experts, root, window_s, layer_backward_s
+    )
 
 
 def _offloading(copied: offload.Copies, passes: Array) -> Ledger:

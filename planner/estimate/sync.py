@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.communicate import Group, Traffic, place, place_twice, share_of
-from planner.estimate.gradients import bucket_count
+from planner.estimate.gradients import Buckets, buckets_of
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
 from planner.formulas import data_parallel, offload, overlap
@@ -18,7 +18,7 @@ from planner.specs.columns import Columns
 from planner.specs.layout import NVME_PARAMS, OFFLOADED_PARAMS
 from planner.specs.plan import Plan
 
-# the last part of what is reduced in one call, which nothing hides: about a bucket of torch's DDP
+# parts in which a stack without buckets of its own reduces: about a bucket of torch's DDP
 LAST_BYTES = 25e6
 _WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0}
 # share of the gathers of embedding and head that nothing hides under prefetching: the one forward,
@@ -100,6 +100,12 @@ def wire_bytes(plan: Plan) -> float:
     return plan.stack.state.gradient_wire if chosen is None else _WIRE_BYTES[chosen]
 
 
+def bucketing(plan: Plan, cap: float) -> Buckets:
+    """The gradient buckets of the plan's model, closed at `cap` bytes."""
+    fusion = plan.stack.fusion
+    return buckets_of(plan.model, fusion.joint_qkv, fusion.joint_gate, wire_bytes(plan), cap)
+
+
 def sharded_layer(
     plan: Plan, m: Machine, c: Columns, parameters: RankParameters, who: Replicas
 ) -> ShardedLayer:
@@ -157,25 +163,19 @@ def end_of_step(
     experts: Array,
     root: Array,
     backward_window_s: Array,
+    layer_backward_s: Array,
 ) -> EndOfStep:
     """Gradient reduction of a stage (`shared` and `experts` elements), or the unhidden ends of a
     sharded pass.
 
     root: elements of embedding and head, which FSDP handles as one group; backward_window_s: time
-    gradients can hide behind.
+    gradients can hide behind; layer_backward_s: of one layer and micro-batch.
     """
     stack, training = plan.stack, plan.training
     wire, narrow = wire_bytes(plan), compute_bytes(plan)
     zero1 = c.zero >= 1
-    buckets = 1
-    if stack.overlap.bucket is not None:
-        buckets = bucket_count(
-            plan.model,
-            stack.fusion.joint_qkv,
-            stack.fusion.joint_gate,
-            wire,
-            float(stack.overlap.bucket),
-        )
+    own = None if stack.overlap.bucket is None else bucketing(plan, float(stack.overlap.bucket))
+    buckets = 1 if own is None else own.count
 
     def reduce(elements: Array, group: Group) -> Array:
         calls = np.maximum(buckets * elements / np.maximum(shared + experts, 1.0), 1.0)
@@ -192,14 +192,17 @@ def end_of_step(
     reduced = reduce(shared, who.group) + reduce(experts, who.experts)
     gathered = gather(shared, who.group) + gather(experts, who.experts)
     sync = reduced + gathered
-    bucket = communicate.all_reduce_s(
-        m, np.minimum(stack.overlap.bucket or LAST_BYTES, wire * shared), who.group
-    )
+    last_bytes = np.minimum(LAST_BYTES if own is None else own.last_bytes, wire * shared)
+    last_s = communicate.all_reduce_s(m, last_bytes, who.group)
+    if own is None:  # equal parts, ready at equal times
+        first_s = backward_window_s * last_bytes / np.maximum(wire * shared, 1.0)
+    else:
+        first_s = own.first_layers * layer_backward_s
     may_overlap = np.where(zero1, stack.overlap.sharded_sync, stack.overlap.gradient_sync) > 0
     if training.overlap is False:
         may_overlap = may_overlap & False
-    hidden = overlap.bucketed_exposed_s(sync, backward_window_s, bucket, m.slowdown)
-    exposed = np.where(may_overlap, hidden, sync)
+    left = overlap.bucketed_exposed_s(sync, backward_window_s, first_s, last_s, m.slowdown)
+    exposed = np.where(may_overlap, left, sync)
 
     # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has
     # half of the root group; without prefetching all layers were waited for already, and the whole

@@ -50,21 +50,25 @@ def offload_exposed_s(compute_s: Array, copy_s: Array) -> Array:
 
 @formula(
     unit="s",
-    equation="max(0, AR - 0.95 T_backward) + last bucket + ov min(AR, T_backward)",
+    equation="tail + ov (AR - tail), tail = max(last bucket, AR - (T_backward - first ready))",
     source=(
-        "PyTorch DDP, Li et al. 2020 (arXiv 2006.15704); 5 % of backward passes before the first"
-        " bucket is full (assumed)"
+        "PyTorch DDP, Li et al. 2020 (arXiv 2006.15704) section 3.2.3: buckets are reduced in"
+        " order, each when it is ready; own derivation from bucket_ends_s, exact for equal buckets"
+        " that become ready at equal times"
     ),
 )
 def bucketed_exposed_s(
-    sync_s: Array, window_s: Array, last_bucket_s: Array, slowdown: Array, usable_frac: float = 0.95
+    sync_s: Array, window_s: Array, first_ready_s: Array, last_bucket_s: Array, slowdown: Array
 ) -> Array:
-    """Time that bucketed gradient reduction adds to the backward pass it overlaps with."""
-    return (
-        np.maximum(sync_s - usable_frac * window_s, 0.0)
-        + last_bucket_s
-        + slowdown * np.minimum(sync_s, window_s)
-    )
+    """Time that bucketed gradient reduction adds to the backward pass it overlaps with.
+
+    What follows the end of backward is the last bucket, which is ready no sooner, or where the
+    network binds all reductions from the first ready bucket on, less what backward still ran: the
+    last bucket is among them.
+    """
+    beside = np.maximum(window_s - first_ready_s, 0.0)
+    tail = np.minimum(np.maximum(last_bucket_s, sync_s - beside), sync_s)
+    return tail + slowdown * (sync_s - tail)
 
 
 def bucket_ends_s(ready_s: Array, reduce_s: Array) -> Array:

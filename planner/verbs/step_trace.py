@@ -256,7 +256,7 @@ def _buckets(reduced: Traffic, last: float, mine: Sequence[Interval]) -> list[tu
     first = max(last - max(seconds - exposed, 0.0), started.start if started else last)
     spans: list[tuple[float, float]] = []
     for i in range(count):
-        ready = first + (last - first) * (i + 1) / count if exposed < seconds else last
+        ready = first + (last - first) * i / max(count - 1, 1) if exposed < seconds else last
         start = max(ready, spans[-1][1] if spans else 0.0)
         spans.append((start, start + seconds / count))
     return spans

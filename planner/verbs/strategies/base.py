@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from planner.estimate import Estimates, communicate, sync, uneven
-from planner.estimate.gradients import BUCKET_CAP_BYTES, bucket_count
+from planner.estimate.gradients import BUCKET_CAP_BYTES, Buckets
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime, step_time
 from planner.estimate.sync import Replicas
@@ -131,14 +131,16 @@ class Context:
             extra_bytes,
         )
 
-    def overlapped_s(self, sync_s: Array, last_s: Array) -> Array:
+    def overlapped_s(self, sync_s: Array, last_s: Array, first_s: Array | None = None) -> Array:
         """Exposed time of bucketed reductions beside the backward pass of the last micro-batch, as
-        in estimates."""
-        return overlap.bucketed_exposed_s(sync_s, self.window_s, last_s, self.m.slowdown)
+        in estimates. first_s: when the first is ready, where buckets are not those of DDP."""
+        first = self.buckets.first_layers * self.layer_backward_s if first_s is None else first_s
+        return overlap.bucketed_exposed_s(sync_s, self.window_s, first, last_s, self.m.slowdown)
 
-    def last_s(self, whole_bytes: Array, cap_bytes: float) -> Array:
-        """The last bucket, which nothing hides."""
-        return communicate.all_reduce_s(self.m, np.minimum(cap_bytes, whole_bytes), self.who.group)
+    @property
+    def last_share(self) -> float:
+        """Share of the gradients that is in the last bucket."""
+        return self.buckets.last_bytes / (sync.wire_bytes(self.plan) * self.parameters)
 
     def all_reduce_s(self, whole_bytes: Array, calls: float = 1.0) -> Array:
         """An all-reduce over all replicas, in equal parts."""
@@ -160,18 +162,9 @@ class Context:
         return data_parallel.leaving_bytes(sent, group.ranks, group.ranks_per_node)
 
     @property
-    def bucket_bytes(self) -> float:
-        """Least size of a gradient bucket."""
-        return float(self.plan.stack.overlap.bucket or BUCKET_CAP_BYTES)
-
-    @property
-    def buckets(self) -> int:
+    def buckets(self) -> Buckets:
         """Gradient buckets of the model."""
-        fusion = self.plan.stack.fusion
-        wire = sync.wire_bytes(self.plan)
-        return bucket_count(
-            self.plan.model, fusion.joint_qkv, fusion.joint_gate, wire, self.bucket_bytes
-        )
+        return sync.bucketing(self.plan, float(self.plan.stack.overlap.bucket or BUCKET_CAP_BYTES))
 
     def codec_s(self, moved_bytes: float, flop: float = 0.0) -> Array:
         """Passes over the gradients that encode and decode what is sent."""

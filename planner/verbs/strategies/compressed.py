@@ -98,7 +98,7 @@ def exchange(x: Context, codec: Codec) -> Cost:
         total = communicate.all_reduce_s(x.m, codec.code_bytes, group)
     gathered = 1.0 if codec.gathered else 0.0
     sent = compression.exchanged_bytes(codec.code_bytes, group.ranks, gathered)
-    exposed = x.overlapped_s(total, total / x.buckets)
+    exposed = x.overlapped_s(total, total * x.last_share)
     return x.cost(exposed, total, (0.0, sent, 0.0), x.leaving_bytes(sent), codec.codec_s)
 
 

@@ -20,8 +20,9 @@ def _every_micro_batch(x: Context) -> Cost:
     """Without no_sync all micro-batches reduce their gradients, each beside its own backward
     pass."""
     gradients = sync.wire_bytes(x.plan) * x.parameters
-    each = x.all_reduce_s(gradients, x.buckets)
-    exposed = x.microbatches * x.overlapped_s(each, x.last_s(gradients, x.bucket_bytes))
+    each = x.all_reduce_s(gradients, x.buckets.count)
+    last = x.all_reduce_s(gradients * x.last_share)
+    exposed = x.microbatches * x.overlapped_s(each, last)
     sent, leaving = x.all_reduced_bytes(gradients, x.microbatches, x.microbatches)
     return x.cost(exposed, x.microbatches * each, (0.0, sent, 0.0), leaving)
 
@@ -29,11 +30,10 @@ def _every_micro_batch(x: Context) -> Cost:
 def _hook(x: Context) -> Cost:
     """The bucket is cast, reduced in 16 bit, and cast back."""
     gradients = _HALF_BYTES * x.parameters
-    total = x.all_reduce_s(gradients, x.buckets)
+    total = x.all_reduce_s(gradients, x.buckets.count)
     codec = x.codec_s(_HOOK_BYTES * x.parameters)
     sent, leaving = x.all_reduced_bytes(gradients, x.microbatches)
-    smaller = gradients / (sync.wire_bytes(x.plan) * x.parameters)
-    last = x.last_s(gradients, x.bucket_bytes * smaller)
+    last = x.all_reduce_s(gradients * x.last_share)
     return x.cost(x.overlapped_s(total, last), total, (0.0, sent, 0.0), leaving, codec)
 
 

@@ -90,7 +90,9 @@ def _horovod(x: Context) -> Cost:
     last = communicate.all_reduce_s(x.m, gradients / calls, x.who.group) + _CYCLE_S
     moved = x.codec_s(_FUSION_MOVED * x.parameters)
     sent, leaving = x.all_reduced_bytes(gradients, x.microbatches)
-    return x.cost(x.overlapped_s(total, last), total, (0.0, sent, 0.0), leaving, moved)
+    return x.cost(
+        x.overlapped_s(total, last, x.window_s / calls), total, (0.0, sent, 0.0), leaving, moved
+    )
 
 
 STRATEGIES = (

@@ -6,7 +6,6 @@ import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.communicate import Group
-from planner.estimate.gradients import BUCKET_CAP_BYTES
 from planner.formulas import data_parallel
 from planner.verbs.strategies.base import (
     FP32_BYTES,
@@ -45,7 +44,7 @@ def _diloco(x: Context) -> Cost:
     gradients = FP32_BYTES * x.parameters
     inner = communicate.all_reduce_s(x.m, gradients, node)
     exposed = x.overlapped_s(
-        inner, np.minimum(inner, communicate.all_reduce_s(x.m, BUCKET_CAP_BYTES + 0 * inner, node))
+        inner, communicate.all_reduce_s(x.m, gradients * x.last_share + 0 * inner, node)
     )
     exposed = np.where(inside > 1, exposed, 0.0)
     nodes = x.who.group.nodes
