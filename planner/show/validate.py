@@ -8,6 +8,7 @@ from planner.show.text import Block
 from planner.specs.document import UNSET
 from planner.specs.documents.validate import (
     Ablation,
+    Apart,
     Coverage,
     CrossValidation,
     Errors,
@@ -22,6 +23,7 @@ from planner.units import percent
 
 _MOST_GROUPS = 5  # with the largest regret
 _MOST_SKIPPED = 20
+_MOST_OPTIONS = 20
 
 
 def validate_blocks(out: Validation) -> list[Block]:
@@ -32,6 +34,7 @@ def validate_blocks(out: Validation) -> list[Block]:
         _kinds_block(out.kinds),
         *_memory_blocks(out),
         *_regret_blocks(out.groups),
+        *_apart_blocks(out.apart),
     ]
     if out.coverage is not UNSET:
         blocks.append(_coverage_block(out.coverage))
@@ -44,6 +47,11 @@ def validate_blocks(out: Validation) -> list[Block]:
 
 def _all_of(out: Validation) -> list[tuple[str, Summary]]:
     return [*out.suites.items(), ("all", out.summary)]
+
+
+def _apart_of(out: Validation) -> list[tuple[str, Summary]]:
+    """The line below all others: rows that are no part of them."""
+    return [("apart: options left out", out.apart.summary)] if out.apart.rows else []
 
 
 _ERRORS = [">MAPE", ">median", ">bias", ">worst"]
@@ -78,7 +86,7 @@ def _time_block(out: Validation) -> Block:
                 str(one.ranking.groups),
                 *_order(one.ranking),
             ]
-            for name, one in _all_of(out)
+            for name, one in [*_all_of(out), *_apart_of(out)]
             if one.time.n or name == "all"
         ],
     )
@@ -105,7 +113,7 @@ def _memory_blocks(out: Validation) -> list[Block]:
             *_errors(one.memory),
             *(f"{kind.right}/{kind.n}" for kind in (one.oom, one.ran)),
         ]
-        for name, one in _all_of(out)
+        for name, one in [*_all_of(out), *_apart_of(out)]
         if one.memory.n or one.oom.n
     ]
     header = ["suite", ">runs", *_ERRORS, ">oom right", ">ran right"]
@@ -146,6 +154,19 @@ def _regret_blocks(groups: Sequence[Group]) -> list[Block]:
     )
     if len(regret) > _MOST_GROUPS:
         block.text.append(f"the {_MOST_GROUPS} worst; --json lists all")
+    return [block]
+
+
+def _apart_blocks(apart: Apart) -> list[Block]:
+    if not apart.rows:
+        return []
+    block = Block(
+        f"Options that estimates leave out: {apart.rows} rows have one, scored apart",
+        header=["option", ">rows"],
+        rows=[[name, str(rows)] for name, rows in list(apart.options.items())[:_MOST_OPTIONS]],
+    )
+    if len(apart.options) > _MOST_OPTIONS:
+        block.text.append(f"the {_MOST_OPTIONS} most frequent; --json lists all")
     return [block]
 
 

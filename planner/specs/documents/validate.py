@@ -58,7 +58,7 @@ class Run(Document):
     memory_error: Annotated[float | None, key("predicted over measured peak, minus one", "1")]
     memory_kind: Annotated[str, key("what was measured: allocated, reserved, nvidia-smi")]
     not_expressed: Annotated[
-        str, key("words of the `options` cell that the estimate does not know and leaves out")
+        str, key("words of the `options` cell that the estimate leaves out; empty: none")
     ]
     predicted_fits: Annotated[bool, key("predicted memory suffices")]
     outcome: Annotated[Outcome, key("it ran, or ran out of memory")]
@@ -289,13 +289,24 @@ class Ablation(Document):
     most: Annotated[MostIn, key("where it matters most")]
 
 
+class Apart(Document):
+    """Rows that ran with options their estimate leaves out: no test of the estimate, and no part of
+    the errors of the others."""
+
+    rows: Annotated[int, key("such rows; `rows[].not_expressed` names the options of each")]
+    options: Annotated[dict[str, int], key("rows with each of these options, most first")]
+    summary: Annotated[Summary, key("errors over them")]
+    suites: Annotated[dict[str, Summary], key("by suite")]
+
+
 class Validation(Document):
     """The answer of `dpplan validate`."""
 
     schema_version: Annotated[int, key("1")]
     rows: Annotated[list[Run], key("rows that can be expressed")]
-    summary: Annotated[Summary, key("over all rows")]
-    suites: Annotated[dict[str, Summary], key("by suite")]
+    summary: Annotated[Summary, key("over all rows but those `apart`")]
+    suites: Annotated[dict[str, Summary], key("by suite, without those `apart`")]
+    apart: Annotated[Apart, key("rows with options that the estimate leaves out")]
     kinds: Annotated[
         dict[str, ErrorsOfSuites],
         key("errors of step time of kinds of runs: all, tier A, mixture of experts, fp8, ..."),

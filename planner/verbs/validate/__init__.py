@@ -53,7 +53,8 @@ def validate(
     if coverage:
         document = changed(document, coverage=bands.coverage(document.rows))
     if ablations:
-        document = changed(document, ablations=ablation.ablations(rows, measured_node))
+        expressed = [r for r, run in zip(kept, document.rows, strict=True) if not run.not_expressed]
+        document = changed(document, ablations=ablation.ablations(expressed, measured_node))
     return document
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from planner.evidence.band import COVERAGE, Case, Residuals, band_of, residuals
 from planner.ledger import Array
 from planner.specs.documents.validate import BandLine, Coverage, Run
+from planner.verbs.validate.predict import has_time
 
 # what a residual says of its run beside the ratios: columns of planner/data/residuals.csv
 RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "stack", "gpus", "parameters", "experts")
@@ -32,7 +33,7 @@ def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
             "measured_over_default": run.measured_step_s / run.predicted_step_s,
         }
         for run in runs
-        if run.measured_step_s and run.outcome != "oom"
+        if has_time(run) and run.measured_step_s
     ]
 
 

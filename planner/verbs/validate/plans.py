@@ -25,7 +25,7 @@ _RELEASE = re.compile(
     r"\d\d\.\d\d"
 )  # year and month, as NeMo numbers its containers: these order as text
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
-_MOMENTS_BF16 = 4.0  # bytes per parameter of both Adam moments in bf16
+_MOMENTS_BYTES = {"bf16": 4.0, "fp32": 8.0}  # per parameter, both Adam moments
 
 
 def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, Layout]:
@@ -113,7 +113,8 @@ def _offload(row: Row, options: dict[str, str]) -> str:
 
 
 def _training(row: Row, options: dict[str, str], stack: StackSpec) -> TrainingSpec:
-    recipe = options.get("fp8_recipe", "")
+    recipe = options.get("fp8_recipe") or options.get("fp_recipe", "")
+    moments = options.get("adam_moments") or options.get("moments_dtype", "")
     return TrainingSpec(
         seq_len=whole(row, "seq_len"),
         global_batch=whole(row, "global_batch"),
@@ -127,7 +128,7 @@ def _training(row: Row, options: dict[str, str], stack: StackSpec) -> TrainingSp
         selective="per_op" if options.get("selective") == "per_op" else "attention",
         gradient_reduce=options.get("grad_reduce"),  # type: ignore[arg-type]
         overlap=False if options.get("overlap") == "none" else None,
-        moment_bytes=_MOMENTS_BF16 if options.get("adam_moments") == "bf16" else None,
+        moment_bytes=_MOMENTS_BYTES.get(moments),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import compress
 
@@ -16,7 +16,7 @@ from planner.ledger import Array
 from planner.specs.base import PlanError, sentence
 from planner.specs.columns import Columns
 from planner.specs.document import changed
-from planner.specs.documents.validate import Outcome, Run, Skipped, Validation
+from planner.specs.documents.validate import Apart, Outcome, Run, Skipped, Summary, Validation
 from planner.verbs.validate.errors import kinds, recipe_of, repeat_deviations, summarise
 from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.ranking import (
@@ -27,7 +27,8 @@ from planner.verbs.validate.ranking import (
     layout_of,
     ranked,
 )
-from planner.verbs.validate.rows import KNOWN_OPTIONS, Row, measured, options_of, outcome_of
+from planner.verbs.validate.rows import Row, measured, outcome_of
+from planner.verbs.validate.words import not_expressed
 
 SCHEMA_VERSION = 1
 
@@ -62,26 +63,44 @@ def validated(rows: Sequence[Row], calibration: Calibration | None) -> tuple[Val
     times = [run.measured_step_s if run.outcome != "oom" else None for run in runs]
     deviations = repeat_deviations([recipe_of(row) for row in kept], times)
     runs = [changed(run, repeat_deviation=d) for run, d in zip(runs, deviations, strict=True)]
-    suites: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        suites[run.suite].append(run)
-    summary = summarise(runs)
+    expressed = [run for run in runs if not run.not_expressed]
+    summary = summarise(expressed)
     noise = summary.noise.mean or 0.0
     document = Validation(
         schema_version=SCHEMA_VERSION,
         rows=runs,
         summary=summary,
-        suites={name: summarise(found, noise) for name, found in sorted(suites.items())},
-        kinds=kinds(runs),
-        groups=groups_of(ranked(runs), noise),
+        suites=_by_suite(expressed, noise),
+        apart=_apart(runs, noise),
+        kinds=kinds(expressed),
+        groups=groups_of(ranked(expressed), noise),
         skipped=skipped,
     )
     return document, kept
 
 
+def _by_suite(runs: Sequence[Run], noise: float) -> dict[str, Summary]:
+    suites: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        suites[run.suite].append(run)
+    return {name: summarise(found, noise) for name, found in sorted(suites.items())}
+
+
+def _apart(runs: Sequence[Run], noise: float) -> Apart:
+    """Rows that ran with options their estimate leaves out."""
+    found = [run for run in runs if run.not_expressed]
+    words = Counter(word for run in found for word in run.not_expressed.split(";"))
+    return Apart(
+        rows=len(found),
+        options=dict(sorted(words.items(), key=lambda item: (-item[1], item[0]))),
+        summary=summarise(found, noise),
+        suites=_by_suite(found, noise),
+    )
+
+
 def has_time(run: Run) -> bool:
     """Whether the run can say anything of predicted step times."""
-    return run.measured_step_s is not None and run.outcome != "oom"
+    return run.measured_step_s is not None and run.outcome != "oom" and not run.not_expressed
 
 
 def with_unseen(document: Validation, seconds: Sequence[float | None]) -> Validation:
@@ -130,7 +149,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         measured_peak_gib=measured_gib,
         memory_error=predicted_gib / measured_gib - 1 if measured_gib and ran else None,
         memory_kind=kind,
-        not_expressed=";".join(sorted(set(options_of(row)) - KNOWN_OPTIONS)),
+        not_expressed=";".join(not_expressed(row, plan)),
         predicted_fits=bool(one.fits[0]),
         outcome=outcome,
         group=group_of(row),

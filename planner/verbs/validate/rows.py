@@ -36,23 +36,6 @@ REQUIRED = (
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 MAX_TABLE_BYTES = 8_000_000
 
-# words of the `options` cell that change an estimate, or that name a release and change none
-KNOWN_OPTIONS = {
-    "attention",
-    "norm",
-    "grad_reduce",
-    "compile",
-    "async_tp",
-    "fp8_recipe",
-    "selective",
-    "fused_cross_entropy",
-    "overlap",
-    "adam_moments",
-    "flags",
-    "release",
-    "transformer_engine",
-}
-
 
 def read_rows(path: Path) -> list[Row]:
     """Rows of a runs table. Raises PlanError for a file that is none."""

@@ -1,0 +1,96 @@
+"""Words of the `options` cell of a row: which of them an estimate holds.
+
+A row is a test of the estimate only where every word that moves step or memory is in the estimate;
+other rows are scored apart. A word is in it where `plans` reads it, where it says what every
+estimate assumes, and where it says nothing of step and memory. The meaning of the words: the table
+of options in docs/validation.md.
+"""
+
+from __future__ import annotations
+
+from planner.estimate.memory import state_ledger
+from planner.specs.plan import Plan
+from planner.verbs.validate.rows import Row, options_of
+
+# read by `plans`, with the values that it reads; an empty set: any value
+READ: dict[str, frozenset[str]] = {
+    "attention": frozenset(),
+    "norm": frozenset({"fused", "eager"}),
+    "grad_reduce": frozenset({"bf16", "fp32"}),
+    "compile": frozenset({"1"}),
+    "async_tp": frozenset({"1"}),
+    "fp8_recipe": frozenset(),
+    "fp_recipe": frozenset({"tensorwise", "rowwise", "blockwise", "mxfp8"}),
+    "selective": frozenset({"per_op"}),
+    "fused_cross_entropy": frozenset({"1"}),
+    "overlap": frozenset({"none"}),
+    "adam_moments": frozenset({"bf16"}),
+    "moments_dtype": frozenset({"bf16", "fp32"}),
+    "flags": frozenset(),
+    "release": frozenset(),
+}
+
+# values that say what every estimate assumes
+ASSUMED: dict[str, frozenset[str]] = {
+    "activation_offload": frozenset({"none"}),
+    "cuda_graph": frozenset({"none"}),
+    "force_balance": frozenset({"1"}),  # experts get equally many tokens
+    "grouped_gemm": frozenset({"1"}),
+    "fsdp": frozenset({"1", "torch-fsdp2", "megatron-fsdp"}),  # the stage stands in `zero`
+    "optimizer": frozenset({"adam", "adamw"}),
+    "optimizer_instances": frozenset({"1"}),
+    "packing": frozenset({"concat"}),  # samples joined to full length
+    "padding_free": frozenset({"1"}),
+    "peft": frozenset({"none"}),
+    "pp_algorithm": frozenset({"1f1b", "1f1b-interleaved"}),  # stands in `schedule`
+    "mtp": frozenset({"0"}),
+    "etp": frozenset({"1"}),
+}
+
+# who ran it and under which name, and results printed beside the step
+NEUTRAL = frozenset(
+    {
+        "framework_config",
+        "hbm_percent",
+        "measured_by",
+        "offloaded_gb",
+        "recipe",
+        "task",  # fine-tuning of all parameters computes what pre-training does
+        "trainer",
+        "transformer_engine",
+    }
+)
+# filled where `step_s` is the step of reinforcement learning, generation included
+_OTHER_STEP = "algorithm"
+
+_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
+
+
+def not_expressed(row: Row, plan: Plan) -> list[str]:
+    """Words of a row that its estimate leaves out, sorted."""
+    words = options_of(row)
+    out = [key for key, value in words.items() if not _expressed(key, value, plan)]
+    return sorted([*out, *([_OTHER_STEP] if row.get(_OTHER_STEP, "") else [])])
+
+
+def _expressed(key: str, value: str, plan: Plan) -> bool:
+    if key in NEUTRAL:
+        return True
+    if key in READ:
+        return not READ[key] or value in READ[key]
+    return value in ASSUMED.get(key, ()) or _as_planned(key, value, plan)
+
+
+def _as_planned(key: str, value: str, plan: Plan) -> bool:
+    """Whether the stack and the model of the estimate do what the word says."""
+    states = state_ledger(plan)
+    says: dict[str, bool] = {
+        "autocast": value == plan.training.precision,
+        "params_dtype": _BYTES.get(value) == states["parameters"],
+        "grads_dtype": _BYTES.get(value) == states["gradients"],
+        "master_dtype": _BYTES.get(value) == plan.stack.state.master,
+        "mla": value == "1" and plan.model.latent is not None,
+        "overlap_grad_reduce": value == "1" and plan.stack.overlap.gradient_sync,
+        "overlap_param_gather": value == "1" and plan.stack.overlap.sharded_sync,
+    }
+    return says.get(key, False)
