@@ -39,6 +39,8 @@ _ATOMS: dict[str, tuple[str, float]] = {
     "h": ("s", 3600.0),
     "day": ("s", 86400.0),
     "days": ("s", 86400.0),
+    "week": ("s", 7 * 86400.0),
+    "month": ("s", 365.25 / 12 * 86400.0),
     "years": ("s", 365.25 * 86400.0),
     "W": ("W", 1.0),
     "kW": ("W", 1e3),
@@ -59,12 +61,51 @@ _ATOMS: dict[str, tuple[str, float]] = {
     "%": ("1", 0.01),
 }
 
-_MULTIPLIERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+# other spellings of the same units, in lower case
+_SPELLINGS = {
+    **dict.fromkeys(("byte", "bytes"), "B"),
+    **{word.lower(): word for word in ("KiB", "MiB", "GiB", "TiB")},
+    **{f"{p}bit{end}".lower(): f"{p}bit" for p in ("", "k", "M", "G", "T") for end in ("", "s")},
+    **{f"{p}flop".lower(): f"{p}FLOP" for p in ("", "G", "T", "P", "E")},
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("us", "usec", "microsecond", "microseconds", "µs", "μs"), "us"),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("gpu-h", "gpu-hr", "gpu-hour", "gpu-hours", "gpuh"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "day"),
+    **dict.fromkeys(("wk", "week", "weeks"), "week"),
+    **dict.fromkeys(("mo", "month", "months"), "month"),
+    **dict.fromkeys(("y", "yr", "yrs", "year", "years"), "years"),
+    **dict.fromkeys(("w", "watt", "watts"), "W"),
+    **{word.lower(): word for word in ("kW", "kWh", "MWh", "GWh")},
+    **dict.fromkeys(("usd", "dollar", "dollars"), "USD"),
+    **dict.fromkeys(("percent", "pct"), "%"),
+}
 
-# commas only between thousands: "1,5 GB" is no number rather than 15 GB
+# "400 Gbps", "400Gb/s", "50 GBps": in a rate a small b is a bit, as networks are sold; "gb/s" may
+# be either
+_RATE = re.compile(r"([kKMGTmgt]?)(b|B)(?:ps|/s|/sec|/second)")
+_FLOPS = re.compile(r"([gtpe]?flop)(?:s|/sec|ps)", re.IGNORECASE)
+
+_MULTIPLIERS = {
+    **dict.fromkeys(("k", "thousand"), 1e3),
+    **dict.fromkeys(("m", "mn", "million"), 1e6),
+    **dict.fromkeys(("g", "b", "bn", "billion"), 1e9),
+    **dict.fromkeys(("t", "tn", "trillion"), 1e12),
+}
+# of a length in tokens k is 1,024: "a 128k context" is 131,072 tokens
+_BINARY = {"k": 2**10, "ki": 2**10, "m": 2**20, "mi": 2**20}
+
+MOST_CHARACTERS = 200  # of a number with its unit
+_SHOWN = 40  # characters of it that an error quotes
+
+# commas only between thousands: "1,5 GB" is no number rather than 15 GB. Possessive throughout, so
+# that reading takes time proportional to the length
 _NUMBER = re.compile(
-    r"^\s*([-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d[\d_]*)\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*(.*?)\s*$"
+    r"([-+]?(?:\d{1,3}(?:,\d{3})++(?![\d,])|\d[\d_]*+|(?=\.\d))(?:\.\d*+)?(?:[eE][-+]?\d{1,3}+(?!\d))?)"
 )
+_MONEY = re.compile(r"(?:us\s?)?\$|\b(?:usd|dollars?)\b", re.IGNORECASE)
 
 
 class UnitError(ValueError):
@@ -74,46 +115,109 @@ class UnitError(ValueError):
 def unit_factor(unit: str) -> tuple[str, float]:
     """Return (base unit, factor) of a unit such as "GB/s": ("B/s", 1e9). Raises UnitError for an
     unknown word."""
-    parts = unit.replace(" ", "").split("/")
+    parts = _spelled(unit).split("/")
     dimension: list[str] = []
     factor = 1.0
     for position, part in enumerate(parts):
-        if part not in _ATOMS:
-            known = ", ".join(k for k in _ATOMS if k != "1")
-            raise UnitError(f"unknown unit {part!r} in {unit!r}; known units: {known}")
-        base, scale = _ATOMS[part]
+        word = part if part in _ATOMS else _SPELLINGS.get(part.lower(), part)
+        word = "kB" if word == "KB" else word  # "kb" may be bits
+        if word not in _ATOMS:
+            raise UnitError(f"unknown unit {part!r}" + f" in {unit!r}" * (len(parts) > 1))
+        base, scale = _ATOMS[word]
         dimension.append(base)
         factor = factor * scale if position == 0 else factor / scale
     return "/".join(dimension), factor
 
 
-def parse(text: str | float | int, unit: str) -> float:
-    """Read a number with its unit into base units of `unit`: parse("3.35 TB/s", "B/s") -> 3.35e12.
+def _spelled(unit: str) -> str:
+    """A unit with "/" between its parts. Raises UnitError where bits or bytes is left open."""
+    words = re.sub(r"\bper\b", "/", unit).replace(" ", "")
+    if rate := _RATE.fullmatch(words):
+        prefix, what = rate.groups()
+        if what == "b" and prefix in ("m", "g", "t") and not words.endswith("ps"):
+            large = prefix.upper()
+            raise UnitError(f"{unit!r} may be bits or bytes: write {large}bit/s or {large}B/s")
+        prefix = "k" if prefix == "K" else prefix.upper() if prefix in "mgt" else prefix
+        return f"{prefix}{'bit' if what == 'b' else 'B'}/s"
+    if flops := _FLOPS.fullmatch(words):
+        return f"{flops[1]}/s"
+    return words
 
-    A bare number is read as already being in `unit`. Raises UnitError when the text is malformed,
-    not finite or of another dimension (for example GB where GB/s is meant).
+
+def parse(text: str | float | int, unit: str) -> float:
+    """Read a number with its unit into base units of `unit`: parse("3.35 TB/s", "B/s") -> 3.35e12,
+    parse("$2.50", "USD/h") -> 2.5 / 3600.
+
+    A bare number is read as already being in `unit`; so is money without a "per". Raises UnitError
+    when the text is malformed, not finite or of another dimension (for example GB where GB/s is
+    meant).
     """
     wanted, wanted_factor = unit_factor(unit)
     if isinstance(text, bool) or not isinstance(text, str | float | int):
         raise UnitError(f"expected a number with a unit such as '1 {unit}', got {text!r}")
     if not isinstance(text, str):
         value = _to_float(text) * wanted_factor
+    elif wanted.split("/")[0] == "USD":
+        value = _money(text, unit)
     else:
-        match = _NUMBER.match(text)
-        if not match:
-            raise UnitError(f"expected a number with a unit such as '1 {unit}', got {text!r}")
-        number, word = match.groups()
-        value = float(number.replace(",", "").replace("_", ""))
-        if not word:
-            value *= wanted_factor
-        else:
-            dimension, factor = unit_factor(word)
-            if dimension != wanted:
-                raise UnitError(f"{text!r} is in {dimension}, but {wanted} is needed")
-            value *= factor
+        value, word = _split(text, f"a number with a unit such as '1 {unit}'")
+        value *= _factor(word, unit, text) if word else wanted_factor
     if not math.isfinite(value):
-        raise UnitError(f"{text!r} is not a finite number")
+        raise UnitError(f"{_quoted(text)} is not a finite number")
     return value
+
+
+def _factor(word: str, unit: str, text: str) -> float:
+    """Factor of a unit to the base of the wanted one. Raises UnitError where it is of another."""
+    wanted = unit_factor(unit)[0]
+    try:
+        dimension, factor = unit_factor(word)
+    except UnitError as error:
+        if "bits or bytes" in str(error):
+            raise
+        base, *per = wanted.split("/")
+        known = [name for name, (kind, _) in _ATOMS.items() if kind == base and name != "1"]
+        tail = "".join(f"/{part}" for part in per)
+        raise UnitError(
+            f"{error}; known here: {', '.join(name + tail for name in known)}"
+        ) from None
+    if dimension != wanted:
+        raise UnitError(f"{_quoted(text)} is in {dimension}, but {wanted} is needed")
+    return factor
+
+
+def _money(text: str, unit: str) -> float:
+    """Dollars, of which people write "$2.50", "2.50$/h", "USD 2.5", "$1.5M": in base units."""
+    bare = _MONEY.sub("", text, count=1).strip()
+    number, word = _split(bare, f"US dollars such as '1 {unit}'")
+    amount, slash, per = word.partition("/")
+    if not slash and amount.lower().startswith("per "):
+        amount, slash, per = "", "/", amount[4:]
+    amount = amount.strip().lower()
+    if amount and amount not in _MULTIPLIERS:
+        raise UnitError(f"{_quoted(text)} is no amount of US dollars")
+    number *= _MULTIPLIERS.get(amount, 1.0)
+    return number * _factor(f"USD/{per.strip()}" if slash else unit, unit, text)
+
+
+def _split(text: str, expected: str) -> tuple[float, str]:
+    """(the number that a text begins with, the word after it)."""
+    stripped = text.strip()
+    if len(stripped) > MOST_CHARACTERS:
+        raise UnitError(f"is longer than the {MOST_CHARACTERS} characters of a number")
+    match = _NUMBER.match(stripped)
+    if not match:
+        raise UnitError(f"expected {expected}, got {_quoted(text)}")
+    return _plain(match[1]), stripped[match.end() :].strip()
+
+
+def _plain(number: str) -> float:
+    return float(number.replace(",", "").replace("_", ""))
+
+
+def _quoted(text: object) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
 def in_unit(value: float, unit: str) -> float:
@@ -123,26 +227,44 @@ def in_unit(value: float, unit: str) -> float:
 
 def is_bare(text: str | float | int) -> bool:
     """Whether a number comes without its unit."""
-    match = _NUMBER.match(text) if isinstance(text, str) else None
-    return match is None or not match.group(2)
+    return not isinstance(text, str) or not _split(text, "a number")[1]
 
 
 def parse_count(text: str | float | int) -> float:
-    """Read a count that people write short: "15T" -> 1.5e13, "4M", "300B", "2e12". B is billion
-    here, never bytes."""
-    if isinstance(text, bool):
-        raise UnitError(f"expected a count such as 15T, got {text!r}")
+    """Read a count that people write short: "15T" -> 1.5e13, "4M", "300b tokens", "2e12". k, M, B
+    and T are decimal; B is billion here, never bytes."""
+    return _counted(text, _MULTIPLIERS, "a count such as 300B, 15T or 2e12")
+
+
+def parse_context(text: str | float | int) -> float:
+    """Read a length in tokens: "128k" -> 131,072. k is 1,024 and M 1,048,576, as contexts are
+    named."""
+    return _counted(text, _BINARY, "tokens such as 4096, 32k or 1M")
+
+
+def parse_whole(text: str | float | int) -> float:
+    """Read a number that nobody should round: "1,024" -> 1024. Raises UnitError for "16k", which
+    is 16,000 to some and 16,384 to others."""
+    value = _counted(text, {"k": 1e3, "m": 1e6}, "a whole number")
+    if isinstance(text, str) and text.strip()[-1:].lower() in ("k", "m"):
+        binary = parse_context(text)
+        raise UnitError(f"may be {value:,.0f} or {binary:,.0f}: write it in full")
+    return value
+
+
+def _counted(text: str | float | int, multipliers: dict[str, float], expected: str) -> float:
+    if isinstance(text, bool) or not isinstance(text, str | float | int):
+        raise UnitError(f"expected {expected}, got {text!r}")
     if isinstance(text, str):
-        match = _NUMBER.match(text)
-        if not match or (match.group(2) and match.group(2) not in _MULTIPLIERS):
-            raise UnitError(f"expected a count such as 300B, 15T or 2e12, got {text!r}")
-        value = float(match.group(1).replace(",", "").replace("_", "")) * _MULTIPLIERS.get(
-            match.group(2), 1.0
-        )
+        value, word = _split(text, expected)
+        short = re.sub(r"\s*tok(?:en)?s?$", "", word, flags=re.IGNORECASE).lower()
+        if short not in multipliers and short:
+            raise UnitError(f"expected {expected}, got {_quoted(text)}")
+        value *= multipliers.get(short, 1.0)
     else:
         value = _to_float(text)
     if not math.isfinite(value):
-        raise UnitError(f"{text!r} is not a finite number")
+        raise UnitError(f"{_quoted(text)} is not a finite number")
     return value
 
 

@@ -331,7 +331,7 @@ HOSTILE = {
         '"1008 GB"',
         ["memory_bandwidth", "1008 GB", "B/s"],
     ),
-    "unknown unit": ('"1008 GB/s"', '"1008 gbps"', ["memory_bandwidth", "gbps", "Gbit"]),
+    "unknown unit": ('"1008 GB/s"', '"1008 gb/s"', ["memory_bandwidth", "gb/s", "Gbit"]),
     "wrong type": ("compute_units = 128", 'compute_units = "many"', ["compute_units", "many"]),
     "no source": (
         ', source = "total capacity in a torch out-of-memory message, ali-vilab/VGen#104"',

@@ -13,7 +13,7 @@ WORDS: dict[str, tuple[str, ...]] = {**CODES, "sequence_parallel": ("no", "yes")
 OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
 _TRUTHS = {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}
-_TEXT = re.compile(r"\s*([A-Za-z_-]+?)\s*(<=|>=|!=|==|=|<|>|\s+in\s+)\s*(.*?)\s*")
+_TEXT = re.compile(r"([A-Za-z_-]++)\s*+(<=|>=|!=|==|=|<|>|in\s)(.*)", re.DOTALL)
 
 
 class Constraint(Spec):
@@ -34,7 +34,7 @@ class Constraint(Spec):
 
 def constraint(text: str) -> Constraint:
     """Read one condition. Raises ValueError with a sentence that lists what can be written."""
-    found = _TEXT.fullmatch(text)
+    found = _TEXT.fullmatch(text.strip())
     names = ", ".join((*NUMBERS, *WORDS))
     if found is None:
         raise ValueError(
