@@ -95,7 +95,7 @@ _MULTIPLIERS = {
     **dict.fromkeys(("t", "tn", "trillion"), 1e12),
 }
 # of a length in tokens k is 1,024: "a 128k context" is 131,072 tokens
-_BINARY = {"k": 2**10, "ki": 2**10, "m": 2**20, "mi": 2**20}
+_BINARY = {"k": 2.0**10, "ki": 2.0**10, "m": 2.0**20, "mi": 2.0**20}
 
 MOST_CHARACTERS = 200  # of a number with its unit
 _SHOWN = 40  # characters of it that an error quotes
