@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from command import dpplan, dpplan_process, refused
+from command import ROOT, dpplan, dpplan_process, refused
 from comparisons import SMALL, gpus_compared
 
 from planner.cli import progress
@@ -158,3 +161,29 @@ def test_nothing_fits_is_status_3() -> None:
         "gpus=1,2",
     ]
     assert dpplan("compare", *words).status == 3
+
+
+def test_processes_that_cannot_start_end_in_one_sentence() -> None:
+    """A script read from stdin cannot be imported again by its worker processes."""
+    script = (
+        "from dataclasses import replace as changed\n"
+        "from planner.specs.options import Options\n"
+        "from planner.specs.base import PlanError\n"
+        "from planner.verbs import requests\n"
+        "common = Options(model='gpt2', gpu='a100', gpus=8)\n"
+        "asked = [changed(common, global_batch=8 * (i + 1)) for i in range(32)]\n"
+        "try:\n"
+        "    requests.answer(asked, jobs=2)\n"
+        "except PlanError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable],
+        input=script,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.startswith("--jobs: 2")

@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -107,13 +108,37 @@ def _answers(work: Sequence[_Unit], jobs: int) -> Iterator[Iterator[list[Point]]
     if jobs <= 1:
         yield map(_answered, work)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, _ignore_interrupts) as pool:
-        yield pool.imap(_answered, work)
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_quietly)
+    try:
+        with _interrupts_ignored():  # which processes inherit until they are up
+            answers = pool.map(_answered, work)
+        yield answers
+    except BrokenProcessPool as error:
+        raise PlanError(
+            "--jobs", jobs, "worker processes end at once or were killed; use --jobs 1"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the first one ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ctrl-C does nothing, for the moment that it takes to start processes."""
+    if threading.current_thread() is not threading.main_thread():  # who alone may say so
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _end_quietly() -> None:
+    """Ctrl-C reaches every process of a terminal: these end without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
