@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import plans
 import pytest
+from command import dpplan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.formulas.flops import (
     attention_forward_flop,
     causal_pairs,
+    counted_positions,
     head_widths,
     matmul_weights,
     mean_pairs,
@@ -140,3 +142,24 @@ def test_windows_on_every_second_layer() -> None:
     assert float(mean_pairs(model, 1024.0)) == pytest.approx(expected)
     assert float(mean_pairs(plans.model(), 1024.0)) == 1024**2 / 2
     assert np.all(mean_pairs(model, np.array([128.0, 256.0])) == np.array([128.0, 256.0]) ** 2 / 2)
+
+
+@pytest.mark.parametrize("seq", [512.0, 4096.0, 131072.0])
+def test_a_window_is_counted_as_what_it_leaves(seq: float) -> None:
+    window = 2048
+    every = plans.model(attention_window=window)
+    # each query of a long sequence sees a window behind it; without the causal discount, one
+    # before it too, but for the corners of the matrix
+    w = min(window, seq)
+    assert float(counted_positions(every, seq)) == pytest.approx(2 * w - w * w / seq)
+    assert float(counted_positions(plans.model(), seq)) == pytest.approx(seq)
+    half = plans.model(attention_window=window, window_every=2)
+    middle = (float(counted_positions(every, seq)) + seq) / 2
+    assert float(counted_positions(half, seq)) == pytest.approx(middle)
+
+
+@pytest.mark.parametrize("model", ["phi-3-mini", "mistral-7b", "gemma-2-9b", "llama-3.1-8b"])
+def test_no_utilisation_is_above_the_peak_at_long_sequences(model: str) -> None:
+    asked = f"--model {model} --gpu h100 --gpus 64 --global-batch 64 --seq-len 131072"
+    said = dpplan("estimate", *asked.split(), "--json").json()["throughput"]
+    assert 0.1 < said["mfu_causal"] <= said["mfu"] <= said["hfu"] < 0.9

@@ -36,7 +36,7 @@ class StepTime:
     ranks: pipelines.Stages  # the first, the middle and the last rank, for one micro-batch
     stage_layers: Array  # layers of every stage but the last
     last_layers: Array
-    repeated_flop: Array  # recomputed FLOP per GPU and step, full score matrix
+    repeated_flop: Array  # recomputed FLOP per GPU and step, by flops.CONVENTION
     detail: Ledger  # operators of the slowest stage over the step, by name
 
 

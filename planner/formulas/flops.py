@@ -3,7 +3,8 @@ quantities.
 
 Convention of all model FLOP here: 6 per weight of a GEMM and token (2 forward, 4
 backward), the LM head included, the embedding lookup not; attention counts the full score matrix,
-12 L s a d per token, as PaLM (arXiv 2204.02311, appendix B) does.
+12 L s a d per token, as PaLM (arXiv 2204.02311, appendix B) does. Of a layer with a sliding window
+it counts the band on both sides of the diagonal: what a mask hides from the kernel is no work.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from planner.specs.model import ModelSpec
 
 CONVENTION = (
     "6 FLOP per matmul weight and token (head included), attention 12*L*s*heads*head_dim per token"
-    " without causal discount"
+    " without causal discount, sliding windows and packed documents with theirs"
 )
 
 
@@ -81,6 +82,12 @@ def mean_pairs(model: ModelSpec, seq_tokens: Array) -> Array:
     return pairs
 
 
+def counted_positions(model: ModelSpec, seq_tokens: Array) -> Array:
+    """Keys per query that the convention counts, averaged over layers: all s of them, of a windowed
+    layer the band on both sides of the diagonal."""
+    return 2 * mean_pairs(model, seq_tokens) / seq_tokens
+
+
 @formula(
     unit="FLOP",
     equation="6 N_matmul T + 3 * 4 s a (d_qk + d_v)/2 L T",
@@ -89,8 +96,8 @@ def mean_pairs(model: ModelSpec, seq_tokens: Array) -> Array:
 def model_flop(
     matmul_weight_count: Array, attention_weight: Array, tokens: Array, seq_tokens: Array
 ) -> Array:
-    """FLOP of one forward and backward pass over `tokens` in sequences of `seq_tokens`, no
-    recompute, no causal discount.
+    """FLOP of one forward and backward pass over `tokens` that each see `seq_tokens` positions, no
+    recompute.
 
     attention_weight: layers * heads * (query width + value width) elements.
     """

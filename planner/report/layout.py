@@ -283,11 +283,15 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     tokens = float(training.global_batch * training.seq_len)
     qk, v = flops.head_widths(model)
     weights = total(flops.matmul_weights(model))
-    # positions of the same document, where rows are packed
-    seen = training.seq_len * uneven.attended_frac(plan)
-    useful = float(
-        flops.model_flop(weights, float(model.layers * model.heads * (qk + v)), tokens, seen)
-    )
+    seq_len = float(training.seq_len)
+    # of the same document, where rows are packed
+    seen = float(flops.counted_positions(model, seq_len)) * uneven.attended_frac(plan)
+
+    def model_flop(positions: float) -> float:
+        attention = float(model.layers * model.heads * (qk + v))
+        return float(flops.model_flop(weights, attention, tokens, positions))
+
+    useful = model_flop(seen)
     executed = useful + first(one.time.repeated_flop) * gpus
     seconds = first(one.time.seconds)
     rate = uneven.peak_flop_per_s(plan)
@@ -297,6 +301,7 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
         tokens_per_s_per_gpu=per_s / gpus,
         model_tflops_per_gpu=useful / gpus / seconds / 1e12,
         mfu=float(run_level.utilisation(useful, gpus, rate, seconds)),
+        mfu_causal=float(run_level.utilisation(model_flop(seen / 2), gpus, rate, seconds)),
         hfu=float(run_level.utilisation(executed, gpus, rate, seconds)),
         flop_convention=flops.CONVENTION,
         model_flop_per_step=useful,

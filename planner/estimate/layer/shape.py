@@ -42,10 +42,14 @@ class LayerShape:
     local_tokens: Array  # those that norms and residuals see
     experts: Array  # routed experts of this rank; 0 for a model without
     vocab: Array  # padded, of all tensor-parallel ranks
-    # FLOP of scores and weighted values forward: of the pairs that the causal mask and packed
-    # documents leave, and of the full score matrix
+    # FLOP of scores and weighted values forward, of the pairs that the causal mask, windows and
+    # packed documents leave
     causal_flop: Array
-    full_flop: Array
+
+    @property
+    def counted_flop(self) -> Array:
+        """The same without the causal discount, as `flops.CONVENTION` counts."""
+        return 2 * self.causal_flop
 
 
 def key_of(c: Columns) -> ByName:
@@ -78,7 +82,6 @@ def local_shape(
         experts=0.0 * ep if model.moe is None else np.maximum(model.moe.experts / ep, 1.0),
         vocab=padded_vocab(plan, tp),
         causal_flop=attention_flop(flops.mean_pairs(model, seq_len) * uneven.attended_frac(plan)),
-        full_flop=attention_flop(seq_len**2),
     )
 
 

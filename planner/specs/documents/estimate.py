@@ -59,6 +59,9 @@ class Throughput(Document):
     tokens_per_s_per_gpu: Annotated[float, key("of one GPU", "tokens/s")]
     model_tflops_per_gpu: Annotated[float, key("model FLOP per second and GPU", "TFLOP/s")]
     mfu: Annotated[float, key("model FLOP utilisation", "1")]
+    mfu_causal: Annotated[
+        float, key("the same, with the half of attention that a causal mask leaves", "1")
+    ]
     hfu: Annotated[float, key("hardware FLOP utilisation: with recomputed FLOP", "1")]
     flop_convention: Annotated[str, key("how model FLOP is counted")]
     model_flop_per_step: Annotated[float, key("model FLOP of the whole cluster", "FLOP")]
