@@ -61,6 +61,8 @@ _ATOMS: dict[str, tuple[str, float]] = {
     "%": ("1", 0.01),
 }
 
+UNIT_WORDS = tuple(word for word in _ATOMS if word != "1")  # as they stand after a number
+
 # other spellings of the same units, in lower case
 _SPELLINGS = {
     **dict.fromkeys(("byte", "bytes"), "B"),
@@ -275,6 +277,7 @@ def _to_float(number: float | int) -> float:
         raise UnitError("an integer of this many digits is not a finite number") from None
 
 
+# quantity -> its words and sizes, the largest first; the word of size 1 is that of zero
 _STEPS = {
     "B": [("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0)],
     "traffic": [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)],
@@ -288,43 +291,82 @@ _STEPS = {
         ("FLOP/s", 1.0),
     ],
     "s": [("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)],
+    "days": [
+        ("days", 1.0),
+        ("h", 1 / 24),
+        ("min", 1 / 1440),
+        ("s", 1 / 86400),
+        ("ms", 1e-3 / 86400),
+    ],
     "kWh": [("GWh", 1e6), ("MWh", 1e3), ("kWh", 1.0)],
-    "kg": [("t", 1e3), ("kg", 1.0)],
+    "kg": [("t", 1e3), ("kg", 1.0), ("g", 1e-3)],
     "count": [("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3), ("", 1.0)],
 }
+_AS_FACTOR = 2.0  # a change by more is written as a factor: 3.1x and not +212.3 %
+_FACTOR_ONLY = 10.0  # a share above is written as a factor: 47x and not 4,700 %
 
 
-def show(value: float | None, unit: str, digits: int = 3) -> str:
+def show(value: float | None, unit: str, digits: int = 3, sign: bool = False) -> str:
     """Write a base-unit number for people: show(2**30, "B") -> "1.00 GiB", show(3.35e12, "B/s") ->
-    "3.35 TB/s".
+    "3.35 TB/s", show(0.0, "s") -> "0 s".
 
     Memory ("B") is shown in binary units as nvidia-smi and torch do, "traffic" and rates in decimal
-    ones. "-" where there is no number.
+    ones. "days" go down to seconds. sign: whether to write that of a gain, too. "-" where there is
+    no number.
     """
-    if value is None:
+    if value is None or math.isnan(value):
         return "-"
-    if not math.isfinite(value):
-        return str(value)
-    steps = _STEPS.get(unit)
-    if steps is None:
-        return (
-            f"{_significant(value, digits)} {unit}"
-            if unit not in ("", "1")
-            else _significant(value, digits)
-        )
+    if math.isinf(value):
+        return "no limit" if value > 0 else "-"
+    word, factor = _word(value, unit, digits)
+    whole = unit not in _STEPS and float(value).is_integer()  # a count of things
+    number = f"{value:,.0f}" if whole else _significant(value / factor, digits)
+    plus = "+" if sign and value > 0 and number != "0" else ""
+    return f"{plus}{number} {word}".rstrip()
+
+
+def span(low: float | None, high: float | None, unit: str) -> str:
+    """Two ends in one unit: span(22.2, 41.8, "s") -> "22.2 .. 41.8 s"; "-" where there are none."""
+    if low is None or high is None:
+        return "-"
+    first, last = show(low, unit), show(high, unit)
+    number, _, word = first.partition(" ")
+    return f"{number if word and last.endswith(f' {word}') else first} .. {last}"
+
+
+def _word(value: float, unit: str, digits: int) -> tuple[str, float]:
+    """The word of a quantity that suits a number, and its size. What is below all digits of the
+    smallest word is rounding: the word of size one, and a size that makes it zero."""
+    steps = _STEPS.get(unit, [("" if unit == "1" else unit, 1.0)])
     for word, factor in steps:
         if abs(value) >= factor * 0.9995:
-            return f"{_significant(value / factor, digits)} {word}".rstrip()
-    word, factor = steps[-1]
-    return f"{_significant(value / factor, digits)} {word}".rstrip()
+            return word, factor
+    smallest, factor = steps[-1]
+    if unit in _STEPS and abs(value) < factor * 10.0**-digits:
+        return next(word for word, size in steps if size == 1.0), math.inf
+    return smallest, factor
 
 
 def percent(share: float | None, digits: int = 1, sign: bool = False) -> str:
     """Write a share for people: percent(0.0413) -> "4.1 %"; "-" where there is none.
 
-    sign: whether to write that of a gain, too.
+    sign: a change: with the sign of a gain, too, and as a factor where it more than trebles:
+    percent(46.4, sign=True) -> "47x". What is not zero is not written as zero: "<0.1 %".
     """
-    return "-" if share is None else f"{100 * share:{'+' if sign else ''}.{digits}f} %"
+    if share is None or not math.isfinite(share):
+        return "-"
+    if sign and share >= _AS_FACTOR:
+        return _times(share + 1)
+    if share >= _FACTOR_ONLY:
+        return _times(share)
+    text = f"{100 * share:{'+' if sign else ''}.{digits}f}"
+    if float(text) != 0:
+        return f"{text} %"
+    return "0 %" if share == 0 or sign or share < 0 else f"<{10.0**-digits:g} %"
+
+
+def _times(factor: float) -> str:
+    return f"{_significant(factor, 2)}x"
 
 
 def _significant(value: float, digits: int) -> str:

@@ -17,6 +17,7 @@ from planner.specs import document
 
 ROOT = Path(__file__).parent.parent
 T = TypeVar("T")
+WIDE = 400  # characters of a line, so that sentences are looked for whole
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Answer:
         return found
 
 
-def dpplan(*words: object) -> Answer:
+def dpplan(*words: object, columns: int = WIDE) -> Answer:
     """Run `dpplan WORDS...` in this process; anything but a clean exit is raised."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": str(columns)})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Answer(result.exit_code, result.stdout, result.stderr)

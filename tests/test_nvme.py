@@ -300,7 +300,7 @@ def test_a_request_states_its_drives() -> None:
     assert slower["step"]["seconds"] > answer["step"]["seconds"]
     small = dpplan(*ASKED, "params-nvme", *STATED, "--nvme-capacity", "20 GB")
     assert small.status == 3
-    assert "(NVMe drives)" in small.stdout
+    assert "DOES NOT FIT: " in small.stdout
     assert "of NVMe drives per GPU, more than the node has" in small.stdout
 
 

@@ -31,6 +31,8 @@ SUITE = "validate --suite small-runs"
 # option -> (a command, the same with the option); {file} is a file to be written or read
 CASES: dict[str, tuple[str, str]] = {
     "estimate part": (f"estimate {FIXED} --explain", f"estimate {FIXED} --explain memory"),
+    "estimate full": (f"estimate {FIXED}", f"estimate {FIXED} --full"),
+    "search full": (f"search {FIXED}", f"search {FIXED} --full"),
     "estimate explain": (f"estimate {FIXED}", f"estimate {FIXED} --explain"),
     "estimate inference": (f"estimate {FIXED}", f"estimate {FIXED} --inference"),
     "estimate trace": (f"estimate {FIXED}", f"estimate {FIXED} --trace {{file}}.json"),
@@ -129,6 +131,7 @@ CASES: dict[str, tuple[str, str]] = {
 }
 # they change how an answer is made or printed on a terminal, not what it is
 SAME = {"plain": "what is piped is plain", "jobs": "worker processes change the time alone"}
+PRINTED = ("estimate inference", "estimate full", "search full")  # more text, the same document
 MEASURED = set(options_of("calibrate", body_of("calibrate"))[1]) - {"json", "plain"}
 # minutes of fits, measuring and serving: tests of their own
 ELSEWHERE = {
@@ -161,7 +164,7 @@ def test_an_own_option_counts(option: str, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
     without, given = (words.format(file=tmp_path / "out", rows=rows) for words in CASES[option])
-    output = [] if option in ("estimate inference",) else ["--json"]
+    output = [] if option in PRINTED else ["--json"]
     first, second = dpplan(*without.split(), *output), dpplan(*given.split(), *output)
     for answer in (first, second):
         assert answer.status in (0, 3), answer.stderr

@@ -18,7 +18,7 @@ from command import dpplan, refused
 from planner.show import estimate_figures, estimate_page
 from planner.specs.document import read
 from planner.specs.documents.estimate import Estimate
-from planner.units import show
+from planner.units import show, span
 
 GIB = 2.0**30
 ASKED = ("--model", "llama-2-7b", "--gpu", "h100-sxm", "--gpus", "16", "--pp", "4", "--tp", "2")
@@ -86,7 +86,7 @@ def test_the_page_says_what_the_report_says() -> None:
     cells = {row[0]: row[1:] for row in page.rows if row}
     assert page.title == "Llama 2 7B on 16 x NVIDIA H100 SXM5 80 GB"
     assert cells["answer"] == ["fits"]
-    assert f"{show(said.step.low, 's')} .. {show(said.step.high, 's')}" in text
+    assert span(said.step.low, said.step.high, "s") in text
     assert show(said.memory.device_bytes, "B") in cells["memory"][0]
     assert f"{said.throughput.tokens_per_s:,.0f} tokens/s" in cells["throughput"][0]
     assert f"MFU {100 * said.throughput.mfu:.1f} %" in text

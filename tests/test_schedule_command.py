@@ -228,7 +228,8 @@ def test_wrong_requests(words: list[str], field: str, remedy: str) -> None:
 
 
 def test_the_terminal_shows_ranks_and_all_schedules() -> None:
-    out = dpplan("schedule", "--schedule", "dualpipe", "--pp", "4", "--microbatches", "8").stdout
+    words = ("schedule", "--schedule", "dualpipe", "--pp", "4", "--microbatches", "8")
+    out = dpplan(*words, columns=120).stdout
     assert all(f"rank {r} |" in out for r in range(4))
     assert all(name in out for name in schedules.BY_NAME)
     assert max(len(line) for line in out.splitlines() if line.startswith("rank ")) <= 120

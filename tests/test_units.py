@@ -18,7 +18,9 @@ from planner.units import (
     parse_context,
     parse_count,
     parse_whole,
+    percent,
     show,
+    span,
     unit_factor,
 )
 
@@ -236,11 +238,61 @@ def test_counts_refused(text: object) -> None:
         (-2e9, "traffic", "-2.00 GB"),
         (1234.0, "W", "1,234 W"),
         (0.5, "1", "0.500"),
-        (math.nan, "B", "nan"),
+        (math.nan, "B", "-"),
+        (math.inf, "B/s", "no limit"),
+        (0, "s", "0 s"),
+        (-0.0, "days", "0 days"),
+        (3.55e-15, "s", "0 s"),
+        (-1e-13, "s", "0 s"),
+        (4e-10, "s", "0.400 ns"),
+        (0.02, "days", "28.8 min"),
+        (81.25, "days", "81.2 days"),
+        (204310.4, "USD", "204,310 USD"),
+        (0.043, "USD", "0.0430 USD"),
     ],
 )
 def test_show(value: float, unit: str, text: str) -> None:
     assert show(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"), [(1.5, "s", "+1.50 s"), (-1.5, "s", "-1.50 s"), (0.0, "s", "0 s")]
+)
+def test_a_change_has_its_sign(value: float, unit: str, text: str) -> None:
+    assert show(value, unit, sign=True) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "sign", "text"),
+    [
+        (0.0413, False, "4.1 %"),
+        (0.0, False, "0 %"),
+        (1e-5, False, "<0.1 %"),
+        (46.369, True, "47x"),
+        (1.65, True, "+165.0 %"),
+        (-0.219, True, "-21.9 %"),
+        (-1e-5, True, "0 %"),
+        (47.0, False, "47x"),
+        (None, False, "-"),
+        (math.nan, True, "-"),
+    ],
+)
+def test_percent(share: float | None, sign: bool, text: str) -> None:
+    assert percent(share, sign=sign) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "text"),
+    [
+        (22.2, 41.8, "s", "22.2 .. 41.8 s"),
+        (0.9, 1.2, "s", "900 ms .. 1.20 s"),
+        (0.0, 0.0, "days", "0 .. 0 days"),
+        (3.0, 4.5, "", "3 .. 4.50"),
+        (None, 4.0, "s", "-"),
+    ],
+)
+def test_span(low: float | None, high: float | None, unit: str, text: str) -> None:
+    assert span(low, high, unit) == text
 
 
 @pytest.mark.parametrize(

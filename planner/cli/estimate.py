@@ -46,23 +46,24 @@ def command(given: Given, own: EstimateOptions, out: Output) -> Answer:
 
     def blocks() -> list[Block]:
         from planner.show.estimate import estimate_blocks, inference_blocks, offload_blocks
+        from planner.show.screen import screen_blocks
 
         return [
-            *estimate_blocks(report),
+            *(estimate_blocks(report) if own.full else screen_blocks(report)),
             *(inference_blocks(report) if own.inference else ()),
             *(offload_blocks(report) if own.explain else ()),
         ]
 
-    def after() -> str:
+    def after() -> list[str]:
         first = [] if own.part == "memory" else [*tree_of.machine_lines(report.machine), ""]
         second = [] if own.part == "time" else [*tree_of.memory_lines(report), ""]
-        return "\n".join([*first, *second, *tree_of.lines(tree)])
+        return [*first, *second, *tree_of.lines(tree)]
 
     holds = all(one.holds for one in report.requirements)
     return Answer(
         report,
         blocks=blocks,
-        after=after if own.explain else lambda: "",
+        after=after if own.explain else tuple,
         files={"trace": trace, "html": html},
         status=3 if not report.memory.fits else 0 if holds else 4,
     )

@@ -25,13 +25,13 @@ WRONG = 2  # exit status of a wrong request
 class Answer:
     """What a command came to.
 
-    document: of --json; blocks: tables, made only where they are printed; after: text below them;
+    document: of --json; blocks: tables, made only where they are printed; after: lines below them;
     files: the text of each result that may be asked for, by option; status: of the command.
     """
 
     document: Any
     blocks: Callable[[], Sequence[Block]]
-    after: Callable[[], str] = lambda: ""
+    after: Callable[[], Sequence[str]] = tuple
     files: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     status: int = 0
 
@@ -50,9 +50,7 @@ def finish(
     if out.json:
         print_json(answer.document)
     else:
-        show_blocks(list(answer.blocks()), out.plain)
-        if after := answer.after():
-            print(after.encode("ascii", "backslashreplace").decode("ascii"))
+        show_blocks(answer.blocks(), out.plain, answer.after())
     raise SystemExit(answer.status)
 
 

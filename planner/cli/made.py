@@ -1,6 +1,6 @@
 """Commands made from the option table: a function over records of options becomes a typer command.
 
-    def command(given: Given, own: SearchFiles, out: Output) -> Answer: ...
+    def command(given: Given, own: SearchOptions, out: Output) -> Answer: ...
 
 `given` are the options of a request by name, those of --scenario under those typed; other
 parameters are records. Every command checks what it would write, answers, and ends the same way.

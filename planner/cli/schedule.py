@@ -15,7 +15,8 @@ def command(given: Given, own: ScheduleOptions, out: Output) -> Answer:
     estimate chooses. Exit status: 0 answered, 2 the request is wrong.
     """
     from planner.show import trace
-    from planner.show.schedule import schedule_blocks, width_of
+    from planner.show.schedule import schedule_blocks
+    from planner.show.text import width_of
     from planner.verbs import schedule
 
     drawn = schedule.draw(own, given)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from planner.cli.finish import Answer
 from planner.cli.made import Given
 from planner.cli.progress import progress
-from planner.specs.options.own import Output, SearchFiles
+from planner.specs.options.own import Output, SearchOptions
 
 
-def command(given: Given, own: SearchFiles, out: Output) -> Answer:
+def command(given: Given, own: SearchOptions, out: Output) -> Answer:
     """Evaluate every valid layout: the best that fit, the Pareto front of time against memory, and
     why others fail.
 
@@ -32,7 +32,7 @@ def command(given: Given, own: SearchFiles, out: Output) -> Answer:
 
     return Answer(
         found,
-        blocks=lambda: search_blocks(found),
+        blocks=lambda: search_blocks(found, own.full),
         files={"csv": every_layout, "html": html},
         status=0 if found.feasible else 3,
     )

@@ -25,11 +25,11 @@ def command(given: Given, which: StrategyName, settings: StrategySettings, out: 
 
     options = api.read_options(given)
     found = strategies.answer(options, settings, which.strategy)
-    document, after = found, ""
+    document, after = found, list[str]()
     if which.explain and which.strategy is not None:
         tree = strategies.explain(options, settings, which.strategy)
         document = changed(found, explain=tree_of.nested(tree))
-        after = "\n".join(tree_of.lines(tree))
+        after = tree_of.lines(tree)
     return Answer(
         document,
         blocks=lambda: strategy_blocks(found),

@@ -42,6 +42,8 @@ def _times(r: AllReduce) -> Block:
             ]
             for size in r.sizes
         ],
+        order="smallest first",
+        drop=("bus bandwidth", *(one.name for one in reversed(used))),
     )
 
 
@@ -56,6 +58,8 @@ def _map(r: AllReduce) -> Block:
             [f"{row.ranks:,}", f"{row.nodes:g}", "".join(letters[name] for name in row.fastest)]
             for row in r.map.rows
         ],
+        order="fewest ranks first",
+        drop=("nodes",),
     )
 
 
@@ -64,4 +68,5 @@ def _crossovers(r: AllReduce) -> Block:
         "Where the fastest changes",
         header=[">ranks", ">from", "fastest below", "fastest above"],
         rows=[[f"{x.ranks:,}", show(x.bytes, "B"), x.below, x.above] for x in r.crossovers],
+        order="fewest ranks first",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.show.compare import amdahl_text, chart_lines, legend, whole
+from planner.show.compare import amdahl_text, chart_lines, legend
 from planner.show.text import Block
 from planner.specs.documents.batch import Regime, RegimePoint, TimeToTarget
 from planner.units import percent, show
@@ -29,12 +29,6 @@ def _count(value: float) -> str:
     return show(value, "count")
 
 
-def _days(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.1f}" if value >= 1 else f"{value:.3g}"
-
-
 def _batches(document: TimeToTarget) -> Block:
     critical, rule, least = document.critical_batch, document.learning_rate, document.least
     times = "x " if rule.reference is None else ""
@@ -49,7 +43,7 @@ def _batches(document: TimeToTarget) -> Block:
         f" {document.seq_len:,} tokens",
         text=[
             (
-                f"critical batch  {_count(critical.tokens)} tokens, {whole(critical.sequences)}"
+                f"critical batch  {_count(critical.tokens)} tokens, {show(critical.sequences, '')}"
                 " sequences"
             ),
             (
@@ -64,6 +58,8 @@ def _batches(document: TimeToTarget) -> Block:
             *(">rate, linear", ">sqrt", ">saturating"),
             *((">warm-up steps", ">of the run") if warm else ()),
         ],
+        order="smallest first",
+        drop=("saturating", "of the run", "of given", "tokens/step", "warm-up steps"),
     )
     for batch in document.batches:
         rates = (batch.rates.linear, batch.rates.root, batch.rates.saturating)
@@ -90,6 +86,8 @@ def _regime(line: Regime, gpu_title: str) -> Block:
             *(">USD", ">speed-up", ">efficiency", ">added GPU brings", ">comm./comp.", ">exposed"),
             "bottleneck",
         ],
+        order="fewest GPUs first",
+        drop=("comm./comp.", "exposed", "speed-up", "accumulation", "USD", "steps", "of critical"),
     )
     for point in line.points:
         head = [f"{point.value:,}", f"{point.global_batch:,}", f"{point.of_critical:.3g}"]
@@ -104,7 +102,7 @@ def _regime(line: Regime, gpu_title: str) -> Block:
         block.text.append(amdahl_text(line.amdahl))
     if line.floor_days is not None:
         block.text.append(
-            f"floor       {_days(line.floor_days)} days: the least steps, each as the shortest"
+            f"floor       {show(line.floor_days, 'days')}: the least steps, each as the shortest"
             " above without its exposed communication; more GPUs with this batch each do not go"
             " below"
         )
@@ -114,10 +112,10 @@ def _regime(line: Regime, gpu_title: str) -> Block:
 def _point_cells(point: RegimePoint) -> list[str]:
     return [
         f"{point.layout.grad_accum:,}",
-        whole(point.steps),
+        show(point.steps, ""),
         show(point.step_seconds, "s"),
-        _days(point.days),
-        whole(point.cost_usd),
+        show(point.days, "days"),
+        show(point.cost_usd, ""),
         f"{point.speed_up:,.2f}",
         percent(point.efficiency),
         percent(point.marginal_frac),
@@ -144,21 +142,25 @@ def _crossed(line: Regime) -> str:
 def _sensitivity(document: TimeToTarget) -> Block:
     return Block(
         "Were the critical batch another one: at the most GPUs that fit",
+        text=["grown: the batch grows with the GPUs; best: the batch that is fastest"],
         header=[
-            *(">times", ">critical batch", ">grown: days", ">efficiency", ">pays up to"),
-            *(">best: batch", ">days", ">efficiency", ">pays up to"),
+            *(">times", ">critical batch", ">grown: days", ">grown: efficiency"),
+            *(">grown: pays up to", ">best: batch", ">best: days", ">best: efficiency"),
+            ">best: pays up to",
         ],
+        order="smallest critical batch first",
+        drop=("grown: efficiency", "best: efficiency", "grown: pays up to", "best: pays up to"),
         rows=[
             [
                 f"{row.factor:g}",
                 _count(row.critical_tokens),
-                _days(row.weak.days),
+                show(row.weak.days, "days"),
                 percent(row.weak.efficiency),
-                whole(row.weak.pays_until),
-                whole(row.best.global_batch),
-                _days(row.best.days),
+                show(row.weak.pays_until, ""),
+                show(row.best.global_batch, ""),
+                show(row.best.days, "days"),
                 percent(row.best.efficiency),
-                whole(row.best.pays_until),
+                show(row.best.pays_until, ""),
             ]
             for row in document.sensitivity
             if row.weak.days is not None and row.best.days is not None

@@ -18,12 +18,13 @@ def batch_norm_blocks(r: BatchNorm) -> list[Block]:
     return [
         Block(
             f"Synchronized batch norm over {r.cluster.gpus} x {r.cluster.gpu}: {r.cluster.nodes}"
-            " nodes",
+            f" node{'s' * (r.cluster.nodes > 1)}",
             [
                 f"{r.layers} layers, {r.channels:,} channels in all; every layer waits for its"
                 " statistics"
             ],
             ["pass", "operation", ">calls", ">bytes per rank", ">time"],
             [*rows, step],
+            order="as they run",
         )
     ]

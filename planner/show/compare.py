@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from planner.show.text import Block
+from planner.show.text import Block, Fixed, words
 from planner.specs.documents.compare import (
     FIGURES,
     Amdahl,
@@ -24,30 +24,18 @@ _WIDTH, _HEIGHT = 64, 16  # characters of the chart
 _MARKS = "*o+x#@%&"
 _MOST_NOTES = 8
 _SMALL = 0.005  # parts of a difference below this share of the step are left out of the table
+# figures that a narrow line leaves out, the first one first
+_LESS = ("kWh", "free", "tokens/s/GPU", "GPUs", "MFU", "memory", "tokens/s")
 _BASIS = {"count": "at the GPUs given", "cost": "at equal cost", "power": "at equal power"}
-
-
-def words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def days_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
-
-
-def whole(value: float | None) -> str:
-    """A number without decimals, such as dollars."""
-    return "-" if value is None else f"{value:,.0f}"
 
 
 def cell(figure: Figure, document: Point) -> str:
     """A figure of an answered point; its unit is in the heading where it is not written."""
     value = figure.of(document)
-    if figure.name == "days":
-        return days_text(value)
-    if value is None or figure.unit not in ("s", "B", "%"):
-        return whole(value)
-    return percent(value) if figure.unit == "%" else show(value, figure.unit)
+    if figure.unit == "%":
+        return percent(value)
+    unit = "days" if figure.name == "days" else figure.unit
+    return show(value, unit if unit in ("s", "B", "days") else "")
 
 
 def layout_cell(row: Point) -> str:
@@ -67,9 +55,10 @@ def compare_blocks(comparison: Comparison) -> list[Block]:
             f"Without an answer: {len(refused)} of {len(comparison.points)}",
             header=["request", "why"],
             rows=[[row.label, row.refused or ""] for row in refused[:_MOST_NOTES]],
+            order="as asked",
         )
         if len(refused) > _MOST_NOTES:
-            block.text.append(f"{_MOST_NOTES} shown (--csv and --json list all)")
+            block.below.append(f"{_MOST_NOTES} shown (--csv and --json list all)")
         blocks.append(block)
     if comparison.notes:
         blocks.append(Block("Notes", text=comparison.notes))
@@ -92,19 +81,24 @@ def _side_blocks(comparison: Comparison, difference: Difference) -> list[Block]:
     table = Block(
         f"{answered[0].model if len(models) == 1 else 'Models'}: by {names},"
         f" {_BASIS[comparison.at]}",
-        header=["request", *headings, "layout"],
+        text=[_most(answered)],
+        header=["request", *headings],
         rows=[
             [
                 row.label + ("" if row.fits else " (does not fit)"),
                 *(cell(figure, row) for figure in shown),
-                layout_cell(row),
             ]
             for row in answered
         ],
+        order="as asked",
+        drop=_LESS,
+        below=[f"{row.label}: {layout_cell(row)}" for row in answered],
     )
     against = Block(
         f"Against {difference.to}",
         header=["request", *headings],
+        order="as asked",
+        drop=_LESS,
         rows=[
             [change.label, *(percent(change.change_frac[f.name], sign=True) for f in shown)]
             for change in difference.rows
@@ -112,6 +106,15 @@ def _side_blocks(comparison: Comparison, difference: Difference) -> list[Block]:
         ],
     )
     return [table, against, _difference_block(difference)]
+
+
+def _most(answered: Sequence[Point]) -> str:
+    """Which request trains most tokens a second."""
+    fitting = [row for row in answered if row.fits]
+    if not fitting:
+        return "NOTHING FITS"
+    best = max(fitting, key=lambda row: row.throughput.tokens_per_s)
+    return f"most tokens/s: {best.label}, {show(best.throughput.tokens_per_s, '')}"
 
 
 def _difference_block(difference: Difference) -> Block:
@@ -128,10 +131,11 @@ def _difference_block(difference: Difference) -> Block:
         sum(value for name, value in row.components.items() if name not in large) for row in others
     ]
     block = Block(
-        f"What makes the difference: seconds per {difference.per} beyond {difference.to}"
-        f" ({show(base.seconds, 's')})",
+        f"What makes the difference: seconds per {difference.per} beyond {difference.to}'s"
+        f" {show(base.seconds, 's')}",
         header=["part", *(f">{row.label}" for row in others)],
         rows=[[words(name), *(_signed(row.components[name]) for row in others)] for name in large],
+        order="parts of the step, then the whole",
     )
     if any(small):
         block.rows.append(["smaller parts together", *map(_signed, small)])
@@ -148,7 +152,7 @@ def _difference_block(difference: Difference) -> Block:
 
 
 def _signed(seconds: float) -> str:
-    return ("+" if seconds >= 0 else "-") + show(abs(seconds), "s") if seconds else "0"
+    return show(seconds, "s", sign=True)
 
 
 # sweeps
@@ -205,6 +209,8 @@ def _curve_block(curve: Curve, comparison: Comparison) -> Block:
             *((">speed-up", ">efficiency", ">added GPU brings") if by_gpus else ()),
             "bottleneck",
         ],
+        order="smallest first",
+        drop=("tokens/s/GPU", "speed-up", "MFU", "USD", "efficiency"),
     )
     for point in curve.points:
         cells = _point_cells(point, days, by_gpus) if point.fits else [point.why]
@@ -222,10 +228,10 @@ def _curve_block(curve: Curve, comparison: Comparison) -> Block:
 def _point_cells(point: CurvePoint, days: bool, by_gpus: bool) -> list[str]:
     return [
         show(point.step_seconds, "s"),
-        whole(point.tokens_per_s),
-        whole(point.tokens_per_s_per_gpu),
+        show(point.tokens_per_s, ""),
+        show(point.tokens_per_s_per_gpu, ""),
         percent(point.mfu),
-        *((days_text(point.days), whole(point.cost_usd)) if days else ()),
+        *((show(point.days, "days"), show(point.cost_usd, "")) if days else ()),
         *(
             (f"{point.speed_up:,.2f}", percent(point.efficiency), percent(point.marginal_frac))
             if by_gpus
@@ -268,6 +274,8 @@ def _parts_block(parts: Parts, label: str, scaling: str) -> Block:
             ">beyond it",
             ">~ GPUs ^",
         ],
+        order="what is furthest from proportion first",
+        drop=("~ GPUs ^", "in proportion"),
     )
     lines = sorted(parts.components.items(), key=lambda item: -abs(item[1].excess_s))
     for name, line in lines:
@@ -312,11 +320,12 @@ def chart_lines(
         for x, y in curve:
             put(x, y, _MARKS[i % len(_MARKS)])
     labels = {0: show(high_y, "count"), _HEIGHT - 1: show(low_y, "count")}
-    return [
+    lines = [
         *(f"{labels.get(i, ''):>8} |{''.join(row).rstrip()}" for i, row in enumerate(rows)),
         " " * 9 + "+" + "-" * _WIDTH,
         " " * 10 + f"{low_x:,g}".ljust(_WIDTH - 12) + f"{high_x:,g}".rjust(12),
     ]
+    return [Fixed(line) for line in lines]
 
 
 def legend(labels: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from planner.show.compare import axis_name, cell, layout_cell, words
+from planner.show.compare import axis_name, cell, layout_cell
 from planner.show.figures import (
     CYCLE,
     FROM_ZERO,
@@ -23,7 +23,7 @@ from planner.show.figures import (
 )
 from planner.show.page import Part
 from planner.show.page import page as whole_page
-from planner.show.text import Block
+from planner.show.text import Block, words
 from planner.specs.documents.compare import (
     FIGURES,
     Comparison,
@@ -168,6 +168,7 @@ def _requests(rows: Sequence[Point]) -> Block:
     block = Block(
         "Requests",
         header=["request", *(f">{f.heading or f.label}" for f in FIGURES), "layout", "command"],
+        order="as asked",
     )
     for row in rows[:_MOST_ROWS]:
         if row.refused is not None:

@@ -20,10 +20,12 @@ def _straggler_blocks(r: Report) -> list[Block]:
         return []
     step = r.step.seconds
     block = Block(
-        "Waiting for the slowest rank", header=["reason", ">of the step", ">share", ">of the run"]
+        "Waiting for the slowest rank",
+        header=["reason", ">of the step", ">share", ">of the run"],
+        order="longest first",
     )
     days = r.run.days
-    for name, seconds in found.seconds.items():
+    for name, seconds in sorted(found.seconds.items(), key=lambda one: -one[1]):
         if seconds > 0:
             share = seconds / step
             block.rows.append(
@@ -31,7 +33,7 @@ def _straggler_blocks(r: Report) -> list[Block]:
                     WAITING[name],
                     show(seconds, "s"),
                     percent(share, 2),
-                    "-" if days is None else f"{days * share:,.2f} days",
+                    "-" if days is None else show(days * share, "days"),
                 ]
             )
     block.text.append(
@@ -70,6 +72,7 @@ def _length_lines(found: Lengths) -> list[str]:
 def input_block(found: Input, title: str = "Input pipeline") -> Block:
     """What storage, workers and host memory have to provide."""
     block = Block(title, header=["what", ">needed", ">time per step"])
+    block.order = "from storage to the GPU"
     seconds = found.seconds
     node = show(found.bytes_per_s_per_node, "B/s")
     block.rows = [
@@ -117,7 +120,7 @@ def input_block(found: Input, title: str = "Input pipeline") -> Block:
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+    return show(value, "")
 
 
 def _time(seconds: float) -> str:

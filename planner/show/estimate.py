@@ -1,22 +1,24 @@
-"""An estimate as blocks of text and tables: answer, requirements, memory, time, communication,
-families, advice, assumptions."""
+"""An estimate as blocks of text and tables, all of them: answer, requirements, memory, time,
+communication, families, advice, assumptions."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 from msgspec import structs
 
 from planner.show.conditions import condition_blocks
-from planner.show.text import Block
+from planner.show.text import Block, Fixed, words
+from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Estimate, Report
+from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
-from planner.units import percent, show
+from planner.units import in_unit, percent, show, span
 
-_NOTHING = 1e-6  # seconds or bytes that are rounding
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+_FEW = 0.01  # failures of a run; what is fewer is not counted
+BY_STEP = "by step time; of those within the noise of measured runs, the simpler first"
 
 
 def estimate_blocks(r: Estimate) -> list[Block]:
@@ -52,54 +54,73 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         if model.active_parameters == model.parameters
         else f" ({show(model.active_parameters, 'count')} active)"
     )
-    verdict = "fits" if m.fits else "DOES NOT FIT"
-    if not m.host_fits:
-        verdict += " (host memory)"
-    if not m.nvme_fits:
-        verdict += " (NVMe drives)"
-    headroom = (
-        f"{show(m.headroom_bytes, 'B')} free"
-        if m.headroom_bytes >= 0
-        else f"{show(-m.headroom_bytes, 'B')} short"
-    )
+    verdict = "fits" if m.fits else f"DOES NOT FIT ({short_of(r)})"
     rows = [
         ("model", f"{model.parameters:,} parameters{active}"),
         ("layout", f"{describe(r.layout)}  [{r.stack.title}]"),
         (
             "memory",
             f"{verdict}: {show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU,"
-            f" {headroom} (worst: stage {m.worst_stage}, {m.worst_phase})",
+            f" {room(m)} ({fullest(r)})",
         ),
         (
             "step",
-            f"{show(step.seconds, 's')}  (80 % band {show(step.low, 's')} .."
-            f" {show(step.high, 's')}: {step.confidence})",
+            f"{show(step.seconds, 's')}  (80 % band {span(step.low, step.high, 's')}:"
+            f" {step.confidence})",
         ),
         ("bottleneck", step.bottleneck),
         (
             "throughput",
-            f"{t.tokens_per_s:,.0f} tokens/s, {t.tokens_per_s_per_gpu:,.0f} per GPU,"
-            f" {t.model_tflops_per_gpu:.1f} TFLOP/s per GPU",
+            f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU,"
+            f" {show(t.model_tflops_per_gpu, 'TFLOP/s')} per GPU",
         ),
         ("", f"MFU {percent(t.mfu)}, HFU {percent(t.hfu)}  ({t.flop_convention})"),
     ]
     if run.days is None:
         return [*rows, ("run", "days, cost and energy: give --tokens, e.g. --tokens 2T")]
-    cost = "no price known (set --price)" if run.cost_usd is None else f"{run.cost_usd:,.0f} USD"
     return [
         *rows,
         (
             "run",
-            f"{show(run.tokens, 'count')} tokens: {run.days:,.1f} days,"
-            f" {run.gpu_hours:,.0f} GPU-hours, {cost}, {run.energy_kwh:,.0f} kWh,"
+            f"{show(run.tokens, 'count')} tokens: {show(run.days, 'days')},"
+            f" {show(run.gpu_hours, 'GPU-hours')}, {cost_text(r)}, {show(run.energy_kwh, 'kWh')},"
             f" {show(run.co2_kg, 'kg')} CO2 (goodput {percent(run.goodput)})",
         ),
         ("", _failures_text(run)),
     ]
 
 
+def room(m: Fit) -> str:
+    """Device memory that is free or lacking."""
+    free = m.headroom_bytes
+    return f"{show(free, 'B')} free" if free >= 0 else f"{show(-free, 'B')} short"
+
+
+def fullest(r: Report) -> str:
+    """Where and when memory is fullest."""
+    return f"worst: stage {r.memory.worst_stage}, {r.memory.worst_phase}"
+
+
+def short_of(r: Report) -> str:
+    """What an estimate that does not fit lacks."""
+    m = r.memory
+    lacking = [
+        (m.headroom_bytes >= 0, f"{room(m)} of GPU memory"),
+        (m.host_fits, f"{show(m.host_bytes, 'B')} of host memory per GPU, more than the node has"),
+        (m.nvme_fits, f"{show(m.nvme_bytes, 'B')} of NVMe drives per GPU, more than the node has"),
+    ]
+    return ", ".join(text for enough, text in lacking if not enough)
+
+
+def cost_text(r: Report) -> str:
+    """What the run costs, or how to say what it costs."""
+    cost = r.run.cost_usd
+    return "no price known (set --price)" if cost is None else show(cost, "USD")
+
+
 def _failures_text(run: Run) -> str:
     r = run.reliability
+    interval = show(in_unit(r.interval_s, "days"), "days")
     proposed = r.spare_nodes is None
     spare, share = (
         (r.spare_nodes_proposed, "99 %")
@@ -110,10 +131,16 @@ def _failures_text(run: Run) -> str:
         f"{spare} spare {'node suffices' if spare == 1 else 'nodes suffice'} {share} of the time"
     )
     return (
-        f"{show(run.failures, '')} failures expected; checkpoint of"
-        f" {show(r.checkpoint_bytes, 'traffic')} every {show(r.interval_s / 60, 'min')} stops"
+        f"{_failures(run.failures)} expected; checkpoint of"
+        f" {show(r.checkpoint_bytes, 'traffic')} every {interval} stops"
         f" training {show(r.checkpoint_stop_s, 's')}; {spares}"
     )
+
+
+def _failures(count: float | None) -> str:
+    if count is not None and 0 < count < _FEW:
+        return f"fewer than {_FEW} failures"
+    return f"{show(count, '')} failures"
 
 
 def _memory_block(r: Estimate) -> Block:
@@ -121,14 +148,15 @@ def _memory_block(r: Estimate) -> Block:
     block = Block(
         f"Memory per GPU (worst: stage {m.worst_stage}, {m.worst_phase})",
         header=["part", ">bytes", ">share"],
+        order="what tensors hold, then what comes on top",
     )
     whole = m.device_bytes
     for name, value in m.components.items():
         if value > 0:
-            block.rows.append([_words(name), show(value, "B"), percent(value / whole)])
+            block.rows.append([words(name), show(value, "B"), percent(value / whole)])
     block.rows.append(["peak allocated", show(m.peak_bytes, "B"), percent(m.peak_bytes / whole)])
     for name, value in structs.asdict(m.outside).items():
-        block.rows.append([f"+ {_words(name)}", show(value, "B"), percent(value / whole)])
+        block.rows.append([f"+ {words(name)}", show(value, "B"), percent(value / whole)])
     block.rows.append(["on the device", show(whole, "B"), ""])
     if m.host_bytes > 0:
         block.rows.append(["in host memory, per GPU", show(m.host_bytes, "B"), ""])
@@ -152,6 +180,7 @@ def _stage_block(r: Estimate) -> Block:
     block = Block(
         "Pipeline stages",
         header=["stage", ">layers", ">parameters", ">activations", ">logits", ">peak"],
+        order="first to last",
     )
     shown = (
         stages
@@ -181,13 +210,17 @@ def _stage_block(r: Estimate) -> Block:
 
 def _step_block(r: Estimate) -> Block:
     step = r.step
-    block = Block("Step time", header=["part", ">seconds", ">share", ">hidden beside it"])
+    block = Block(
+        "Step time",
+        header=["part", ">seconds", ">share", ">hidden beside it"],
+        order="longest part first",
+    )
     for name, value in sorted(step.components.items(), key=lambda x: -x[1]):
         hidden = step.hidden.get(name, 0.0)
         if value > 0 or hidden > 0:
             block.rows.append(
                 [
-                    _words(name),
+                    words(name),
                     show(value, "s"),
                     percent(value / step.seconds),
                     show(hidden, "s") if hidden else "",
@@ -202,8 +235,10 @@ def communication_block(r: Estimate) -> Block:
     block = Block(
         "Communication per step, slowest rank",
         header=["operation", "group", "what", "link", ">calls", ">bytes each", ">time", ">hidden"],
+        order="longest first",
+        drop=("link", "calls"),
     )
-    for c in r.communication:
+    for c in sorted(r.communication, key=lambda c: -c.seconds):
         block.rows.append(
             [
                 c.operation,
@@ -227,7 +262,10 @@ def family_blocks(r: Estimate) -> list[Block]:
     families = [a for a in r.alternatives if a.family]
     top = [a for a in r.alternatives if a.rank]
     best = Block(
-        "Best of each family", header=["family", "stack", ">step", ">memory", "layout, or why not"]
+        "Best of each family",
+        header=["family", "stack", ">step", ">memory", "layout, or why not"],
+        order="from replicas to the most divided",
+        drop=("stack",),
     )
     for a in families:
         best.rows.append(
@@ -242,7 +280,10 @@ def family_blocks(r: Estimate) -> list[Block]:
     blocks = [best]
     if len(top) > 1:
         ranking = Block(
-            "Fastest layouts that fit", header=[">#", ">step", ">memory", "stack", "layout"]
+            "Fastest layouts that fit",
+            header=[">#", ">step", ">memory", "stack", "layout"],
+            order=BY_STEP,
+            drop=("stack",),
         )
         for a in top:
             ranking.rows.append(
@@ -258,51 +299,53 @@ def family_blocks(r: Estimate) -> list[Block]:
     return blocks
 
 
-def _signed(value: float, unit: str) -> str:
-    if abs(value) < _NOTHING:
-        return f"0 {unit}"
-    return f"{'+' if value > 0 else '-' if value < 0 else ''}{show(abs(value), unit)}"
+def advice_order(r: Report) -> str:
+    """In which order changes stand."""
+    return "most tokens/s first" if r.memory.fits else "what fits at least cost first"
+
+
+def advice_block(r: Estimate, shown: Sequence[Advice]) -> Block:
+    """Evaluated changes in a table."""
+    block = Block(
+        f"What would {'help' if r.memory.fits else 'make it fit'}, each evaluated",
+        header=[">#", "change", ">step", ">change of it", ">tokens/s", ">memory", "fits"],
+        order=advice_order(r),
+        drop=("step", "memory"),
+    )
+    for i, a in enumerate(shown):
+        change = percent(a.step_change_frac, sign=True)
+        block.rows.append(
+            [
+                str(i + 1),
+                a.change,
+                show(a.step_seconds, "s"),
+                f"{show(a.step_change_s, 's', sign=True)}, {change}",
+                percent(a.tokens_change_frac, sign=True),
+                show(-a.bytes_saved, "B", sign=True),
+                "yes" if a.fits else "no",
+            ]
+        )
+    return block
 
 
 def advice_blocks(r: Estimate) -> list[Block]:
     """Evaluated changes in a table, and the command of each by its number."""
     if not r.advice:
         return []
-    title = (
-        "What would help, each evaluated"
-        if r.memory.fits
-        else "What would make it fit, each evaluated"
-    )
-    block = Block(
-        title, header=[">#", "change", ">step", ">change", ">tokens/s", ">memory", "fits"]
-    )
-    for i, a in enumerate(r.advice):
-        block.rows.append(
-            [
-                str(i + 1),
-                a.change,
-                show(a.step_seconds, "s"),
-                f"{_signed(a.step_change_s, 's')}, {100 * a.step_change_frac:+.1f} %",
-                f"{100 * a.tokens_change_frac:+.1f} %",
-                _signed(-a.bytes_saved, "B"),
-                "yes" if a.fits else "no",
-            ]
-        )
-        if a.link is not None:
-            repeat = (
-                ""
-                if a.recompute_s is None
-                else f", recompute full would add {show(a.recompute_s, 's')}"
-            )
-            block.text.append(
-                f"{i + 1}: waiting for {a.link} takes {show(a.transfer_s, 's')} of the step{repeat}"
-            )
+    commands: list[str] = [Fixed(f"{i + 1}: {a.command}") for i, a in enumerate(r.advice)]
+    waits = [_waiting(i + 1, a) for i, a in enumerate(r.advice) if a.link is not None]
     return [
-        block,
-        Block(
-            "Commands of these changes", [f"{i + 1}: {a.command}" for i, a in enumerate(r.advice)]
-        ),
+        replace(advice_block(r, r.advice), below=waits),
+        Block("Commands of these changes", commands),
     ]
+
+
+def _waiting(number: int, a: Advice) -> str:
+    """What a change waits for the link to host memory."""
+    repeat = (
+        "" if a.recompute_s is None else f", recompute full would add {show(a.recompute_s, 's')}"
+    )
+    return f"{number}: waiting for {a.link} takes {show(a.transfer_s, 's')} of the step{repeat}"
 
 
 def _limit(value: float | None, unit: str | None) -> str:
@@ -314,7 +357,9 @@ def requirement_blocks(r: Estimate) -> list[Block]:
     """Requirements, judged; none where none were made."""
     if not r.requirements:
         return []
-    block = Block("Requirements", header=["requirement", ">value", ">limit", "verdict"])
+    block = Block(
+        "Requirements", header=["requirement", ">value", ">limit", "verdict"], order="as given"
+    )
     for one in r.requirements:
         verdict = "holds" if one.holds else "DOES NOT HOLD"
         block.rows.append(
@@ -331,6 +376,7 @@ def offload_blocks(r: Estimate) -> list[Block]:
     block = Block(
         "Offload or recompute",
         header=["what", "link", ">step", ">change", ">of it waiting", ">memory", "fits"],
+        order="recompute, then each link",
     )
     block.text.append("against the same layout with nothing recomputed and nothing offloaded")
     layer = found.layer
@@ -348,9 +394,9 @@ def offload_blocks(r: Estimate) -> list[Block]:
                 c.what,
                 c.link or "-",
                 show(c.step_seconds, "s"),
-                _signed(c.step_change_s, "s"),
+                show(c.step_change_s, "s", sign=True),
                 show(c.transfer_s, "s"),
-                _signed(-c.bytes_saved, "B"),
+                show(-c.bytes_saved, "B", sign=True),
                 "yes" if c.fits else "no",
             ]
         )
@@ -378,6 +424,8 @@ def inference_blocks(r: Estimate) -> list[Block]:
     block = Block(
         "Inference memory per GPU",
         header=[">context", *(f">batch {b}" for b in batches), ">largest batch"],
+        order="shortest context first",
+        drop=tuple(f"batch {b}" for b in reversed(batches[1:])),
     )
     gpus = "does not fit on up to 128 GPUs" if i.gpus is None else f"on {i.gpus} of these GPUs"
     block.text.append(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from planner.specs.document import UNSET, Document, Unset, key
-from planner.units import show
+from planner.units import percent, show
 
 Figure = dict[str, Any]
 Trace = dict[str, Any]
@@ -320,18 +320,8 @@ def cell_text(value: Cell, unit: str) -> str:
     if isinstance(value, str):
         return value
     if unit == "%":
-        return f"{100 * value:.1f} %"
-    if unit == "number":
-        return (
-            f"{value:,.4g}"
-            if isinstance(value, float) and not value.is_integer()
-            else f"{value:,.0f}"
-        )
-    if unit == "USD":
-        return f"{value:,.0f} USD" if abs(value) >= 100 else f"{value:,.2f} USD"
-    if unit == "tokens/s":
-        return f"{value:,.0f} tokens/s"
-    return show(float(value), unit)
+        return percent(value)
+    return show(float(value), "" if unit == "number" else unit)
 
 
 def csv_text(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:

@@ -13,11 +13,19 @@ _HEADERS = {
     "models": ["id", ">parameters", ">active", ">layers", ">hidden", ">context", "aliases"],
     "networks": ["id", "title", "scope", ">one way", ">latency", ">all-reduce share"],
 }
+# columns that a narrow line leaves out, the first one first
+_DROPPED = {
+    "gpus": ("title", "node", "fp8", "aliases", "bandwidth"),
+    "models": ("aliases", "hidden", "layers", "context"),
+    "networks": ("title", "all-reduce share", "latency"),
+}
 
 
 def list_blocks(kind: str, entries: Sequence[Entry]) -> list[Block]:
     """One row per catalogue entry."""
     block = Block(f"{len(entries)} {kind}", header=_HEADERS.get(kind) or _names(entries))
+    block.order = "by id"
+    block.drop = _DROPPED.get(kind, ())
     block.rows = [_row(entry) for entry in entries]
     return [block]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.show.compare import days_text, whole
-from planner.show.text import Block
+from planner.show.text import Block, Fixed
 from planner.specs.documents.plan import describe
 from planner.specs.documents.recommend import (
     BandwidthSweep,
@@ -20,7 +19,7 @@ from planner.specs.documents.recommend import (
     SwapOrRecompute,
     Wire,
 )
-from planner.units import percent, show
+from planner.units import in_unit, percent, show, span
 
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
@@ -54,7 +53,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
         f"{document.model.title}: {_limits(document) or 'the clusters it fits'}",
         text=[
             *(f"{goal:<10}  {_sentence(row) if row else 'none'}" for goal, row in rows.items()),
-            *(f"            {command}" for command in commands),
+            *(Fixed(f"            {command}") for command in commands),
             (
                 f"tried       {document.tried:,} clusters of {len(document.types)} kinds: whole"
                 " nodes over which the batch, heads and layers divide"
@@ -71,6 +70,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
             Block(
                 "Why the others fell",
                 header=["kind", "reason"],
+                order="as asked",
                 rows=[[kind.machine, kind.reason or ""] for kind in fell],
             )
         )
@@ -81,24 +81,24 @@ def _limits(document: SmallestCluster) -> str:
     limits = document.limits
     parts = [
         None if document.tokens is None else f"{show(document.tokens, 'count')} tokens",
-        None if limits.days is None else f"within {limits.days} days",
-        None if limits.budget_usd is None else f"for {whole(limits.budget_usd)} USD",
+        None if limits.days is None else f"within {limits.days:g} days",
+        None if limits.budget_usd is None else f"for {show(limits.budget_usd, 'USD')}",
         None if limits.power_kw is None else f"with {limits.power_kw} kW",
     ]
     return ", ".join(part for part in parts if part is not None)
 
 
 def _band(row: ClusterRow) -> str:
-    return f"{days_text(row.days_low)} .. {days_text(row.days_high)}"
+    return span(row.days_low, row.days_high, "days")
 
 
 def _sentence(row: ClusterRow) -> str:
     sentence = f"{row.gpus:,} x {row.machine}"
     if row.days is None:
         return sentence
-    cost = "no price known" if row.cost_usd is None else f"{whole(row.cost_usd)} USD"
+    cost = "no price known" if row.cost_usd is None else show(row.cost_usd, "USD")
     verdict = f", {row.verdict}" if row.verdict else ""
-    return f"{sentence}: {days_text(row.days)} days ({_band(row)}), {cost}{verdict}"
+    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{verdict}"
 
 
 def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: bool) -> Block:
@@ -114,9 +114,9 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: 
         rows=[
             [
                 *(kind.machine, f"{row.gpus:,}", show(row.step_seconds, "s")),
-                *((days_text(row.days), _band(row), row.verdict or "-") if days else ()),
-                whole(row.cost_usd),
-                whole(row.energy_kwh if days else row.usd_per_hour),
+                *((show(row.days, "days"), _band(row), row.verdict or "-") if days else ()),
+                show(row.cost_usd, ""),
+                show(row.energy_kwh if days else row.usd_per_hour, ""),
                 show(row.headroom_bytes, "B"),
                 row.bottleneck,
                 _smaller(kind),
@@ -124,6 +124,17 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: 
             ]
             for kind, row in answered
         ],
+        order="as asked",
+        drop=(
+            "kWh",
+            "USD/h",
+            "free",
+            "step",
+            "one size smaller",
+            "limited by",
+            "layout",
+            "80 % band",
+        ),
     )
 
 
@@ -178,6 +189,7 @@ def _bandwidth(document: BandwidthSweep) -> list[Block]:
             ]
             for row in document.searched
         ],
+        order="least bandwidth first",
     )
     return [head, table]
 
@@ -188,7 +200,7 @@ def _share(share: str) -> str:
 
 
 def _speed(bytes_per_s: float) -> str:
-    return f"{show(bytes_per_s, 'B/s')} ({bytes_per_s * 8 / 1e9:,.4g} Gbit/s)"
+    return f"{show(bytes_per_s, 'B/s')} ({show(in_unit(bytes_per_s, 'Gbit/s'), 'Gbit/s')})"
 
 
 def _needed(need: float | None, wire: Wire) -> str:
@@ -196,7 +208,7 @@ def _needed(need: float | None, wire: Wire) -> str:
         return f"no bandwidth suffices, latency alone keeps {percent(wire.latency_frac)}"
     if need == 0:
         return "at any bandwidth"
-    return f"{_speed(need)} per GPU, {need / wire.bytes_per_s_per_gpu:,.3g} times as much"
+    return f"{_speed(need)} per GPU, {show(need / wire.bytes_per_s_per_gpu, '')} times as much"
 
 
 # how large a batch
@@ -228,7 +240,7 @@ def _batch(document: SaturatingBatch) -> list[Block]:
                     f"{row.global_batch:,}",
                     show(row.tokens_per_step, "count"),
                     show(row.step.seconds, "s"),
-                    whole(row.throughput.tokens_per_s_per_gpu),
+                    show(row.throughput.tokens_per_s_per_gpu, ""),
                     percent(row.of_best_frac),
                     percent(row.throughput.mfu),
                     row.step.bottleneck,
@@ -236,6 +248,8 @@ def _batch(document: SaturatingBatch) -> list[Block]:
                 ]
                 for row in document.rows
             ],
+            order="smallest first",
+            drop=("MFU", "tokens", "bottleneck"),
         )
     ]
 
@@ -249,7 +263,7 @@ def _model(document: LargestModel) -> list[Block]:
     if limits.days is not None:
         title += f" within {limits.days:g} days"
     if limits.budget_usd is not None:
-        title += f" for {whole(limits.budget_usd)} USD"
+        title += f" for {show(limits.budget_usd, 'USD')}"
     head = Block(title, [f"catalogue  {_largest(best) if best else 'none of the models'}"])
     if document.family:
         head.text += _family(document.family)
@@ -259,7 +273,9 @@ def _model(document: LargestModel) -> list[Block]:
     shown = rows[start : start + _MOST_MODELS]
     table = Block(
         "Models of the catalogue",
-        text=[f"{len(shown)} of {len(rows)} shown, largest first; smaller ones are not tried"],
+        text=[f"{len(shown)} of {len(rows)} shown; smaller ones are not tried"],
+        order="largest first",
+        drop=("memory", "USD", "step"),
         header=["model", ">parameters", "fits", ">memory", ">step", ">days", ">USD", "layout"],
         rows=[_model_cells(row) for row in shown],
     )
@@ -269,7 +285,7 @@ def _model(document: LargestModel) -> list[Block]:
 def _largest(row: ModelRow) -> str:
     assert row.step is not None
     assert row.memory is not None  # it is within the limits
-    days = "" if row.days is None else f", {days_text(row.days)} days"
+    days = "" if row.days is None else f", {show(row.days, 'days')}"
     return (
         f"{row.title}, {show(row.parameters, 'count')} parameters: step"
         f" {show(row.step.seconds, 's')}, {show(row.memory.headroom_bytes, 'B')} free{days}"
@@ -286,7 +302,7 @@ def _family(family: Family) -> list[str]:
         ]
     if above is not None:
         why = above.refused or (
-            f"takes {days_text(above.days)} days" if above.fits else "does not fit"
+            f"takes {show(above.days, 'days')}" if above.fits else "does not fit"
         )
         lines.append(
             f"           the next, {show(above.parameters, 'count')} with {above.layers} layers,"
@@ -309,8 +325,8 @@ def _model_cells(row: ModelRow) -> list[str]:
         "yes" if row.fits else "no",
         show(row.memory.device_bytes, "B"),
         show(row.step.seconds, "s"),
-        days_text(row.days),
-        whole(row.cost_usd),
+        show(row.days, "days"),
+        show(row.cost_usd, ""),
         describe(row.layout),
     ]
 
@@ -373,6 +389,8 @@ def _links(document: SwapOrRecompute) -> Block:
             ]
             for link in document.links
         ],
+        order="this node's first",
+        drop=("in turn", "copy", "hidden"),
     )
 
 
@@ -394,6 +412,8 @@ def _lengths(document: SwapOrRecompute) -> Block:
             ]
             for row in document.lengths
         ],
+        order="shortest first",
+        drop=("hides from", "break-even", *(link.id for link in reversed(document.links[1:]))),
     )
 
 
@@ -412,11 +432,12 @@ def _bounds(document: SwapOrRecompute) -> Block:
         rows=[
             [
                 bound.what,
-                whole(bound.flop_per_byte),
+                show(bound.flop_per_byte, ""),
                 f"{bound.ranks:,}",
                 *(show(need.bytes_per_s, "B/s") for need in bound.needed),
                 percent(bound.efficiency_frac),
             ]
             for bound in document.bounds
         ],
+        order="as in the paper",
     )

@@ -3,14 +3,12 @@ schedules at the same size."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Sequence
 
 from planner.schedules.base import BACKWARD, FORWARD, INPUT, WEIGHT
 from planner.schedules.intervals import intervals
 from planner.schedules.timing import Program, Timing
-from planner.show.text import Block
+from planner.show.text import Block, Fixed
 from planner.specs.documents.schedule import Row, Schedule
 from planner.units import percent, show
 
@@ -19,17 +17,8 @@ LEGEND = (
     " weight gradient, .: idle"
 )
 _LETTERS = "abcdefghij"
-_PIPED = 120  # characters of a line when nobody says how wide the screen is
-_NARROWEST = 40
 _MOST_ACTIONS = 200_000  # drawn; a line has a hundred columns
 _MOST_DRAWN_RANKS, _MOST_LISTED_RANKS = 40, 16
-
-
-def width_of(plain: bool) -> int:
-    """Characters of a line: the terminal's, or a fixed number when piped."""
-    if plain or not sys.stdout.isatty():
-        return _PIPED
-    return max(_NARROWEST, shutil.get_terminal_size((_PIPED, 24)).columns)
 
 
 def schedule_blocks(r: Schedule, program: Program, timing: Timing, width: int) -> list[Block]:
@@ -54,7 +43,7 @@ def schedule_blocks(r: Schedule, program: Program, timing: Timing, width: int) -
         ],
     )
     if len(program.actions) <= _MOST_ACTIONS:
-        head.text += ["", *timeline(program, timing, width), LEGEND]
+        head.text += ["", *map(Fixed, timeline(program, timing, width)), LEGEND]
     return [head, _rank_block(r), _comparison_block(r.comparison)]
 
 
@@ -81,9 +70,10 @@ def _rank_block(r: Schedule) -> Block:
             ]
             for i in listed
         ],
+        order="first to last",
     )
     if len(listed) < ranks:
-        block.text.append(f"{len(listed)} of {ranks} ranks (--json lists all)")
+        block.below.append(f"{len(listed)} of {ranks} ranks (--json lists all)")
     return block
 
 
@@ -92,6 +82,8 @@ def _comparison_block(rows: Sequence[Row]) -> Block:
         "All schedules at this size",
         header=["schedule", ">vpp", ">step", ">bubble", ">most live", ">activations", "note"],
         rows=[[row.schedule, str(row.vpp), *_compared(row)] for row in by_step(rows)],
+        order="shortest step first",
+        drop=("activations",),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from planner.show.text import Block
+from planner.show.estimate import room, title_of
+from planner.show.text import Block, Fixed, words
 from planner.specs.documents.plan import describe
 from planner.specs.documents.search import Search
 from planner.units import percent, show
@@ -11,17 +12,34 @@ _FRONT_ROWS = 20  # of the front, in a terminal; --json and --html have all
 _CHART = (64, 14)  # columns and rows of characters
 
 
-def search_blocks(found: Search) -> list[Block]:
-    """Counts, the best layouts, the front as chart and table, and the rejections."""
-    head = Block(
-        "Search",
+def search_blocks(found: Search, full: bool = False) -> list[Block]:
+    """The best layouts, the front as a chart, the rejections; full: the front as a table, too."""
+    fitting = [best_block(found), _front(found, full)] if found.feasible else []
+    return [_head(found), *fitting, *reason_blocks(found)]
+
+
+def _head(found: Search) -> Block:
+    counts = (
+        f"{found.evaluated:,} of {found.enumerated:,} layouts evaluated in"
+        f" {show(found.seconds, 's')}, {found.feasible:,} fit"
+    )
+    if not found.top:
+        return Block("Search", [f"NOTHING FITS: {counts}"])
+    best = found.top[0]
+    return Block(
+        f"Layouts of {title_of(best)}",
         [
-            f"{found.evaluated:,} of {found.enumerated:,} layouts evaluated in"
-            f" {show(found.seconds, 's')}, {found.feasible:,} fit"
+            f"best by {words(found.objective)}: {show(best.step.seconds, 's')} per step,"
+            f" {room(best.memory)}: {describe(best.layout)}  [{best.stack.title}]",
+            counts,
         ],
     )
-    front = Block("Front of time against memory", header=[">step", ">memory", "stack", "layout"])
+
+
+def _front(found: Search, full: bool) -> Block:
+    """Layouts that no other beats in both time and memory."""
     points = found.pareto
+    front = Block("Front of time against memory")
     if len(points) > 1:
         front.text = chart(
             [a.step_seconds for a in points],
@@ -29,23 +47,34 @@ def search_blocks(found: Search) -> list[Block]:
             "s per step",
             "GiB",
         )
-    shown = points[:: -(-len(points) // _FRONT_ROWS)] if points else []
-    for a in shown:
-        front.rows.append(
-            [show(a.step_seconds, "s"), show(a.device_bytes, "B"), a.stack, describe(a.layout)]
-        )
+    if not full:
+        front.text.append(f"{len(points)} layouts, which --full lists")
+        return front
+    shown = points[:: -(-len(points) // _FRONT_ROWS)]
+    front.header, front.order = [">step", ">memory", "stack", "layout"], "fastest first"
+    front.drop = ("stack",)
+    front.rows = [
+        [show(a.step_seconds, "s"), show(a.device_bytes, "B"), a.stack, describe(a.layout)]
+        for a in shown
+    ]
     if len(shown) < len(points):
-        front.text.append(
+        front.below = [
             f"{len(shown)} of {len(points)} layouts on the front (--json and --html have all)"
-        )
-    return [head, *([best_block(found), front] if found.feasible else []), *reason_blocks(found)]
+        ]
+    return front
 
 
 def best_block(found: Search) -> Block:
     """The best layouts by the objective, and what a million tokens cost."""
-    block = Block(f"Best layouts that fit, by {found.objective.replace('-', ' ')}")
-    block.header = [">#", ">step", ">MFU", ">memory", ">USD/Mtoken", ">Wh/Mtoken", "stack"]
-    block.header.append("layout")
+    block = Block(
+        f"Best layouts that fit, by {words(found.objective)}",
+        header=[
+            *(">#", ">step", ">MFU", ">memory", ">USD per M tokens", ">Wh per M tokens"),
+            *("stack", "layout"),
+        ],
+        order="best first",
+        drop=("Wh per M tokens", "stack", "USD per M tokens", "MFU"),
+    )
     for i, r in enumerate(found.top):
         price = r.per_token.usd_per_million_tokens
         block.rows.append(
@@ -54,8 +83,8 @@ def best_block(found: Search) -> Block:
                 show(r.step.seconds, "s"),
                 percent(r.throughput.mfu),
                 show(r.memory.device_bytes, "B"),
-                "-" if price is None else f"{price:.4g}",
-                f"{1000 * r.per_token.kwh_per_million_tokens:.4g}",
+                show(price, ""),
+                show(1000 * r.per_token.kwh_per_million_tokens, ""),
                 r.stack.id,
                 describe(r.layout),
             ]
@@ -65,7 +94,7 @@ def best_block(found: Search) -> Block:
 
 def reason_blocks(found: Search) -> list[Block]:
     """Why layouts were rejected, and what offloading would make fit."""
-    why = Block("Rejected", header=["reason", ">layouts"])
+    why = Block("Rejected", header=["reason", ">layouts"], order="most layouts first")
     why.rows = [
         [reason, f"{count:,}"]
         for reason, count in sorted(found.rejected.items(), key=lambda x: -x[1])
@@ -80,11 +109,12 @@ def reason_blocks(found: Search) -> list[Block]:
         )
     if not found.advice:
         return [why]
-    help_ = Block("With offloading", header=["change", ">step", ">memory", "command"])
+    help_ = Block("The fastest with offloading", header=[">#", "change", ">step", ">memory"])
     help_.rows = [
-        [a.change, show(a.step_seconds, "s"), show(a.device_bytes, "B"), a.command]
-        for a in found.advice
+        [str(i + 1), a.change, show(a.step_seconds, "s"), show(a.device_bytes, "B")]
+        for i, a in enumerate(found.advice)
     ]
+    help_.below = [Fixed(f"{i + 1}: {a.command}") for i, a in enumerate(found.advice)]
     return [why, help_]
 
 
@@ -108,4 +138,4 @@ def chart(x: list[float], y: list[float], x_title: str, y_title: str) -> list[st
     lines.append(
         f"{'':>{margin}}  {ends[0]}{ends[1]:>{max(width - len(ends[0]), len(ends[1]) + 1)}}"
     )
-    return lines
+    return [Fixed(line) for line in lines]

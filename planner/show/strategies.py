@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from planner.show.text import Block
+from planner.show.text import Block, Fixed
 from planner.specs.documents.strategies import BucketTimeline, Strategies, Strategy
 from planner.units import show
 
-_WIDTH = 96  # characters of a timeline
+_WIDTH = 68  # characters of a timeline
 _MOST_BUCKETS = 12  # listed one by one
 
 
@@ -15,7 +15,7 @@ def strategy_blocks(r: Strategies) -> list[Block]:
     blocks = [_table(r)]
     refused = [[one.name, one.refused] for one in r.strategies if one.refused is not None]
     if refused:
-        blocks.append(Block("Left out", header=["strategy", "why"], rows=refused))
+        blocks.append(Block("Left out", header=["strategy", "why"], rows=refused, order="as above"))
     elif len(r.strategies) == 1:
         blocks += _in_full(r.strategies[0])
     return blocks
@@ -58,6 +58,8 @@ def _table(r: Strategies) -> Block:
         ],
         _HEADER,
         [_row(one) for one in r.strategies if one.refused is None],
+        order="from replicas to what is sent least often",
+        drop=("optimizer", "forward", "backward", "by", "between nodes", "compute", "exposed"),
     )
 
 
@@ -121,8 +123,8 @@ def _timeline(line: BucketTimeline) -> Block:
         [
             f"{count} buckets; exposed {show(line.exposed_s, 's')}: {show(line.tail_s, 's')} after"
             f" backward, {show(line.contention_s, 's')} of slower backward beside them",
-            "backward  " + "=" * round(_WIDTH * line.backward_s / end),
-            "reduce    " + "".join(busy).rstrip(),
+            Fixed("backward  " + "=" * round(_WIDTH * line.backward_s / end)),
+            Fixed("reduce    " + "".join(busy).rstrip()),
             f"          0 to {show(end, 's')}",
         ],
         [">bucket", ">gradients", ">bytes", ">ready", ">start", ">end"],
@@ -135,7 +137,8 @@ def _timeline(line: BucketTimeline) -> Block:
             ]
             for i in listed
         ],
+        order="in the order of backward",
     )
     if len(listed) < count:
-        block.text.append(f"{len(listed)} of {count} buckets (--json lists all)")
+        block.below.append(f"{len(listed)} of {count} buckets (--json lists all)")
     return block

@@ -62,7 +62,8 @@ def _errors(e: Errors) -> list[str]:
     return [percent(value) for value in (e.mape, e.median_ape, e.bias, e.worst)]
 
 
-_ORDER = [">rank corr.", ">regret", ">worst"]
+_ORDER = [">rank corr.", ">regret", ">worst regret"]
+_BY_SUITE = "by suite, all last"  # the order of rows
 
 
 def _order(ranking: Ranking) -> list[str]:
@@ -89,6 +90,8 @@ def _time_block(out: Validation) -> Block:
             for name, one in [*_all_of(out), *_apart_of(out)]
             if one.time.n or name == "all"
         ],
+        order=_BY_SUITE,
+        drop=("repeats", "noise", "worst regret", "groups", "worst", "bias"),
     )
     if noise.n:
         block.text.append(
@@ -117,7 +120,8 @@ def _memory_blocks(out: Validation) -> list[Block]:
         if one.memory.n or one.oom.n
     ]
     header = ["suite", ">runs", *_ERRORS, ">oom right", ">ran right"]
-    return [Block("Predicted against measured memory", header=header, rows=rows)] if rows else []
+    title = "Predicted against measured memory"
+    return [Block(title, header=header, rows=rows, order=_BY_SUITE)] if rows else []
 
 
 def _kinds_block(kinds: Mapping[str, ErrorsOfSuites]) -> Block:
@@ -128,7 +132,8 @@ def _kinds_block(kinds: Mapping[str, ErrorsOfSuites]) -> Block:
             mape, *others = _errors(one)
             mean = percent(one.mape_of_suites)
             rows.append([name, str(one.n), str(one.suites), mape, mean, *others])
-    return Block("Step time by kind of run", header=header, rows=rows)
+    order = "from the largest kind to its parts"
+    return Block("Step time by kind of run", header=header, rows=rows, order=order)
 
 
 def _regret_blocks(groups: Sequence[Group]) -> list[Block]:
@@ -151,9 +156,11 @@ def _regret_blocks(groups: Sequence[Group]) -> list[Block]:
             ]
             for g in regret[:_MOST_GROUPS]
         ],
+        order="largest regret first",
+        drop=("ties", "layouts", "best", "pick"),
     )
     if len(regret) > _MOST_GROUPS:
-        block.text.append(f"the {_MOST_GROUPS} worst; --json lists all")
+        block.below.append(f"the {_MOST_GROUPS} worst; --json lists all")
     return [block]
 
 
@@ -177,9 +184,10 @@ def _skipped_blocks(skipped: Sequence[Skipped]) -> list[Block]:
         f"Skipped: {len(skipped)}",
         header=["run", "reason"],
         rows=[[one.run_id, one.reason] for one in skipped[:_MOST_SKIPPED]],
+        order="as in the file",
     )
     if len(skipped) > _MOST_SKIPPED:
-        block.text.append(f"the first {_MOST_SKIPPED} of them; --json and --csv list all")
+        block.below.append(f"the first {_MOST_SKIPPED} of them; --json and --csv list all")
     return [block]
 
 
@@ -187,6 +195,7 @@ def _coverage_block(found: Coverage) -> Block:
     block = Block(
         "Bands of each suite, made from all other suites",
         header=["suite", ">runs", ">inside", ">low", ">high", ">width"],
+        order="by suite, then by evidence",
     )
     if found.mean_of_suites is None:
         block.text.append("needs runs of at least two suites")
@@ -209,10 +218,16 @@ def _coverage_block(found: Coverage) -> Block:
 
 
 def _ablation_block(found: Sequence[Ablation]) -> Block:
-    pair = [">MAPE", ">off"]
     return Block(
         "Each mechanism off, nothing fitted again",
-        header=["mechanism", *pair, ">runs it acts on", *pair, "most in", ">runs", *pair],
+        text=["MAPE with it -> without it: over all runs, those it acts on, and one suite"],
+        header=[
+            *("mechanism", ">all: with", ">all: without"),
+            *(">acts on: runs", ">acts on: with", ">acts on: without"),
+            *("most in", ">there: runs", ">there: with", ">there: without"),
+        ],
+        order="as declared",
+        drop=("there: runs", "there: with", "there: without", "most in", "acts on: runs"),
         rows=[
             [
                 line.mechanism,
@@ -248,11 +263,14 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
         ],
         [*header, *_ORDER],
         [[*cells(name, kind.all), *_order(kind.ranking)] for name, kind in found.kinds.items()],
+        order="least left out first",
+        drop=("worst regret", "bias"),
     )
     tier = Block(
         "Cross-validation: tier A",
         header=header,
         rows=[cells(name, kind.tier_a) for name, kind in found.kinds.items()],
+        order="least left out first",
     )
     suites = Block(
         "Cross-validation by suite: MAPE",
@@ -267,6 +285,7 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
             ]
             for suite in sorted({row.suite for row in found.rows})
         ],
+        order="by suite",
     )
     values = Block(
         "Fitted on all suites",
@@ -282,6 +301,7 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
             ]
             for value in found.parameters
         ],
+        order="as fitted",
     )
     clocks = Block(
         "Clock of each platform",
@@ -297,5 +317,6 @@ def _cross_validation_blocks(found: CrossValidation, noise: float | None) -> lis
             ]
             for clock in found.clocks
         ],
+        order="by platform",
     )
     return [block for block in (over, tier, suites, values, clocks) if block.rows]

@@ -69,15 +69,20 @@ class EstimateOptions(Record):
             "Write the report with charts to this HTML page", file="written", example="report.html"
         ),
     ] = None
+    full: Annotated[
+        bool,
+        option("Print every table: memory, stages, communication, families, what all rests on"),
+    ] = False
     inference: Annotated[
         bool, option("Print batch sizes and contexts that the trained model serves, too")
     ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchFiles(Record):
+class SearchOptions(Record):
     GROUP: ClassVar = OUTPUT
 
+    full: Annotated[bool, option("Print the front of time against memory as a table, too")] = False
     csv: Annotated[
         str | None,
         option(

@@ -1,0 +1,164 @@
+"""An estimate on one screen: the verdict, the layout, the three numbers, where time and memory go,
+what to change, how sure. The blocks of `planner.show.estimate` say the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from msgspec import structs
+
+from planner.show.conditions import condition_blocks
+from planner.show.estimate import (
+    advice_block,
+    cost_text,
+    fullest,
+    requirement_blocks,
+    room,
+    short_of,
+    title_of,
+)
+from planner.show.text import Block, Fixed, words
+from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.plan import Layout, describe
+from planner.units import percent, show, span
+
+_PARTS = 4  # of time and of memory, the largest; the others together
+_CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would make it fit
+
+
+def screen_blocks(r: Estimate) -> list[Block]:
+    """The answer in about thirty lines, and what the request asked for besides."""
+    return [
+        _answer(r),
+        *requirement_blocks(r),
+        _shares(r),
+        *condition_blocks(r),
+        *_advice(r),
+        _sure(r),
+    ]
+
+
+def verdict(r: Estimate) -> str:
+    """Whether it fits, and the step with its band, in a sentence."""
+    m, step = r.memory, r.step
+    band = span(step.low, step.high, "s")
+    if not m.fits:
+        return f"DOES NOT FIT: {short_of(r)}. A step would take {show(step.seconds, 's')} ({band})."
+    broken = [one.text for one in r.requirements if not one.holds]
+    fails = f" DOES NOT HOLD: {', '.join(broken)}." if broken else ""
+    return (
+        f"Fits, {room(m)}: {show(step.seconds, 's')} per step (80 % band {band}),"
+        f" {percent(step.bottleneck_frac, 0)} of it {step.bottleneck}.{fails}"
+    )
+
+
+def _answer(r: Estimate) -> Block:
+    m, t, run, layout = r.memory, r.throughput, r.run, r.layout
+    tokens = layout.global_batch * r.training.seq_len
+    whole = "days and cost: give --tokens, e.g. --tokens 2T"
+    if run.days is not None:
+        low, high = (run.days * end / r.step.seconds for end in (r.step.low, r.step.high))
+        whole = (
+            f"{show(run.tokens, 'count')} tokens in {show(run.days, 'days')}"
+            f" ({span(low, high, 'days')}), {cost_text(r)}"
+        )
+    rows = (
+        ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
+        ("", describe(layout)),
+        (
+            "memory",
+            f"{show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU, {room(m)};"
+            f" {fullest(r)}",
+        ),
+        (
+            "speed",
+            f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU, MFU"
+            f" {percent(t.mfu)}; a step is {layout.global_batch:,} sequences of"
+            f" {r.training.seq_len:,}, {show(tokens, 'count')} tokens",
+        ),
+        ("run", whole),
+    )
+    return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
+
+
+def layout_words(layout: Layout) -> str:
+    """A layout in words: replicas, what each is divided into, what is kept and repeated."""
+    inside = [
+        f"{size} {name}"
+        for size, name in (
+            (layout.pp, "pipeline stages"),
+            (layout.tp, "tensor-parallel GPUs"),
+            (layout.cp, "context-parallel GPUs"),
+        )
+        if size > 1
+    ]
+    replicas = f"{layout.dp:,} replica{'s' * (layout.dp > 1)}"
+    parts = [f"{replicas} of {' x '.join(inside)}" if inside else f"{replicas} of one GPU"]
+    if layout.vpp > 1:
+        parts.append(f"{layout.vpp} chunks per stage")
+    if layout.ep > 1:
+        parts.append(f"experts over {layout.ep} GPUs")
+    if layout.zero:
+        sharded = ("optimizer", "optimizer and gradients", "parameters, gradients and optimizer")
+        parts.append(f"{sharded[layout.zero - 1]} sharded")
+    parts.append(_recompute_words(layout.recompute))
+    return ", ".join(parts)
+
+
+def _recompute_words(recompute: str) -> str:
+    kind, _, number = recompute.partition(":")
+    return {
+        "none": "nothing recomputed",
+        "selective": "attention recomputed",
+        "full": "every layer recomputed",
+        "block": f"{number} layers per stage recomputed",
+        "group": f"groups of {number} layers recomputed",
+    }.get(kind, f"recompute {recompute}")
+
+
+def _shares(r: Estimate) -> Block:
+    """The largest parts of the step beside the largest parts of memory."""
+    outside = structs.asdict(r.memory.outside)
+    time = _largest(r.step.components, "s")
+    memory = _largest({**r.memory.components, **outside}, "B")
+    rows = max(len(time), len(memory))
+    empty = ["", "", ""]
+    padded = [[*part, *[empty] * (rows - len(part))] for part in (time, memory)]
+    return Block(
+        "Where time and memory go",
+        header=["step", ">time", ">share", "fullest GPU", ">memory", ">of it"],
+        rows=[[*left, *right] for left, right in zip(*padded, strict=True)],
+        order="largest first",
+        part=True,
+    )
+
+
+def _largest(parts: Mapping[str, float], unit: str) -> list[list[str]]:
+    whole = sum(parts.values())
+    order = sorted(((size, words(name)) for name, size in parts.items() if size > 0), reverse=True)
+    others = order[_PARTS:]
+    kept = order[: _PARTS + 1] if len(others) == 1 else order[:_PARTS]
+    if len(others) > 1:
+        kept = [*kept, (sum(size for size, _ in others), f"{len(others)} smaller parts")]
+    return [[name, show(size, unit), percent(size / whole, 0)] for size, name in kept]
+
+
+def _advice(r: Estimate) -> list[Block]:
+    """The first changes with their commands."""
+    shown = r.advice[: _CHANGES[r.memory.fits]]
+    if not shown:
+        return []
+    more = len(r.advice) - len(shown)
+    commands = [Fixed(f"{i + 1}: {one.command}") for i, one in enumerate(shown)]
+    below = [*commands, *([f"{more} more: --full"] if more else [])]
+    return [replace(advice_block(r, shown), below=below, part=True)]
+
+
+def _sure(r: Estimate) -> Block:
+    defaults = [text for text in r.assumptions if "(set --" in text]
+    lines = [f"band      {r.step.confidence}"]
+    if defaults:
+        lines.append(f"defaults  {'; '.join(defaults)}")
+    lines.append("more      --full prints every table, --explain every number and its source")
+    return Block("How sure", lines, part=True)
