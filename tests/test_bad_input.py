@@ -38,7 +38,7 @@ def test_an_unknown_id_answers_with_near_matches(option: str, value: str, near: 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("schedule", "1f2b"), ("precision", "fp12"), ("optimizer", "adamw"), ("offload", "disk")],
+    [("schedule", "1f2b"), ("precision", "fp12"), ("optimizer", "adamsky"), ("offload", "disk")],
 )
 def test_an_unknown_word_answers_with_the_known_ones(option: str, value: str) -> None:
     sentence = refused(estimate(**{option: value}), f"--{option}: '{value}'")

@@ -124,7 +124,7 @@ def test_a_text_is_read_as_its_option_has_it() -> None:
     assert from_text(table["gpus"], "16") == 16
     assert from_text(table["clock"], "0.8") == 0.8
     assert from_text(table["flash_attention"], "false") is False
-    with pytest.raises(ValueError, match="valid integer"):
+    with pytest.raises(ValueError, match="whole number"):
         from_text(table["gpus"], "many")
 
 

@@ -17,7 +17,7 @@ from typer.models import CommandInfo
 from planner.cli.finish import refuse
 from planner.cli.made import Body, made
 from planner.cli.progress import INTERRUPTED
-from planner.specs.options import Options, rows, why_not
+from planner.specs.options import Options, foreign, rows, why_not
 
 # the module of each command, which is loaded when it is asked for
 COMMANDS = {
@@ -82,6 +82,8 @@ class Commands(TyperGroup):
             said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
             if row := next((r for r in rows(Options).values() if r.flag == unknown), None):
                 said = f"{option}: {why_not(row, words[0])}"
+            elif unknown and (other := foreign.answer(unknown)):
+                said = f"{option}: is no option of {command}; it {other}"
             refuse(option or "command", " ".join(words), said, "--json" in words, said)
             raise SystemExit(2) from None
         except (typer.Abort, KeyboardInterrupt):

@@ -15,9 +15,11 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from planner.cli.finish import Answer, check_results, clear_errors, finish
+from planner.specs.error import PlanError
 from planner.specs.options import Options, Row, rows, taken
 from planner.specs.options.own import ScenarioFile
 
+_NUMBERS = (int, float)
 Given = dict[str, Any]
 Body = Callable[..., Answer | None]
 
@@ -34,11 +36,14 @@ def made(verb: str, body: Body) -> Callable[..., None]:
     """A typer command of `dpplan VERB` that asks for what the body's parameters are made of."""
     kinds = _kinds(body)
     request, own = options_of(verb, body)
+    table = {**request, **own}
     written = {name: row for name, row in own.items() if row.says.file == "written"}
 
     def command(**typed: Any) -> None:
         values = {name: value for name, value in typed.items() if value not in (None, [])}
-        with clear_errors(bool(values.get("json"))):
+        # `--gpus --json` takes the flag for a number, and is to be refused as it asks for
+        with clear_errors(bool(values.get("json")) or "--json" in typed.values()):
+            values = {name: _value(table[name], value) for name, value in values.items()}
             check_results(written, values)
             arguments: dict[str, Any] = {}
             for name, kind in kinds.items():
@@ -79,11 +84,25 @@ def _in_order(table: Sequence[Row]) -> list[Row]:
     return sorted(table, key=lambda row: (not row.says.argument, panels.index(row.group)))
 
 
+def _value(row: Row, typed: Any) -> Any:
+    """A number as a number; words are left as they were typed, so that an answer can say how they
+    were read."""
+    if row.kind not in _NUMBERS or row.takes_words or not isinstance(typed, str):
+        return typed
+    from planner.specs.options.checked import from_text
+
+    try:
+        return from_text(row, typed)
+    except ValueError as error:
+        raise PlanError(row.flag, typed, str(error)) from None
+
+
 def _parameter(row: Row, verb: str) -> inspect.Parameter:
     """An option or argument of typer; None where it is not given, so that a record knows."""
     several = row.is_several or any(one.startswith(f"{verb} ") for one in row.says.several)
     kind = list[str] if several else row.kind
-    if kind not in (int, float, bool, list[str], tuple[str, str]):
+    shown = f"<{kind.__name__}>" if kind in _NUMBERS else None
+    if kind not in (bool, list[str], tuple[str, str]):
         kind = str
     panel = row.group.title
     if row.says.argument:
@@ -93,7 +112,9 @@ def _parameter(row: Row, verb: str) -> inspect.Parameter:
         if row.is_switch and rows(Options).get(row.name) == row:  # a scenario file may have set it
             spelled = f"{row.flag}/--no-{row.flag[2:]}"
         text = row.help if row.is_several or not several else f"{row.help}; may be given again"
-        note = typer.Option(spelled, help=text, rich_help_panel=panel, show_default=False)
+        note = typer.Option(
+            spelled, help=text, rich_help_panel=panel, show_default=False, metavar=shown
+        )
     return inspect.Parameter(
         row.name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -8,12 +8,32 @@ from typing import Any
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Record, refuse, rows, why_not
 from planner.specs.options.checked import read
+from planner.specs.options.words import meaning, reading
 from planner.units import UnitError, is_bare, parse, parse_count
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
     """Options from a mapping of names to values; a wrong one is a PlanError naming its flag."""
-    return read(Options, given)
+    options = read(Options, given)
+    table = rows(Options)
+    spelled = tuple(
+        (name, text)
+        for name, text in given.items()
+        if isinstance(text, str) and reading(table[name], text, getattr(options, name))
+    )
+    return options.changed(spelled=spelled) if spelled else options
+
+
+def readings(options: Options) -> list[str]:
+    """How words were read that an answer would else leave open: "--seq-len 128k is 131,072
+    tokens"."""
+    table = rows(Options)
+    still = [
+        (table[name], text, getattr(options, name))
+        for name, text in options.spelled
+        if meaning(table[name], text) == getattr(options, name)
+    ]
+    return [reading(row, text, value) for row, text, value in still]
 
 
 def read_without_model(given: Mapping[str, Any], verb: str) -> Options:

@@ -9,7 +9,7 @@ from planner.inputs import workload as conditions
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec, sequence_length
-from planner.inputs.options import number
+from planner.inputs.options import number, readings
 from planner.inputs.run import default_batch, run_spec
 from planner.inputs.usual import tried
 from planner.specs.base import PlanError
@@ -40,7 +40,7 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     shape: a model that takes the place of the one the request names.
     """
     model, inferred = model_spec(options.model) if shape is None else (shape, [])
-    assumptions = [f"config.json: {sentence}" for sentence in inferred]
+    assumptions = [*readings(options), *(f"config.json: {sentence}" for sentence in inferred)]
     cluster, assumed = cluster_spec(options)
     assumptions += assumed
     training = _training(options, model, cluster.gpu.rate("bf16") is not None, assumptions)

@@ -9,7 +9,7 @@ options of a request are `Options`, in the parts of this folder; those of one ve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.specs.names import Objective
 from planner.specs.options.cluster import ClusterOptions, ModelOptions
@@ -54,3 +54,7 @@ class Options(  # fields come in the order of the parts from the last to the fir
 ):
     """One request. None means: searched (layout), typical for the hardware (cluster), or the
     stack's default (training)."""
+
+    # options that were typed in other words than their values, with these words: what an answer
+    # says it has read
+    spelled: tuple[tuple[str, str], ...] = field(default=(), compare=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NotRequired, TypeVar
@@ -11,6 +10,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from planner.specs.base import PlanError, sentence
+from planner.specs.options import foreign, words
 from planner.specs.options.row import Row, rows
 
 R = TypeVar("R")
@@ -23,8 +23,9 @@ def read(record: type[R], given: Mapping[str, Any]) -> R:
     values = {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
         if name not in table:
-            near = difflib.get_close_matches(name, table, 3)
-            hint = f"did you mean {' or '.join(near)}?" if near else "`dpplan schema` lists them"
+            other = foreign.answer(name)
+            near = words.near(name, [one.replace("_", "-") for one in table], 3).strip()
+            hint = f"it {other}" if other else near or "`dpplan schema` lists them"
             raise PlanError(name, value, f"is no option; {hint}")
     for name, row in table.items():
         if row.is_needed and name not in values:
@@ -48,9 +49,12 @@ def checked(record: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_text(row: Row, text: str) -> Any:
     """The value that a text spells, of the option's type. Raises ValueError with a sentence."""
+    value = words.meaning(row, text) if row.takes_words and row.says.read is None else text
     try:
-        return _kind_adapter(row.kind).validate_python(text, strict=False)
+        return _kind_adapter(row.kind).validate_python(value, strict=False)
     except ValidationError as error:
+        if row.kind is int and isinstance(value, str) and "e" not in value:
+            return words.counted(row, value)
         first = error.errors(include_url=False, include_context=False)[0]
         raise ValueError(sentence(first["msg"])) from None
 
@@ -77,15 +81,16 @@ def _text(row: Row, value: Any) -> Any:
 MOST_TEXTS = 100  # values of an option that may be given several times
 
 
-def _one(row: Row, text: str) -> str:
+def _one(row: Row, text: str) -> Any:
     if not text:
         raise PlanError(row.flag, text, "must not be empty")
     if len(text) > row.length:
         raise PlanError(row.flag, text, f"is longer than {row.length} characters")
-    if row.says.read is None:
-        return text
     try:
-        return row.says.read(text)
+        if row.takes_words and row.kind is not str:
+            return from_text(row, text)
+        value = words.meaning(row, text) if row.takes_words else text
+        return value if row.says.read is None else row.says.read(value)
     except ValueError as error:
         raise PlanError(row.flag, text, str(error)) from None
 

@@ -114,6 +114,7 @@ class LengthOptions(Record):
         option(
             "Mean document length in tokens, of a log-normal distribution",
             label="Mean document length",
+            reads="tokens",
             example="300",
             unset="every sequence is full",
             least=1,

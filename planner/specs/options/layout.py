@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from planner.specs.names import OffloadName, PlacementName, ScheduleName, recompute_name
+from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option, rows
 from planner.specs.options.verbs import REQUESTS, SEARCHES
@@ -111,6 +112,7 @@ class LayoutOptions(Record):
             label="ZeRO stage",
             least=0,
             most=3,
+            aliases=aliases.ZERO,
             example="1",
             unset=_SEARCHED,
             form="shown",
@@ -143,6 +145,7 @@ class LayoutOptions(Record):
         option(
             "Pipeline schedule (dpplan list schedules)",
             label="Pipeline schedule",
+            aliases=aliases.SCHEDULES,
             example="gpipe",
             unset=_SEARCHED,
             form="folded",
@@ -154,6 +157,7 @@ class LayoutOptions(Record):
             "Activation recomputation: none, selective, full, block:N (N layers per stage) or"
             " group:K (one checkpoint per K layers)",
             label="Recompute",
+            aliases=aliases.RECOMPUTE,
             read=recompute_name,
             example="full",
             unset=_SEARCHED,
@@ -180,6 +184,7 @@ class LayoutOptions(Record):
         option(
             "What is offloaded to host memory, or with -nvme to NVMe drives",
             label="Offload",
+            aliases=aliases.OFFLOADS,
             example="optimizer",
             unset="nothing",
             form="folded",

@@ -44,14 +44,19 @@ class Limits(Record):
     days: Annotated[
         float | None,
         option(
-            "The run takes at most this many days", above=0, example="30", verbs=_CLUSTER | _MODEL
+            "The run takes at most this many days, or '6 weeks', '3 months'",
+            above=0,
+            reads="days",
+            example="30",
+            verbs=_CLUSTER | _MODEL,
         ),
     ] = None
     budget: Annotated[
         float | None,
         option(
-            "The run costs at most this many US dollars",
+            "The run costs at most this many US dollars, e.g. $2M",
             above=0,
+            reads="USD",
             example="1000",
             verbs=_CLUSTER | _MODEL,
         ),
@@ -71,6 +76,7 @@ class Limits(Record):
         option(
             "The cluster draws at most this many kW at the plug, cooling included",
             above=0,
+            reads="kW",
             example="2",
         ),
     ] = None

@@ -34,6 +34,18 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Alias:
+    """Another word for a value of an option; value None: a word that is understood and refused.
+
+    note: what is not counted of what the word means, or what to take instead.
+    """
+
+    word: str
+    value: Any
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class option(limits.GroupedMetadata):
     """Everything said of one option beside its name, type and default.
 
@@ -44,6 +56,8 @@ class option(limits.GroupedMetadata):
     words. catalogue: kind of catalogue entry it names. file: it names a file that is read, or
     written. length: characters at most, where it is text. verbs: which take it, all of the record's
     where empty; why_not: why others do not; several: verbs to which it may be given several times.
+    aliases: other words for its values. reads: what a text such as 128k or 60d counts, where the
+    value is a plain number: tokens of a context (k is 1,024), or the unit that the number is in.
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
     folded; slider: drawn as one. argument: what stands for it in the usage of a command, where it
     is a word and no flag.
@@ -65,6 +79,8 @@ class option(limits.GroupedMetadata):
     verbs: frozenset[str] = frozenset()
     why_not: str = ""
     several: frozenset[str] = frozenset()
+    aliases: tuple[Alias, ...] = ()
+    reads: str = ""
     read: Callable[[str], str] | None = None
     form: Form = "absent"
     slider: bool = False
@@ -114,6 +130,11 @@ class Row:
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
+    def takes_words(self) -> bool:
+        """Whether a text stands for a value of another type, or for one of a few words."""
+        return bool(self.choices or self.says.aliases or self.says.reads)
+
+    @property
     def is_switch(self) -> bool:
         return self.kind is bool
 
@@ -145,9 +166,17 @@ class Row:
 
     @property
     def help(self) -> str:
-        """Its sentence with what holds where it is left out."""
+        """Its sentence with other words for its values, and what holds where it is left out."""
         again = "; may be given again" if self.is_several else ""
-        return f"{self.says.help}{again}" + (f" [default: {self.unset}]" if self.unset else "")
+        return f"{self.says.help}{again}{self.also}" + (
+            f" [default: {self.unset}]" if self.unset else ""
+        )
+
+    @property
+    def also(self) -> str:
+        """Other words for its values, as the end of a sentence."""
+        words = [one.word for one in self.says.aliases if one.value is not None]
+        return f"; also {', '.join(words)}" if words else ""
 
     @property
     def unset(self) -> str:

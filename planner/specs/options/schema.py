@@ -36,6 +36,11 @@ def _of(row: Row, found: Schema) -> Schema:
     for one in bare:
         if one.get("type") == "string" and "enum" not in one:
             one |= {"minLength": 1, "maxLength": row.length}
+    words = [one.word for one in row.says.aliases if one.value is not None]
+    if row.says.reads:
+        bare.append({"type": "string", "minLength": 1, "maxLength": row.length})
+    elif words and row.kind is not str:
+        bare = [*(one for one in bare if "enum" not in one), {"enum": [*row.choices, *words]}]
     out: Schema = {"description": row.help}
     if row.says.unit:
         out["description"] += f" (a bare number is in {row.says.unit})" * (not row.says.needs_unit)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from planner.specs.names import OptimizerName, Precision
+from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
 from planner.specs.options.run import NOT_OF_RUNS
@@ -20,8 +21,9 @@ class TrainingOptions(Record):
     seq_len: Annotated[
         int | None,
         option(
-            "Sequence length in tokens",
+            "Sequence length in tokens; k is 1,024: 128k = 131,072",
             label="Sequence length",
+            reads="context",
             least=1,
             most=100_000_000,
             example="512",
@@ -50,6 +52,7 @@ class TrainingOptions(Record):
         option(
             "Compute precision: fp32, tf32, fp16, bf16 or fp8",
             label="Precision",
+            aliases=aliases.PRECISIONS,
             example="fp16",
             unset="bf16, or fp16 where the GPU has no bf16",
             form="shown",
@@ -60,6 +63,7 @@ class TrainingOptions(Record):
         option(
             "Optimizer: adam, adam8bit, adafactor, sgd or sgd-momentum",
             label="Optimizer",
+            aliases=aliases.OPTIMIZERS,
             example="sgd",
             form="shown",
         ),

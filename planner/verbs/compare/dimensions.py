@@ -12,8 +12,9 @@ from typing import Any
 
 from planner.inputs.usual import FAMILIES
 from planner.specs.base import PlanError
-from planner.specs.options import Options, flag, taken
+from planner.specs.options import Options, Row, flag, taken
 from planner.specs.options.checked import from_text
+from planner.specs.options.words import counter
 from planner.units import UnitError, parse_count
 
 MOST_POINTS = 100_000  # requests of one comparison
@@ -22,9 +23,9 @@ _SEARCHED = "search"  # the word for an option that is left out
 
 # options that may vary: those of a request but a file, which is no value on an axis
 _VARIED = {row.name: row for row in taken(Options, "compare") if row.says.file != "read"}
-_NUMBER = r"[-+]?\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?[kKMGBT]?"
+_NUMBER = r"[-+]?\d[\d_]*+(?:\.\d++)?(?:[eE][-+]?\d++)?(?:[kKmMgGbBtT](?![A-Za-z/]))?"
 _RANGE = re.compile(
-    rf"^\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*(?:([*+])\s*({_NUMBER}))?\s*(.*?)\s*$"
+    rf"({_NUMBER})\s*+\.\.\s*+({_NUMBER})\s*+(?:([*+])\s*+({_NUMBER}))?(.*)", re.DOTALL
 )
 
 
@@ -65,7 +66,7 @@ def swept(text: str) -> Dimension:
     if not _VARIED[name].is_number:
         numeric = ", ".join(n for n, row in _VARIED.items() if row.is_number)
         raise PlanError("--sweep", name, f"is no number; sweep one of {numeric}, or use --vary")
-    values = [value for word in words for value in _expanded(word, text)]
+    values = [value for word in words for value in _expanded(_VARIED[name], word, text)]
     if len(set(values)) != len(values):
         raise PlanError("--sweep", text, "names a value twice; give each once")
     return Dimension(name, tuple(_value(name, value, "--sweep") for value in values))
@@ -87,11 +88,11 @@ def _split(text: str, option: str) -> tuple[str, list[str]]:
     return name, words
 
 
-def _expanded(text: str, whole: str) -> list[str]:
+def _expanded(row: Row, text: str, whole: str) -> list[str]:
     """The values of one range, each as text; a word without `..` is itself."""
     if ".." not in text:
         return [text]
-    match = _RANGE.match(text)
+    match = _RANGE.fullmatch(text.strip())
     if not match:
         raise PlanError(
             "--sweep",
@@ -99,9 +100,9 @@ def _expanded(text: str, whole: str) -> list[str]:
             "is no range; write FIRST..LAST (doubling), FIRST..LAST*FACTOR or FIRST..LAST+STEP",
         )
     first, last, step = (
-        _count(match.group(i), whole) if match.group(i) else 2.0 for i in (1, 2, 4)
+        _count(row, match.group(i), whole) if match.group(i) else 2.0 for i in (1, 2, 4)
     )
-    kind, unit = match.group(3) or "*", match.group(5)
+    kind, unit = match.group(3) or "*", match.group(5).strip()
     if first > last or first <= 0:
         raise PlanError(
             "--sweep",
@@ -124,9 +125,10 @@ def _expanded(text: str, whole: str) -> list[str]:
     return [f"{value:.12g} {unit}".strip() for value in values]
 
 
-def _count(text: str, whole: str) -> float:
+def _count(row: Row, text: str, whole: str) -> float:
+    """A number of a range, written short as the option's own values are."""
     try:
-        return parse_count(text)
+        return counter(row)(text) if row.kind in (int, float) else parse_count(text)
     except UnitError as error:
         raise PlanError("--sweep", whole, str(error)) from None
 
@@ -140,7 +142,8 @@ def _value(name: str, text: str, option: str) -> Value:
         value = from_text(row, text)
     except ValueError as error:
         raise PlanError(f"{option} {flag(name)}", text, str(error)) from None
-    return Value(text, {name: value}, _number(text) if row.is_number else None)
+    own = float(value) if isinstance(value, int | float) else _number(text)
+    return Value(text, {name: value}, own if row.is_number else None)
 
 
 def _number(text: str) -> float | None:

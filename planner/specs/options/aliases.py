@@ -1,0 +1,129 @@
+"""Other words for the values of an option, as people of other tools type them, and words of theirs
+that are not modelled. Case, spaces and underscores make no difference.
+
+Sources of the spellings: arguments.py of Megatron-LM, config.json of DeepSpeed, TrainingArguments
+and OptimizerNames of transformers, the schedules of torch.distributed.pipelining, ShardingStrategy
+of torch.distributed.fsdp.
+"""
+
+from __future__ import annotations
+
+from planner.specs.options.row import Alias
+
+
+def same(value: object, *words: str, note: str = "") -> tuple[Alias, ...]:
+    """Words that mean a value; note: what of the word is not counted, or why they are the same."""
+    return tuple(Alias(word, value, note) for word in words)
+
+
+def refused(why: str, *words: str) -> tuple[Alias, ...]:
+    """Words that are understood and not modelled, with what to take instead."""
+    return tuple(Alias(word, None, why) for word in words)
+
+
+_DECAY = "decoupled weight decay takes no memory and no time of its own"
+_QUANTIZED = (
+    "is a precision of stored or quantized weights, in which training is not modelled; take bf16 or"
+    " fp8"
+)
+
+PRECISIONS = (
+    *same("bf16", "bfloat16", "bf16-mixed"),
+    *same("fp16", "float16", "half", "fp16-mixed"),
+    *same("fp32", "float32", "single"),
+    *same("tf32", "tensorfloat32"),
+    *same("fp8", "float8", "fp8-hybrid", "e4m3"),
+    *same("fp8", "mxfp8", note="the scales of its blocks are not counted"),
+    *refused(_QUANTIZED, "int8", "int4", "nf4", "fp4", "nvfp4", "mxfp4", "4bit", "8bit"),
+    *refused("says not which: take bf16 or fp16", "mixed", "amp", "16"),
+)
+OPTIMIZERS = (
+    *same("adam", "adamw", "fused-adam", "adamw-torch", "adamw-torch-fused", note=_DECAY),
+    *same("adam8bit", "adamw8bit", "adam-8bit", "adamw-8bit", "adamw-bnb-8bit"),
+    *same("adam8bit", "paged-adamw-8bit", note="paging to host memory is not counted"),
+    *same("sgd-momentum", "sgdm", "momentum"),
+    *refused("is adam with --offload optimizer", "cpu-adam", "deepspeed-cpu-adam"),
+    *refused(
+        "is not modelled; it keeps one state per parameter, as sgd-momentum does: take that for its"
+        " memory",
+        "lion",
+        "muon",
+        "adagrad",
+        "rmsprop",
+    ),
+    *refused(
+        "is not modelled; it keeps two states per parameter, as adam does: take that for its"
+        " memory",
+        "lamb",
+        "nadam",
+        "radam",
+        "adan",
+    ),
+    *refused(
+        "is not modelled, neither its memory nor its time",
+        "shampoo",
+        "soap",
+        "galore",
+        "apollo",
+        "sophia",
+    ),
+)
+SCHEDULES = (
+    *same("1f1b", "one-f-one-b", "schedule1f1b", "pipedream-flush", "non-interleaved"),
+    *same("gpipe", "schedulegpipe", "afab", "all-forward-all-backward"),
+    *same("interleaved", "interleaved-1f1b", "interleaved1f1b", "scheduleinterleaved1f1b"),
+    *same("zb-1p", "zb1p"),
+    *same("zb-2p", "zb2p"),
+    *same("zb-h1", "zbh1"),
+    *same("zb-h2", "zbh2"),
+    *same("zb-v", "zbv", "zbvzerobubble", "schedulezbvzerobubble"),
+    *same("dualpipe", "dual-pipe"),
+    *same("dualpipev", "dualpipe-v", "scheduledualpipev"),
+    *same("breadth-first", "bfs", "looped-bfs", "scheduleloopedbfs"),
+    *refused(
+        "is several schedules: zb-h1, zb-h2, zb-1p, zb-2p and zb-v; `dpplan list schedules` tells"
+        " them apart",
+        "zb",
+        "zero-bubble",
+        "zerobubble",
+    ),
+    *refused("is asynchronous and not modelled; 1f1b is its synchronous form", "pipedream"),
+)
+RECOMPUTE = (
+    *same("full", "true", "yes", "on", "checkpointing", "gradient-checkpointing"),
+    *same("full", "activation-checkpointing"),
+    *same("none", "false", "no", "off"),
+    *same("selective", "core-attn", "core-attention"),
+    *refused("needs a number of layers: group:N keeps one input per N layers", "uniform", "group"),
+    *refused("needs a number of layers: block:N recomputes N layers of each stage", "block"),
+)
+ZERO = (
+    *(
+        one
+        for n in range(4)
+        for one in same(n, f"stage{n}", f"stage-{n}", f"zero{n}", f"zero-{n}", f"z{n}")
+    ),
+    *same(0, "ddp", "no-shard"),
+    *same(1, "distributed-optimizer"),
+    *same(2, "shard-grad-op"),
+    *same(3, "fsdp", "fsdp2", "full-shard"),
+    *refused("is --zero 3 with --shard-group, the ranks that shard", "hsdp", "hybrid-shard", "hpz"),
+    *refused("is --zero 3 with --offload params-optimizer-nvme", "infinity", "zero-infinity"),
+)
+OFFLOADS = (
+    *same("optimizer", "optim", "optimizer-cpu", "cpu-optimizer"),
+    *same("params", "param", "parameters"),
+    *same("activations", "activation"),
+    *same("none", "no", "false", "off"),
+    *refused(
+        "says where to, not what: optimizer, params or activations to host memory,"
+        " optimizer-nvme or params-nvme to drives",
+        "cpu",
+        "host",
+        "nvme",
+        "true",
+        "yes",
+        "on",
+        "all",
+    ),
+)

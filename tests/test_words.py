@@ -1,0 +1,128 @@
+"""Words that people of other tools type: what they mean here, or why they mean nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from command import dpplan, refused
+
+from planner.inputs.options import read_options, readings
+from planner.specs.base import PlanError
+from planner.specs.options import Options, foreign, rows
+from planner.specs.options.checked import from_text, read
+from planner.specs.options.recommend import Limits
+from planner.specs.options.words import meaning, plain
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "value"),
+    [
+        ("seq_len", ["128k", "128K", "128Ki", "131072", "131,072", "128k tokens"], 131072),
+        ("seq_len", ["1M", "1m"], 2**20),
+        ("optimizer", ["adamw", "AdamW", "ADAM", "fused_adam", "adamw_torch"], "adam"),
+        ("optimizer", ["adamw_bnb_8bit", "adam-8bit"], "adam8bit"),
+        ("precision", ["bfloat16", "BF16", "bf16-mixed"], "bf16"),
+        ("precision", ["half", "float16"], "fp16"),
+        ("precision", ["mxfp8", "float8", "FP8"], "fp8"),
+        ("recompute", ["true", "Yes", "full", "FULL", "gradient_checkpointing"], "full"),
+        ("recompute", ["no", "None", "false"], "none"),
+        ("recompute", ["Block:4"], "block:4"),
+        ("zero", ["3", "stage3", "ZeRO-3", "zero3", "FSDP", "full_shard"], 3),
+        ("zero", ["shard_grad_op", "stage 2"], 2),
+        ("schedule", ["1F1B", "OneFOneB".replace("FOne", "-F-One-")], "1f1b"),
+        ("schedule", ["interleaved-1f1b", "Interleaved1F1B"], "interleaved"),
+        ("schedule", ["ZBVZeroBubble", "zbv", "ZB-V"], "zb-v"),
+        ("offload", ["param", "parameters"], "params"),
+        ("placement", ["TP-CP-DP-PP"], "tp-cp-dp-pp"),
+    ],
+)
+def test_words_and_their_values(name: str, texts: list[str], value: Any) -> None:
+    for text in texts:
+        assert getattr(read_options({"model": "gpt2", name: text}), name) == value, text
+
+
+def test_limits_of_a_run_in_the_units_of_calendars_and_budgets() -> None:
+    found = read(Limits, {"days": "6 weeks", "budget": "$1.5M", "power_kw": "2 MW"})
+    assert (found.days, found.budget, found.power_kw) == (42, 1.5e6, 2000)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("gpus", "16k", "16,000 or 16,384"),
+        ("global_batch", "4M", "4,000,000 or 4,194,304"),
+        ("seq_len", "1.0001k", "whole number"),
+        ("seq_len", "2T", "tokens such as 4096, 32k or 1M"),
+        ("precision", "int4", "not modelled"),
+        ("precision", "bf61", "did you mean bf16"),
+        ("optimizer", "muon", "as sgd-momentum does"),
+        ("optimizer", "adawm", "did you mean adamw"),
+        ("schedule", "zero-bubble", "zb-h1, zb-h2"),
+        ("recompute", "uniform", "group:N"),
+        ("zero", "hsdp", "--shard-group"),
+        ("zero", "stage7", "whole number"),
+        ("offload", "cpu", "optimizer, params or activations"),
+    ],
+)
+def test_words_that_are_refused_say_what_to_write(name: str, text: str, said: str) -> None:
+    row = rows(Options)[name]
+    with pytest.raises(ValueError, match=said):
+        from_text(row, text) if row.says.read is None else meaning(row, text)
+
+
+@pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
+def test_other_words_are_in_plain_spelling_and_mean_one_thing(row: Any) -> None:
+    words = [one.word for one in row.says.aliases]
+    assert len(set(words)) == len(words)
+    assert [plain(word) for word in words] == words
+    for one in row.says.aliases:
+        if one.value is None:
+            assert one.note
+        else:
+            assert meaning(row, str(one.value)) in (one.value, str(one.value))
+            assert one.word in row.help
+
+
+def test_an_answer_says_how_it_read_what_might_mean_something_else() -> None:
+    given = {"model": "gpt2", "seq_len": "128k", "optimizer": "adamw", "precision": "BF16"}
+    options = read_options(given)
+    assert readings(options) == [
+        "--seq-len 128k is 131,072 tokens",
+        "--optimizer adamw is read as adam: decoupled weight decay takes no memory and no time of"
+        " its own",
+    ]
+    assert readings(options.changed(seq_len=512, optimizer="sgd")) == [], "what-ifs change it"
+    assert options == read_options({**given, "seq_len": 131072, "optimizer": "adam"})
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--tensor-model-parallel-size 8", "--tp"),
+        ("--num_gpus 8", "--gpus"),
+        ("--gradient_accumulation_steps 8", "--grad-accum"),
+        ("--per_device_train_batch_size 4", "--micro-batch"),
+        ("--batch-size 4", "--global-batch"),
+        ("--bf16", "--precision bf16"),
+        ("--seq-length 4096", "--seq-len"),
+        ("--lora", "not modelled"),
+        ("--lr 1e-4", "neither memory nor time"),
+        ("--num-layers 32", "model TOML"),
+    ],
+)
+def test_options_of_other_tools_are_named_as_they_are_here(typed: str, said: str) -> None:
+    answer = dpplan("estimate", "--model", "gpt2", "--gpu", "a100", *typed.split())
+    refused(answer, typed.split()[0], said)
+
+
+def test_foreign_options_are_foreign_and_name_options_that_exist() -> None:
+    ours = {row.flag for row in rows(Options).values()}
+    known = {*ours, "--json", "--explain", "--inference", "--days", "--budget", "--goal"}
+    known |= {"--no-flash-attention", "--learning-rate"}
+    for name in foreign.names():
+        assert f"--{name}" not in ours
+        named = {word.strip(",.:;()`") for word in foreign.answer(name).split()}
+        assert {word for word in named if word.startswith("--")} <= known, name
+    with pytest.raises(PlanError, match="it is --tp here"):
+        read_options({"model": "gpt2", "tensor_parallel_size": 8})
