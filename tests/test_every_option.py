@@ -122,6 +122,7 @@ TWO_KINDS: Given = {
 CONTEXT: dict[str, Given] = {
     "model": {"model": "gpt2-medium"},
     "gpus": {"gpus": 16},
+    "nodes": {"nodes": 4, "gpus": None},
     "gpus_per_node": {"gpus_per_node": 8},
     "cluster": {"gpu": None, "gpus_per_node": None},
     "inter_node": {"inter_node": "tcp-10"},
@@ -141,6 +142,7 @@ CONTEXT: dict[str, Given] = {
     "zero": {"zero": 0},
     "shard_group": {"stack": "pytorch-fsdp", "zero": 3, "pp": 1, "schedule": None},
     "sequence_parallel": {"tp": 2, "sequence_parallel": True},
+    "grad_accum": {"grad_accum": 4, "micro_batch": None},
     "where": {"where": "micro_batch = 2", "micro_batch": None},
     "uneven_stages": {"pp": 8, "schedule": None},
     "precision": {"precision": "fp32"},

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.specs.base import PlanError
-from planner.specs.options import Options, Record, refuse, rows, why_not
+from planner.specs.options import Options, Reading, Record, refuse, rows, why_not
 from planner.specs.options.checked import read
-from planner.specs.options.words import meaning, reading
+from planner.specs.options.words import reading
 from planner.units import UnitError, is_bare, parse, parse_count
 
 
@@ -16,24 +16,39 @@ def read_options(given: Mapping[str, Any]) -> Options:
     """Options from a mapping of names to values; a wrong one is a PlanError naming its flag."""
     options = read(Options, given)
     table = rows(Options)
-    spelled = tuple(
-        (name, text)
+    spelled = [
+        Reading(name, text, name, value, says)
         for name, text in given.items()
-        if isinstance(text, str) and reading(table[name], text, getattr(options, name))
-    )
-    return options.changed(spelled=spelled) if spelled else options
+        if isinstance(text, str)
+        and (says := reading(table[name], text, value := getattr(options, name)))
+    ]
+    if options.nodes is not None:
+        options, nodes = _of_nodes(options, options.nodes, given.get("gpus") is not None)
+        spelled.append(nodes)
+    return options.changed(spelled=tuple(spelled)) if spelled else options
+
+
+def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Reading]:
+    """The same request with the GPUs of so many nodes, and what is to be said of it."""
+    from planner.inputs.cluster import node_size
+
+    each = node_size(options)
+    gpus = nodes * each
+    if has_gpus and options.gpus != gpus:
+        raise PlanError(
+            "--nodes",
+            nodes,
+            f"of {each} GPUs each are {gpus:,} GPUs, but --gpus is {options.gpus:,}; leave one of"
+            " them out, or set --gpus-per-node",
+        )
+    says = f"--nodes {nodes:,} are {gpus:,} GPUs, {each} per node (set --gpus-per-node)"
+    return options.changed(gpus=gpus, nodes=None), Reading("nodes", nodes, "gpus", gpus, says)
 
 
 def readings(options: Options) -> list[str]:
     """How words were read that an answer would else leave open: "--seq-len 128k is 131,072
     tokens"."""
-    table = rows(Options)
-    still = [
-        (table[name], text, getattr(options, name))
-        for name, text in options.spelled
-        if meaning(table[name], text) == getattr(options, name)
-    ]
-    return [reading(row, text, value) for row, text, value in still]
+    return [one.says for one in options.spelled if getattr(options, one.of) == one.value]
 
 
 def read_without_model(given: Mapping[str, Any], verb: str) -> Options:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.inputs import workload as conditions
+from planner.inputs.accumulation import accumulated
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec, sequence_length
@@ -54,7 +55,16 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
             f"{cluster.gpu.title} does not have it; it has {', '.join(has)}",
         )
     parts = (model, cluster, training)
-    return Scenario(options, parts, plans_of(options, *parts), tuple(assumptions))
+    plans = plans_of(options, *parts)
+    if options.global_batch is None and options.grad_accum is not None:
+        batches = accumulated(options, options.grad_accum, training.seq_len)
+        plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
+    return Scenario(options, parts, plans, tuple(assumptions))
+
+
+def _with_batch(plan: Plan, batch: int) -> Plan:
+    training = plan.training.model_copy(update={"global_batch": batch})
+    return plan.model_copy(update={"training": training})
 
 
 def plans_of(
@@ -73,6 +83,7 @@ def plans_of(
         stack = stack_spec(name, calibration)
         layout = LayoutRequest(
             **{**fixed, "zero": zero},
+            grad_accum=options.grad_accum,
             where=options.where,
             search_offload=options.search_offload,
             uneven_stages=options.uneven_stages,
@@ -121,7 +132,13 @@ def _training(
             f"{model.name} has learned positions for {model.max_positions} tokens",
         )
     batch = options.global_batch
-    if batch is None:
+    if batch is None and options.grad_accum is not None:
+        batch = accumulated(options, options.grad_accum, seq_len)[-1]
+        assumptions.append(
+            f"global batch: micro-batch x dp x {options.grad_accum} accumulation steps, with the"
+            " most tokens/s (set --micro-batch and --dp, or --global-batch)"
+        )
+    elif batch is None:
         batch = default_batch(seq_len, options.gpus)
         assumptions.append(
             f"global batch {batch:,} sequences ({show(batch * seq_len, 'count')} tokens): near 4 Mi"

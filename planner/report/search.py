@@ -87,7 +87,7 @@ def best_of(
                 (one.estimates, int(row))
                 for row in ranked(one.estimates, count, objective=objective)
             ]
-    cost = np.array([spent(e, objective)[row] for e, row in lines])
+    cost = np.array([spent(e, objective)[row] / e.plan.training.global_batch for e, row in lines])
     repeated = np.array([e.time.components["recompute"][row] for e, row in lines])
     device = np.array([e.memory.device[row] for e, row in lines])
     chosen = order(cost, repeated, device, np.arange(len(lines)), count, objective)
@@ -104,7 +104,7 @@ def _front(evaluated: Sequence[Outline]) -> list[tuple[Estimates, int]]:
             (e, int(row)) for row in usable[pareto(e.time.seconds[usable], e.memory.device[usable])]
         ]
     kept = pareto(
-        np.array([e.time.seconds[row] for e, row in lines]),
+        np.array([e.time.seconds[row] / e.plan.training.global_batch for e, row in lines]),
         np.array([e.memory.device[row] for e, row in lines]),
     )
     return _full([lines[i] for i in kept])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from planner.estimate import Estimates
 from planner.inputs.scenario import Scenario
 from planner.search import Found, search
-from planner.search.choose import choice
+from planner.search.choose import choice, of_all
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,6 @@ def answer_of(scenario: Scenario, tick: Callable[[float], None] | None = None) -
     if not evaluated:
         return None
     choices = [(choice(one), one) for one in evaluated]
-    taken, estimates = min(choices, key=lambda pair: pair[0].rank)
+    taken, estimates = min(choices, key=lambda pair: of_all(pair[0].rank, pair[1].plan))
     chosen, row = estimates.some([taken.row])[0]
     return Answer(found, chosen, row, taken.fits)

@@ -19,7 +19,7 @@ from planner.estimate import Estimates, cut, evaluate, outline
 from planner.estimate.factored import Space
 from planner.ledger import Array
 from planner.search import allowed_layouts
-from planner.search.choose import choice
+from planner.search.choose import choice, of_all
 from planner.specs.base import PlanError, Spec
 from planner.specs.columns import Columns, joined
 from planner.specs.plan import Plan
@@ -111,7 +111,7 @@ def _answer(
     if errors:
         return errors[0]
     own = [dataclasses.replace(one, plan=plan) for one, plan in there if isinstance(one, _Best)]
-    return min(own, key=lambda one: one.rank, default=None)
+    return min(own, key=lambda one: of_all(one.rank, one.plan), default=None)
 
 
 def _count(

@@ -15,6 +15,7 @@ from planner.ledger import Array
 from planner.search.space import INNER
 from planner.specs.columns import unique_rows
 from planner.specs.options import Objective
+from planner.specs.plan import Plan
 
 # at a fixed number of GPUs money and tokens per dollar are the step time times a constant: they
 # have one order
@@ -43,6 +44,13 @@ def choice(estimates: Estimates | Outline, rows: Array | None = None) -> Choice:
     repeated = estimates.time.components["recompute"]
     row = int(fitting[fastest(seconds[fitting], repeated[fitting], device[fitting])])
     return Choice(row, True, (False, float(seconds[row])))
+
+
+def of_all(rank: tuple[bool, float], plan: Plan) -> tuple[bool, float]:
+    """The rank of a plan's layout among those of plans with other global batches: seconds per
+    sequence where it fits."""
+    short, amount = rank
+    return short, amount if short else amount / plan.training.global_batch
 
 
 def spent(estimates: Estimates | Outline, objective: Objective) -> Array:

@@ -109,12 +109,7 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
         wanted &= table["dp"] == request.dp
     table = _where(table, wanted)
 
-    micro = [b for b in range(1, _MAX_MICRO_BATCH + 1) if any(batch % b == 0 for batch in batches)]
-    table = _cross(table, "micro_batch", _choices(request.micro_batch, micro))
-    if request.micro_batch is None:
-        table = _where(
-            table, np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0
-        )
+    table = _micro_batches(plan, table, batches)
     per_replica = table["global_batch"] / table["dp"]
     whole = np.mod(per_replica, table["micro_batch"]) == 0
     table["microbatches"] = np.where(whole, per_replica / table["micro_batch"], 0.0)
@@ -171,6 +166,24 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
         lambda z, n: [[g] for g in _shard_groups(plan, int(z), int(n))],
     )
     return {name: table[name] for name in ("global_batch", *COLUMNS) if name not in INNER}
+
+
+def _micro_batches(plan: Plan, table: ByName, batches: Sequence[int]) -> ByName:
+    """Every row with each micro-batch that divides the batch of a replica, into as many as
+    --grad-accum says where it is given."""
+    request = plan.request
+    per_replica = table["global_batch"] / table["dp"]
+    if request.grad_accum is not None:
+        micro = per_replica / request.grad_accum
+        asked = micro <= _MAX_MICRO_BATCH
+        if request.micro_batch is not None:
+            asked = micro == request.micro_batch
+        return _where({**table, "micro_batch": micro}, asked & (np.mod(micro, 1) == 0))
+    tried = [b for b in range(1, _MAX_MICRO_BATCH + 1) if any(batch % b == 0 for batch in batches)]
+    table = _cross(table, "micro_batch", _choices(request.micro_batch, tried))
+    if request.micro_batch is not None:
+        return table
+    return _where(table, np.mod(table["global_batch"] / table["dp"], table["micro_batch"]) == 0)
 
 
 def _length(table: ByName) -> int:

@@ -92,7 +92,8 @@ def _nothing_is_left(scenario: Scenario) -> PlanError:
         "; ".join(f"{name}: {count}" for name, count in rejected.items())
         or "no factorisation of the GPUs matches"
     )
-    given = {flag(name): value for name, value in _given(scenario.options, LAYOUT).items()}
+    names = (*LAYOUT, "grad_accum", "global_batch")
+    given = {flag(name): value for name, value in _given(scenario.options, names).items()}
     if scenario.options.where:
         given["--where"] = "; ".join(scenario.options.where)
     return PlanError(

@@ -45,6 +45,7 @@ class LayoutRequest(Spec):
     micro_batch: int | None = Degree
     offload: OffloadName | None = None
     placement: PlacementName | None = None
+    grad_accum: int | None = Degree  # micro-batches of a replica per step
     where: tuple[str, ...] = ()  # conditions, see specs.where
     search_offload: bool = False  # try everything the stack can offload, where offload is not given
     uneven_stages: bool = False  # allow layers that do not divide by pp * vpp

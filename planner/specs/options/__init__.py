@@ -16,7 +16,7 @@ from planner.specs.options.cluster import ClusterOptions, ModelOptions
 from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, RankOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
 from planner.specs.options.record import Record, refuse
-from planner.specs.options.row import Group, Row, flag, option, rows, taken, why_not
+from planner.specs.options.row import Group, Reading, Row, flag, option, rows, taken, why_not
 from planner.specs.options.run import AnswerOptions, ObjectiveOptions, RunOptions
 from planner.specs.options.training import StackOptions, TrainingOptions
 
@@ -26,6 +26,7 @@ __all__ = [
     "Group",
     "Objective",
     "Options",
+    "Reading",
     "Record",
     "Row",
     "flag",
@@ -55,6 +56,5 @@ class Options(  # fields come in the order of the parts from the last to the fir
     """One request. None means: searched (layout), typical for the hardware (cluster), or the
     stack's default (training)."""
 
-    # options that were typed in other words than their values, with these words: what an answer
-    # says it has read
-    spelled: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    # options that were typed in other words than their values: what an answer says it has read
+    spelled: tuple[Reading, ...] = field(default=(), compare=False)

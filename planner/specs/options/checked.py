@@ -53,7 +53,7 @@ def from_text(row: Row, text: str) -> Any:
     try:
         return _kind_adapter(row.kind).validate_python(value, strict=False)
     except ValidationError as error:
-        if row.kind is int and isinstance(value, str) and "e" not in value:
+        if row.kind is int and isinstance(value, str):
             return words.counted(row, value)
         first = error.errors(include_url=False, include_context=False)[0]
         raise ValueError(sentence(first["msg"])) from None

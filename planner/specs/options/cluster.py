@@ -63,6 +63,20 @@ class ClusterOptions(Record):
             slider=True,
         ),
     ] = 1
+    nodes: Annotated[
+        int | None,
+        option(
+            "Number of whole nodes, which says the number of GPUs in place of --gpus",
+            label="Number of nodes",
+            least=1,
+            most=1_000_000,
+            example="2",
+            unset="as many as --gpus need",
+            verbs=REQUESTS - {"recommend cluster"} | LINKS,
+            why_not="is what is looked for; limit it with --max-gpus",
+            form="folded",
+        ),
+    ] = None
     cluster: Annotated[
         str | None,
         option(

@@ -220,6 +220,19 @@ class SearchOptions(Record):
     VERBS: ClassVar = SEARCHES
     WHY_NOT: ClassVar = _BY_STRATEGY
 
+    grad_accum: Annotated[
+        int | None,
+        option(
+            "Gradient-accumulation steps: micro-batches of a replica per optimizer step; without"
+            " --global-batch, the batch is micro-batch x dp x this",
+            label="Gradient accumulation",
+            least=1,
+            most=MOST_DEGREE,
+            example="8",
+            unset="global batch / (micro-batch x dp)",
+            form="folded",
+        ),
+    ] = None
     where: Annotated[
         tuple[str, ...],
         option(

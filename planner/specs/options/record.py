@@ -39,7 +39,8 @@ def refuse(record: Record, verb: str, besides: str = "") -> None:
     """Refuse what another verb answers, and this one would ignore; `besides` one option that the
     caller filled in."""
     table = rows(type(record))
-    for name, value in record.given().items():
+    typed = {one.name: one.typed for one in getattr(record, "spelled", ())}
+    for name, value in {**record.given(), **typed}.items():
         if verb not in table[name].verbs and name != besides:
             shown = value[0] if isinstance(value, tuple) else value
             raise PlanError(table[name].flag, shown, why_not(table[name], verb))

@@ -46,6 +46,21 @@ class Alias:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """An option that was typed in other words than the value it came to.
+
+    name: of the option that was typed; of: of the option that holds the value; says: a sentence for
+    the answer.
+    """
+
+    name: str
+    typed: object
+    of: str
+    value: object
+    says: str
+
+
+@dataclass(frozen=True)
 class option(limits.GroupedMetadata):
     """Everything said of one option beside its name, type and default.
 

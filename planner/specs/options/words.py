@@ -38,10 +38,11 @@ def meaning(row: Row, text: str) -> Any:
         raise ValueError(found.note)
     if found is not None:
         return found.value
+    known = [*row.choices, *(one.word for one in row.says.aliases if one.value is not None)]
     if row.choices:
-        known = [one.word for one in row.says.aliases if one.value is not None]
-        hint = near(word, [*row.choices, *known])
-        raise ValueError(f"{hint}must be {_listed(row.choices)}")
+        raise ValueError(f"{near(word, known)}must be {_listed(row.choices)}")
+    if row.kind is int and not word.strip("+-").isdigit():
+        raise ValueError(f"{near(word, known)}must be a whole number, or one of {', '.join(known)}")
     return word
 
 

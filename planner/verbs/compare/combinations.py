@@ -120,8 +120,8 @@ def _batch(options: Options, counts: Sequence[int]) -> int:
 
 
 def _one_batch(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
-    """The same global batch for all that name none."""
-    if all(options.global_batch is not None for options in requests):
+    """The same global batch for all that name none, and no accumulation that sets it."""
+    if all(options.global_batch or options.grad_accum for options in requests):
         return list(requests), []
     counts = sorted({options.gpus for options in requests})
     batches = [_batch(options, counts) for options in requests]
