@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
+from planner import api
+from planner.inputs.accumulation import accumulated
 from planner.inputs.options import read_options, readings
 from planner.specs.base import PlanError
 from planner.specs.options import Options, foreign, rows
@@ -57,7 +59,7 @@ def test_limits_of_a_run_in_the_units_of_calendars_and_budgets() -> None:
         ("precision", "int4", "not modelled"),
         ("precision", "bf61", "did you mean bf16"),
         ("optimizer", "muon", "as sgd-momentum does"),
-        ("optimizer", "adawm", "did you mean adamw"),
+        ("optimizer", "adawm", "did you mean adam or adamw"),
         ("schedule", "zero-bubble", "zb-h1, zb-h2"),
         ("recompute", "uniform", "group:N"),
         ("zero", "hsdp", "--shard-group"),
@@ -126,3 +128,39 @@ def test_foreign_options_are_foreign_and_name_options_that_exist() -> None:
         assert {word for word in named if word.startswith("--")} <= known, name
     with pytest.raises(PlanError, match="it is --tp here"):
         read_options({"model": "gpt2", "tensor_parallel_size": 8})
+
+
+def test_nodes_are_gpus_of_whole_nodes_and_agree_with_gpus() -> None:
+    found = read_options({"model": "gpt2", "gpu": "h100", "nodes": 4})
+    assert (found.gpus, found.nodes) == (32, None)
+    assert readings(found) == ["--nodes 4 are 32 GPUs, 8 per node (set --gpus-per-node)"]
+    assert read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus": 32}) == found
+    own = read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus_per_node": 2})
+    assert own.gpus == 8
+    with pytest.raises(PlanError, match="are 32 GPUs, but --gpus is 16"):
+        read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus": 16})
+    with pytest.raises(PlanError, match="--gpu"):
+        read_options({"model": "gpt2", "nodes": 4})
+
+
+def test_accumulation_leaves_the_batches_that_replicas_and_micro_batches_make() -> None:
+    def batches(**given: Any) -> list[int]:
+        options = Options(**{"model": "gpt2", "gpus": 16, "grad_accum": 8, **given})
+        return accumulated(options, 8, 1024)
+
+    assert batches(micro_batch=2, dp=4) == [64]
+    assert batches(micro_batch=2, tp=2, pp=2, cp=1) == [64]
+    assert batches(micro_batch=2, tp=2) == [16, 32, 64, 128], "8 replicas, and groups of 2, 4, 8"
+    assert batches() == [8 * 16 * 2**k for k in range(6)], "up to the default of 4 Mi tokens"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [{"micro_batch": 2}, {}, {"global_batch": 64}, {"global_batch": 64, "micro_batch": 2, "dp": 4}],
+)
+def test_an_answer_accumulates_as_often_as_asked(beside: dict[str, int]) -> None:
+    given = {"model": "gpt2", "gpu": "a100", "gpus": 4, "seq_len": 512, "stack": "megatron-core"}
+    found = api.estimate(read_options({**given, **beside, "grad_accum": 8, "advice": 0})).layout
+    assert found.global_batch == 8 * found.micro_batch * found.dp
+    for name, value in beside.items():
+        assert getattr(found, name) == value

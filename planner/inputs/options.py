@@ -55,9 +55,9 @@ def read_without_model(given: Mapping[str, Any], verb: str) -> Options:
     """Options of a verb that looks at no model. Raises PlanError for those it does not take."""
     if "model" in given:
         raise PlanError("--model", given["model"], why_not(rows(Options)["model"], verb))
-    options = read_options({**given, "model": "none"})
-    refuse(options, verb, besides="model")
-    return options
+    whole = {**given, "model": "none"}
+    refuse(read(Options, whole), verb, besides="model")
+    return read_options(whole)
 
 
 def number(options: Record, name: str) -> float | None:

@@ -40,7 +40,7 @@ def refuse(record: Record, verb: str, besides: str = "") -> None:
     caller filled in."""
     table = rows(type(record))
     typed = {one.name: one.typed for one in getattr(record, "spelled", ())}
-    for name, value in {**record.given(), **typed}.items():
+    for name, value in {**typed, **record.given()}.items():
         if verb not in table[name].verbs and name != besides:
             shown = value[0] if isinstance(value, tuple) else value
             raise PlanError(table[name].flag, shown, why_not(table[name], verb))
