@@ -12,10 +12,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from planner.advise import command_line
 from planner.show.figures import DARK_TWINS, TEMPLATE
 from planner.specs.base import PlanError
-from planner.specs.options import Options, rows
+from planner.specs.options import Options, command_line, rows
 from web import limits, run, tasks
 from web.api_routes import SLOTS, several
 from web.render import rendered as plain

@@ -225,7 +225,7 @@ def table(pairs: Pairs, name: str) -> bytes:
 def canonical(pairs: Pairs) -> bytes:
     """The state as a scenario file, and the command of the same request."""
     with _asked(pairs) as state:
-        from planner.advise import command_line
+        from planner.specs.options import command_line
 
         resolve(state.options)
         return dumped({"command": command_line(state.options), "query": state.query})

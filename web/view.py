@@ -219,7 +219,8 @@ def late(report: Estimate, state: State) -> dict[str, Any]:
 def advised(entry: Advice, report: Estimate, state: State) -> dict[str, Any] | None:
     """One piece of advice and the state it leads to; None for a change that has no state here, such
     as more GPUs than allowed."""
-    to = _changed(state, entry.changes if entry.kind == "search" else _kept(entry))
+    batch = {"global_batch": entry.layout.global_batch}  # a default may depend on what changes
+    to = _changed(state, entry.changes | batch if entry.kind == "search" else _kept(entry))
     if to is None:
         return None
     saved, seconds = entry.bytes_saved, show(entry.step_seconds, "s")

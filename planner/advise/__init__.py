@@ -14,7 +14,6 @@ from planner.advise import host_link
 from planner.advise.changes import (
     WORTH,
     Promise,
-    command_line,
     fixed_layout,
     freed,
     layout_changes,
@@ -37,8 +36,9 @@ from planner.estimate import Estimates
 from planner.inputs.scenario import Scenario
 from planner.specs.documents.advice import Advice, OffloadChoices
 from planner.specs.documents.plan import layout_of
+from planner.specs.options import command_line
 
-__all__ = ["advice", "command_line", "offload_or_recompute"]
+__all__ = ["advice", "offload_or_recompute"]
 
 _SHOWN_FAST, _SHOWN_FIT = (
     5,
@@ -129,7 +129,10 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
         return one.estimates.plan.cluster.gpus
 
     def saves(one: Weighed) -> bool:
-        return one.device_bytes < (1 - WORTH) * here.device_bytes
+        """Memory, or GPU-time where there are fewer GPUs."""
+        if size(one) < gpus:
+            return per_token(one) * size(one) < (1 - WORTH) * gpus
+        return size(one) == gpus and one.device_bytes < (1 - WORTH) * here.device_bytes
 
     def faster(one: Weighed) -> bool:
         return one.fits and per_token(one) < 1 - WORTH
@@ -139,14 +142,19 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
         rest = [
             one
             for one in found
-            if one.fits and (size(one) != gpus or (saves(one) and not faster(one)))
+            if one.fits and (size(one) != gpus or not faster(one)) and (faster(one) or saves(one))
         ]
         order = sorted(first, key=per_token)
         order += (
             sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
         )
     else:
-        first = [one for one in found if one.fits]
+        fitting = sorted((one for one in found if one.fits), key=per_token)
+        first = [  # more GPUs than another change needs are worth telling where they are faster
+            one
+            for i, one in enumerate(fitting)
+            if size(one) <= gpus or all(size(other) > size(one) for other in fitting[:i])
+        ]
         rest = [one for one in found if not one.fits and saves(one) and one.changes == 1]
         order = sorted(
             first,

@@ -7,8 +7,7 @@ degree, shard group) follows. A change of the request is a set of options with n
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,6 +128,7 @@ def pairs(changes: list[list[Update]]) -> Iterator[tuple[int, int, Update]]:
 _WORDS = {
     "tp": "tp",
     "pp": "pp",
+    "dp": "dp",
     "vpp": "vpp",
     "cp": "cp",
     "ep": "ep",
@@ -138,29 +138,31 @@ _WORDS = {
     "recompute": "recompute",
     "micro_batch": "micro-batch",
     "offload": "offload",
+    "sequence_parallel": "sequence parallelism",
 }
 
 
-def difference(base: Layout, other: Layout) -> str:
+def difference(base: Layout, other: Layout, fixed: Sequence[str] = ()) -> str:
     """What of a layout changed, in words: "tp 4, micro-batch 1". What only follows from it is left
-    out."""
+    out, unless the request fixed it."""
+    follows = {
+        "dp": True,
+        "shard_group": other.shard_group == other.dp * other.cp
+        and base.shard_group == base.dp * base.cp,
+        "schedule": other.pp == 1 != base.pp,
+        "vpp": other.pp == 1,
+        "sequence_parallel": min(base.tp, other.tp) == 1,
+    }
+    words = {
+        ("offload", "none"): "nothing offloaded",
+        ("sequence_parallel", True): "sequence parallel",
+        ("sequence_parallel", False): "no sequence parallelism",
+    }
     out = []
-    followed = other.shard_group == other.dp * other.cp and base.shard_group == base.dp * base.cp
     for name, word in _WORDS.items():
         here, there = getattr(base, name), getattr(other, name)
-        if (
-            here == there
-            or (name == "shard_group" and followed)
-            or (name == "schedule" and other.pp == 1 != base.pp)
-        ):
-            continue
-        if name == "vpp" and other.pp == 1:
-            continue
-        out.append(
-            "nothing offloaded" if (name, there) == ("offload", "none") else f"{word} {there}"
-        )
-    if base.sequence_parallel != other.sequence_parallel and min(base.tp, other.tp) > 1:
-        out.append("sequence parallel" if other.sequence_parallel else "no sequence parallelism")
+        if here != there and (name in fixed or not follows.get(name)):
+            out.append(words.get((name, there), f"{word} {there}"))
     return ", ".join(out)
 
 
@@ -277,30 +279,33 @@ def freed(options: Options, fits: bool) -> list[Change]:
     return changes
 
 
+_NOT_OF_SHARDS = ("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")
+
+
 def sharded(options: Options) -> list[Change]:
-    """ZeRO-3 alone, with states in host memory."""
+    """ZeRO-3 alone, with states in host memory; what was fixed and leaves no such layout is named
+    with what it is left out for."""
     if options.offload is not None:
         return []
-    alone = {
-        **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "schedule", "sequence_parallel", "stack")),
-        "zero": 3,
-    }
+    fixed = [name for name in _NOT_OF_SHARDS if getattr(options, name) is not None]
+    without = f", without {' and '.join(map(flag, fixed))}" if fixed else ""
+    alone = {**dict.fromkeys(fixed), "zero": 3}
     return [
-        Change("ZeRO-3, optimizer offloaded to host memory", {**alone, "offload": "optimizer"}),
         Change(
-            "ZeRO-3, optimizer and parameters offloaded to host memory",
+            f"ZeRO-3, optimizer offloaded to host memory{without}",
+            {**alone, "offload": "optimizer"},
+        ),
+        Change(
+            f"ZeRO-3, optimizer and parameters offloaded to host memory{without}",
             {**alone, "offload": "params"},
         ),
     ]
 
 
 def more_gpus(options: Options) -> list[Change]:
-    """More of the same GPUs, searched again, few first."""
+    """More of the same GPUs with the same batch, searched again, few first."""
     return [
-        Change(
-            f"{factor}x the GPUs ({options.gpus * factor:,})",
-            {"gpus": options.gpus * factor, "global_batch": None},
-        )
+        Change(f"{factor}x the GPUs ({options.gpus * factor:,})", {"gpus": options.gpus * factor})
         for factor in _MORE_GPUS
         if options.gpus * factor <= MAX_GPUS
     ]
@@ -315,16 +320,3 @@ def other_stacks(options: Options) -> list[Change]:
         Change(f"stack {name}, layout searched", {**dict.fromkeys(LAYOUT), "stack": name})
         for name in others
     ]
-
-
-def command_line(options: Options, verb: str = "estimate") -> str:
-    """The command with these options."""
-    words = ["dpplan", verb]
-    for name, value in options.given().items():
-        if isinstance(value, bool):
-            words.append(flag(name) if value else "--no-" + name.replace("_", "-"))
-        elif isinstance(value, tuple):
-            words += [word for one in value for word in (flag(name), one)]
-        else:
-            words += [flag(name), str(value)]
-    return shlex.join(words)

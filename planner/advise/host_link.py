@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.advise.changes import command_line, pinned
+from planner.advise.changes import pinned
 from planner.advise.weigh import Base, allowed
 from planner.estimate import Estimates, evaluate
 from planner.estimate.machine import machine
@@ -18,6 +18,7 @@ from planner.specs.columns import Columns
 from planner.specs.documents.advice import Choice, HostLink, LayerCopy, OffloadChoices
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import Layout
+from planner.specs.options import command_line
 from planner.specs.plan import Plan
 
 LINKS = ("pcie3", "pcie4", "pcie5", "nvlink-c2c")

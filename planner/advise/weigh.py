@@ -8,17 +8,27 @@ from typing import Any, Literal
 
 import numpy as np
 
-from planner.advise.changes import Change, Update, completed, difference, pairs, pinned
+from planner.advise.changes import (
+    Change,
+    Update,
+    completed,
+    difference,
+    fixed_layout,
+    pairs,
+    pinned,
+)
 from planner.estimate import Estimates, evaluate
 from planner.formulas.rules import check
 from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
+from planner.search import where
 from planner.search.answer import answer_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
 from planner.specs.options import Options
 from planner.specs.plan import Plan
+from planner.specs.where import constraint
 
 Kind = Literal["keep", "search"]
 
@@ -64,8 +74,10 @@ class Base:
 
     @property
     def options(self) -> Options:
-        """The user's request, without what only concerns its output."""
-        return self.scenario.options.changed(advice=None)
+        """The user's request, without what only concerns its output. Its batch is that of the plan
+        also where the request left it open: what a default depends on may change."""
+        batch = self.plan.training.global_batch
+        return self.scenario.options.changed(advice=None, global_batch=batch)
 
 
 def allowed(plan: Plan, candidates: Sequence[Layout]) -> tuple[Columns, Array]:
@@ -132,7 +144,7 @@ def _best_of_each(
             candidates.append(layout)
     if not candidates:
         return []
-    table, kept = allowed(plan, candidates)
+    table, kept = _wanted(base, *allowed(plan, candidates))
     if not len(table):
         return []
     estimates = evaluate(plan, table)
@@ -143,10 +155,20 @@ def _best_of_each(
         group, layout = groups[kept[row]], candidates[kept[row]]
         if group in out:
             continue
-        words = ", ".join(word for word in (text, difference(base.layout, layout)) if word)
+        said = difference(base.layout, layout, fixed_layout(base.options))
+        words = ", ".join(word for word in (text, said) if word)
         whole = {**asked, **updates[kept[row]]}
         out[group] = Weighed(words, "keep", pinned(options, plan, layout), whole, estimates, row)
     return [out[group] for group in sorted(out)]
+
+
+def _wanted(base: Base, table: Columns, kept: Array) -> tuple[Columns, Array]:
+    """The rows that satisfy the conditions of the request, and their indices."""
+    wanted = np.ones(len(table), dtype=bool)
+    for text in base.plan.request.where:
+        wanted &= where.holds(base.plan, constraint(text), table)
+    rows = np.flatnonzero(wanted)
+    return table.pick(rows), kept[rows]
 
 
 def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:

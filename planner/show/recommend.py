@@ -294,8 +294,12 @@ def _largest(row: ModelRow) -> str:
 
 def _family(family: Family) -> list[str]:
     above, shape = family.above, family.shape
-    lines = ["scaled     no scaled shape"]
+    lines, asked = ["scaled     no scaled shape"], []
     if family.answer is not None and shape is not None:
+        asked = [
+            f"           after --model-out {shape['name']}.toml:",
+            f"           {family.answer.command}",
+        ]
         lines = [
             f"scaled     {_largest(family.answer)}: {shape['layers']} layers, hidden"
             f" {shape['hidden']:,}, {shape['heads']} heads"
@@ -308,11 +312,7 @@ def _family(family: Family) -> list[str]:
             f"           the next, {show(above.parameters, 'count')} with {above.layers} layers,"
             f" {why}"
         )
-    return [
-        *lines,
-        f"           rule: {family.rule}",
-        "           --model-out FILE writes it for --model",
-    ]
+    return [*lines, f"           rule: {family.rule}", *asked]
 
 
 def _model_cells(row: ModelRow) -> list[str]:

@@ -14,7 +14,7 @@ from planner.search.answer import Answer, answer_of
 from planner.search.why_none import why_none
 from planner.specs.document import UNSET, changed, extended
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts
-from planner.specs.options import Options, refuse
+from planner.specs.options import Options, command_line, refuse
 from planner.units import show
 
 
@@ -47,7 +47,7 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
             rejected=rejections(answer.found),
         ),
         requirements=require.judge(required, found),
-        command=advise.command_line(options),
+        command=command_line(options),
     )
     return out, answer
 

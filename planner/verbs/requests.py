@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from planner.advise import command_line
 from planner.inputs.run import BATCH_TOKENS
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
@@ -22,7 +21,7 @@ from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Figures
 from planner.specs.model import ModelSpec
-from planner.specs.options import LAYOUT, Options, rows
+from planner.specs.options import LAYOUT, Options, command_line, rows
 
 _UNITS = (8, 256)  # requests, at least and at most, that are resolved and evaluated together
 _ROUNDS = 8  # units that every process gets, so that all end at about the same time

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from planner import advise
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
 from planner.report.search import NEEDS_PRICE, front, rejections, shortfall, top
@@ -16,7 +15,7 @@ from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET, extended
 from planner.specs.documents.search import Search, WithOffload
-from planner.specs.options import Options, refuse
+from planner.specs.options import Options, command_line, refuse
 from planner.verbs.estimate import best_of_families
 
 
@@ -58,7 +57,7 @@ def search_with_layouts(
         pareto=front(evaluated),
         seconds=spent,
         families=best_of_families(answer),
-        command=advise.command_line(options, "search"),
+        command=command_line(options, "search"),
         advice=_with_offload(scenario) if offload else UNSET,
     ), answer.found
 
@@ -78,7 +77,7 @@ def _with_offload(scenario: Scenario) -> list[WithOffload]:
                     WithOffload,
                     report.line(answer.chosen, answer.row),
                     change="offload to host memory",
-                    command=advise.command_line(options, "search"),
+                    command=command_line(options, "search"),
                 )
             )
     return sorted(out, key=lambda entry: entry.step_seconds)[:1]

@@ -246,7 +246,9 @@ class ModelRow(TriedModel):
     active_parameters: Annotated[int, key("parameters that one token uses", "parameters")]
     gpu_title: Annotated[str | None, key("name of the GPU for people")]
     cost_usd: Annotated[float | None, key("of the run; null also without a price", "USD")]
-    command: Annotated[str, key("the command that requests it alone")]
+    command: Annotated[
+        str, key("the command that requests it alone; a scaled model by the file of `--model-out`")
+    ]
     layout: Annotated[Layout | None, key("as `layout` of a report")]
     stack: Annotated[str | None, key("profile id of the stack")]
     memory: Annotated[Fit | None, key("memory per GPU")]

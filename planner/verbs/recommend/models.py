@@ -237,7 +237,8 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
     taken = None
     while taken is None and len(tried) < len(possible):
         block = possible[len(tried) : len(tried) + _TOGETHER]
-        points = answer([base] * len(block), shapes=block, reasons=False)
+        files = [base.changed(model=f"{shape.name}.toml") for shape in block]
+        points = answer(files, shapes=block, reasons=False)
         tried += [
             (shape, _row(shape, point, limits)) for shape, point in zip(block, points, strict=True)
         ]

@@ -1,0 +1,161 @@
+"""Commands that any verb prints: each reproduces the numbers that stand beside it, and keeps what
+was asked but for what its change names."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dpplan
+
+from planner.inputs.options import read_options
+from planner.specs.options import LAYOUT, Options, command_line, rows
+from planner.verbs import recommend
+
+SMALL = "--model gpt2-xl --gpu a100 --stack pytorch-fsdp"
+# verb by verb; what they print must not depend on what a default would be for another request
+REQUESTS = {
+    "does not fit": "estimate --model llama-3.1-8b --gpu h100 --seq-len 2048 --global-batch 16",
+    "default batch": "estimate --model llama-2-7b --gpu a100 --gpus 2 --zero 3 --advice 40",
+    "layout fixed": (
+        "estimate --model gpt2-xl --gpu a100 --gpus 8 --tp 1 --pp 2 --dp 4 --zero 1 --advice 40"
+        " --where 'recompute != full' --stack megatron-core"
+    ),
+    "stack fixed": (
+        "estimate --model llama-2-13b --gpu rtx4090 --gpus 8 --tp 8 --stack megatron-core"
+        " --no-flash-attention"
+    ),
+    "offload or recompute": f"estimate {SMALL} --gpus 2 --tokens 10B --explain",
+    "search": "search --model llama-2-13b --gpus 8 --gpu rtx4090 --zero 1 --global-batch 64",
+    "search by memory": f"search {SMALL} --gpus 4 --objective memory --top 1",
+    "side by side": (
+        "compare --model gpt2-xl --gpus 16 --vary gpu=a100,rtx4090 --tokens 10B"
+        " --stack pytorch-fsdp"
+    ),
+    "sweep": f"compare {SMALL} --sweep gpus=4..16 --jobs 1",
+    "equal cost": (
+        "compare --model gpt2-xl --gpus 8 --vary gpu=rtx4090,a100 --at cost --stack pytorch-fsdp"
+    ),
+    "cluster": (
+        "recommend cluster --model gpt2-xl --gpu a100 --gpu h100 --tokens 10B --days 30"
+        " --max-gpus 16 --jobs 1 --stack pytorch-fsdp"
+    ),
+    "bandwidth": f"recommend bandwidth {SMALL} --gpus 16 --jobs 1",
+    "how large a batch": f"recommend batch {SMALL} --gpus 4 --jobs 1",
+    "how large a model": (
+        "recommend model --gpu rtx4090 --gpus 2 --model gpt2-xl --seq-len 512 --global-batch 16"
+        " --stack pytorch-ddp --jobs 1"
+    ),
+    "time to target": f"batch {SMALL} --sweep gpus=4..8 --global-batch 64 --tokens 10B --jobs 1",
+}
+_MOST = 3  # commands of a request that are run
+
+
+def entries(node: Any) -> Iterator[dict[str, Any]]:
+    """Every part of a document that has a command."""
+    if isinstance(node, dict):
+        if isinstance(node.get("command"), str):
+            yield node
+        node = list(node.values())
+    if isinstance(node, list):
+        for one in node:
+            yield from entries(one)
+
+
+_PLACES = {  # of a number in an estimate, and what an entry of a list calls it
+    ("step", "seconds"): "step_seconds",
+    ("memory", "device_bytes"): "device_bytes",
+    ("run", "days"): "days",
+    ("run", "cost_usd"): "cost_usd",
+}
+
+
+def numbers(entry: dict[str, Any]) -> dict[str, float]:
+    """What an entry promises, or a whole estimate says."""
+    found = {
+        own: entry.get(own, (entry.get(part) or {}).get(name))
+        for (part, name), own in _PLACES.items()
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@cache
+def asked(name: str) -> Any:
+    return dpplan(*shlex.split(REQUESTS[name]), "--json").json()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_printed_command_reproduces_its_numbers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = asked(name)
+    monkeypatch.chdir(tmp_path)
+    if shape := (document.get("family") or {}).get("shape"):  # as --model-out writes it
+        Path(f"{shape['name']}.toml").write_text(recommend.model_toml(shape), "utf-8")
+    found = list(entries(document))
+    assert found
+    for entry in found[:: -(-len(found) // _MOST)]:
+        words = shlex.split(entry["command"])
+        assert "\n" not in entry["command"]
+        assert words[0] == "dpplan"
+        quick = ["--advice", 0] if words[1] == "estimate" and "--advice" not in words else []
+        again = dpplan(*words[1:], *quick, "--json").json()
+        again = again["top"][0] if words[1] == "search" and again["top"] else again
+        promised, said = numbers(entry), numbers(again)
+        assert {name: said[name] for name in promised} == pytest.approx(promised, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in REQUESTS if REQUESTS[n].startswith("estimate")])
+def test_advice_keeps_what_was_asked(name: str) -> None:
+    """What the request stated holds for every change, but for what the change names."""
+    document = asked(name)
+    request = options(document["command"])
+    for entry in document["advice"]:
+        told, layout, change = options(entry["command"]), entry["layout"], entry["change"]
+        for option, value in request.given().items():
+            if option in {*entry["changes"], "advice"}:
+                continue
+            if option in LAYOUT:
+                assert value == layout[option] or f"{option} {layout[option]}" in change, change
+            elif option == "where" and entry["kind"] == "keep":  # one layout satisfies it
+                assert layout["recompute"] != "full"
+            else:
+                assert getattr(told, option) == value, (option, change)
+        batch = document["layout"]["global_batch"]
+        assert layout["global_batch"] == entry["changes"].get("global_batch", batch), change
+
+
+def options(command: str) -> Options:
+    """The request of a printed command."""
+    words, given = shlex.split(command)[2:], {}
+    table = rows(Options)
+    while words:
+        word = words.pop(0)
+        name = word.removeprefix("--").replace("-", "_")
+        if name.removeprefix("no_") in table and table[name.removeprefix("no_")].is_switch:
+            given[name.removeprefix("no_")] = not name.startswith("no_")
+        elif table[name].is_several:
+            given.setdefault(name, []).append(words.pop(0))
+        else:
+            text = words.pop(0)
+            given[name] = int(text) if text.isdigit() and int in table[name].types else text
+    return read_options(given)
+
+
+def test_a_command_is_quoted_for_a_shell_on_one_line() -> None:
+    asked_ = read_options(
+        {
+            "model": "my models/a b.toml",
+            "gpu": "h100",
+            "where": ["tp <= 8", "recompute = none"],
+            "price": "2.5 USD/h",
+            "flash_attention": False,
+        }
+    )
+    line = command_line(asked_)
+    assert "\n" not in line
+    assert options(line) == asked_
