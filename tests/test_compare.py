@@ -20,7 +20,7 @@ from planner.specs.base import PlanError
 from planner.specs.document import plain
 from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
-from planner.verbs.compare import common_batch, dimensions, scaling
+from planner.verbs.compare import dimensions, scaling
 
 
 def test_parts_sum_to_the_whole_difference() -> None:
@@ -227,22 +227,6 @@ def rates_of(marginal: list[float | None]) -> list[float]:
 def test_nothing_that_fits_has_no_gain() -> None:
     assert scaling.gains([]) == []
     assert scaling.stop_index([], 0.5) is None
-
-
-@pytest.mark.parametrize(
-    ("seq_len", "counts", "batch"),
-    [
-        (4096, [8], 1024),
-        (4096, [8, 4096], 1024),
-        (4096, [24, 48], 768),
-        (4096, [24, 40], 960),
-        (2048, [64], 2048),
-        (4096, [8, 8 * 67], 1024),
-        (10_000_000, [8], 1),
-    ],
-)
-def test_batch_that_all_counts_share(seq_len: int, counts: list[int], batch: int) -> None:
-    assert common_batch(seq_len, counts) == batch
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def _without_echo(document: Any) -> Any:
 @pytest.fixture(autouse=True)
 def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two models and few batches: what a question asks of every one, it asks of them."""
-    monkeypatch.setattr(recommend.batches, "MOST_TOKENS", 64 * 2048)
+    monkeypatch.setattr(recommend.batches, "largest_published", lambda: ("", 64 * 2048))
     few = [catalog.load("models", ModelSpec, name) for name in ("gpt2", "gpt2-medium")]
     every = catalog.load_all
     monkeypatch.setattr(

@@ -20,7 +20,7 @@ from planner.specs.model import ModelSpec
 # OPT-175B and Nemotron-4 have no such file of their own and are written in the form of their
 # family.
 CONFIGS = sorted((Path(__file__).parent / "configs").glob("*.json"))
-ORIGIN = {"name", "title", "aliases", "source"}
+ORIGIN = {"name", "title", "aliases", "source", "published"}
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from planner import api
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
+from planner.inputs.batch import largest_published
 from planner.inputs.model import model_spec
 from planner.inputs.scenario import resolve
 from planner.report.bottleneck import exposed_s
@@ -23,7 +24,7 @@ from planner.search import batched
 from planner.specs.model import ModelSpec
 from planner.specs.options.recommend import Limits
 from planner.verbs import recommend
-from planner.verbs.recommend import batches, links, models
+from planner.verbs.recommend import links, models
 
 CROSSING = {
     "model": "llama-2-7b",
@@ -121,7 +122,7 @@ def test_batches_within_a_share_of_the_best() -> None:
     assert rerun(row.command).throughput.tokens_per_s_per_gpu == pytest.approx(
         row.throughput.tokens_per_s_per_gpu
     )
-    assert max(rates) * out.seq_len <= batches.MOST_TOKENS
+    assert max(rates) * out.seq_len <= largest_published()[1]
 
 
 def test_odd_numbers_of_gpus_get_batches_that_divide() -> None:

@@ -18,7 +18,8 @@ from planner.estimate import evaluate
 from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.inputs import catalog
-from planner.search import best, divisors, family_rows, layouts, pareto, ranked, search, smallest
+from planner.inputs.degrees import divisors
+from planner.search import best, family_rows, layouts, pareto, ranked, search, smallest
 from planner.specs.columns import Columns
 from planner.specs.layout import (
     OFFLOADED_PARAMS,

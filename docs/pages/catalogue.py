@@ -238,6 +238,21 @@ def _prices() -> str:
     )
 
 
+def _trained(m: ModelSpec) -> str:
+    """What its authors published of batch, sequence and precision, with sources."""
+    batch, sequence, precision = m.published.batch, m.published.sequence, m.published.precision
+    parts = [
+        *([f"{sequence.tokens:,} tokens a sequence ({sequence.source})"] if sequence else []),
+        *(
+            [f"{show(m.published.batch_tokens, 'count')} tokens a step ({batch.source})"]
+            if batch
+            else []
+        ),
+        *([f"{precision.name} ({precision.source})"] if precision else []),
+    ]
+    return "; ".join(parts)
+
+
 def _models() -> str:
     models = catalog.load_all("models", ModelSpec)
     rows = [
@@ -252,6 +267,7 @@ def _models() -> str:
             f"{m.heads}/{m.kv_heads}",
             f"{m.vocab:,}",
             f"{m.max_positions:,}",
+            _trained(m),
             m.source,
         ]
         for m in models
@@ -267,11 +283,12 @@ def _models() -> str:
         ">heads/kv",
         ">vocabulary",
         ">context",
+        "trained with",
         "source",
     ]
     head = (
         f"## Models\n\n{len(models)} shapes. Parameter counts are exact; `active` is what one token"
-        " uses.\n\n"
+        " uses; `trained with` is the default sequence length and global batch.\n\n"
     )
     return head + table(header, rows)
 

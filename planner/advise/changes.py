@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs import catalog
+from planner.inputs.degrees import divisors
 from planner.inputs.usual import STACKS
-from planner.search import divisors
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from planner.inputs.run import default_batch
+from planner.inputs.batch import default_batch
+from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 
 _MOST_MICRO_BATCH = 64  # sequences; as the search tries
 
 
-def accumulated(options: Options, accumulation: int, seq_len: int) -> list[int]:
+def accumulated(options: Options, accumulation: int, model: ModelSpec, seq_len: int) -> list[int]:
     """Global batches of so many accumulation steps, in sequences, ascending.
 
     The batch is micro-batch x data-parallel degree x accumulation. With a micro-batch, each degree
@@ -18,7 +19,7 @@ def accumulated(options: Options, accumulation: int, seq_len: int) -> list[int]:
     stated = (options.tp or 1) * (options.pp or 1) * (options.cp or 1)
     most = options.dp or max(1, options.gpus // stated)
     if options.micro_batch is None:
-        usual = default_batch(seq_len, options.gpus)
+        usual = default_batch(options, model, seq_len).sequences
         each = (2**k for k in range(_MOST_MICRO_BATCH.bit_length()))
         sizes = [accumulation * most * micro for micro in each]
         return [size for size in sizes if size <= max(usual, sizes[0])]

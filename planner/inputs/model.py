@@ -7,7 +7,20 @@ from pathlib import Path
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options
+from planner.specs.published import Published
+
+# what tells models apart: their training is published under a name, and a config.json has none
+_SHAPE = (
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn_hidden",
+    "vocab",
+    "latent",
+    "moe",
+)
 
 
 def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
@@ -18,14 +31,26 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
         return catalog.load("models", ModelSpec, name), []
     from planner.inputs import huggingface
 
-    return huggingface.read_config(
+    model, inferred = huggingface.read_config(
         _from_hub(name) if from_hub else catalog.user_path(name, "--model")
     )
+    known = _same_shape(model)
+    if known is None:
+        return model, inferred
+    trained = f"the shape of {known.name}: trained as that is taken to have been"
+    return model.model_copy(update={"published": known.published}), [*inferred, trained]
 
 
-def sequence_length(options: Options, model: ModelSpec) -> int:
-    """Tokens per sequence: as asked, else the model's training context."""
-    return options.seq_len or model.max_positions
+def _same_shape(model: ModelSpec) -> ModelSpec | None:
+    """The catalogue's model of this shape, the one of the same context where there are several;
+    None: there is none, or its training is not published."""
+    same = [
+        known
+        for known in catalog.load_all("models", ModelSpec)
+        if known.published != Published()
+        and all(getattr(known, name) == getattr(model, name) for name in _SHAPE)
+    ]
+    return min(same, key=lambda known: known.max_positions != model.max_positions, default=None)
 
 
 def _from_hub(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Options of the whole run become specs: price, storage, checkpoints, and the default batch."""
+"""Options of the whole run become specs: price, storage, checkpoints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import GpuSpec, PriceSpec, StorageSpec
 from planner.specs.options import Options, flag
 from planner.specs.run import RunSpec
-
-BATCH_TOKENS = (
-    4 * 2**20
-)  # tokens per step when no batch is given: Llama 2 (arXiv 2307.09288, section 2.2)
 
 
 def price(options: Options, card: GpuSpec, template: ClusterTemplate | None) -> Sourced | None:
@@ -142,9 +138,3 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         pue=options.pue,
         grid_kg_per_j=number(options, "grid"),
     )
-
-
-def default_batch(seq_len: int, gpus: int) -> int:
-    """Sequences per step near 4 Mi tokens that every data-parallel degree dividing `gpus`
-    divides."""
-    return gpus * max(1, round(BATCH_TOKENS / seq_len / gpus))

@@ -179,7 +179,9 @@ def _model(plan: Plan) -> Model:
         parameters=parameter_count(model),
         active_parameters=active_parameter_count(model),
         source=model.source,
-        shape=model.model_dump(exclude={"aliases", "name", "title", "source"}, exclude_none=True),
+        shape=model.model_dump(
+            exclude={"aliases", "name", "title", "source", "published"}, exclude_none=True
+        ),
     )
 
 

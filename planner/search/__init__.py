@@ -15,7 +15,7 @@ from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import where
 from planner.search.choose import best, order, pareto, ranked, smallest, spent
-from planner.search.space import degrees, divisors, layouts_of
+from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
@@ -27,7 +27,6 @@ __all__ = [
     "allowed_layouts",
     "best",
     "degrees",
-    "divisors",
     "families",
     "family_rows",
     "layouts",

@@ -9,18 +9,14 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate.factored import Space
+from planner.inputs.degrees import LEAST_MAX_TP, TOKENS_PER_CONTEXT_RANK, divisors
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.columns import COLUMNS, ByName, unique_rows
 from planner.specs.layout import NVME, OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan
 
-# tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
-_LEAST_MAX_TP = 16
 _MAX_MICRO_BATCH = 64
-# context parallelism is searched only where each rank keeps this many tokens: no validated run cuts
-# shorter sequences
-_TOKENS_PER_CONTEXT_RANK = 8192
 # combinations of degrees, micro-batch and schedule; Llama 3.1 405B has 15,000 on 98,304 GPUs
 MOST_ROWS = 2_000_000
 GROUPS = (2, 3, 4, 6, 8, 12, 16)  # layers per recompute group that are searched
@@ -29,12 +25,6 @@ INNER = (
     "recompute_size",
     "offload",
 )  # options that go with every row of the other columns
-
-
-def divisors(number: int) -> list[int]:
-    """All divisors, ascending."""
-    small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
-    return sorted({*small, *(number // i for i in small)})
 
 
 def _choices(fixed: int | None, values: Sequence[int]) -> Array:
@@ -75,11 +65,11 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     """Tensor, pipeline and context parallel degrees that are tried where the request leaves them
     open."""
     model, supports, parts = plan.model, plan.stack.supports, divisors(plan.cluster.gpus)
-    most = max(_LEAST_MAX_TP, plan.cluster.nvlink_domain)
+    most = max(LEAST_MAX_TP, plan.cluster.nvlink_domain)
     pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
     if not plan.request.uneven_stages:
         pps = [p for p in pps if any(units % p == 0 for units in _units(plan, p))]
-    longest = max(1, plan.training.seq_len // _TOKENS_PER_CONTEXT_RANK)
+    longest = max(1, plan.training.seq_len // TOKENS_PER_CONTEXT_RANK)
     return {
         "tp": [t for t in parts if t <= most and model.heads % t == 0] if supports.tensor else [1],
         "pp": pps,

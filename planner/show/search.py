@@ -15,7 +15,8 @@ _CHART = (64, 14)  # columns and rows of characters
 def search_blocks(found: Search, full: bool = False) -> list[Block]:
     """The best layouts, the front as a chart, the rejections; full: the front as a table, too."""
     fitting = [best_block(found), _front(found, full)] if found.feasible else []
-    return [_head(found), *fitting, *reason_blocks(found)]
+    rests = Block("What this rests on", text=list(found.assumptions))
+    return [_head(found), *fitting, *reason_blocks(found), rests]
 
 
 def _head(found: Search) -> Block:

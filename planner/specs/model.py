@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from planner.specs.base import Names, Spec
+from planner.specs.published import Published
 
 Width = Field(ge=1, le=10_000_000)
 MAX_POSITIONS = 1_000_000_000
@@ -62,7 +63,7 @@ class ModelSpec(Spec):
     vocab: int = Width
     max_positions: int = Field(
         default=2048, ge=1, le=MAX_POSITIONS
-    )  # tokens of context in training, before extension
+    )  # tokens of context that it reads, before extension by rotary scaling
 
     mlp: Literal["plain", "gated"] = "gated"
     activation: Literal["gelu", "silu", "relu", "relu2"] = "silu"
@@ -99,6 +100,7 @@ class ModelSpec(Spec):
 
     latent: LatentAttention | None = None
     moe: Experts | None = None
+    published: Published = Field(default_factory=Published)  # how its authors trained it
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

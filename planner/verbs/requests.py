@@ -3,7 +3,6 @@ processes."""
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from planner.inputs.run import BATCH_TOKENS
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
 from planner.search import batched
@@ -28,7 +26,6 @@ _ROUNDS = 8  # units that every process gets, so that all end at about the same 
 # requests up to which the broken rule is sought where one has no layout; it takes a search each
 _REASONS = 50
 _MOST_PROCESSES = 8
-_MOST_ODD = 64  # least common odd part of GPU counts that a default batch is made a multiple of
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT)
 
@@ -180,11 +177,3 @@ def _point(
         return Point(options, None, why)
     answered = report.figures(chosen.estimates, scenario.assumptions)
     return Point(options, answered, None, chosen.layouts)
-
-
-def common_batch(seq_len: int, counts: Sequence[int]) -> int:
-    """Sequences per step near 4 Mi tokens, two to some power times what the odd parts of these
-    counts need."""
-    odd = math.lcm(*(n // (n & -n) for n in counts))
-    odd = odd if odd <= _MOST_ODD else 1
-    return odd * 2 ** max(0, round(math.log2(BATCH_TOKENS / seq_len / odd)))

@@ -58,6 +58,7 @@ def search_with_layouts(
         seconds=spent,
         families=best_of_families(answer),
         command=command_line(options, "search"),
+        assumptions=list(scenario.assumptions),
         advice=_with_offload(scenario) if offload else UNSET,
     ), answer.found
 

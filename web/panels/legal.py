@@ -17,9 +17,10 @@ import numpy as np
 from planner import schedules
 from planner.api import Options, PlanError
 from planner.formulas.rules import RULES, check
+from planner.inputs.degrees import divisors
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
-from planner.search import degrees, divisors
+from planner.search import degrees
 from planner.specs.columns import Columns, joined
 from planner.specs.layout import OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
 from planner.specs.plan import Plan

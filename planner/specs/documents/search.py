@@ -68,6 +68,7 @@ class Search(Document):
     seconds: Annotated[float, key("time the search took", "s")]
     families: Annotated[list[Alternative], key("best of each family")]
     command: Annotated[str, key("the command that requests this")]
+    assumptions: Annotated[list[str], key("what was assumed, as sentences")]
     advice: Annotated[
         list[WithOffload] | Unset, key("only where nothing fits and offloading was not requested")
     ] = UNSET

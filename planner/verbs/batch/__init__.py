@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.formulas.params import parameter_count
+from planner.inputs.batch import largest_published
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.batch import CriticalBatch, Least, Reference, SizedModel, TimeToTarget
 from planner.specs.documents.plan import describe
 from planner.specs.options.own import BatchOptions
-from planner.verbs.batch.critical import LARGEST_TOKENS, PUBLISHED
+from planner.verbs.batch.critical import PUBLISHED
 from planner.verbs.batch.rates import learning_rate, needs_of_batches
 from planner.verbs.batch.regimes import REGIMES, regime, sensitivity
 from planner.verbs.batch.runs import Question, Run, answered_runs, read_question
@@ -87,17 +88,13 @@ def _notes(own: BatchOptions, question: Question, runs: Sequence[Run]) -> list[s
             " by (S / S_min - 1) (E / E_min - 1) = 1 with rates tuned for each"
         ),
     ]
-    if question.options.global_batch is None:
-        notes.append(
-            f"global batch {question.first_batch:,} sequences at the first count, near 4 Mi tokens"
-            " (set --global-batch)"
-        )
+    notes += question.assumptions
     largest = max(run.batch for run in runs) * question.seq_len
-    if largest > LARGEST_TOKENS:
+    title, published = largest_published()
+    if largest > published:
         notes.append(
-            f"the largest batch, {largest:,} tokens, is beyond the {LARGEST_TOKENS:,} of"
-            " DeepSeek-V3, the largest of a language model among the published ones listed here"
-            " (--json)"
+            f"the largest batch, {largest:,} tokens, is beyond the {published:,} of {title}, the"
+            " largest published one of the catalogue (dpplan list models)"
         )
     return notes
 

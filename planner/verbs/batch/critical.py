@@ -18,7 +18,7 @@ _MOST = 1e18  # sequences of a batch, and its norm
 _OPTIONS = ("critical_batch", "target_loss", "gradient_norm")  # that all say the critical batch
 
 # batches of the papers that set out to train with large ones, and the largest of a language model
-# here; images or sequences
+# in the catalogue; images or sequences
 PUBLISHED = (
     Published(
         model="ResNet-50 on ImageNet",
@@ -56,7 +56,6 @@ PUBLISHED = (
         source="DeepSeek-AI 2024, arXiv 2412.19437, section 4.2",
     ),
 )
-LARGEST_TOKENS = 15360 * 4096  # of DeepSeek-V3: the largest of a language model among these
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.formulas.params import active_parameter_count
-from planner.inputs.model import model_spec, sequence_length
+from planner.inputs.batch import default_batch
+from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
+from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.model import ModelSpec
@@ -18,7 +20,7 @@ from planner.specs.options import Options, refuse
 from planner.specs.options.own import BatchOptions
 from planner.verbs.batch.critical import Target, read
 from planner.verbs.compare.dimensions import swept
-from planner.verbs.requests import Point, Progress, answer, common_batch
+from planner.verbs.requests import Point, Progress, answer
 
 _COUNTS = 7  # of GPUs where no sweep is given, each twice the one before: a choice
 _MOST_COUNTS = 100  # a choice; each has as many batches as it has doublings
@@ -39,6 +41,7 @@ class Question:
     seq_len: int
     first_batch: int
     target: Target
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,14 @@ def read_question(own: BatchOptions, given: Mapping[str, Any]) -> Question:
     counts = _counts(own.sweep, options, given)
     model, _ = model_spec(options.model)
     seq_len = sequence_length(options, model)
-    first = options.global_batch or common_batch(seq_len, counts[:1])
+    assumptions = []
+    first = options.global_batch
+    if first is None:
+        default = default_batch(options.changed(gpus=counts[0]), model, seq_len)
+        first = default.sequences
+        assumptions.append(f"{default.sentence}, at the first count")
     target = _target(own, options, model, seq_len, first)
-    return Question(options, model, tuple(counts), seq_len, first, target)
+    return Question(options, model, tuple(counts), seq_len, first, target, tuple(assumptions))
 
 
 def _counts(sweep: str | None, options: Options, given: Mapping[str, Any]) -> list[int]:

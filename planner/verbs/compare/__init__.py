@@ -20,9 +20,9 @@ from planner.verbs.compare import scaling
 from planner.verbs.compare.combinations import Combinations, combinations, requests_of
 from planner.verbs.compare.dimensions import Dimension, Value, unit_of
 from planner.verbs.compare.side_by_side import difference, side_by_side
-from planner.verbs.requests import Point, Progress, answer, common_batch
+from planner.verbs.requests import Point, Progress, answer
 
-__all__ = ["common_batch", "compare", "csv_text", "side_by_side"]
+__all__ = ["compare", "csv_text", "side_by_side"]
 
 
 def compare(

@@ -9,15 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.inputs.batch import Batch, default_batches
 from planner.inputs.cluster import node_size, unit_cost
-from planner.inputs.model import model_spec, sequence_length
+from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario_file import read
+from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.options import Options, refuse
 from planner.specs.options.own import CompareOptions
 from planner.verbs.compare.dimensions import Dimension, Value, product, swept, varied
-from planner.verbs.requests import answer, common_batch
+from planner.verbs.requests import answer
 
 # whole-node counts on each side of the equal one that are tried where it has no layout: a choice
 _NEIGHBOURS = 8
@@ -111,34 +113,39 @@ def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> 
     return options
 
 
-def _batch(options: Options, counts: Sequence[int]) -> int:
-    """The global batch of a request, or one that all these counts of GPUs can share."""
-    if options.global_batch is not None:
-        return options.global_batch
-    seq_len = sequence_length(options, model_spec(options.model)[0])
-    return common_batch(seq_len, counts)
+def _defaults(requests: Sequence[Options]) -> dict[int, Batch]:
+    """The global batch of each request that names none, by its index: the same for all of one model
+    and sequence length, as far as layouts on all their GPUs allow."""
+    alike: dict[tuple[str, int | None], list[int]] = {}
+    for i, options in enumerate(requests):
+        if options.global_batch is None and options.grad_accum is None:
+            alike.setdefault((options.model, options.seq_len), []).append(i)
+    out: dict[int, Batch] = {}
+    for indices in alike.values():
+        some = [requests[i] for i in indices]
+        model, _ = model_spec(some[0].model)
+        batches = default_batches(some, model, sequence_length(some[0], model))
+        out.update(zip(indices, batches, strict=True))
+    return out
 
 
 def _one_batch(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
     """The same global batch for all that name none, and no accumulation that sets it."""
-    if all(options.global_batch or options.grad_accum for options in requests):
-        return list(requests), []
-    counts = sorted({options.gpus for options in requests})
-    batches = [_batch(options, counts) for options in requests]
-    shown = ", ".join(f"{batch:,}" for batch in sorted(set(batches)))
-    note = (
-        f"global batch {shown} sequences, near 4 Mi tokens, the same at every count of GPUs (set"
-        " --global-batch)"
-    )
-    return _with_batches(requests, batches), [note]
+    batches = _defaults(requests)
+    changed = [
+        options.changed(global_batch=batches[i].sequences) if i in batches else options
+        for i, options in enumerate(requests)
+    ]
+    return changed, list(dict.fromkeys(batch.sentence for batch in batches.values()))
 
 
 def _weak(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
     """The batch per GPU of the fewest GPUs for all."""
     fewest = min(options.gpus for options in requests)
+    defaults = _defaults([options.changed(gpus=fewest, grad_accum=None) for options in requests])
     batches = []
-    for options in requests:
-        first = _batch(options, [fewest])
+    for i, options in enumerate(requests):
+        first = options.global_batch or defaults[i].sequences
         batch, rest = divmod(first * options.gpus, fewest)
         if rest:
             raise PlanError(
@@ -152,14 +159,12 @@ def _weak(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
         f"weak scaling: {batches[0]:,} sequences on {fewest:,} GPUs, and as many per GPU on the"
         " others"
     )
-    return _with_batches(requests, batches), [note]
-
-
-def _with_batches(requests: Sequence[Options], batches: Sequence[int]) -> list[Options]:
-    return [
+    sentences = dict.fromkeys(batch.sentence for batch in defaults.values())
+    changed = [
         options.changed(global_batch=batch)
         for options, batch in zip(requests, batches, strict=True)
     ]
+    return changed, [note, *sentences]
 
 
 def _equal(requests: Sequence[Options], own: CompareOptions) -> tuple[list[Options], list[str]]:

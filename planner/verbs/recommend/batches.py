@@ -6,18 +6,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.inputs.model import model_spec, sequence_length
+from planner.inputs.batch import largest_published
+from planner.inputs.degrees import divisors
+from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.search import divisors
+from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import BatchRow, NamedModel, SaturatingBatch
 from planner.specs.options import refuse
-from planner.verbs.batch.critical import LARGEST_TOKENS
 from planner.verbs.requests import Progress, answer
 
-MOST_TOKENS = LARGEST_TOKENS  # per step, up to which batches are tried
 WITHIN = (0.01, 0.05)  # of the best throughput
 
 
@@ -30,7 +30,7 @@ def batch(
     refuse(options, "recommend batch")
     model, _ = model_spec(options.model)
     seq_len = sequence_length(options, model)
-    most = max(MOST_TOKENS // seq_len, options.gpus)
+    most = max(largest_published()[1] // seq_len, options.gpus)
     sizes = _sizes(options.gpus, most)
     requests = [options.changed(global_batch=size) for size in sizes]
     points = answer(requests, jobs=jobs, progress=progress, reasons=False)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.formulas.params import parameter_count
-from planner.inputs.model import model_spec, sequence_length
+from planner.inputs.batch import default_batch
+from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
-from planner.inputs.run import default_batch
+from planner.inputs.training import sequence_length
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.estimate import Figures
@@ -61,12 +62,11 @@ def cluster(
     model, _ = model_spec(base.model)
     tokens = number(base, "tokens")
     notes = []
-    batch = base.global_batch or default_batch(sequence_length(base, model), 1)
-    if base.global_batch is None:
-        notes.append(
-            f"global batch {batch:,} sequences, near 4 Mi tokens, the same on every cluster (set"
-            " --global-batch)"
-        )
+    batch = base.global_batch
+    if batch is None:
+        default = default_batch(base, model, sequence_length(base, model))
+        batch = default.sequences
+        notes.append(default.sentence)
     if limits.max_gpus is None:
         notes.append(f"clusters of up to {MOST_GPUS:,} GPUs (set --max-gpus)")
     tried_kinds = kinds(gpus, clusters, base.changed(global_batch=batch), model, tokens, limits)

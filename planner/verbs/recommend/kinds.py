@@ -13,10 +13,10 @@ from planner.formulas import flops, run_level
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.inputs.cluster import node_size
-from planner.inputs.model import sequence_length
+from planner.inputs.degrees import contexts_of, divisors, stages_of
 from planner.inputs.scenario import resolve
+from planner.inputs.training import sequence_length
 from planner.ledger import total
-from planner.search import divisors
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec, ClusterTemplate
 from planner.specs.model import ModelSpec
@@ -28,9 +28,6 @@ from planner.verbs.recommend.limits import DAY_S
 # where no limit says otherwise: the largest cluster of a published run, Llama 3 405B (arXiv
 # 2407.21783, section 3.3)
 MOST_GPUS = 16384
-# counts are made of context-parallel degrees that leave each rank as many tokens; the search takes
-# fewer
-_CONTEXT_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -95,12 +92,11 @@ def counts(model: ModelSpec, base: Options, node: int, most: int) -> list[int]:
     """
     assert base.global_batch is not None
     seq_len = sequence_length(base, model)
-    contexts = [c for c in divisors(seq_len) if c <= max(1, seq_len // _CONTEXT_TOKENS)]
     products = {1}
     for degrees in (
         [base.tp] if base.tp else divisors(model.heads),
         [base.pp] if base.pp else _stages(model.layers, base.uneven_stages),
-        [base.cp] if base.cp else contexts,
+        [base.cp] if base.cp else contexts_of(seq_len),
         [base.dp] if base.dp else divisors(base.global_batch),
     ):
         products = {a * b for a, b in itertools.product(products, degrees) if a * b <= most}
@@ -108,11 +104,8 @@ def counts(model: ModelSpec, base: Options, node: int, most: int) -> list[int]:
 
 
 def _stages(layers: int, uneven: bool) -> list[int]:
-    """Stages that layers divide into, alone or with embedding and head as a layer each; any number
-    where they may differ."""
-    if uneven:
-        return list(range(1, layers + 1))
-    return sorted({*divisors(layers), *(p for p in divisors(layers + 2) if 2 * p <= layers + 2)})
+    """Stages that layers divide into; any number where they may differ."""
+    return list(range(1, layers + 1)) if uneven else stages_of(layers)
 
 
 def _kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limits: Limits) -> Kind:

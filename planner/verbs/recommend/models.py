@@ -57,9 +57,12 @@ def largest(
     rows = _catalogue(base, limits, room, jobs, progress)
     notes = []
     if base.seq_len is None:
-        notes.append("each model with its own training context (set --seq-len)")
+        notes.append("each model with the sequences of its own pre-training (set --seq-len)")
     if base.global_batch is None:
-        notes.append("global batch near 4 Mi tokens (set --global-batch)")
+        notes.append(
+            "each model with the global batch of its own training, else near 4 Mi tokens (set"
+            " --global-batch)"
+        )
     return LargestModel(
         schema_version=SCHEMA_VERSION,
         question="model",

@@ -1,0 +1,25 @@
+"""Degrees of parallelism that even layouts can have, before anything is searched."""
+
+from __future__ import annotations
+
+# tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
+LEAST_MAX_TP = 16
+# context parallelism is searched only where each rank keeps this many tokens: no validated run cuts
+# shorter sequences
+TOKENS_PER_CONTEXT_RANK = 8192
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
+    return sorted({*small, *(number // i for i in small)})
+
+
+def stages_of(layers: int) -> list[int]:
+    """Stages that layers divide into, alone or with embedding and head as a layer each."""
+    return sorted({*divisors(layers), *(p for p in divisors(layers + 2) if 2 * p <= layers + 2)})
+
+
+def contexts_of(seq_len: int) -> list[int]:
+    """Context-parallel degrees that are searched for sequences of this length."""
+    return [c for c in divisors(seq_len) if c <= max(1, seq_len // TOKENS_PER_CONTEXT_RANK)]

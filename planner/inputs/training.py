@@ -1,0 +1,95 @@
+"""What a step trains on where a request does not say: sequence, global batch and precision, each
+with where it comes from."""
+
+from __future__ import annotations
+
+from planner.inputs.accumulation import accumulated
+from planner.inputs.batch import default_batch
+from planner.inputs.options import number
+from planner.specs.base import PlanError
+from planner.specs.hardware import GpuSpec
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options
+from planner.specs.training import TrainingSpec
+
+# longest sequence taken for a model whose training is not published: of the catalogue's published
+# pre-trainings one alone has longer ones
+LONGEST_DEFAULT = 8192
+
+
+def sequence_length(options: Options, model: ModelSpec) -> int:
+    """Tokens per sequence: as asked, else those of the main phase of the pre-training, else the
+    positions of the model up to LONGEST_DEFAULT."""
+    if options.seq_len is not None:
+        return options.seq_len
+    published = model.published.sequence
+    return published.tokens if published else min(model.max_positions, LONGEST_DEFAULT)
+
+
+def sequence_sentence(model: ModelSpec, seq_len: int) -> str:
+    """Where a default sequence length comes from."""
+    published = model.published.sequence
+    reads = f"; it reads {model.max_positions:,}" if model.max_positions > seq_len else ""
+    if published:
+        why = f"as it was pre-trained ({published.source})"
+    elif reads:
+        why = f"its training is not published, and few are pre-trained at more than {seq_len:,}"
+    else:
+        why = "the positions of the model"
+    return f"sequence length {seq_len:,}, {why}{reads} (set --seq-len)"
+
+
+def training_spec(
+    options: Options, model: ModelSpec, gpu: GpuSpec
+) -> tuple[TrainingSpec, list[str]]:
+    """The step of a request, and what was assumed for it. Raises PlanError naming the option."""
+    assumptions = []
+    seq_len = sequence_length(options, model)
+    if options.seq_len is None:
+        assumptions.append(sequence_sentence(model, seq_len))
+    elif model.positions == "learned" and seq_len > (model.position_rows or model.max_positions):
+        raise PlanError(
+            "--seq-len",
+            seq_len,
+            f"{model.name} has learned positions for {model.max_positions} tokens",
+        )
+    batch = options.global_batch
+    if batch is None and options.grad_accum is not None:
+        batch = accumulated(options, options.grad_accum, model, seq_len)[-1]
+        assumptions.append(
+            f"global batch: micro-batch x dp x {options.grad_accum} accumulation steps, with the"
+            " most tokens/s (set --micro-batch and --dp, or --global-batch)"
+        )
+    elif batch is None:
+        default = default_batch(options, model, seq_len)
+        batch = default.sequences
+        assumptions.append(default.sentence)
+    precision = options.precision
+    if precision is None:
+        precision = "bf16" if gpu.rate("bf16") is not None else "fp16"
+        assumptions.append(_precision_sentence(precision, model))
+    if gpu.rate(precision) is None:
+        has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if gpu.rate(p) is not None]
+        raise PlanError(
+            "--precision", precision, f"{gpu.title} does not have it; it has {', '.join(has)}"
+        )
+    training = TrainingSpec(
+        seq_len=seq_len,
+        global_batch=batch,
+        precision=precision,
+        optimizer=options.optimizer,
+        tokens=number(options, "tokens"),
+        loss_chunks=options.loss_chunks,
+    )
+    return training, assumptions
+
+
+def _precision_sentence(precision: str, model: ModelSpec) -> str:
+    """The default precision, and the one that the model was trained in where that is another."""
+    published = model.published.precision
+    other = (
+        f"; {model.name} was trained in {published.name} ({published.source})"
+        if published and published.name != precision
+        else ""
+    )
+    return f"precision {precision} with an fp32 master copy{other} (set --precision)"

@@ -1,0 +1,74 @@
+"""How the authors of a model trained it: what of batch, sequence, precision and machines they
+published, each with its source."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from planner.specs.base import Spec
+from planner.specs.names import Precision
+
+
+class PublishedSequence(Spec):
+    """Tokens per sequence of the main phase of the pre-training, before the context is extended."""
+
+    tokens: int = Field(ge=1, le=100_000_000)  # per sequence
+    source: str = Field(min_length=1)  # paper with section or table, or a repository's file
+
+
+class PublishedBatch(Spec):
+    """Global batch of the main phase, the last one where it grows: in sequences or in tokens, as
+    its source has it."""
+
+    sequences: int | None = Field(default=None, ge=1, le=1_000_000_000)  # per step
+    tokens: float | None = Field(default=None, gt=0, le=1e12)  # per step
+    ramp: str = ""  # how it grew to that
+    source: str = Field(min_length=1)  # paper with section or table, or a repository's file
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if (self.sequences is None) == (self.tokens is None):
+            raise ValueError("give the batch in sequences or in tokens, one of the two")
+        return self
+
+
+class PublishedPrecision(Spec):
+    """Compute precision of the training."""
+
+    name: Precision
+    source: str = Field(min_length=1)  # paper with section or table, or a repository's file
+
+
+class PublishedRun(Spec):
+    """Machines and length of the training; what is not published is left out."""
+
+    gpu: str | None = None  # profile id
+    gpus: int | None = Field(default=None, ge=1)  # at most, where the number grew
+    gpu_hours: float | None = Field(default=None, gt=0)  # of all GPUs together
+    days: float | None = Field(default=None, gt=0)
+    tokens: float | None = Field(default=None, gt=0, le=1e18)  # of these hours and days
+    source: str = Field(min_length=1)  # paper with section or table, or a repository's file
+
+
+class Published(Spec):
+    """How a model was trained; what its authors did not publish is left out."""
+
+    sequence: PublishedSequence | None = None
+    batch: PublishedBatch | None = None
+    precision: PublishedPrecision | None = None
+    run: PublishedRun | None = None
+
+    @model_validator(mode="after")
+    def _batch_in_tokens(self) -> Self:
+        if self.batch and self.batch.sequences and self.sequence is None:
+            raise ValueError("a batch in sequences needs their length: give published.sequence")
+        return self
+
+    @property
+    def batch_tokens(self) -> float | None:
+        """Tokens per optimizer step."""
+        if self.batch is None or self.sequence is None or self.batch.sequences is None:
+            return None if self.batch is None else self.batch.tokens
+        return float(self.batch.sequences * self.sequence.tokens)
