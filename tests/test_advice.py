@@ -127,7 +127,7 @@ def test_two_changes_are_told_only_where_no_single_one_suffices() -> None:
 
 
 def test_of_the_blocks_that_fit_the_smallest_is_told() -> None:
-    """--recompute block:N: one layer less does not fit."""
+    """--recompute block:N: one layer less does not fit, or with too little room."""
     words = (
         "--model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1 --micro-batch 4 --recompute"
         " none --stack megatron-core --advice 60"
@@ -142,12 +142,12 @@ def test_of_the_blocks_that_fit_the_smallest_is_told() -> None:
     size = int(block["changes"]["recompute"].partition(":")[2])
     assert block["fits"]
     assert size > 1
-    fewer = [
-        *shlex.split(words.replace("--recompute none", f"--recompute block:{size - 1}")),
-        "--advice",
-        "0",
-    ]
-    assert dpplan("estimate", *fewer).status == 3
+    fits, fewer = (
+        estimated(words.replace("--recompute none", f"--recompute block:{n}"))["memory"]
+        for n in (size, size - 1)
+    )
+    assert fits["verdict"] == "fits"
+    assert fewer["verdict"] != "fits"
     full = next(a for a in r["advice"] if a["changes"] == {"recompute": "full"})
     assert block["step_seconds"] < full["step_seconds"]
 

@@ -135,6 +135,8 @@ CONTEXT: dict[str, Given] = {
     "nvme_capacity": {**DRIVES, "nvme_capacity": "1 MB"},
     "offload": OFFLOADED,
     "search_offload": {**OFFLOADED, "zero": 2, "model": "llama-2-7b", "gpu": "rtx4090"},
+    "headroom": {**FREE, "micro_batch": None, "recompute": None, "model": "llama-2-7b"}
+    | {"gpu": "rtx4090", "headroom": "60%"},
     "pp": {"pp": 1},
     "dp": {"dp": 2},
     "vpp": {"schedule": "interleaved", "vpp": 2},

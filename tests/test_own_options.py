@@ -138,6 +138,7 @@ ELSEWHERE = {
     "validate ablations": "test_validate_ranking",
     "validate cross_validate": "test_crossval",
     "validate residuals": "test_crossval",
+    "validate memory_residuals": "test_fit_chance",
     **dict.fromkeys((f"calibrate {name}" for name in MEASURED), "test_calibrate"),
     **{f"serve {name}": "test_web_limits" for name in ("host", "port")},
 }

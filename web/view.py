@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.show.text import chance_text
 from planner.specs.base import PlanError
 from planner.specs.components import BOTTLENECKS
 from planner.specs.document import plain
@@ -39,8 +40,10 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
             f" {report.cluster.gpu_title}"
         ),
         "fits": memory.fits,
-        "verdict": text("fits") if memory.fits else text("not_fits"),
+        "verdict": text(memory.verdict.replace(" ", "_")),
         "detail": _detail(memory),
+        "tighter": _tighter(report),
+        "chance": text("chance_basis", basis=memory.fit_evidence),
         "fill": min(memory.device_bytes / memory.capacity_bytes, 1.0),
         "cards": cards(report),
         "bottleneck": bottleneck(report.step),
@@ -60,13 +63,27 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
 def _detail(memory: Memory) -> str:
     sizes = memory.device_bytes, memory.capacity_bytes, abs(memory.headroom_bytes)
     used, capacity, free = (show(size, "B") for size in sizes)
+    chance = chance_text(memory.fit_chance)
     if memory.headroom_bytes < 0:
-        return text("short_detail", used=used, capacity=capacity, short=free)
+        return text("short_detail", used=used, capacity=capacity, short=free, chance=chance)
     if not memory.host_fits:
         return text("host_short", need=show(memory.host_bytes, "B"))
     if not memory.nvme_fits:
         return text("nvme_short", need=show(memory.nvme_bytes, "B"))
-    return text("fits_detail", used=used, capacity=capacity, free=free)
+    return text("fits_detail", used=used, capacity=capacity, free=free, chance=chance)
+
+
+def _tighter(report: Estimate) -> str:
+    """What more speed would cost in risk; empty where nothing that fits is faster."""
+    one = report.tighter
+    if one is None:
+        return ""
+    return text(
+        "tighter",
+        faster=percent(one.faster_frac),
+        layout=describe(one.layout),
+        chance=chance_text(one.fit_chance),
+    )
 
 
 def card(

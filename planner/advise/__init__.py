@@ -134,8 +134,10 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
             return per_token(one) * size(one) < (1 - WORTH) * gpus
         return size(one) == gpus and one.device_bytes < (1 - WORTH) * here.device_bytes
 
+    sure = here.has_room  # then nothing that leaves too little is an improvement
+
     def faster(one: Weighed) -> bool:
-        return one.fits and per_token(one) < 1 - WORTH
+        return one.fits and (one.has_room or not sure) and per_token(one) < 1 - WORTH
 
     if here.fits:
         first = [one for one in found if faster(one) and size(one) == gpus]

@@ -23,6 +23,7 @@ from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
 from planner.search import where
 from planner.search.answer import answer_of
+from planner.search.room import room
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
@@ -49,6 +50,11 @@ class Weighed:
     @property
     def fits(self) -> bool:
         return bool(self.estimates.fits[self.row])
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it fits and leaves the room that is wanted."""
+        return self.fits and bool(room(self.estimates, np.array([self.row])).enough[0])
 
     @property
     def seconds(self) -> float:
@@ -88,8 +94,8 @@ def allowed(plan: Plan, candidates: Sequence[Layout]) -> tuple[Columns, Array]:
 
 
 def one_change(base: Base, changes: list[list[Update]]) -> list[Weighed]:
-    """The best variant of each change of the layout: the fastest that fits, else the one that needs
-    the least memory."""
+    """The best variant of each change of the layout: the fastest with room enough, else that fits,
+    else the one that needs the least memory."""
     listed = ((i, update) for i, variants in enumerate(changes) for update in variants)
     return _best_of_each(base, base.plan, base.options, "", {}, listed)
 
@@ -148,7 +154,9 @@ def _best_of_each(
     if not len(table):
         return []
     estimates = evaluate(plan, table)
-    need = np.where(estimates.fits, 0.0, estimates.memory.device)  # what fits comes first, by time
+    # what fits with enough room comes first, then what fits, by time
+    enough = room(estimates, np.arange(len(table))).enough
+    need = np.where(estimates.fits, np.where(enough, 0.0, 1.0), estimates.memory.device)
     order = np.lexsort((estimates.time.seconds, need))
     out: dict[int, Weighed] = {}
     for row in order.tolist():

@@ -37,5 +37,6 @@ def command(own: ValidateOptions, out: Output) -> Answer:
             "csv": lambda: files.run_lines(found),
             "plot": plot,
             "residuals": lambda: files.residual_lines(found),
+            "memory_residuals": lambda: files.memory_residual_lines(found),
         },
     )

@@ -75,6 +75,7 @@ def plans_of(
             **{**fixed, "zero": zero},
             grad_accum=options.grad_accum,
             where=options.where,
+            headroom=number(options, "headroom"),
             search_offload=options.search_offload,
             uneven_stages=options.uneven_stages,
         )

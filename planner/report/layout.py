@@ -13,6 +13,7 @@ from planner.estimate.communicate import Traffic
 from planner.estimate.machine import machine
 from planner.estimate.machine.clock import sustained_clock
 from planner.estimate.memory import PHASES, layer_activations, peak_memory, state_ledger
+from planner.evidence import memory as evidence
 from planner.evidence.band import band
 from planner.formulas import flops, memory, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
@@ -20,7 +21,7 @@ from planner.ledger import first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.specs.columns import Columns, joined
-from planner.specs.document import SCHEMA_VERSION
+from planner.specs.document import SCHEMA_VERSION, plain
 from planner.specs.documents.estimate import (
     Communication,
     Figures,
@@ -31,7 +32,15 @@ from planner.specs.documents.estimate import (
     StepByWire,
     Throughput,
 )
-from planner.specs.documents.memory import Fit, LayerActivation, Memory, Outside, Phase, Stage
+from planner.specs.documents.memory import (
+    Chance,
+    Fit,
+    LayerActivation,
+    Memory,
+    Outside,
+    Phase,
+    Stage,
+)
 from planner.specs.documents.plan import Cluster, Model, Stack, layout_of
 from planner.specs.documents.run import Reliability
 from planner.specs.plan import Plan
@@ -137,7 +146,12 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
         stack=plan.stack.id,
         layout=layout_of(one.table.layout(0), plan.training.global_batch),
         tokens_per_step=float(plan.training.global_batch * plan.training.seq_len),
-        memory=Fit(device, usable, usable - device, bool(one.fits[0])),
+        memory=Fit(
+            **plain(_chance(one, 0)),
+            device_bytes=device,
+            capacity_bytes=usable,
+            headroom_bytes=usable - device,
+        ),
         step=StepByWire(
             seconds=seconds,
             low=seconds * around.low,
@@ -167,8 +181,18 @@ def line(estimates: Estimates, row: int) -> Line:
         ),
         peak_bytes=float(estimates.memory.peak[row]),
         device_bytes=float(estimates.memory.device[row]),
-        fits=bool(estimates.fits[row]),
+        **plain(_chance(estimates, row)),
     )
+
+
+def _chance(estimates: Estimates, row: int) -> Chance:
+    """Whether a layout fits, and how sure that is."""
+    fits = bool(estimates.fits[row])
+    rest_fits = estimates.host_fits[row] and estimates.drive_fits[row]
+    table, device = estimates.table.pick([row]), estimates.memory.device[[row]]
+    known = evidence.fit_chances(estimates.plan, evidence.combinations(table), device)
+    chance = first(known) if rest_fits else 0.0
+    return Chance(fits, chance, evidence.verdict(fits, chance))
 
 
 def _model(plan: Plan) -> Model:
@@ -232,7 +256,8 @@ def _memory(plan: Plan, one: Estimates) -> Memory:
         device_bytes=device,
         capacity_bytes=usable,
         nominal_bytes=float(plan.cluster.gpu.memory),
-        fits=bool(one.fits[0]),
+        **plain(_chance(one, 0)),
+        fit_evidence=evidence.evidence(plan).basis,
         headroom_bytes=usable - device,
         worst_stage=int(m.worst_stage[0]),
         worst_phase=PHASES[int(m.worst_phase[0])],

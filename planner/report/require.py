@@ -82,6 +82,9 @@ QUANTITIES: dict[str, Quantity] = {
         True,
         _capacity,
     ),
+    "fit-chance": Quantity(
+        "1", "chance that the device memory suffices", lambda r, k: r.memory.fit_chance
+    ),
     "host-memory": Quantity(
         "B", "host memory per GPU that offloading takes", lambda r, k: r.memory.host_bytes
     ),

@@ -14,6 +14,7 @@ from planner.estimate import Estimates, Outline
 from planner.estimate.run import busy_s, step_energy_j
 from planner.report import layout as report
 from planner.search import Found, order, pareto, ranked, spent
+from planner.search.room import room, together
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
 from planner.specs.documents.search import FrontPoint, Shortfall
@@ -80,17 +81,25 @@ def best_of(
 ) -> list[tuple[Estimates, int]]:
     """The best layouts over all plans, best first, each with its row in a table of full
     estimates."""
-    lines: list[tuple[Outline, int]] = []
-    for one in found:
-        if one.estimates is not None:
-            lines += [
-                (one.estimates, int(row))
-                for row in ranked(one.estimates, count, objective=objective)
-            ]
-    cost = np.array([spent(e, objective)[row] / e.plan.training.global_batch for e, row in lines])
-    repeated = np.array([e.time.components["recompute"][row] for e, row in lines])
-    device = np.array([e.memory.device[row] for e, row in lines])
-    chosen = order(cost, repeated, device, np.arange(len(lines)), count, objective)
+    lines = [
+        (one.estimates, int(row))
+        for one in found
+        if one.estimates is not None
+        for row in ranked(one.estimates, count, objective=objective)
+    ]
+    if not lines:
+        return []
+    rows = [np.array([row]) for _, row in lines]
+    each = [room(e, at) for (e, _), at in zip(lines, rows, strict=True)]
+    chosen = order(
+        np.array([spent(e, objective)[row] / e.plan.training.global_batch for e, row in lines]),
+        np.array([e.time.components["recompute"][row] for e, row in lines]),
+        np.array([e.memory.device[row] for e, row in lines]),
+        np.arange(len(lines)),
+        count,
+        objective,
+        together(each),
+    )
     return _full([lines[i] for i in chosen])
 
 

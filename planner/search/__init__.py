@@ -14,12 +14,12 @@ from planner.estimate.factored import Space
 from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import where
-from planner.search.choose import best, order, pareto, ranked, smallest, spent
+from planner.search.choose import best, fastest_that_fits, order, pareto, ranked, smallest, spent
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
-from planner.specs.where import constraint
+from planner.specs.where import SHARES, constraint
 
 __all__ = [
     "MOST_LAYOUTS",
@@ -29,6 +29,7 @@ __all__ = [
     "degrees",
     "families",
     "family_rows",
+    "fastest_that_fits",
     "layouts",
     "order",
     "pareto",
@@ -58,15 +59,18 @@ class _Tried:
 Conditions = Sequence[tuple[str, Callable[[Columns], Array]]]
 
 
-def _restricted(space: Space, conditions: Conditions) -> tuple[Space, dict[str, int]]:
-    """(the layouts that satisfy all conditions, how many each condition rejected)."""
+def _restricted(
+    space: Space, conditions: Conditions, *, estimated: bool = False
+) -> tuple[Space, dict[str, int]]:
+    """(the layouts that satisfy all conditions, how many each condition rejected). estimated: they
+    are of what layouts need, which only factored columns and plain rows have."""
     if not conditions:
         return space, {}
-    if space.most <= _FEW:
+    if space.most <= _FEW and not estimated:
         return _restricted_few(space, conditions)
     rejected: dict[str, int] = {}
     columns = space.columns()
-    for name, holds in conditions:
+    for name, holds in conditions if space.count else ():
         left = space.restricted(holds(columns))
         if left is space:
             continue
@@ -97,10 +101,7 @@ def _restricted_few(space: Space, conditions: Conditions) -> tuple[Space, dict[s
 def _tried(plan: Plan, most: int, batches: Sequence[int] | None = None) -> _Tried:
     """All layouts that satisfy what the request fixed and its conditions; an error above `most`."""
     whole = layouts_of(plan, batches)
-    wheres = [constraint(text) for text in plan.request.where]
-    space, rejected = _restricted(
-        whole, [(f"where {one.text}", functools.partial(where.holds, plan, one)) for one in wheres]
-    )
+    space, rejected = _restricted(whole, _conditions(plan, estimated=False))
     if space.count > most * (1 if batches is None else len(batches)):
         asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
         raise PlanError(
@@ -113,9 +114,19 @@ def _tried(plan: Plan, most: int, batches: Sequence[int] | None = None) -> _Trie
     return _Tried(space, rejected, whole.count)
 
 
+def _conditions(plan: Plan, *, estimated: bool) -> Conditions:
+    """The conditions of the request on columns of a layout, or on what it is estimated to need."""
+    wheres = [constraint(text) for text in plan.request.where]
+    return [
+        (f"where {one.text}", functools.partial(where.holds, plan, one))
+        for one in wheres
+        if (one.name in SHARES) == estimated
+    ]
+
+
 def layouts(plan: Plan) -> Columns:
-    """Plain table of all layouts that satisfy what the request fixed, a million at most; rules are
-    applied by the caller.
+    """Plain table of all layouts that satisfy what the request fixed, a million at most; rules and
+    conditions on what a layout needs are applied by the caller.
 
     `search` evaluates the same layouts several times as fast; a table is for few of them.
     """
@@ -127,7 +138,8 @@ def _allowed(plan: Plan, batches: Sequence[int] | None = None) -> _Tried:
     tried = _tried(plan, MOST_LAYOUTS, batches)
     rules = [(rule.name, functools.partial(rule.holds, plan)) for rule in RULES]
     space, rejected = _restricted(tried.space, rules)
-    return _Tried(space, tried.rejected | rejected, tried.enumerated)
+    left, roomless = _restricted(space, _conditions(plan, estimated=True), estimated=True)
+    return _Tried(left, tried.rejected | rejected | roomless, tried.enumerated)
 
 
 def allowed_layouts(plan: Plan, batches: Sequence[int] | None = None) -> Space:

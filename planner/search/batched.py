@@ -74,7 +74,7 @@ class _Best:
     plan: Plan
     table: Columns  # one row, with its global batch
     fits: bool
-    rank: tuple[bool, float]  # of several plans the least is taken
+    rank: tuple[int, float]  # of several plans the least is taken
 
 
 def choose(requests: Sequence[Sequence[Plan]]) -> list[Chosen | PlanError | None]:
@@ -150,6 +150,7 @@ class _Keys:
             plan.request.recompute,
             plan.request.offload,
             plan.request.search_offload,
+            plan.request.headroom,
             self._ranks_and_data(plan),
         )
 

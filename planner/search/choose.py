@@ -3,6 +3,7 @@ beats."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
@@ -12,6 +13,7 @@ from planner.estimate import Estimates, Outline
 from planner.estimate.run import busy_s, step_energy_j
 from planner.estimate.ties import TIE, fastest
 from planner.ledger import Array
+from planner.search.room import Room, room
 from planner.search.space import INNER
 from planner.specs.columns import unique_rows
 from planner.specs.options import Objective
@@ -23,27 +25,48 @@ _BY_MEMORY: tuple[str, ...] = ("memory",)
 assert set(_BY_MEMORY) < set(get_args(Objective))
 
 
+ENOUGH, LITTLE, NONE = 0, 1, 2  # levels of a choice, the best first
+
+
 @dataclass(frozen=True)
 class Choice:
     """The layout to take in one plan."""
 
     row: int
-    fits: bool
-    rank: tuple[bool, float]  # (does not fit, seconds or else bytes): of several plans the least
+    # (ENOUGH room, LITTLE where it is expected to fit all the same, or NONE; seconds, chance not to
+    # fit or bytes): of several plans the least
+    rank: tuple[int, float]
+
+    @property
+    def fits(self) -> bool:
+        return self.rank[0] != NONE
 
 
 def choice(estimates: Estimates | Outline, rows: Array | None = None) -> Choice:
-    """The layout to take of these rows (all by default): the fastest that fits, ties by
-    estimate.ties; where none fits, the one that needs the least memory."""
+    """The layout to take of these rows (all by default): the fastest with enough room, ties by
+    estimate.ties; where none has, the likeliest to fit; where none fits, the one that needs the
+    least memory."""
     rows = np.arange(len(estimates.fits)) if rows is None else rows
     fitting = rows[estimates.fits[rows]]
     device, seconds = estimates.memory.device, estimates.time.seconds
     if not len(fitting):
         row = int(rows[device[rows].argmin()])
-        return Choice(row, False, (True, float(device[row])))
-    repeated = estimates.time.components["recompute"]
-    row = int(fitting[fastest(seconds[fitting], repeated[fitting], device[fitting])])
-    return Choice(row, True, (False, float(seconds[row])))
+        return Choice(row, (NONE, float(device[row])))
+    row = int(_first(estimates, fitting, 1, "time")[0])
+    own = room(estimates, np.array([row]))
+    if own.enough[0]:
+        return Choice(row, (ENOUGH, float(seconds[row])))
+    return Choice(row, (LITTLE, -float(own.how_much(np.array([0]))[0])))
+
+
+def fastest_that_fits(estimates: Estimates | Outline) -> int | None:
+    """Row of the fastest layout that is expected to fit, however little room it leaves; ties by
+    estimate.ties."""
+    fitting = np.flatnonzero(estimates.fits)
+    if not len(fitting):
+        return None
+    seconds, repeated = estimates.time.seconds[fitting], estimates.time.components["recompute"]
+    return int(fitting[fastest(seconds, repeated[fitting], estimates.memory.device[fitting])])
 
 
 def of_all(rank: tuple[bool, float], plan: Plan) -> tuple[bool, float]:
@@ -84,20 +107,29 @@ def ranked(
     among: Array | None = None,
     objective: Objective = "time",
 ) -> Array:
-    """Rows of the best layouts that fit, best first. Layouts that differ only in recompute or
-    offloading are listed once, by the best of them."""
+    """Rows of the best layouts that fit, best first: those with enough room, then the others by how
+    likely they fit. Layouts that differ only in recompute or offloading are listed once, by the
+    best of them."""
     usable = np.flatnonzero(estimates.fits if among is None else estimates.fits & among)
-    if not len(usable):
-        return usable
-    if count == 1 and objective not in _BY_MEMORY:  # nothing but ties of the fastest can be taken
-        cost = spent(estimates, objective)[usable]
-        usable = usable[cost <= cost.min() * (1 + TIE)]
+    return _first(estimates, usable, count, objective) if len(usable) else usable
+
+
+def _first(estimates: Estimates | Outline, rows: Array, count: int, objective: Objective) -> Array:
+    """The best of rows that fit, best first."""
+    known = room(estimates, rows)
+    if count == 1 and objective not in _BY_MEMORY and known.enough.any():
+        # nothing but ties of the fastest with enough room can be taken
+        rows = rows[known.enough]
+        cost = spent(estimates, objective)[rows]
+        rows = rows[cost <= cost.min() * (1 + TIE)]
+        known = room(estimates, rows)
     cost, repeated = (
-        spent(estimates, objective)[usable],
-        estimates.time.components["recompute"][usable],
+        spent(estimates, objective)[rows],
+        estimates.time.components["recompute"][rows],
     )
-    same = _same(estimates)[usable] if count > 1 else np.zeros(len(usable))
-    return usable[order(cost, repeated, estimates.memory.device[usable], same, count, objective)]
+    same = _same(estimates)[rows] if count > 1 else np.zeros(len(rows))
+    device = estimates.memory.device[rows]
+    return rows[order(cost, repeated, device, same, count, objective, known)]
 
 
 def _same(estimates: Estimates | Outline) -> Array:
@@ -115,17 +147,47 @@ def order(
     same: Array,
     count: int,
     objective: Objective,
+    known: Room | None = None,
 ) -> Array:
-    """Positions of the best, best first; each value of `same` once. cost: see `spent`.
+    """Positions of the best, best first; each value of `same` once. cost: see `spent`. known: their
+    room; None: nothing is known of it.
 
-    By time and by energy, each place is decided as the first is: of those within a tie of the least
-    left, the one that repeats the least work (estimate.ties); of equals the one that needs less
-    memory.
+    By memory, the smallest first. By time and by energy, see `_by_cost`; layouts with too little
+    room come after all others, the likeliest to fit first.
     """
     if objective in _BY_MEMORY:
-        found = np.lexsort((cost, device_bytes))
-        _, first = np.unique(same[found], return_index=True)
-        return found[np.sort(first)[:count]]
+        return _first_of_each(np.lexsort((cost, device_bytes)), same)[:count]
+    if known is None:
+        return _by_cost(cost, repeated_s, device_bytes, same, count)
+    roomy = np.flatnonzero(known.enough)
+    chances = (lambda at: known.how_much(roomy[at])) if known.decides_ties else None
+    found = roomy[
+        _by_cost(cost[roomy], repeated_s[roomy], device_bytes[roomy], same[roomy], count, chances)
+    ]
+    if len(found) == count:
+        return found
+    rest = np.flatnonzero(~known.enough & ~np.isin(same, same[found]))
+    likeliest = rest[np.lexsort((cost[rest], -known.how_much(rest)))]
+    return np.concatenate([found, _first_of_each(likeliest, same)])[:count]
+
+
+def _first_of_each(positions: Array, same: Array) -> Array:
+    """These positions, each value of `same` once."""
+    _, first = np.unique(same[positions], return_index=True)
+    out: Array = positions[np.sort(first)]
+    return out
+
+
+def _by_cost(
+    cost: Array,
+    repeated_s: Array,
+    device_bytes: Array,
+    same: Array,
+    count: int,
+    chances: Callable[[Array], Array] | None = None,
+) -> Array:
+    """Positions of the cheapest, each value of `same` once. Each place is decided as the first is:
+    of those within a tie of the least left by estimate.ties, with these chances to fit."""
     by_cost = np.argsort(cost, kind="stable")
     left = np.ones(len(by_cost), dtype=bool)
     ascending = cost[by_cost]
@@ -137,7 +199,8 @@ def order(
             continue
         end = int(np.searchsorted(ascending, ascending[start] * (1 + TIE), side="right"))
         tied = by_cost[start:end][left[start:end]]
-        row = int(tied[fastest(cost[tied], repeated_s[tied], device_bytes[tied])])
+        chance = None if chances is None else chances(tied)
+        row = int(tied[fastest(cost[tied], repeated_s[tied], device_bytes[tied], chance)])
         out.append(row)
         left &= same[by_cost] != same[row]
     return np.array(out, dtype=np.intp)

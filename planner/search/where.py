@@ -1,4 +1,5 @@
-"""Constraints of a request as boolean columns."""
+"""Constraints of a request as boolean columns: of the layout's own columns, or of the memory it
+needs."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from planner.estimate.memory import needed
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
@@ -22,7 +24,9 @@ _COMPARE: dict[str, Callable[[Array, float], Array]] = {
 
 def holds(plan: Plan, one: Constraint, columns: Columns) -> Array:
     """True where a layout satisfies the condition."""
-    if one.name == "grad_accum":
+    if one.name == "headroom":
+        column = 1 - needed(plan, columns).device / plan.usable_bytes
+    elif one.name == "grad_accum":
         column = columns.microbatches(plan.training.global_batch)
     else:
         column = getattr(columns, one.name)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from msgspec import structs
 
 from planner.show.conditions import condition_blocks
-from planner.show.text import Block, Fixed, words
+from planner.show.text import Block, Fixed, chance_text, words
 from planner.specs.documents.advice import Advice
-from planner.specs.documents.estimate import Estimate, Report
+from planner.specs.documents.estimate import Estimate, Report, Tighter
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
@@ -54,15 +54,17 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         if model.active_parameters == model.parameters
         else f" ({show(model.active_parameters, 'count')} active)"
     )
-    verdict = "fits" if m.fits else f"DOES NOT FIT ({short_of(r)})"
+    verdict = m.verdict if m.fits else f"{m.verdict.upper()} ({short_of(r)})"
     rows = [
         ("model", f"{model.parameters:,} parameters{active}"),
         ("layout", f"{describe(r.layout)}  [{r.stack.title}]"),
         (
             "memory",
             f"{verdict}: {show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU,"
-            f" {room(m)} ({fullest(r)})",
+            f" {room(m)}, {chance_text(m.fit_chance)} likely to fit ({fullest(r)})",
         ),
+        ("", f"chance: {m.fit_evidence}"),
+        *_tighter_rows(r),
         (
             "step",
             f"{show(step.seconds, 's')}  (80 % band {span(step.low, step.high, 's')}:"
@@ -116,6 +118,19 @@ def cost_text(r: Report) -> str:
     """What the run costs, or how to say what it costs."""
     cost = r.run.cost_usd
     return "no price known (set --price)" if cost is None else show(cost, "USD")
+
+
+def _tighter_rows(r: Estimate) -> list[tuple[str, str]]:
+    return [] if r.tighter is None else [("", tighter_text(r.tighter, r.memory.capacity_bytes))]
+
+
+def tighter_text(one: Tighter, capacity_bytes: float) -> str:
+    """What more speed would cost in risk."""
+    free = show(capacity_bytes - one.device_bytes, "B")
+    return (
+        f"{percent(one.faster_frac)} faster at more risk (--headroom 0%): {describe(one.layout)},"
+        f" {free} free, {chance_text(one.fit_chance)} likely to fit"
+    )
 
 
 def _failures_text(run: Run) -> str:
@@ -263,7 +278,7 @@ def family_blocks(r: Estimate) -> list[Block]:
     top = [a for a in r.alternatives if a.rank]
     best = Block(
         "Best of each family",
-        header=["family", "stack", ">step", ">memory", "layout, or why not"],
+        header=["family", "stack", ">step", ">memory", ">to fit", "layout, or why not"],
         order="from replicas to the most divided",
         drop=("stack",),
     )
@@ -274,6 +289,7 @@ def family_blocks(r: Estimate) -> list[Block]:
                 a.stack,
                 show(a.step_seconds, "s") if a.fits else "does not fit",
                 show(a.device_bytes, "B"),
+                chance_text(a.fit_chance),
                 a.reason or describe(a.layout),
             ]
         )
@@ -281,7 +297,7 @@ def family_blocks(r: Estimate) -> list[Block]:
     if len(top) > 1:
         ranking = Block(
             "Fastest layouts that fit",
-            header=[">#", ">step", ">memory", "stack", "layout"],
+            header=[">#", ">step", ">memory", ">to fit", "stack", "layout"],
             order=BY_STEP,
             drop=("stack",),
         )
@@ -291,6 +307,7 @@ def family_blocks(r: Estimate) -> list[Block]:
                     str(a.rank),
                     show(a.step_seconds, "s"),
                     show(a.device_bytes, "B"),
+                    chance_text(a.fit_chance),
                     a.stack,
                     describe(a.layout),
                 ]

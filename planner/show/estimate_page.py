@@ -43,11 +43,7 @@ def _answer(r: Estimate) -> Block:
         f"{show(memory.host_bytes, 'B')} offloaded per GPU; {show(memory.host_saving_bytes, 'B')}"
         f" to save a checkpoint, {show(memory.host_loading_bytes, 'B')} to load one"
     )
-    rows = [
-        ("answer", "fits" if memory.fits else "does not fit"),
-        *answer_rows(r),
-        ("host memory", host),
-    ]
+    rows = [("answer", memory.verdict), *answer_rows(r), ("host memory", host)]
     if memory.nvme_bytes:
         rows.append(("NVMe drives", f"{show(memory.nvme_bytes, 'B')} offloaded per GPU"))
     return Block("", header=["", ""], rows=[list(row) for row in rows])

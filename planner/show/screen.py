@@ -16,10 +16,12 @@ from planner.show.estimate import (
     requirement_blocks,
     room,
     short_of,
+    tighter_text,
     title_of,
 )
-from planner.show.text import Block, Fixed, words
+from planner.show.text import Block, Fixed, chance_text, words
 from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe
 from planner.units import percent, show, span
 
@@ -44,13 +46,21 @@ def verdict(r: Estimate) -> str:
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
     if not m.fits:
-        return f"DOES NOT FIT: {short_of(r)}. A step would take {show(step.seconds, 's')} ({band})."
+        lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
+        return f"{lacking} A step would take {show(step.seconds, 's')} ({band})."
     broken = [one.text for one in r.requirements if not one.holds]
     fails = f" DOES NOT HOLD: {', '.join(broken)}." if broken else ""
     return (
-        f"Fits, {room(m)}: {show(step.seconds, 's')} per step (80 % band {band}),"
+        f"{m.verdict.capitalize()} ({chance_text(m.fit_chance)} likely), {room(m)}:"
+        f" {show(step.seconds, 's')} per step (80 % band {band}),"
         f" {percent(step.bottleneck_frac, 0)} of it {step.bottleneck}.{fails}"
     )
+
+
+def _still(m: Memory) -> str:
+    """How likely what is expected not to fit fits all the same, where that is not next to nothing."""
+    unlikely = m.verdict == "does not fit"
+    return "" if unlikely else f", {chance_text(m.fit_chance)} likely to fit all the same"
 
 
 def _answer(r: Estimate) -> Block:
@@ -63,6 +73,7 @@ def _answer(r: Estimate) -> Block:
             f"{show(run.tokens, 'count')} tokens in {show(run.days, 'days')}"
             f" ({span(low, high, 'days')}), {cost_text(r)}"
         )
+    risk = [] if r.tighter is None else [("", tighter_text(r.tighter, m.capacity_bytes))]
     rows = (
         ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
         ("", describe(layout)),
@@ -71,6 +82,7 @@ def _answer(r: Estimate) -> Block:
             f"{show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU, {room(m)};"
             f" {fullest(r)}",
         ),
+        *risk,
         (
             "speed",
             f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU, MFU"

@@ -290,3 +290,8 @@ def _records(columns: Sequence[_Column], width: int) -> list[str]:
             if column.cells[i]:
                 lines += wrapped(f"  {column.name:<{label}}  {column.cells[i]}", width)
     return lines
+
+
+def chance_text(chance: float) -> str:
+    """A chance as text: "97 %"; never quite nothing or certain."""
+    return f"{min(max(100 * chance, 1), 99):.0f} %"

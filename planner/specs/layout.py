@@ -47,6 +47,8 @@ class LayoutRequest(Spec):
     placement: PlacementName | None = None
     grad_accum: int | None = Degree  # micro-batches of a replica per step
     where: tuple[str, ...] = ()  # conditions, see specs.where
+    # share of memory to leave free; None: what a 95 % chance to fit needs
+    headroom: float | None = Field(default=None, ge=0, le=0.9)
     search_offload: bool = False  # try everything the stack can offload, where offload is not given
     uneven_stages: bool = False  # allow layers that do not divide by pp * vpp
 

@@ -40,6 +40,8 @@ Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]
 RecomputeKind = Literal["none", "selective", "full", "block", "group"]
 Objective = Literal["time", "memory", "cost", "energy", "tokens-per-dollar"]
+# of a layout's memory, see evidence.memory.verdict
+Verdict = Literal["fits", "may not fit", "probably does not fit", "does not fit"]
 Kind = Literal["gpus", "models", "networks", "stacks", "clusters", "schedules"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)

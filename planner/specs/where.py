@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 
 from planner.specs.base import Spec
 from planner.specs.layout import CODES, recompute_parts
+from planner.units import UnitError, parse
 
 NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch", "grad_accum")
+# found by the estimate, not columns of a layout: compared with a share such as 5%
+SHARES = ("headroom",)
 WORDS: dict[str, tuple[str, ...]] = {**CODES, "sequence_parallel": ("no", "yes")}
 OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
@@ -28,6 +32,8 @@ class Constraint(Spec):
     @property
     def text(self) -> str:
         """The condition in one spelling."""
+        if self.name in SHARES:
+            return f"{self.name} {self.operator} {100 * self.numbers[0]:g}%"
         values = self.words or tuple(f"{value:g}" for value in self.numbers)
         return f"{self.name} {self.operator} {','.join(values)}"
 
@@ -35,7 +41,8 @@ class Constraint(Spec):
 def constraint(text: str) -> Constraint:
     """Read one condition. Raises ValueError with a sentence that lists what can be written."""
     found = _TEXT.fullmatch(text.strip())
-    names = ", ".join((*NUMBERS, *WORDS))
+    known = (*NUMBERS, *WORDS, *SHARES)
+    names = ", ".join(known)
     if found is None:
         raise ValueError(
             "must read NAME OPERATOR VALUE, such as 'tp <= 8' or 'recompute = none'; names are"
@@ -43,11 +50,13 @@ def constraint(text: str) -> Constraint:
         )
     name, operator = found[1].replace("-", "_").lower(), found[2].strip()
     operator = _SAME.get(operator, operator)
-    if name not in NUMBERS and name not in WORDS:
-        near = difflib.get_close_matches(name, (*NUMBERS, *WORDS), 2, 0.5)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 2, 0.5)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(f"{name} is no layout option; {hint}there are {names}")
     values = [value.strip().lower() for value in found[3].split(",")]
+    if name in SHARES:
+        return _share(name, operator, found[3])
     if len(values) > 1 and operator not in ("=", "!="):
         raise ValueError(f"{operator} takes one value, = and != take several")
     if name in NUMBERS:
@@ -71,6 +80,19 @@ def constraint(text: str) -> Constraint:
         if value not in WORDS[name] and not sized:
             raise ValueError(f"{name} is one of {', '.join(WORDS[name])}, not {value or 'nothing'}")
     return Constraint(name=name, operator=operator, words=tuple(values))
+
+
+def _share(name: str, operator: str, text: str) -> Constraint:
+    """A condition on a share."""
+    if operator in ("=", "!="):
+        raise ValueError(f"{name} is compared with <, <=, > or >=, such as '{name} > 5%'")
+    try:
+        value = parse(text, "1")
+    except UnitError:
+        value = math.nan
+    if not abs(value) < 1:
+        raise ValueError(f"{name} is compared with a share, such as '{name} {operator} 5%'")
+    return Constraint(name=name, operator=operator, numbers=(value,))
 
 
 def codes(one: Constraint) -> list[tuple[int, int | None]]:

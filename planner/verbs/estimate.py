@@ -9,11 +9,11 @@ from planner.ledger import Call, recording
 from planner.report import layout as report
 from planner.report import require
 from planner.report.search import best_of, rejections
-from planner.search import best, families, smallest
+from planner.search import best, families, fastest_that_fits, smallest
 from planner.search.answer import Answer, answer_of
 from planner.search.why_none import why_none
 from planner.specs.document import UNSET, changed, extended
-from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts
+from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
 from planner.specs.options import Options, command_line, refuse
 from planner.units import show
 
@@ -46,10 +46,27 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
             feasible=sum(int(e.fits.sum()) for e in searched),
             rejected=rejections(answer.found),
         ),
+        tighter=_tighter(options, answer),
         requirements=require.judge(required, found),
         command=command_line(options),
     )
     return out, answer
+
+
+def _tighter(options: Options, answer: Answer) -> Tighter | None:
+    """The fastest layout that is expected to fit, where it is faster than the one taken."""
+    taken_s = float(answer.chosen.time.seconds[answer.row])
+    searched = [one.estimates for one in answer.found if one.estimates is not None]
+    found = [(e, row) for e in searched if (row := fastest_that_fits(e)) is not None]
+    if not found:
+        return None
+    outline, at = min(found, key=lambda pair: float(pair[0].time.seconds[pair[1]]))
+    faster = 1 - float(outline.time.seconds[at]) / taken_s
+    if faster <= 0:
+        return None
+    estimates, row = outline.some([at])[0]
+    command = command_line(options.changed(headroom="0%"))
+    return extended(Tighter, report.line(estimates, row), faster_frac=faster, command=command)
 
 
 def best_of_families(answer: Answer) -> list[Alternative]:
@@ -76,10 +93,11 @@ def best_of_families(answer: Answer) -> list[Alternative]:
     return list(out.values())
 
 
-def _better(entry: Alternative) -> tuple[bool, float]:
-    """What fits is better; then what is faster, or among what does not fit what needs less
-    memory."""
-    return entry.fits, -entry.step_seconds if entry.fits else -entry.device_bytes
+def _better(entry: Alternative) -> tuple[bool, bool, float]:
+    """What fits is better, and with the wanted chance; then what is faster, or among what does not
+    fit what needs less memory."""
+    sure = entry.verdict == "fits"
+    return entry.fits, sure, -entry.step_seconds if entry.fits else -entry.device_bytes
 
 
 def _shortfall(estimates: Estimates, row: int) -> str:

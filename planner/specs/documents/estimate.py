@@ -10,7 +10,7 @@ from planner.specs.documents.advice import Advice, OffloadChoices
 from planner.specs.documents.conditions import Input, Stragglers
 from planner.specs.documents.explain import Explained
 from planner.specs.documents.inference import Inference
-from planner.specs.documents.memory import Fit, Memory
+from planner.specs.documents.memory import Chance, Fit, Memory
 from planner.specs.documents.plan import Cluster, Layout, Model, Stack
 from planner.specs.documents.run import Run
 from planner.specs.training import TrainingSpec
@@ -90,7 +90,7 @@ class Communication(Document):
     ]
 
 
-class Line(Document):
+class Line(Chance):
     """One layout in short."""
 
     stack: Annotated[str, key("profile id of the stack")]
@@ -99,7 +99,6 @@ class Line(Document):
     tokens_per_s: Annotated[float, key("throughput of the whole cluster", "tokens/s")]
     peak_bytes: Annotated[float, key("as `memory.peak_bytes`", "B")]
     device_bytes: Annotated[float, key("as `memory.device_bytes`", "B")]
-    fits: Annotated[bool, key("memory suffices")]
 
 
 class Alternative(Line):
@@ -110,6 +109,13 @@ class Alternative(Line):
         str | Unset, key("where nothing of the family fits: what is short, in bytes")
     ] = UNSET
     rank: Annotated[int | Unset, key("on the fastest layouts that fit: 1 is the fastest")] = UNSET
+
+
+class Tighter(Line):
+    """The fastest layout that is expected to fit, where the one taken leaves more room."""
+
+    faster_frac: Annotated[float, key("how much less time its step takes than that taken", "1")]
+    command: Annotated[str, key("the request that takes it")]
 
 
 class Requirement(Document):
@@ -215,6 +221,10 @@ class Estimate(Report):
     """The answer of `dpplan estimate`."""
 
     search: Annotated[SearchCounts, key("the search behind the layout")]
+    tighter: Annotated[
+        Tighter | None,
+        key("what more speed would cost in risk; null where nothing that fits is faster"),
+    ]
     requirements: Annotated[list[Requirement], key("of `--require`, judged; empty without")]
     command: Annotated[str, key("the command that repeats the request")]
     offload: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from planner.specs.document import Document, key
+from planner.specs.names import Verdict
 
 
 class Outside(Document):
@@ -44,7 +45,29 @@ class LayerActivation(Document):
     ]
 
 
-class Fit(Document):
+_VERDICTS = (
+    "fits: from a chance of 95 % on; may not fit: expected to fit, at a lower chance; probably does"
+    " not fit: expected to need more than there is, at a chance of 5 % and more; does not fit"
+)
+
+
+class Chance(Document):
+    """Whether it fits, and how sure that is."""
+
+    fits: Annotated[
+        bool, key("the expected device memory, host memory and drives suffice; see `fit_chance`")
+    ]
+    fit_chance: Annotated[
+        float,
+        key(
+            "chance that device memory suffices, from measured runs; 0 where the host's does not",
+            "1",
+        ),
+    ]
+    verdict: Annotated[Verdict, key(_VERDICTS)]
+
+
+class Fit(Chance):
     """Device memory against what there is."""
 
     device_bytes: Annotated[
@@ -52,7 +75,6 @@ class Fit(Document):
     ]
     capacity_bytes: Annotated[float, key("what a framework can allocate on this GPU", "B")]
     headroom_bytes: Annotated[float, key("capacity minus device bytes; negative when short", "B")]
-    fits: Annotated[bool, key("device memory, host memory and drives suffice")]
 
 
 class Memory(Fit):
@@ -60,6 +82,7 @@ class Memory(Fit):
 
     peak_bytes: Annotated[float, key("allocated on the worst rank; sum of `components`", "B")]
     reserved_bytes: Annotated[float, key("with fragmentation", "B")]
+    fit_evidence: Annotated[str, key("what `fit_chance` rests on")]
     reserved_high_bytes: Annotated[
         float,
         key("with twice the fragmentation that was measured; without any it is `peak_bytes`", "B"),

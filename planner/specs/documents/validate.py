@@ -7,6 +7,23 @@ from typing import Annotated, Literal
 from planner.specs.document import UNSET, Document, Unset, key
 
 Outcome = Literal["ok", "oom"]
+Relation = Literal["=", "<", ">"]
+
+
+class Need(Document):
+    """What a run says of the device memory it needed."""
+
+    relation: Annotated[
+        Relation,
+        key("= a measured peak, < it ran: the capacity bounds its need, > it ran out of memory"),
+    ]
+    need_over_predicted: Annotated[
+        float, key("the need that was measured, or the capacity, over the predicted need", "1")
+    ]
+    recompute: Annotated[str, key("rule of the layout")]
+    sharded: Annotated[bool, key("ZeRO shards the parameters")]
+    pipeline: Annotated[bool, key("several pipeline stages")]
+    offload: Annotated[bool, key("something is offloaded")]
 
 
 class Run(Document):
@@ -61,6 +78,14 @@ class Run(Document):
         str, key("words of the `options` cell that the estimate leaves out; empty: none")
     ]
     predicted_fits: Annotated[bool, key("predicted memory suffices")]
+    fit_chance: Annotated[
+        float, key("chance that the device memory suffices, as `memory.fit_chance`", "1")
+    ]
+    room: Annotated[float, key("capacity over predicted need of the device", "1")]
+    need: Annotated[
+        Need | None,
+        key("null where it says nothing: recompute or ZeRO stage not printed, or far from full"),
+    ]
     outcome: Annotated[Outcome, key("it ran, or ran out of memory")]
     group: Annotated[str, key("rows of one group differ in layout only")]
     layout: Annotated[str, key("the layout in the words of the row's cells")]
@@ -194,6 +219,30 @@ class Coverage(Document):
     ]
 
 
+class ChanceLine(Document):
+    """Runs whose chance to fit lay between two bounds."""
+
+    low: Annotated[float, key("lower bound", "1")]
+    high: Annotated[float, key("upper bound", "1")]
+    n: Annotated[int, key("runs")]
+    mean_chance: Annotated[float | None, key("mean of their chances; null without runs", "1")]
+    ran_frac: Annotated[float | None, key("share of them that ran", "1")]
+
+
+class FitCoverage(Document):
+    """Whether chances to fit hold, each suite under the evidence of all others."""
+
+    n: Annotated[int, key("runs that say something of their memory")]
+    brier: Annotated[
+        float | None, key("mean squared difference of chance and outcome; smaller is better", "1")
+    ]
+    reliability: Annotated[list[ChanceLine], key("runs by their chance")]
+    promised: Annotated[float, key("share of measured peaks that the wanted room should hold", "1")]
+    peaks: Annotated[int, key("measured peaks")]
+    below_frac: Annotated[float | None, key("share of them that it holds", "1")]
+    mean_of_suites: Annotated[float | None, key("the same, mean over suites", "1")]
+
+
 class HeldOut(Document):
     """Errors of one kind of leaving out."""
 
@@ -314,5 +363,6 @@ class Validation(Document):
     groups: Annotated[list[Group], key("runs that differ in layout only")]
     skipped: Annotated[list[Skipped], key("rows that cannot be expressed")]
     coverage: Annotated[Coverage | Unset, key("with `--coverage`")] = UNSET
+    fit_coverage: Annotated[FitCoverage | Unset, key("with `--coverage`")] = UNSET
     ablations: Annotated[list[Ablation] | Unset, key("with `--ablations`")] = UNSET
     cross_validation: Annotated[CrossValidation | Unset, key("with `--cross-validate`")] = UNSET

@@ -70,6 +70,16 @@ class ValidateOptions(Record):
             example="residuals.csv",
         ),
     ] = None
+    memory_residuals: Annotated[
+        str | None,
+        option(
+            "Write what runs say of the memory they needed, over the predicted need, to this CSV"
+            " file",
+            file="written",
+            group=OUTPUT,
+            example="memory_residuals.csv",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

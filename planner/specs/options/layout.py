@@ -9,7 +9,7 @@ from planner.specs.names import OffloadName, PlacementName, ScheduleName, recomp
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option, rows
-from planner.specs.options.verbs import REQUESTS, SEARCHES
+from planner.specs.options.verbs import PARTS, REQUESTS, SEARCHES
 
 MOST_DEGREE = 1_000_000
 _SEARCHED = "searched"
@@ -244,6 +244,21 @@ class SearchOptions(Record):
             form="folded",
         ),
     ] = ()
+    headroom: Annotated[
+        float | str | None,
+        option(
+            "Share of the GPU's memory that the layout taken leaves free, e.g. 5%; 0% takes the"
+            " fastest that is expected to fit",
+            label="Memory left free",
+            unit="1",
+            least=0,
+            most=0.9,
+            example="5%",
+            verbs=SEARCHES - PARTS,
+            unset="as much as a 95 % chance to fit needs",
+            form="folded",
+        ),
+    ] = None
     search_offload: Annotated[
         bool,
         option(

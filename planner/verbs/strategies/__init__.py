@@ -16,6 +16,7 @@ from planner.formulas.rules import check
 from planner.inputs.scenario import resolve
 from planner.ledger import Array, Call, recording, section
 from planner.search import layouts
+from planner.search.room import room
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.strategies import (
@@ -76,7 +77,10 @@ def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen
     device = estimates.memory.device + cost.extra_bytes
     fits = (device <= changed.usable_bytes) & estimates.host_fits
     if fits.any():
-        row = fastest(np.where(fits, cost.step_s, np.inf), estimates.time.components["recompute"])
+        rows = np.arange(len(estimates.table))
+        enough = fits & room(estimates, rows, cost.extra_bytes).enough
+        among = enough if enough.any() else fits
+        row = fastest(np.where(among, cost.step_s, np.inf), estimates.time.components["recompute"])
     else:
         row = int(device.argmin())
     return Chosen(strategy, context, cost, row, float(device[row]), bool(fits[row]))

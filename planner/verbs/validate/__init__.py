@@ -32,7 +32,7 @@ def validate(
     """
     from planner.inputs.calibration import read_calibration
     from planner.specs.document import changed
-    from planner.verbs.validate import ablation, bands, crossval, fit
+    from planner.verbs.validate import ablation, bands, crossval, fit, memory
     from planner.verbs.validate.files import read_all
     from planner.verbs.validate.predict import has_time, validated, with_unseen
 
@@ -51,7 +51,11 @@ def validate(
             seconds = crossval.without_each_suite(found)[0].tolist()
         document = with_unseen(document, seconds)
     if coverage:
-        document = changed(document, coverage=bands.coverage(document.rows))
+        document = changed(
+            document,
+            coverage=bands.coverage(document.rows),
+            fit_coverage=memory.coverage(document.rows),
+        )
     if ablations:
         expressed = [r for r, run in zip(kept, document.rows, strict=True) if not run.not_expressed]
         document = changed(document, ablations=ablation.ablations(expressed, measured_node))

@@ -12,6 +12,7 @@ from typing import Any
 
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Validation
+from planner.verbs.validate import memory
 from planner.verbs.validate.bands import RESIDUAL_COLUMNS, residual_rows
 from planner.verbs.validate.rows import SHIPPED, Row, read_rows
 
@@ -39,6 +40,7 @@ _RUN_COLUMNS = (
     "memory_error",
     "memory_kind",
     "predicted_fits",
+    "fit_chance",
     "not_expressed",
 )
 
@@ -78,6 +80,19 @@ def residual_lines(document: Validation) -> str:
             for row in rows
         ],
     )
+
+
+def memory_residual_lines(document: Validation) -> str:
+    """CSV of what runs say of the memory they needed, the basis of `planner.evidence.memory`."""
+    rows = memory.residual_rows(document.rows)
+    return _table(
+        list(memory.RESIDUAL_COLUMNS),
+        [[_ratio(row[name]) for name in memory.RESIDUAL_COLUMNS] for row in rows],
+    )
+
+
+def _ratio(value: Any) -> Any:
+    return f"{value:.4f}" if isinstance(value, float) else value
 
 
 def run_lines(document: Validation) -> str:

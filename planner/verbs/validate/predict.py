@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from planner.estimate import Estimates, evaluate
 from planner.formulas.params import parameter_count
 from planner.inputs.calibration import Calibration
-from planner.ledger import Array
 from planner.specs.base import PlanError, sentence
 from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.specs.documents.validate import Apart, Outcome, Run, Skipped, Summary, Validation
+from planner.verbs.validate import memory
 from planner.verbs.validate.errors import kinds, recipe_of, repeat_deviations, summarise
 from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.ranking import (
@@ -118,7 +118,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
     measured_s, measured_gib = measured(row, "step_s"), measured(row, "peak_memory_gib")
     one = predict(row, calibration)
     plan, kind = one.plan, row.get("memory_kind", "")
-    predicted_s, predicted_gib = float(one.time.seconds[0]), _peak_bytes(one, kind) / 2**30
+    predicted_s, predicted_gib = float(one.time.seconds[0]), memory.peak_bytes(one, kind) / 2**30
     ran = outcome != "oom"
     return Run(
         run_id=row["run_id"],
@@ -151,22 +151,13 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         memory_kind=kind,
         not_expressed=";".join(not_expressed(row, plan)),
         predicted_fits=bool(one.fits[0]),
+        fit_chance=memory.chance(one),
+        room=plan.usable_bytes / float(one.memory.device[0]),
+        need=memory.need(row, one, measured_gib and measured_gib * 2**30, outcome),
         outcome=outcome,
         group=group_of(row),
         layout=layout_of(row),
     )
-
-
-def _peak_bytes(one: Estimates, kind: str) -> float:
-    """The statistic the source measured, of the rank it printed: torch's counters, or what
-    nvidia-smi shows."""
-    m = one.memory
-    printed = (
-        0 if one.plan.stack.peak_of == "first stage" else int(np.argmax(m.stage_reserved[:, 0]))
-    )
-    outside = float(m.context[0] + m.communicators[0]) if kind == "nvidia-smi" else 0.0
-    statistic: Array = m.stage_reserved if kind in ("reserved", "nvidia-smi") else m.stage_peaks
-    return float(statistic[printed, 0]) + outside
 
 
 def _reason(error: Exception) -> str:

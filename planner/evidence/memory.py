@@ -1,0 +1,306 @@
+"""How likely a layout fits: the spread of the memory that measured runs needed over what was
+predicted for them.
+
+Three things are known of runs. Where a peak was measured, the predicted need of the device with the
+measured statistic in place of the predicted one is what the run needed. A run that ran needed at
+most what the GPU has, and one that ran out of memory more: censored observations, which say most
+where the prediction is near the capacity. The distribution of ln(need over predicted) that is most
+likely under all three is found by the self-consistent estimate (Turnbull 1976), with every run
+weighed by how like it is to the layout (stack, GPU, and what decides its memory: recompute,
+ZeRO-3, pipeline, offloading, experts) and by how many others of its suite say the same, and with a
+wide distribution that counts as two runs: what is known where nothing was measured.
+
+Published runs are mostly runs that ran, so the tail of needs above the capacity is seen in the few
+suites that list their failures.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.evidence.weights import quantile, suite_members, suite_weight
+from planner.ledger import Array
+from planner.specs.columns import Columns
+from planner.specs.layout import OFFLOADS, recompute_parts
+from planner.specs.names import Verdict
+from planner.specs.plan import Plan
+from planner.units import percent
+
+OBSERVED = Path(__file__).parent.parent / "data" / "memory_residuals.csv"
+
+# chance to fit that a search asks for unless told otherwise: a choice, one start in twenty fails
+WANTED = 0.95
+NEVER = 1 - WANTED  # below this chance a layout is said not to fit
+
+# Choices, round numbers near the best log score of each suite's runs under all other suites
+# (`dpplan validate --coverage` prints how the chances hold)
+_OTHER_STACK = 0.3  # weight of a run with another stack
+_OTHER_GPU = 0.8  # of one on another GPU: memory hardly depends on it
+_OTHER_KIND = 0.7  # for each of the five kinds of KINDS in which a run differs
+_CORRELATION = 0.3  # of errors within a suite: between-suite over total variance of measured peaks
+# what holds where nothing was measured: a Student t with two degrees of freedom, which counts as so
+# many runs
+_UNSEEN_RUNS = 2.0
+_UNSEEN_SCALE = 0.1
+
+_REACH, _STEP = 1.0, 0.01  # grid of ln(need over predicted)
+_ROUNDS = 60  # of the self-consistent estimate; more move no quantile by a step of the grid
+
+MEASURED, AT_MOST, ABOVE = "=", "<", ">"  # what a run says of its need
+
+KINDS = ("recompute", "sharded", "pipeline", "offload", "experts")
+_RECOMPUTE_CLASSES = ("none", "selective", "full")  # block:N and group:K repeat whole layers
+_PARAMETERS = 3  # ZeRO stage that shards parameters
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the spread of memory depends on."""
+
+    stack: str
+    gpu: str
+    recompute: int  # class of recompute: none, selective, whole layers
+    sharded: bool  # parameters sharded: ZeRO-3
+    pipeline: bool
+    offload: bool
+    experts: bool
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What runs say of their memory, as columns of equal length."""
+
+    suite: Array
+    stack: Array
+    gpu: Array
+    recompute: Array
+    sharded: Array
+    pipeline: Array
+    offload: Array
+    experts: Array
+    relation: Array  # MEASURED, AT_MOST or ABOVE
+    log_ratio: Array  # ln of the need, or of its bound, over the predicted need
+
+    def __len__(self) -> int:
+        return len(self.log_ratio)
+
+    def where(self, mask: Array) -> Observed:
+        """Some of the runs."""
+        return Observed(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
+
+
+def observed(rows: Iterable[dict[str, Any]]) -> Observed:
+    """Columns of rows as planner/data/memory_residuals.csv has them."""
+    kept = list(rows)
+
+    def flag(name: str) -> Array:
+        return np.array([float(row[name]) > 0 for row in kept], dtype=bool)
+
+    return Observed(
+        suite=np.array([row["suite"] for row in kept], dtype=str),
+        stack=np.array([row["stack"] for row in kept], dtype=str),
+        gpu=np.array([row["gpu"] for row in kept], dtype=str),
+        recompute=np.array([recompute_class(row["recompute"]) for row in kept], dtype=int),
+        sharded=flag("sharded"),
+        pipeline=flag("pipeline"),
+        offload=flag("offload"),
+        experts=flag("experts"),
+        relation=np.array([row["relation"] for row in kept], dtype=str),
+        log_ratio=np.log(np.array([float(row["need_over_predicted"]) for row in kept])),
+    )
+
+
+def recompute_class(text: str) -> int:
+    """Class of a recompute rule as a layout names it."""
+    return min(recompute_parts(text)[0], len(_RECOMPUTE_CLASSES) - 1)
+
+
+@cache
+def recorded() -> Observed:
+    """What ships with this version."""
+    if not OBSERVED.exists():
+        return observed([])
+    with OBSERVED.open(encoding="utf-8", newline="") as file:
+        return observed(csv.DictReader(file))
+
+
+# ------------------------------------------------------------------------------- distributions
+
+
+def _grid() -> Array:
+    steps = round(_REACH / _STEP)
+    return np.arange(-steps, steps + 1) * _STEP
+
+
+def shares(runs: Observed, cases: Sequence[Case]) -> Array:
+    """Cumulative distribution of ln(need over predicted) of each case on the grid, shape (cases,
+    points)."""
+    grid = _grid()
+    # Student's t with two degrees of freedom up to a factor
+    unseen = (1 + (grid / _UNSEEN_SCALE) ** 2 / 2) ** -1.5
+    base = np.tile(_UNSEEN_RUNS * unseen / unseen.sum(), (len(cases), 1))
+    if not len(runs):
+        return np.cumsum(base / base.sum(axis=1, keepdims=True), axis=1)
+    weight = np.stack([likeness(runs, case) for case in cases])
+    weight = weight * suite_weight(suite_members(runs.suite), _CORRELATION)
+    place = np.clip(np.rint((runs.log_ratio + _REACH) / _STEP), 0, len(grid) - 1).astype(int)
+
+    def counted(relation: str) -> Array:
+        own = runs.relation == relation
+        out = np.zeros((len(grid), len(cases)))
+        np.add.at(out, place[own], weight[:, own].T)
+        return out.T
+
+    base = base + counted(MEASURED)
+    at_most, above = counted(AT_MOST), counted(ABOVE)
+    whole = (base + at_most + above).sum(axis=1, keepdims=True)
+    chance = base / base.sum(axis=1, keepdims=True)
+    for _ in range(_ROUNDS):
+        below = np.cumsum(chance, axis=1)
+        # a run that needed at most so much is spread over what lies below, by what is there
+        spread = np.cumsum((at_most / below)[:, ::-1], axis=1)[:, ::-1]
+        rest = np.maximum(1 - below, np.finfo(float).tiny)
+        spread[:, 1:] += np.cumsum(above / rest, axis=1)[:, :-1]
+        chance = (base + chance * spread) / whole
+        chance /= chance.sum(axis=1, keepdims=True)
+    return np.cumsum(chance, axis=1)
+
+
+def likeness(runs: Observed, case: Case) -> Array:
+    """Weight of each run for a case, 1 for one like it in all."""
+    out: Array = np.where(runs.stack == case.stack, 1.0, _OTHER_STACK) * np.where(
+        runs.gpu == case.gpu, 1.0, _OTHER_GPU
+    )
+    for name in KINDS:
+        out = out * np.where(getattr(runs, name) == getattr(case, name), 1.0, _OTHER_KIND)
+    return out
+
+
+def chance_within(cumulative: Array, log_room: Array) -> Array:
+    """Chance that the need is at most `exp(log_room)` of the predicted one."""
+    grid = _grid()
+    return np.interp(log_room, grid, cumulative, left=0.0, right=1.0)
+
+
+def needed_room(cumulative: Array, chance: float) -> float:
+    """Factor on the predicted need that the need stays below with this chance."""
+    return math.exp(float(np.interp(chance, cumulative, _grid())))
+
+
+# ---------------------------------------------------------------------------------- of layouts
+
+
+def row_number(zero: Array, pp: Array) -> Array:
+    """Share of a combination's number that sharding and pipeline decide."""
+    return (is_sharded(zero) * 4 + (pp > 1) * 2).astype(np.int8)
+
+
+def is_sharded(zero: Any) -> Any:
+    """Whether a ZeRO stage shards parameters; of one or of many."""
+    return zero >= _PARAMETERS
+
+
+def option_number(recompute: Array, offload: Array) -> Array:
+    """Share of a combination's number that recompute and offloading decide."""
+    kind = np.minimum(recompute, len(_RECOMPUTE_CLASSES) - 1)
+    return (kind * 8 + (offload != OFFLOADS.index("none"))).astype(np.int8)
+
+
+def combinations(c: Columns) -> Array:
+    """Number of each layout's combination of what decides how well its memory is known."""
+    return row_number(c.zero, c.pp) + option_number(c.recompute, c.offload)
+
+
+def fit_chances(plan: Plan, combination: Array, device_bytes: Array) -> Array:
+    """Chance that the device memory suffices for layouts of these combinations and predicted
+    needs."""
+    log_room = np.log(plan.usable_bytes / device_bytes)
+    cumulative = _of_plan(plan)
+    out: Array = np.zeros(len(log_room))
+    for number in np.unique(combination):
+        own = combination == number
+        out[own] = chance_within(cumulative[number], log_room[own])
+    return out
+
+
+def limits(plan: Plan, chance: float = WANTED) -> Array:
+    """Of every combination, the predicted need in bytes up to which the device memory suffices with
+    this chance."""
+    return np.array(
+        [plan.usable_bytes / needed_room(one, chance) for one in _of_plan(plan)], dtype=float
+    )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a chance to fit rests on."""
+
+    basis: str  # in words
+    runs: int  # measured peaks and trials alike
+
+
+def evidence(plan: Plan) -> Evidence:
+    """The runs behind the chances of a plan: those with its stack, else all."""
+    return _evidence(plan.stack.release_of or plan.stack.id, plan.stack.title)
+
+
+@cache
+def _evidence(stack: str, title: str) -> Evidence:
+    runs = recorded()
+    own = runs.stack == stack
+    if not len(runs):
+        return Evidence("nothing measured; assumed", 0)
+    peaks = runs.relation == MEASURED
+    said = (
+        f"{_peaks(runs.where(own & peaks))} with {title}, {_peaks(runs.where(~own & peaks))} else"
+    )
+    trials = _count(int((~peaks).sum()), "run")
+    return Evidence(f"{said}; {trials} that fit or failed", int(own.sum()))
+
+
+def _peaks(runs: Observed) -> str:
+    if not len(runs):
+        return "no measured peak"
+    error = quantile(np.abs(np.exp(-runs.log_ratio) - 1), np.ones(len(runs)), 0.5)
+    return f"{_count(len(runs), 'measured peak')} (median error {percent(error)})"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def verdict(fits: bool, chance: float) -> Verdict:
+    """The answer in words: `fits` from the wanted chance on, and where the expected need is more
+    than there is, whether runs like it still ran."""
+    if fits:
+        return "fits" if chance >= WANTED else "may not fit"
+    return "does not fit" if chance < NEVER else "probably does not fit"
+
+
+def _of_plan(plan: Plan) -> Array:
+    return _recorded_shares(
+        plan.stack.release_of or plan.stack.id, plan.cluster.gpu.id, plan.model.moe is not None
+    )
+
+
+@cache
+def _recorded_shares(stack: str, gpu: str, experts: bool) -> Array:
+    """Distributions of every combination, in the order of their numbers."""
+    return shares(
+        recorded(),
+        [
+            Case(stack, gpu, kind, sharded, pipeline, offload, experts)
+            for kind in range(len(_RECOMPUTE_CLASSES))
+            for sharded in (False, True)
+            for pipeline in (False, True)
+            for offload in (False, True)
+        ],
+    )
