@@ -69,11 +69,11 @@ def fastest_that_fits(estimates: Estimates | Outline) -> int | None:
     return int(fitting[fastest(seconds, repeated[fitting], estimates.memory.device[fitting])])
 
 
-def of_all(rank: tuple[bool, float], plan: Plan) -> tuple[bool, float]:
+def of_all(rank: tuple[int, float], plan: Plan) -> tuple[int, float]:
     """The rank of a plan's layout among those of plans with other global batches: seconds per
-    sequence where it fits."""
-    short, amount = rank
-    return short, amount if short else amount / plan.training.global_batch
+    sequence where it has enough room."""
+    level, amount = rank
+    return level, amount / plan.training.global_batch if level == ENOUGH else amount
 
 
 def spent(estimates: Estimates | Outline, objective: Objective) -> Array:

@@ -58,7 +58,7 @@ def verdict(r: Estimate) -> str:
 
 
 def _still(m: Memory) -> str:
-    """How likely what is expected not to fit fits all the same, where that is not next to nothing."""
+    """How likely what is expected not to fit fits all the same."""
     unlikely = m.verdict == "does not fit"
     return "" if unlikely else f", {chance_text(m.fit_chance)} likely to fit all the same"
 
@@ -169,7 +169,7 @@ def _advice(r: Estimate) -> list[Block]:
 
 def _sure(r: Estimate) -> Block:
     defaults = [text for text in r.assumptions if "(set --" in text]
-    lines = [f"band      {r.step.confidence}"]
+    lines = [f"band      {r.step.confidence}", f"to fit    {r.memory.fit_evidence}"]
     if defaults:
         lines.append(f"defaults  {'; '.join(defaults)}")
     lines.append("more      --full prints every table, --explain every number and its source")

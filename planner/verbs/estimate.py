@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner import advise
-from planner.estimate import Estimates
+from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
 from planner.report import layout as report
@@ -55,13 +55,17 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
 
 def _tighter(options: Options, answer: Answer) -> Tighter | None:
     """The fastest layout that is expected to fit, where it is faster than the one taken."""
-    taken_s = float(answer.chosen.time.seconds[answer.row])
+
+    def per_sequence(pair: tuple[Estimates | Outline, int]) -> float:
+        e, row = pair
+        return float(e.time.seconds[row]) / e.plan.training.global_batch
+
     searched = [one.estimates for one in answer.found if one.estimates is not None]
     found = [(e, row) for e in searched if (row := fastest_that_fits(e)) is not None]
     if not found:
         return None
-    outline, at = min(found, key=lambda pair: float(pair[0].time.seconds[pair[1]]))
-    faster = 1 - float(outline.time.seconds[at]) / taken_s
+    outline, at = min(found, key=per_sequence)
+    faster = 1 - per_sequence((outline, at)) / per_sequence((answer.chosen, answer.row))
     if faster <= 0:
         return None
     estimates, row = outline.some([at])[0]
