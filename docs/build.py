@@ -3,7 +3,8 @@
     python docs/build.py            write what has changed
     python docs/build.py --check    write nothing; exit 1 and name every page that is not current
 
-Written first, because every band comes from it: planner/data/residuals.csv. Whole pages:
+Written first, because every band and every chance to fit comes from them:
+planner/data/residuals.csv and planner/data/memory_residuals.csv. Whole pages:
 docs/formulas.md, docs/documents.md, docs/catalogue.md, docs/against-our-sources.md,
 docs/accuracy.md, docs/scenario.schema.json. Blocks between
 `<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
@@ -24,11 +25,14 @@ for folder in (ROOT, ROOT / "docs"):
 from pages import accuracy, blocks, catalogue, documents, formulas, options, sources  # noqa: E402
 
 from planner.evidence import band as uncertainty  # noqa: E402
+from planner.evidence import memory  # noqa: E402
 
 RESIDUALS = uncertainty.RESIDUALS.relative_to(ROOT).as_posix()
+MEMORY = memory.OBSERVED.relative_to(ROOT).as_posix()
 
 PAGES: dict[str, Callable[[], str]] = {
     RESIDUALS: accuracy.recorded,
+    MEMORY: accuracy.recorded_memory,
     "docs/formulas.md": formulas.page,
     "docs/documents.md": documents.page,
     "docs/catalogue.md": catalogue.page,
@@ -75,14 +79,15 @@ def main(arguments: list[str] | None = None) -> int:
         "--check", action="store_true", help="write nothing; exit 1 when a page is not current"
     )
     asked = parser.parse_args(arguments)
-    if (
-        not asked.check
-        and RESIDUALS in PAGES
-        and (wanted := current(RESIDUALS)) != (ROOT / RESIDUALS).read_text("utf-8")
-    ):
-        (ROOT / RESIDUALS).write_text(wanted, encoding="utf-8")
-        uncertainty.recorded.cache_clear()
-        print(f"wrote {RESIDUALS}")
+    for name, forget in ((RESIDUALS, uncertainty.recorded.cache_clear), (MEMORY, memory.forget)):
+        if (
+            not asked.check
+            and name in PAGES
+            and (wanted := current(name)) != (ROOT / name).read_text("utf-8")
+        ):
+            (ROOT / name).write_text(wanted, encoding="utf-8")
+            forget()
+            print(f"wrote {name}")
     found = stale()
     for name, text in found.items():
         if asked.check:

@@ -22,7 +22,7 @@ from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
 from planner.verbs.validate.errors import errors, noise_floor
-from planner.verbs.validate.files import residual_lines
+from planner.verbs.validate.files import memory_residual_lines, residual_lines
 
 _WORST = 15
 _ANY = "llama-2-7b"  # a plan has a model; a band depends on none
@@ -38,6 +38,11 @@ def validated() -> Validation:
 def recorded() -> str:
     """planner/data/residuals.csv: the residuals that the bands of every answer come from."""
     return residual_lines(validated())
+
+
+def recorded_memory() -> str:
+    """planner/data/memory_residuals.csv: what runs say of their need, for every chance to fit."""
+    return memory_residual_lines(validated())
 
 
 def runs() -> list[Run]:

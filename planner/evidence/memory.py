@@ -132,6 +132,12 @@ def recorded() -> Observed:
         return observed(csv.DictReader(file))
 
 
+def forget() -> None:
+    """Read the file again when it is next asked for."""
+    for kept in (recorded, _recorded_shares, _evidence):
+        kept.cache_clear()
+
+
 # ------------------------------------------------------------------------------- distributions
 
 

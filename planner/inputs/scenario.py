@@ -10,7 +10,7 @@ from planner.inputs.accumulation import accumulated
 from planner.inputs.calibration import read_calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.model import model_spec
-from planner.inputs.options import readings
+from planner.inputs.options import number, readings
 from planner.inputs.run import run_spec
 from planner.inputs.training import training_spec
 from planner.inputs.usual import tried
