@@ -484,6 +484,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "lifetime_s": 1.2e8,
         "use_frac": 0.8,
     },
+    "formulas.run_level.machines_usd": {"gpu_s": [3600.0, 1e9], "usd_per_gpu_s": 1e-3},
     "formulas.run_level.run_s": {
         "tokens": 1e12,
         "rate_tokens_per_s": [1e5, 1e6],

@@ -14,7 +14,7 @@ from planner.inputs import catalog
 from planner.ledger import Sourced
 from planner.specs.base import PlanError, Spec
 from planner.specs.cluster import ClusterTemplate
-from planner.specs.hardware import GpuSpec, LinkSpec, PriceSpec
+from planner.specs.hardware import GpuSpec, LinkSpec
 
 KINDS: dict[str, type[Spec]] = {"gpus": GpuSpec, "networks": LinkSpec, "clusters": ClusterTemplate}
 PROFILES = [(kind, name) for kind in KINDS for name in catalog.ids(kind)]
@@ -243,23 +243,6 @@ def test_links_that_a_node_names_exist_in_the_right_scope(kind: str, name: str) 
             assert bandwidth != link(override).bandwidth or override == "nvlink-bridge"
     else:
         assert spec.gpu in catalog.ids("gpus")
-
-
-def test_prices_name_exact_gpus_and_are_dated() -> None:
-    entries = catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml")
-    assert set(entries) == {"price"}
-    prices = [
-        catalog.build(PriceSpec, entry, "prices.toml", entry["gpu"]) for entry in entries["price"]
-    ]
-    assert len(prices) > 20
-    for price in prices:
-        assert price.gpu in catalog.ids("gpus")
-        assert 0.05 / 3600 < price.usd_per_gpu_hour < 20 / 3600  # base unit: USD per second
-        assert re.fullmatch(r"202\d-\d\d(-\d\d)?", price.date)
-        assert price.source
-        assert price.market
-    keys = [(p.gpu, p.market, p.source) for p in prices]
-    assert len(keys) == len(set(keys))
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_own_hardware_costs_depreciation_and_electricity() -> None:
 
 
 def test_spot_prices_are_listed_ones() -> None:
-    words = "--model gpt2 --gpu rtx4090 --gpus 1 --advice 0 --json --market"
+    words = "--model gpt2 --gpu h100 --gpus 1 --advice 0 --json --market"
     spot, demand = (
         dpplan("estimate", *words.split(), m).json()["cluster"] for m in ("spot", "on-demand")
     )

@@ -109,7 +109,6 @@ def card(
 def cards(report: Estimate) -> list[dict[str, Any]]:
     """The figures of the answer."""
     step, speed, memory, run = report.step, report.throughput, report.memory, report.run
-    price = report.cluster.usd_per_gpu_hour
     out = [
         card(
             "step.seconds",
@@ -158,9 +157,11 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
         )
     )
     if run.cost_usd is None:
-        out.append(card("run.cost_usd", "card_cost", None, "–", text("card_cost_none"), "rates"))
+        none = text("card_cost_none", why=report.cluster.price)
+        out.append(card("run.cost_usd", "card_cost", None, "–", none, "rates"))
     else:
-        sub = text("card_cost_sub", hours=show(run.gpu_hours, "count"), price=f"{price:,.2f} USD")
+        hours = show(run.gpu_hours, "count")
+        sub = text("card_cost_sub", hours=hours, price=report.cluster.price)
         out.append(
             card(
                 "run.cost_usd", "card_cost", run.cost_usd, f"{_dollars(run.cost_usd)}", sub, "rates"

@@ -10,14 +10,17 @@ from pages.text import NOTICE, table
 from planner.estimate.memory import MOMENT_BYTES
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs import catalog
+from planner.inputs.cluster import price_of
+from planner.inputs.prices import prices
 from planner.inputs.run import storages
 from planner.ledger import Sourced
 from planner.specs.base import Spec
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import PRECISIONS, GpuSpec, LinkSpec
 from planner.specs.model import ModelSpec
+from planner.specs.options import Options
 from planner.specs.stack import StackSpec
-from planner.units import show
+from planner.units import in_unit, show
 
 
 def _number(value: Any, unit: str) -> str:
@@ -204,7 +207,7 @@ def _clusters() -> str:
             f"`{c.intra_node}`",
             f"{c.nics_per_node} x {_number(c.nic_bandwidth, 'B/s')} `{c.inter_node}`",
             c.nvlink_domain or "-",
-            "-" if (p := c.usd_per_gpu_hour) is None else f"{float(p) * 3600:.2f} ({p.date})",
+            price_of(Options(model="none", cluster=c.id)).sentence,
             c.source,
         ]
         for c in kinds
@@ -218,23 +221,36 @@ def _clusters() -> str:
         "inside",
         "between, one way",
         ">NVLink domain",
-        ">USD per GPU-hour",
+        "price",
         "source",
     ]
     return f"## Clusters\n\n{len(kinds)} kinds of node, for `--cluster`.\n\n" + table(header, rows)
 
 
 def _prices() -> str:
-    entries = catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml").get(
-        "price", []
-    )
-    rows = [
-        [f"`{e['gpu']}`", e["usd_per_gpu_hour"]["value"], e["market"], e["date"], e["source"]]
-        for e in entries
+    shipped = prices()
+    markets = [
+        [f"`{one.id}`", ", ".join(f"`{a}`" for a in one.aliases), one.title]
+        for one in shipped.market
     ]
+    rows = [
+        [f"`{gpu}`", f"{in_unit(float(usd), 'USD/h'):g}", one.market, one.title, one.date]
+        for gpu in catalog.ids("gpus")
+        for one in shipped.list
+        if (usd := one.usd_per_gpu_hour.get(gpu)) is not None
+    ]
+    sources = {f"{one.title}, {one.market}, {one.date}": one.source for one in shipped.list}
     return (
-        "## Prices\n\nDated list prices of one GPU for one hour. Lists move weekly: set `--price`"
-        " before deciding.\n\n" + table(["gpu", ">price", "market", "date", "source"], rows)
+        "## Prices\n\nUS dollars for one GPU and one hour, by kind of price. Every answer takes one"
+        " kind, on-demand unless `--market` names another, a provider or a TOML file of your own"
+        " quotes; a GPU without such a price has none and is never the cheapest. Of several lists"
+        " of a kind the first below is taken, and a cluster of a provider has that provider's price"
+        " or none. Lists move weekly: set `--price` before deciding.\n\n"
+        + table(["market", "also called", "what it is"], markets)
+        + "\n"
+        + table(["gpu", ">USD/h", "market", "provider", "date"], rows)
+        + "\nWhere they were read:\n\n"
+        + "".join(f"- {name}: {source}.\n" for name, source in sources.items())
     )
 
 

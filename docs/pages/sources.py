@@ -268,7 +268,7 @@ def _clusters() -> str:
     def cost(r: Estimate) -> str:
         usd, price = r.run.cost_usd, r.cluster.usd_per_gpu_hour
         return (
-            "no price known"
+            r.cluster.price
             if usd is None
             else f"{usd:,.0f} at {price:.2f} per GPU-hour ({r.cluster.price_source})"
         )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from planner.estimate.machine import machine
 from planner.estimate.memory import state_ledger
 from planner.estimate.step import StepTime
@@ -25,7 +23,7 @@ _BUSY = (
     "optimizer",
 )  # components in which the GPU computes
 _NEVER = 1e-12  # goodput of a run that never ends, so that its days are a number
-_KWH_J, _DAY_S, _YEAR_S = 3.6e6, 86400.0, 365.25 * 86400.0
+_KWH_J, _DAY_S = 3.6e6, 86400.0
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         else run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
     )
     paid = cluster.gpus + (run.spare_nodes or 0) * cluster.gpus_per_host
-    hardware, electricity = _cost(plan, paid * wall, energy)
+    hardware, electricity = cost_usd(plan, paid * wall, energy)
     return changed(
         out,
         days=wall / _DAY_S,
@@ -197,18 +195,12 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
     )
 
 
-def _cost(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, float]:
-    """(what the machines cost, what electricity costs beside them): rented machines come with their
-    electricity."""
-    run, price = plan.run, plan.cluster.usd_per_gpu_hour
-    if run.capex_usd is None:
-        return (None if price is None else gpu_s * float(price)), 0.0
-    lifetime = run.lifetime_s or run_level.LIFETIME_YEARS * _YEAR_S
-    rate = run.electricity_usd_per_j
-    if rate is None:
-        rate = run_level.ELECTRICITY_USD_PER_KWH / _KWH_J
-    owned = run_level.owned_usd(gpu_s, run.capex_usd, lifetime, run.use_frac or run_level.USE_FRAC)
-    return float(np.asarray(owned)), energy_j * rate
+def cost_usd(plan: Plan, gpu_s: float, energy_j: float) -> tuple[float | None, float]:
+    """(what the machines cost, what electricity costs beside them) for so many GPU-seconds; None
+    where no price is known. Rented machines come with their electricity."""
+    price = plan.cluster.price.usd_per_gpu_hour
+    hardware = None if price is None else float(run_level.machines_usd(gpu_s, float(price)))
+    return hardware, energy_j * plan.run.electricity_usd_per_j
 
 
 def assumptions(plan: Plan, failures: Reliability) -> list[str]:
@@ -241,11 +233,5 @@ def assumptions(plan: Plan, failures: Reliability) -> list[str]:
             f" {run_level.WAIT_FRAC:.0%} while it waits; {run_level.HOST_FACTOR:g} times with host"
             f" and network, PUE {run.pue or run_level.PUE:g} (--pue); {grid:,.0f} g CO2 per kWh"
             " (--grid)"
-        )
-    if run.capex_usd is not None:
-        years = (run.lifetime_s or run_level.LIFETIME_YEARS * _YEAR_S) / _YEAR_S
-        said.append(
-            f"owned hardware: {run.capex_usd:,.0f} USD per GPU over {years:g} years, "
-            f"{run.use_frac or run_level.USE_FRAC:.0%} of them earning (--lifetime, --use)"
         )
     return said

@@ -142,6 +142,12 @@ def owned_usd(gpu_s: Array, capex_usd: Array, lifetime_s: Array, use_frac: Array
     return gpu_s * capex_usd / (lifetime_s * use_frac)
 
 
+@formula(unit="USD", equation="GPU-seconds price", source="definition")
+def machines_usd(gpu_s: Array, usd_per_gpu_s: Array) -> Array:
+    """What machines cost for a run: rent, or what is written off of own ones."""
+    return gpu_s * usd_per_gpu_s
+
+
 @formula(
     unit="J",
     equation="GPUs power frac factor time",

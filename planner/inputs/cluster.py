@@ -3,16 +3,19 @@ usual node of the GPU."""
 
 from __future__ import annotations
 
+from planner.formulas import run_level
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, read_calibration
 from planner.inputs.options import number
-from planner.inputs.run import price
+from planner.inputs.prices import markets, price
+from planner.inputs.run import electricity
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec, ClusterTemplate
 from planner.specs.hardware import GpuSpec, LinkSpec, NvmeSpec, TypicalNode
 from planner.specs.names import NVME
 from planner.specs.options import Options, flag, rows
+from planner.specs.price import Price
 from planner.units import in_unit
 
 Node = TypicalNode | ClusterTemplate
@@ -61,7 +64,7 @@ def cluster_spec(
         host_link=_link(options, "host_link", node.host_link, measured),
         host_memory=node.host_memory,
         nvme=_nvme(options, node),
-        usd_per_gpu_hour=price(options, card, template),
+        price=price(options, card.id, template),
         clock=None if options.clock is None else Sourced(options.clock, "1", "measured", _STATED),
         power_limit=_power_limit(options, card),
     )
@@ -77,19 +80,39 @@ def node_size(options: Options) -> int:
     return (template or card.node).gpus_per_node
 
 
+def price_of(options: Options, market: str | None = None) -> Price:
+    """What a GPU-hour of the request costs, or would cost in another market."""
+    measured = read_calibration(options.calibration) if options.calibration else None
+    card, template = _card(options, measured)
+    return price(options.changed(market=market) if market else options, card.id, template)
+
+
+def every_price(options: Options) -> list[Sourced]:
+    """What a GPU-hour of the request costs: in every market, where it leaves the market open."""
+    own = price_of(options)
+    listed = own.is_listed and options.market is None
+    found = [price_of(options, one.id) for one in markets()] if listed else [own]
+    return [one.usd_per_gpu_hour for one in found if one.usd_per_gpu_hour is not None]
+
+
 def unit_cost(options: Options, what: str) -> float:
-    """What one GPU of the request costs an hour in US dollars (`cost`), or draws in W (`power`: the
-    limit of its board or the one set)."""
+    """What one GPU of the request costs an hour in US dollars (`cost`; own hardware with the
+    electricity of full load), or draws in W (`power`: the limit of its board or the one set).
+    Raises PlanError where no price of the market asked for is known."""
     cluster, _ = cluster_spec(options.changed(gpus=node_size(options)))
+    board_w = float(cluster.power_limit or cluster.gpu.power)
     if what == "power":
-        return float(cluster.power_limit or cluster.gpu.power)
-    if cluster.usd_per_gpu_hour is None:
+        return board_w
+    usd = cluster.price.usd_per_gpu_hour
+    if usd is None:
         raise PlanError(
             "--at",
             what,
-            f"no price of {cluster.gpu.title} is known; give --price, or compare at equal power",
+            f"{cluster.price.missing}; give --price or another --market, or compare at equal power",
         )
-    return in_unit(float(cluster.usd_per_gpu_hour), "USD/h")
+    facility = run_level.HOST_FACTOR * (options.pue or run_level.PUE)
+    drawn_w = run_level.energy_j(1, board_w, run_level.POWER_FRAC, facility, 1.0)
+    return in_unit(float(usd) + float(drawn_w) * electricity(options), "USD/h")
 
 
 def _card(options: Options, measured: Calibration | None) -> tuple[GpuSpec, ClusterTemplate | None]:

@@ -1,77 +1,19 @@
-"""Options of the whole run become specs: price, storage, checkpoints."""
+"""Options of the whole run become specs: storage, checkpoints, electricity."""
 
 from __future__ import annotations
 
 from functools import cache
 
+from planner.formulas import run_level
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration
 from planner.inputs.options import number
-from planner.ledger import Sourced
 from planner.specs.base import PlanError
-from planner.specs.cluster import ClusterTemplate
-from planner.specs.hardware import GpuSpec, PriceSpec, StorageSpec
+from planner.specs.hardware import StorageSpec
 from planner.specs.options import Options, flag
 from planner.specs.run import RunSpec
 
-
-def price(options: Options, card: GpuSpec, template: ClusterTemplate | None) -> Sourced | None:
-    """What a GPU-hour costs: as stated, of the market asked for, of the cluster, or the usual list
-    price. In US dollars per second."""
-    stated, market = number(options, "price"), options.market
-    if stated is not None:
-        return Sourced(stated, "USD/h", "assumed", "stated in the request")
-    if market is None:
-        own = template.usd_per_gpu_hour if template else None
-        return own if own is not None else usual_price(card.id)
-    listed = {spec.market: usd for spec, usd in _listed_prices(card.id)}
-    if market not in listed:
-        known = (
-            f"is listed on {', '.join(sorted(listed))}" if listed else "is on no list; give --price"
-        )
-        raise PlanError("--market", market, f"{card.title} {known}")
-    return listed[market]
-
-
-_MARKETS = (
-    "on-demand",
-    "secure",
-    "community",
-    "spot",
-    "cheapest-listing",
-)  # the first that is listed is taken
-
-
-@cache
-def _listed_prices(gpu: str) -> tuple[tuple[PriceSpec, Sourced], ...]:
-    """Dated list prices of this exact GPU, in US dollars per second."""
-    found = []
-    for entry in catalog.read_toml(catalog.profiles_folder() / "prices.toml", "prices.toml").get(
-        "price", []
-    ):
-        if entry.get("gpu") == gpu:
-            price = catalog.build(PriceSpec, entry, "prices.toml", gpu)
-            number = price.usd_per_gpu_hour
-            found.append(
-                (
-                    price,
-                    Sourced(
-                        number, "USD/h", number.kind, f"{price.source} ({price.market})", price.date
-                    ),
-                )
-            )
-    return tuple(found)
-
-
-def usual_price(gpu: str) -> Sourced | None:
-    """The dated list price of this exact GPU that most people would pay, None when none is known.
-    In US dollars per second."""
-
-    def rank(market: str) -> int:
-        return _MARKETS.index(market) if market in _MARKETS else len(_MARKETS)
-
-    found = _listed_prices(gpu)
-    return min(found, key=lambda x: (rank(x[0].market), float(x[1])))[1] if found else None
+_KWH_J = 3.6e6
 
 
 @cache
@@ -108,12 +50,6 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
                 getattr(options, name),
                 "is of own hardware: give --capex, dollars per GPU",
             )
-    if options.capex is not None and (options.price is not None or options.market is not None):
-        raise PlanError(
-            "--capex",
-            options.capex,
-            "own hardware has no price per hour; leave out --price and --market",
-        )
     stored, read = storage_of(options, "storage"), None
     if isinstance(stored, StorageSpec):
         stored = stored.bytes_per_s(nodes)
@@ -131,10 +67,16 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
         storage_measured=options.storage is None and measured is not None,
         restart_s=number(options, "restart"),
         spare_nodes=options.spare_nodes,
-        capex_usd=number(options, "capex"),
-        lifetime_s=number(options, "lifetime"),
-        use_frac=number(options, "use"),
-        electricity_usd_per_j=number(options, "electricity"),
+        electricity_usd_per_j=electricity(options),
         pue=options.pue,
         grid_kg_per_j=number(options, "grid"),
     )
+
+
+def electricity(options: Options) -> float:
+    """What the owner of the machines pays for a joule, in US dollars; 0 for rented ones, which come
+    with their electricity."""
+    if options.capex is None:
+        return 0.0
+    stated = number(options, "electricity")
+    return run_level.ELECTRICITY_USD_PER_KWH / _KWH_J if stated is None else stated

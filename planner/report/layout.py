@@ -44,6 +44,7 @@ from planner.specs.documents.memory import (
 from planner.specs.documents.plan import Cluster, Model, Stack, layout_of
 from planner.specs.documents.run import Reliability
 from planner.specs.plan import Plan
+from planner.units import in_unit
 
 
 def whole_pipeline(table: Columns, row: int) -> Any:
@@ -210,8 +211,8 @@ def _model(plan: Plan) -> Model:
 
 
 def _cluster(plan: Plan) -> Cluster:
-    c = plan.cluster
-    price = c.usd_per_gpu_hour
+    c, price = plan.cluster, plan.cluster.price
+    usd = price.usd_per_gpu_hour
     return Cluster(
         title=c.title,
         gpu=c.gpu.id,
@@ -224,8 +225,11 @@ def _cluster(plan: Plan) -> Cluster:
         nics_per_node=c.nics_per_node,
         nic_bytes_per_s=float(c.nic_bandwidth),
         nvlink_domain=c.nvlink_domain,
-        usd_per_gpu_hour=None if price is None else float(price) * 3600,
-        price_source=None if price is None else f"{price.source}, {price.date}".rstrip(", "),
+        usd_per_gpu_hour=None if usd is None else in_unit(float(usd), "USD/h"),
+        price_market=price.market,
+        price_source=price.words,
+        price_missing=price.missing,
+        price_read=None if usd is None else usd.source,
     )
 
 
@@ -351,10 +355,6 @@ def _assumed(plan: Plan, failures: Reliability) -> list[str]:
         *run.assumptions(plan, failures),
         *waiting.assumptions(plan),
     ]
-    price = plan.cluster.usd_per_gpu_hour
-    if plan.training.tokens is not None and price is not None and plan.run.capex_usd is None:
-        said.append(
-            f"price: {float(price) * 3600:.2f} USD per GPU-hour,"
-            f" {price.source} {price.date}".rstrip()
-        )
+    if plan.training.tokens is not None:
+        said.append(f"price: {plan.cluster.price.sentence} (--market, --price, --capex)")
     return said

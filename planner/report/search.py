@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import structs
 
 from planner.estimate import Estimates, Outline
-from planner.estimate.run import busy_s, step_energy_j
+from planner.estimate.run import busy_s, cost_usd, step_energy_j
 from planner.report import layout as report
 from planner.search import Found, order, pareto, ranked, spent
 from planner.search.room import room, together
@@ -135,8 +135,8 @@ def per_token(estimates: Estimates, row: int) -> PerToken:
     plan, step_seconds = estimates.plan, float(estimates.time.seconds[row])
     c, tokens = plan.cluster, plan.training.global_batch * plan.training.seq_len
     energy = step_energy_j(plan, estimates.time.seconds, busy_s(estimates.time))[row]
-    price = c.usd_per_gpu_hour
-    dollars = None if price is None else float(price) * c.gpus * step_seconds / tokens
+    machines, electricity = cost_usd(plan, c.gpus * step_seconds, float(energy))
+    dollars = None if machines is None else (machines + electricity) / tokens
     return PerToken(
         usd_per_million_tokens=None if dollars is None else 1e6 * dollars,
         kwh_per_million_tokens=1e6 * float(energy) / _KWH / tokens,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from planner.show.prices import cheapest_lines, prices_block
 from planner.show.text import Block, Fixed, words
 from planner.specs.documents.compare import (
     FIGURES,
@@ -49,6 +50,10 @@ def compare_blocks(comparison: Comparison) -> list[Block]:
         blocks = _sweep_blocks(comparison)
     else:
         blocks = _side_blocks(comparison, comparison.difference)
+    if comparison.prices.per == "run" or comparison.at == "cost":
+        block = prices_block(comparison.prices)
+        block.text = cheapest_lines(comparison.prices) + block.text
+        blocks.append(block)
     refused = [row for row in comparison.points if row.refused is not None]
     if refused:
         block = Block(

@@ -85,10 +85,11 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         (
             "run",
             f"{show(run.tokens, 'count')} tokens: {show(run.days, 'days')},"
-            f" {show(run.gpu_hours, 'GPU-hours')}, {cost_text(r)}, {show(run.energy_kwh, 'kWh')},"
+            f" {show(run.gpu_hours, 'GPU-hours')}, {show(run.energy_kwh, 'kWh')},"
             f" {show(run.co2_kg, 'kg')} CO2 (goodput {percent(run.goodput)})",
         ),
         ("", _failures_text(run)),
+        ("cost", cost_text(r)),
     ]
 
 
@@ -115,9 +116,10 @@ def short_of(r: Report) -> str:
 
 
 def cost_text(r: Report) -> str:
-    """What the run costs, or how to say what it costs."""
-    cost = r.run.cost_usd
-    return "no price known (set --price)" if cost is None else show(cost, "USD")
+    """What the run costs, at what kind of price, or why that is not known."""
+    if r.run.cost_usd is None:
+        return f"{r.cluster.price}; give --price or another --market"
+    return f"{show(r.run.cost_usd, 'USD')} at {r.cluster.price}"
 
 
 def _tighter_rows(r: Estimate) -> list[tuple[str, str]]:

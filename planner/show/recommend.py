@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.show.prices import elsewhere_lines, prices_block
 from planner.show.text import Block, Fixed
 from planner.specs.documents.plan import describe
 from planner.specs.documents.recommend import (
@@ -54,6 +55,7 @@ def _cluster(document: SmallestCluster) -> list[Block]:
         text=[
             *(f"{goal:<10}  {_sentence(row) if row else 'none'}" for goal, row in rows.items()),
             *(Fixed(f"            {command}") for command in commands),
+            *elsewhere_lines(document.prices),
             (
                 f"tried       {document.tried:,} clusters of {len(document.types)} kinds: whole"
                 " nodes over which the batch, heads and layers divide"
@@ -64,6 +66,8 @@ def _cluster(document: SmallestCluster) -> list[Block]:
     answered = [(kind, kind.answer) for kind in document.types if kind.answer is not None]
     if answered:
         blocks.append(_kinds(answered, document.goal, document.tokens is not None))
+    if document.prices.machines:
+        blocks.append(prices_block(document.prices))
     fell = [kind for kind in document.types if kind.answer is None]
     if fell:
         blocks.append(
@@ -96,7 +100,11 @@ def _sentence(row: ClusterRow) -> str:
     sentence = f"{row.gpus:,} x {row.machine}"
     if row.days is None:
         return sentence
-    cost = "no price known" if row.cost_usd is None else show(row.cost_usd, "USD")
+    cost = (
+        "no price known"
+        if row.cost_usd is None
+        else f"{show(row.cost_usd, 'USD')} ({row.price_source})"
+    )
     verdict = f", {row.verdict}" if row.verdict else ""
     return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{verdict}"
 

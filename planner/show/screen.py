@@ -71,7 +71,7 @@ def _answer(r: Estimate) -> Block:
         low, high = (run.days * end / r.step.seconds for end in (r.step.low, r.step.high))
         whole = (
             f"{show(run.tokens, 'count')} tokens in {show(run.days, 'days')}"
-            f" ({span(low, high, 'days')}), {cost_text(r)}"
+            f" ({span(low, high, 'days')})"
         )
     risk = [] if r.tighter is None else [("", tighter_text(r.tighter, m.capacity_bytes))]
     rows = (
@@ -90,6 +90,7 @@ def _answer(r: Estimate) -> Block:
             f" {r.training.seq_len:,}, {show(tokens, 'count')} tokens",
         ),
         ("run", whole),
+        *([] if run.days is None else [("cost", cost_text(r))]),
     )
     return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
 

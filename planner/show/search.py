@@ -76,6 +76,7 @@ def best_block(found: Search) -> Block:
         order="best first",
         drop=("Wh per M tokens", "stack", "USD per M tokens", "MFU"),
     )
+    block.text += [f"USD at {r.cluster.price}" for r in found.top[:1]]
     for i, r in enumerate(found.top):
         price = r.per_token.usd_per_million_tokens
         block.rows.append(

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from planner.ledger import Sourced
 from planner.specs.base import Bytes, BytesPerSecond, Names, Quantity, Spec, Watts
 from planner.specs.hardware import GpuSpec, Id, LinkSpec, NvmeSpec
+from planner.specs.price import Price, UsdPerHour
 
 MAX_GPUS = 1_000_000
 
@@ -20,6 +21,7 @@ class ClusterTemplate(Spec):
     title: str
     aliases: Names = ()
     source: str
+    provider: Id | None = None  # whose machines these are, and whose prices they have
     gpu: Id
     gpus_per_node: int = Field(ge=1, le=1024)
     intra_node: Id
@@ -30,7 +32,7 @@ class ClusterTemplate(Spec):
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
     nvme: NvmeSpec | None = None  # its drives, for those who offload to them
-    usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
+    usd_per_gpu_hour: UsdPerHour | None = None  # its own rate, in place of list prices
 
 
 class ClusterSpec(Spec):
@@ -48,7 +50,7 @@ class ClusterSpec(Spec):
     host_link: LinkSpec
     host_memory: Bytes | None = None
     nvme: NvmeSpec | None = None  # drives, only where the request offloads to them or states them
-    usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")] | None = None
+    price: Price
     clock: Annotated[Sourced, Quantity("1", maximum=1.5)] | None = (
         None  # tensor clock under load, where it is known
     )

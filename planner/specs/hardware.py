@@ -228,16 +228,6 @@ class LinkSpec(Spec):
     )
 
 
-class PriceSpec(Spec):
-    """A dated price of one GPU for one hour."""
-
-    gpu: Id
-    usd_per_gpu_hour: Annotated[Sourced, Quantity("USD/h")]
-    market: str
-    source: str
-    date: str
-
-
 class StorageSpec(Spec):
     """A place for checkpoints: what it writes per node of the job, or for the whole job; what it
     reads, where that is known."""

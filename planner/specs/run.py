@@ -31,12 +31,7 @@ class RunSpec(Spec):
     spare_nodes: int | None = Field(
         default=None, ge=0, le=1_000_000
     )  # paid for and waiting; None: failed ones are replaced at once
-    capex_usd: float | None = Field(
-        default=None, gt=0
-    )  # price of one GPU with its share of server, network and building
-    lifetime_s: float | None = Field(default=None, gt=0)  # over which it is written off
-    use_frac: float | None = Field(default=None, gt=0, le=1)  # share of that time in which it earns
-    electricity_usd_per_j: float | None = Field(default=None, ge=0)
+    electricity_usd_per_j: float = Field(default=0.0, ge=0)  # paid beside the machines
     pue: float | None = Field(
         default=None, ge=1, le=5
     )  # energy of the building over that of its computers

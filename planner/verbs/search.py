@@ -35,7 +35,7 @@ def search_with_layouts(
     refuse(options, "search")
     started = time.perf_counter()
     scenario = resolve(options)
-    if options.objective in NEEDS_PRICE and scenario.parts[1].usd_per_gpu_hour is None:
+    if options.objective in NEEDS_PRICE and scenario.parts[1].price.usd_per_gpu_hour is None:
         raise PlanError(
             "--objective", options.objective, "needs a price of this GPU; give it with --price"
         )

@@ -14,6 +14,7 @@ from planner.estimate import Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Array
 from planner.report.layout import line as line_of
+from planner.report.search import per_token
 from planner.search import pareto
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
@@ -34,7 +35,6 @@ from planner.show.figures import (
 )
 from planner.specs.documents.estimate import Line
 from planner.specs.documents.plan import describe, options_of
-from planner.specs.plan import Plan
 from planner.units import show
 
 _MOST_POINTS = 600  # of the cloud behind the front; more paint slowly and show nothing new
@@ -90,6 +90,12 @@ class _Evaluated:
         """The layout at i as a search lists it."""
         return line_of(*self.outlines[self.which[i]].some([int(self.row[i])])[0])
 
+    def usd_per_trillion(self, i: int) -> float | None:
+        """What 1e12 tokens cost with the layout at i, in US dollars."""
+        estimates, row = self.outlines[self.which[i]].some([int(self.row[i])])[0]
+        usd = per_token(estimates, row).usd_per_million_tokens
+        return None if usd is None else 1e6 * usd
+
 
 def _front(every: _Evaluated) -> Chart:
     usable = np.flatnonzero(every.fits)
@@ -106,9 +112,9 @@ def _front(every: _Evaluated) -> Chart:
             e.step_seconds,
             e.tokens_per_s,
             e.device_bytes,
-            _usd_per_trillion(plan, e.step_seconds),
+            every.usd_per_trillion(i),
         ]
-        for e in entries
+        for i, e in zip(front, entries, strict=True)
     ]
     fastest, smallest = (f"{show(r[2], 's')} with {show(r[4], 'B')}" for r in (rows[0], rows[-1]))
     none = "" if every.fits.any() else " None fits; the nearest are drawn."
@@ -161,15 +167,6 @@ def _front(every: _Evaluated) -> Chart:
         select="layout",
         states=states,
     )
-
-
-def _usd_per_trillion(plan: Plan, step_s: float) -> float | None:
-    """US dollars for 1e12 tokens at this step time."""
-    price = plan.cluster.usd_per_gpu_hour  # in US dollars per second
-    if price is None:
-        return None
-    tokens = plan.training.global_batch * plan.training.seq_len
-    return float(price) * plan.cluster.gpus * step_s / tokens * 1e12
 
 
 def _thinned(rows: Array, seconds: Array) -> Array:

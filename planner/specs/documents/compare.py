@@ -10,6 +10,7 @@ from planner.specs.document import UNSET, Document, key
 from planner.specs.documents.estimate import StepByWire, Throughput
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Cluster, Layout
+from planner.specs.documents.prices import Prices
 from planner.specs.documents.run import Run
 
 _ABSENT: Any = UNSET  # left out where `refused` or `fits` says that there is no such answer
@@ -241,6 +242,7 @@ class Comparison(Document):
         key("share of what a GPU brought at the first count below which more stop paying", "1"),
     ]
     notes: Annotated[list[str], key("what was chosen for the requests, as sentences")]
+    prices: Annotated[Prices, key("the prices it rests on, and what they decide")]
     points: Annotated[list[Point], key("every request, the last dimension running fastest")]
     difference: Annotated[Difference | None, key("null for sweeps")]
     curves: Annotated[list[Curve], key("of a sweep, one per combination of what is not its axis")]

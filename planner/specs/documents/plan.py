@@ -39,8 +39,26 @@ class Cluster(Document):
     nics_per_node: Annotated[int, key("network cards of one node")]
     nic_bytes_per_s: Annotated[float, key("bandwidth of one card, one way", "B/s")]
     nvlink_domain: Annotated[int, key("GPUs in one switched domain, at least a node")]
-    usd_per_gpu_hour: Annotated[float | None, key("price; null: none known", "USD/h")]
-    price_source: Annotated[str | None, key("price list and date")]
+    usd_per_gpu_hour: Annotated[
+        float | None, key("price; null: none of this kind is known", "USD/h")
+    ]
+    price_market: Annotated[
+        str, key("kind of price: on-demand, spot, ... (`--market`), stated, or own hardware")
+    ]
+    price_source: Annotated[
+        str | None, key("kind, provider and date of the price, or how it was stated")
+    ]
+    price_missing: Annotated[
+        str | None, key("why there is none, with the markets that have one; null: there is one")
+    ]
+    price_read: Annotated[str | None, key("where the price was read")]
+
+    @property
+    def price(self) -> str:
+        """The price with what kind it is, or why there is none, to stand beside an amount."""
+        if self.usd_per_gpu_hour is None:
+            return self.price_missing or ""
+        return f"{self.usd_per_gpu_hour:,.2f} USD per GPU-hour: {self.price_source}"
 
 
 class Stack(Document):

@@ -11,6 +11,7 @@ from planner.specs.documents.batch import NamedModel, SizedModel
 from planner.specs.documents.estimate import StepByWire, Throughput
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Cluster, Layout
+from planner.specs.documents.prices import Prices
 from planner.specs.documents.run import Run
 
 # which cluster
@@ -64,6 +65,7 @@ class ClusterRow(Judged):
     cost_usd_high: Annotated[float | None, key("at the slow end of the band", "USD")]
     energy_kwh: Annotated[float | None, key("energy of the run at the plug", "kWh")]
     usd_per_hour: Annotated[float | None, key("price of the cluster; null: none known", "USD/h")]
+    price_source: Annotated[str | None, key("kind, provider and date of that price")]
 
 
 class TriedCount(Judged):
@@ -119,6 +121,7 @@ class SmallestCluster(Document):
     tried: Annotated[int, key("clusters that were evaluated")]
     answers: Annotated[Answers, key("the best of all kinds")]
     types: Annotated[list[MachineKind], key("every kind, those with an answer first")]
+    prices: Annotated[Prices, key("prices of the kinds that fit, and what they decide")]
     notes: Annotated[list[str], key("what this rests on, as sentences")]
 
 

@@ -164,7 +164,7 @@ class ClusterOptions(Record):
             example="1.99",
             verbs=RUNS,
             why_not=NOT_OF_RUNS,
-            unset="usual list price",
+            unset="list price of --market",
             form="shown",
         ),
     ] = None

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from planner.specs.names import CheckpointWriter, Objective
 from planner.specs.options.record import Record
-from planner.specs.options.row import Group, option
+from planner.specs.options.row import NAME_LENGTH, Group, option
 from planner.specs.options.verbs import RUNS
 
 NOT_OF_RUNS = "is of the whole run, which this verb does not look at"
@@ -25,11 +25,13 @@ class RunOptions(Record):
     market: Annotated[
         str | None,
         option(
-            "Market of the list price: on-demand, spot, community, ... (docs/catalogue.md)",
+            "Kind of list price, the same for every GPU of the answer: on-demand, hyperscaler,"
+            " community, spot, survey-lowest; or a provider (lambda, aws, ...) or a TOML file of"
+            " your own quotes (docs/catalogue.md)",
             label="Market of the price",
-            length=80,
+            length=NAME_LENGTH,
             example="spot",
-            unset="on-demand where it is listed",
+            unset="on-demand; a GPU without such a price has none",
             form="folded",
         ),
     ] = None
@@ -53,7 +55,7 @@ class RunOptions(Record):
             unit="years",
             above=0,
             example="3 years",
-            unset="5 years",
+            unset="4 years",
             form="folded",
         ),
     ] = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.formulas.params import parameter_count
 from planner.inputs.batch import largest_published
+from planner.inputs.cluster import price_of
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.batch import CriticalBatch, Least, Reference, SizedModel, TimeToTarget
@@ -89,6 +90,7 @@ def _notes(own: BatchOptions, question: Question, runs: Sequence[Run]) -> list[s
         ),
     ]
     notes += question.assumptions
+    notes.append(f"price: {price_of(question.options).sentence} (--market, --price, --capex)")
     largest = max(run.batch for run in runs) * question.seq_len
     title, published = largest_published()
     if largest > published:

@@ -15,11 +15,13 @@ from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.compare import FIGURES, Comparison, Curve, SweptOption
 from planner.specs.documents.compare import Point as PointDocument
 from planner.specs.documents.plan import describe
+from planner.specs.documents.prices import Prices
 from planner.specs.options.own import CompareOptions
 from planner.verbs.compare import scaling
 from planner.verbs.compare.combinations import Combinations, combinations, requests_of
 from planner.verbs.compare.dimensions import Dimension, Value, unit_of
 from planner.verbs.compare.side_by_side import difference, side_by_side
+from planner.verbs.prices import bill, cheapest_of, prices
 from planner.verbs.requests import Point, Progress, answer
 
 __all__ = ["compare", "csv_text", "side_by_side"]
@@ -57,6 +59,7 @@ def compare(
         scaling=own.scaling,
         stop_below=own.stop_below,
         notes=notes,
+        prices=_prices(rows, points),
         points=rows,
         difference=None if combined.sweeps else difference(rows),
         curves=_curves(combined, points, own) if combined.sweeps else [],
@@ -84,6 +87,21 @@ def _label(dimensions: Sequence[Dimension], values: Sequence[Value]) -> str:
         for d, v in zip(dimensions, values, strict=True)
     )
     return ", ".join(named)
+
+
+def _prices(rows: Sequence[PointDocument], points: Sequence[Point]) -> Prices:
+    answered = [
+        (row.label, point.options, point.report)
+        for row, point in zip(rows, points, strict=True)
+        if point.report is not None
+    ]
+    fitting = [one for one in answered if one[2].memory.fits] or answered
+    length = all(figures.run.gpu_hours is not None for _, _, figures in answered)
+    return prices(
+        [(options, figures.cluster) for _, options, figures in answered],
+        "run" if length else "million tokens",
+        cheapest_of([bill(*one) for one in fitting]),
+    )
 
 
 def _curves(combined: Combinations, points: Sequence[Point], own: CompareOptions) -> list[Curve]:

@@ -10,12 +10,14 @@ from typing import Any
 
 from planner.formulas.params import parameter_count
 from planner.inputs.batch import default_batch
+from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
 from planner.inputs.training import sequence_length
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.estimate import Figures
+from planner.specs.documents.prices import Prices
 from planner.specs.documents.recommend import (
     Answers,
     Below,
@@ -27,7 +29,9 @@ from planner.specs.documents.recommend import (
 )
 from planner.specs.options import refuse
 from planner.specs.options.recommend import GOALS, Limits
-from planner.units import show
+from planner.specs.price import Price
+from planner.units import in_unit, show
+from planner.verbs.prices import Bill, PriceAt, bill, prices
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kinds
 from planner.verbs.recommend.limits import Spread, checked, verdict
 from planner.verbs.requests import Point, Progress, answer
@@ -55,7 +59,7 @@ def cluster(
     """Every count of every kind of GPU over which the batch divides, compared with the limits.
 
     given: options of a request without gpu, gpus and cluster. gpus, clusters: the kinds to try; by
-    default every GPU of the catalogue in its usual node, and every cluster with a price of its own.
+    default every GPU of the catalogue in its usual node.
     """
     base, limits = read_options(given), checked(limits, given.get("tokens"))
     refuse(base, "recommend cluster")
@@ -72,8 +76,10 @@ def cluster(
     tried_kinds = kinds(gpus, clusters, base.changed(global_batch=batch), model, tokens, limits)
     requests = [options for kind in tried_kinds for options in kind.requests]
     points = iter(answer(requests, jobs=jobs, progress=progress, reasons=False))
+    answered = [[next(points) for _ in kind.requests] for kind in tried_kinds]
     counts = [
-        [_count(kind.name, next(points), limits) for _ in kind.requests] for kind in tried_kinds
+        [_count(kind.name, point, limits, price_of(point.options)) for point in tried]
+        for kind, tried in zip(tried_kinds, answered, strict=True)
     ]
     within = [row for row in _rows(count for tried in counts for count in tried) if row.within]
     types = [_type(kind, tried, limits) for kind, tried in zip(tried_kinds, counts, strict=True)]
@@ -94,25 +100,60 @@ def cluster(
         tried=len(requests),
         answers=Answers(**{aim: _best(within, aim) for aim in GOALS}),
         types=sorted(types, key=lambda kind: _rank(kind.answer, limits.goal)),
+        prices=_prices(tried_kinds, answered, limits, "hour" if tokens is None else "run"),
         notes=notes,
     )
 
 
-def _count(machine: str, point: Point, limits: Limits) -> _Count:
-    """One count: its plan, what the run takes, and whether it is within the limits."""
+def _prices(
+    tried: Sequence[Kind], answered: Sequence[Sequence[Point]], limits: Limits, per: str
+) -> Prices:
+    """Prices of the kinds of which some count fits, and the cheapest within the limits at any."""
+    fitting = [
+        (kind, [point for point in points if point.fits])
+        for kind, points in zip(tried, answered, strict=True)
+    ]
+
+    def cheapest(price: PriceAt) -> tuple[str, Bill, float] | None:
+        rows = [
+            (row, point)
+            for kind, points in fitting
+            for point in points
+            if (row := _count(kind.name, point, limits, price(kind.requests[0])).row) and row.within
+        ]
+        row, point = min(rows, key=lambda one: _ORDER["cheapest"](one[0]), default=(None, None))
+        if row is None or point is None or math.isinf(_cost(row)):
+            return None
+        label = f"{row.gpus:,} x {row.machine}"
+        return label, Bill(label, point.options, 0.0), _cost(row)
+
+    asked = (
+        (kind.requests[0], points[0].report.cluster)
+        for kind, points in fitting
+        if points and points[0].report is not None
+    )
+    return prices(asked, per, cheapest)
+
+
+def _count(machine: str, point: Point, limits: Limits, price: Price) -> _Count:
+    """One count: its plan, what the run takes at this price, and whether it is within the
+    limits."""
     if point.report is None:
         return _Count(point.options.gpus, None, point.refused)
     figures = point.report
     step, run = figures.step, figures.run
+    cost = None if run.days is None else bill(machine, point.options, figures).usd(price)
     days, dollars = (
         None
         if value is None
         else Spread(value, value * (step.low / step.seconds), value * (step.high / step.seconds))
-        for value in (run.days, run.cost_usd)
+        for value in (run.days, cost)
     )
-    likely, why = verdict(days, dollars, limits) if point.fits else (None, _short(figures))
+    likely, why = (
+        verdict(days, dollars, limits, price.missing) if point.fits else (None, _short(figures))
+    )
     held = (None, "very likely") if limits.sure else (None, "very likely", "likely")
-    price = figures.cluster.usd_per_gpu_hour
+    usd = price.usd_per_gpu_hour
     row = ClusterRow(
         machine=machine,
         gpus=point.options.gpus,
@@ -131,11 +172,12 @@ def _count(machine: str, point: Point, limits: Limits) -> _Count:
         days=run.days,
         days_low=None if days is None else days.low,
         days_high=None if days is None else days.high,
-        cost_usd=run.cost_usd,
+        cost_usd=cost,
         cost_usd_low=None if dollars is None else dollars.low,
         cost_usd_high=None if dollars is None else dollars.high,
         energy_kwh=run.energy_kwh,
-        usd_per_hour=None if price is None else price * point.options.gpus,
+        usd_per_hour=None if usd is None else in_unit(float(usd), "USD/h") * point.options.gpus,
+        price_source=price.words,
     )
     return _Count(row.gpus, row, why)
 
@@ -211,7 +253,7 @@ def _reason(counts: Sequence[_Count], limits: Limits) -> str:
         nearest = max(rows, key=lambda row: row.headroom_bytes)
         return f"{nearest.why} at best, up to {most:,} GPUs"
     if any(row.verdict == "unknown" for row in fitting):
-        return "no price is known, so no budget can be checked; give --price"
+        return next(row.why for row in fitting if row.verdict == "unknown") or ""
 
     def days(row: ClusterRow) -> float:
         return math.inf if row.days is None else row.days

@@ -12,13 +12,13 @@ from planner.estimate.memory import state_ledger
 from planner.formulas import flops, run_level
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
-from planner.inputs.cluster import node_size
+from planner.inputs.cluster import every_price, node_size
 from planner.inputs.degrees import contexts_of, divisors, stages_of
 from planner.inputs.scenario import resolve
 from planner.inputs.training import sequence_length
 from planner.ledger import total
 from planner.specs.base import PlanError
-from planner.specs.cluster import ClusterSpec, ClusterTemplate
+from planner.specs.cluster import ClusterSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.recommend import Limits
@@ -57,15 +57,9 @@ def kinds(
     tokens: float | None,
     limits: Limits,
 ) -> list[Kind]:
-    """Every named kind; by default every GPU of the catalogue in its usual node, and every cluster
-    with a price of its own."""
+    """Every named kind; by default every GPU of the catalogue in its usual node."""
     if not gpus and not clusters:
         gpus = catalog.ids("gpus")
-        clusters = [
-            cluster.id
-            for cluster in catalog.load_all("clusters", ClusterTemplate)
-            if cluster.usd_per_gpu_hour is not None
-        ]
     updates: list[tuple[str, dict[str, Any]]] = [
         *((name, {"gpu": name, "cluster": None}) for name in _listed(gpus, "--gpu")),
         *((name, {"cluster": name, "gpu": None}) for name in _listed(clusters, "--cluster")),
@@ -130,9 +124,12 @@ def _kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limi
     if tokens is not None:
         # with all of the peak rate and no failures
         gpu_s = least_flop(model, tokens) / float(cluster.gpu.rate(training.precision) or math.inf)
-        usd = gpu_s * float(cluster.usd_per_gpu_hour or 0.0)
+        usd = gpu_s * min((float(price) for price in every_price(base)), default=0.0)
         if limits.budget is not None and usd > limits.budget:
-            return Kind(name, reason=f"costs {usd:,.0f} USD even at the peak rate")
+            return Kind(
+                name,
+                reason=f"costs {usd:,.0f} USD even at the peak rate and the lowest price known",
+            )
         in_time = 0.0 if limits.days is None else gpu_s / (limits.days * DAY_S)
         if in_time > fewest.gpus:
             fewest = _Fewest(in_time, f"even the peak rate takes more than {limits.days:g} days")

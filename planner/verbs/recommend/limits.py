@@ -45,10 +45,10 @@ class Spread:
 
 
 def verdict(
-    days: Spread | None, dollars: Spread | None, limits: Limits
+    days: Spread | None, dollars: Spread | None, limits: Limits, unpriced: str | None
 ) -> tuple[str | None, str | None]:
     """How likely the run ends within days and dollars, by the 80 % band; and what it takes where it
-    may be beyond them. None, None: neither is limited."""
+    may be beyond them. None, None: neither is limited. unpriced: why no price is known."""
     limited = [
         (spread, limit, unit, decimals)
         for spread, limit, unit, decimals in (
@@ -65,7 +65,7 @@ def verdict(
     if not limited:
         return None, None
     if len(known) < len(limited):
-        return "unknown", "no price is known; give --price"
+        return "unknown", f"{unpriced}, so no budget can be checked; give --price or --market"
     why = "; ".join(text for spread, limit, text in known if spread.high > limit) or None
     over = [(spread, limit) for spread, limit, _ in known if spread.expected > limit]
     if not over:

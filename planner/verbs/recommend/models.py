@@ -12,6 +12,7 @@ import tomli_w
 
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs import catalog
+from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
@@ -53,6 +54,11 @@ def largest(
     limits = checked(limits, given.get("tokens"))
     base = read_options({"model": catalog.ids("models")[0], **given})
     refuse(base, "recommend model")
+    price = price_of(base)
+    if limits.budget is not None and price.missing is not None:
+        raise PlanError(
+            "--budget", limits.budget, f"{price.missing}; give --price or another --market"
+        )
     room = _room(base, limits)
     rows = _catalogue(base, limits, room, jobs, progress)
     notes = []
@@ -63,6 +69,8 @@ def largest(
             "each model with the global batch of its own training, else near 4 Mi tokens (set"
             " --global-batch)"
         )
+    if base.tokens is not None:
+        notes.append(f"price: {price.sentence} (--market, --price, --capex)")
     return LargestModel(
         schema_version=SCHEMA_VERSION,
         question="model",

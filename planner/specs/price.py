@@ -1,0 +1,86 @@
+"""What a GPU costs for an hour: kinds of price, lists of prices, and the price of a request."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from planner.ledger import Sourced
+from planner.specs.base import Names, Quantity, Spec
+from planner.specs.hardware import Id
+from planner.units import in_unit
+
+UsdPerHour = Annotated[Sourced, Quantity("USD/h")]
+
+STATED = "stated"  # the market of a price that the request, or its cluster file, states
+OWN = "own"  # the market of hardware that is bought
+
+
+class MarketSpec(Spec):
+    """A kind of price. Prices of two markets are not compared unless that is asked for."""
+
+    id: Id
+    aliases: Names = ()
+    title: str
+    terms: Id  # the market whose prices a named provider's own are
+
+
+class PriceList(Spec):
+    """What one provider, or one survey, says a GPU costs for an hour on one day."""
+
+    provider: Id
+    title: str  # of the provider for people, with region or tier
+    market: Id
+    date: str = Field(pattern=r"^20\d\d-\d\d(-\d\d)?$")
+    source: str = Field(min_length=1)
+    usd_per_gpu_hour: dict[Id, UsdPerHour]  # by GPU
+
+
+class Prices(Spec):
+    """The file of prices; the first market is the default."""
+
+    market: Annotated[tuple[MarketSpec, ...], Field(strict=False, min_length=1)]
+    list: Annotated[tuple[PriceList, ...], Field(strict=False)]
+
+
+class Price(Spec):
+    """What one GPU of a request costs for an hour, and what kind of price that is."""
+
+    market: str  # that was asked for, or of the list taken; or STATED, or OWN
+    usd_per_gpu_hour: UsdPerHour | None = None  # None: no price of this market is known
+    provider: str = ""  # who asks it, for people
+    known: Names = ()  # markets in which this machine has a price
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether another market could give another price."""
+        return self.market not in (STATED, OWN)
+
+    @property
+    def words(self) -> str | None:
+        """Kind, provider and date, to stand beside an amount; None where no price is known."""
+        usd = self.usd_per_gpu_hour
+        if usd is None:
+            return None
+        if self.market == OWN:
+            return f"own hardware, {usd.source}"
+        if self.market == STATED:
+            return ", ".join(word for word in (usd.source, usd.date) if word)
+        return f"{self.market}, {self.provider}, {usd.date}"
+
+    @property
+    def sentence(self) -> str:
+        """The price with what kind it is, or why there is none, to stand beside amounts."""
+        usd = self.usd_per_gpu_hour
+        if usd is None:
+            return self.missing or ""
+        return f"{in_unit(float(usd), 'USD/h'):,.2f} USD per GPU-hour: {self.words}"
+
+    @property
+    def missing(self) -> str | None:
+        """Why there is no price, as the beginning of a sentence; None where there is one."""
+        if self.usd_per_gpu_hour is not None:
+            return None
+        listed = f"listed: {', '.join(self.known)}" if self.known else "on no list"
+        return f"no price known of kind {self.market} ({listed})"

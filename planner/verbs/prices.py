@@ -1,0 +1,147 @@
+"""What an answer over several machines rests on in money: one market for all, which machines have
+no price there, and which would be the cheapest at other prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from planner.formulas import run_level
+from planner.inputs.cluster import price_of
+from planner.inputs.prices import markets
+from planner.inputs.run import electricity
+from planner.specs.documents.estimate import Figures
+from planner.specs.documents.plan import Cluster
+from planner.specs.documents.prices import Cheapest, PricedMachine, Prices
+from planner.specs.options import Options
+from planner.specs.price import Price
+from planner.units import in_unit
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What something takes that is paid for.
+
+    gpu_hours: with those of spare nodes. electricity_usd: paid beside the machines.
+    """
+
+    label: str
+    options: Options
+    gpu_hours: float
+    electricity_usd: float = 0.0
+
+    def usd(self, price: Price) -> float | None:
+        """At this price; None where it is not known."""
+        usd = price.usd_per_gpu_hour
+        if usd is None:
+            return None
+        return self.gpu_hours * in_unit(float(usd), "USD/h") + self.electricity_usd
+
+
+def machine(options: Options) -> str:
+    """The GPU or cluster of a request, as it names it."""
+    return options.cluster or options.gpu or options.calibration or ""
+
+
+def bill(label: str, options: Options, figures: Figures) -> Bill:
+    """What the run takes, or without its length a million tokens."""
+    run, gpus = figures.run, figures.cluster.gpus
+    spare = (run.reliability.spare_nodes or 0) * min(figures.cluster.gpus_per_node, gpus)
+    if run.gpu_hours is not None:
+        return Bill(label, options, run.gpu_hours * (1 + spare / gpus), run.electricity_usd or 0.0)
+    seconds = 1e6 / figures.throughput.tokens_per_s
+    facility = run_level.HOST_FACTOR * (options.pue or run_level.PUE)
+    energy_j = float(run_level.energy_j(gpus, run.gpu_power_w, 1.0, facility, seconds))
+    return Bill(label, options, (gpus + spare) * seconds / 3600, energy_j * electricity(options))
+
+
+def _priced(name: str, cluster: Cluster) -> PricedMachine:
+    """A machine of an answer with its price."""
+    return PricedMachine(
+        machine=name,
+        usd_per_gpu_hour=cluster.usd_per_gpu_hour,
+        market=cluster.price_market,
+        source=cluster.price_source,
+        missing=cluster.price_missing,
+    )
+
+
+PriceAt = Callable[[Options], Price]
+
+
+def prices(
+    asked: Iterable[tuple[Options, Cluster]],
+    per: str,
+    cheapest: Callable[[PriceAt], tuple[str, Bill, float] | None],
+) -> Prices:
+    """The prices of an answer.
+
+    asked: requests, each with its cluster. cheapest: what costs the least where prices are these,
+    with its label and US dollars; asked again for every market, where there are machines to choose
+    from and the request leaves the market to all of them.
+    """
+    machines = {(machine(options), one.price): (options, one) for options, one in asked}
+    requests = [options for options, _ in machines.values()]
+    clusters = [cluster for _, cluster in machines.values()]
+    known = cache(price_of)  # many bills are of the same machine
+
+    def at(market: str | None) -> PriceAt:
+        def of(options: Options) -> Price:
+            own = known(_machine_alone(options))
+            listed = market is not None and own.is_listed
+            return known(_machine_alone(options), market) if listed else own
+
+        return of
+
+    def winner(market: str | None) -> Cheapest | None:
+        found = cheapest(at(market))
+        if found is None:
+            return None
+        label, bill, usd = found
+        price = at(market)(bill.options)
+        there = [at(market)(options) for options in requests]
+        return Cheapest(
+            market=market or price.market,
+            label=label,
+            cost_usd=usd,
+            source=price.words,
+            priced=sum(one.usd_per_gpu_hour is not None for one in there),
+        )
+
+    here, elsewhere, covering = winner(None), [], []
+    of_one = len({name for name, _ in machines}) < 2 or len({one.market for one in requests}) > 1
+    for market in (one.id for one in markets() if not of_one):
+        if all(at(market)(options) == at(None)(options) for options in requests):
+            continue
+        if all(at(market)(options).usd_per_gpu_hour is not None for options in requests):
+            covering.append(market)
+        other = winner(market)
+        if other and (here is None or (other.priced > 1 and other.label != here.label)):
+            elsewhere.append(other)
+    return Prices(
+        markets=sorted({one.price_market for one in clusters if one.price_missing is None}),
+        per=per,
+        machines=[_priced(name, one) for (name, _), (_, one) in machines.items()],
+        covering=covering if any(one.price_missing for one in clusters) else [],
+        cheapest=here,
+        elsewhere=elsewhere,
+    )
+
+
+def cheapest_of(bills: Sequence[Bill]) -> Callable[[PriceAt], tuple[str, Bill, float] | None]:
+    """The least of bills, at any prices."""
+
+    def at(price: PriceAt) -> tuple[str, Bill, float] | None:
+        known = ((one.usd(price(one.options)), one) for one in bills)
+        priced = [(usd, one) for usd, one in known if usd is not None]
+        usd, least = min(priced, key=lambda row: row[0], default=(0.0, None))
+        return None if least is None else (least.label, least, usd)
+
+    return at
+
+
+def _machine_alone(options: Options) -> Options:
+    """What of a request decides its price: one for all counts and layouts."""
+    said = ("gpu", "cluster", "calibration", "price", "market", "capex", "lifetime", "use")
+    return Options(model="none", **{name: getattr(options, name) for name in said})

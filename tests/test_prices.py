@@ -1,0 +1,169 @@
+"""Prices: every one dated and of a kind, one kind per answer, a provider's clusters at its own, and
+what would be the cheapest elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from command import dpplan, refused
+
+from planner.inputs import catalog
+from planner.inputs.cluster import price_of
+from planner.inputs.prices import markets, prices
+from planner.specs.base import PlanError
+from planner.specs.cluster import ClusterTemplate
+from planner.specs.documents.compare import Comparison
+from planner.specs.options import Options
+from planner.specs.options.own import CompareOptions
+from planner.units import in_unit
+from planner.verbs import compare
+
+MARKETS = [one.id for one in markets()]
+FIXED = {
+    "model": "gpt2",
+    "seq_len": 512,
+    "global_batch": 512,
+    "stack": "megatron-core",
+    "tp": 1,
+    "pp": 1,
+    "micro_batch": 1,
+    "recompute": "none",
+    "tokens": "1B",
+}
+
+
+def listed(market: str | None = None, **machine: str) -> tuple[str, float | None, str]:
+    """Market, US dollars for a GPU-hour, and provider of a machine."""
+    price = price_of(Options(model="gpt2", market=market, **machine))
+    usd = price.usd_per_gpu_hour
+    return price.market, None if usd is None else in_unit(float(usd), "USD/h"), price.provider
+
+
+def test_every_price_names_an_exact_gpu_a_market_a_date_and_a_source() -> None:
+    lists = prices().list
+    assert {one.market for one in lists} == set(MARKETS)
+    for one in lists:
+        assert set(one.usd_per_gpu_hour) <= set(catalog.ids("gpus")), one.title
+        assert "2026-01" < one.date < "2026-12"
+        for usd in one.usd_per_gpu_hour.values():
+            assert 0.1 < in_unit(float(usd), "USD/h") < 20  # base unit: USD per second
+    keys = [(one.provider, one.market, gpu) for one in lists for gpu in one.usd_per_gpu_hour]
+    assert len(keys) == len(set(keys))
+    terms = {one.id for one in markets() if one.terms == one.id}
+    assert all(one.terms in terms for one in markets())
+
+
+@pytest.mark.parametrize("market", [None, *MARKETS])
+def test_every_gpu_has_a_price_of_the_market_asked_for_or_none(market: str | None) -> None:
+    for gpu in catalog.ids("gpus"):
+        found, usd, _ = listed(market, gpu=gpu)
+        assert found == (market or MARKETS[0])
+        on_lists = [one for one in prices().list if one.market == found]
+        assert (usd is None) == all(gpu not in one.usd_per_gpu_hour for one in on_lists)
+
+
+def test_a_market_names_those_that_have_a_price() -> None:
+    for gpu in catalog.ids("gpus"):
+        known = price_of(Options(model="gpt2", gpu=gpu)).known
+        assert set(known) == {m for m in MARKETS if listed(m, gpu=gpu)[1] is not None}
+
+
+def test_a_providers_cluster_has_its_providers_price_or_none() -> None:
+    owned = [c for c in catalog.load_all("clusters", ClusterTemplate) if c.provider]
+    assert len(owned) > 9
+    titles = {(one.provider, one.title) for one in prices().list}
+    for cluster, market in itertools.product(owned, [None, *MARKETS]):
+        _, usd, title = listed(market, cluster=cluster.id)
+        assert usd is None or (cluster.provider, title) in titles
+    assert listed(cluster="aws-p5") == ("hyperscaler", 6.88, "AWS, us-east-1")
+    assert listed(cluster="lambda-h100-8")[1:] == (3.99, "Lambda")
+    assert listed("spot", cluster="aws-p5")[1] is None
+    assert listed("hyperscaler", cluster="lambda-h100-8")[1] is None
+    assert listed("hyperscaler", gpu="h100")[1] == listed(cluster="aws-p5")[1]
+
+
+def test_a_market_may_be_a_provider_or_a_file(tmp_path: Path) -> None:
+    assert listed("lambda", gpu="a100-sxm4-40gb")[1:] == (1.99, "Lambda")
+    assert listed("aws", gpu="h200")[1] == 7.912
+    assert listed("aws", gpu="rtx4090") == ("aws", None, "")
+    assert listed("marketplace", gpu="rtx4090") == listed("community", gpu="rtx4090")
+    quotes = tmp_path / "quotes.toml"
+    head = 'provider = "mine"\ntitle = "my quotes"\nmarket = "quoted"\ndate = "2026-11"\n'
+    quotes.write_text(head + 'source = "mail"\n[usd_per_gpu_hour]\nh100-sxm5-80gb = "2 USD/h"\n')
+    assert listed(str(quotes), gpu="h100") == ("quoted", 2.0, "my quotes")
+    assert listed(str(quotes), gpu="a100")[1] is None
+    quotes.write_text(head)
+    with pytest.raises(PlanError, match="source"):
+        listed(str(quotes), gpu="h100")
+    with pytest.raises(PlanError, match="did you mean on-demand"):
+        listed("ondemand", gpu="h100")
+
+
+GPUS = ["h100", "h200", "a800-sxm4-80gb", "rtx4090", "a100"]
+
+
+def side_by_side(gpus: list[str], **given: object) -> Comparison:
+    return compare.compare(
+        CompareOptions(vary=[f"gpu={','.join(gpus)}"]), {**FIXED, "gpus": 8} | given
+    )
+
+
+@pytest.mark.parametrize("market", [None, "spot", "community", "hyperscaler", "survey-lowest"])
+def test_no_comparison_mixes_kinds_of_price(market: str | None) -> None:
+    given = {} if market is None else {"market": market}
+    out = side_by_side(GPUS, **given)
+    assert {p.cluster.price_market for p in out.points} == {market or MARKETS[0]}
+    known = {p.label: p.run.cost_usd for p in out.points if p.run.cost_usd is not None}
+    assert set(known) == {p.label for p in out.points if p.cluster.price_missing is None}
+    assert out.prices.cheapest.label == min(known, key=known.get)
+    assert out.prices.cheapest.cost_usd == pytest.approx(min(known.values()))
+    assert "a800-sxm4-80gb" not in known or market == "survey-lowest"
+
+
+def test_what_is_cheapest_elsewhere_is_what_is_cheapest_there() -> None:
+    here = side_by_side(GPUS).prices
+    assert here.covering == ["survey-lowest"]
+    for one in here.elsewhere:
+        there = side_by_side(GPUS, market=one.market).prices
+        assert there.cheapest.label == one.label != here.cheapest.label
+        assert there.cheapest.cost_usd == pytest.approx(one.cost_usd)
+        assert not there.elsewhere or there.cheapest.market == one.market
+    elsewhere = {one.market for one in here.elsewhere}
+    for market in set(MARKETS) - elsewhere - {MARKETS[0]}:
+        there = side_by_side(GPUS, market=market).prices.cheapest
+        assert there is None or there.label == here.cheapest.label
+
+
+def test_the_order_of_gpus_changes_nothing() -> None:
+    one, other = (side_by_side(gpus).prices for gpus in (GPUS, GPUS[::-1]))
+    assert (one.cheapest, one.elsewhere) == (other.cheapest, other.elsewhere)
+
+
+def test_own_hardware_and_stated_prices_are_kinds_of_their_own() -> None:
+    own = side_by_side(["h100", "a100"], capex="30000").prices
+    assert own.markets == ["own"]
+    assert own.elsewhere == []
+    mixed = compare.compare(
+        CompareOptions(vary=["capex=search,30000"]), {**FIXED, "gpus": 8, "gpu": "h100"}
+    )
+    assert mixed.prices.markets == ["on-demand", "own"]
+    for words, said in (
+        ("--capex 3e4 --price 2", "--price"),
+        ("--price 2 --market spot", "give one"),
+    ):
+        refused(
+            dpplan("estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", 8, *words.split()),
+            said,
+        )
+
+
+def test_amounts_name_market_provider_and_date() -> None:
+    words = ["--model", "gpt2", "--gpus", 8, "--tokens", "1B", "--seq-len", 512]
+    named = "on-demand, RunPod Secure Cloud, 2026-"
+    assert named in dpplan("estimate", *words, "--gpu", "h100", "--advice", 0).stdout
+    assert named in dpplan("compare", *words, "--vary", "gpu=h100,a100").stdout
+    assert named in dpplan("search", *words, "--gpu", "h100", "--tp", 1, "--pp", 1).stdout
+    missing = dpplan("estimate", *words, "--gpu", "a800", "--advice", 0).stdout
+    assert "no price known of kind on-demand (listed: survey-lowest)" in missing
