@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,11 @@ from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.inputs.degrees import divisors
+from planner.inputs.options import read_options
+from planner.inputs.scenario import resolve
 from planner.search import best, family_rows, layouts, pareto, ranked, search, smallest
+from planner.search.answer import answer_of
+from planner.search.why_none import why_none
 from planner.specs.columns import Columns
 from planner.specs.layout import (
     OFFLOADED_PARAMS,
@@ -339,10 +344,40 @@ def test_every_layout_found_obeys_every_rule_and_the_request(seed: int) -> None:
     for name, holds in check(p, found.estimates.table).items():
         assert np.all(holds), name
     fixed = p.request.model_dump(
-        exclude_none=True, exclude={"uneven_stages", "search_offload", "where"}
+        exclude_none=True, exclude={"uneven_stages", "search_offload", "where", "acting"}
     )
     for x in table_layouts(found.estimates.table):
         assert {name: getattr(x, name) for name in fixed} == fixed
+
+
+SMALL = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 8, "recompute": "full", "micro_batch": 1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "acts"),
+    [
+        ({"zero": 3}, lambda x: x.dp * x.cp > 1),
+        ({"zero": 1, "stack": "megatron-core"}, lambda x: x.dp * x.cp > 1),
+        ({"schedule": "1f1b", "stack": "megatron-core"}, lambda x: x.pp > 1),
+        ({"shard_group": 8}, lambda x: x.zero >= 1),
+        # nothing else is possible: an answer, which says that nothing is sharded
+        ({"zero": 3, "tp": 8}, lambda x: x.shard_group == 1),
+        ({"zero": 1, "dp": 1, "stack": "megatron-core"}, lambda x: x.shard_group == 1),
+    ],
+)
+def test_what_is_asked_for_acts(asked: dict[str, Any], acts: Callable[[Layout], bool]) -> None:
+    for plan in resolve(read_options({**SMALL, **asked})).plans:
+        found = search(plan).estimates
+        assert found is None or all(map(acts, table_layouts(found.table)))
+    answer = answer_of(resolve(read_options({**SMALL, **asked})))
+    assert answer is not None
+    assert acts(answer.chosen.table.layout(answer.row))
+
+
+def test_a_schedule_that_no_usual_stack_runs_is_refused_and_not_ignored() -> None:
+    scenario = resolve(read_options({**SMALL, "schedule": "zb-h1"}))
+    assert answer_of(scenario) is None
+    assert "schedule zb-h1" in str(why_none(scenario))
 
 
 def test_a_value_the_search_would_not_try_is_kept_when_asked_for() -> None:

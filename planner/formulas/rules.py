@@ -149,6 +149,22 @@ def _sequence_parallel(plan: Plan, c: Columns) -> Array:
     return (c.sequence_parallel == 0) | (c.tp > 1)
 
 
+# where an option of the layout does something
+_ACTS: dict[str, Callable[[Columns], Array]] = {
+    "zero": lambda c: c.replicas > 1,
+    "shard_group": lambda c: c.zero >= 1,
+    "schedule": lambda c: c.pp > 1,
+    "placement": lambda c: (c.pp > 1) & (c.dp > 1),
+}
+
+
+def _acting(plan: Plan, c: Columns) -> Array:
+    ok = _ones(c)
+    for name in plan.request.acting:
+        ok = ok & _ACTS[name](c)
+    return ok
+
+
 def _recompute_size(plan: Plan, c: Columns) -> Array:
     return c.recompute_size <= np.ceil(plan.model.layers / c.pp)
 
@@ -333,6 +349,16 @@ RULES: tuple[Rule, ...] = (
         _sequence_parallel,
         lambda p, x: (
             "sequence parallelism divides work among tensor-parallel ranks; it needs tp > 1"
+        ),
+    ),
+    Rule(
+        "what is asked for acts",
+        ("zero", "shard_group", "schedule", "placement"),
+        _acting,
+        lambda p, x: (
+            f"{', '.join(map(flag, p.request.acting))} would do nothing in a layout of tp {x.tp},"
+            f" pp {x.pp}, dp {x.dp} x cp {x.cp}, zero {x.zero}: ZeRO shards over dp x cp > 1 with"
+            " zero 1 to 3, schedules need pp > 1; leave it out, or fix the degrees"
         ),
     ),
     Rule(

@@ -15,7 +15,7 @@ from planner.inputs.run import run_spec
 from planner.inputs.training import training_spec
 from planner.inputs.usual import tried
 from planner.specs.cluster import ClusterSpec
-from planner.specs.layout import LayoutRequest
+from planner.specs.layout import PLACEMENTS, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options
 from planner.specs.plan import Plan
@@ -78,6 +78,7 @@ def plans_of(
             headroom=number(options, "headroom"),
             search_offload=options.search_offload,
             uneven_stages=options.uneven_stages,
+            acting=_acting(options),
         )
         with_attention = _attention(training, options, stack)
         plans.append(
@@ -94,6 +95,19 @@ def plans_of(
             )
         )
     return tuple(plans)
+
+
+def _acting(options: Options) -> tuple[str, ...]:
+    """Options of the layout that the request states and that some layout of its GPUs lets act."""
+    left = options.gpus // ((options.tp or 1) * (options.pp or 1))
+    stages = options.gpus > 1 and options.pp != 1
+    could = {
+        "zero": bool(options.zero) and left > 1 and options.dp != 1,
+        "shard_group": options.shard_group is not None and options.zero != 0,
+        "schedule": options.schedule is not None and stages,
+        "placement": options.placement not in (None, PLACEMENTS[0]) and stages and options.dp != 1,
+    }
+    return tuple(name for name, can in could.items() if can)
 
 
 def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> TrainingSpec:

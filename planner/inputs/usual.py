@@ -4,7 +4,8 @@ usually runs it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from planner.specs.names import NVME
 from planner.specs.options import Options
@@ -13,31 +14,36 @@ from planner.specs.options import Options
 ANY, STAGE, STATES, DRIVES, ACTIVATIONS = "any", "stage", "states", "drives", "activations"
 
 
+_OPEN: Mapping[str, int] = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class Usual:
     """A stack at a ZeRO stage.
 
-    family: what `--vary strategy=` calls it; fixed: degrees of that family besides the stage.
+    family: what `--vary strategy=` calls it; fixed: options of that family besides the stack.
     """
 
     stack: str
     zero: int
     asked: frozenset[str]
-    family: str = ""
-    fixed: Mapping[str, int] = field(default_factory=dict)
+    family: str
+    fixed: Mapping[str, int]
 
 
-def _usual(stack: str, zero: int, *asked: str, family: str = "", **fixed: int) -> Usual:
+def _usual(
+    stack: str, zero: int, *asked: str, family: str = "", fixed: Mapping[str, int] = _OPEN
+) -> Usual:
     return Usual(stack, zero, frozenset(asked), family, fixed)
 
 
 # the order decides between layouts that are equally fast
 USUAL = (
-    _usual("pytorch-ddp", 0, ANY, STAGE, family="ddp"),
-    _usual("deepspeed", 1, ANY, STAGE, STATES, family="zero1", tp=1, pp=1),
-    _usual("deepspeed", 2, ANY, STAGE, STATES, family="zero2", tp=1, pp=1),
+    _usual("pytorch-ddp", 0, ANY, STAGE, family="ddp", fixed={"zero": 0}),
+    _usual("deepspeed", 1, ANY, STAGE, STATES, family="zero1", fixed={"zero": 1, "tp": 1, "pp": 1}),
+    _usual("deepspeed", 2, ANY, STAGE, STATES, family="zero2", fixed={"zero": 2, "tp": 1, "pp": 1}),
     _usual("deepspeed", 3, STATES, DRIVES),
-    _usual("pytorch-fsdp", 3, ANY, STAGE, STATES, ACTIVATIONS, family="zero3"),
+    _usual("pytorch-fsdp", 3, ANY, STAGE, STATES, ACTIVATIONS, family="zero3", fixed={"zero": 3}),
     _usual("pytorch-ddp", 0, ACTIVATIONS),
     _usual("megatron-core", 1, ANY, STAGE, ACTIVATIONS, family="3d"),
     # a ZeRO stage beside tensor or pipeline parallelism
@@ -47,7 +53,7 @@ USUAL = (
 )
 STACKS = tuple(sorted({one.stack for one in USUAL}))
 FAMILIES: dict[str, dict[str, object]] = {  # by name, as options
-    one.family: {"stack": one.stack, "zero": one.zero, **one.fixed} for one in USUAL if one.family
+    one.family: {"stack": one.stack, **one.fixed} for one in USUAL if one.family
 }
 
 

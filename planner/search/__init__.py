@@ -103,7 +103,9 @@ def _tried(plan: Plan, most: int, batches: Sequence[int] | None = None) -> _Trie
     whole = layouts_of(plan, batches)
     space, rejected = _restricted(whole, _conditions(plan, estimated=False))
     if space.count > most * (1 if batches is None else len(batches)):
-        asked = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
+        asked = plan.request.model_dump(
+            exclude={"acting"}, exclude_none=True, exclude_defaults=True
+        )
         raise PlanError(
             "layout",
             asked,

@@ -113,7 +113,9 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
 
     eps = divisors(model.moe.experts) if model.moe and supports.expert else [1]
     if _length(table) * len(eps) > MOST_ROWS * len(batches):
-        fixed = plan.request.model_dump(exclude_none=True, exclude_defaults=True)
+        fixed = plan.request.model_dump(
+            exclude={"acting"}, exclude_none=True, exclude_defaults=True
+        )
         raise PlanError(
             "layout",
             fixed,

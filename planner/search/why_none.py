@@ -8,6 +8,7 @@ from typing import Any
 
 from planner import schedules
 from planner.formulas.rules import RULES, Rule
+from planner.inputs.degrees import divisors
 from planner.inputs.scenario import Scenario
 from planner.search import search
 from planner.specs.base import PlanError
@@ -54,7 +55,8 @@ def _broken_rule(plan: Plan, options: Options) -> PlanError | None:
 def _as_asked(plan: Plan, options: Options) -> Layout:
     """What the request fixes, with the least for what it leaves open; not checked, since some rule
     may forbid it."""
-    tp, pp, cp = options.tp or 1, options.pp or 1, options.cp or 1
+    stages = divisors(options.gpus)[1] if "schedule" in plan.request.acting else 1
+    tp, pp, cp = options.tp or 1, options.pp or stages, options.cp or 1
     dp = options.dp or max(1, options.gpus // (tp * pp * cp))
     schedule = options.schedule
     vpp = options.vpp or (schedules.default_chunks(schedule) if schedule and pp > 1 else 1)

@@ -112,7 +112,9 @@ def layout_words(layout: Layout) -> str:
         parts.append(f"{layout.vpp} chunks per stage")
     if layout.ep > 1:
         parts.append(f"experts over {layout.ep} GPUs")
-    if layout.zero:
+    if layout.zero and layout.shard_group == 1:
+        parts.append(f"nothing sharded by ZeRO-{layout.zero}")
+    elif layout.zero:
         sharded = ("optimizer", "optimizer and gradients", "parameters, gradients and optimizer")
         parts.append(f"{sharded[layout.zero - 1]} sharded")
     parts.append(_recompute_words(layout.recompute))

@@ -51,6 +51,8 @@ class LayoutRequest(Spec):
     headroom: float | None = Field(default=None, ge=0, le=0.9)
     search_offload: bool = False  # try everything the stack can offload, where offload is not given
     uneven_stages: bool = False  # allow layers that do not divide by pp * vpp
+    acting: tuple[str, ...] = ()  # options that were asked for: layouts in which they do nothing
+    # are no answer (formulas.rules)
 
 
 class Layout(Spec):
