@@ -61,19 +61,18 @@ _DP = "--model llama-2-7b --gpu h100 --gpus 64"
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "components of memory": documents.memory,
-    "estimate": lambda: output(MAIN, lines=45),
+    "estimate": lambda: output(MAIN),
     "fixed": lambda: output(
         "dpplan estimate --model llama-2-7b --cluster dgx-h100 --gpus 64 --tp 2 --pp 1 --zero 1"
-        " --micro-batch 2 --recompute selective --global-batch 1024 --tokens 2T",
+        " --micro-batch 2 --recompute selective --global-batch 1024 --tokens 2T --full",
         parts=("", "Step time", "Communication"),
     ),
     "config": lambda: output(
-        "dpplan estimate --model tests/configs/llama-3.1-8b.json --gpu h100 --gpus 16",
+        "dpplan estimate --model tests/configs/llama-3.1-8b.json --gpu h100 --gpus 16 --full",
         parts=("", "What this rests on"),
     ),
     "why-not": lambda: output(
-        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048",
-        parts=("", "Best of each", "What would make", "Commands of"),
+        "dpplan estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --seq-len 2048"
     ),
     "wrong": lambda: output("dpplan estimate --model llama-70b --gpu rtx4090 --gpus 16 --tp 3"),
     "json": lambda: output("dpplan estimate --model gpt2 --gpu a100 --gpus 8 --json", lines=12),
@@ -166,7 +165,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     ),
     "dp published": lambda: traffic.published(),
     "dp drives": lambda: output(
-        "dpplan estimate --model llama-2-70b --gpu h100 --gpus 8 --offload params-nvme",
+        "dpplan estimate --model llama-2-70b --gpu h100 --gpus 8 --offload params-nvme --full",
         parts=("", "Memory per GPU", "Step time"),
     ),
     "dp infinity": lambda: traffic.infinity(),
@@ -176,7 +175,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "validate": lambda: output("dpplan validate docs/examples/runs.csv"),
     "advice": lambda: output(
         "dpplan estimate --model llama-2-7b --gpu a100 --gpus 8 --tp 1 --pp 1 --zero 1"
-        " --micro-batch 4 --recompute none --stack megatron-core --advice 14",
+        " --micro-batch 4 --recompute none --stack megatron-core --advice 14 --full",
         parts=("What would", "Commands of"),
         each=20,
     ),

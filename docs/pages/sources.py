@@ -160,8 +160,8 @@ def _traffic() -> str:
         " forward and again for backward, and reduce-scatters gradients: 3D, which is"
         f" {passes[3] / passes[0]:g} times DDP and not three times. All of it is repeated for"
         " every micro-batch, which is what makes it expensive on a slow network.\n- Bytes are"
-        " not time. Most of this traffic runs beside compute; `dpplan estimate` prints for each"
-        " collective the time and how much of it is hidden.\n"
+        " not time. Most of this traffic runs beside compute; `dpplan estimate --full` prints for"
+        " each collective the time and how much of it is hidden.\n"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shlex
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -43,6 +44,7 @@ def run(command: str) -> tuple[int, str, str]:
     if words[0] != "dpplan":
         raise ValueError(f"not a dpplan command: {command}")
     out, err, status = io.StringIO(), io.StringIO(), 0
+    os.environ.pop("COLUMNS", None)  # as wide as piped, whatever the builder's terminal is
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(ROOT):
         try:
             typer.main.get_command(app).main(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,7 +114,7 @@ def _text(value: Any, unit: str) -> str:
         return "[" + ", ".join(_text(x, unit) for x in plain) + "]"
     if isinstance(plain, bool) or not isinstance(plain, int | float):
         return str(plain)
-    return show(float(plain), unit) if unit else f"{plain:.6g}"
+    return show(float(plain), unit) if unit or math.isinf(plain) else f"{plain:.6g}"
 
 
 def lines(call: Call, depth: int = 0, seen: set[str] | None = None) -> list[str]:
@@ -132,7 +133,7 @@ def lines(call: Call, depth: int = 0, seen: set[str] | None = None) -> list[str]
             else:
                 given.append(f"{name} {_text(value, '')}")
         out = [
-            f"{pad}{call.formula.name} = {_text(call.output, call.formula.unit)}  "
+            f"{pad}{call.formula.name} = {_text(call.output, call.formula.unit)}"
             f" ({', '.join(given)})"
         ]
         if call.formula.name not in seen:
@@ -150,8 +151,8 @@ def machine_lines(numbers: Sequence[MachineNumber]) -> list[str]:
     """The numbers an estimate rests on, one per line: value, kind and source."""
     out = ["numbers of the machine"]
     for n in numbers:
-        unit = "" if n.unit == "1" else f" {n.unit}"
+        value = f"{n.value:.6g}" if n.unit == "1" else show(n.value, n.unit, digits=4)
         dated = f", {n.date}" if n.date else ""
         rests = f"{n.kind}: {n.source}{dated}; step time elasticity {n.elasticity:+.2f}"
-        out.append(f"  {n.name} = {n.value:.6g}{unit}   ({rests})")
+        out.append(f"  {n.name} = {value} ({rests})")
     return out

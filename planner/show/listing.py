@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.show.text import Block
+from planner.show.text import Block, words
 from planner.specs.documents.listing import Entry, GpuEntry, ModelEntry, NetworkEntry
 from planner.units import percent, show
 
 _HEADERS = {
     "gpus": ["id", "title", ">memory", ">bandwidth", ">bf16", ">fp8", "node", "aliases"],
     "models": ["id", ">parameters", ">active", ">layers", ">hidden", ">context", "aliases"],
-    "networks": ["id", "title", "scope", ">one way", ">latency", ">all-reduce share"],
+    "networks": ["id", "title", "where", ">one way", ">latency", ">all-reduce share"],
 }
 # columns that a narrow line leaves out, the first one first
 _DROPPED = {
-    "gpus": ("title", "node", "fp8", "aliases", "bandwidth"),
-    "models": ("aliases", "hidden", "layers", "context"),
+    "gpus": ("node", "title", "fp8", "bf16", "bandwidth"),
+    "models": ("hidden", "layers", "active", "context"),
     "networks": ("title", "all-reduce share", "latency"),
+    "stacks": ("title", "schedules", "aliases"),
+    "clusters": ("title", "nics per node", "aliases", "intra node", "gpus per node"),
 }
+_SCOPES = {"intra_node": "inside a node", "inter_node": "between nodes"}
 
 
 def list_blocks(kind: str, entries: Sequence[Entry]) -> list[Block]:
     """One row per catalogue entry."""
-    block = Block(f"{len(entries)} {kind}", header=_HEADERS.get(kind) or _names(entries))
-    block.order = "by id"
-    block.drop = _DROPPED.get(kind, ())
-    block.rows = [_row(entry) for entry in entries]
-    return [block]
+    rows = sorted((_row(entry) for entry in entries), key=lambda row: row[0])
+    header = _HEADERS.get(kind) or [words(name) for name in _names(entries)]
+    drop = _DROPPED.get(kind, ())
+    return [Block(f"{len(entries)} {kind}", header=header, rows=rows, order="by id", drop=drop)]
 
 
 def _names(entries: Sequence[Entry]) -> list[str]:
@@ -41,11 +43,11 @@ def _row(e: Entry) -> list[str]:
         memory, speed = show(e.memory_bytes, "B"), show(e.memory_bytes_per_s, "B/s")
         return [e.id, e.title, memory, speed, *low, e.node, ", ".join(e.aliases)]
     if isinstance(e, ModelEntry):
-        active, aliases = show(e.active_parameters, "count"), ", ".join(e.aliases)
-        sizes = (str(size) for size in (e.layers, e.hidden, e.max_positions))
-        return [e.id, f"{e.parameters:,}", active, *sizes, aliases]
+        counts = (show(count, "count") for count in (e.parameters, e.active_parameters))
+        sizes = (show(size, "") for size in (e.layers, e.hidden, e.max_positions))
+        return [e.id, *counts, *sizes, ", ".join(e.aliases)]
     if isinstance(e, NetworkEntry):
         speed, latency = show(e.bytes_per_s, "B/s"), show(e.latency_s, "s")
-        return [e.id, e.title, e.scope, speed, latency, percent(e.all_reduce_frac)]
+        return [e.id, e.title, _SCOPES[e.scope], speed, latency, percent(e.all_reduce_frac)]
     values = (getattr(e, name) for name in _names([e]))
     return [", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values]

@@ -134,8 +134,7 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: 
         ],
         order="as asked",
         drop=(
-            "kWh",
-            "USD/h",
+            "kWh" if days else "USD/h",
             "free",
             "step",
             "one size smaller",

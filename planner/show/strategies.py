@@ -34,7 +34,7 @@ _HEADER = [
     ">optimizer",
     ">between nodes",
     ">steps",
-    ">us per token",
+    ">per token",
 ]
 
 
@@ -58,7 +58,7 @@ def _table(r: Strategies) -> Block:
         ],
         _HEADER,
         [_row(one) for one in r.strategies if one.refused is None],
-        order="from replicas to what is sent least often",
+        order="by family: replicas, sharded, compressed, local steps, parameter servers",
         drop=("optimizer", "forward", "backward", "by", "between nodes", "compute", "exposed"),
     )
 
@@ -79,7 +79,7 @@ def _row(one: Strategy) -> list[str]:
             for size in (sent.forward, sent.backward, sent.optimizer, sent.between_nodes)
         ),
         f"x {statistics.steps_factor:.3g}",
-        f"{1e6 * (one.seconds_per_token or 0.0):.3g}",
+        show(one.seconds_per_token, "s"),
     ]
 
 

@@ -32,6 +32,7 @@ _ATOM = re.compile(
     rf"|\S*\d (?:{'|'.join(map(re.escape, UNIT_WORDS))})(?![A-Za-z])\S*"
     r"|\S+"
 )
+_EMPTY = {"", "-"}  # cells without a number
 _LABEL = re.compile(r"\s*(?:\S+(?: \S+)*\s{2,})?")
 
 
@@ -63,7 +64,7 @@ class Block:
     @property
     def heading(self) -> str:
         """The title, and the order of the rows."""
-        return f"{self.title} ({self.order})" if self.order else self.title
+        return f"{self.title}, {self.order}" if self.order else self.title
 
 
 def words(name: str) -> str:
@@ -205,10 +206,12 @@ class _Column:
 
 
 def _columns(block: Block) -> list[_Column]:
-    return [
+    """The columns that say anything in any row."""
+    columns = [
         _Column(name.lstrip(">"), name.startswith(">"), [row[i] for row in block.rows])
         for i, name in enumerate(block.header)
     ]
+    return [column for column in columns if set(column.cells) - _EMPTY]
 
 
 def _table_lines(block: Block, width: int) -> list[Line]:

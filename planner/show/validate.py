@@ -132,7 +132,7 @@ def _kinds_block(kinds: Mapping[str, ErrorsOfSuites]) -> Block:
             mape, *others = _errors(one)
             mean = percent(one.mape_of_suites)
             rows.append([name, str(one.n), str(one.suites), mape, mean, *others])
-    order = "from the largest kind to its parts"
+    order = "all runs first"
     return Block("Step time by kind of run", header=header, rows=rows, order=order)
 
 
