@@ -3,6 +3,7 @@ what to change, how sure. The blocks of `planner.show.estimate` say the rest."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe
 from planner.units import percent, show, span
 
+# an assumption that an option replaces: what is assumed, before its reason, and the option
+_DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \().*\(set (?P<option>--[^)]+)\)")
 _PARTS = 4  # of time and of memory, the largest; the others together
 _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would make it fit
 
@@ -164,16 +167,17 @@ def _advice(r: Estimate) -> list[Block]:
     shown = r.advice[: _CHANGES[r.memory.fits]]
     if not shown:
         return []
-    more = len(r.advice) - len(shown)
-    commands = [Fixed(f"{i + 1}: {one.command}") for i, one in enumerate(shown)]
-    below = [*commands, *([f"{more} more: --full"] if more else [])]
-    return [replace(advice_block(r, shown), below=below, part=True)]
+    block, more = advice_block(r, shown), len(r.advice) - len(shown)
+    order = block.order + (f" ({more} more with --full)" if more else "")
+    commands: list[str] = [Fixed(f"{i + 1}: {one.command}") for i, one in enumerate(shown)]
+    return [replace(block, order=order, below=commands, part=True)]
 
 
 def _sure(r: Estimate) -> Block:
-    defaults = [text for text in r.assumptions if "(set --" in text]
+    found = (_DEFAULT.match(text) for text in r.assumptions)
+    defaults = [f"{one['what']} ({one['option']})" for one in found if one]
     lines = [f"band      {r.step.confidence}", f"to fit    {r.memory.fit_evidence}"]
     if defaults:
-        lines.append(f"defaults  {'; '.join(defaults)}")
+        lines.append(f"defaults  {', '.join(defaults)}; --full says why")
     lines.append("more      --full prints every table, --explain every number and its source")
     return Block("How sure", lines, part=True)
