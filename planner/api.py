@@ -3,7 +3,7 @@ and web use nothing else."""
 
 from __future__ import annotations
 
-from planner.inputs.listing import list_catalog
+from planner.inputs.listing import list_catalog, list_kinds
 from planner.inputs.options import read_options
 from planner.specs.base import PlanError
 from planner.specs.options import Options
@@ -17,6 +17,7 @@ __all__ = [
     "estimate",
     "explain",
     "list_catalog",
+    "list_kinds",
     "read_options",
     "search_layouts",
     "search_with_layouts",

@@ -170,7 +170,7 @@ def test_an_error_is_one_json_document_and_one_sentence(words: str) -> None:
         "estimate --model llama-70b --no-such-option 3 --json",
         "estimate --model llama-70b --gpus --json",
         "search --model llama-70b --tp 1.5 --json",
-        "list --json",
+        "list nonsense --json",
         "nonsense --json",
         "estimate stray --json",
     ],

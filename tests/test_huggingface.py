@@ -20,7 +20,7 @@ from planner.specs.model import ModelSpec
 # OPT-175B and Nemotron-4 have no such file of their own and are written in the form of their
 # family.
 CONFIGS = sorted((Path(__file__).parent / "configs").glob("*.json"))
-ORIGIN = {"name", "title", "aliases", "source", "published"}
+ORIGIN = {"name", "title", "aliases", "hub", "source", "published"}
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -264,7 +264,14 @@ def test_harmless_extras_are_accepted(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"model_type": "lama"}, ["model_type: 'lama'", "did you mean", "llama"]),
-        ({"model_type": "bert"}, ["model_type: 'bert'", "known model types: bloom,"]),
+        ({"model_type": "olmo"}, ["model_type: 'olmo'", "known model types: bloom,"]),
+        ({"model_type": "bert"}, ["model_type: 'bert'", "is an encoder, which is not modelled"]),
+        ({"peft_type": "LORA"}, ["peft_type: 'LORA'", "is an adapter"]),
+        ({"_class_name": "UNet2DConditionModel"}, ["_class_name", "diffusion"]),
+        (
+            {"num_hidden_layers": None, "vocab_size": None},
+            ["num_hidden_layers, vocab_size", "are missing"],
+        ),
         ({"model_type": None}, ["model_type", "is missing"]),
         ({"model_type": ["llama"]}, ["model_type", "known model types"]),
         ({"hidden_size": None}, ["hidden_size", "is missing"]),

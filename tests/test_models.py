@@ -116,12 +116,14 @@ def test_ids_and_aliases_are_unique_and_reachable() -> None:
     entries = [
         tomllib.loads(path.read_text("utf-8")) for path in catalog.folder("models").glob("*.toml")
     ]
-    names = [name for entry in entries for name in (entry["name"], *entry["aliases"])]
+    names = [name for e in entries for name in (e["name"], *e["aliases"], *e.get("hub", ()))]
     assert len(names) == len(set(names))
-    assert all(name == name.lower() and not catalog.is_path(name) for name in names)
+    assert not any(catalog.is_path(name) for name in names)
     for entry in entries:
-        for alias in entry["aliases"]:
-            assert catalog.find("models", alias).stem == entry["name"]
+        assert all(name == name.lower() for name in (entry["name"], *entry["aliases"]))
+        bare = [one.rpartition("/")[2] for one in entry.get("hub", ())]
+        for name in (*entry["aliases"], *entry.get("hub", ()), *bare):
+            assert catalog.find("models", name).stem == entry["name"]
 
 
 def test_llama_70b_is_llama_2() -> None:
@@ -129,7 +131,7 @@ def test_llama_70b_is_llama_2() -> None:
 
 
 def test_unknown_model_answers_with_near_matches() -> None:
-    with pytest.raises(PlanError, match="llama-2-70b"):
+    with pytest.raises(PlanError, match="llama2-70b"):
         model("llama2-70")
 
 

@@ -60,7 +60,7 @@ def _row(row: Row) -> list[str]:
         name += f", `--no-{row.flag[2:]}`"
     again = "; may be given again" if row.is_several else ""
     default = "needed" if row.is_needed else row.unset
-    return [name, _type(row), default, row.says.help + again]
+    return [name, _type(row), default, row.says.help + again + row.also]
 
 
 def _type(row: Row) -> str:

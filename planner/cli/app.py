@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
+from planner import __version__
 from planner.cli.finish import refuse
 from planner.cli.made import Body, made
 from planner.cli.progress import INTERRUPTED
@@ -116,6 +117,7 @@ class Panels(TyperCommand):
                 formatter.write_dl(records)
 
 
+_SETTINGS = {"max_content_width": 100, "help_option_names": ["--help", "-h"]}
 app = typer.Typer(
     name="dpplan",
     cls=Commands,
@@ -127,10 +129,20 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"max_content_width": 100},
+    context_settings=_SETTINGS,
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"dpplan {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _group() -> None:
-    """Has no options of its own."""
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version")
+    ] = False,
+) -> None:
+    """Has no options of its own but --version."""

@@ -7,9 +7,14 @@ from planner.specs.options.own import ListOptions, Output
 
 
 def command(own: ListOptions, out: Output) -> Answer:
-    """List the shipped GPUs, models, networks, stacks, clusters or schedules."""
+    """List the shipped GPUs, models, networks, stacks, clusters or schedules; without KIND what
+    can be listed."""
     from planner import api
-    from planner.show.listing import list_blocks
+    from planner.show.listing import kind_blocks, list_blocks
 
-    entries = api.list_catalog(own.kind)
-    return Answer(entries, blocks=lambda: list_blocks(own.kind, entries))
+    kind = own.kind
+    if kind is None:
+        kinds = api.list_kinds()
+        return Answer(kinds, blocks=lambda: kind_blocks(kinds))
+    entries = api.list_catalog(kind)
+    return Answer(entries, blocks=lambda: list_blocks(kind, entries))

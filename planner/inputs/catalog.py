@@ -1,13 +1,12 @@
 """Find profiles by exact id or declared alias, in a checkout as in an installed wheel, or by path.
 
 Ids are file names, so the common case reads one file. An alias is found by searching the text of
-the folder before anything
-is parsed: a cold start parses only the files it needs.
+the folder before anything is parsed: a cold start parses only the files it needs.
 """
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from planner.inputs import not_modelled
+from planner.inputs.names import alike, spellings
 from planner.specs.base import PlanError, Spec, sentence
+from planner.specs.options.words import near as did_you_mean
 
 _PACKAGE = Path(__file__).parent.parent
 MAX_FILE_BYTES = 2_000_000
@@ -48,20 +50,43 @@ def ids(kind: str) -> tuple[str, ...]:
 
 
 def find(kind: str, name: str) -> Path:
-    """Path of the profile with this id or alias. Raises PlanError with near matches."""
-    if name in ids(kind):
-        return folder(kind) / f"{name}.toml"
-    wanted = name.lower()
+    """Path of the profile with this id, alias or Hugging Face id, however it is spelled. Raises
+    PlanError with what is like it, or with why nothing is."""
+    words = spellings(name)
+    found = next((path for word in words if (path := _declared(kind, word))), None)
+    vendor, _, rest = words[-1].partition("-")
+    if found is None and kind == "gpus" and vendor in _VENDORS:  # as drivers name their cards
+        found = _declared(kind, rest)
+        if found and tomllib.loads(found.read_text(encoding="utf-8")).get("vendor") != vendor:
+            found = None
+    if found:
+        return found
+    other = not_modelled.of_name(kind, name)
+    raise PlanError(_FLAG[kind], name, other or f"unknown; {near(kind, name)}")
+
+
+_VENDORS = ("nvidia", "amd")
+
+
+def _declared(kind: str, wanted: str) -> Path | None:
+    """The profile that has this name: its id, an alias, or an id of the Hugging Face Hub with or
+    without its organisation."""
     if wanted in ids(kind):
         return folder(kind) / f"{wanted}.toml"
-    needle = f'"{wanted}"'
     for path in sorted(folder(kind).glob("*.toml")):
         text = path.read_text(encoding="utf-8")
-        if needle in text.lower() and wanted in (
-            str(x).lower() for x in tomllib.loads(text).get("aliases", ())
-        ):
+        if f'{wanted}"' in text.lower() and wanted in _names(text):
             return path
-    raise PlanError(_FLAG[kind], name, f"unknown; {near(kind, wanted)}")
+    return None
+
+
+def _names(text: str) -> set[str]:
+    """The names that a profile declares beside its id, in lower case."""
+    data = tomllib.loads(text)
+    hub = [str(one).lower() for one in data.get("hub", ())]
+    return {*(str(one).lower() for one in data.get("aliases", ())), *hub} | {
+        one.rpartition("/")[2] for one in hub
+    }
 
 
 LINK = "link"  # what errors call a network: which of the options names it, the caller knows
@@ -74,22 +99,35 @@ _FLAG = {
 }
 
 
+_OFFERED = 4  # profiles that an unknown name is answered with
+
+
 def near(kind: str, wanted: str) -> str:
     """What to say of an unknown name: the known ones most like it, and where all are listed."""
-    known = list(ids(kind))
+    owner = {one: one for one in ids(kind)}
     for path in folder(kind).glob("*.toml"):
-        known += [
-            str(x) for x in tomllib.loads(path.read_text(encoding="utf-8")).get("aliases", ())
-        ]
-    close = difflib.get_close_matches(wanted, known, n=4, cutoff=0.5)
-    return (
-        f"did you mean {', '.join(close)}? " if close else ""
-    ) + f"`dpplan list {kind}` shows all, or give a path"
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        owner |= {str(one): path.stem for one in data.get("aliases", ())}
+    offered: dict[str, str] = {}  # one name of each profile
+    for one in alike(kind, wanted, list(owner)):
+        offered.setdefault(owner[one], one)
+    close = list(offered.values())[:_OFFERED]
+    hint = f"did you mean {', '.join(close)}? " if close else ""
+    return f"{hint}`dpplan list {kind}` shows all, or give a path"
 
 
 def is_path(name: str) -> bool:
     """Whether an option names a file rather than a catalogue entry."""
-    return name.endswith((".toml", ".json", ".yaml", ".yml")) or "/" in name or "\\" in name
+    if name.endswith((".toml", ".json", ".yaml", ".yml")) or "\\" in name:
+        return True
+    return "/" in name and name.lower() not in _hub_ids()
+
+
+@cache
+def _hub_ids() -> frozenset[str]:
+    """Ids of the Hugging Face Hub that the catalogue's models have."""
+    texts = (path.read_text(encoding="utf-8") for path in folder("models").glob("*.toml"))
+    return frozenset(name for text in texts for name in _names(text) if "/" in name)
 
 
 def user_path(name: str, field: str) -> Path:
@@ -119,6 +157,18 @@ def _is_shipped(path: Path) -> bool:
     return ".." not in path.parts and (
         path.is_relative_to(_PACKAGE) or path.is_relative_to(profiles_folder())
     )
+
+
+def exists(path: Path) -> bool:
+    """Whether a user's path is there; nothing is where only given files are read."""
+    return _given.get() is None and os.path.exists(
+        path
+    )  # False for a name too long, or a zero byte
+
+
+def is_file(path: Path) -> bool:
+    """Whether a user's path is a file; nothing is where only given files are read."""
+    return _given.get() is None and os.path.isfile(path)
 
 
 def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
@@ -217,12 +267,19 @@ def build(spec: type[S], data: Any, field: str, where: str) -> S:
     try:
         return spec.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "document"
+        found = error.errors(include_url=False, include_context=False)
+        first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+        missing = [_place(one["loc"]) for one in found if one["type"] == "missing"]
+        if missing and first["type"] == "missing":
+            raise PlanError(f"{field} {where}", None, f"needs {' and '.join(missing)}") from None
+        key = _place(first["loc"])
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         message = sentence(first["msg"])
         if first["type"] == "extra_forbidden":
-            message = f"unknown key; known keys: {_known_keys(spec, first['loc'])}"
+            known = sorted(spec.model_fields) if len(first["loc"]) == 1 else []
+            hint = did_you_mean(key, [one.replace("_", "-") for one in known]).replace("-", "_")
+            listed = ", ".join(known) or "see the shipped profiles"
+            message = f"unknown key; {hint}known keys: {listed}"
             raise PlanError(f"{field} {where}", key, message + more) from None
         shown = first.get("input")
         raise PlanError(
@@ -232,8 +289,8 @@ def build(spec: type[S], data: Any, field: str, where: str) -> S:
         ) from None
 
 
-def _known_keys(spec: type[Spec], loc: tuple[Any, ...]) -> str:
-    return ", ".join(sorted(spec.model_fields)) if len(loc) == 1 else "see the shipped profiles"
+def _place(loc: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in loc) or "document"
 
 
 def load(kind: str, spec: type[S], name: str) -> S:

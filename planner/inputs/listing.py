@@ -11,12 +11,14 @@ from planner.specs.documents.listing import (
     ClusterEntry,
     Entry,
     GpuEntry,
+    KindEntry,
     ModelEntry,
     NetworkEntry,
     StackEntry,
 )
 from planner.specs.hardware import GpuSpec, LinkSpec
 from planner.specs.model import ModelSpec
+from planner.specs.names import SCHEDULES
 from planner.specs.stack import StackSpec
 
 
@@ -25,6 +27,24 @@ def list_catalog(kind: str) -> Sequence[Entry]:
     if kind not in KINDS:
         raise PlanError("kind", kind, f"must be one of {', '.join(KINDS)}")
     return KINDS[kind]()
+
+
+_HOLDS = {
+    "clusters": "servers and cloud instances, for --cluster",
+    "gpus": "GPUs, for --gpu",
+    "models": "decoder-only language models, for --model",
+    "networks": "links inside and between nodes, for --intra-node and --inter-node",
+    "schedules": "pipeline schedules, for --schedule",
+    "stacks": "training stacks, for --stack",
+}
+
+
+def list_kinds() -> Sequence[KindEntry]:
+    """What can be listed, with how many entries there are."""
+    return [
+        KindEntry(kind, _HOLDS[kind], len(SCHEDULES if kind == "schedules" else catalog.ids(kind)))
+        for kind in KINDS
+    ]
 
 
 def _clusters() -> Sequence[Entry]:

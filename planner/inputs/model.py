@@ -1,10 +1,10 @@
-"""A model by catalogue name, model TOML, config.json or hub name."""
+"""A model by catalogue name, model TOML, config.json or name on the Hugging Face Hub."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from planner.inputs import catalog
+from planner.inputs import catalog, hub, model_file, not_modelled
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.published import Published
@@ -22,23 +22,35 @@ _SHAPE = (
     "moe",
 )
 
+FIELD = "--model"
+_PREFIX = "hf:"
+
 
 def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
-    """A model by catalogue name, path to a model TOML, or path to a Hugging Face config.json; and
-    what was inferred."""
-    from_hub = name.startswith("hf:")
-    if not from_hub and (not catalog.is_path(name) or name.endswith(".toml")):
-        return catalog.load("models", ModelSpec, name), []
+    """A model by catalogue name, path to a model TOML or to a Hugging Face config.json (or its
+    folder), or org/name of the Hub; and what was inferred, as sentences."""
+    if name.endswith(".toml"):
+        return model_file.read(catalog.user_path(name, FIELD))
+    if not name.startswith(_PREFIX) and not catalog.is_path(name):
+        found = catalog.load("models", ModelSpec, name)
+        return found, [f"model: {name} is {found.name} of the catalogue"] if "/" in name else []
+    path, asked = None, name.removeprefix(_PREFIX)
+    if not name.startswith(_PREFIX):
+        path = catalog.user_path(name, FIELD)
+        folder = path / hub.FILE
+        path = folder if catalog.is_file(folder) else path
+    if hub.is_name(asked) and (path is None or not catalog.exists(path)):
+        path = _from_hub(asked, name)
+    if path is None:
+        raise PlanError(FIELD, name, "must read hf:org/name, such as hf:Qwen/Qwen3-8B")
     from planner.inputs import huggingface
 
-    model, inferred = huggingface.read_config(
-        _from_hub(name) if from_hub else catalog.user_path(name, "--model")
-    )
+    model, inferred = huggingface.read_config(path)
     known = _same_shape(model)
-    if known is None:
-        return model, inferred
-    trained = f"the shape of {known.name}: trained as that is taken to have been"
-    return model.model_copy(update={"published": known.published}), [*inferred, trained]
+    if known is not None:
+        inferred = [*inferred, f"the shape of {known.name}: trained as that is taken to have been"]
+        model = model.model_copy(update={"published": known.published})
+    return model, [f"config.json: {one}" for one in inferred]
 
 
 def _same_shape(model: ModelSpec) -> ModelSpec | None:
@@ -53,23 +65,10 @@ def _same_shape(model: ModelSpec) -> ModelSpec | None:
     return min(same, key=lambda known: known.max_positions != model.max_positions, default=None)
 
 
-def _from_hub(name: str) -> Path:
-    """config.json of hf:org/name, through huggingface_hub and its cache (the `hub` extra)."""
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError:
-        remedy = (
-            "reading from the Hugging Face Hub needs huggingface_hub: install dpplan[hub], or give"
-            " the path of a config.json"
-        )
-        raise PlanError("--model", name, remedy) from None
-    try:
-        return Path(hf_hub_download(name.removeprefix("hf:"), "config.json"))
-    # network, permission, unknown repository: whatever the client raises is the user's to read
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise PlanError(
-            "--model",
-            name,
-            f"cannot be fetched ({reason}); download its config.json and give the path",
-        ) from None
+def _from_hub(asked: str, name: str) -> Path:
+    """config.json of org/name. Raises PlanError at once where the name says that it is none to be
+    planned."""
+    if why := not_modelled.of_name("models", asked):
+        raise PlanError(FIELD, name, why)
+    known = "" if catalog.is_path(asked) else catalog.find("models", asked).stem
+    return hub.config_of(asked, name, known)

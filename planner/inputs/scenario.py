@@ -40,7 +40,7 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     shape: a model that takes the place of the one the request names.
     """
     model, inferred = model_spec(options.model) if shape is None else (shape, [])
-    assumptions = [*readings(options), *(f"config.json: {sentence}" for sentence in inferred)]
+    assumptions = [*readings(options), *inferred]
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
     assumptions += [*assumed, *defaults]

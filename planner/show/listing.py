@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.show.text import Block, words
-from planner.specs.documents.listing import Entry, GpuEntry, ModelEntry, NetworkEntry
+from planner.specs.documents.listing import Entry, GpuEntry, KindEntry, ModelEntry, NetworkEntry
 from planner.units import percent, show
 
 _HEADERS = {
@@ -30,6 +30,13 @@ def list_blocks(kind: str, entries: Sequence[Entry]) -> list[Block]:
     header = _HEADERS.get(kind) or [words(name) for name in _names(entries)]
     drop = _DROPPED.get(kind, ())
     return [Block(f"{len(entries)} {kind}", header=header, rows=rows, order="by id", drop=drop)]
+
+
+def kind_blocks(kinds: Sequence[KindEntry]) -> list[Block]:
+    """One row per kind of entry, with the command that lists it."""
+    block = Block("What can be listed", header=["command", ">entries", "what they are"])
+    block.rows = [[f"dpplan list {one.id}", str(one.count), one.title] for one in kinds]
+    return [block]
 
 
 def _names(entries: Sequence[Entry]) -> list[str]:

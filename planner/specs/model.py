@@ -52,6 +52,7 @@ class ModelSpec(Spec):
     name: str = Field(min_length=1, max_length=200)
     title: str = ""
     aliases: Names = ()
+    hub: Names = ()  # ids of the same shape on the Hugging Face Hub
     source: str = ""
 
     layers: int = Field(ge=1, le=100_000)

@@ -14,6 +14,7 @@ from planner.inputs.huggingface import gated, plain
 from planner.inputs.huggingface.document import Document, check_finite, plain_name
 from planner.inputs.huggingface.parts import Shape
 from planner.inputs.json_text import read_json
+from planner.inputs.not_modelled import of_type
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 
@@ -127,6 +128,7 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
     data = _parse(path)
     document = Document(str(path), data)
     family = document.get("model_type")
+    _refuse_others(document, family)
     if not isinstance(family, str) or family not in FAMILIES:
         raise document.error("model_type", _families_sentence(family))
     _common(document)
@@ -161,6 +163,21 @@ def _parse(path: Path) -> dict[str, Any]:
         )
     check_finite(data, field)
     return data
+
+
+def _refuse_others(document: Document, family: object) -> None:
+    """Files of adapters, of diffusion pipelines, and of models that are no decoders."""
+    if document.get("peft_type") is not None:
+        base = document.get("base_model_name_or_path")
+        raise document.error(
+            "peft_type",
+            "is an adapter, and every parameter is taken as trained here; give the config.json of"
+            f" its base model{f' {plain_name(base)}' if isinstance(base, str) else ''}",
+        )
+    if document.get("_class_name") is not None:
+        raise document.error("_class_name", "is a part of a diffusion pipeline, not modelled")
+    if isinstance(family, str) and (why := of_type(family)):
+        raise document.error("model_type", why)
 
 
 def _families_sentence(family: object) -> str:

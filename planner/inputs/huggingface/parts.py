@@ -34,6 +34,10 @@ ACTIVATIONS = {**GELU, "silu": "silu", "swish": "silu", "relu": "relu", "relu2":
 
 def size(doc: Document) -> Shape:
     """What every family states: layers, hidden width, heads, vocabulary."""
+    stated = (LAYERS, HIDDEN, HEADS, ("vocab_size",))
+    missing = [names[0] for names in stated if all(doc.data.get(n) is None for n in names)]
+    if len(missing) > 1:
+        raise doc.error(", ".join(missing), "are missing; the file must state them")
     return {
         "layers": doc.count(*LAYERS, maximum=100_000),
         "hidden": doc.count(*HIDDEN),

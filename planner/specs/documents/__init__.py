@@ -22,6 +22,7 @@ ANSWERS: dict[str, str] = {
     "allreduce": "allreduce.AllReduce",
     "batchnorm": "batchnorm.BatchNorm",
     "input": "input.InputAnswer",
+    "list": "listing.KindEntry",
     "list gpus": "listing.GpuEntry",
     "list models": "listing.ModelEntry",
     "list networks": "listing.NetworkEntry",

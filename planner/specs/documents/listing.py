@@ -14,6 +14,12 @@ class Entry(Document):
     title: Annotated[str, key("name for people")]
 
 
+class KindEntry(Entry):
+    """One kind of entry that can be listed."""
+
+    count: Annotated[int, key("entries of the catalogue")]
+
+
 class _Aliased(Entry):
     aliases: Annotated[list[str], key("other ids")]
 

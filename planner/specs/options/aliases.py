@@ -127,3 +127,11 @@ OFFLOADS = (
         "all",
     ),
 )
+LISTED = (
+    *same("gpus", "gpu", "cards"),
+    *same("models", "model"),
+    *same("networks", "network", "links", "interconnects"),
+    *same("stacks", "stack", "frameworks"),
+    *same("clusters", "cluster", "instances", "servers"),
+    *same("schedules", "schedule"),
+)

@@ -22,7 +22,8 @@ class ModelOptions(Record):
     model: Annotated[
         str,
         option(
-            "Model: a catalogue name, a Hugging Face config.json, or a model TOML",
+            "Model: a catalogue name, org/name of the Hugging Face Hub, a config.json, or a model"
+            " TOML",
             label="Model",
             catalogue="models",
             example="gpt2",

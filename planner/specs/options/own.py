@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from planner.specs.names import Kind
+from planner.specs.options import aliases
 from planner.specs.options.cluster import ModelOptions
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
@@ -394,4 +395,13 @@ class ScheduleOptions(ModelTimes):
 class ListOptions(Record):
     GROUP: ClassVar = OUTPUT
 
-    kind: Annotated[Kind, option("What to list", argument="KIND", example="gpus")]
+    kind: Annotated[
+        Kind | None,
+        option(
+            "What to list",
+            argument="[KIND]",
+            aliases=aliases.LISTED,
+            example="gpus",
+            unset="what can be listed",
+        ),
+    ] = None

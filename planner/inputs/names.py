@@ -1,0 +1,56 @@
+"""Names as people spell them, and what is like a name that nobody knows."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from planner.specs.options.words import plain
+
+_ALIKE = 0.5  # likeness (difflib) from which a name is worth offering
+_SAME_FAMILY = 0.75  # likeness of the letters before the first number of two names of one family
+_SAME_SIZE = 1.3  # sizes this many times apart count as the same
+_SIZE = re.compile(r"(?<![a-z\d.])(\d{1,6}(?:\.\d{1,3})?)([bm])(?![a-z])")
+_BILLION = {"b": 1.0, "m": 1e-3}
+
+
+def spellings(name: str) -> list[str]:
+    """A name in the spellings that are looked up, the given one first: "A100 80 GB" ->
+    "a100-80gb"."""
+    word = re.sub(r"(\d)-(gb?)\b", r"\1\2", plain(name.replace(":", "-")))
+    return list(dict.fromkeys([name, name.lower(), word]))
+
+
+def alike(kind: str, name: str, known: Sequence[str]) -> list[str]:
+    """Known names like this one, best first. Models and GPUs are offered of the same family, or
+    else models of the same size: never a near spelling of another thing."""
+    word = spellings(name.rpartition("/")[2] if kind == "models" else name)[-1]
+    close = difflib.get_close_matches(word, known, n=40, cutoff=_ALIKE)
+    if kind not in ("models", "gpus"):
+        return close
+    return [one for one in close if _same_family(word, one)] or _of_size(word, known)
+
+
+def _same_family(one: str, other: str) -> bool:
+    a, b = _family(one), _family(other)
+    return a == b or difflib.SequenceMatcher(None, a, b).ratio() >= _SAME_FAMILY
+
+
+def _family(name: str) -> str:
+    """Letters before the first number: "llama-3.1-8b" -> "llama", "a100" -> "a"."""
+    return re.split(r"\d", name, maxsplit=1)[0].strip("-") or name
+
+
+def _of_size(word: str, known: Sequence[str]) -> list[str]:
+    size = _billions(word)
+    if size is None:
+        return []
+    sized = [(abs(1 - other / size), one) for one in known if (other := _billions(one))]
+    return [one for gap, one in sorted(sized) if gap < _SAME_SIZE - 1]
+
+
+def _billions(name: str) -> float | None:
+    """Billions of parameters that a name states: "qwen2.5-32b" -> 32."""
+    found = _SIZE.search(name)
+    return float(found[1]) * _BILLION[found[2]] if found else None

@@ -1,0 +1,137 @@
+"""Models, GPUs and stacks that people name and that are of another kind than what is planned here:
+said so, instead of a near match."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Other:
+    """A kind of thing that is not modelled.
+
+    is_a: what it is, as in "X is ..."; remedy: the nearest thing that can be done; words: parts of
+    names, and model types of transformers.
+    """
+
+    is_a: str
+    remedy: str
+    words: frozenset[str]
+
+
+def _other(is_a: str, remedy: str, words: str) -> Other:
+    return Other(is_a, remedy, frozenset(words.split()))
+
+
+_DECODERS = "dpplan plans decoder-only language models (`dpplan list models`)"
+_NO_NEAR = f"{_DECODERS}, none of which is near it"
+_AS_DECODER = (
+    f"{_DECODERS}; a model TOML with its layers, hidden, heads and vocab counts the same GEMMs,"
+    " with causal attention"
+)
+_MODELS = (
+    _other(
+        "an adapter, which is not modelled",
+        "adapters train few parameters, and every parameter is taken as trained here; plan its base"
+        " model for full training",
+        "lora qlora dora peft adapter ia3",
+    ),
+    _other(
+        "a quantized copy",
+        "training with quantized weights is not modelled; give the model it was made from",
+        "gptq awq gguf ggml exl2 4bit 8bit int4 int8 bnb nf4 nvfp4 mxfp4 q4 q8",
+    ),
+    _other(
+        "an embedding or reranking model, which is not modelled",
+        _AS_DECODER,
+        "bge gte e5 minilm mpnet sbert reranker rerank embed embedding embeddings colbert",
+    ),
+    _other(
+        "an encoder, which is not modelled",
+        _AS_DECODER,
+        "bert roberta deberta distilbert modernbert albert electra camembert xlm esm longformer"
+        " bigbird roformer biobert scibert finbert",
+    ),
+    _other(
+        "an encoder-decoder, which is not modelled",
+        f"{_NO_NEAR}: its cross attention is not counted",
+        "t5 mt5 byt5 umt5 ul2 flan bart mbart pegasus marian m2m m2m100 nllb prophetnet longt5",
+    ),
+    _other(
+        "a speech model, which is not modelled",
+        _NO_NEAR,
+        "whisper wav2vec wav2vec2 hubert wavlm seamless bark musicgen encodec vits conformer",
+    ),
+    _other(
+        "a vision or multimodal model, which is not modelled",
+        f"{_DECODERS}; its language part can be written as a model TOML",
+        "vit deit beit swin clip siglip dino dinov2 dinov3 sam sam2 resnet resnet50 convnext yolo"
+        " detr efficientnet llava blip blip2 flamingo idefics idefics2 internvl pixtral paligemma"
+        " vl mllama vision florence unet segformer",
+    ),
+    _other(
+        "a diffusion model, which is not modelled",
+        _NO_NEAR,
+        "diffusion sd sdxl sd3 flux dit pixart wan cogvideo hunyuanvideo kandinsky imagen dalle",
+    ),
+    _other(
+        "a state-space or recurrent model, which is not modelled",
+        f"{_NO_NEAR}: its scans are no attention",
+        "mamba mamba2 rwkv rwkv5 rwkv6 jamba hyena retnet zamba griffin recurrentgemma lstm xlstm"
+        " falcon-mamba bamba",
+    ),
+    _other(
+        "no transformer, which is not modelled", _NO_NEAR, "dlrm gnn xgboost alphafold gan vae cnn"
+    ),
+)
+_GPUS_ONLY = "only GPUs are modelled (`dpplan list gpus`); a chip of your own can be a GPU TOML"
+_GPUS = (
+    _other(
+        "a TPU, which is not modelled",
+        _GPUS_ONLY,
+        "tpu tpuv4 tpuv5 tpuv5e tpuv5p tpuv6 trillium ironwood",
+    ),
+    _other(
+        "an accelerator of another kind, which is not modelled",
+        _GPUS_ONLY,
+        "gaudi gaudi2 gaudi3 trainium trn1 trn2 ipu",
+    ),
+    _other("an Apple chip, which is not modelled", _GPUS_ONLY, "m1 m2 m3 m4 mps apple"),
+    _other("a processor, which is not modelled", _GPUS_ONLY, "cpu xeon epyc"),
+)
+_STACKS = (
+    _other(
+        "a trainer over other stacks",
+        "name the one it runs on: pytorch-ddp, pytorch-fsdp or hf-deepspeed",
+        "transformers accelerate trainer huggingface hf trl axolotl unsloth lightning torchtune",
+    ),
+    _other(
+        "a server for inference",
+        "training stacks are planned (`dpplan list stacks`)",
+        "vllm sglang tgi tensorrt triton llama.cpp ollama",
+    ),
+)
+_KINDS = {"models": _MODELS, "gpus": _GPUS, "stacks": _STACKS}
+_WEIGHTS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".onnx", ".ckpt", ".index")
+
+
+def of_name(kind: str, name: str) -> str:
+    """What a name says it is, where that is not modelled, with the nearest thing to do; "" where it
+    says nothing. A name is taken apart at its separators: no part of a word counts."""
+    if kind == "models" and name.lower().endswith(_WEIGHTS):
+        return "is a file of weights; give the config.json beside it, or a catalogue name"
+    words = name.lower().split()
+    parts = {part for word in words for part in re.split(r"[-_/:.]", word)} | {name.lower()}
+    return next((_said(one) for one in _KINDS.get(kind, ()) if one.words & parts), "")
+
+
+def of_type(model_type: str) -> str:
+    """The same of a model type of transformers, such as "bert" or "t5"."""
+    whole = model_type.lower().replace("_", "-")
+    parts = {whole, *whole.split("-")}
+    return next((_said(one) for one in _MODELS if one.words & parts), "")
+
+
+def _said(one: Other) -> str:
+    return f"is {one.is_a}: {one.remedy}"

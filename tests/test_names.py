@@ -1,0 +1,173 @@
+"""Names of models, GPUs and stacks as people spell them; what is of another kind is named as such;
+names of the Hugging Face Hub with and without a network; short model files."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dpplan, refused
+
+from planner.inputs import catalog, hub
+from planner.inputs.model import model_spec
+from planner.specs.base import PlanError
+
+
+@pytest.mark.parametrize(
+    ("kind", "spelled", "found"),
+    [
+        ("gpus", "A100 80GB", "a100-sxm4-80gb"),
+        ("gpus", "a100_80_gb", "a100-sxm4-80gb"),
+        ("gpus", "nvidia-a100-80gb", "a100-sxm4-80gb"),
+        ("gpus", "H100 SXM", "h100-sxm5-80gb"),
+        ("gpus", "4090", "rtx4090"),
+        # as nvidia-smi and torch.cuda.get_device_name name them
+        ("gpus", "NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),
+        ("gpus", "NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("gpus", "NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("gpus", "NVIDIA H100 PCIe", "h100-pcie-80gb"),
+        ("gpus", "NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("gpus", "Tesla V100-SXM2-16GB", "v100-sxm2-16gb"),
+        ("gpus", "AMD Instinct MI300X", "mi300x-192gb"),
+        ("models", "Llama 3.1 8B", "llama-3.1-8b"),
+        ("models", "llama3:8b", "llama-3-8b"),
+        ("models", "Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("models", "Qwen/Qwen3-8B", "qwen3-8b"),
+        ("models", "deepseek v3", "deepseek-v3"),
+        ("stacks", "Megatron-LM", "megatron-core"),
+        ("stacks", "FSDP2", "pytorch-fsdp"),
+    ],
+)
+def test_names_however_they_are_spelled(kind: str, spelled: str, found: str) -> None:
+    assert catalog.find(kind, spelled).stem == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("models", "bert-large", "is an encoder, which is not modelled"),
+        ("models", "xlm-roberta-base", "is an encoder"),
+        ("models", "flan-t5-xxl", "is an encoder-decoder"),
+        ("models", "openai/whisper-large-v3", "is a speech model"),
+        ("models", "ViT-L", "is a vision"),
+        ("models", "stable-diffusion-xl", "is a diffusion model"),
+        ("models", "mamba-2.8b", "is a state-space"),
+        ("models", "TheBloke/Llama-2-7B-GPTQ", "is a quantized copy"),
+        ("models", "tloen/alpaca-lora-7b", "is an adapter"),
+        ("models", "bge-large-en", "is an embedding"),
+        ("models", "llama.gguf", "config.json"),
+        ("gpus", "tpu-v5p", "is a TPU"),
+        ("gpus", "gaudi2", "accelerator of another kind"),
+        ("stacks", "accelerate", "pytorch-fsdp"),
+        ("stacks", "vllm", "inference"),
+    ],
+)
+def test_what_is_of_another_kind_is_named_as_such(kind: str, name: str, said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        model_spec(name) if kind == "models" else catalog.find(kind, name)
+    assert said in caught.value.remedy
+    assert "did you mean" not in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "near"),
+    [
+        ("models", "lama-2-70b", ["llama-2-70b", "llama-3-70b", "llama-2-7b", "llama-1-7b"]),
+        ("models", "yi-34b", ["llama-1-33b", "qwen-2.5-32b", "qwen-3-32b"]),  # of that size
+        ("models", "xyzzy-large", []),
+        ("gpus", "rtx409", ["rtx4090"]),
+        ("gpus", "t4", []),
+        ("gpus", "amd-a100", []),
+    ],
+)
+def test_near_names_are_of_the_same_family_or_size(kind: str, name: str, near: list[str]) -> None:
+    with pytest.raises(PlanError) as caught:
+        catalog.find(kind, name)
+    said = caught.value.remedy
+    assert all(one in said for one in near)
+    assert bool(near) == ("did you mean" in said)
+
+
+@pytest.mark.parametrize("name", ["no-org/no-model-9b", "hf:Qwen/Qwen3-8B"])
+def test_without_a_network_the_answer_comes_at_once(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def hangs(*_: Any, **__: Any) -> Any:
+        time.sleep(0.5)  # longer than is waited for
+        raise OSError
+
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr(socket, "create_connection", hangs)
+    monkeypatch.setattr(hub, "_REACH_S", 0.1)
+    started = time.monotonic()
+    sentence = refused(dpplan("estimate", "--model", name, "--gpu", "h100"), "is not reached")
+    assert time.monotonic() - started < 2
+    plain = name.removeprefix("hf:")
+    assert f"download https://huggingface.co/{plain}/resolve/main/config.json" in sentence
+    assert ("--model qwen3-8b" in sentence) == ("Qwen3" in name)
+
+
+def test_the_cache_of_the_hub_is_read_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "n_positions": 128}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**config, "vocab_size": 1000}))
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: str(file))
+    assert model_spec("some/model")[0].layers == 2
+    assert model_spec(str(tmp_path))[0].layers == 2, "a folder that holds a config.json"
+
+
+def test_without_the_extra_the_answer_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(PlanError, match=r"install dpplan\[hub\], or download https://hugg"):
+        model_spec("some/model")
+
+
+def test_a_short_model_file_names_only_what_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+
+    def said(text: str) -> str:
+        file.write_text(text)
+        with pytest.raises(PlanError) as caught:
+            model_spec(str(file))
+        return str(caught.value)
+
+    assert said("layers = 2\nhidden = 512").endswith(
+        "needs heads and vocab, too; inferred: ffn_hidden 1536"
+    )
+    assert said("hidden = 512\nheads = 7\nlayers = 2\nvocab = 9").endswith(
+        "needs head_dim, too; inferred: kv_heads 7, ffn_hidden 1536"
+    )
+    assert "unknown key; did you mean vocab?" in said("vocabb = 50\nlayers = 2")
+    assert "unknown key; it is layers here" in said("num_hidden_layers = 2")
+
+
+def test_what_is_standard_is_inferred_and_said(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("layers = 2\nhidden = 4096\nheads = 32\nvocab = 32000\n")
+    model, said = model_spec(str(file))
+    like = model_spec("llama-2-7b")[0]
+    for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "vocab"):
+        assert getattr(model, name) == getattr(like, name), name
+    assert model.name == "mine"
+    assert [one.split(":")[1].split()[0] for one in said] == ["kv_heads", "head_dim", "ffn_hidden"]
+    file.write_text('layers = 2\nhidden = 768\nheads = 12\nvocab = 50257\nmlp = "plain"\n')
+    assert model_spec(str(file))[0].ffn_hidden == 3072
+
+
+def test_bare_list_and_version() -> None:
+    found = dpplan("list", "--json").json()
+    assert {one["id"]: one["count"] for one in found}["schedules"] == 12
+    for one in found:
+        assert one["count"] == len(dpplan("list", one["id"], "--json").json())
+    assert dpplan("--version").stdout.startswith("dpplan ")
+    assert dpplan("list", "GPU").status == 0
+    assert "Usage" in dpplan("estimate", "-h").stdout
