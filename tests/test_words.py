@@ -9,6 +9,7 @@ from command import dpplan, refused
 
 from planner import api
 from planner.inputs.accumulation import accumulated
+from planner.inputs.model import model_spec
 from planner.inputs.options import read_options, readings
 from planner.specs.base import PlanError
 from planner.specs.options import Options, foreign, rows
@@ -146,7 +147,7 @@ def test_nodes_are_gpus_of_whole_nodes_and_agree_with_gpus() -> None:
 def test_accumulation_leaves_the_batches_that_replicas_and_micro_batches_make() -> None:
     def batches(**given: Any) -> list[int]:
         options = Options(**{"model": "gpt2", "gpus": 16, "grad_accum": 8, **given})
-        return accumulated(options, 8, 1024)
+        return accumulated(options, 8, model_spec("gpt2")[0], 1024)
 
     assert batches(micro_batch=2, dp=4) == [64]
     assert batches(micro_batch=2, tp=2, pp=2, cp=1) == [64]
