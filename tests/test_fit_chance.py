@@ -37,6 +37,7 @@ def said(relation: str, *ratios: float, suite: str = "a", stack: str = "k") -> l
             "experts": "0",
             "relation": relation,
             "need_over_predicted": str(ratio),
+            "least_over_predicted": str(ratio),
             "recompute": "none",
             "sharded": "0",
             "pipeline": "0",

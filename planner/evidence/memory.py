@@ -1,14 +1,15 @@
 """How likely a layout fits: the spread of the memory that measured runs needed over what was
 predicted for them.
 
-Three things are known of runs. Where a peak was measured, the predicted need of the device with the
-measured statistic in place of the predicted one is what the run needed. A run that ran needed at
-most what the GPU has, and one that ran out of memory more: censored observations, which say most
-where the prediction is near the capacity. The distribution of ln(need over predicted) that is most
-likely under all three is found by the self-consistent estimate (Turnbull 1976), with every run
-weighed by how like it is to the layout (stack, GPU, and what decides its memory: recompute,
+Three things are known of runs. Where a peak was measured, the run needed the predicted need of the
+device with the measured statistic in place of the predicted one, or less by up to what
+fragmentation adds: a full device makes the caching allocator give free blocks back. A run that ran
+needed at most what the GPU has, and one that ran out of memory more. All are intervals, which say
+most where they are short or end near the prediction. The distribution of ln(need over predicted)
+that is most likely under them is found by the self-consistent estimate (Turnbull 1976), with every
+run weighed by how like it is to the layout (stack, GPU, and what decides its memory: recompute,
 ZeRO-3, pipeline, offloading, experts) and by how many others of its suite say the same, and with a
-wide distribution that counts as two runs: what is known where nothing was measured.
+wide distribution that counts as one run: what is known where nothing was measured.
 
 Published runs are mostly runs that ran, so the tail of needs above the capacity is seen in the few
 suites that list their failures.
@@ -42,17 +43,17 @@ NEVER = 1 - WANTED  # below this chance a layout is said not to fit
 
 # Choices, round numbers near the best log score of each suite's runs under all other suites
 # (`dpplan validate --coverage` prints how the chances hold)
-_OTHER_STACK = 0.3  # weight of a run with another stack
+_OTHER_STACK = 0.2  # weight of a run with another stack
 _OTHER_GPU = 0.8  # of one on another GPU: memory hardly depends on it
 _OTHER_KIND = 0.7  # for each of the five kinds of KINDS in which a run differs
 _CORRELATION = 0.3  # of errors within a suite: between-suite over total variance of measured peaks
 # what holds where nothing was measured: a Student t with two degrees of freedom, which counts as so
 # many runs
-_UNSEEN_RUNS = 2.0
+_UNSEEN_RUNS = 1.0
 _UNSEEN_SCALE = 0.1
 
 _REACH, _STEP = 1.0, 0.01  # grid of ln(need over predicted)
-_ROUNDS = 60  # of the self-consistent estimate; more move no quantile by a step of the grid
+_ROUNDS = 20  # of the self-consistent estimate; more move no chance by 0.001
 
 MEASURED, AT_MOST, ABOVE = "=", "<", ">"  # what a run says of its need
 
@@ -88,6 +89,7 @@ class Observed:
     experts: Array
     relation: Array  # MEASURED, AT_MOST or ABOVE
     log_ratio: Array  # ln of the need, or of its bound, over the predicted need
+    log_least: Array  # of a measured peak, the least that the need may be
 
     def __len__(self) -> int:
         return len(self.log_ratio)
@@ -115,6 +117,7 @@ def observed(rows: Iterable[dict[str, Any]]) -> Observed:
         experts=flag("experts"),
         relation=np.array([row["relation"] for row in kept], dtype=str),
         log_ratio=np.log(np.array([float(row["need_over_predicted"]) for row in kept])),
+        log_least=np.log(np.array([float(row["least_over_predicted"]) for row in kept])),
     )
 
 
@@ -153,31 +156,39 @@ def shares(runs: Observed, cases: Sequence[Case]) -> Array:
     # Student's t with two degrees of freedom up to a factor
     unseen = (1 + (grid / _UNSEEN_SCALE) ** 2 / 2) ** -1.5
     base = np.tile(_UNSEEN_RUNS * unseen / unseen.sum(), (len(cases), 1))
+    chance = base / base.sum(axis=1, keepdims=True)
     if not len(runs):
-        return np.cumsum(base / base.sum(axis=1, keepdims=True), axis=1)
+        return np.cumsum(chance, axis=1)
     weight = np.stack([likeness(runs, case) for case in cases])
     weight = weight * suite_weight(suite_members(runs.suite), _CORRELATION)
-    place = np.clip(np.rint((runs.log_ratio + _REACH) / _STEP), 0, len(grid) - 1).astype(int)
-
-    def counted(relation: str) -> Array:
-        own = runs.relation == relation
-        out = np.zeros((len(grid), len(cases)))
-        np.add.at(out, place[own], weight[:, own].T)
-        return out.T
-
-    base = base + counted(MEASURED)
-    at_most, above = counted(AT_MOST), counted(ABOVE)
-    whole = (base + at_most + above).sum(axis=1, keepdims=True)
-    chance = base / base.sum(axis=1, keepdims=True)
+    ends, which = np.unique(np.stack(_places(runs, len(grid))), axis=1, return_inverse=True)
+    points = np.arange(len(grid))
+    inside = ((points >= ends[0][:, None]) & (points <= ends[1][:, None])) * 1.0
+    together = np.zeros((len(inside), len(cases)))  # runs with the same interval
+    np.add.at(together, which.reshape(-1), weight.T)
+    whole = base.sum(axis=1, keepdims=True) + together.sum(axis=0)[:, None]
     for _ in range(_ROUNDS):
-        below = np.cumsum(chance, axis=1)
-        # a run that needed at most so much is spread over what lies below, by what is there
-        spread = np.cumsum((at_most / below)[:, ::-1], axis=1)[:, ::-1]
-        rest = np.maximum(1 - below, np.finfo(float).tiny)
-        spread[:, 1:] += np.cumsum(above / rest, axis=1)[:, :-1]
-        chance = (base + chance * spread) / whole
+        # each run is spread over its interval by what is there
+        there = np.maximum(chance @ inside.T, np.finfo(float).tiny)
+        chance = (base + chance * ((together.T / there) @ inside)) / whole
         chance /= chance.sum(axis=1, keepdims=True)
     return np.cumsum(chance, axis=1)
+
+
+def _places(runs: Observed, points: int) -> tuple[Array, Array]:
+    """First and last point of the grid at which the need of each run may lie."""
+
+    def place(log_ratio: Array) -> Array:
+        near = np.rint((log_ratio + _REACH) / _STEP)
+        return np.clip(near, 0, points - 1).astype(int)
+
+    low, high = place(runs.log_least), place(runs.log_ratio)
+    last = points - 1
+    above = np.minimum(high + 1, last)
+    return (
+        np.select([runs.relation == AT_MOST, runs.relation == ABOVE], [0 * low, above], low),
+        np.where(runs.relation == ABOVE, last, high),
+    )
 
 
 def likeness(runs: Observed, case: Case) -> Array:

@@ -20,6 +20,10 @@ class Need(Document):
     need_over_predicted: Annotated[
         float, key("the need that was measured, or the capacity, over the predicted need", "1")
     ]
+    least_over_predicted: Annotated[
+        float,
+        key("of a measured peak the same without fragmentation, which a full device gives up", "1"),
+    ]
     recompute: Annotated[str, key("rule of the layout")]
     sharded: Annotated[bool, key("ZeRO shards the parameters")]
     pipeline: Annotated[bool, key("several pipeline stages")]

@@ -58,20 +58,24 @@ def need(row: Row, one: Estimates, measured_bytes: float | None, outcome: Outcom
         return None
     kind = row.get("memory_kind", "")
     if outcome != "oom" and measured_bytes is not None and kind in _COUNTED:
-        predicted = float(one.memory.stage_reserved[_printed_stage(one), 0]) + _outside(one)
+        stage = _printed_stage(one)
+        predicted = float(one.memory.stage_reserved[stage, 0]) + _outside(one)
         relation: Relation = "="
+        loose = float(one.memory.stage_reserved[stage, 0] - one.memory.stage_peaks[stage, 0])
         ratio = 1 + (measured_bytes - peak_bytes(one, kind)) / predicted
+        least = ratio - loose / predicted
     else:
         if not row.get("zero", ""):
             return None
         relation = ">" if outcome == "oom" else "<"
-        ratio = one.plan.usable_bytes / float(one.memory.device[0])
+        least = ratio = one.plan.usable_bytes / float(one.memory.device[0])
         if outcome != "oom" and ratio > _LARGEST:
             return None
     layout = one.table.layout(0)
     return Need(
         relation=relation,
         need_over_predicted=ratio,
+        least_over_predicted=least,
         recompute=layout.recompute,
         sharded=evidence.is_sharded(layout.zero),
         pipeline=layout.pp > 1,

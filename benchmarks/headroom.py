@@ -1,0 +1,78 @@
+"""What it costs to take layouts that fit with 95 % chance: default requests with and without.
+
+    python benchmarks/headroom.py
+
+Each request is answered twice: as it is, and with `--headroom 0%`, which takes the fastest layout
+that is expected to fit. Printed: how often the layout changes, what that costs in step time, how
+many leave under 3 % of memory free, and how likely they fit, without and with.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from statistics import fmean, median
+
+from planner import api
+from planner.specs.base import PlanError
+from planner.specs.documents.estimate import Estimate
+
+MODELS = ("llama-3.1-8b", "llama-2-13b", "llama-70b", "mixtral-8x7b")
+GPUS = ("rtx4090", "l40s", "a100", "h100")
+COUNTS = (8, 64, 512)
+LITTLE = 0.03  # share of memory
+
+
+def answers(model: str, gpu: str, gpus: int) -> tuple[Estimate, Estimate] | None:
+    """(the fastest that is expected to fit, the answer by default); None where nothing fits."""
+    asked = {"model": model, "gpu": gpu, "gpus": gpus}
+    try:
+        found = [
+            api.estimate(api.read_options({**asked, **more}), brief=True)
+            for more in ({"headroom": "0%"}, {})
+        ]
+    except PlanError as error:
+        print(f"{model} on {gpus} x {gpu}: {error}", file=sys.stderr)
+        return None
+    return (found[0], found[1]) if all(one.memory.fits for one in found) else None
+
+
+def free(one: Estimate) -> float:
+    """Share of memory that is left."""
+    return one.memory.headroom_bytes / one.memory.capacity_bytes
+
+
+def main() -> None:
+    pairs = []
+    print(f"{'request':34} {'free':>15} {'chance':>13} {'step':>8}")
+    for asked in product(MODELS, GPUS, COUNTS):
+        pair = answers(*asked)
+        if pair is None:
+            print(f"{asked[0]} on {asked[2]} x {asked[1]}: nothing fits")
+            continue
+        pairs.append(pair)
+        risky, sure = pair
+        name = f"{asked[0]} on {asked[2]} x {asked[1]}"
+        print(
+            f"{name:34} {free(risky):6.1%} -> {free(sure):5.1%}"
+            f" {risky.memory.fit_chance:5.0%} -> {sure.memory.fit_chance:4.0%}"
+            f" {sure.step.seconds / risky.step.seconds - 1:+7.1%}"
+        )
+    cost = [sure.step.seconds / risky.step.seconds - 1 for risky, sure in pairs]
+    moved = [sure.layout != risky.layout for risky, sure in pairs]
+    print(f"\n{len(pairs)} requests; {sum(moved)} take another layout by default")
+    print(
+        f"step time {median(cost):+.1%} in the median, {fmean(cost):+.1%} in the mean,"
+        f" {max(cost):+.1%} at worst"
+    )
+    for name, every in zip(("--headroom 0%", "by default"), zip(*pairs, strict=True), strict=True):
+        chances = [one.memory.fit_chance for one in every]
+        print(
+            f"{name:14} {sum(free(one) < LITTLE for one in every)} leave under {LITTLE:.0%};"
+            f" chance to fit {fmean(chances):.0%} in the mean, {min(chances):.0%} at least,"
+            f" {sum(one.memory.verdict != 'fits' for one in every)} below 95 %"
+        )
+
+
+if __name__ == "__main__":
+    main()
