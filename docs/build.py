@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--check", action="store_true", help="write nothing; exit 1 when a page is not current"
     )
     asked = parser.parse_args(arguments)
-    for name, forget in ((RESIDUALS, uncertainty.recorded.cache_clear), (MEMORY, memory.forget)):
+    for name, forget in ((RESIDUALS, uncertainty.forget), (MEMORY, memory.forget)):
         if (
             not asked.check
             and name in PAGES

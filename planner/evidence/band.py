@@ -1,111 +1,132 @@
-"""How sure an answer is: the spread of measured over predicted step time of the validated runs most
-like it.
+"""How sure an answer is: the distribution of measured over expected step time, from what validated
+runs have shown of the plan's GPU, software and mechanisms (planner/evidence/effects.py).
 
-Runs of one suite share a machine, a team and a way of measuring, so they err together: the spread
-between suites is what an unseen cluster meets, and a suite of 300 runs says little more about it
-than one of 30. Every validated run counts by how like it is to the plan (GPU, stack, number of
-GPUs, size of the model) and by how many others of its suite say the same; the band is the 10 % and
-90 % quantile of measured over predicted under these weights, wider where little is known. Predicted
-is by numbers fitted without the run's suite, since the errors of numbers chosen with a run in view
-say too little about the next.
+Runs of one suite share a machine, a team and a way of measuring, so they err together; a band is
+that of a run in a suite nobody has seen. Predicted is by numbers fitted without the run's suite.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from planner.evidence.weights import quantile, suite_members
-from planner.evidence.weights import suite_weight as _suite_weight
-from planner.formulas.params import parameter_count
+from planner.estimate import Estimates
+from planner.evidence.case import FEATURES, Case, case_of
+from planner.evidence.effects import SPREADS, Evidence, Forecast, Levels, Model
+from planner.evidence.spread import Spread, student
+from planner.evidence.weights import quantile
 from planner.ledger import Array
-from planner.specs.plan import Plan
 
 RESIDUALS = Path(__file__).parent.parent / "data" / "residuals.csv"
 
 COVERAGE = 0.80  # share of unseen runs that a band should hold
+_SIDE = (1 + COVERAGE) / 2
 
-# Of the choices below only rho is an estimate; the others are round numbers near the least interval
-# score (Gneiting & Raftery 2007, equation 43) when the bands of each suite are made from all other
-# suites, as `dpplan validate --coverage` does. On residuals that never saw their suite they hold 84
-# % of runs and 76 % on average over suites (November 2026).
-# correlation of errors within a suite: between-suite over total variance over the shipped runs
-_RHO = 0.16
-_OTHER_GPU = 0.1  # weight of a run on another GPU
-_OTHER_STACK = 0.8  # weight of a run with another stack
-_OTHER_KIND = 0.5  # weight of a dense run for a mixture of experts, and the other way round
-_HALVING = 12.0  # doublings of GPUs, or of parameters, over which the weight of a run halves
-_FLOOR = 0.01  # weight of the least alike run
-# the band widens by this share of itself over the evidence, counted in independent runs alike
-_FEW = 0.3
-_PER_DOUBLING = 0.125  # and by this share for every doubling beyond the largest validated cluster
-_UNKNOWN = 0.30  # half width of the band where nothing was ever validated
+# Errors of suites that were in view while the model was made, over those of suites that were not.
+# Likelihood over suites left out prefers 0.65 to 1; this one holds 80 % on average over suites.
+SEEN = 0.75
+# runs of one suite, GPU and stack whose features differ by less than this, in standard deviations
+# of their effects, count as one with less noise: a choice, for speed
+_ALIKE = 0.1
+_AS_MUCH = 0.5  # a run that has half of a feature says something of it
 
 
 @dataclass(frozen=True)
 class Band:
-    """Factors on the expected step time that bracket 80 % of the runs alike, and what the band
-    rests on."""
+    """Distribution of measured over expected step time, and what it rests on.
 
-    low: float
-    high: float
+    parts: shares of the variance, by feature, and `noise`. runs: on the same GPU or software.
+    """
+
+    spread: Spread
     basis: str
     runs: int
+    hardware: str  # what of the GPU validated runs share: GPU, architecture, nothing
+    software: str  # what of the stack they share: stack, family, nothing
+    parts: dict[str, float]
 
+    @property
+    def low(self) -> float:
+        """Factor on the expected step time at the fast end of the band."""
+        return self.spread.quantile(1 - _SIDE)
 
-@dataclass(frozen=True)
-class Case:
-    """What a band depends on."""
-
-    gpu: str
-    stack: str
-    gpus: int
-    parameters: float  # of the model; 0 where not known
-    experts: bool = False  # a mixture of experts
+    @property
+    def high(self) -> float:
+        """The same at the slow end."""
+        return self.spread.quantile(_SIDE)
 
 
 @dataclass(frozen=True)
 class Residuals:
     """Validated runs as columns of equal length."""
 
+    run_id: Array
     suite: Array
-    gpu: Array
-    stack: Array
-    gpus: Array
-    parameters: Array  # 0 where not known
-    experts: Array  # bool: a mixture of experts
+    levels: Levels
+    features: Array
     log_ratio: Array  # ln(measured over predicted step time)
+    seen: Array  # bool: in view while the numbers of this version were chosen
 
     def __len__(self) -> int:
         return len(self.log_ratio)
 
     def where(self, mask: Array) -> Residuals:
         """Some of the runs."""
-        return Residuals(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
+        return Residuals(
+            self.run_id[mask],
+            self.suite[mask],
+            self.levels.where(mask),
+            self.features[mask],
+            self.log_ratio[mask],
+            self.seen[mask],
+        )
+
+    def case(self, row: int) -> Case:
+        """What the band of one of them depends on."""
+        at = self.levels
+        return Case(
+            str(at.gpu[row]),
+            str(at.architecture[row]),
+            str(at.stack[row]),
+            str(at.family[row]),
+            tuple(self.features[row].tolist()),
+        )
 
 
-def residuals(rows: Iterable[dict[str, Any]]) -> Residuals:
-    """Columns of rows with `suite`, `gpu`, `stack`, `gpus`, `parameters`, `experts` and
-    `measured_over_predicted`.
-
-    A row without a suite gets it from its run_id, SUITE-NUMBER.
-    """
+def residuals(rows: Iterable[Mapping[str, object]]) -> Residuals:
+    """Columns of rows with `run_id`, `suite`, the fields of a case by name, each of FEATURES,
+    `measured_over_predicted` and `seen`."""
     kept = list(rows)
+    return _columns({name: [str(row[name]) for row in kept] for name in _COLUMNS})
+
+
+_COLUMNS = (
+    *("run_id", "suite", "gpu", "architecture", "stack", "family"),
+    *(*FEATURES, "seen", "measured_over_predicted"),
+)
+
+
+def _columns(cells: Mapping[str, Sequence[str]]) -> Residuals:
+    def text(name: str) -> Array:
+        return np.array(cells[name], dtype=str)
+
+    def numbers(name: str) -> Array:
+        return np.array(cells[name], dtype=float)
+
+    levels = Levels(text("architecture"), text("gpu"), text("family"), text("stack"))
     return Residuals(
-        suite=np.array([r.get("suite") or r["run_id"].rpartition("-")[0] for r in kept], dtype=str),
-        gpu=np.array([r["gpu"] for r in kept], dtype=str),
-        stack=np.array([r["stack"] for r in kept], dtype=str),
-        gpus=np.array([float(r["gpus"]) for r in kept]),
-        parameters=np.array([float(r.get("parameters") or 0) for r in kept]),
-        experts=np.array([float(r.get("experts") or 0) > 0 for r in kept], dtype=bool),
-        log_ratio=np.log(np.array([float(r["measured_over_predicted"]) for r in kept])),
+        run_id=text("run_id"),
+        suite=text("suite"),
+        levels=levels,
+        features=np.stack([numbers(name) for name in FEATURES], axis=1),
+        log_ratio=np.log(numbers("measured_over_predicted")),
+        seen=numbers("seen") > 0,
     )
 
 
@@ -115,92 +136,129 @@ def recorded() -> Residuals:
     if not RESIDUALS.exists():
         return residuals([])
     with RESIDUALS.open(encoding="utf-8", newline="") as file:
-        return residuals(csv.DictReader(file))
+        header, *lines = csv.reader(file)  # half the time of a DictReader
+    return _columns(dict(zip(header, zip(*lines, strict=True), strict=True)))
 
 
-def band(plan: Plan) -> Band:
-    """Band of this plan's step time from the shipped residuals."""
-    model = plan.model
-    case = Case(
-        plan.cluster.gpu.id,
-        plan.stack.release_of or plan.stack.id,
-        plan.cluster.gpus,
-        float(parameter_count(model)),
-        model.moe is not None,
+def model_of(runs: Residuals) -> Model:
+    """The errors of the next run, given these: runs that say the same count as one with less
+    noise."""
+    if not len(runs):
+        return Model(Evidence(runs.features, runs.levels, runs.suite, runs.log_ratio, runs.seen))
+    grid = np.round(runs.features * SPREADS.of_features() / _ALIKE).astype(int)
+    names = (runs.suite, runs.levels.gpu, runs.levels.stack)
+    key = np.column_stack([np.unique(one, return_inverse=True)[1].reshape(-1) for one in names])
+    _, first, which, count = np.unique(
+        np.hstack([key, grid]), axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    return _recorded_band(case)
+    which = which.reshape(-1)
+
+    def mean(column: Array) -> Array:
+        return np.asarray(np.bincount(which, column) / count)
+
+    return Model(
+        Evidence(
+            np.stack([mean(column) for column in runs.features.T], axis=1),
+            runs.levels.where(first),
+            runs.suite[first],
+            mean(np.where(runs.seen, runs.log_ratio / SEEN, runs.log_ratio)),
+            count.astype(float),
+        )
+    )
+
+
+@cache
+def recorded_model(without: str = "") -> Model:
+    """The errors of the next run given the shipped residuals, one suite left out."""
+    runs = recorded()
+    return model_of(runs.where(runs.suite != without))
+
+
+def forget() -> None:
+    """Read the recorded residuals again."""
+    for known in (recorded, recorded_model, _recorded_band):
+        known.cache_clear()
+
+
+def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
+    """Ends of the band of a run as factors, from shipped residuals without those of its suite."""
+    own = suite if (recorded().suite == suite).any() else ""
+    spread = spread_of(recorded_model(own).next(case))
+    return spread.quantile(1 - _SIDE), spread.quantile(_SIDE)
+
+
+def band(one: Estimates, row: int = 0) -> Band:
+    """Band of the step time of one layout, from the shipped residuals."""
+    return _recorded_band(case_of(one.plan, one.table, one.time, row))
 
 
 @cache
 def _recorded_band(case: Case) -> Band:
     """Comparisons ask for the same case again and again."""
-    return band_of(recorded(), case)
+    return band_of(recorded(), case, recorded_model())
 
 
-def band_of(runs: Residuals, case: Case) -> Band:
-    """Band of a case from these runs; it always contains the expected time."""
-    same_gpu, same_stack = runs.gpu == case.gpu, runs.stack == case.stack
-    if not len(runs):
-        return Band(1 - _UNKNOWN, 1 + _UNKNOWN, f"no validated run: +-{_UNKNOWN:.0%}, assumed", 0)
-    alike, text = _alike(runs, case, same_gpu & same_stack, same_gpu, same_stack)
-    weight = _weights(runs, case, same_gpu, same_stack)
-    low, high = (
-        quantile(runs.log_ratio, weight, q) for q in ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
-    )
-    largest = float(runs.gpus[alike].max())
-    beyond = math.log2(case.gpus / largest) if case.gpus > largest else 0.0
-    wider = 1 + _FEW / float(weight.sum()) + _PER_DOUBLING * beyond
-    errors = np.abs(np.exp(-runs.log_ratio[alike]) - 1)
-    error = quantile(
-        errors, np.ones(len(errors)), 0.5
-    )  # np.median would import numpy.ma, 7 ms of a cold start
-    scale = f", none on more than {largest:.0f} GPUs" if beyond else ""
+def band_of(runs: Residuals, case: Case, model: Model | None = None) -> Band:
+    """Band of a case from these runs; it always contains the expected time.
+
+    model: `model_of` these runs, where known.
+    """
+    ahead = (model or model_of(runs)).next(case)
+    at = runs.levels
+    gpu, stack = at.gpu == case.gpu, at.stack == case.stack
+    hardware = _nearest(gpu, at.architecture == case.architecture, ("GPU", "architecture"))
+    software = _nearest(stack, at.family == case.family, ("stack", "family"))
+    whole = sum(ahead.parts.values())
+    parts = {name: part / whole for name, part in ahead.parts.items()}
     return Band(
-        math.exp(min(0.0, low) * wider),
-        math.exp(max(0.0, high) * wider),
-        f"{text}, median error {error:.1%}{scale}",
-        int(alike.sum()) if (same_gpu | same_stack).any() else 0,
+        spread_of(ahead),
+        f"{_alike(runs, case, gpu, stack)}; {_widest(runs, case, parts)}",
+        int((gpu & stack if (gpu & stack).any() else gpu | stack).sum()),
+        hardware,
+        software,
+        parts,
     )
 
 
-def _alike(runs: Residuals, case: Case, both: Array, gpu: Array, stack: Array) -> tuple[Array, str]:
-    """The runs most like the case, and how to say so."""
-    if both.any():
-        return both, f"{_count(both)} on {case.gpu} with {case.stack}"
-    if gpu.any():
-        return gpu, f"{_count(gpu)} on {case.gpu}, other stacks"
-    if stack.any():
-        return (
-            stack,
-            f"no validated run on {case.gpu}; {_count(stack)} with {case.stack} on other GPUs",
-        )
-    everything = np.ones(len(runs), dtype=bool)
-    return (
-        everything,
-        f"no validated run on {case.gpu} or with {case.stack}; {_count(everything)} on other GPUs",
+def spread_of(ahead: Forecast) -> Spread:
+    """The distribution of a forecast, shifted so little that the band contains what is expected."""
+    scale = math.sqrt(ahead.variance)
+    most = scale * student(_SIDE)
+    return Spread(min(max(ahead.mean, -most), most), scale)
+
+
+def _nearest(same: Array, like: Array, names: tuple[str, str]) -> str:
+    return names[0] if same.any() else names[1] if like.any() else "nothing"
+
+
+def _alike(runs: Residuals, case: Case, gpu: Array, stack: Array) -> str:
+    """The runs most like the case, and their error."""
+    if (gpu & stack).any():
+        near, text = gpu & stack, "{} on {gpu} with {stack}"
+    elif gpu.any():
+        near, text = gpu, "no validated run with {stack}; {} on {gpu} with other software"
+    elif stack.any():
+        near, text = stack, "no validated run on {gpu}; {} with {stack} on other GPUs"
+    else:
+        near, text = ~gpu, "no validated run on {gpu} or with {stack}; {} with others"
+    n = int(near.sum())
+    said = text.format(
+        f"{n:,} validated run{'' if n == 1 else 's'}", gpu=case.gpu, stack=case.stack
     )
+    if not n:
+        return said
+    errors = np.abs(np.exp(-runs.log_ratio[near]) - 1)
+    # np.median would import numpy.ma, 7 ms of a cold start
+    return f"{said}, median error {quantile(errors, np.ones(n), 0.5):.1%}"
 
 
-def _count(mask: Array) -> str:
-    n = int(mask.sum())
-    return f"{n:,} validated run{'' if n == 1 else 's'}"
-
-
-def suite_weight(members: Array) -> Array:
-    """Weight of a run whose suite has this many."""
-    return _suite_weight(members, _RHO)
-
-
-def _weights(runs: Residuals, case: Case, same_gpu: Array, same_stack: Array) -> Array:
-    """Likeness of each run, less for every other run of its suite."""
-    likeness = np.where(same_gpu, 1.0, _OTHER_GPU) * np.where(same_stack, 1.0, _OTHER_STACK)
-    doublings = np.abs(np.log2(runs.gpus / case.gpus))
-    known = (runs.parameters > 0) & (case.parameters > 0)
-    size = np.where(known, runs.parameters, 1.0) / np.where(known, case.parameters, 1.0)
-    doublings = doublings + np.abs(np.log2(size))
-    kind = np.where(runs.experts == case.experts, 1.0, _OTHER_KIND)
-    return (
-        kind
-        * (likeness * 2.0 ** (-doublings / _HALVING) + _FLOOR)
-        * suite_weight(suite_members(runs.suite))
-    )
+def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
+    """What most of the width comes from, and whether any run has shown it."""
+    names = [name for name in FEATURES if name != "general"]
+    name = max(names, key=lambda one: parts[one])
+    if parts[name] < parts["general"]:
+        return "the width is mostly that between clusters and teams"
+    place = list(FEATURES).index(name)
+    shown = runs.features[:, place] >= _AS_MUCH * case.features[place]
+    said = f"the width is mostly {FEATURES[name].words} ({parts[name]:.0%})"
+    return said if shown.any() else f"{said}, which no validated run shows as much"

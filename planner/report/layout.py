@@ -24,6 +24,7 @@ from planner.specs.columns import Columns, joined
 from planner.specs.document import SCHEMA_VERSION, plain
 from planner.specs.documents.estimate import (
     Communication,
+    Evidence,
     Figures,
     Line,
     MachineNumber,
@@ -92,7 +93,7 @@ def report(
     plan = estimates.plan
     table = estimates.table.pick([row])
     one = evaluate_row(estimates, row)
-    own, around = machine(plan), band(plan)
+    own, around = machine(plan), band(one)
     seconds = first(one.time.seconds)
     whole = run.whole_run(plan, one.time)
     if numbers is None:
@@ -112,6 +113,7 @@ def report(
             high=seconds * around.high,
             confidence=around.basis,
             validated_runs=around.runs,
+            evidence=Evidence(around.hardware, around.software, around.parts),
             components=firsts(one.time.components),
             hidden=_hidden(one),
             bottleneck=name,
@@ -137,7 +139,7 @@ def report(
 def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
     """The figures of a single layout that comparisons show, from what is already evaluated."""
     plan = one.plan
-    seconds, around = first(one.time.seconds), band(plan)
+    seconds, around = first(one.time.seconds), band(one)
     exposed = exposed_s(one.time)
     name, share = bottleneck(one.time, exposed)
     device, usable = first(one.memory.device), plan.usable_bytes

@@ -9,6 +9,7 @@ from planner.specs.document import UNSET
 from planner.specs.documents.validate import (
     Ablation,
     Apart,
+    BandLine,
     Coverage,
     CrossValidation,
     Errors,
@@ -37,7 +38,7 @@ def validate_blocks(out: Validation) -> list[Block]:
         *_apart_blocks(out.apart),
     ]
     if out.coverage is not UNSET:
-        blocks.append(_coverage_block(out.coverage))
+        blocks += _coverage_blocks(out.coverage)
     if out.cross_validation is not UNSET:
         blocks += _cross_validation_blocks(out.cross_validation, out.summary.noise.mean)
     if out.ablations is not UNSET:
@@ -191,30 +192,42 @@ def _skipped_blocks(skipped: Sequence[Skipped]) -> list[Block]:
     return [block]
 
 
-def _coverage_block(found: Coverage) -> Block:
-    block = Block(
-        "Bands of each suite, made from all other suites",
-        header=["suite", ">runs", ">inside", ">low", ">high", ">width"],
-        order="by suite, then by evidence",
-    )
-    if found.mean_of_suites is None:
-        block.text.append("needs runs of at least two suites")
-        return block
-    block.text.append(
-        f"promised {found.promised:.0%}; contained {percent(found.all.inside_frac)} of runs, "
-        f"{percent(found.mean_of_suites)} on average over suites"
-    )
-    known = {f"all, {kind} elsewhere": line for kind, line in found.evidence.items()}
-    block.rows = [
+_BAND = [">runs", ">inside", ">low", ">high", ">score"]
+
+
+def _band_cells(line: BandLine) -> list[str]:
+    """Cells under `_BAND`."""
+    numbers = ("-" if x is None else f"{x:.2f}" for x in (line.low, line.high, line.score))
+    return [str(line.n), percent(line.inside_frac), *numbers]
+
+
+def _coverage_blocks(found: Coverage) -> list[Block]:
+    """The shipped bands by what was left out of them, by what takes the time, and by suite."""
+    over = Block(
+        "Do the shipped bands hold",
         [
-            name,
-            str(line.n),
-            percent(line.inside_frac),
-            *(f"{value:.2f}" for value in (line.low, line.high, line.width)),
-        ]
-        for name, line in {**found.suites, "all": found.all, **known}.items()
+            f"promised {found.promised:.0%} of runs; each run by the band of all suites but its"
+            " own, and without what the line names; scores are interval scores, smaller is better"
+        ],
+        header=["left out", *_BAND, ">mean of suites"],
+        rows=[
+            [name, *_band_cells(one.all), percent(one.mean_of_suites)]
+            for name, one in found.left_out.items()
+        ],
+    )
+    only = found.left_out["suites"]
+    if not only.all.n:
+        return [Block("Do the shipped bands hold", ["no run with a time"])]
+    parts = {"what the others share": only.evidence, "kind": only.kinds, "suite": only.suites}
+    return [over] + [
+        Block(
+            f"Bands by {name}",
+            header=[name, *_BAND],
+            rows=[[label, *_band_cells(line)] for label, line in lines.items()],
+        )
+        for name, lines in parts.items()
+        if lines
     ]
-    return block
 
 
 def _ablation_block(found: Sequence[Ablation]) -> Block:

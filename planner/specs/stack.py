@@ -198,6 +198,9 @@ class StackSpec(Spec):
     title: str
     aliases: Names = ()
     source: str
+    # stacks whose kernels and communication are of one kind, so that they err alike: megatron,
+    # deepspeed, fsdp (torch's own kernels and communication), jax, native (C++ and CUDA)
+    family: str = ""
     release_of: Id | None = None  # the stack of which this is a later release
     since: str | None = None  # its first release, as that stack numbers them
     supports: Supports

@@ -41,11 +41,29 @@ class StepByWire(StepFigures):
     ]
 
 
+class Evidence(Document):
+    """What the width of the band rests on."""
+
+    gpu: Annotated[str, key("what validated runs share of the GPU: GPU, architecture or nothing")]
+    software: Annotated[str, key("what they share of the stack: stack, family or nothing")]
+    width: Annotated[
+        dict[str, float],
+        key(
+            "shares of the variance of the band: `general`, what clusters and teams differ in;"
+            " mechanisms, by what they take of the step and what runs have shown of them; distances"
+            " from ordinary runs (`small` kernels, `long` sequences, `scale`); `noise` of single"
+            " runs",
+            "1",
+        ),
+    ]
+
+
 class Step(StepFigures):
     """Time of one optimizer step."""
 
     confidence: Annotated[str, key("what the band rests on")]
-    validated_runs: Annotated[int, key("runs behind the band")]
+    validated_runs: Annotated[int, key("runs on this GPU with this stack; else with one of them")]
+    evidence: Annotated[Evidence, key("what the width of the band rests on")]
     operators: Annotated[
         dict[str, float],
         key("each operator of the slowest stage, by path such as `layer/matmul/qkv`", "s"),

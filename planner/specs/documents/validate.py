@@ -42,6 +42,7 @@ class Run(Document):
     parameters: Annotated[int, key("of the model", "parameters")]
     tier: Annotated[str, key("how sure the recipe is: A or B")]
     architecture: Annotated[str, key("of the GPU")]
+    family: Annotated[str, key("of the stack: megatron, deepspeed, fsdp, jax, native")]
     precision: Annotated[str, key("number format of training")]
     experts: Annotated[int, key("0 for a dense model")]
     micro_batch_tokens: Annotated[float, key("of one micro-batch on one rank", "tokens")]
@@ -51,11 +52,24 @@ class Run(Document):
         float | None,
         key("predicted over measured step time, minus one; null where it ran out of memory", "1"),
     ]
+    low_step_s: Annotated[
+        float,
+        key(
+            "fast end of the shipped 80 % band, of residuals without the run's suite where it is"
+            " among them",
+            "s",
+        ),
+    ]
+    high_step_s: Annotated[float, key("slow end, likewise", "s")]
+    features: Annotated[
+        dict[str, float],
+        key("what the band rests on: shares of the step by mechanism, and distances; see accuracy"),
+    ]
     unseen_step_s: Annotated[
         float | None,
         key(
-            "predicted by shared numbers fitted on all other suites; null unless `--coverage`,"
-            " `--residuals` or `--cross-validate` is given",
+            "predicted by shared numbers fitted on all other suites; null unless `--residuals` or"
+            " `--cross-validate` is given",
             "s",
         ),
     ]
@@ -192,7 +206,7 @@ class Skipped(Document):
 
 
 class BandLine(Document):
-    """Bands made from all other suites, over some runs."""
+    """Bands that did not see some runs, over these."""
 
     n: Annotated[int, key("runs")]
     inside: Annotated[int, key("of these, inside the band")]
@@ -205,21 +219,34 @@ class BandLine(Document):
     ]
 
 
-class Coverage(Document):
-    """Whether bands hold what they promise."""
+class LeftOut(Document):
+    """Bands of the shipped residuals, without a run's suite and without what else is left out."""
 
-    promised: Annotated[float, key("share of runs that a band should hold", "1")]
     all: Annotated[BandLine, key("all runs")]
     mean_of_suites: Annotated[
-        float | None, key("mean over suites of `inside_frac`; null for fewer than two suites", "1")
+        float | None, key("mean over suites of `inside_frac`; null without runs", "1")
     ]
     suites: Annotated[dict[str, BandLine], key("by suite")]
     evidence: Annotated[
         dict[str, BandLine],
         key(
-            "by what the other suites share with a run: same GPU and software, same GPU, same"
+            "by what the residuals left share with a run: same GPU and software, same GPU, same"
             " software, neither"
         ),
+    ]
+    kinds: Annotated[
+        dict[str, BandLine],
+        key("by what takes the time: offload, mixture of experts, launch-bound, ..."),
+    ]
+
+
+class Coverage(Document):
+    """Whether the shipped bands hold what they promise."""
+
+    promised: Annotated[float, key("share of runs that a band should hold", "1")]
+    left_out: Annotated[
+        dict[str, LeftOut],
+        key("by what else is left out with a run's suite: suites (nothing), GPUs, software, kinds"),
     ]
 
 

@@ -35,7 +35,7 @@ class ValidateOptions(Record):
         option("Calibration file of a measured node", file="read", example="calibration.toml"),
     ] = None
     coverage: Annotated[
-        bool, option("Bands of each suite from all other suites: do they hold what they promise")
+        bool, option("Do the shipped bands hold: without a run's suite, GPU, software, kind")
     ] = False
     ablations: Annotated[
         bool, option("Error with each mechanism switched off, without a new fit")

@@ -25,10 +25,10 @@ def validate(
     """Predicted against measured for these CSV files, all CSV files of these folders, or by default
     the shipped runs. Raises PlanError for a file that is no table and an unknown suite.
 
-    suites: only these; coverage: also how much the bands hold; ablations: also errors with each
-    mechanism switched off; cross_validation: also errors of held-out models, GPU counts and suites;
-    unseen: each row also by shared numbers fitted on all other suites, which coverage and
-    cross-validation imply.
+    suites: only these; coverage: also how much the shipped bands hold; ablations: also errors with
+    each mechanism switched off; cross_validation: also errors of held-out models, GPU counts and
+    suites; unseen: each row also by shared numbers fitted on all other suites, which
+    cross-validation implies.
     """
     from planner.inputs.calibration import read_calibration
     from planner.specs.document import changed
@@ -39,7 +39,8 @@ def validate(
     rows = read_all(paths, suites)
     measured_node = read_calibration(calibration) if calibration else None
     document, kept = validated(rows, measured_node)
-    if cross_validation or coverage or unseen:
+    shipped = not (paths or suites or calibration)
+    if cross_validation or unseen:
         timed = [row for row, run in zip(kept, document.rows, strict=True) if has_time(run)]
         found = fit.cases(timed, measured_node)
         seconds: Sequence[float | None]
@@ -53,7 +54,7 @@ def validate(
     if coverage:
         document = changed(
             document,
-            coverage=bands.coverage(document.rows),
+            coverage=bands.coverage(document.rows, shipped=shipped),
             fit_coverage=memory.coverage(document.rows),
         )
     if ablations:

@@ -1,21 +1,27 @@
-"""Do the bands hold what they promise: each suite's runs against bands made from all other
-suites."""
+"""Do the shipped bands hold what they promise: each run against a band from residuals without its
+suite, its GPU, its software, or its kind."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from planner.evidence.band import COVERAGE, Case, Residuals, band_of, residuals
+from planner.evidence.band import COVERAGE, Residuals, model_of, recorded, residuals, spread_of
+from planner.evidence.case import FEATURES
+from planner.evidence.effects import Forecast, Model
 from planner.ledger import Array
-from planner.specs.documents.validate import BandLine, Coverage, Run
+from planner.specs.documents.validate import BandLine, Coverage, LeftOut, Run
 from planner.verbs.validate.predict import has_time
+from planner.verbs.validate.rows import SHIPPED
 
-# what a residual says of its run beside the ratios: columns of planner/data/residuals.csv
-RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "stack", "gpus", "parameters", "experts")
+# what a residual says of its run beside features and ratios: columns of planner/data/residuals.csv
+RESIDUAL_COLUMNS = ("run_id", "suite", "gpu", "architecture", "stack", "family")
+
+_LONG = 32768  # tokens per sequence
+_LARGE = 128  # GPUs
+_MUCH = 0.1  # share of the step from which a mechanism makes the kind of a run
 
 
 def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -23,11 +29,14 @@ def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
     Predicted is `unseen_step_s`, by numbers fitted without the run's suite, which is what a plan
     nobody has measured meets. Without it, and in `measured_over_default`, it is the prediction of
-    the shipped numbers.
+    the shipped numbers. `seen`: its suite was in view while these were chosen.
     """
+    seen = {file.stem for file in SHIPPED.glob("*.csv")}
     return [
         {
             **{name: getattr(run, name) for name in RESIDUAL_COLUMNS},
+            **run.features,
+            "seen": int(run.suite in seen),
             "measured_over_predicted": run.measured_step_s
             / (run.unseen_step_s or run.predicted_step_s),
             "measured_over_default": run.measured_step_s / run.predicted_step_s,
@@ -37,68 +46,128 @@ def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
     ]
 
 
-def coverage(found: Iterable[Run]) -> Coverage:
-    """Share of each suite's runs inside the bands that all other suites give, and how wide these
-    bands are.
+def coverage(found: Sequence[Run], *, shipped: bool) -> Coverage:
+    """Share of runs inside bands of the shipped residuals, and how wide these are, by what was left
+    out of them.
 
-    `score` is the mean interval score (Gneiting & Raftery 2007, equation 43) on ln(measured over
-    predicted): width plus the distance of what fell outside, 2/(1 - coverage) fold; smaller is
-    better.
+    shipped: these are the shipped runs, which stand in the residuals as predicted without their
+    suite, beside those of suites never in view; else they are `found`, as the shipped numbers
+    predict them. `score` is the mean interval score (Gneiting & Raftery 2007, equation 43) on
+    ln(measured over predicted): width plus the distance of what fell outside, 2/(1 - coverage)
+    fold; smaller is better.
     """
-    runs = residuals(residual_rows(found))
-    lines: dict[str, BandLine] = {}
-    low, high = np.zeros(len(runs)), np.zeros(len(runs))
-    near = np.empty(len(runs), dtype=object)
-    for suite in sorted(set(runs.suite.tolist())):
-        own = runs.suite == suite
-        others = runs.where(~own)
-        if not len(others):
-            continue
-        for i in np.flatnonzero(own):
-            case = Case(
-                str(runs.gpu[i]),
-                str(runs.stack[i]),
-                int(runs.gpus[i]),
-                float(runs.parameters[i]),
-                bool(runs.experts[i]),
-            )
-            band = band_of(others, case)
-            low[i], high[i] = math.log(band.low), math.log(band.high)
-            near[i] = _evidence(others, case)
-        lines[suite] = _line(runs.log_ratio[own], low[own], high[own])
-    if not lines:
-        nothing = np.zeros(0)
-        return Coverage(
-            promised=COVERAGE,
-            all=_line(nothing, nothing, nothing),
-            mean_of_suites=None,
-            suites={},
-            evidence={},
-        )
+    runs = recorded() if shipped else residuals(residual_rows(found))
     return Coverage(
-        promised=COVERAGE,
-        all=_line(runs.log_ratio, low, high),
-        mean_of_suites=sum(line.inside_frac or 0.0 for line in lines.values()) / len(lines),
-        suites=lines,
-        evidence={
-            kind: _line(runs.log_ratio[near == kind], low[near == kind], high[near == kind])
-            for kind in _KINDS
-            if (near == kind).any()
-        },
+        promised=COVERAGE, left_out={name: _left_out(runs, key) for name, key in _SCHEMES.items()}
     )
 
 
-_KINDS = ("same GPU and software", "same GPU", "same software", "neither")
+def _left_out(runs: Residuals, key: Callable[[Residuals], Array]) -> LeftOut:
+    """Each run in the band of the recorded residuals that do not share its value of `key`, nor its
+    suite."""
+    low, high = ends(runs, key, recorded())
+    value = runs.log_ratio
+    near = _evidence(runs, key, recorded())
+
+    def lines(of: Array) -> dict[str, BandLine]:
+        names = sorted(set(of.tolist()))
+        return {name: _line(value, low, high, of == name) for name in names}
+
+    suites = lines(runs.suite)
+    inside = [line.inside_frac for line in suites.values() if line.inside_frac is not None]
+    kinds = {name: _line(value, low, high, of(runs)) for name, of in _KINDS.items()}
+    return LeftOut(
+        all=_line(value, low, high, np.ones(len(runs), dtype=bool)),
+        mean_of_suites=sum(inside) / len(inside) if inside else None,
+        suites=suites,
+        evidence=lines(near),
+        kinds={name: line for name, line in kinds.items() if line.n},
+    )
 
 
-def _evidence(others: Residuals, case: Case) -> str:
-    gpu, stack = others.gpu == case.gpu, others.stack == case.stack
-    if (gpu & stack).any():
-        return _KINDS[0]
-    return _KINDS[1] if gpu.any() else _KINDS[2] if stack.any() else _KINDS[3]
+def ends(
+    runs: Residuals, key: Callable[[Residuals], Array], known: Residuals
+) -> tuple[Array, Array]:
+    """Both ends of the band of each run, as ln(measured over predicted), of the known runs that
+    share neither its value of `key` nor its suite."""
+    low, high = np.zeros(len(runs)), np.zeros(len(runs))
+    own, theirs = key(runs), key(known)
+    for name, suite in sorted(set(zip(own.tolist(), runs.suite.tolist(), strict=True))):
+        at = (own == name) & (runs.suite == suite)
+        model = _model(known, (theirs != name) & (known.suite != suite))
+        low[at], high[at] = _band(model, runs.where(at))
+    return low, high
 
 
-def _line(value: Array, low: Array, high: Array) -> BandLine:
+def _model(known: Residuals, kept: Array) -> Model:
+    return model_of(known.where(kept))
+
+
+def _band(model: Model, runs: Residuals) -> tuple[Array, Array]:
+    mean, variance = model.ahead(runs.levels, runs.features)
+    spreads = [
+        spread_of(Forecast(float(m), float(v), {})) for m, v in zip(mean, variance, strict=True)
+    ]
+    sides = ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
+    low, high = ([one.quantile(p) for one in spreads] for p in sides)
+    return np.log(low), np.log(high)
+
+
+def _feature(runs: Residuals, name: str) -> Array:
+    return np.asarray(runs.features[:, list(FEATURES).index(name)])
+
+
+# kinds of runs, by what takes the time; a run can be of several
+_KINDS: dict[str, Callable[[Residuals], Array]] = {
+    "offload": lambda r: _feature(r, "offload") > 0,
+    "mixture of experts": lambda r: _feature(r, "experts") > 0,
+    "8-bit GEMMs": lambda r: _feature(r, "fp8") > 0,
+    "attention, long sequences": lambda r: _feature(r, "long") > _MUCH,
+    "launch-bound": lambda r: _feature(r, "launch") > _MUCH,
+    "exposed communication": lambda r: (
+        sum(_feature(r, name) for name in ("tensor", "expert", "data")) > 2 * _MUCH
+    ),
+    "pipeline bubble": lambda r: _feature(r, "waiting") > _MUCH,
+    f"more than {_LARGE} GPUs": lambda r: _feature(r, "scale") > np.log2(_LARGE),
+    "suites never in view": lambda r: ~r.seen,
+}
+
+
+def _kind(runs: Residuals) -> Array:
+    """The first of its kinds, by which runs are left out."""
+    names = list(_KINDS)[:-2]
+    out = np.full(len(runs), "other", dtype="<U30")
+    for name in reversed(names):
+        out[_KINDS[name](runs)] = name
+    return out
+
+
+# what is left out of the residuals that make a run's band, its suite always
+_SCHEMES: dict[str, Callable[[Residuals], Array]] = {
+    "suites": lambda r: r.suite,
+    "GPUs": lambda r: r.levels.gpu,
+    "software": lambda r: r.levels.stack,
+    "kinds": _kind,
+}
+
+
+def _evidence(runs: Residuals, key: Callable[[Residuals], Array], known: Residuals) -> Array:
+    """What the residuals behind each run's band share with it."""
+    own, theirs = key(runs), key(known)
+    out = np.full(len(runs), "neither", dtype="<U21")
+    for i in range(len(runs)):
+        others = (theirs != own[i]) & (known.suite != runs.suite[i])
+        gpu = bool((known.levels.gpu[others] == runs.levels.gpu[i]).any())
+        stack = bool((known.levels.stack[others] == runs.levels.stack[i]).any())
+        if gpu or stack:
+            out[i] = (
+                "same GPU and software" if gpu and stack else "same GPU" if gpu else "same software"
+            )
+    return out
+
+
+def _line(value: Array, low: Array, high: Array, of: Array) -> BandLine:
+    value, low, high = value[of], low[of], high[of]
     n = len(value)
     if not n:
         return BandLine(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from planner.evidence.case import FEATURES
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Validation
 from planner.verbs.validate import memory
@@ -33,6 +34,8 @@ _RUN_COLUMNS = (
     "predicted_step_s",
     "measured_step_s",
     "time_error",
+    "low_step_s",
+    "high_step_s",
     "unseen_step_s",
     "repeat_deviation",
     "predicted_peak_gib",
@@ -70,14 +73,15 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
     return [row for row in rows if not suites or row["suite"] in suites]
 
 
-def residual_lines(document: Validation) -> str:
+def residual_lines(*documents: Validation) -> str:
     """CSV of measured over predicted step time per run, the basis of `planner.evidence.band`."""
-    rows = residual_rows(document.rows)
+    as_is, numbers = [*RESIDUAL_COLUMNS, "seen"], [*FEATURES, *_RATIOS]
     return _table(
-        [*RESIDUAL_COLUMNS, *_RATIOS],
+        [*as_is, *numbers],
         [
-            [*(row[name] for name in RESIDUAL_COLUMNS), *(f"{row[name]:.4f}" for name in _RATIOS)]
-            for row in rows
+            [*(row[name] for name in as_is), *(f"{row[name]:.4g}" for name in numbers)]
+            for document in documents
+            for row in residual_rows(document.rows)
         ],
     )
 

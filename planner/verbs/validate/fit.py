@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.estimate.machine import Machine, machine
 from planner.estimate.step import StepTime, step_time
-from planner.evidence.band import suite_weight
+from planner.evidence.weights import suite_members, suite_weight
 from planner.inputs.calibration import Calibration
 from planner.ledger import Array
 from planner.specs.base import PlanError
@@ -26,6 +26,8 @@ from planner.verbs.validate.parameters import Parameter
 from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.rows import Row, measured
 
+# correlation of errors within a suite: between-suite over total variance over the shipped runs
+_WITHIN_SUITE = 0.16
 _STEP = 0.02  # relative step of the finite differences
 HUBER = 1.5  # spreads beyond which an error counts linearly
 _MATTERS = 0.02  # elasticity of the step time from which a run says something about a number
@@ -244,8 +246,8 @@ def problems(
 
 def suite_weights(found: Sequence[Case]) -> Array:
     """Weights where suites err together: 300 runs of one are hardly more evidence than 30."""
-    names = [case.row["suite"] for case in found]
-    return suite_weight(np.array([names.count(name) for name in names], dtype=float))
+    suites = np.array([case.row["suite"] for case in found], dtype=str)
+    return suite_weight(suite_members(suites), _WITHIN_SUITE)
 
 
 def fits(

@@ -10,6 +10,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from planner.estimate import Estimates, evaluate
+from planner.evidence.band import shipped_ends
+from planner.evidence.case import FEATURES, case_of
 from planner.formulas.params import parameter_count
 from planner.inputs.calibration import Calibration
 from planner.specs.base import PlanError, sentence
@@ -120,6 +122,8 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
     plan, kind = one.plan, row.get("memory_kind", "")
     predicted_s, predicted_gib = float(one.time.seconds[0]), memory.peak_bytes(one, kind) / 2**30
     ran = outcome != "oom"
+    case = case_of(plan, one.table, one.time)
+    low, high = shipped_ends(case, row["suite"])
     return Run(
         run_id=row["run_id"],
         suite=row["suite"],
@@ -157,6 +161,10 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         outcome=outcome,
         group=group_of(row),
         layout=layout_of(row),
+        low_step_s=predicted_s * low,
+        high_step_s=predicted_s * high,
+        features=dict(zip(FEATURES, case.features, strict=True)),
+        family=case.family,
     )
 
 

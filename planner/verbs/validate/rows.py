@@ -14,6 +14,7 @@ from planner.specs.base import PlanError
 from planner.specs.documents.validate import Outcome
 
 SHIPPED = Path(__file__).parents[2] / "data" / "runs"
+FRESH = SHIPPED.parent / "fresh"  # runs that no number was chosen with
 
 Row = dict[str, str]
 
