@@ -158,7 +158,11 @@ def test_errors_of_suites_in_view_count_for_more() -> None:
     ("case", "said", "runs"),
     [
         (CASE, "8 validated runs on g with k, median error", 8),
-        (replace(CASE, stack="z"), "no validated run with z; 8 validated runs on g with other", 8),
+        (
+            replace(CASE, stack="z"),
+            "no validated run on g with z; 8 validated runs on it with other",
+            8,
+        ),
         (replace(CASE, gpu="z"), "no validated run on z; 8 validated runs with k on other", 8),
         (
             replace(CASE, gpu="z", stack="z"),
@@ -197,7 +201,8 @@ def test_quantiles_and_probabilities_are_inverse() -> None:
 
 def test_offloading_widens_the_band_of_an_estimate() -> None:
     def found(offload: str) -> Band:
-        return band(predict(row(zero=3, stack="hf-deepspeed", optimizer_offload=offload)))
+        one = predict(row(zero=3, stack="hf-deepspeed", optimizer_offload=offload))
+        return band(one.plan, one.table, one.time)
 
     assert width(found("1")) > 2 * width(found("0"))
 

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.estimate import Estimates
-from planner.evidence.case import FEATURES, Case, case_of
+from planner.evidence.case import FEATURES, Case, Times, case_of
 from planner.evidence.effects import SPREADS, Evidence, Forecast, Levels, Model
 from planner.evidence.spread import Spread, student
 from planner.evidence.weights import quantile
 from planner.ledger import Array
+from planner.specs.columns import Columns
+from planner.specs.plan import Plan
 
 RESIDUALS = Path(__file__).parent.parent / "data" / "residuals.csv"
 
@@ -187,9 +188,9 @@ def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
     return spread.quantile(1 - _SIDE), spread.quantile(_SIDE)
 
 
-def band(one: Estimates, row: int = 0) -> Band:
+def band(plan: Plan, c: Columns, time: Times, row: int = 0) -> Band:
     """Band of the step time of one layout, from the shipped residuals."""
-    return _recorded_band(case_of(one.plan, one.table, one.time, row))
+    return _recorded_band(case_of(plan, c, time, row))
 
 
 @cache
@@ -236,7 +237,7 @@ def _alike(runs: Residuals, case: Case, gpu: Array, stack: Array) -> str:
     if (gpu & stack).any():
         near, text = gpu & stack, "{} on {gpu} with {stack}"
     elif gpu.any():
-        near, text = gpu, "no validated run with {stack}; {} on {gpu} with other software"
+        near, text = gpu, "no validated run on {gpu} with {stack}; {} on it with other software"
     elif stack.any():
         near, text = stack, "no validated run on {gpu}; {} with {stack} on other GPUs"
     else:

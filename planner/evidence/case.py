@@ -4,11 +4,11 @@ software, and how far it lies from ordinary runs."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from planner.estimate.step import StepTime
-from planner.ledger import Array
+from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
 from planner.specs.names import OFFLOADS
 from planner.specs.plan import Plan
@@ -54,7 +54,17 @@ _WORK = 2048 * 4096.0**2
 _LONG = 8192.0  # tokens; few validated runs are longer
 
 
-def features(plan: Plan, c: Columns, time: StepTime) -> Array:
+class Times(Protocol):
+    """Step times of layouts, as an estimate has them."""
+
+    @property
+    def seconds(self) -> Array: ...
+
+    @property
+    def components(self) -> Ledger: ...
+
+
+def features(plan: Plan, c: Columns, time: Times) -> Array:
     """A line of FEATURES for every layout."""
     rows = np.ones(len(c))
     of_step = {name: rows * seconds / time.seconds for name, seconds in time.components.items()}
@@ -90,7 +100,7 @@ class Case:
     features: tuple[float, ...]  # in the order of FEATURES
 
 
-def case_of(plan: Plan, c: Columns, time: StepTime, row: int = 0) -> Case:
+def case_of(plan: Plan, c: Columns, time: Times, row: int = 0) -> Case:
     """The case of one layout."""
     stack = plan.stack
     return Case(

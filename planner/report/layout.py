@@ -93,7 +93,7 @@ def report(
     plan = estimates.plan
     table = estimates.table.pick([row])
     one = evaluate_row(estimates, row)
-    own, around = machine(plan), band(one)
+    own, around = machine(plan), band(plan, table, one.time)
     seconds = first(one.time.seconds)
     whole = run.whole_run(plan, one.time)
     if numbers is None:
@@ -139,7 +139,7 @@ def report(
 def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
     """The figures of a single layout that comparisons show, from what is already evaluated."""
     plan = one.plan
-    seconds, around = first(one.time.seconds), band(one)
+    seconds, around = first(one.time.seconds), band(plan, one.table, one.time)
     exposed = exposed_s(one.time)
     name, share = bottleneck(one.time, exposed)
     device, usable = first(one.memory.device), plan.usable_bytes
