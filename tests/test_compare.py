@@ -15,12 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.formulas import scaling as formulas
+from planner.inputs.options import read_options
 from planner.show.compare import compare_blocks
 from planner.specs.base import PlanError
 from planner.specs.document import plain
+from planner.specs.documents.compare import Comparison
 from planner.specs.options.own import CompareOptions
 from planner.verbs import compare
 from planner.verbs.compare import dimensions, scaling
+from planner.verbs.compare.equal import EQUAL_FRAC
+from planner.verbs.counts import nearer
+from planner.verbs.requests import answer
 
 
 def test_parts_sum_to_the_whole_difference() -> None:
@@ -111,19 +116,74 @@ def test_equal_counts_spend_the_same_within_half_a_node(at: str, price: None) ->
     clusters = [p.cluster for p in out.points]
     target = 32 * each[0]
     assert clusters[0].gpus == 32
-    for c, one, note in zip(clusters[1:], each[1:], out.notes[1:], strict=True):
+    assert out.points[0].equal.off_frac == 0
+    for point, c, one in zip(out.points[1:], clusters[1:], each[1:], strict=True):
         assert c.gpus % c.gpus_per_node == 0
-        if "no layout" not in note:
+        assert point.equal.amount == pytest.approx(c.gpus * one)
+        assert point.equal.off_frac == pytest.approx(c.gpus * one / target - 1)
+        if not point.equal.without_layout:
             assert abs(c.gpus * one - target) <= one * c.gpus_per_node / 2 + 1e-9
     assert len({c.gpus for c in clusters}) > 1
 
 
+LAYOUTS = {
+    "model": "gpt2",
+    "seq_len": 512,
+    "global_batch": 1024,
+    "stack": "megatron-core",
+    "schedule": "1f1b",
+    "recompute": "none",
+    "cp": 1,
+}
+
+
+@pytest.mark.parametrize("at", ["cost", "power"])
+@pytest.mark.parametrize("gpus", [4, 24, 104, 512, 2048])
+def test_the_nearest_count_with_a_layout_is_taken_however_far(at: str, gpus: int) -> None:
+    given_ = LAYOUTS | {"gpus": gpus, "global_batch": 1040 if gpus == 104 else 1024 * 3}
+    point = compare.compare(CompareOptions(vary=["gpu=rtx4090,a100"], at=at), given_).points[1]
+    equal, node = point.equal, point.cluster.gpus_per_node if gpus > 8 else 8
+    assert equal.amount / equal.gpus * equal.exact_gpus == pytest.approx(equal.target)
+    near = nearer(equal.exact_gpus, equal.gpus, node)
+    assert sorted(near) == sorted({*equal.without_layout, *equal.slower})
+    for count in equal.without_layout[:3]:
+        alone = read_options(given_ | {"gpu": "a100", "gpus": count})
+        assert answer([alone])[0].report is None
+    if equal.slower:
+        assert abs(equal.off_frac) <= EQUAL_FRAC
+
+
+def test_equal_money_in_4090s_and_a100s_is_an_answer() -> None:
+    given_ = {"model": "llama-70b", "gpus": 2048, "tokens": "1T"}
+    out = compare.compare(CompareOptions(vary=["gpu=rtx4090,a100"], at="cost"), given_)
+    assert [point.refused for point in out.points] == [None, None]
+    assert out.prices.markets == ["on-demand"]
+    text = "\n".join(out.notes)
+    assert "GPUs would be equal" in text
+    assert "against" in text
+
+
+def test_equal_cost_is_of_the_market_asked_for() -> None:
+    def taken(**given: object) -> int:
+        own = CompareOptions(vary=["gpu=rtx4090,a100"], at="cost")
+        point = compare.compare(own, LAYOUTS | {"gpus": 256} | given).points[1]
+        return round(point.equal.exact_gpus)
+
+    assert taken() == round(256 * 0.74 / 1.79)
+    assert taken(market="community") == round(256 * 0.34 / 1.39)
+    assert taken(price=2.0) == 256
+    assert 240 < taken(capex="20000") < 256 * 450 / 400  # electricity apart they cost the same
+
+
 def test_no_price_no_equal_cost() -> None:
+    def at_equal_cost(gpus: str) -> Comparison:
+        own = CompareOptions(vary=[f"gpu={gpus}"], at="cost")
+        return compare.compare(own, LAYOUTS | {"gpus": 8})
+
     with pytest.raises(PlanError, match="no price") as error:
-        compare.compare(
-            CompareOptions(vary=["gpu=a100,gb200-186gb"], at="cost"), {"model": "gpt2", "gpus": 8}
-        )
+        at_equal_cost("gb200-186gb,a100")
     assert error.value.field == "--at"
+    assert "no price" in at_equal_cost("a100,gb200-186gb").points[1].refused
 
 
 def test_a_sweep_keeps_the_batch_or_the_batch_per_gpu() -> None:

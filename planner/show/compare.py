@@ -27,7 +27,6 @@ _MOST_NOTES = 8
 _SMALL = 0.005  # parts of a difference below this share of the step are left out of the table
 # figures that a narrow line leaves out, the first one first
 _LESS = ("kWh", "free", "tokens/s/GPU", "GPUs", "MFU", "memory", "tokens/s")
-_BASIS = {"count": "at the GPUs given", "cost": "at equal cost", "power": "at equal power"}
 
 
 def cell(figure: Figure, document: Point) -> str:
@@ -73,6 +72,14 @@ def compare_blocks(comparison: Comparison) -> list[Block]:
 # side by side
 
 
+def _basis(comparison: Comparison) -> str:
+    """What is equal, and how nearly."""
+    if comparison.at == "count":
+        return "at the GPUs given"
+    apart = max(abs(row.equal.off_frac) for row in comparison.points if row.equal)
+    return f"at equal {comparison.at}" + (f" within {percent(apart)}" if apart else "")
+
+
 def _side_blocks(comparison: Comparison, difference: Difference) -> list[Block]:
     answered = [row for row in comparison.points if row.refused is None]
     shown = [
@@ -84,8 +91,7 @@ def _side_blocks(comparison: Comparison, difference: Difference) -> list[Block]:
     models = {row.model for row in answered}
     names = ", ".join(option.name for option in comparison.dimensions)
     table = Block(
-        f"{answered[0].model if len(models) == 1 else 'Models'}: by {names},"
-        f" {_BASIS[comparison.at]}",
+        f"{answered[0].model if len(models) == 1 else 'Models'}: by {names}, {_basis(comparison)}",
         text=[_most(answered)],
         header=["request", *headings],
         rows=[

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any
 
-from planner.specs.document import UNSET, Document, key
+from planner.specs.document import UNSET, Document, Unset, key
 from planner.specs.documents.estimate import StepByWire, Throughput
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import Cluster, Layout
@@ -84,6 +84,19 @@ class SweptOption(Document):
     swept: Annotated[bool, key("of `--sweep`; else of `--vary` or a scenario file")]
 
 
+class EqualCount(Document):
+    """How many GPUs a request has so that they cost, or draw, what those of the first do."""
+
+    exact_gpus: Annotated[float, key("GPUs that would be exactly equal", "GPUs")]
+    gpus: Annotated[int, key("GPUs taken", "GPUs")]
+    unit: Annotated[str, key("what is equal, of `amount` and `target`")]
+    amount: Annotated[float, key("of the GPUs taken, in `unit`")]
+    target: Annotated[float, key("of those of the first request, in `unit`")]
+    off_frac: Annotated[float, key("amount over target, minus one", "1")]
+    without_layout: Annotated[list[int], key("nearer counts of whole nodes without one", "GPUs")]
+    slower: Annotated[list[int], key("nearer counts that are slower per GPU", "GPUs")]
+
+
 class Point(Document):
     """One request and its answer; the keys from `layouts` on are there where `refused` is null."""
 
@@ -91,6 +104,7 @@ class Point(Document):
     values: Annotated[dict[str, Any], key("value of each of `dimensions`, by name")]
     command: Annotated[str, key("the command that requests it alone")]
     refused: Annotated[str | None, key("why there is no answer")]
+    equal: Annotated[EqualCount | Unset, key("with `--at cost` and `--at power`")] = UNSET
     layouts: Annotated[int, key("layouts that the rules allow")] = _ABSENT
     model: Annotated[str, key("name of the model for people")] = _ABSENT
     cluster: Annotated[Cluster, key("as `cluster` of a report")] = _ABSENT

@@ -11,18 +11,23 @@ from typing import Any
 from msgspec.structs import asdict
 
 from planner.specs.base import PlanError
-from planner.specs.document import SCHEMA_VERSION
+from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.compare import FIGURES, Comparison, Curve, SweptOption
 from planner.specs.documents.compare import Point as PointDocument
 from planner.specs.documents.plan import describe
 from planner.specs.documents.prices import Prices
 from planner.specs.options.own import CompareOptions
+from planner.units import percent
 from planner.verbs.compare import scaling
 from planner.verbs.compare.combinations import Combinations, combinations, requests_of
 from planner.verbs.compare.dimensions import Dimension, Value, unit_of
+from planner.verbs.compare.equal import Sized, sized
 from planner.verbs.compare.side_by_side import difference, side_by_side
-from planner.verbs.prices import bill, cheapest_of, prices
+from planner.verbs.prices import bill, cheapest_of, machine, prices
 from planner.verbs.requests import Point, Progress, answer
+
+_CENTS_BELOW = 1000  # amounts below which two decimals are written
+_MOST_COUNTS = 6  # counts nearer to equal that a note names
 
 __all__ = ["compare", "csv_text", "side_by_side"]
 
@@ -38,16 +43,23 @@ def compare(
     """
     combined = combinations(own)
     requests, notes = requests_of(combined, own, given)
-    points = answer(requests, jobs=own.jobs or 1, progress=progress)
+    if own.at == "count":
+        rows = [
+            Sized(point, None) for point in answer(requests, jobs=own.jobs or 1, progress=progress)
+        ]
+    else:
+        rows = sized(requests, own.at, own.jobs or 1)
+        notes += [_equal_note(row) for row in rows if row.equal is not None]
+    points = [row.point for row in rows]
     if all(point.report is None for point in points):
         raise PlanError(
             "compare",
             None,
             f"none of the {len(points)} requests can be answered; the first: {points[0].refused}",
         )
-    rows = [
-        _document(combined.dimensions, values, point)
-        for values, point in zip(combined.rows, points, strict=True)
+    documents = [
+        _document(combined.dimensions, values, row)
+        for values, row in zip(combined.rows, rows, strict=True)
     ]
     return Comparison(
         schema_version=SCHEMA_VERSION,
@@ -59,16 +71,17 @@ def compare(
         scaling=own.scaling,
         stop_below=own.stop_below,
         notes=notes,
-        prices=_prices(rows, points),
-        points=rows,
-        difference=None if combined.sweeps else difference(rows),
+        prices=_prices(documents, points),
+        points=documents,
+        difference=None if combined.sweeps else difference(documents),
         curves=_curves(combined, points, own) if combined.sweeps else [],
     )
 
 
 def _document(
-    dimensions: Sequence[Dimension], values: Sequence[Value], point: Point
+    dimensions: Sequence[Dimension], values: Sequence[Value], row: Sized
 ) -> PointDocument:
+    point, equal = row.point, row.equal
     return PointDocument(
         label=_label(dimensions, values),
         values={
@@ -77,8 +90,34 @@ def _document(
         },
         command=point.command,
         refused=point.refused,
+        equal=UNSET if equal is None else equal,
         **({} if point.report is None else {"layouts": point.layouts, **asdict(point.report)}),
     )
+
+
+def _equal_note(row: Sized) -> str:
+    """How many GPUs were taken, how far they are from equal, and which nearer counts were not."""
+    equal = row.equal
+    assert equal is not None
+    said = f"{equal.gpus:,} x {machine(row.point.options)}: {_amount(equal.amount)} {equal.unit}"
+    if equal.gpus == equal.exact_gpus:
+        return said
+    return (
+        f"{said}, {percent(equal.off_frac, sign=True)} against {_amount(equal.target)};"
+        f" {equal.exact_gpus:,.1f} GPUs would be equal"
+        + _counts("no layout on", equal.without_layout)
+        + _counts("slower per GPU on", equal.slower)
+    )
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.2f}" if value < _CENTS_BELOW else f"{value:,.0f}"
+
+
+def _counts(what: str, gpus: Sequence[int]) -> str:
+    named = ", ".join(f"{n:,}" for n in gpus[:_MOST_COUNTS])
+    more = ", ..." if len(gpus) > _MOST_COUNTS else ""
+    return f"; {what} {named}{more}" if gpus else ""
 
 
 def _label(dimensions: Sequence[Dimension], values: Sequence[Value]) -> str:

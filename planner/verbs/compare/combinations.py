@@ -1,16 +1,13 @@
-"""The requests of a comparison: every combination of what varies, with one batch for all, and as
-many GPUs as cost or draw the same."""
+"""The requests of a comparison: every combination of what varies, with one batch for all."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs.batch import Batch, default_batches
-from planner.inputs.cluster import node_size, unit_cost
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario_file import read
@@ -19,12 +16,8 @@ from planner.specs.base import PlanError
 from planner.specs.options import Options, refuse
 from planner.specs.options.own import CompareOptions
 from planner.verbs.compare.dimensions import Dimension, Value, product, swept, varied
-from planner.verbs.requests import answer
 
-# whole-node counts on each side of the equal one that are tried where it has no layout: a choice
-_NEIGHBOURS = 8
 _MOST_SIDE_BY_SIDE = 200  # requests; a choice: more are a sweep
-_UNITS = {"cost": "USD an hour", "power": "W of GPUs"}
 
 
 @dataclass(frozen=True)
@@ -95,11 +88,7 @@ def requests_of(
     given: options common to all, stronger than those of scenario files.
     """
     requests = [_options(row, bool(own.files), given) for row in combined.rows]
-    requests, notes = (_weak if own.scaling == "weak" else _one_batch)(requests)
-    if own.at == "count":
-        return requests, notes
-    requests, counts = _equal(requests, own)
-    return requests, [*notes, *counts]
+    return (_weak if own.scaling == "weak" else _one_batch)(requests)
 
 
 def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> Options:
@@ -165,40 +154,3 @@ def _weak(requests: Sequence[Options]) -> tuple[list[Options], list[str]]:
         for options, batch in zip(requests, batches, strict=True)
     ]
     return changed, [note, *sentences]
-
-
-def _equal(requests: Sequence[Options], own: CompareOptions) -> tuple[list[Options], list[str]]:
-    """Whole nodes of each request's GPUs that cost, or draw, what the first request's do; where
-    that count has no layout, the nearest that has one."""
-    costs = [unit_cost(options, own.at) for options in requests]
-    target = requests[0].gpus * costs[0]
-    tried = [
-        [requests[0]] if i == 0 else _near(options, target / cost)
-        for i, (options, cost) in enumerate(zip(requests, costs, strict=True))
-    ]
-    points = iter(answer(list(itertools.chain(*tried)), jobs=own.jobs or 1))
-    taken, notes = [], []
-    for candidates, cost in zip(tried, costs, strict=True):
-        answered = [next(points) for _ in candidates]
-        at = next((i for i, point in enumerate(answered) if point.report is not None), 0)
-        options, passed = candidates[at], candidates[:at]
-        without = ", ".join(f"{other.gpus:,}" for other in passed)
-        taken.append(options)
-        notes.append(
-            f"{options.gpus:,} x {options.gpu or options.cluster}: {options.gpus * cost:,.2f}"
-            f" {_UNITS[own.at]} of {target:,.2f}" + (f"; no layout on {without}" if passed else "")
-        )
-    return taken, notes
-
-
-def _near(options: Options, gpus: float) -> list[Options]:
-    """The request on whole nodes, or parts of one, of about so many GPUs; the nearest first."""
-    node = node_size(options)
-    step = node if gpus >= node else 1
-    nearest = max(1, round(gpus / step))
-    counts = sorted(
-        range(max(1, nearest - _NEIGHBOURS), nearest + _NEIGHBOURS + 1),
-        key=lambda count: (abs(count - nearest), count),
-    )
-    whole = [count for count in counts if step > 1 or node == 1 or node % count == 0]
-    return [options.changed(gpus=count * step) for count in whole or [nearest]]

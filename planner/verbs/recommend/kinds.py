@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +12,7 @@ from planner.formulas import flops, run_level
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.inputs.cluster import every_price, node_size
-from planner.inputs.degrees import contexts_of, divisors, stages_of
 from planner.inputs.scenario import resolve
-from planner.inputs.training import sequence_length
 from planner.ledger import total
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
@@ -23,6 +20,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.recommend import Limits
 from planner.specs.plan import Plan
+from planner.verbs.counts import layout_counts
 from planner.verbs.recommend.limits import DAY_S
 
 # where no limit says otherwise: the largest cluster of a published run, Llama 3 405B (arXiv
@@ -78,30 +76,6 @@ def _listed(names: Sequence[str], option: str) -> list[str]:
     return out
 
 
-def counts(model: ModelSpec, base: Options, node: int, most: int) -> list[int]:
-    """Whole nodes over which the work divides, ascending: dp divides the batch, tp the heads, pp
-    the layers, cp the sequence.
-
-    All that even layouts can have; what the request fixes is taken as it is.
-    """
-    assert base.global_batch is not None
-    seq_len = sequence_length(base, model)
-    products = {1}
-    for degrees in (
-        [base.tp] if base.tp else divisors(model.heads),
-        [base.pp] if base.pp else _stages(model.layers, base.uneven_stages),
-        [base.cp] if base.cp else contexts_of(seq_len),
-        [base.dp] if base.dp else divisors(base.global_batch),
-    ):
-        products = {a * b for a, b in itertools.product(products, degrees) if a * b <= most}
-    return sorted(n for n in products if n % node == 0)
-
-
-def _stages(layers: int, uneven: bool) -> list[int]:
-    """Stages that layers divide into; any number where they may differ."""
-    return list(range(1, layers + 1)) if uneven else stages_of(layers)
-
-
 def _kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limits: Limits) -> Kind:
     """Counts of one kind that could be within the limits: those that even the peak rate or bare
     states rule out are left out."""
@@ -134,7 +108,7 @@ def _kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limi
         if in_time > fewest.gpus:
             fewest = _Fewest(in_time, f"even the peak rate takes more than {limits.days:g} days")
     upper = min(float(most), _powered(cluster, limits))
-    every = counts(model, base, node, most)
+    every = [n for n in layout_counts(base, most) if n % node == 0]
     tried = [n for n in every if fewest.gpus <= n <= upper]
     if not every:
         return Kind(

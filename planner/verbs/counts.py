@@ -1,0 +1,54 @@
+"""Numbers of GPUs over which a request's work can divide, before any layout is evaluated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from planner.inputs.degrees import contexts_of, divisors, stages_of
+from planner.inputs.model import model_spec
+from planner.inputs.training import sequence_length
+from planner.specs.options import Options
+
+
+def layout_counts(options: Options, most: int) -> list[int]:
+    """GPUs up to `most`, ascending: dp divides the batch, tp the heads, pp the layers, cp the
+    sequence.
+
+    All that even layouts can have; what the request fixes is taken as it is. A batch that follows
+    from the accumulation divides over any number.
+    """
+    model, _ = model_spec(options.model)
+    batch = options.global_batch
+    replicas = list(range(1, most + 1)) if batch is None else divisors(batch)
+    products = {1}
+    for degrees in (
+        [options.tp] if options.tp else divisors(model.heads),
+        [options.pp] if options.pp else _stages(model.layers, options.uneven_stages),
+        [options.cp] if options.cp else contexts_of(sequence_length(options, model)),
+        [options.dp] if options.dp else replicas,
+    ):
+        products = {a * b for a, b in itertools.product(products, degrees) if a * b <= most}
+    return sorted(products)
+
+
+def _stages(layers: int, uneven: bool) -> list[int]:
+    """Stages that layers divide into; any number where they may differ."""
+    return list(range(1, layers + 1)) if uneven else stages_of(layers)
+
+
+def around(counts: list[int], exact: float, node: int) -> list[int]:
+    """Those of the counts that are whole nodes, or below one node parts of it, the nearest to
+    `exact` first; of two as near the smaller."""
+    whole = exact >= node
+    allowed = (n for n in counts if (n % node == 0 if whole else node % n == 0))
+    return sorted(allowed, key=lambda n: (abs(n - exact), n))
+
+
+def nearer(exact: float, taken: int, node: int) -> list[int]:
+    """Whole nodes, or parts of one, that are nearer to `exact` than the count taken, the nearest
+    first."""
+    far = abs(taken - exact)
+    low, high = max(1, math.ceil(exact - far)), math.floor(exact + far)
+    between = [n for n in range(low, high + 1) if abs(n - exact) < far]
+    return around(between, exact, node)
