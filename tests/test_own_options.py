@@ -98,6 +98,7 @@ CASES: dict[str, tuple[str, str]] = {
     "strategies servers": (WAYS, f"{WAYS} --servers 4"),
     "strategies slack": (f"{WAYS} --slow-hosts 5%", f"{WAYS} --slow-hosts 5% --slack 8"),
     "strategies backups": (f"{WAYS} --slow-hosts 5%", f"{WAYS} --slow-hosts 5% --backups 2"),
+    "strategies bucket": (WAYS, f"{WAYS} --bucket 100MiB"),
     "strategies steps_factor": (
         f"{WAYS} --strategy diloco",
         f"{WAYS} --strategy diloco --steps-factor 1.2",

@@ -139,3 +139,42 @@ def test_a_wrong_request_names_its_option(words: list[str], field: str) -> None:
     assert answer.status == 2
     assert answer.json()["error"]["field"] == field
     assert field in answer.stderr
+
+
+def test_no_method_heads_the_list_by_steps_that_it_is_assumed_not_to_need() -> None:
+    """64 RTX 4090s over 10 GbE, where PowerSGD sends a hundredth: an exact strategy is the best, and
+    what others save is told as the steps that it pays for."""
+    words = ("strategies", "--model", "gpt2", "--gpu", "rtx4090", "--gpus", 64)
+    slow = ("--inter-node", "tcp-10", "--global-batch", 512)
+    found = dpplan(*words, *slow, "--json").json()
+    by_name = {one["name"]: one for one in found["strategies"] if not one["refused"]}
+    best = by_name[found["best"]]
+    assert best["statistics"]["exact"]
+    assert best["statistics"]["steps_factor"] == 1
+    for one in by_name.values():
+        even = one["statistics"]["break_even_steps"]
+        if one["statistics"]["exact"]:
+            assert even is None
+            assert one["step"]["seconds"] >= best["step"]["seconds"] or not one["fits"]
+        else:
+            assert even * one["step"]["seconds"] == pytest.approx(best["step"]["seconds"])
+    inexact = {name for name, one in by_name.items() if not one["statistics"]["exact"]}
+    assert {"ddp-powersgd-hook", "top-k", "local-sgd", "diloco", "ps-async"} <= inexact
+    assert by_name["ddp-powersgd-hook"]["statistics"]["break_even_steps"] > 2
+    alone = dpplan(*words, *slow, "--strategy", "diloco", "--json").json()["strategies"][0]
+    assert alone["statistics"] == by_name["diloco"]["statistics"]  # one answer to one question
+
+
+def test_buckets_of_any_size() -> None:
+    """Each gradient alone pays a start each; one bucket for all hides nothing."""
+    words = ("strategies", "--model", "gpt2", "--gpu", "a100", "--gpus", 64, "--strategy", "ddp")
+    found = {
+        size: dpplan(*words, "--bucket", size, "--json").json()["strategies"][0]
+        for size in ("1 B", "25 MiB", "1 TB")
+    }
+    counts = [len(one["timeline"]["buckets"]) for one in found.values()]
+    assert counts[0] > counts[1] > counts[2] == 1
+    alone, usual, one = (found[size]["step"] for size in found)
+    assert usual["exposed_s"] < alone["exposed_s"]
+    assert one["hidden_s"] == pytest.approx(0, abs=1e-9)
+    assert usual["hidden_s"] > 0

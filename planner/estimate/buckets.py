@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate import communicate, sync
-from planner.estimate.gradients import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, Tensor, assign, tensors
+from planner.estimate.gradients import BUCKET_CAP_BYTES, Tensor, assign, first_bytes, tensors
 from planner.estimate.machine import Machine
 from planner.estimate.step import StepTime
 from planner.formulas import overlap
@@ -77,12 +77,7 @@ def timeline(
 
 
 def of_estimate(
-    plan: Plan,
-    m: Machine,
-    table: Columns,
-    time: StepTime,
-    cap: float = BUCKET_CAP_BYTES,
-    first: float = FIRST_BUCKET_BYTES,
+    plan: Plan, m: Machine, table: Columns, time: StepTime, cap: float = BUCKET_CAP_BYTES
 ) -> Timeline:
     """The backward pass of the last micro-batch of one layout (a table of one row) of plain data
     parallelism."""
@@ -94,7 +89,7 @@ def of_estimate(
         found, plan.model.layers, layer_s, max(backward_s - plan.model.layers * layer_s, 0.0)
     )[::-1]
     sizes = np.array([sync.wire_bytes(plan) * one.elements for one in reversed(found)])
-    groups = assign(sizes.tolist(), first, cap)
+    groups = assign(sizes.tolist(), first_bytes(cap), cap)
     bucket_bytes = np.array([sizes[group].sum() for group in groups])
     who = sync.replicas(plan, table)
     reduce_s = np.array(

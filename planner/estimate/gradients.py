@@ -27,6 +27,11 @@ class Tensor:
     work: float
 
 
+def first_bytes(cap: float) -> float:
+    """Size at which the first bucket is closed: a smaller one, unless a cap was set."""
+    return float(FIRST_BUCKET_BYTES) if cap == BUCKET_CAP_BYTES else cap
+
+
 def assign(
     sizes: Sequence[float], first: float = FIRST_BUCKET_BYTES, cap: float = BUCKET_CAP_BYTES
 ) -> list[list[int]]:
@@ -143,7 +148,7 @@ def buckets_of(
 ) -> Buckets:
     """Buckets of the whole model; a tensor larger than the cap is a bucket of its own."""
     first, layers, last = _blocks(model, joint_qkv, joint_gate)
-    closed, held, limit, size = 0, 0.0, float(FIRST_BUCKET_BYTES), 0.0
+    closed, held, limit, size = 0, 0.0, first_bytes(cap), 0.0
     known: dict[
         tuple[int, float, float], tuple[int, float, float, float]
     ] = {}  # layers of a kind end alike where they start alike
@@ -158,16 +163,19 @@ def buckets_of(
             known[key] = more, held, limit, full
         more, held, limit, full = known[key]
         closed, size = closed + more, full or size
-    return Buckets(closed + (held > 0), _first_layers(last, layers, wire_bytes), held or size)
+    ready = _first_layers(last, layers, wire_bytes, first_bytes(cap))
+    return Buckets(closed + (held > 0), ready, held or size)
 
 
-def _first_layers(last: _Block, layers: list[_Block], wire_bytes: float) -> float:
+def _first_layers(
+    last: _Block, layers: list[_Block], wire_bytes: float, limit_bytes: float
+) -> float:
     """Layers whose backward has run when the first bucket is full: none where it is the head's."""
     held, done = 0.0, 0.0
     for block in (last, *reversed(layers)):
         for _, elements, work in reversed(block):
             held += wire_bytes * elements
             done += 0.0 if block is last else work
-            if held >= FIRST_BUCKET_BYTES:
+            if held >= limit_bytes:
                 return done
     return done

@@ -12,7 +12,12 @@ _MOST_BUCKETS = 12  # listed one by one
 
 def strategy_blocks(r: Strategies) -> list[Block]:
     """One table of all strategies; in full where one was asked for."""
-    blocks = [_table(r)]
+    answered = [one for one in r.strategies if one.statistics is not None]
+    exact = [one for one in answered if one.statistics and one.statistics.exact]
+    others = [one for one in answered if one not in exact]
+    blocks = [_table(r, exact)]
+    if others:
+        blocks.append(_assumed(others))
     refused = [[one.name, one.refused] for one in r.strategies if one.refused is not None]
     if refused:
         blocks.append(Block("Left out", header=["strategy", "why"], rows=refused, order="as above"))
@@ -33,40 +38,58 @@ _HEADER = [
     ">backward",
     ">optimizer",
     ">between nodes",
-    ">steps",
     ">per token",
 ]
 
 
-def _table(r: Strategies) -> Block:
-    fitting = [one for one in r.strategies if one.fits]
-    best = min(fitting, key=lambda one: one.seconds_per_token or 0.0, default=None)
-    named = (
-        [f"least time per token of what fits: {best.name}, {best.title}"]
-        if best is not None
-        else []
-    )
+def _table(r: Strategies, exact: list[Strategy]) -> Block:
+    best = next((one for one in exact if one.name == r.best), None)
+    none = "no strategy with the result of one large synchronous batch fits"
+    named = f"least time per token of what fits: {best.name}, {best.title}" if best else none
     return Block(
         f"{r.model} on {r.cluster.gpus:,} x {r.cluster.gpu}: {r.global_batch:,} x {r.seq_len:,}"
         f" tokens per step, {r.precision}",
         [
-            *named,
+            *([named] if len(r.strategies) > 1 else []),
             f"capacity {show(r.cluster.capacity_bytes, 'B')} per GPU; bytes are what a GPU sends"
-            " per step in each phase; steps: to the same loss, a parameter with its source"
-            " (--json)",
+            " per step in each phase",
             "each with the micro-batch and recompute that are fastest for it",
         ],
-        _HEADER,
-        [_row(one) for one in r.strategies if one.refused is None],
-        order="by family: replicas, sharded, compressed, local steps, parameter servers",
+        _HEADER if exact else [],
+        [_row(one) for one in exact],
+        order="by family: replicas, sharded, frameworks, servers" if exact else "",
         drop=("optimizer", "forward", "backward", "by", "between nodes", "compute", "exposed"),
     )
 
 
+def _assumed(others: list[Strategy]) -> Block:
+    """Strategies whose number of steps is an assumption: what they may cost in steps."""
+    header = _HEADER[: _HEADER.index(">per token")]
+    return Block(
+        "Not the result of one large batch: codes, averages, stale or dropped gradients",
+        [
+            "steps assumed: to the same loss over those of exact training, x 1 by default: a bound"
+            " from each method's paper and no prediction (--strategy NAME --steps-factor F)",
+            "pays up to: as many steps more cost what the step saves against the fastest exact"
+            " strategy that fits; below x 1 it is slower whatever it needs",
+        ],
+        [*header, ">steps assumed", ">pays up to"],
+        [[*_row(one)[: len(header)], *_steps(one)] for one in others],
+        order="as above",
+        drop=("optimizer", "forward", "backward", "by", "between nodes", "compute", "exposed"),
+    )
+
+
+def _steps(one: Strategy) -> list[str]:
+    assert one.statistics is not None  # it is answered
+    even = one.statistics.break_even_steps
+    return [f"x {one.statistics.steps_factor:.3g}", "-" if even is None else f"x {even:.3g}"]
+
+
 def _row(one: Strategy) -> list[str]:
     """Cells under `_HEADER` of a strategy that is not refused."""
-    step, sent, statistics, memory = one.step, one.sent_bytes, one.statistics, one.device_bytes
-    if step is None or sent is None or statistics is None or memory is None:
+    step, sent, memory = one.step, one.sent_bytes, one.device_bytes
+    if step is None or sent is None or memory is None:
         raise ValueError(f"{one.name} is refused: {one.refused}")
     return [
         one.name,
@@ -78,7 +101,6 @@ def _row(one: Strategy) -> list[str]:
             show(size, "traffic")
             for size in (sent.forward, sent.backward, sent.optimizer, sent.between_nodes)
         ),
-        f"x {statistics.steps_factor:.3g}",
         show(one.seconds_per_token, "s"),
     ]
 
@@ -99,6 +121,11 @@ def _in_full(one: Strategy) -> list[Block]:
             f"to the same loss  x {statistics.steps_factor:.3g} steps: {statistics.source}",
         ],
     )
+    if statistics.break_even_steps is not None:
+        block.text.append(
+            f"pays up to     x {statistics.break_even_steps:.3g} steps, against the fastest exact"
+            " strategy that fits"
+        )
     if one.break_even_bytes_per_s is not None:
         block.text.append(
             f"break-even     pays below {show(one.break_even_bytes_per_s, 'B/s')} per GPU, where"

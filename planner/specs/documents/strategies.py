@@ -49,8 +49,23 @@ class SentBytes(Document):
 class Statistics(Document):
     """What a strategy costs in convergence."""
 
+    exact: Annotated[
+        bool,
+        key(
+            "a step has the result of one large synchronous batch; else the factor is an"
+            " assumption, and the strategy is not among those that `best` is taken from"
+        ),
+    ]
     steps_factor: Annotated[float, key("steps to the same loss over those of exact training", "1")]
     source: Annotated[str, key("where the factor was read")]
+    break_even_steps: Annotated[
+        float | None,
+        key(
+            "steps over those of exact training at which it takes as long as the best exact"
+            " strategy that fits; null for exact ones, and where none fits",
+            "1",
+        ),
+    ]
 
 
 class BucketLine(Document):
@@ -118,6 +133,10 @@ class Strategies(Document):
     global_batch: Annotated[int, key("sequences per optimizer step")]
     seq_len: Annotated[int, key("sequence length", "tokens")]
     precision: Annotated[str, key("number format of training")]
+    best: Annotated[
+        str | None,
+        key("the exact strategy of least time per token that fits; null with `--strategy`"),
+    ]
     strategies: Annotated[list[Strategy], key("all, or the one named")]
     fits: Annotated[bool, key("any strategy fits")]
     assumptions: Annotated[list[str], key("what the request left open")]

@@ -71,6 +71,16 @@ class StrategySettings(Record):
             example="2",
         ),
     ] = 1
+    bucket: Annotated[
+        float | str | None,
+        option(
+            "Size at which DDP closes a gradient bucket (bucket_cap_mb)",
+            unit="B",
+            above=0,
+            example="100 MiB",
+            unset="25 MiB, the first one 1 MiB",
+        ),
+    ] = None
     steps_factor: Annotated[
         float | None,
         option(

@@ -4,6 +4,7 @@ cluster and batch."""
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,9 @@ from planner.estimate import buckets, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.ties import fastest
 from planner.formulas.rules import check
+from planner.inputs.options import number
 from planner.inputs.scenario import resolve
-from planner.ledger import Array, Call, recording, section
+from planner.ledger import Array, Call, Sourced, recording, section
 from planner.search import layouts
 from planner.search.room import room
 from planner.specs.base import PlanError
@@ -34,7 +36,7 @@ from planner.specs.options import Options, refuse
 from planner.specs.options.parallel import StrategySettings
 from planner.specs.plan import Plan
 from planner.verbs.strategies import compressed, ddp, frameworks, local, server, zero
-from planner.verbs.strategies.base import Context, Cost, Steps, Strategy
+from planner.verbs.strategies.base import Context, Cost, Steps, Strategy, with_overlap
 
 STRATEGIES: tuple[Strategy, ...] = tuple(
     one
@@ -86,7 +88,9 @@ def _evaluate(plan: Plan, strategy: Strategy, given: StrategySettings) -> Chosen
     return Chosen(strategy, context, cost, row, float(device[row]), bool(fits[row]))
 
 
-def _plan(options: Options, strategy: Strategy) -> tuple[Plan, tuple[str, ...]]:
+def _plan(
+    options: Options, strategy: Strategy, given: StrategySettings
+) -> tuple[Plan, tuple[str, ...]]:
     asked = {
         "tp": 1,
         "pp": 1,
@@ -103,7 +107,21 @@ def _plan(options: Options, strategy: Strategy) -> tuple[Plan, tuple[str, ...]]:
         plan = plan.model_copy(
             update={"request": plan.request.model_copy(update={"shard_group": inside})}
         )
+    bucket = number(given, "bucket")
+    if bucket is not None and plan.stack.overlap.bucket is not None:
+        plan = with_overlap(plan, bucket=Sourced(bucket, "B", "assumed", "stated in the request"))
     return plan, scenario.assumptions
+
+
+def _best(found: Iterable[Chosen | str]) -> Chosen | None:
+    """The exact strategy of least time per token that fits. Others would win by the steps that they
+    are assumed not to need."""
+    fitting = (one for one in found if isinstance(one, Chosen) and one.fits)
+    return min((one for one in fitting if one.strategy.is_exact), key=_seconds, default=None)
+
+
+def _seconds(one: Chosen) -> float:
+    return float(np.broadcast_to(one.cost.step_s, one.cost.compute_s.shape)[one.row])
 
 
 def answer(options: Options, given: StrategySettings, name: str | None = None) -> Strategies:
@@ -114,15 +132,18 @@ def answer(options: Options, given: StrategySettings, name: str | None = None) -
         raise PlanError(
             "--steps-factor", given.steps_factor, "belongs to one strategy: name it with --strategy"
         )
-    rows: list[StrategyDocument] = []
-    for strategy in chosen:
-        plan, assumptions = _plan(options, strategy)
-        found = _evaluate(plan, strategy, given)
-        rows.append(
-            _refused(strategy, found)
-            if isinstance(found, str)
-            else _answered(found, in_full=name is not None)
-        )
+    found: dict[str, Chosen | str] = {}
+    measure = [one for one in STRATEGIES if one.is_exact and one not in chosen]
+    for strategy in (*(measure if not all(one.is_exact for one in chosen) else ()), *chosen):
+        plan, assumptions = _plan(options, strategy, given)
+        found[strategy.name] = _evaluate(plan, strategy, given)
+    best = _best(found.values())
+    rows = [
+        _refused(strategy, one)
+        if isinstance(one := found[strategy.name], str)
+        else _answered(one, best, in_full=name is not None)
+        for strategy in chosen
+    ]
     training, cluster = plan.training, plan.cluster
     return Strategies(
         schema_version=SCHEMA_VERSION,
@@ -137,6 +158,7 @@ def answer(options: Options, given: StrategySettings, name: str | None = None) -
         global_batch=training.global_batch,
         seq_len=training.seq_len,
         precision=training.precision,
+        best=None if name is not None or best is None else best.strategy.name,
         strategies=rows,
         fits=any(row.fits for row in rows),
         assumptions=list(assumptions),
@@ -147,7 +169,7 @@ def explain(options: Options, given: StrategySettings, name: str) -> Call:
     """The formulas of one strategy on its chosen layout, as they were called; those of the plan are
     `estimate --explain`'s."""
     (strategy,) = _asked(options, name)
-    found = _evaluate(_plan(options, strategy)[0], strategy, given)
+    found = _evaluate(_plan(options, strategy, given)[0], strategy, given)
     if isinstance(found, str):
         raise PlanError("--strategy", name, found)
     x = found.context
@@ -204,7 +226,7 @@ def _refused(strategy: Strategy, reason: str) -> StrategyDocument:
     return _document(strategy, reason, fits=False, **dict.fromkeys(found))
 
 
-def _answered(found: Chosen, *, in_full: bool) -> StrategyDocument:
+def _answered(found: Chosen, best: Chosen | None, *, in_full: bool) -> StrategyDocument:
     x, row, cost = found.context, found.row, found.cost
     layout = x.estimates.table.layout(row)
     steps = found.strategy.steps(x)
@@ -235,7 +257,14 @@ def _answered(found: Chosen, *, in_full: bool) -> StrategyDocument:
             optimizer=at(cost.optimizer_bytes),
             between_nodes=at(cost.leaving_bytes),
         ),
-        statistics=Statistics(steps_factor=steps.factor, source=steps.source),
+        statistics=Statistics(
+            exact=found.strategy.is_exact,
+            steps_factor=steps.factor,
+            source=steps.source,
+            break_even_steps=None
+            if found.strategy.is_exact or best is None
+            else _seconds(best) / at(cost.step_s),
+        ),
         seconds_per_token=at(cost.step_s) * steps.factor / tokens,
         break_even_bytes_per_s=None if codec is None else compressed.break_even(x, codec(x)),
         timeline=_timeline(found) if in_full else None,

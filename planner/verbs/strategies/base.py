@@ -256,7 +256,7 @@ def with_copies(copies: int) -> Callable[[Plan], Plan]:
 
 
 def no_cost(source: str) -> Callable[[Context], Steps]:
-    """As many steps as exact training takes, says this source."""
+    """As many steps as exact training takes, by default; the source says where from."""
     return lambda x: Steps(1.0, source)
 
 
@@ -281,6 +281,12 @@ class Strategy:
     numbers: Callable[[Plan, Machine], Machine] = lambda plan, m: m
     steps: Callable[[Context], Steps] = EXACT
     refuses: Callable[[Plan], str | None] = lambda plan: None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a step has the result of one large synchronous batch, so that its number of steps
+        is not an assumption."""
+        return self.steps is EXACT
 
     @property
     def is_plan(self) -> bool:

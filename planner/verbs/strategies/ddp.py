@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from planner.estimate import sync
-from planner.verbs.strategies.base import Context, Cost, Strategy, with_copies, without_buckets
+from planner.verbs.strategies.base import (
+    Context,
+    Cost,
+    Strategy,
+    no_cost,
+    with_copies,
+    without_buckets,
+)
 from planner.verbs.strategies.compressed import POWER_SGD_STEPS, power_sgd
 
 _PAPER = "PyTorch DDP, Li et al. 2020 (arXiv 2006.15704)"
@@ -36,6 +43,10 @@ def _hook(x: Context) -> Cost:
     last = x.all_reduce_s(gradients * x.last_share)
     return x.cost(x.overlapped_s(total, last), total, (0.0, sent, 0.0), leaving, codec)
 
+
+_ROUNDED = no_cost(
+    "gradients rounded to 16 bit before they are summed: taken as no cost; " + _HOOKS
+)
 
 STRATEGIES = (
     Strategy(
@@ -85,6 +96,7 @@ STRATEGIES = (
         source=_HOOKS,
         stack="pytorch-ddp",
         cost=_hook,
+        steps=_ROUNDED,
     ),
     Strategy(
         name="ddp-bf16-hook",
@@ -94,6 +106,7 @@ STRATEGIES = (
         source=_HOOKS,
         stack="pytorch-ddp",
         cost=_hook,
+        steps=_ROUNDED,
     ),
     Strategy(
         name="ddp-powersgd-hook",
