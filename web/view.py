@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.show.explain import machine_value
 from planner.show.text import chance_text
 from planner.specs.base import PlanError
 from planner.specs.components import BOTTLENECKS
@@ -17,17 +18,6 @@ from planner.specs.options import LAYOUT
 from planner.units import percent, show
 from web.state import State
 from web.texts import text
-
-
-def count(value: float) -> str:
-    """A number with separators and as many digits as it deserves."""
-    return (
-        f"{value:,.0f}"
-        if abs(value) >= 100
-        else f"{value:,.1f}"
-        if abs(value) >= 10
-        else f"{value:,.2f}"
-    )
 
 
 def answer(report: Estimate, state: State) -> dict[str, Any]:
@@ -123,7 +113,7 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             "card_tokens",
             speed.tokens_per_s,
             f"{show(speed.tokens_per_s, 'count')} tokens/s",
-            text("card_per_gpu", value=f"{speed.tokens_per_s_per_gpu:,.0f}"),
+            text("card_per_gpu", value=show(speed.tokens_per_s_per_gpu, "")),
             "rates",
         ),
         card(
@@ -151,7 +141,7 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             "run.days",
             "card_days",
             run.days,
-            count(run.days),
+            show(run.days, "days"),
             text("card_days_sub", tokens=show(run.tokens, "count"), goodput=percent(run.goodput)),
             "rates",
         )
@@ -181,7 +171,7 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
 
 
 def _dollars(value: float) -> str:
-    return f"{show(value, 'count')} USD" if value >= 1e6 else f"{value:,.0f} USD"
+    return f"{show(value, 'count')} USD" if value >= 1e6 else show(value, "USD")
 
 
 def bottleneck(step: Step) -> str:
@@ -228,7 +218,7 @@ def late(report: Estimate, state: State) -> dict[str, Any]:
             assumed=percent(rests.assumed_frac),
         ),
         "machine": [
-            {**plain(n), "shown": f"{n.value:.6g} {'' if n.unit == '1' else n.unit}".strip()}
+            {**plain(n), "shown": machine_value(n)}
             for n in sorted(report.machine, key=lambda n: -abs(n.elasticity))
         ],
     }
@@ -242,7 +232,7 @@ def advised(entry: Advice, report: Estimate, state: State) -> dict[str, Any] | N
     if to is None:
         return None
     saved, seconds = entry.bytes_saved, show(entry.step_seconds, "s")
-    change = f"{100 * entry.step_change_frac:+.0f} %"
+    change = percent(entry.step_change_frac, 0, sign=True)
     told = (
         text("advice_step", step=seconds, change=change)
         if report.memory.fits

@@ -63,6 +63,7 @@ def parts_chart(name: str, steps: Mapping[str, Mapping[str, float]]) -> Chart:
         (Column("part"), *(Column(label, "s") for label in steps)),
         [[words(part), *values] for part, values in shown.items()],
         "Parts that add up to the step.",
+        order="parts as declared",
     )
 
 

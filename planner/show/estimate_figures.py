@@ -35,7 +35,7 @@ from planner.show.figures import (
 )
 from planner.specs.documents.estimate import Report, Step
 from planner.specs.documents.memory import Memory, Stage
-from planner.units import show
+from planner.units import percent, show
 
 _OUTSIDE = {"fragmentation": SILVER, "context": GREY, "communicators": SLATE}
 _MOST_LABELS = 24  # bars whose numbers have room side by side
@@ -130,6 +130,7 @@ def stages(report: Report) -> Chart:
         ],
         "The fullest phase of each stage, with what is reserved beyond it and what lies outside"
         " the allocator. Dashed: what a framework can allocate on this GPU.",
+        order="first stage to last",
     )
 
 
@@ -179,6 +180,7 @@ def phases(report: Report) -> Chart:
         ],
         "Allocated at the fullest moment of each phase of a step.",
         choices if len(found) > 1 else [],
+        order="by stage, in the order of the step",
     )
 
 
@@ -192,7 +194,7 @@ def step(report: Report) -> Chart:
         for part, value in found.components.items()
     ]
     told = ", ".join(
-        f"{name} {show(value, 's')} ({100 * share:.0f} %)"
+        f"{name} {show(value, 's')} ({percent(share, 0)})"
         for name, value, share, _ in sorted(rows, key=lambda row: -row[1])[:3]
         if value > 0
     )
@@ -211,6 +213,7 @@ def step(report: Report) -> Chart:
         [*rows, ["step", whole, 1.0, hidden]],
         "Parts that add up to the step. Hatched: communication beside compute, which adds nothing."
         " The line on the step is the 80 % band.",
+        order="parts as declared, then their sum",
     )
 
 

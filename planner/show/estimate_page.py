@@ -12,6 +12,7 @@ from planner.show.estimate import (
     title_of,
 )
 from planner.show.estimate_figures import charts
+from planner.show.explain import machine_value
 from planner.show.page import Folded, Part
 from planner.show.page import page as whole
 from planner.show.text import Block
@@ -59,14 +60,7 @@ def _machine(r: Estimate) -> Block:
         "Numbers of the machine, with sources",
         header=["number", ">value", "kind", ">elasticity of the step", "source", "date"],
         rows=[
-            [
-                n.name,
-                f"{n.value:.6g} {'' if n.unit == '1' else n.unit}".strip(),
-                n.kind,
-                f"{n.elasticity:+.2f}",
-                n.source,
-                n.date,
-            ]
+            [n.name, machine_value(n), n.kind, f"{n.elasticity:+.2f}", n.source, n.date]
             for n in r.machine
         ],
     )

@@ -147,12 +147,18 @@ def lines(call: Call, depth: int = 0, seen: set[str] | None = None) -> list[str]
     return out
 
 
+def machine_value(number: MachineNumber) -> str:
+    """A number of the machine as text."""
+    return (
+        f"{number.value:.6g}" if number.unit == "1" else show(number.value, number.unit, digits=4)
+    )
+
+
 def machine_lines(numbers: Sequence[MachineNumber]) -> list[str]:
     """The numbers an estimate rests on, one per line: value, kind and source."""
     out = ["numbers of the machine"]
     for n in numbers:
-        value = f"{n.value:.6g}" if n.unit == "1" else show(n.value, n.unit, digits=4)
         dated = f", {n.date}" if n.date else ""
         rests = f"{n.kind}: {n.source}{dated}; step time elasticity {n.elasticity:+.2f}"
-        out.append(f"  {n.name} = {value} ({rests})")
+        out.append(f"  {n.name} = {machine_value(n)} ({rests})")
     return out

@@ -122,6 +122,7 @@ class Chart(Document):
         Sequence[dict[str, Any] | None], key("options that choosing a row of the table fixes")
     ] = ()
     table: Annotated[str | Unset, key("the table as HTML, where it was asked for")] = UNSET
+    order: Annotated[str, key("in which order the rows of the table stand")] = ""
 
 
 # ------------------------------------------------------------------------------- parts of a figure

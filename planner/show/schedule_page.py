@@ -22,7 +22,7 @@ from planner.show.figures import (
 from planner.show.page import page as whole
 from planner.show.schedule import by_step
 from planner.specs.documents.schedule import Schedule
-from planner.units import show
+from planner.units import percent, show
 
 _COLORS = {"F": BLUE, "B": SAND, "I": SAND, "W": ROSE}
 _MOST_NUMBERED = 400  # passes up to which each bar holds the number of its micro-batch
@@ -59,7 +59,7 @@ def chart(document: Schedule, program: Program, timing: Timing, most: int | None
         "schedule",
         "Pipeline schedule",
         f"{document.schedule} over {document.pp} ranks and {document.microbatches} micro-batches:"
-        f" {show(document.step_s, 's')}, {100 * document.bubble_frac:.1f} % of it bubble.{best}",
+        f" {show(document.step_s, 's')}, {percent(document.bubble_frac)} of it bubble.{best}",
         rows_figure(
             data,
             [f"rank {rank}" for rank in range(program.ranks)],
@@ -77,6 +77,7 @@ def chart(document: Schedule, program: Program, timing: Timing, most: int | None
         ),
         rows,
         f"One row per pipeline rank; white is idle. The table compares all schedules.{cut}",
+        order="shortest step first",
     )
 
 

@@ -78,4 +78,5 @@ def front(found: Search) -> Chart:
         ],
         "Layouts that fit and that no other beats in both; point at one to see it. At a fixed"
         " number of GPUs money and energy are the step time times a constant.",
+        order="fastest first",
     )

@@ -110,6 +110,7 @@ def chart(options: Options) -> Chart:
         ],
         "Time of one all-reduce over this layout's group by algorithm. Dotted: where another"
         " becomes the fastest.",
+        order="smallest message first",
     )
 
 

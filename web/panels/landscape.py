@@ -166,6 +166,7 @@ def _front(every: _Evaluated) -> Chart:
         "Select a point, or a row of the table, to fix that layout.",
         select="layout",
         states=states,
+        order="fastest first",
     )
 
 
@@ -275,4 +276,5 @@ def _heat_map(every: _Evaluated) -> Chart:
         " memory that any would need. Select a cell to fix it.",
         select="layout",
         states=[state_of(cell.entry) if cell.entry else None for cell in cells],
+        order="by tp, then by pp",
     )

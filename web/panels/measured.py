@@ -104,6 +104,7 @@ def chart(options: Options) -> Chart:
         _suites(found),
         "Every validated run that has a time; dotted lines are 20 % off. docs/accuracy.md lists"
         " them all.",
+        order="by suite",
     )
 
 

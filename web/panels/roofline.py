@@ -19,7 +19,7 @@ from planner.estimate.machine import machine
 from planner.ledger import Call, recording
 from planner.report.layout import evaluate_row
 from planner.show.figures import BLUE, LOG, PURPLE, RED, Chart, Column, axis, figure, line, markers
-from planner.units import show
+from planner.units import percent, show
 from planner.verbs.estimate import chosen
 
 _RESULT_BYTES = 2.0  # gemm_s writes a 16-bit result
@@ -120,7 +120,7 @@ def chart(options: Options) -> Chart:
         ("backward", PURPLE, "diamond-open", False),
     ):
         mine = [k for k in found if k.name.endswith("forward") == forward]
-        text = [f"{k.name}: {show(k.rate, 'FLOP/s')}, {100 * k.rate / rate:.0f} %" for k in mine]
+        text = [f"{k.name}: {show(k.rate, 'FLOP/s')}, {percent(k.rate / rate, 0)}" for k in mine]
         x, y = [k.intensity for k in mine], [k.rate / _TERA for k in mine]
         data.append(markers(word, x, y, color, text, symbol=symbol, opacity=0.85))
     return Chart(
@@ -128,7 +128,7 @@ def chart(options: Options) -> Chart:
         "Roofline of this layout",
         f"{len(found)} GEMMs of one layer and the head: {len(found) - left} lie right of the"
         f" ridge at {ridge:,.0f} FLOP/B, where arithmetic is the limit, {left} left of it."
-        f" Furthest below the roof is {slow.name}, {100 * slow.rate / rate:.0f} % of the dense"
+        f" Furthest below the roof is {slow.name}, {percent(slow.rate / rate, 0)} of the dense"
         " rate.",
         figure(data, axis("FLOP per byte of memory traffic", LOG), axis("TFLOP/s", LOG)),
         (
@@ -143,4 +143,5 @@ def chart(options: Options) -> Chart:
         [[k.name, k.flop, k.bytes, k.intensity, k.rate, k.rate / rate, k.seconds] for k in found],
         "Each GEMM of a layer on one GPU. The roof is memory bandwidth, then the tensor clock"
         " under load.",
+        order="in the order of the layer",
     )

@@ -8,7 +8,7 @@ from planner.inputs.scenario import resolve
 from planner.show.figures import BLUE, GREEN, GREY, LOG, Chart, Column, axis, figure, line, vline
 from planner.specs.documents.compare import Curve, CurvePoint
 from planner.specs.options.own import CompareOptions
-from planner.units import show
+from planner.units import percent, show
 from planner.verbs.compare.scaling import over_gpus
 
 _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -58,9 +58,10 @@ def chart(options: Options, most: int) -> Chart:
         [_cells(point) for point in curve.points],
         "Same global batch, layout as requested. Efficiency is throughput per GPU over that of the"
         f" first count; more GPUs stop paying where an added one brings less than"
-        f" {100 * _STOP_BELOW:.0f} % of one at the first count.",
+        f" {percent(_STOP_BELOW, 0)} of one at the first count.",
         select="gpus",
         states=[{"gpus": int(p.value), **dict.fromkeys(_PER_GPU)} for p in curve.points],
+        order="fewest GPUs first",
     )
 
 
@@ -84,7 +85,7 @@ def _summary(curve: Curve, fitting: list[CurvePoint], batch: int) -> str:
     fastest = min(fitting, key=lambda point: point.step_seconds)
     pays = (
         f"More GPUs pay up to {curve.pays_until:,.0f}; at {curve.stops_at:,.0f} an added one"
-        f" brings less than {100 * _STOP_BELOW:.0f} % of one at {fitting[0].value:,.0f}."
+        f" brings less than {percent(_STOP_BELOW, 0)} of one at {fitting[0].value:,.0f}."
         if curve.stops_at
         else f"More GPUs pay up to {curve.pays_until:,.0f}, the most that run this here."
     )
@@ -93,7 +94,7 @@ def _summary(curve: Curve, fitting: list[CurvePoint], batch: int) -> str:
     return (
         f"Global batch {batch:,}: from {fitting[0].value:,.0f} to {fitting[-1].value:,.0f} GPUs the"
         f" fastest step is {show(fastest.step_seconds, 's')} on {fastest.value:,.0f}, at"
-        f" {100 * fastest.efficiency:.0f} % efficiency. {pays}"
+        f" {percent(fastest.efficiency, 0)} efficiency. {pays}"
         + (f" Not possible: {reasons}." if reasons else "")
     )
 

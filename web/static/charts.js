@@ -138,7 +138,7 @@ export function sectionOf(doc) {
     make("p", { class: "summary" }),
     make("div", { class: "plot", role: "group", "aria-label": text("chart_of", { title: doc.title }) }),
     make("p", { class: "caption muted" }),
-    make("details", { class: "twin" }, make("summary", {}, text("table")),
+    make("details", { class: "twin" }, make("summary", {}, [text("table"), doc.order].filter(Boolean).join(", ")),
       make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `${text("table")}: ${doc.title}` })));
 }
 
