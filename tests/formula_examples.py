@@ -395,11 +395,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "bytes_per_logit": 6.0,
         "tp": [1.0, 4.0],
     },
-    "formulas.memory.best_group_layers": {
-        "layers": [32.0, 80.0],
-        "input_bytes": [1e6, 2e6],
-        "layer_bytes": [0.0, 3e7],
-    },
     "formulas.memory.reserved_bytes": {
         "lasting_bytes": [1e9, 8e10],
         "passing_bytes": [2e9, 1e10],

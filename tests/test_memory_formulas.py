@@ -16,7 +16,6 @@ from planner.estimate.memory import layer_activations
 from planner.estimate.memory.activations import norm_bytes
 from planner.formulas.memory import (
     attention_core_bytes,
-    best_group_layers,
     dropout_mask_bytes,
     logits_bytes,
     mlp_kept_bytes,
@@ -169,22 +168,6 @@ def test_flash_attention_grows_linearly_and_scores_quadratically(
         for n in (1, 2)
     )
     assert (two / one).tolist() == pytest.approx([2.0, 4.0])
-
-
-def test_best_recompute_group() -> None:
-    # Chen et al. 2016 (arXiv 1604.06174), section 4: sqrt(n) segments where an input is as large as
-    # a layer's activations
-    assert float(best_group_layers(64.0, 1.0, 1.0)) == 8
-    assert float(best_group_layers(32.0, 2.0, 16.0)) == 2
-
-
-@given(layers=st.integers(1, 200), ratio=st.floats(1.0, 50.0))
-def test_no_other_group_keeps_less(layers: int, ratio: float) -> None:
-    def kept(k: float) -> float:  # inputs of all groups, and the layers of one
-        return layers / k + k * ratio
-
-    best = float(best_group_layers(float(layers), 1e6, 1e6 * ratio))
-    assert kept(best) <= min(kept(float(k)) for k in range(1, layers + 1)) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

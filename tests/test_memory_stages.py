@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.estimate import Estimates, evaluate
-from planner.estimate.memory import PHASES, layer_activations
-from planner.estimate.states import stage_split
+from planner.estimate.memory import PHASES, best_recompute_group, layer_activations
+from planner.estimate.stages import stage_split
 from planner.formulas.params import parameter_count
+from planner.formulas.stages import contents
 from planner.inputs import catalog
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.stack import StackSpec
@@ -21,7 +22,8 @@ from planner.verbs.validate.predict import predict, validate_rows
 def split(software: str, shape: ModelSpec, pp: int, vpp: int = 1) -> list[tuple[float, float]]:
     """(dense, expert) layers of every stage."""
     of = plans.plan(shape, software=software, gpus=8 * pp)
-    found = stage_split(of, np.full(pp, float(pp)), np.full(pp, float(vpp)), np.arange(float(pp)))
+    table = plans.rows(8 * pp, *[{"pp": pp, "vpp": vpp, "schedule": "interleaved"}] * pp)
+    found = stage_split(of, table, np.arange(float(pp)))
     return list(zip(found.dense.tolist(), found.moe.tolist(), strict=True))
 
 
@@ -313,3 +315,71 @@ def test_the_rank_whose_log_is_printed_is_compared() -> None:
         assert memory.worst_stage[0] == 1
         found = validate_rows([row | {"stack": stack}]).rows[0].predicted_peak_gib
         assert found == pytest.approx(memory.stage_reserved[stage, 0] / 2**30)
+
+
+def kept_in(pp: int, vpp: int, recompute: str, layers: int = 80, **more: int) -> dict[str, float]:
+    """Activations and working set of the first stage in backward, over the bytes of one input."""
+    row = {"pp": pp, "vpp": vpp, "recompute": recompute, **more}
+    row["schedule"] = "interleaved" if vpp > 1 else "1f1b"
+    of = plans.plan(plans.model(layers=layers), gpus=pp, software="megatron-core", global_batch=64)
+    found = evaluate(of, plans.rows(pp, row), stages=np.zeros((1, 1))).memory
+    backward = found.timeline[0][PHASES.index("backward")]
+    parts = ("activations", "recompute_working_set")
+    return {part: float(backward[part][0]) / float(found.input_bytes[0]) for part in parts}
+
+
+def test_a_recompute_group_ends_with_its_chunk() -> None:
+    """Megatron-Core, recompute.py: uniform groups of recompute_num_layers layers of one chunk, the
+    last smaller."""
+    # README's pipeline: 16 ranks with 5 chunks of a layer: 30 + 64 + 1 chunks are in flight
+    whole = kept_in(16, 5, "full")
+    assert kept_in(16, 5, "group:2") == whole
+    assert whole["activations"] == 2 * 15 + 4 * 16 + 1
+    # 16 micro-batches of 5 layers: 5, 3, 2, 2 and 1 input each
+    kept = [kept_in(16, 1, f"group:{k}")["activations"] for k in (1, 2, 3, 4, 5, 9)]
+    assert kept == [16 * n for n in (5, 3, 2, 2, 1, 1)]
+    # the working set is one group, of a chunk at most
+    work = [kept_in(16, 1, f"group:{k}")["recompute_working_set"] for k in (1, 3, 5, 9)]
+    assert np.diff(work) == pytest.approx([(work[1] - work[0]), (work[1] - work[0]), 0.0])
+
+
+def test_a_block_is_of_every_chunk() -> None:
+    # 5 chunks of 2 layers on 8 ranks: one of each keeps its input, the other all
+    none, full = (kept_in(8, 5, name)["activations"] for name in ("none", "full"))
+    assert kept_in(8, 5, "block:1")["activations"] == pytest.approx((none + full) / 2)
+    assert kept_in(8, 5, "block:2")["activations"] == full
+
+
+def test_groups_save_memory_and_never_time() -> None:
+    of = plans.plan(plans.model(layers=16), gpus=4, software="megatron-core")
+    names = ("full", "group:2", "group:3", "group:4", "group:9")
+    found = evaluate(of, plans.rows(4, *({"pp": 4, "recompute": name} for name in names)))
+    assert len(set(found.time.seconds.tolist())) == 1
+    assert len(set(found.time.components["recompute"].tolist())) == 1
+
+
+@given(
+    layers=st.integers(1, 64),
+    pp=st.sampled_from([1, 2, 4, 8]),
+    vpp=st.integers(1, 4),
+    experts=st.booleans(),
+    batch=st.sampled_from([8, 64]),
+)
+def test_the_best_group_is_that_of_the_ledger(
+    layers: int, pp: int, vpp: int, experts: bool, batch: int
+) -> None:
+    layers, vpp = max(layers, pp), vpp if pp > 1 and pp * vpp <= layers else 1
+    shape = plans.expert_model(layers=layers) if experts else plans.model(layers=layers)
+    of = plans.plan(shape, gpus=pp, software="megatron-core", global_batch=batch)
+    schedule = "interleaved" if vpp > 1 else "1f1b"
+    most = int(contents(of, pp, vpp).layers[:, 0].max())
+    base = {"pp": pp, "vpp": vpp, "schedule": schedule}
+    table = plans.rows(pp, *({**base, "recompute": f"group:{k}"} for k in range(1, most + 1)))
+    found = evaluate(of, table, stages=np.zeros((1, most))).memory
+    backward = found.timeline[0][PHASES.index("backward")]
+    kept = backward["activations"] + backward["recompute_working_set"]
+    best = best_recompute_group(of, table.pick(np.array([0])))
+    assert kept[best - 1] == pytest.approx(kept.min(), rel=1e-12)
+    if pp == 1:  # one chunk, one micro-batch in flight: the inputs weigh as much as the group
+        k = np.sqrt(layers * found.input_bytes[0] / found.layer_bytes[0])
+        assert kept.min() >= 2 * k * found.layer_bytes[0] - found.input_bytes[0] * 1.001

@@ -330,8 +330,8 @@ def test_what_cannot_be_is_refused() -> None:
     refused(dpplan(*ASKED, "optimizer-nvme"), "--offload", "are not known", "--nvme-read")
     refused(
         dpplan(*ASKED, "optimizer-nvme", *STATED, "--stack", "pytorch-fsdp"),
-        "cannot run this layout",
-        "offload none/params",
+        "does not have --offload optimizer-nvme",
+        "--stack deepspeed",
     )
     refused(
         dpplan(*ASKED, "optimizer-nvme", *STATED, "--stack", "deepspeed", "--zero", "2"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from planner.estimate import evaluate
 from planner.estimate.ties import TIE
 from planner.formulas.rules import check
-from planner.inputs import catalog
+from planner.formulas.stages import largest_chunk
 from planner.inputs.degrees import divisors
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
@@ -33,8 +33,8 @@ from planner.specs.layout import (
     SCHEDULES,
     Layout,
     LayoutRequest,
+    recompute_in,
 )
-from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
 # ------------------------------------------------------------------------------------------ every l
@@ -68,7 +68,7 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if x.ep > 1 and (model.moe is None or model.moe.experts % x.ep or (x.dp * x.cp) % x.ep):
         return False
-    if not even(p, x.pp, x.vpp) or batch % (x.dp * x.micro_batch):
+    if not filled(p, x.pp, x.vpp) or batch % (x.dp * x.micro_batch):
         return False
     chunks = {
         "interleaved": x.vpp > 1,
@@ -107,20 +107,39 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if x.placement not in can.placements or (x.placement != "tp-cp-dp-pp" and x.ep > 1):
         return False
-    kind, _, size = x.recompute.partition(":")
-    return (
-        kind in can.recompute
-        and x.offload in can.offload
-        and int(size or 0) <= -(-model.layers // x.pp)
-    )
+    kind = x.recompute.partition(":")[0]
+    return kind in can.recompute and x.offload in can.offload
 
 
 def even(p: Plan, pp: int, vpp: int) -> bool:
     """Stages and chunks of equal size; Megatron's may count embedding and head as a layer each if
     both ends keep one."""
     layers, each = p.model.layers, pp * vpp
-    ends = p.stack.id in ("megatron-core", "megatron-deepspeed") and 1 < pp <= (layers + 2) // 2
+    ends = (
+        p.stack.id in ("megatron-core", "megatron-deepspeed", "torchtitan")
+        and 1 < pp <= (layers + 2) // 2
+    )
     return layers % each == 0 or (ends and (layers + 2) % each == 0)
+
+
+def filled(p: Plan, pp: int, vpp: int) -> bool:
+    """Equal chunks, or unequal ones of a layer or more where the stack can have them."""
+    uneven = {"torchtitan": "any", "megatron-core": "any", "hai-llm": "any"}.get(
+        p.stack.id, "one chunk" if p.stack.id == "megatron-deepspeed" else "no"
+    )
+    dealt = uneven == "any" or (uneven == "one chunk" and vpp == 1)
+    return even(p, pp, vpp) or (dealt and pp * vpp <= p.model.layers)
+
+
+def counts_tried(p: Plan, pp: int) -> list[int]:
+    """Equal chunks; where a pipeline has no equal stages, one count per size of the largest."""
+    layers = p.model.layers
+    out = [v for v in range(1, layers + 1) if even(p, pp, v)]
+    if 1 not in out:
+        out += [
+            v for v in {-(-layers // (pp * n)) for n in range(1, layers + 1)} if filled(p, pp, v)
+        ]
+    return sorted({1, *out})
 
 
 def worth_trying(p: Plan, x: Row) -> bool:
@@ -137,7 +156,7 @@ def worth_trying(p: Plan, x: Row) -> bool:
                 x.schedule not in ("gpipe", "sequential", "breadth-first")
                 and (x.pp > 1 or x.schedule == "1f1b")
             ),
-            r.recompute is not None or worth_repeating(x.recompute, -(-p.model.layers // x.pp)),
+            r.recompute is not None or worth_repeating(x.recompute, largest_chunk(p, x.pp, x.vpp)),
             r.shard_group is not None
             or x.shard_group == ranks
             or x.shard_group % min(node, ranks) == 0,
@@ -150,11 +169,16 @@ def worth_trying(p: Plan, x: Row) -> bool:
 
 
 def worth_repeating(recompute: str, layers: int) -> bool:
-    """Blocks of fewer layers than a stage has, groups of a few sizes."""
+    """Blocks of fewer layers than a chunk has, groups of a few sizes that keep less than smaller
+    ones."""
     kind, _, size = recompute.partition(":")
-    return (kind != "block" or int(size) < layers) and (
-        kind != "group" or int(size) in (2, 3, 4, 6, 8, 12, 16)
-    )
+    if kind == "block":
+        return int(size) < layers
+    if kind != "group":
+        return True
+    k = int(size)
+    listed = k in (2, 3, 4, 6, 8, 12, 16) or k == layers <= 16
+    return listed and 1 < k <= layers and -(-layers // k) < -(-layers // (k - 1))
 
 
 def brute_force(p: Plan) -> set[Layout]:
@@ -181,7 +205,7 @@ def brute_force(p: Plan) -> set[Layout]:
                 *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1)),
             ]
             for vpp, ep, group, zero, sequence, schedule, micro, placement in itertools.product(
-                tried("vpp", [v for v in range(1, p.model.layers + 1) if even(p, pp, v)]),
+                tried("vpp", counts_tried(p, pp)),
                 tried(
                     "ep",
                     [
@@ -204,8 +228,11 @@ def brute_force(p: Plan) -> set[Layout]:
                 )
                 if (dp * cp) % group or p.training.global_batch % (dp * micro) or vpp > most:
                     continue  # allowed() says so too, this only saves time
+                if not filled(p, pp, vpp):
+                    continue
+                asked = r.recompute and recompute_in(r.recompute, largest_chunk(p, pp, vpp))
                 for recompute, offload in itertools.product(
-                    tried("recompute", repeats),
+                    [asked] if asked else repeats,
                     tried("offload", OFFLOADS if r.search_offload else ["none"]),
                 ):
                     x = Row(
@@ -291,22 +318,6 @@ def random_plan(seed: int) -> Plan:
     )
 
 
-def test_models_get_the_pipelines_they_were_trained_with() -> None:
-    """BLOOM: 70 layers on 12 stages; Llama 3 405B: 126 on 16, eight chunks each; both count
-    embedding and head as layers."""
-    for name, gpus, pp, vpp in (("bloom-176b", 384, 12, 1), ("llama-3.1-405b", 16384, 16, 8)):
-        shape = catalog.load("models", ModelSpec, name)
-        request = LayoutRequest(tp=8 if vpp > 1 else 4, pp=pp, vpp=vpp, recompute="full")
-        found = search(
-            plans.plan(
-                shape, gpus=gpus, gpus_per_node=8, global_batch=2048, seq_len=2048, request=request
-            )
-        )
-        assert found.estimates is not None, name
-    none = search(plans.plan(plans.model(layers=6), gpus=8, request=LayoutRequest(pp=8, dp=1)))
-    assert none.estimates is None  # (6 + 2) / 8 = 1: the ends would have no layer at all
-
-
 @pytest.mark.parametrize("seed", range(36))
 def test_search_equals_brute_force(seed: int) -> None:
     p = random_plan(seed)
@@ -346,8 +357,11 @@ def test_every_layout_found_obeys_every_rule_and_the_request(seed: int) -> None:
     fixed = p.request.model_dump(
         exclude_none=True, exclude={"uneven_stages", "search_offload", "where", "acting"}
     )
+    asked = fixed.pop("recompute", None)
     for x in table_layouts(found.estimates.table):
         assert {name: getattr(x, name) for name in fixed} == fixed
+        layers = largest_chunk(p, x.pp, x.vpp)
+        assert asked is None or x.recompute == recompute_in(asked, layers)
 
 
 SMALL = {"model": "llama-2-7b", "gpu": "rtx4090", "gpus": 8, "recompute": "full", "micro_batch": 1}
@@ -387,25 +401,19 @@ def test_a_value_the_search_would_not_try_is_kept_when_asked_for() -> None:
     assert {
         (x.tp, x.schedule, x.recompute, x.sequence_parallel)
         for x in table_layouts(found.estimates.table)
-    } == {(2, "gpipe", "block:3", False)}
+    } == {(2, "gpipe", "block:3", False), (2, "gpipe", "full", False)}  # full: stages of two layers
 
 
 def test_an_impossible_request_finds_nothing_and_says_why() -> None:
-    # three stages of eight layers
-    found = search(plans.plan(gpus=6, global_batch=60, request=LayoutRequest(pp=3)))
+    # three stages of eight layers, none of which may differ
+    request = LayoutRequest(pp=3, uneven_stages=False)
+    found = search(plans.plan(gpus=6, global_batch=60, request=request))
     assert found.estimates is None
-    assert set(found.rejected) == {"layers divide by pp x vpp"}
+    assert set(found.rejected) == {"layers fill the stages"}
     assert found.enumerated == sum(found.rejected.values()) > 0
     assert (
         search(plans.plan(request=LayoutRequest(tp=3))).estimates is None
     )  # no third of eight GPUs
-
-
-def test_uneven_stages_are_searched_when_asked_for() -> None:
-    request = LayoutRequest(pp=3, tp=1, recompute="none", uneven_stages=True)
-    found = search(plans.plan(gpus=6, global_batch=60, request=request))
-    assert found.estimates is not None
-    assert set(found.estimates.table.pp) == {3.0}
 
 
 @given(st.integers(1, 100_000))

@@ -251,14 +251,11 @@ def test_reasons_are_the_sentences_of_the_rules() -> None:
         name: {c.value: c.reason for c in offered}
         for name, offered in legal.choices(options, 64).items()
     }
-    said = (
-        "32 layers do not divide by pp 4 x vpp 16 = 64; take a divisor of 32 or, with embedding and"
-        " head as a layer each, "
-    )
-    assert choices["vpp"][16] == said + "of 34"
+    said = "pp 4 x vpp 16 = 64 chunks are more than the 32 layers"
+    assert choices["vpp"][16] == f"{said}; nearest: --pp 2, or --vpp 8 or less"
     assert choices["gpus"][4] == "tp 2 x pp 4 does not divide 4 GPUs"
     assert "does not divide" in str(choices["tp"][16])
-    with pytest.raises(PlanError, match="32 layers do not divide by pp 4 x vpp 16"):
+    with pytest.raises(PlanError, match=said):
         api.estimate(options.changed(vpp=16))
 
 

@@ -12,7 +12,8 @@ from planner.estimate import communicate
 from planner.estimate.communicate import Traffic, place
 from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
-from planner.estimate.states import stage_split
+from planner.estimate.stages import fullest_inner, stage_split
+from planner.formulas.stages import contents
 from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import Work, total_s
@@ -27,14 +28,17 @@ _SETTLED = 3
 
 @dataclass(frozen=True)
 class Stages:
-    """Layers and seconds of one micro-batch on the first, the middle and the last rank, one value
-    per row.
+    """Layers and seconds of one micro-batch on the first, a middle and the last rank, one value per
+    row: the middle one is the fullest.
 
     With one rank only the last exists, with two no middle one.
     """
 
     layers: tuple[Array, Array, Array]
+    heads: tuple[Array, Array, Array]  # 1 where the rank computes the head
     work: tuple[Work, Work, Work]
+    layer: Work  # of one layer
+    head: Work
 
     def slowest_s(self) -> Array:
         """Seconds of the rank that sets the pace."""
@@ -42,41 +46,36 @@ class Stages:
         return np.maximum(np.maximum(first, middle), last)
 
 
-def stage_layers(plan: Plan, c: Columns) -> tuple[Array, Array, Array]:
-    """Layers of the first, a middle and the last rank; of the middle ones the second, which has the
-    most (states.stage_split)."""
-    last = c.pp - 1
-    first, second, at_end = (
-        stage_split(plan, c.pp, c.vpp, stage).layers
-        for stage in (0.0 * last, np.minimum(1.0, last), last)
-    )
-    return first, np.where(last > 1, second, first), at_end
-
-
 def stages(plan: Plan, c: Columns, layer: Work, head: Work) -> Stages:
-    """Layers and work of the ranks, given the seconds of one layer and of what the last rank
-    computes besides layers."""
-    count = stage_layers(plan, c)
-    first, middle, last = (Work(*(n * part for part in layer)) for n in count)
-    return Stages(count, (first, middle, Work(*(a + b for a, b in zip(last, head, strict=True)))))
+    """Layers and work of the ranks, given the seconds of one layer and of what the rank with the
+    head computes besides layers."""
+    held = [stage_split(plan, c, at) for at in (0.0 * c.pp, fullest_inner(plan, c), c.pp - 1)]
+    first, middle, last = (one.layers for one in held)
+    count = first, np.where(c.pp > 2, middle, first), last
+    at_first, _, at_last = (one.last for one in held)
+    heads = at_first, 0.0 * at_first, at_last
+    work = [
+        Work(*(n * a + computes * b for a, b in zip(layer, head, strict=True)))
+        for n, computes in zip(count, heads, strict=True)
+    ]
+    return Stages(count, heads, (work[0], work[1], work[2]), layer, head)
 
 
-def idle_s(c: Columns, ranks: Stages, microbatches: Array) -> Array:
+def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
     """Seconds per step in which the slowest rank waits: in closed form, or simulated where that
     holds for some durations only."""
     pp, vpp = c.pp, c.vpp
     first, middle, last = ranks.work
-    all_stages = [
-        a * (pp > 1) + np.maximum(pp - 2, 0.0) * b + z
-        for a, b, z in zip(first, middle, last, strict=True)
-    ]
     at_first, at_middle, at_last = (total_s(one) for one in ranks.work)
     is_last, is_first = at_last >= np.maximum(at_first, at_middle), at_first >= at_middle
     slowest = [
         np.where(is_last, z, np.where(is_first, a, b))
         for a, b, z in zip(first, middle, last, strict=True)
     ]
-    fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(all_stages, slowest, strict=True)))
+    every = [
+        plan.model.layers * a + b for a, b in zip(ranks.layer, ranks.head, strict=True)
+    ]  # of all ranks together
+    fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(every, slowest, strict=True)))
     out = schedules.idle_s(
         SCHEDULES, c.schedule, fill, Work(*slowest), np.maximum(pp, 1.0), microbatches, vpp
     )
@@ -84,55 +83,76 @@ def idle_s(c: Columns, ranks: Stages, microbatches: Array) -> Array:
         if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(
             rows := (c.schedule == code) & (pp > 1)
         ):
-            durations = [part for one in ranks.work for part in one]
+            durations = [*ranks.layer, *ranks.head]
             timed = rowwise(
-                functools.partial(_simulated, name), rows, pp, vpp, microbatches, *durations
+                functools.partial(_simulated, plan, name),
+                rows,
+                pp,
+                vpp,
+                microbatches,
+                total_s(Work(*slowest)),
+                *durations,
             )
             out = np.where(rows, timed, out)
     return np.where(pp > 1, out, 0.0)
 
 
 def _simulated(
-    name: str, rows: Array, pp: Array, vpp: Array, microbatches: Array, *durations: Array
+    plan: Plan,
+    name: str,
+    rows: Array,
+    pp: Array,
+    vpp: Array,
+    microbatches: Array,
+    slowest_s: Array,
+    *durations: Array,
 ) -> Array:
     """Idle seconds of the marked rows of one schedule: one pass for all rows that share ranks,
     chunks and micro-batches."""
     idle = np.zeros(len(rows))
     if np.any(rows):
         parts = [(part + np.zeros(len(rows)))[rows] for part in durations]
-        works = [Work(*parts[i : i + 3]) for i in (0, 3, 6)]
-        idle[rows] = _simulated_rows(name, pp[rows], vpp[rows], microbatches[rows], works)
+        each = Work(*parts[:3]), Work(*parts[3:])
+        pipelines = pp[rows], vpp[rows], microbatches[rows]
+        idle[rows] = _simulated_rows(plan, name, *pipelines, slowest_s[rows], *each)
     return idle
 
 
-def _simulated_rows(name: str, pp: Array, vpp: Array, m: Array, works: list[Work]) -> Array:
+def _simulated_rows(
+    plan: Plan,
+    name: str,
+    pp: Array,
+    vpp: Array,
+    m: Array,
+    slowest_s: Array,
+    layer: Work,
+    head: Work,
+) -> Array:
     settled = _SETTLED * pp + np.mod(m - _SETTLED * pp, 2)
     m = np.where(m > settled, settled, m)
-    slowest = np.max([total_s(one) for one in works], axis=0)
     out = np.zeros(len(pp))
     for p, v, count in {(int(a), int(b), int(n)) for a, b, n in zip(pp, vpp, m, strict=True)}:
         same = (pp == p) & (vpp == v) & (m == count)
         if not schedules.chunks_fit(name, v) or not schedules.BY_NAME[name].allows(p, count, v):
             continue  # a rule refuses the row
-        durations = timing.Durations(
-            *chunk_seconds([Work(*(x[same] for x in one)) for one in works], p, v)
-        )
+        own, ends = (Work(*(x[same] for x in work)) for work in (layer, head))
+        durations = timing.Durations(*chunk_seconds(plan, own, ends, p, v))
         timed = timing.timed(schedules.program(name, p, count, v), durations)
         taken = timed.span if schedules.free_running(name) else timed.makespan
-        out[same] = np.maximum(taken - count * slowest[same], 0.0)
+        out[same] = np.maximum(taken - count * slowest_s[same], 0.0)
     return out
 
 
-def chunk_seconds(work: list[Work], p: int, v: int) -> tuple[Array, Array, Array]:
-    """Forward, input and weight gradient of every chunk, shape (p v, rows): ranks hold v equal
-    chunks, what the first and the last rank have less or more is in the first and the last
-    chunk."""
-    first, middle, last = work
+def chunk_seconds(
+    plan: Plan, layer: Work, head: Work, p: int, v: int
+) -> tuple[Array, Array, Array]:
+    """Forward, input and weight gradient of every chunk, in the order of the layers, shape (p v,
+    rows), given those of a layer and of the head."""
+    layers = contents(plan, p, v).layers.reshape(-1)
     out = []
-    for a, b, z in zip(first, middle, last, strict=True):
-        chunks = np.repeat((b / v)[None, :], p * v, axis=0)
-        chunks[0] = np.maximum(chunks[0] + a - b, 0.0)
-        chunks[-1] = np.maximum(chunks[-1] + z - b, 0.0)
+    for a, b in zip(layer, head, strict=True):
+        chunks = layers[:, None] * a
+        chunks[-1] += b
         out.append(chunks)
     return out[0], out[1], out[2]
 

@@ -87,8 +87,8 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         ranks = pipelines.stages(
             plan, c, layer_work(unit, layer, extras.seconds), head_work(unit.head)
         )
-        slowest = _slowest(c, ranks)
-        idle = pipelines.idle_s(c, ranks, microbatches)
+        slowest = _slowest(ranks)
+        idle = pipelines.idle_s(plan, c, ranks, microbatches)
         pipe = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
         sends = pipelines.sends(plan, m, c, microbatches, slowest.seconds)
     with section("gradient synchronisation and optimizer"):
@@ -194,15 +194,14 @@ def _sharding_s(
     )
 
 
-def _slowest(c: Columns, ranks: pipelines.Stages) -> _Slowest:
+def _slowest(ranks: pipelines.Stages) -> _Slowest:
     seconds = ranks.slowest_s()
-    last_is_slowest = (c.pp == 1) | (total_s(ranks.work[2]) >= seconds)
-    inner = np.maximum(ranks.layers[0], ranks.layers[1])
-    return _Slowest(
-        seconds,
-        np.where(last_is_slowest, ranks.layers[2], inner),
-        np.where(last_is_slowest, 1.0, 0.0),
-    )
+    at_first, _, at_last = (total_s(one) >= seconds for one in ranks.work)
+
+    def of(each: tuple[Array, Array, Array]) -> Array:
+        return np.where(at_last, each[2], np.where(at_first, each[0], each[1]))
+
+    return _Slowest(seconds, of(ranks.layers), of(ranks.heads))
 
 
 def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:

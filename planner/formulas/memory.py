@@ -125,19 +125,6 @@ def chunked_loss_bytes(
 
 
 @formula(
-    unit="layers",
-    equation="sqrt(L input / layer)",
-    source=(
-        "Chen et al. 2016 (arXiv 1604.06174): L/k inputs and k layers of activations, smallest"
-        " where both are equal"
-    ),
-)
-def best_group_layers(layers: Array, input_bytes: Array, layer_bytes: Array) -> Array:
-    """Layers per recompute group that minimise kept inputs plus the working set of one group."""
-    return np.sqrt(layers * input_bytes / np.maximum(layer_bytes, 1.0))
-
-
-@formula(
     unit="B",
     equation="min(kept, window layer)",
     source=(

@@ -12,10 +12,17 @@ from planner.estimate import Estimates, cut, evaluate, fit, inference, loading, 
 from planner.estimate.communicate import Traffic
 from planner.estimate.machine import machine
 from planner.estimate.machine.clock import sustained_clock
-from planner.estimate.memory import PHASES, layer_activations, peak_memory, state_ledger
+from planner.estimate.memory import (
+    PHASES,
+    best_recompute_group,
+    layer_activations,
+    peak_memory,
+    state_ledger,
+)
+from planner.estimate.stages import repeated_share
 from planner.evidence import memory as evidence
 from planner.evidence.band import band
-from planner.formulas import flops, memory, run_level
+from planner.formulas import flops, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.ledger import first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
@@ -253,8 +260,6 @@ def _memory(plan: Plan, one: Estimates) -> Memory:
         )
         for i in range(len(m.stages))
     ]
-    layers = float(m.stage_layers[0][0])
-    group = float(memory.best_group_layers(layers, m.input_bytes[0], m.layer_bytes[0]))
     return Memory(
         peak_bytes=first(m.peak),
         reserved_bytes=first(m.reserved),
@@ -279,7 +284,7 @@ def _memory(plan: Plan, one: Estimates) -> Memory:
         host_fits=bool(one.host_fits[0]),
         nvme_bytes=first(m.drive),
         nvme_fits=bool(one.drive_fits[0]),
-        best_recompute_group=max(1, min(round(group), round(layers))),
+        best_recompute_group=best_recompute_group(plan, one.table),
         layer_activations=[
             LayerActivation(name, size)
             for name, size in firsts(layer_activations(plan, one.table)).items()
@@ -339,7 +344,7 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
         flop_convention=flops.CONVENTION,
         model_flop_per_step=useful,
         hardware_flop_per_step=executed,
-        recomputed_share=first(table.repeated_share(model.layers)),
+        recomputed_share=first(repeated_share(plan, table)),
     )
 
 

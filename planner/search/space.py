@@ -9,17 +9,26 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate.factored import Space
+from planner.formulas.stages import ENDS, equal_chunks, largest_chunk
 from planner.inputs.degrees import LEAST_MAX_TP, TOKENS_PER_CONTEXT_RANK, divisors
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.columns import COLUMNS, ByName, unique_rows
-from planner.specs.layout import NVME, OFFLOADS, PLACEMENTS, SCHEDULES, recompute_parts
+from planner.specs.layout import (
+    NVME,
+    OFFLOADS,
+    PLACEMENTS,
+    SCHEDULES,
+    recompute_in,
+    recompute_parts,
+)
 from planner.specs.plan import Plan
 
 _MAX_MICRO_BATCH = 64
 # combinations of degrees, micro-batch and schedule; Llama 3.1 405B has 15,000 on 98,304 GPUs
 MOST_ROWS = 2_000_000
-GROUPS = (2, 3, 4, 6, 8, 12, 16)  # layers per recompute group that are searched
+# layers per recompute group that are searched; the whole chunk besides
+GROUPS = (2, 3, 4, 6, 8, 12, 16)
 INNER = (
     "recompute",
     "recompute_size",
@@ -67,8 +76,8 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     model, supports, parts = plan.model, plan.stack.supports, divisors(plan.cluster.gpus)
     most = max(LEAST_MAX_TP, plan.cluster.nvlink_domain)
     pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
-    if not plan.request.uneven_stages:
-        pps = [p for p in pps if any(units % p == 0 for units in _units(plan, p))]
+    if supports.uneven == "no" or plan.request.uneven_stages is False:
+        pps = [p for p in pps if equal_chunks(plan, p, 1)]
     longest = max(1, plan.training.seq_len // TOKENS_PER_CONTEXT_RANK)
     return {
         "tp": [t for t in parts if t <= most and model.heads % t == 0] if supports.tensor else [1],
@@ -187,7 +196,7 @@ def _where(table: ByName, wanted: Array) -> ByName:
     return {name: column[rows] for name, column in table.items()}
 
 
-def inner(plan: Plan) -> ByName:
+def inner(plan: Plan, recomputes: Sequence[str]) -> ByName:
     """Recompute and offloading: what goes with every row."""
     request, supports = plan.request, plan.stack.supports
     if request.offload is not None:
@@ -197,10 +206,7 @@ def inner(plan: Plan) -> ByName:
             name for name in supports.offload if name not in NVME or plan.cluster.nvme is not None
         ]
         offloads = [OFFLOADS.index(name) for name in there] if request.search_offload else [0]
-    kinds = [
-        recompute_parts(text)
-        for text in ([request.recompute] if request.recompute else _recomputes(plan))
-    ]
+    kinds = [recompute_parts(text) for text in recomputes]
     rows = np.array(
         [(kind, size, offload) for offload in offloads for kind, size in kinds], dtype=float
     )
@@ -208,41 +214,58 @@ def inner(plan: Plan) -> ByName:
 
 
 def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
-    """All layouts worth trying that satisfy what the request fixed; a block or group has no more
-    layers than a stage.
+    """All layouts worth trying that satisfy what the request fixed; every way to recompute by the
+    name of what it is in the chunks of its pipeline.
 
     batches: for each of these global batches in place of the plan's; rows then have it in a column
     of their own.
     """
-    rows, options = outer(plan, batches or [plan.training.global_batch]), inner(plan)
+    rows = outer(plan, batches or [plan.training.global_batch])
     if batches is None:
         del rows["global_batch"]
-    stages, pattern = np.unique(rows["pp"], return_inverse=True)
-    wanted = np.ones((max(len(stages), 1), len(options["recompute"])), dtype=bool)
-    if plan.request.recompute is None and len(stages):
-        layers = np.ceil(plan.model.layers / stages)[:, None]
-        block = recompute_parts("block:1")[0]
-        wanted = options["recompute_size"] <= np.where(
-            options["recompute"] == block, layers - 1, layers
-        )
-    return Space.of(rows, options, wanted, pattern.reshape(-1))
+    pipelines, which = unique_rows({name: rows[name] for name in ("pp", "vpp")})
+    sizes, kind = np.unique(
+        [largest_chunk(plan, int(p), int(v)) for p, v in zip(*pipelines.values(), strict=True)],
+        return_inverse=True,
+    )
+    fitting = [recomputes(plan, int(size)) for size in sizes]
+    # in the order of the deepest chunk, then what only smaller ones have
+    names = list(dict.fromkeys(name for one in reversed(fitting) for name in one)) or ["none"]
+    options = inner(plan, names)
+    times = len(options["recompute"]) // len(names)
+    wanted = np.zeros((max(len(fitting), 1), len(names) * times), dtype=bool)
+    for pattern, one in zip(wanted, fitting, strict=False):
+        pattern[:] = [name in one for name in names] * times
+    return Space.of(rows, options, wanted, kind.reshape(-1)[which])
 
 
-def _recomputes(plan: Plan) -> list[str]:
+def recomputes(plan: Plan, layers: int) -> list[str]:
+    """Ways to recompute where the largest chunk has so many layers, each once: what was asked for,
+    else all but groups that keep no less than a smaller one."""
+    if plan.request.recompute is not None:
+        return [recompute_in(plan.request.recompute, layers)]
     allowed = plan.stack.supports.recompute
     out: list[str] = [k for k in ("none", "selective", "full") if k in allowed]
     if "group" in allowed:
-        out += [f"group:{k}" for k in GROUPS if k <= plan.model.layers]
+        sizes = [k for k in (*GROUPS, layers) if 1 < k <= min(layers, GROUPS[-1])]
+        out += [
+            f"group:{k}" for k in dict.fromkeys(sizes) if -(-layers // k) < -(-layers // (k - 1))
+        ]
     if "block" in allowed:
-        out += [f"block:{k}" for k in range(1, plan.model.layers)]
+        out += [f"block:{k}" for k in range(1, layers)]
     return out
 
 
-def _units(plan: Plan, pp: int) -> list[int]:
-    """What is dealt out evenly to the stages of a pipeline: layers, or with embedding and head as a
-    layer each."""
-    layers = plan.model.layers
-    return [layers, layers + 2] if plan.stack.counts_ends and pp > 1 else [layers]
+def _chunk_counts(plan: Plan, pp: int) -> list[int]:
+    """Chunks per rank worth trying: those that make all chunks equal, and where none do or all are
+    asked for, one for each number of layers in the largest chunk."""
+    layers, asked = plan.model.layers, plan.request.uneven_stages
+    counts = np.arange(1, (layers + ENDS) // pp + 1)
+    each = set(counts[equal_chunks(plan, pp, counts)].tolist())
+    dealt = plan.stack.supports.uneven == "any" and asked is not False
+    if dealt and (asked or not equal_chunks(plan, pp, 1)):
+        each |= {-(-layers // (pp * size)) for size in range(1, -(-layers // pp) + 1)}
+    return sorted(v for v in each if v * pp <= layers or equal_chunks(plan, pp, v))
 
 
 def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
@@ -260,13 +283,7 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
         code = SCHEDULES.index(name)
         if schedules.BY_NAME[name].CHUNKS != "one":
             if pp > 1 and microbatches and schedules.BY_NAME[name].allows(pp, microbatches, 2):
-                each = {
-                    v
-                    for units in _units(plan, pp)
-                    if units % pp == 0
-                    for v in divisors(units // pp)
-                }
-                found = sorted(each) if request.vpp is None else [request.vpp] if each else []
+                found = _chunk_counts(plan, pp) if request.vpp is None else [request.vpp]
                 out += [(v, code) for v in found if schedules.chunks_fit(name, v)]
         elif request.vpp in (None, 1) and (pp > 1 or name == "1f1b" or request.schedule):
             out.append((1, code))

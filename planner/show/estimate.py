@@ -186,7 +186,7 @@ def _memory_block(r: Estimate) -> Block:
     )
     block.text.append(
         f"best recompute group here: {m.best_recompute_group} layers per kept input (smallest"
-        " activation memory)"
+        " activation memory with the micro-batches in flight; groups save memory, never time)"
     )
     return block
 

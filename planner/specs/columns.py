@@ -147,13 +147,6 @@ class Columns:
         """Micro-batches per replica and step."""
         return self.batch(global_batch) / (self.dp * self.micro_batch)
 
-    def repeated_share(self, layers: int) -> Array:
-        """Share of a stage's forward pass that recompute repeats: 1 for full and grouped, N of the
-        stage's layers for block:N."""
-        block = np.minimum(self.recompute_size * self.pp / layers, 1.0)
-        partly = np.where(self.is_recompute("block"), block, 0.0)
-        return np.where(self.is_recompute("full", "group"), 1.0, partly)
-
     def is_recompute(self, *kinds: RecomputeKind) -> Array:
         """Rows with one of these recompute rules."""
         return _is_one_of(self.recompute, CODES["recompute"], kinds)

@@ -20,6 +20,7 @@ from planner.specs.names import OffloadName as OffloadName
 from planner.specs.names import PlacementName as PlacementName
 from planner.specs.names import RecomputeKind as RecomputeKind
 from planner.specs.names import ScheduleName as ScheduleName
+from planner.specs.names import recompute_in as recompute_in
 from planner.specs.names import recompute_name
 from planner.specs.names import recompute_parts as recompute_parts
 
@@ -50,7 +51,8 @@ class LayoutRequest(Spec):
     # share of memory to leave free; None: what a 95 % chance to fit needs
     headroom: float | None = Field(default=None, ge=0, le=0.9)
     search_offload: bool = False  # try everything the stack can offload, where offload is not given
-    uneven_stages: bool = False  # allow layers that do not divide by pp * vpp
+    # layers that do not divide by pp * vpp: yes, no, or (None) only where they must
+    uneven_stages: bool | None = None
     acting: tuple[str, ...] = ()  # options that were asked for: layouts in which they do nothing
     # are no answer (formulas.rules)
 

@@ -72,8 +72,8 @@ def recompute_name(text: str) -> str:
     """The text again; ValueError where it names no way to recompute."""
     if not _RECOMPUTE.match(text):
         raise ValueError(
-            "must be none, selective, full, block:N (N layers of each stage) or group:K (one input"
-            " kept per K layers)"
+            "must be none, selective, full, block:N (N layers of each pipeline chunk) or group:K"
+            " (one input kept per K layers of a chunk)"
         )
     return text
 
@@ -82,3 +82,15 @@ def recompute_parts(text: str) -> tuple[int, int]:
     """(index of the kind in RECOMPUTE_KINDS, N or K or 0): "block:20" -> (3, 20)."""
     kind, _, size = text.partition(":")
     return RECOMPUTE_KINDS.index(kind), int(size or 0)
+
+
+def recompute_in(text: str, layers: int) -> str:
+    """What this is where a chunk of a pipeline has so many layers: a group ends with its chunk, one
+    of a single layer is full recompute, and so is a block that has every layer."""
+    kind, _, size = text.partition(":")
+    if kind == "block" and int(size) >= layers:
+        return "full"
+    if kind != "group":
+        return text
+    inside = min(int(size), layers)
+    return f"group:{inside}" if inside > 1 else "full"

@@ -26,6 +26,7 @@ from planner.specs.layout import OffloadName, PlacementName, RecomputeKind, Sche
 from planner.specs.training import Attention
 
 Rate = Annotated[Sourced, Quantity("1")]
+LayerSplit = Literal["even", "even, last", "ends count", "stated", "ends dealt", "blocks", "cost"]
 
 
 class Supports(Spec):
@@ -36,6 +37,8 @@ class Supports(Spec):
     tensor: bool = False
     sequence_parallel: bool = False
     pipeline: bool = False
+    # pipelines whose chunks differ in layers: one chunk per rank, or several
+    uneven: Literal["no", "one chunk", "any"] = "no"
     zero_with_pipeline: list[int] = Field(default_factory=lambda: [0, 1])
     context: bool = False
     expert: bool = False
@@ -217,9 +220,7 @@ class StackSpec(Spec):
     recompute_stops_early: bool = (
         False  # a layer is repeated only up to the last tensor that its backward needs
     )
-    layer_split: Literal["even", "ends count", "blocks", "cost"] = (
-        "even"  # what a stage gets; see estimate.states.stage_split
-    )
+    layer_split: LayerSplit = "even"  # what a stage gets; see formulas.stages.contents
     peak_of: Literal["any rank", "first stage"] = "any rank"  # whose memory the stack's log prints
     network_frac: (
         Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
@@ -230,9 +231,3 @@ class StackSpec(Spec):
     )
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
     cpu_adam: Rate  # parameters per second and node that the CPU optimizer updates under offload
-
-    @property
-    def counts_ends(self) -> bool:
-        """Embedding and head count as a layer each where that makes the stages of a pipeline
-        even."""
-        return self.layer_split == "ends count"

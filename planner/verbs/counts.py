@@ -15,8 +15,8 @@ def layout_counts(options: Options, most: int) -> list[int]:
     """GPUs up to `most`, ascending: dp divides the batch, tp the heads, pp the layers, cp the
     sequence.
 
-    All that even layouts can have; what the request fixes is taken as it is. A batch that follows
-    from the accumulation divides over any number.
+    What the request fixes is taken as it is. A batch that follows from the accumulation divides
+    over any number.
     """
     model, _ = model_spec(options.model)
     batch = options.global_batch
@@ -32,9 +32,13 @@ def layout_counts(options: Options, most: int) -> list[int]:
     return sorted(products)
 
 
-def _stages(layers: int, uneven: bool) -> list[int]:
-    """Stages that layers divide into; any number where they may differ."""
-    return list(range(1, layers + 1)) if uneven else stages_of(layers)
+def _stages(layers: int, uneven: bool | None) -> list[int]:
+    """Stages that layers divide into; any number where they may differ, and powers of two unless
+    they may not."""
+    if uneven:
+        return list(range(1, layers + 1))
+    dealt = () if uneven is False else (1 << i for i in range(layers.bit_length()))
+    return sorted({*stages_of(layers), *(p for p in dealt if p <= layers)})
 
 
 def around(counts: list[int], exact: float, node: int) -> list[int]:

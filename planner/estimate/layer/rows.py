@@ -13,6 +13,7 @@ from planner.estimate.factored import distinct_combinations, is_factored
 from planner.estimate.layer import LayerCost, layer_cost
 from planner.estimate.layer.shape import key_of, local_shape
 from planner.estimate.machine import Machine
+from planner.estimate.stages import repeated_share
 from planner.formulas import pipeline
 from planner.ledger import Array, Ledger, each, total
 from planner.schedules.base import Work
@@ -68,7 +69,7 @@ def layer_time(plan: Plan, m: Machine, c: Columns, unit: LayerCost) -> LayerTime
         + unit.launch_backward
         + contention
     )
-    repeated, selective = c.repeated_share(plan.model.layers), c.is_recompute("selective")
+    repeated, selective = repeated_share(plan, c), c.is_recompute("selective")
     per_operator = plan.training.selective == "per_op"
     selected = unit.repeated_per_operator if per_operator else unit.attention_core
     again = unit.repeat if plan.stack.recompute_stops_early else forward

@@ -4,24 +4,27 @@ them."""
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate.factored import rowwise
-from planner.estimate.memory.activations import layer_activations
+from planner.estimate.memory.activations import kept, layer_activations
 from planner.estimate.memory.timeline import (
     LASTING,
     MOMENT_BYTES,
     PHASES,
     StageMemory,
+    live_chunks,
     one_stage,
     state_ledger,
 )
-from planner.estimate.states import rank_parameters, stage_split
+from planner.estimate.stages import first_with_experts, fullest_inner, repeated, stage_split
+from planner.estimate.states import rank_parameters
 from planner.formulas import memory
+from planner.formulas.stages import contents
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
+from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.plan import Plan
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "PHASES",
     "Memory",
     "Need",
+    "best_recompute_group",
     "layer_activations",
     "needed",
     "peak_memory",
@@ -78,28 +82,13 @@ class Memory:
 
 
 def representative_stages(plan: Plan, c: Columns) -> list[Array]:
-    """First, second and last stage, of which one is the worst on uniform stages; where the first
+    """First, last and the fullest stage between them, of which one is the worst; where the first
     layers have a dense MLP also the first stage with experts and the first with most of them. Three
     or five columns of stage numbers."""
-    pp = c.pp
-    stages = [0.0 * pp, np.minimum(1.0, pp - 1), pp - 1]
+    stages = [0.0 * c.pp, fullest_inner(plan, c), c.pp - 1]
     if plan.model.moe is not None and 0 < plan.model.dense_layers < plan.model.layers:
-        stages[2:2] = [
-            rowwise(functools.partial(_first_stage, plan, most), pp, c.vpp)
-            for most in (False, True)
-        ]
+        stages[2:2] = [first_with_experts(plan, c, most) for most in (False, True)]
     return stages
-
-
-def _first_stage(plan: Plan, most: bool, pp: Array, vpp: Array) -> Array:
-    """The first stage with experts, or with most of them, of every row."""
-    kinds, which = np.unique(np.stack([pp, vpp]), axis=1, return_inverse=True)
-    ranks, chunks = kinds
-    numbers = np.arange(np.max(pp))
-    stage = numbers[:, None] + 0 * ranks
-    moe = np.where(stage < ranks, stage_split(plan, ranks, chunks, stage).moe, 0.0)
-    found: Array = numbers[(moe if most else moe > 0).argmax(axis=0)][which.reshape(-1)]
-    return found
 
 
 @dataclass(frozen=True)
@@ -119,7 +108,7 @@ def needed(plan: Plan, c: Columns) -> Need:
     host: list[Array] = []
     drive: list[Array] = []
     for stage in representative_stages(plan, c):
-        found = one_stage(plan, c, parameters, stage, stage_split(plan, c.pp, c.vpp, stage))
+        found = one_stage(plan, c, parameters, stage, stage_split(plan, c, stage))
         reserved.append(_reserved(found.phases, found.segments, slack))
         host.append(found.host)
         drive.append(found.drive)
@@ -146,7 +135,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     count = len(stages)
     many = c.each(lambda column: np.tile(column, count))  # one row per layout and stage
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
-    split = stage_split(plan, many.pp, many.vpp, stage)
+    split = stage_split(plan, many, stage)
     found: StageMemory = one_stage(plan, many, rank_parameters(plan, many), stage, split)
     sums = np.stack([total(phase) for phase in found.phases])
     phase = sums.argmax(axis=0)
@@ -195,6 +184,24 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         layer_bytes=found.layer[-rows:],
         input_bytes=found.input[-rows:],
     )
+
+
+def best_recompute_group(plan: Plan, c: Columns) -> int:
+    """Layers per recompute group with which the first stage of a layout (a table of one row), where
+    most micro-batches are in flight, keeps least: their inputs and the group that is repeated.
+
+    On one chunk of L layers near sqrt(live L input / layer), where the inputs of the micro-batches
+    in flight take as much as the group (Chen et al. 2016, arXiv 1604.06174, with one in flight).
+    """
+    chunks = contents(plan, int(c.pp[0]), int(c.vpp[0])).layers[:, 0]
+    sizes = np.arange(1.0, max(chunks.max(), 1.0) + 1)
+    many = c.each(lambda column: np.broadcast_to(column, sizes.shape))
+    kind = float(RECOMPUTE_KINDS.index("group"))
+    many = replace(many, recompute=np.full_like(sizes, kind), recompute_size=sizes)
+    first = 0.0 * sizes
+    held = kept(plan, many, stage_split(plan, many, first), repeated(plan, many, first))
+    live = live_chunks(plan, many, first) / many.vpp
+    return int(sizes[(live * held.stage + held.working).argmin()])
 
 
 def _reserved(phases: list[Ledger], segments: Array, slack: float) -> Array:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate.layer import padded_vocab
-from planner.estimate.states import StageSplit
+from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import memory
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
@@ -213,55 +213,43 @@ class Kept:
     transient: Array  # gradients alive inside the largest operator of backward
 
 
-def kept(plan: Plan, c: Columns, split: StageSplit) -> Kept:
-    """What the recompute rule of every row leaves of the activations of a stage."""
+def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
+    """What the recompute rule of every row leaves of the activations of a stage. again: the layers
+    that it repeats; a group works on one of its chunk at a time."""
     shared = attention_activations(plan, c)
-    size = np.maximum(c.recompute_size, 1.0)
-    layers = split.layers
-    block = np.where(layers > 0, np.minimum(size / np.maximum(layers, 1e-9), 1.0), 0.0)
     entering = one_input(plan, c)
     # the input is among the activations already, unless a norm of several operators keeps fp32
     # copies in its place
     counted = entering if plan.fused_norm else 0.0 * entering
-    chosen = [c.is_recompute(kind) for kind in ("selective", "full", "block", "group")]
-    stage, unit, working, largest = 0.0 * layers, 0.0 * layers, 0.0 * layers, 0.0 * layers
+    repeats = c.is_recompute("full", "block", "group")
+    selective, grouped = c.is_recompute("selective"), c.is_recompute("group")
+    stage = np.where(repeats, again.inputs * entering, 0.0)
+    unit, working, largest = 0.0 * stage, 0.0 * stage, 0.0 * stage
     wholes = []
-    for count, part in (
-        (split.dense, dense_activations(plan, c)),
-        (split.moe, expert_activations(plan, c)),
+    for count, repeated, part in (
+        (split.dense, again.dense, dense_activations(plan, c)),
+        (split.moe, again.moe, expert_activations(plan, c)),
     ):
         ledger = shared | part
         whole = total(ledger)
         wholes.append(whole)
-        saved = _selective_saving(plan, c, ledger)
-        repeated = np.maximum(whole - counted, 0.0)
+        saved = np.where(selective, _selective_saving(plan, c, ledger), 0.0)
         here = count > 0
-        group = np.minimum(size, np.maximum(layers, 1.0))
-        stage = stage + count * np.select(
-            chosen,
-            [whole - saved, entering, block * entering + (1 - block) * whole, entering / size],
-            whole,
-        )
-        unit = np.where(
-            here,
-            np.maximum(
-                unit, np.select(chosen, [whole - saved, entering, entering, entering], whole)
-            ),
-            unit,
-        )
-        most = np.select(
-            chosen, [whole - saved, entering, np.where(block < 1, whole, entering), entering], whole
-        )
+        left = count - repeated  # layers that keep what backward needs
+        stage = stage + left * (whole - saved)
+        first = np.where(repeats, entering, whole - saved)
+        unit = np.where(here, np.maximum(unit, first), unit)
+        most = np.where(left > 0, whole - saved, entering)
         largest = np.where(here, np.maximum(largest, most), largest)
-        again = np.select(chosen, [saved, repeated, repeated, group * whole - counted], 0.0 * whole)
-        working = np.where(here, np.maximum(working, again), working)
+        layers = np.where(grouped, again.group, 1.0)
+        once = np.where(repeats, np.maximum(layers * whole - counted, 0.0), saved)
+        working = np.where(here, np.maximum(working, once), working)
     share = plan.model.expert_share
     mean = (1 - share) * wholes[0] + share * wholes[1]
-    grouped = np.where(c.is_recompute("group"), np.minimum(size, np.maximum(layers, 1.0)), 1.0)
     return Kept(
         stage,
         np.minimum(unit, stage),
-        grouped,
+        again.group,
         working,
         mean,
         entering,

@@ -10,7 +10,8 @@ import numpy as np
 from planner.estimate import sync
 from planner.estimate.machine import Machine
 from planner.estimate.memory.activations import Kept, kept
-from planner.estimate.states import RankParameters, StageSplit
+from planner.estimate.stages import repeated, repeated_share, stage_split
+from planner.estimate.states import RankParameters
 from planner.formulas import memory, overlap
 from planner.ledger import Array
 from planner.specs.columns import Columns
@@ -64,7 +65,7 @@ def moved(
         return 0.0 * alive_bytes, 0.0 * alive_bytes
     window = _AHEAD if plan.stack.overlap.offload_copies else _IN_TURN
     leaving = alive_bytes - memory.resident_bytes(alive_bytes, of.largest, window)
-    saved = alive_bytes + weight_bytes * (1 - c.repeated_share(plan.model.layers))
+    saved = alive_bytes + weight_bytes * (1 - repeated_share(plan, c))
     host = leaving if plan.stack.overlap.offload_copies else saved
     return np.where(offloaded, leaving, 0.0), np.where(offloaded, host, 0.0)
 
@@ -82,11 +83,11 @@ class Copies:
 def copies(
     plan: Plan, m: Machine, c: Columns, p: RankParameters, forward_s: Array, backward_s: Array
 ) -> Copies:
-    """Copies of a mean layer beside a layer's forward and backward. Their bytes are those that
-    `moved` finds in host memory."""
-    model, pp = plan.model, c.pp
-    split = StageSplit((model.layers - model.moe_layers) / pp, model.moe_layers / pp)
-    of = kept(plan, c, split)
+    """Copies of a mean layer of the first stage beside a layer's forward and backward. Their bytes
+    are those that `moved` finds in host memory."""
+    stage = 0.0 * c.pp
+    split = stage_split(plan, c, stage)
+    of = kept(plan, c, split, repeated(plan, c, stage))
     weights = sync.compute_bytes(plan) * p.per_layer() * split.layers
     leaving = moved(plan, c, of, of.stage, weights)[1] / split.layers
     seconds = overlap.host_copy_s(leaving, m.host_copy_bandwidth)

@@ -10,7 +10,8 @@ import numpy as np
 from planner import schedules
 from planner.estimate import sync
 from planner.estimate.memory import activations, offload
-from planner.estimate.states import RankParameters, StageSplit
+from planner.estimate.stages import StageSplit, repeated
+from planner.estimate.states import RankParameters
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
@@ -166,16 +167,22 @@ def _states(
     )
 
 
+def live_chunks(plan: Plan, c: Columns, stage: Array) -> Array:
+    """Forward chunks whose activations a stage holds at its peak; vpp of them are a micro-batch."""
+    microbatches = c.microbatches(plan.training.global_batch)
+    return schedules.live_chunks(SCHEDULES, c.schedule, stage, c.pp, c.vpp, microbatches)
+
+
 def one_stage(
     plan: Plan, c: Columns, p: RankParameters, stage: Array, split: StageSplit
 ) -> StageMemory:
     """Ledgers of all phases of one stage per row. All phases have the same leaves."""
     training, stack, state = plan.training, plan.stack, state_of(plan)
-    first, last = (stage == 0) * 1.0, (stage == c.pp - 1) * 1.0
+    first, last = split.first, split.last
     own = _states(plan, c, p, split, first, last)
-    kept = activations.kept(plan, c, split)
+    kept = activations.kept(plan, c, split, repeated(plan, c, stage))
     microbatches = c.microbatches(training.global_batch)
-    chunks = schedules.live_chunks(SCHEDULES, c.schedule, stage, c.pp, c.vpp, microbatches)
+    chunks = live_chunks(plan, c, stage)
     live = chunks / c.vpp  # micro-batches whose activations the stage holds
     ends = activations.head_activations(plan, c) * last
     passed = (

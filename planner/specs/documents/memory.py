@@ -114,7 +114,11 @@ class Memory(Fit):
     nvme_bytes: Annotated[float, key("offloaded to NVMe drives, per GPU", "B")]
     nvme_fits: Annotated[bool, key("true where the size of the drives is not known")]
     best_recompute_group: Annotated[
-        int, key("layers per kept input with the smallest activation memory")
+        int,
+        key(
+            "layers per kept input with the smallest activation memory of the first stage, over the"
+            " micro-batches in flight; groups save memory and never time"
+        ),
     ]
     layer_activations: Annotated[list[LayerActivation], key("by operator, in order")]
     per_stage: Annotated[list[Stage], key("every pipeline stage")]

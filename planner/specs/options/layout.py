@@ -154,8 +154,8 @@ class LayoutOptions(Record):
     recompute: Annotated[
         str | None,
         option(
-            "Activation recomputation: none, selective, full, block:N (N layers per stage) or"
-            " group:K (one checkpoint per K layers)",
+            "Activation recomputation: none, selective, full, block:N (N layers of each pipeline"
+            " chunk) or group:K (one checkpoint per K layers of a chunk)",
             label="Recompute",
             aliases=aliases.RECOMPUTE,
             read=recompute_name,
@@ -269,11 +269,12 @@ class SearchOptions(Record):
         ),
     ] = False
     uneven_stages: Annotated[
-        bool,
+        bool | None,
         option(
-            "Search pipelines whose stages differ in their number of layers, too",
+            "Pipelines whose stages differ in layers: also where layers divide, or never",
             label="Uneven stages",
-            example="true",
+            example="false",
+            unset="where layers do not divide and the stack can",
             form="folded",
         ),
-    ] = False
+    ] = None

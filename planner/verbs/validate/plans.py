@@ -13,7 +13,7 @@ from planner.inputs.calibration import Calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
-from planner.specs.layout import Layout, LayoutRequest
+from planner.specs.layout import Layout
 from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
@@ -40,13 +40,7 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     training = _training(row, options, stack)
     if cluster.gpu.rate(training.precision) is None:
         raise Skip(f"precision is {training.precision}, which {cluster.gpu.title} does not have")
-    plan = Plan(
-        model=model,
-        cluster=cluster,
-        training=training,
-        stack=stack,
-        request=LayoutRequest(uneven_stages=model.layers % (layout.pp * layout.vpp) != 0),
-    )
+    plan = Plan(model=model, cluster=cluster, training=training, stack=stack)
     return plan, layout if row.get("zero", "") else _sharded_enough(plan, layout)
 
 

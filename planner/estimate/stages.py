@@ -1,0 +1,148 @@
+"""Contents of pipeline stages as columns: layers of a rank, what recompute repeats of its chunks,
+and the ranks to look at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import schedules
+from planner.estimate.factored import rowwise
+from planner.formulas.stages import Contents, contents
+from planner.ledger import Array
+from planner.specs.columns import Columns, unique_rows
+from planner.specs.layout import SCHEDULES
+from planner.specs.plan import Plan
+
+_FOLDED = tuple(name for name in SCHEDULES if schedules.BY_NAME[name].CHUNKS == "two")
+
+
+@dataclass(frozen=True)
+class StageSplit:
+    """What a rank of a pipeline holds, one value per row."""
+
+    dense: Array  # layers with a dense MLP
+    moe: Array  # layers with experts
+    first: Array  # 1 where it has the embedding
+    last: Array  # 1 where it has the head
+
+    @property
+    def layers(self) -> Array:
+        return self.dense + self.moe
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What full, block and group recompute keep and repeat of a rank's layers, chunk by chunk: no
+    group and no block spans two chunks. One value per row."""
+
+    inputs: Array  # kept in place of whole layers
+    dense: Array  # layers that are repeated
+    moe: Array
+    group: Array  # layers of the largest group
+
+
+def folded(c: Columns) -> Array:
+    """Rows whose pipeline turns round at the last rank (a V), so that the first has the head."""
+    return c.is_schedule(*_FOLDED)
+
+
+def stage_split(plan: Plan, c: Columns, stage: Array) -> StageSplit:
+    """What the given rank of every row holds (formulas.stages.contents)."""
+    dense, moe = (
+        _of_pipelines(plan, c, functools.partial(_layers, kind), stage) for kind in Contents._fields
+    )
+    last = np.where(folded(c), 0.0, c.pp - 1)
+    return StageSplit(dense, moe, (stage == 0) * 1.0, (stage == last) * 1.0)
+
+
+def repeated(plan: Plan, c: Columns, stage: Array) -> Repeated:
+    """What recompute does to the chunks of the given rank of every row.
+
+    block:N repeats the first N layers of every chunk, group:K each of its groups of K layers, of
+    which the last may be smaller: Megatron-Core's recompute_method block and uniform with
+    recompute_num_layers (megatron/core/recompute.py), which work on one chunk at a time.
+    """
+    some = c.is_recompute("block", "group", "full")
+    block, size = c.is_recompute("block"), np.maximum(c.recompute_size, 1.0)
+    most = np.where(block, size, np.where(some, np.inf, 0.0))  # layers of a chunk that are repeated
+    dense, all_of = (
+        _of_pipelines(plan, c, functools.partial(_repeated, kind), stage, most)
+        for kind in ("dense", "layers")
+    )
+    group = np.where(c.is_recompute("group"), size, 1.0)
+    groups = _of_pipelines(plan, c, _groups, stage, group)
+    largest = np.minimum(group, np.maximum(_of_pipelines(plan, c, _largest, stage), 1.0))
+    return Repeated(np.where(block, all_of, groups), dense, all_of - dense, largest)
+
+
+def repeated_share(plan: Plan, c: Columns) -> Array:
+    """Share of the model's forward pass that recompute repeats: 1 for full and grouped, N layers of
+    every chunk for block:N."""
+    size = np.where(c.is_recompute("block"), c.recompute_size, 0.0)
+    partly = _of_pipelines(plan, c, _share, size)
+    return np.where(c.is_recompute("full", "group"), 1.0, partly)
+
+
+def fullest_inner(plan: Plan, c: Columns) -> Array:
+    """Of the ranks that are neither first nor last, the one with most layers; the first of
+    equals, and of two ranks the last."""
+    return _of_pipelines(plan, c, _inner)
+
+
+def first_with_experts(plan: Plan, c: Columns, most: bool) -> Array:
+    """The first rank of every row that has layers with experts, or the most of them."""
+    return _of_pipelines(plan, c, functools.partial(_with_experts, most))
+
+
+def _of_pipelines(plan: Plan, c: Columns, of: Callable[..., Array], *columns: Array) -> Array:
+    """A value per row of what its pipeline holds, by `of(contents, *columns)`."""
+    return rowwise(functools.partial(_each, plan, of), c.pp, c.vpp, folded(c), *columns)
+
+
+def _each(
+    plan: Plan, of: Callable[..., Array], pp: Array, vpp: Array, fold: Array, *columns: Array
+) -> Array:
+    kinds, which = unique_rows({"pp": pp, "vpp": vpp, "fold": fold})
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(kinds["pp"])))
+    out = np.zeros(len(pp))
+    for p, v, f, rows in zip(*kinds.values(), np.split(order, ends[:-1]), strict=True):
+        held = contents(plan, int(p), int(v), bool(f))
+        out[rows] = of(held, *(column[rows] for column in columns))
+    return out
+
+
+def _layers(kind: str, held: Contents, stage: Array) -> Array:
+    return np.asarray(getattr(held, kind).sum(axis=0)[stage.astype(np.intp)])
+
+
+def _repeated(kind: str, held: Contents, stage: Array, most: Array) -> Array:
+    each = getattr(held, kind)[:, stage.astype(np.intp)]
+    return np.asarray(np.minimum(each, most).sum(axis=0))
+
+
+def _groups(held: Contents, stage: Array, size: Array) -> Array:
+    return np.asarray(np.ceil(held.layers[:, stage.astype(np.intp)] / size).sum(axis=0))
+
+
+def _largest(held: Contents, stage: Array) -> Array:
+    return np.asarray(held.layers.max(axis=0)[stage.astype(np.intp)])
+
+
+def _share(held: Contents, size: Array) -> Array:
+    all_of = held.layers
+    return np.asarray(np.minimum(all_of[..., None], size).sum(axis=(0, 1)) / all_of.sum())
+
+
+def _inner(held: Contents) -> Array:
+    layers = held.layers.sum(axis=0)
+    return np.asarray(1.0 + layers[1:-1].argmax() if len(layers) > 2 else len(layers) - 1.0)
+
+
+def _with_experts(most: bool, held: Contents) -> Array:
+    moe = held.moe.sum(axis=0)
+    return np.asarray(float((moe if most else moe > 0).argmax()))

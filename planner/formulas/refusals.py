@@ -1,0 +1,286 @@
+"""Why a rule refuses a layout: what was asked, the option or value that would allow it, and what is
+nearest."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from planner import schedules
+from planner.formulas.stages import equal_chunks
+from planner.ledger import Array
+from planner.specs.layout import NVME, PLACEMENTS, Layout
+from planner.specs.options import flag
+from planner.specs.plan import Plan
+
+# a stack that runs tensor, pipeline, context and expert parallelism, over chunks that may differ
+FREE_STACK = "megatron-core"
+_MOST_LISTED = 1_000_000  # numbers that are looked through for the nearest
+
+
+def _nearest(flag: str, asked: float, fitting: Array) -> str:
+    """The values next to what was asked, below and above: "nearest: --tp 4 or 8"; "" where there
+    are none. fitting: whether 1, 2, 3 ... would do."""
+    values = 1 + np.flatnonzero(fitting)
+    found = [*values[values <= asked][-1:].tolist(), *values[values > asked][:1].tolist()]
+    return f"nearest: {flag} {' or '.join(map(str, found))}" if found else ""
+
+
+def _numbers(most: float) -> Array:
+    return np.arange(1, min(int(most), _MOST_LISTED) + 1)
+
+
+def _divides(numbers: Array, whole: float) -> Array:
+    return np.mod(whole, numbers) == 0
+
+
+def _ways(*ways: str) -> str:
+    """Ways out, those that there are: "; take one, or the other"."""
+    there = [way for way in ways if way]
+    return f"; {', or '.join(there)}" if there else ""
+
+
+def degrees(p: Plan, x: Layout) -> str:
+    """The degrees do not multiply to the GPUs."""
+    return (
+        f"tp {x.tp} x pp {x.pp} x cp {x.cp} x dp {x.dp} = {x.tp * x.pp * x.cp * x.dp}, but"
+        f" there are {p.cluster.gpus} GPUs; leave one degree out and it is found for you"
+    )
+
+
+def heads(p: Plan, x: Layout) -> str:
+    """Heads cannot be shared out."""
+    k, tps = p.model.kv_heads, _numbers(p.model.heads)
+    fitting = _divides(tps, p.model.heads)
+    if p.model.latent is None:
+        fitting &= _divides(tps, k) | (np.mod(tps, k) == 0)
+    return (
+        f"{p.model.heads} heads ({k} of keys and values) cannot be shared by tp {x.tp}"
+        f"{_ways(_nearest('--tp', x.tp, fitting))}"
+    )
+
+
+def widths(p: Plan, x: Layout) -> str:
+    """Hidden or MLP widths cannot be cut."""
+    model, tps = p.model, _numbers(p.model.heads)
+    each = [model.hidden]
+    each += [model.ffn_hidden] if model.dense_layers else []
+    each += [model.moe.ffn_hidden] if model.moe is not None else []
+    fitting = _divides(tps, math.gcd(*each)) & _divides(tps, model.heads)
+    return (
+        f"widths {', '.join(f'{one:,}' for one in each)} (hidden and MLP) do not all divide by tp"
+        f" {x.tp}{_ways(_nearest('--tp', x.tp, fitting))}"
+    )
+
+
+def layers(p: Plan, x: Layout) -> str:
+    """Layers do not fill the stages."""
+    model, supports, chunks = p.model, p.stack.supports, x.pp * x.vpp
+    said, numbers = f"pp {x.pp} x vpp {x.vpp} = {chunks}", _numbers(model.layers)
+    if chunks > model.layers:
+        fewer = numbers * x.vpp <= model.layers
+        ways = (
+            _nearest("--pp", x.pp, fewer & _divides(numbers, p.cluster.gpus)),
+            f"--vpp {model.layers // x.pp} or less" if x.vpp > 1 and x.pp <= model.layers else "",
+        )
+        return f"{said} chunks are more than the {model.layers} layers{_ways(*ways)}"
+    equal = _nearest("--pp", x.pp, equal_chunks(p, numbers, x.vpp))
+    free = f"--stack {FREE_STACK}, whose chunks may differ"
+    refused = f"{model.layers} layers do not divide into {said} equal chunks"
+    if supports.uneven != "no" and p.request.uneven_stages is False:
+        return refused + _ways("leave out --no-uneven-stages, and unequal ones are searched", equal)
+    if supports.uneven == "one chunk":
+        return (
+            f"{refused}, and {p.stack.title} makes unequal ones with one chunk per rank alone"
+            f"{_ways('take --vpp 1', free)}"
+        )
+    return f"{refused}, and those of {p.stack.title} are equal{_ways(equal, free)}"
+
+
+def batch(p: Plan, x: Layout) -> str:
+    """The batch does not divide."""
+    each, whole = x.dp * x.micro_batch, p.training.global_batch
+    near = " or ".join(str(n * each) for n in (whole // each, whole // each + 1) if n)
+    smaller = _numbers(x.micro_batch)
+    fitting = _divides(smaller * x.dp, whole)
+    return (
+        f"global batch {whole} does not divide by dp {x.dp} x micro-batch {x.micro_batch} = {each}"
+        + _ways(
+            f"nearest: --global-batch {near}", _nearest("--micro-batch", x.micro_batch, fitting)
+        )
+    )
+
+
+def sequence(p: Plan, x: Layout) -> str:
+    """The sequence does not divide."""
+    slices = (2 * x.cp if x.cp > 1 else 1) * (x.tp if x.sequence_parallel else 1)
+    tokens = p.training.seq_len
+    near = " or ".join(str(n * slices) for n in (tokens // slices, tokens // slices + 1) if n)
+    plain = (
+        "--no-sequence-parallel" if x.sequence_parallel and tokens % (slices // x.tp) == 0 else ""
+    )
+    return (
+        f"sequence {tokens} does not divide into the {slices} slices of cp {x.cp}"
+        + (f" and sequence parallel over tp {x.tp}" if x.sequence_parallel else "")
+        + _ways(f"nearest: --seq-len {near}", plain)
+    )
+
+
+def experts(p: Plan, x: Layout) -> str:
+    """Experts cannot be shared out."""
+    if p.model.moe is None:
+        return f"ep {x.ep} needs a model with experts; leave out --ep"
+    count, ranks = p.model.moe.experts, x.dp * x.cp
+    eps = _numbers(count)
+    fitting = _divides(eps, count) & _divides(eps, ranks)
+    return (
+        f"ep {x.ep} must divide {count} experts and dp x cp = {ranks}"
+        f"{_ways(_nearest('--ep', x.ep, fitting))}"
+    )
+
+
+def microbatches(p: Plan, x: Layout) -> str:
+    """The schedule does not run with so many micro-batches."""
+    module, replica = schedules.BY_NAME[x.schedule], p.training.global_batch / x.dp
+    sizes = _numbers(replica)
+    fitting = _divides(sizes, replica) & module.allows(x.pp, replica / sizes, x.vpp)
+    return (
+        f"the {x.schedule} schedule needs {module.NEEDS}; micro-batches per step are"
+        f" {replica / x.micro_batch:g}, pp is {x.pp}"
+        + _ways(
+            _nearest("--micro-batch", x.micro_batch, fitting),
+            "--schedule 1f1b --vpp 1, which runs any number" if x.schedule != "1f1b" else "",
+            "another --global-batch",
+        )
+    )
+
+
+def schedule(p: Plan, x: Layout) -> str:
+    """The schedule does not go with chunks, stages or stack."""
+    runs = p.stack.supports.schedules
+    return (
+        f"schedule {x.schedule} with vpp {x.vpp} and pp {x.pp} is not possible with"
+        f" {p.stack.title} (it runs {', '.join(runs)}; vpp > 1 means interleaved, breadth-first, or"
+        " with 2 a V, and needs pp > 1)"
+        + _ways(
+            "take --vpp 1" if x.vpp > 1 else "",
+            "leave out --schedule" if x.schedule not in runs else "",
+            "a --stack that runs it (dpplan list stacks)",
+        )
+    )
+
+
+def shard_group(p: Plan, x: Layout) -> str:
+    """The shard group does not divide the replicas, or is not whole."""
+    ranks, hybrid = x.dp * x.cp, p.stack.supports.hybrid_shard
+    groups = _numbers(ranks)
+    near = _nearest("--shard-group", x.shard_group, _divides(groups, ranks) & (groups > 1))
+    return (
+        f"shard group {x.shard_group} must divide dp x cp = {ranks}; a smaller one needs --zero 3"
+        f" and a stack with hybrid sharding ({p.stack.title}: {'yes' if hybrid else 'no'})"
+        + _ways(near if hybrid and x.zero == 3 else f"--shard-group {ranks}, or leave it out")
+    )
+
+
+def zero(p: Plan, x: Layout) -> str:
+    """The stack does not shard so."""
+    supports = p.stack.supports
+    piped = x.pp > 1
+    allowed = [z for z in supports.zero if not piped or z in supports.zero_with_pipeline]
+    return (
+        f"{p.stack.title} runs ZeRO {supports.zero}"
+        + (f" ({supports.zero_with_pipeline} with a pipeline)" if piped else "")
+        + f", not {x.zero}"
+        + _ways(
+            " or ".join(f"--zero {z}" for z in allowed),
+            "--pp 1" if piped and x.zero in supports.zero else "",
+            "" if x.zero in supports.zero else "--stack pytorch-fsdp or deepspeed",
+        )
+    )
+
+
+def stack(p: Plan, x: Layout) -> str:
+    """The stack has no such parallelism, recompute or offloading."""
+    s = p.stack.supports
+    lacks = [
+        f"--{name} {degree} ({word} parallelism)"
+        for name, degree, word, has in (
+            ("tp", x.tp, "tensor", s.tensor),
+            ("pp", x.pp, "pipeline", s.pipeline),
+            ("cp", x.cp, "context", s.context),
+            ("ep", x.ep, "expert", s.expert),
+        )
+        if degree > 1 and not has
+    ]
+    if x.sequence_parallel and not s.sequence_parallel:
+        lacks.append("--sequence-parallel")
+    kind = x.recompute.partition(":")[0]
+    if kind not in s.recompute:
+        lacks.append(f"--recompute {x.recompute} (it has {', '.join(s.recompute)})")
+    if x.offload not in s.offload:
+        lacks.append(f"--offload {x.offload} (it has {', '.join(s.offload)})")
+    others = f"--stack {FREE_STACK}" if x.offload == "none" else "--stack deepspeed or pytorch-fsdp"
+    return f"{p.stack.title} does not have {' and '.join(lacks)}; leave it out, or take {others}"
+
+
+def offload(p: Plan, x: Layout) -> str:
+    """Parameters and NVMe need ZeRO-3."""
+    what = (
+        f"DeepSpeed offloads to NVMe under ZeRO-3 alone, not with ZeRO-{x.zero}"
+        if x.offload in NVME
+        else f"parameters can be offloaded only where they are sharded, not with ZeRO-{x.zero}"
+    )
+    return what + "; take --zero 3, or --offload optimizer"
+
+
+def drives(p: Plan, x: Layout) -> str:
+    """No drives are known."""
+    return (
+        f"the NVMe drives of {p.cluster.title} are not known; state them with --nvme-read and"
+        " --nvme-write, such as '10 GB/s' and '5 GB/s', or take --offload params"
+    )
+
+
+def offload_activations(p: Plan, x: Layout) -> str:
+    """The stack offloads activations only in some layouts."""
+    s = p.stack.supports
+    piped, repeated = s.offload_with_pipeline, s.offload_with_recompute
+    return (
+        f"{p.stack.title} offloads activations "
+        + ("" if piped else "only without a pipeline, ")
+        + ("beside recompute" if repeated else "only without recompute")
+        + f"; here pp is {x.pp}, recompute {x.recompute}"
+        + _ways(
+            "--pp 1" if x.pp > 1 and not piped else "",
+            "--recompute none" if x.recompute != "none" and not repeated else "",
+            "--offload none",
+        )
+    )
+
+
+def placement(p: Plan, x: Layout) -> str:
+    """The stack does not order ranks so, or experts forbid it."""
+    known = p.stack.supports.placements
+    return (
+        f"{p.stack.title} places ranks as {' or '.join(known)}, {PLACEMENTS[0]} alone where experts"
+        f" are shared out; here it is {x.placement}, ep {x.ep}"
+        + _ways(f"--placement {PLACEMENTS[0]}", "--ep 1" if x.placement in known else "")
+    )
+
+
+def sequence_parallel(p: Plan, x: Layout) -> str:
+    """Sequence parallelism without tensor parallelism."""
+    return (
+        "sequence parallelism divides work among tensor-parallel ranks; it needs tp > 1, such as"
+        " --tp 2, or leave out --sequence-parallel"
+    )
+
+
+def acting(p: Plan, x: Layout) -> str:
+    """What was asked for would do nothing."""
+    return (
+        f"{', '.join(map(flag, p.request.acting))} would do nothing in a layout of tp {x.tp},"
+        f" pp {x.pp}, dp {x.dp} x cp {x.cp}, zero {x.zero}: ZeRO shards over dp x cp > 1 with"
+        " zero 1 to 3, schedules need pp > 1; leave it out, or fix the degrees"
+    )

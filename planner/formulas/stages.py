@@ -1,0 +1,174 @@
+"""What the ranks of a pipeline hold: how the layers of a model are dealt out to chunks."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.formulas import flops
+from planner.formulas.params import parameter_leaves
+from planner.ledger import Array, total
+from planner.specs.model import ModelSpec
+from planner.specs.plan import Plan
+
+ENDS = 2  # what embedding and head count where each counts as a layer
+ENDS_COUNT = ("ends count", "stated", "ends dealt")  # splits in which they may
+_ONE_FORWARD = 1e-12  # beside a threshold that a sum of shares reaches exactly
+
+
+class _Shape(NamedTuple):
+    """All that the contents of a pipeline depend on besides its ranks and chunks."""
+
+    layers: int
+    dense: int  # layers with a dense MLP, which come first
+    mixed: float | None  # share of layers with experts where they alternate
+    split: str
+    head_layers: float  # cost of the head, in layers
+
+
+class Contents(NamedTuple):
+    """Layers with a dense MLP and with experts of every chunk, shapes (vpp, pp): the chunks of a
+    rank are a column."""
+
+    dense: Array
+    moe: Array
+
+    @property
+    def layers(self) -> Array:
+        return self.dense + self.moe
+
+
+def contents(plan: Plan, pp: int, vpp: int, folded: bool = False) -> Contents:
+    """What every chunk of a pipeline of pp ranks with vpp chunks each holds.
+
+    Rank r holds chunks r, r + pp, r + 2 pp ...; folded (a V): r and 2 pp - 1 - r.
+
+    Chunks that layers divide into are equal. Otherwise `layer_split` of the stack decides:
+
+    - "even", "even, last": the first or the last chunks take one layer more;
+    - "ends count": embedding and head count as a layer each where that makes all chunks equal
+      (Megatron-LM's account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split,
+      DeepSpeed's type:transformer|embedding), else as "even";
+    - "stated": the same, else the contents of every chunk are stated to the stack: the head counts
+      as the layers whose GEMMs it costs, as in the recipes of Megatron-Bridge (DeepSeek-V3 on 16
+      chunks: 15 times 4 layers, then 1 with the head);
+    - "ends dealt": embedding and head are dealt out as a layer each (torchtitan);
+    - "blocks": embedding, layers, final norm and head are dealt out as equals, the first stages
+      taking one more (pipe_partition_uniform of Aleph Alpha scaling), even where layers divide;
+    - "cost": a stage takes blocks until their cumulated GEMMs pass its share, the head among them
+      (nanotron, models/base.py), even where layers divide.
+    """
+    return _contents(_shape(plan), pp, vpp, folded)
+
+
+def _shape(plan: Plan) -> _Shape:
+    model, split = plan.model, plan.stack.layer_split
+    return _Shape(
+        model.layers,
+        model.dense_layers,
+        model.expert_share if model.moe is not None and model.moe.every > 1 else None,
+        split,
+        _head_in_layers(model, split) if split in ("cost", "stated") else 0.0,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _contents(shape: _Shape, pp: int, vpp: int, folded: bool) -> Contents:
+    each = _dealt(shape, pp, vpp)
+    if shape.mixed is None:
+        before = np.cumsum(each) - each
+        dense = np.clip(shape.dense - before, 0.0, each)
+    else:
+        dense = each * (1 - shape.mixed)
+    tables = [part.reshape(vpp, pp) for part in (dense, each - dense)]
+    if folded:
+        tables = [np.concatenate([one[:1], one[1:, ::-1]]) for one in tables]
+    return Contents(*tables)
+
+
+def _dealt(shape: _Shape, pp: int, vpp: int) -> Array:
+    """Layers of every chunk, in the order of the layers."""
+    layers, split, chunks = shape.layers, shape.split, pp * vpp
+    if pp > 1 and vpp == 1 and split in _ENDS_OF_STAGES:
+        return np.diff(_ENDS_OF_STAGES[split](shape, pp), prepend=0.0)
+    if layers % chunks == 0:
+        return _even(layers, chunks)
+    counted = split == "ends dealt" or (split in ENDS_COUNT and (layers + ENDS) % chunks == 0)
+    if counted and bool(ends_fit(layers, pp, vpp)):
+        return _even(layers + ENDS, chunks) - np.bincount([0, chunks - 1], minlength=chunks)
+    if split == "even, last":
+        return _even(layers, chunks)[::-1]
+    return _beside_head(layers, round(shape.head_layers), chunks)
+
+
+def ends_fit(layers: int, pp: Array, vpp: Array) -> Array:
+    """Whether embedding and head can be dealt out as a layer each so that every rank is left with
+    a layer."""
+    units = layers + ENDS
+    return (pp > 1) & (2 * pp <= units) & (pp * vpp <= units)
+
+
+def largest_chunk(plan: Plan, pp: int, vpp: int) -> int:
+    """Layers of the chunk that has most of them; all of the model where there are more chunks than
+    layers, which a rule refuses."""
+    model = plan.model
+    if pp * vpp > model.layers + ENDS:
+        return model.layers
+    return int(contents(plan, pp, vpp).layers.max())
+
+
+def equal_chunks(plan: Plan, pp: Array, vpp: Array) -> Array:
+    """Whether all chunks are equal, or would be with embedding and head as a layer each where the
+    stack counts them."""
+    layers, chunks = plan.model.layers, np.maximum(pp * vpp, 1)
+    whole = np.mod(layers, chunks) == 0
+    if plan.stack.layer_split not in ENDS_COUNT:
+        return whole
+    return whole | (ends_fit(layers, pp, vpp) & (np.mod(layers + ENDS, chunks) == 0))
+
+
+def _beside_head(layers: int, head: int, chunks: int) -> Array:
+    """Equal work, the first chunks taking more, where the head is worth some layers."""
+    dealt = _even(layers + head, chunks)
+    if dealt[-1] >= head or chunks == 1:
+        dealt[-1] -= head
+        return dealt
+    return np.append(_even(layers, chunks - 1), 0.0)
+
+
+def _even(units: int, chunks: int) -> Array:
+    least, more = divmod(units, chunks)
+    return least + 1.0 * (np.arange(chunks) < more)
+
+
+def _blocks(shape: _Shape, pp: int) -> Array:
+    """Layers up to the end of every stage; embedding, norm and head are blocks too."""
+    least, more = divmod(shape.layers + 3, pp)
+    stage = np.arange(1, pp + 1)
+    return np.clip(stage * least + np.minimum(stage, more) - 1.0, 0.0, shape.layers)
+
+
+def _costs(shape: _Shape, pp: int) -> Array:
+    share = (shape.layers + shape.head_layers) / pp
+    ends = np.floor(np.arange(1, pp + 1) * share * (1 + _ONE_FORWARD)) + 1
+    return np.append(np.minimum(ends[:-1], shape.layers), float(shape.layers))
+
+
+_ENDS_OF_STAGES = {"blocks": _blocks, "cost": _costs}
+
+
+def _head_in_layers(model: ModelSpec, split: str) -> float:
+    """FLOP of the head's GEMMs over those of a mean layer; nanotron counts every weight of a
+    layer."""
+    head = float(model.padded_vocab * model.hidden)
+    if split == "cost":
+        inner = sum(
+            leaf.count * leaf.occurrences(model)
+            for leaf in parameter_leaves(model)
+            if leaf.matmul and leaf.place not in ("first", "last")
+        )
+    else:
+        inner = total(flops.matmul_weights(model)) - head
+    return float(head * model.layers / inner)
