@@ -199,6 +199,37 @@ def _coverage() -> list[str]:
     ]
 
 
+def _fit_chances() -> list[str]:
+    found = validated().fit_coverage
+    return [
+        "## Do the chances to fit hold\n",
+        (
+            "Runs that ran or ran out of memory by the chance they had, each suite under the"
+            " evidence of all others, as `dpplan validate --coverage` does. Brier score"
+            f" {found.brier:.4f} over {found.n:,} runs that say something of their memory. Of"
+            f" {found.peaks} measured peaks {percent(found.below_frac)}"
+            f" ({percent(found.mean_of_suites)} on average over suites) lie below the need that"
+            f" {percent(found.promised, 0)} should stay below; a measured peak has fragmentation in"
+            " it that a full device gives back. Most of those above are nanotron's: many of its"
+            " runs hold one or two gathered inputs per layer more than others, and no row says"
+            " which kept them. Runs that ran with next to no chance offload or recompute in ways"
+            " that the estimate does not know.\n"
+        ),
+        table(
+            ["chance", ">runs", ">mean chance", ">ran"],
+            [
+                [
+                    f"{percent(line.low, 0)} to {percent(line.high, 0)}",
+                    line.n,
+                    percent(line.mean_chance),
+                    percent(line.ran_frac),
+                ]
+                for line in found.reliability
+            ],
+        ),
+    ]
+
+
 def _ranking() -> list[str]:
     groups, summary = validated().groups, validated().summary.ranking
     noise = validated().summary.noise.mean
@@ -396,6 +427,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     _errors,
     _cross_validation,
     _coverage,
+    _fit_chances,
     _ranking,
     _memory,
     _ablations,

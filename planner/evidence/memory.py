@@ -161,18 +161,40 @@ def shares(runs: Observed, cases: Sequence[Case]) -> Array:
         return np.cumsum(chance, axis=1)
     weight = np.stack([likeness(runs, case) for case in cases])
     weight = weight * suite_weight(suite_members(runs.suite), _CORRELATION)
-    ends, which = np.unique(np.stack(_places(runs, len(grid))), axis=1, return_inverse=True)
-    points = np.arange(len(grid))
-    inside = ((points >= ends[0][:, None]) & (points <= ends[1][:, None])) * 1.0
-    together = np.zeros((len(inside), len(cases)))  # runs with the same interval
-    np.add.at(together, which.reshape(-1), weight.T)
-    whole = base.sum(axis=1, keepdims=True) + together.sum(axis=0)[:, None]
+    first, last = _places(runs, len(grid))
+    opens, closes = _Groups.of(first), _Groups.of(last)
+    whole = base.sum(axis=1, keepdims=True) + weight.sum(axis=1, keepdims=True)
     for _ in range(_ROUNDS):
         # each run is spread over its interval by what is there
-        there = np.maximum(chance @ inside.T, np.finfo(float).tiny)
-        chance = (base + chance * ((together.T / there) @ inside)) / whole
+        below = np.cumsum(chance, axis=1)
+        there = below[:, last] - below[:, first] + chance[:, first]
+        each = weight / there
+        spread = np.zeros((len(cases), len(grid) + 1))
+        spread[:, opens.places] = opens.sums(each)
+        spread[:, closes.places + 1] -= closes.sums(each)
+        chance = (base + chance * np.cumsum(spread, axis=1)[:, :-1]) / whole
         chance /= chance.sum(axis=1, keepdims=True)
     return np.cumsum(chance, axis=1)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Columns that belong to the same point of the grid, summed together."""
+
+    places: Array  # points that have any, ascending
+    order: Array
+    starts: Array
+
+    @classmethod
+    def of(cls, points: Array) -> _Groups:
+        order = np.argsort(points, kind="stable")
+        places, starts = np.unique(points[order], return_index=True)
+        return cls(places, order, starts)
+
+    def sums(self, columns: Array) -> Array:
+        """Sum of the columns of each point."""
+        out: Array = np.add.reduceat(columns[:, self.order], self.starts, axis=1)
+        return out
 
 
 def _places(runs: Observed, points: int) -> tuple[Array, Array]:

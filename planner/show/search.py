@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.show.estimate import room, title_of
-from planner.show.text import Block, Fixed, words
+from planner.show.text import Block, Fixed, chance_text, words
 from planner.specs.documents.plan import describe
 from planner.specs.documents.search import Search
 from planner.units import percent, show
@@ -52,10 +52,17 @@ def _front(found: Search, full: bool) -> Block:
         front.text.append(f"{len(points)} layouts, which --full lists")
         return front
     shown = points[:: -(-len(points) // _FRONT_ROWS)]
-    front.header, front.order = [">step", ">memory", "stack", "layout"], "fastest first"
+    front.header = [">step", ">memory", ">to fit", "stack", "layout"]
+    front.order = "fastest first"
     front.drop = ("stack",)
     front.rows = [
-        [show(a.step_seconds, "s"), show(a.device_bytes, "B"), a.stack, describe(a.layout)]
+        [
+            show(a.step_seconds, "s"),
+            show(a.device_bytes, "B"),
+            chance_text(a.fit_chance),
+            a.stack,
+            describe(a.layout),
+        ]
         for a in shown
     ]
     if len(shown) < len(points):
@@ -70,8 +77,8 @@ def best_block(found: Search) -> Block:
     block = Block(
         f"Best layouts that fit, by {words(found.objective)}",
         header=[
-            *(">#", ">step", ">MFU", ">memory", ">USD per M tokens", ">Wh per M tokens"),
-            *("stack", "layout"),
+            *(">#", ">step", ">MFU", ">memory", ">to fit"),
+            *(">USD per M tokens", ">Wh per M tokens", "stack", "layout"),
         ],
         order="best first",
         drop=("Wh per M tokens", "stack", "USD per M tokens", "MFU"),
@@ -85,6 +92,7 @@ def best_block(found: Search) -> Block:
                 show(r.step.seconds, "s"),
                 percent(r.throughput.mfu),
                 show(r.memory.device_bytes, "B"),
+                chance_text(r.memory.fit_chance),
                 show(price, ""),
                 show(1000 * r.per_token.kwh_per_million_tokens, ""),
                 r.stack.id,

@@ -14,6 +14,7 @@ from planner.specs.documents.validate import (
     CrossValidation,
     Errors,
     ErrorsOfSuites,
+    FitCoverage,
     Group,
     Ranking,
     Skipped,
@@ -39,6 +40,8 @@ def validate_blocks(out: Validation) -> list[Block]:
     ]
     if out.coverage is not UNSET:
         blocks += _coverage_blocks(out.coverage)
+    if out.fit_coverage is not UNSET:
+        blocks.append(fit_coverage_block(out.fit_coverage))
     if out.cross_validation is not UNSET:
         blocks += _cross_validation_blocks(out.cross_validation, out.summary.noise.mean)
     if out.ablations is not UNSET:
@@ -228,6 +231,30 @@ def _coverage_blocks(found: Coverage) -> list[Block]:
         for name, lines in parts.items()
         if lines
     ]
+
+
+def fit_coverage_block(found: FitCoverage) -> Block:
+    """Whether chances to fit hold on suites they never saw."""
+    return Block(
+        "Chances to fit, each suite under the evidence of all others",
+        text=[
+            f"Brier score {'-' if found.brier is None else f'{found.brier:.4f}'} over {found.n:,}"
+            f" runs; of {found.peaks:,} measured peaks {percent(found.below_frac)} (mean of suites"
+            f" {percent(found.mean_of_suites)}) below the need that {percent(found.promised, 0)}"
+            " should stay below"
+        ],
+        header=["chance", ">runs", ">mean chance", ">ran"],
+        rows=[
+            [
+                f"{percent(line.low, 0)} to {percent(line.high, 0)}",
+                f"{line.n:,}",
+                percent(line.mean_chance),
+                percent(line.ran_frac),
+            ]
+            for line in found.reliability
+        ],
+        order="from the least chance",
+    )
 
 
 def _ablation_block(found: Sequence[Ablation]) -> Block:
