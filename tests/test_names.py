@@ -41,6 +41,9 @@ from planner.specs.base import PlanError
         ("models", "deepseek v3", "deepseek-v3"),
         ("stacks", "Megatron-LM", "megatron-core"),
         ("stacks", "FSDP2", "pytorch-fsdp"),
+        ("clusters", "p5.48xlarge", "aws-p5"),
+        ("clusters", "Standard_ND96isr_H100_v5", "azure-nd-h100-v5"),
+        ("networks", "InfiniBand NDR", "ib-ndr"),
     ],
 )
 def test_names_however_they_are_spelled(kind: str, spelled: str, found: str) -> None:
@@ -63,6 +66,10 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, found: str) -> 
         ("models", "llama.gguf", "config.json"),
         ("gpus", "tpu-v5p", "is a TPU"),
         ("gpus", "gaudi2", "accelerator of another kind"),
+        ("gpus", "8x RTX 4090", "--gpus 8 --gpu rtx-4090"),
+        ("models", "gpt-4o", "is a closed model"),
+        ("networks", "100GbE", "roce-100 or tcp-100"),
+        ("stacks", "deepspeed-zero3", "--stack deepspeed --zero 3"),
         ("stacks", "accelerate", "pytorch-fsdp"),
         ("stacks", "vllm", "inference"),
     ],
@@ -82,6 +89,9 @@ def test_what_is_of_another_kind_is_named_as_such(kind: str, name: str, said: st
         ("models", "xyzzy-large", []),
         ("gpus", "rtx409", ["rtx4090"]),
         ("gpus", "t4", []),
+        ("gpus", "a10g", []),
+        ("gpus", "a6000", []),
+        ("gpus", "rtx-3090ti", ["rtx-3090"]),
         ("gpus", "amd-a100", []),
     ],
 )
@@ -171,3 +181,22 @@ def test_bare_list_and_version() -> None:
     assert dpplan("--version").stdout.startswith("dpplan ")
     assert dpplan("list", "GPU").status == 0
     assert "Usage" in dpplan("estimate", "-h").stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("plan --model gpt2", "did you mean `dpplan estimate`?"),
+        ("estimat", "did you mean estimate?"),
+        ("version", "dpplan --version"),
+        ("estimate llama-3.1-8b", "a model is named by --model"),
+        ("estimate --model gpt2 --recompute", "requires an argument"),
+        ("estimate -m gpt2", "it is --model here"),
+        (
+            "estimate --model gpt2 --gpu a100 --grad-accum 7 --global-batch 128",
+            "is not --grad-accum 7 = 7 times a whole number",
+        ),
+    ],
+)
+def test_slips_of_the_command_line_are_answered(typed: str, said: str) -> None:
+    refused(dpplan(*typed.split()), said)

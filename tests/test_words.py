@@ -97,6 +97,9 @@ def test_an_answer_says_how_it_read_what_might_mean_something_else() -> None:
     ]
     assert readings(options.changed(seq_len=512, optimizer="sgd")) == [], "what-ifs change it"
     assert options == read_options({**given, "seq_len": 131072, "optimizer": "adam"})
+    asked = ("--model", "gpt2", "--gpu", "h100", "--precision", "mxfp8", "--optimizer", "AdamW")
+    screen = " ".join(dpplan("estimate", *asked).stdout.split())
+    assert "--precision mxfp8 is read as fp8: the scales of its blocks are not counted" in screen
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_foreign_options_are_foreign_and_name_options_that_exist() -> None:
 def test_nodes_are_gpus_of_whole_nodes_and_agree_with_gpus() -> None:
     found = read_options({"model": "gpt2", "gpu": "h100", "nodes": 4})
     assert (found.gpus, found.nodes) == (32, None)
-    assert readings(found) == ["--nodes 4 are 32 GPUs, 8 per node (set --gpus-per-node)"]
+    assert readings(found) == ["--nodes 4 are 32 GPUs, 8 per node"]
     assert read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus": 32}) == found
     own = read_options({"model": "gpt2", "gpu": "h100", "nodes": 4, "gpus_per_node": 2})
     assert own.gpus == 8
@@ -152,7 +155,7 @@ def test_accumulation_leaves_the_batches_that_replicas_and_micro_batches_make() 
     assert batches(micro_batch=2, dp=4) == [64]
     assert batches(micro_batch=2, tp=2, pp=2, cp=1) == [64]
     assert batches(micro_batch=2, tp=2) == [16, 32, 64, 128], "8 replicas, and groups of 2, 4, 8"
-    assert batches() == [8 * 16 * 2**k for k in range(6)], "up to the default of 4 Mi tokens"
+    assert batches() == [128, 256, 512], "up to the batch that GPT-2 was trained with"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from planner.cli.finish import refuse
 from planner.cli.made import Body, made
 from planner.cli.progress import INTERRUPTED
 from planner.specs.options import Options, foreign, rows, why_not
+from planner.specs.options.words import near
 
 # the module of each command, which is loaded when it is asked for
 COMMANDS = {
@@ -75,17 +76,8 @@ class Commands(TyperGroup):
                 args, prog_name, complete_var, False, windows_expand_args, **extra
             )
         except TyperException as error:
-            unknown = getattr(error, "option_name", None)  # to this command
-            option = unknown or (
-                getattr(error, "param", None) and error.param.opts[0]  # type: ignore[attr-defined]
-            )
-            command = f"dpplan {words[0]}" if words[0] in COMMANDS else "dpplan"
-            said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
-            if row := next((r for r in rows(Options).values() if r.flag == unknown), None):
-                said = f"{option}: {why_not(row, words[0])}"
-            elif unknown and (other := foreign.answer(unknown)):
-                said = f"{option}: is no option of {command}; it {other}"
-            refuse(option or "command", " ".join(words), said, "--json" in words, said)
+            option, said = _wrong_words(error, words)
+            refuse(option, " ".join(words), said, "--json" in words, said)
             raise SystemExit(2) from None
         except (typer.Abort, KeyboardInterrupt):
             status = INTERRUPTED
@@ -94,6 +86,27 @@ class Commands(TyperGroup):
                 "interrupted: files that were named are whole, or were not written", file=sys.stderr
             )
         raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _wrong_words(error: TyperException, words: Sequence[str]) -> tuple[str, str]:
+    """(what is wrong, a sentence on it) of words that are no options or no command."""
+    known = words[0] in COMMANDS
+    command = f"dpplan {words[0]}" if known else "dpplan"
+    named = getattr(error, "option_name", None)
+    param = getattr(error, "param", None)
+    option = named or (param.opts[0] if param else "command")
+    said = f"{error.format_message().rstrip('.')}; see `{command} --help`"
+    if named and hasattr(error, "possibilities"):  # an option that the command does not have
+        row = next((one for one in rows(Options).values() if one.flag == named), None)
+        if row is not None and known:
+            return option, f"{option}: {why_not(row, words[0])}"
+        if other := foreign.answer(named):
+            return option, f"{option}: is no option of `{command}`; it {other}"
+    elif not named and not param and not words[0].startswith("-") and not known:
+        meant = foreign.COMMANDS.get(words[0].lower())
+        hint = f"did you mean `dpplan {meant}`? " if meant else near(words[0], COMMANDS)
+        return "command", f"command: {words[0]!r} - is none; {hint}see `dpplan --help`"
+    return option, said
 
 
 @cache

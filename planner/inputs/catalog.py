@@ -62,9 +62,15 @@ def find(kind: str, name: str) -> Path:
     if found:
         return found
     other = not_modelled.of_name(kind, name)
+    counted = _COUNTED.fullmatch(name.strip()) if kind == "gpus" else None
+    if counted:
+        other = (
+            f"is a number and a GPU: write --gpus {counted[1]} --gpu {spellings(counted[2])[-1]}"
+        )
     raise PlanError(_FLAG[kind], name, other or f"unknown; {near(kind, name)}")
 
 
+_COUNTED = re.compile(r"(\d{1,7})\s?[xX*]\s?(\w[\w -]*)")  # "8xH100"
 _VENDORS = ("nvidia", "amd")
 
 

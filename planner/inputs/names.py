@@ -11,6 +11,7 @@ from planner.specs.options.words import plain
 _ALIKE = 0.5  # likeness (difflib) from which a name is worth offering
 _SAME_FAMILY = 0.75  # likeness of the letters before the first number of two names of one family
 _SAME_SIZE = 1.3  # sizes this many times apart count as the same
+_PART_DIGITS = 3  # of a GPU's number that must be there
 _SIZE = re.compile(r"(?<![a-z\d.])(\d{1,6}(?:\.\d{1,3})?)([bm])(?![a-z])")
 _BILLION = {"b": 1.0, "m": 1e-3}
 
@@ -29,12 +30,26 @@ def alike(kind: str, name: str, known: Sequence[str]) -> list[str]:
     close = difflib.get_close_matches(word, known, n=40, cutoff=_ALIKE)
     if kind not in ("models", "gpus"):
         return close
-    return [one for one in close if _same_family(word, one)] or _of_size(word, known)
+    family = [one for one in close if _same_family(word, one)]
+    if kind == "gpus":
+        return [one for one in family if _same_part(word, one)]
+    return sorted(family, key=lambda one: not one.startswith(word)) or _of_size(word, known)
 
 
 def _same_family(one: str, other: str) -> bool:
     a, b = _family(one), _family(other)
     return a == b or difflib.SequenceMatcher(None, a, b).ratio() >= _SAME_FAMILY
+
+
+def _same_part(one: str, other: str) -> bool:
+    """Whether two GPUs have the same number, one of them perhaps cut off: an A10 is no A100."""
+    a, b = sorted((_part(one), _part(other)), key=len)
+    return a == b or (len(a) >= _PART_DIGITS and b.startswith(a))
+
+
+def _part(name: str) -> str:
+    found = re.search(r"\d{1,9}", name)
+    return found[0] if found else ""
 
 
 def _family(name: str) -> str:

@@ -82,6 +82,11 @@ _MODELS = (
         " falcon-mamba bamba",
     ),
     _other(
+        "a closed model",
+        "its shape is not published; the largest open ones are in `dpplan list models`",
+        "gpt4 gpt-4 gpt4o gpt-4o gpt-4-turbo gpt5 gpt-5 claude gemini",
+    ),
+    _other(
         "no transformer, which is not modelled", _NO_NEAR, "dlrm gnn xgboost alphafold gan vae cnn"
     ),
 )
@@ -102,6 +107,11 @@ _GPUS = (
 )
 _STACKS = (
     _other(
+        "a stack with its ZeRO stage",
+        "give them apart, as in --stack deepspeed --zero 3",
+        "zero0 zero1 zero2 zero3 stage1 stage2 stage3",
+    ),
+    _other(
         "a trainer over other stacks",
         "name the one it runs on: pytorch-ddp, pytorch-fsdp or hf-deepspeed",
         "transformers accelerate trainer huggingface hf trl axolotl unsloth lightning torchtune",
@@ -112,7 +122,14 @@ _STACKS = (
         "vllm sglang tgi tensorrt triton llama.cpp ollama",
     ),
 )
-_KINDS = {"models": _MODELS, "gpus": _GPUS, "stacks": _STACKS}
+_NETWORKS = (
+    _other(
+        "Ethernet, which carries RDMA or TCP",
+        "name which, such as roce-100 or tcp-100 (`dpplan list networks`)",
+        "10gbe 25gbe 50gbe 100gbe 200gbe 400gbe 800gbe",
+    ),
+)
+_KINDS = {"networks": _NETWORKS, "models": _MODELS, "gpus": _GPUS, "stacks": _STACKS}
 _WEIGHTS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".onnx", ".ckpt", ".index")
 
 

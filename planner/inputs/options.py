@@ -41,7 +41,7 @@ def _of_nodes(options: Options, nodes: int, has_gpus: bool) -> tuple[Options, Re
             f"of {each} GPUs each are {gpus:,} GPUs, but --gpus is {options.gpus:,}; leave one of"
             " them out, or set --gpus-per-node",
         )
-    says = f"--nodes {nodes:,} are {gpus:,} GPUs, {each} per node (set --gpus-per-node)"
+    says = f"--nodes {nodes:,} are {gpus:,} GPUs, {each} per node"
     return options.changed(gpus=gpus, nodes=None), Reading("nodes", nodes, "gpus", gpus, says)
 
 

@@ -24,7 +24,8 @@ def why_none(scenario: Scenario) -> PlanError:
     if not scenario.plans:
         return PlanError("--zero", options.zero, "no stack runs this; name one with --stack")
     plan = max(scenario.plans, key=lambda p: (p.stack.supports.tensor, p.stack.supports.pipeline))
-    return _does_not_divide(options) or _broken_rule(plan, options) or _nothing_is_left(scenario)
+    first = _does_not_divide(options) or _does_not_accumulate(options)
+    return first or _broken_rule(plan, options) or _nothing_is_left(scenario)
 
 
 def _does_not_divide(options: Options) -> PlanError | None:
@@ -39,6 +40,26 @@ def _does_not_divide(options: Options) -> PlanError | None:
         product,
         f"{asked} does not divide {options.gpus} GPUs; tp x pp x cp x dp is "
         "the number of GPUs, take divisors of it",
+    )
+
+
+def _does_not_accumulate(options: Options) -> PlanError | None:
+    """The steps of accumulation do not divide the batch, or what is left of it."""
+    batch, steps = options.global_batch, options.grad_accum
+    if batch is None or steps is None:
+        return None
+    parts = {"micro_batch": options.micro_batch, "dp": options.dp, "grad_accum": steps}
+    known = {flag(name): value for name, value in parts.items() if value is not None}
+    product = math.prod(known.values())
+    whole = None not in parts.values()
+    if batch % product == 0 and (not whole or batch == product):
+        return None
+    asked = " x ".join(f"{name} {value}" for name, value in known.items())
+    return PlanError(
+        "--global-batch",
+        batch,
+        f"is not {asked} = {product}{'' if whole else ' times a whole number'}; leave one of them"
+        " out",
     )
 
 

@@ -174,9 +174,12 @@ def _advice(r: Estimate) -> list[Block]:
 
 
 def _sure(r: Estimate) -> Block:
-    found = (_DEFAULT.match(text) for text in r.assumptions)
+    read = [text for text in r.assumptions if text.startswith("--")]  # of what was typed
+    found = (_DEFAULT.match(text) for text in r.assumptions if text not in read)
     defaults = [f"{one['what']} ({one['option']})" for one in found if one]
     lines = [f"band      {r.step.confidence}", f"to fit    {r.memory.fit_evidence}"]
+    if read:
+        lines.append(f"read      {'; '.join(read)}")
     if defaults:
         lines.append(f"defaults  {', '.join(defaults)}; --full says why")
     lines.append("more      --full prints every table, --explain every number and its source")

@@ -20,9 +20,24 @@ _SERVING = "is of inference; `dpplan estimate --inference` tells what the traine
 
 # what is said -> the names it is said of
 _SAID: dict[str, tuple[str, ...]] = {
-    "is --model here": ("model-name", "model-name-or-path", "pretrained-model", "arch", "config"),
-    "is --gpu here": ("gpu-type", "gpu-name", "device", "hardware", "accelerator", "instance-gpu"),
-    "is --gpus here": ("num-gpus", "n-gpus", "ngpus", "ngpu", "gpu-count", "num-processes"),
+    "is --model here": (
+        "m",
+        "model-name",
+        "model-name-or-path",
+        "pretrained-model",
+        "arch",
+        "config",
+    ),
+    "is --gpu here": (
+        "g",
+        "gpu-type",
+        "gpu-name",
+        "device",
+        "hardware",
+        "accelerator",
+        "instance-gpu",
+    ),
+    "is --gpus here": ("n", "num-gpus", "n-gpus", "ngpus", "ngpu", "gpu-count", "num-processes"),
     "is --gpus here, GPUs in all": ("world-size", "devices", "ntasks", "num-devices"),
     "is --nodes here": ("num-nodes", "nnodes", "n-nodes", "num-machines", "nnode", "hosts"),
     "is --gpus-per-node here": ("nproc-per-node", "ntasks-per-node", "gpu-per-node", "gpus-node"),
@@ -248,6 +263,18 @@ _SAID: dict[str, tuple[str, ...]] = {
         "steps",
     ),
     _SERVING: ("serve", "kv-cache", "max-new-tokens", "decode", "concurrency"),
+}
+# words that people type for a command, and what does that here
+COMMANDS = {
+    **dict.fromkeys(("plan", "run", "fit", "fits", "memory", "predict", "estimator"), "estimate"),
+    **dict.fromkeys(("tune", "optimize", "optimise", "autotune", "layouts"), "search"),
+    **dict.fromkeys(("sweep", "scaling", "vary"), "compare"),
+    **dict.fromkeys(("cost", "price", "buy", "size", "advise", "suggest"), "recommend"),
+    **dict.fromkeys(("benchmark", "bench", "measure", "profile"), "calibrate"),
+    **dict.fromkeys(("web", "dashboard", "ui", "server"), "serve"),
+    **dict.fromkeys(("gpus", "models", "networks", "stacks", "clusters"), "list"),
+    "version": "--version",
+    "help": "--help",
 }
 _ANSWERS = {name: said for said, names in _SAID.items() for name in names}
 

@@ -50,7 +50,8 @@ class EstimateOptions(Record):
     part: Annotated[
         Literal["memory", "time"] | None,
         option(
-            "After --explain: this part alone, memory by stage and phase",
+            "After --explain: this part alone, memory by stage and phase; a model is named by"
+            " --model, and a switch takes no value",
             argument="[memory|time]",
             example="memory",
         ),

@@ -40,7 +40,8 @@ def meaning(row: Row, text: str) -> Any:
         return found.value
     known = [*row.choices, *(one.word for one in row.says.aliases if one.value is not None)]
     if row.choices:
-        raise ValueError(f"{near(word, known)}must be {_listed(row.choices)}")
+        what = f" ({row.says.help})" if row.says.argument else ""
+        raise ValueError(f"{near(word, known)}must be {_listed(row.choices)}{what}")
     if row.kind is int and not word.strip("+-").isdigit():
         raise ValueError(f"{near(word, known)}must be a whole number, or one of {', '.join(known)}")
     return word
