@@ -405,6 +405,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "communication_s": [0.5, 2.0, 1.0],
         "slowdown": [0.2, 0.2, 0.0],
     },
+    "formulas.overlap.link_share": {
+        "bytes_per_s": [5e9, 5e10],
+        "link_bytes_per_s": [2.5e10, 2.5e10],
+    },
     "formulas.overlap.bucketed_exposed_s": {
         "sync_s": [0.5, 2.0, 0.0],
         "window_s": [1.0, 1.0, 1.0],

@@ -383,6 +383,8 @@ def test_a_layer_by_hand() -> None:
         recompute_kept_bytes=0.0,
         forward_s=0.02,
         backward_s=0.04,
+        forward_shared_s=0.0,
+        backward_shared_s=0.0,
         recompute_s=0.02,
         break_even_bytes_per_s=25e9,
         hidden_bytes_per_s=None,

@@ -13,8 +13,11 @@ from command import dpplan, refused
 from planner.estimate import Estimates, evaluate
 from planner.estimate.machine import machine
 from planner.estimate.memory.activations import one_input
+from planner.estimate.step import layer_seconds
 from planner.formulas import memory, overlap
 from planner.formulas.params import parameter_leaves
+from planner.inputs.options import read_options
+from planner.inputs.scenario import resolve
 from planner.specs.plan import Plan
 
 BESIDE, IN_TURN = ("megatron-core", "nemo"), ("pytorch-fsdp", "pytorch-ddp", "composer-fsdp")
@@ -209,3 +212,60 @@ def test_host_memory_to_load_a_checkpoint() -> None:
             "estimate", "--model", "gpt2", "--gpu", "a100", "--gpus", "8", "--explain", "memory"
         ).stdout
     )
+
+
+def test_copies_share_pcie_with_collectives_of_the_layer() -> None:
+    """Four-way tensor parallelism through PCIe leaves no room for copies while it runs; NVLink and
+    a host behind NVLink-C2C do."""
+    layer, copy = 4.0, 3.0
+    assert float(overlap.offload_exposed_s(layer, copy)) == 0.0
+    assert float(overlap.offload_exposed_s(layer, copy, 2.0)) == pytest.approx(1.0)
+    assert float(overlap.offload_exposed_s(layer, copy, 9.0)) == pytest.approx(copy)  # all of it
+
+    def shared(gpu: str, tp: int, **more: str) -> float:
+        plan = resolve(
+            read_options(
+                {"model": "llama-2-7b", "gpu": gpu, "gpus": 8, "stack": "megatron-core", **more}
+            )
+        ).plans[0]
+        return float(np.sum(layer_seconds(plan, plans.rows(8, {"tp": tp, "dp": 8 // tp})).shared))
+
+    assert shared("rtx4090", 4) > shared("rtx4090", 2) > shared("rtx4090", 1) == 0
+    assert shared("a100", 4) == 0  # over NVLink
+    assert shared("rtx4090", 4, host_link="nvlink-c2c") == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--model llama-2-7b --gpu rtx4090 --gpus 8 --tp 4 --pp 1 --stack megatron-core",
+        "--model llama-2-7b --gpu rtx4090 --gpus 8 --pp 4 --stack megatron-core",
+        "--model llama-2-7b --gpu a100 --gpus 8 --stack deepspeed --zero 3",
+    ],
+)
+def test_recommend_offload_says_what_estimate_says(words: str) -> None:
+    found = dpplan("recommend", "offload", *words.split(), "--json").json()
+    layout = [
+        *("--tp", found["layout"]["tp"], "--pp", found["layout"]["pp"], "--recompute", "none"),
+        *("--micro-batch", found["layout"]["micro_batch"], "--offload", "activations"),
+    ]
+    swapped = dpplan(
+        "estimate",
+        *words.split(),
+        *layout,
+        "--vpp",
+        found["layout"]["vpp"],
+        "--advice",
+        0,
+        "--json",
+    )
+    if found["refused"] is None:
+        steps = {one["what"]: one["step_seconds"] for one in found["choices"]}
+        swap_s = swapped.json()["step"]["seconds"]
+        assert steps["offload activations"] == pytest.approx(swap_s)
+        faster = "swap" if swap_s < steps["recompute full"] else "recompute"
+        fits = {one["fits"] for one in found["choices"]}
+        assert found["verdict"] == faster or len(fits) == 2
+    else:
+        assert swapped.status == 2
+        assert found["verdict"] != "swap"

@@ -79,9 +79,13 @@ def offload_or_recompute(base: Base) -> OffloadChoices | None:
     links = [own] + [
         link for name in LINKS if (link := catalog.load("networks", LinkSpec, name)).id != own.id
     ]
-    numbers = [machine(with_host_link(plan, link)) for link in links]
+    plans = [with_host_link(plan, link) for link in links]
+    numbers = [machine(one) for one in plans]
     estimates = evaluate(plan, table)
-    times = [seconds_over(plan, table, n.host_bandwidth, n.host_copy_bandwidth) for n in numbers]
+    times = [
+        seconds_over(one, table, n.host_bandwidth, n.host_copy_bandwidth)
+        for one, n in zip(plans, numbers, strict=True)
+    ]
     free = seconds_over(plan, table, np.inf, np.inf)
     need, start = estimates.memory.device, float(estimates.time.seconds[0])
 

@@ -3,15 +3,17 @@ ran hidden beside them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate import loading, sync, uneven
+from planner.estimate import host_link, loading, sync, uneven
 from planner.estimate import pipeline as pipelines
 from planner.estimate.accounts import Accounts, accounts
 from planner.estimate.communicate import Traffic
 from planner.estimate.factored import is_factored
+from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.rows import LayerTime, cost_of_rows, head_work, layer_time, layer_work
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
@@ -47,6 +49,7 @@ class LayerSeconds:
     forward: Array  # with its collectives and what sharding adds
     backward: Array  # the same, without recompute
     again: Array  # what recomputing the whole layer adds to backward
+    shared: tuple[Array, Array]  # what collectives take of the link to host memory, each way
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     with section("recompute"):
         layer = layer_time(plan, m, c, unit)
     parameters, who = rank_parameters(plan, c), sync.replicas(plan, c)
-    extras = _extras(plan, m, c, parameters, who, layer)
+    extras = _extras(plan, m, c, parameters, who, layer, unit.collectives)
     with section("pipeline"):
         ranks = pipelines.stages(
             plan, c, layer_work(unit, layer, extras.seconds), head_work(unit.head)
@@ -155,13 +158,13 @@ def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> Lay
     m = numbers or machine(plan)
     full = float(RECOMPUTE_KINDS.index("full"))
     whole = replace(c, recompute=np.full(len(c), full), recompute_size=np.zeros(len(c)))
-    layer = layer_time(plan, m, whole, cost_of_rows(plan, m, whole))
+    unit, who = cost_of_rows(plan, m, whole), sync.replicas(plan, whole)
+    layer = layer_time(plan, m, whole, unit)
     once = replace(layer, backward=layer.backward - layer.recompute)
-    sharded = sync.sharded_layer(
-        plan, m, whole, rank_parameters(plan, whole), sync.replicas(plan, whole)
-    )
+    sharded = sync.sharded_layer(plan, m, whole, rank_parameters(plan, whole), who)
     added = _sharding_s(plan, m, once, sharded)
-    return LayerSeconds(once.forward + added[0], once.backward + added[1], layer.recompute)
+    shared = host_link.busy_s(plan, m, unit.collectives, sharded, who)
+    return LayerSeconds(once.forward + added[0], once.backward + added[1], layer.recompute, shared)
 
 
 def _extras(
@@ -171,6 +174,7 @@ def _extras(
     parameters: RankParameters,
     who: sync.Replicas,
     layer: LayerTime,
+    collectives: Sequence[Collective],
 ) -> _Extras:
     with section("sharded data parallelism, one layer"):
         sharded = sync.sharded_layer(plan, m, c, parameters, who)
@@ -178,8 +182,9 @@ def _extras(
     if not np.any(c.offloads("activations")):
         return _Extras(sharded, added, None)
     with section("offloaded activations, one layer"):
-        forward, backward = layer.forward + added[0], layer.backward + added[1]
-        return _Extras(sharded, added, offload.copies(plan, m, c, parameters, forward, backward))
+        whole = layer.forward + added[0], layer.backward + added[1]
+        shared = host_link.busy_s(plan, m, collectives, sharded, who)
+        return _Extras(sharded, added, offload.copies(plan, m, c, parameters, whole, shared))
 
 
 def _sharding_s(

@@ -35,17 +35,29 @@ def host_copy_s(copied_bytes: Array, host_bytes_per_s: Array) -> Array:
 
 
 @formula(
+    unit="1",
+    equation="min(rate / link, 1)",
+    source="definition; a transfer at a rate below that of a link leaves the rest of it free",
+)
+def link_share(bytes_per_s: Array, link_bytes_per_s: Array) -> Array:
+    """Share of a link's capacity that a transfer at this rate takes."""
+    return np.minimum(bytes_per_s / link_bytes_per_s, 1.0)
+
+
+@formula(
     unit="s",
-    equation="max(C, X) - C",
+    equation="max(L, X + S) - L",
     source=(
         "vDNN, Rhu et al. 2016 (arXiv 1602.08124) section 3.2: a layer takes the longer of its"
-        " computation and its copy"
+        " computation and its copy; S: own derivation, a link carries the sum of what passes it"
     ),
 )
-def offload_exposed_s(compute_s: Array, copy_s: Array) -> Array:
-    """Time that copying a layer's activations to host memory, or back, adds to the computation
-    beside it."""
-    return np.maximum(compute_s, copy_s) - compute_s
+def offload_exposed_s(layer_s: Array, copy_s: Array, shared_s: Array = 0.0) -> Array:
+    """Time that copying a layer's activations to host memory, or back, adds to the layer beside it.
+
+    shared_s: seconds of the layer's own collectives that take the same link.
+    """
+    return np.maximum(layer_s, copy_s + np.minimum(shared_s, layer_s)) - layer_s
 
 
 @formula(

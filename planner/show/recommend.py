@@ -305,7 +305,7 @@ def _family(family: Family) -> list[str]:
     if family.answer is not None and shape is not None:
         asked = [
             f"           after --model-out {shape['name']}.toml:",
-            f"           {family.answer.command}",
+            Fixed(f"           {family.answer.command}"),
         ]
         lines = [
             f"scaled     {_largest(family.answer)}: {shape['layers']} layers, hidden"
@@ -354,6 +354,7 @@ def _layer(document: SwapOrRecompute) -> Block:
                 f"layout      {describe(document.layout)}  [{document.stack}],"
                 f" {document.seq_len:,} tokens per sequence"
             ),
+            *_swap_verdict(document),
             (
                 f"a layer     keeps {show(layer.kept_bytes, 'B')} for backward,"
                 f" {show(layer.recompute_kept_bytes, 'B')} where it is recomputed"
@@ -372,12 +373,26 @@ def _layer(document: SwapOrRecompute) -> Block:
     )
 
 
+def _swap_verdict(document: SwapOrRecompute) -> list[str]:
+    """What whole steps say, and what the rules forbid."""
+    steps = " against ".join(
+        f"{show(one.step_seconds, 's')} with {one.what}{'' if one.fits else ' (does not fit)'}"
+        for one in sorted(document.choices, key=lambda one: one.step_seconds)
+    )
+    lines = [f"verdict     {document.verdict or 'neither'}: a step takes {steps}"] if steps else []
+    if document.refused is not None:
+        lines.append(f"no swap     {document.refused}")
+    return [*lines, *(Fixed(f"            {one.command}") for one in document.choices)]
+
+
 def _links(document: SwapOrRecompute) -> Block:
     return Block(
         "By link to host memory",
         text=[
-            "per GPU with all GPUs of the host copying; adds: beside the computation of the same"
-            " layer"
+            "per GPU with all GPUs of the host copying; adds: beside the same layer, whose"
+            " collectives take"
+            f" {show(document.layer.forward_shared_s + document.layer.backward_shared_s, 's')} of"
+            " this node's link"
         ],
         header=[
             *("link", ">per GPU", ">copy", ">hidden", ">swap adds", ">in turn"),

@@ -81,10 +81,18 @@ class Copies:
 
 
 def copies(
-    plan: Plan, m: Machine, c: Columns, p: RankParameters, forward_s: Array, backward_s: Array
+    plan: Plan,
+    m: Machine,
+    c: Columns,
+    p: RankParameters,
+    layer_s: tuple[Array, Array],
+    shared_s: tuple[Array, Array],
 ) -> Copies:
     """Copies of a mean layer of the first stage beside a layer's forward and backward. Their bytes
-    are those that `moved` finds in host memory."""
+    are those that `moved` finds in host memory.
+
+    shared_s: what other traffic takes of the link beside the forward, and beside the backward.
+    """
     stage = 0.0 * c.pp
     split = stage_split(plan, c, stage)
     of = kept(plan, c, split, repeated(plan, c, stage))
@@ -93,5 +101,8 @@ def copies(
     seconds = overlap.host_copy_s(leaving, m.host_copy_bandwidth)
     if not plan.stack.overlap.offload_copies or plan.training.overlap is False:
         return Copies(leaving, seconds, seconds, seconds)
-    out, back = (overlap.offload_exposed_s(layer_s, seconds) for layer_s in (forward_s, backward_s))
+    out, back = (
+        overlap.offload_exposed_s(whole, seconds, shared)
+        for whole, shared in zip(layer_s, shared_s, strict=True)
+    )
     return Copies(leaving, seconds, out, back)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from msgspec import structs
 
 from planner.specs.document import Document, key
+from planner.specs.documents.advice import Choice
 from planner.specs.documents.batch import NamedModel, SizedModel
 from planner.specs.documents.estimate import StepByWire, Throughput
 from planner.specs.documents.memory import Fit
@@ -322,6 +323,10 @@ class Layer(SwapCosts):
     recompute_kept_bytes: Annotated[float, key("kept where it is recomputed: its input", "B")]
     forward_s: Annotated[float, key("its forward", "s")]
     backward_s: Annotated[float, key("its backward", "s")]
+    forward_shared_s: Annotated[
+        float, key("of its forward, what its collectives take of the link to host memory", "s")
+    ]
+    backward_shared_s: Annotated[float, key("the same of its backward", "s")]
 
 
 class LengthLink(Document):
@@ -382,6 +387,21 @@ class SwapOrRecompute(Document):
     layout: Annotated[Layout, key("as `layout` of a report")]
     seq_len: Annotated[int, key("tokens per sequence", "tokens")]
     host_link: Annotated[str, key("link id between GPU and host memory of this node")]
+    verdict: Annotated[
+        str | None,
+        key(
+            "swap or recompute: the faster of `choices`, those that fit first; null where the stack"
+            " can do neither"
+        ),
+    ]
+    refused: Annotated[
+        str | None,
+        key("why this stack and layout cannot offload activations, as `estimate` says it; or null"),
+    ]
+    choices: Annotated[
+        list[Choice],
+        key("whole steps of this layout as `estimate` has them: all recomputed, and swapped"),
+    ]
     layer: Annotated[Layer, key("the layer")]
     links: Annotated[list[HostLink], key("by ascending bandwidth")]
     lengths: Annotated[list[LengthRow], key("by ascending length")]

@@ -3,12 +3,13 @@ back, over each kind of link."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from planner.advise.host_link import LINKS, with_host_link
+from planner.advise.host_link import LINKS, offload_or_recompute, with_host_link
+from planner.advise.weigh import Base
 from planner.estimate.machine import machine
 from planner.estimate.memory import layer_activations, state_ledger
 from planner.estimate.memory.activations import one_input
@@ -16,15 +17,17 @@ from planner.estimate.step import layer_seconds
 from planner.estimate.sync import compute_bytes
 from planner.formulas import offload as outside
 from planner.formulas import overlap
+from planner.formulas.rules import RULES
 from planner.inputs import catalog
 from planner.inputs.options import read_options
-from planner.inputs.scenario import resolve
+from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array, total
 from planner.search import batched
 from planner.search.why_none import why_none
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.document import SCHEMA_VERSION, extended
+from planner.specs.documents.advice import Choice
 from planner.specs.documents.plan import layout_of
 from planner.specs.documents.recommend import (
     Bound,
@@ -37,6 +40,7 @@ from planner.specs.documents.recommend import (
     SwapOrRecompute,
 )
 from planner.specs.hardware import LinkSpec
+from planner.specs.layout import Layout
 from planner.specs.options import refuse
 from planner.specs.plan import Plan
 
@@ -62,7 +66,7 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
     if chosen is None:
         raise why_none(scenario)
     plan, table = chosen.estimates.plan, chosen.estimates.table.pick([0])
-    layer = of_layer(plan, table)
+    whole = _steps(scenario, plan, table.layout(0))
     rows = (
         _of_length(plan, table, length) for length in sorted({*_LENGTHS, plan.training.seq_len})
     )
@@ -76,8 +80,11 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
         layout=layout_of(table.layout(0), plan.training.global_batch),
         seq_len=plan.training.seq_len,
         host_link=plan.cluster.host_link.id,
-        layer=layer,
-        links=[over(plan, link, layer) for link in links(plan)],
+        verdict=_faster(whole),
+        refused=_refused(plan, table.layout(0)),
+        choices=whole,
+        layer=of_layer(plan, table),
+        links=[over(plan, link, _beside(plan, link, table)) for link in links(plan)],
         lengths=[row for row in rows if row is not None],
         bounds=bounds(plan, table),
         notes=[
@@ -88,6 +95,36 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
             ),
         ],
     )
+
+
+def _steps(scenario: Scenario, plan: Plan, layout: Layout) -> list[Choice]:
+    """This layout with all recomputed and with its activations swapped over its own link, by the
+    rules and the step time of `estimate`."""
+    found = offload_or_recompute(Base(scenario, plan, layout))
+    asked = ("recompute full", "offload activations")
+    return [
+        one
+        for one in (found.choices if found else ())
+        if one.what in asked and one.link in (None, plan.cluster.host_link.id)
+    ]
+
+
+def _faster(steps: Sequence[Choice]) -> str | None:
+    best = min(steps, key=lambda one: (not one.fits, one.step_seconds), default=None)
+    return None if best is None else "recompute" if best.link is None else "swap"
+
+
+def _refused(plan: Plan, layout: Layout) -> str | None:
+    """The rule that forbids to swap the activations of this layout, in a sentence."""
+    swapped = layout.model_copy(update={"recompute": "none", "offload": "activations"})
+    columns = Columns.of([swapped])
+    broken = (rule for rule in RULES if not np.all(rule.holds(plan, columns)))
+    return next((rule.sentence(plan, swapped) for rule in broken), None)
+
+
+def _beside(plan: Plan, link: LinkSpec, table: Columns) -> Layer:
+    """The layer where this is the link to host memory, which its collectives may share."""
+    return of_layer(with_host_link(plan, link), table)
 
 
 def links(plan: Plan) -> list[LinkSpec]:
@@ -107,14 +144,18 @@ def of_layer(plan: Plan, table: Columns) -> Layer:
     forward, backward, again = (
         float(part[0]) for part in (seconds.forward, seconds.backward, seconds.again)
     )
-    free_s = min(forward, backward)
+    shared = [float(np.broadcast_to(part, seconds.forward.shape)[0]) for part in seconds.shared]
+    beside = [max(way - part, 0.0) for way, part in zip((forward, backward), shared, strict=True)]
+    free_s = min(beside)
     return Layer(
         kept_bytes=kept,
         recompute_kept_bytes=float(np.asarray(one_input(plan, table)).reshape(-1)[0]),
         forward_s=forward,
         backward_s=backward,
+        forward_shared_s=shared[0],
+        backward_shared_s=shared[1],
         recompute_s=again,
-        break_even_bytes_per_s=kept / float(outside.break_even_copy_s(forward, backward, again)),
+        break_even_bytes_per_s=kept / float(outside.break_even_copy_s(*beside, again)),
         hidden_bytes_per_s=kept / free_s if free_s > 0 else None,
     )
 
@@ -124,7 +165,11 @@ def over(plan: Plan, link: LinkSpec, layer: Layer) -> HostLink:
     numbers = machine(with_host_link(plan, link))
     copy = float(overlap.host_copy_s(layer.kept_bytes, numbers.host_copy_bandwidth))
     out, back = (
-        float(overlap.offload_exposed_s(part, copy)) for part in (layer.forward_s, layer.backward_s)
+        float(overlap.offload_exposed_s(whole, copy, shared))
+        for whole, shared in (
+            (layer.forward_s, layer.forward_shared_s),
+            (layer.backward_s, layer.backward_shared_s),
+        )
     )
     return HostLink(
         id=link.id,
@@ -159,7 +204,10 @@ def _of_length(plan: Plan, table: Columns, length: int) -> LengthRow | None:
         LengthRow,
         layer,
         seq_len=length,
-        links=[LengthLink(link.id, over(other, link, layer).cheaper) for link in links(other)],
+        links=[
+            LengthLink(link.id, over(other, link, _beside(other, link, table)).cheaper)
+            for link in links(other)
+        ],
     )
 
 
