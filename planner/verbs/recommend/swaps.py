@@ -155,7 +155,7 @@ def of_layer(plan: Plan, table: Columns) -> Layer:
         forward_shared_s=shared[0],
         backward_shared_s=shared[1],
         recompute_s=again,
-        break_even_bytes_per_s=kept / float(outside.break_even_copy_s(*beside, again)),
+        break_even_bytes_per_s=kept / float(outside.break_even_copy_s(beside[0], beside[1], again)),
         hidden_bytes_per_s=kept / free_s if free_s > 0 else None,
     )
 
