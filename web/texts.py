@@ -106,7 +106,10 @@ TEXTS: dict[str, str] = {
     "card_days_sub": "{tokens} tokens, goodput {goodput}",
     "card_days_none": "set the tokens of the run",
     "card_cost": "Cost",
-    "card_cost_sub": "{hours} GPU-hours at {price}",
+    "card_cost_sub": "{usd} USD per GPU-hour, {source}",
+    "price": "price of a GPU-hour",
+    "prices_differ": "These amounts are of different kinds of price; set the market or the price to"
+    " compare like with like.",
     "card_cost_none": "{why}; set one",
     "card_energy": "Energy",
     "layout": "Layout",

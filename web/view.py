@@ -150,8 +150,9 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
         none = text("card_cost_none", why=report.cluster.price)
         out.append(card("run.cost_usd", "card_cost", None, "–", none, "rates"))
     else:
-        hours = show(run.gpu_hours, "count")
-        sub = text("card_cost_sub", hours=hours, price=report.cluster.price)
+        price = report.cluster
+        usd = f"{price.usd_per_gpu_hour:,.2f}"
+        sub = text("card_cost_sub", usd=usd, source=price.price_source)
         out.append(
             card(
                 "run.cost_usd", "card_cost", run.cost_usd, f"{_dollars(run.cost_usd)}", sub, "rates"

@@ -33,6 +33,11 @@ def markets() -> tuple[MarketSpec, ...]:
     return prices().market
 
 
+def caution(market: str) -> str:
+    """What to know beside an amount at prices of this market, "" where nothing."""
+    return next((one.note for one in markets() if one.id == market), "")
+
+
 @dataclass(frozen=True)
 class _Asked:
     """Which lists answer a request. market: the word for it; terms: of a named provider's own

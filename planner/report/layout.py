@@ -24,6 +24,7 @@ from planner.evidence import memory as evidence
 from planner.evidence.band import band
 from planner.formulas import flops, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
+from planner.inputs.prices import caution
 from planner.ledger import first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
@@ -363,5 +364,7 @@ def _assumed(plan: Plan, failures: Reliability) -> list[str]:
         *waiting.assumptions(plan),
     ]
     if plan.training.tokens is not None:
-        said.append(f"price: {plan.cluster.price.sentence} (--market, --price, --capex)")
+        price = plan.cluster.price
+        said.append(f"price: {price.sentence} (--market, --price, --capex)")
+        said += [f"{price.market}: {known}" for known in [caution(price.market)] if known]
     return said

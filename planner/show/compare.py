@@ -50,9 +50,7 @@ def compare_blocks(comparison: Comparison) -> list[Block]:
     else:
         blocks = _side_blocks(comparison, comparison.difference)
     if comparison.prices.per == "run" or comparison.at == "cost":
-        block = prices_block(comparison.prices)
-        block.text = cheapest_lines(comparison.prices) + block.text
-        blocks.append(block)
+        blocks.append(compare_prices(comparison))
     refused = [row for row in comparison.points if row.refused is not None]
     if refused:
         block = Block(
@@ -70,6 +68,13 @@ def compare_blocks(comparison: Comparison) -> list[Block]:
 
 
 # side by side
+
+
+def compare_prices(comparison: Comparison) -> Block:
+    """The prices, with the cheapest request at them and elsewhere."""
+    block = prices_block(comparison.prices)
+    block.text = cheapest_lines(comparison.prices) + block.text
+    return block
 
 
 def _basis(comparison: Comparison) -> str:

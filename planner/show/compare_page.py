@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from planner.show.compare import axis_name, cell, layout_cell
+from planner.show.compare import axis_name, cell, compare_prices, layout_cell
 from planner.show.figures import (
     CYCLE,
     FROM_ZERO,
@@ -44,6 +44,7 @@ def page(comparison: Comparison) -> str:
     if comparison.difference is not None:
         parts += [_parts_chart(answered), difference_chart(comparison.difference)]
     parts += [*sweep_charts(comparison), _requests(comparison.points)]
+    parts.append(compare_prices(comparison))
     if comparison.notes:
         parts.append(Block("Notes", comparison.notes))
     return whole_page(f"{answered[0].model}: {names}", parts)

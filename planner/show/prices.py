@@ -28,6 +28,7 @@ def prices_block(prices: Prices) -> Block:
             "these are different kinds of price; --market gives all the same, where it is listed"
         )
     block.text += _missing_lines(prices)
+    block.below += prices.notes
     return block
 
 

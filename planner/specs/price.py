@@ -24,6 +24,7 @@ class MarketSpec(Spec):
     aliases: Names = ()
     title: str
     terms: Id  # the market whose prices a named provider's own are
+    note: str = ""  # what to know beside an amount at such prices
 
 
 class PriceList(Spec):

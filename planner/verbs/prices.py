@@ -9,7 +9,7 @@ from functools import cache
 
 from planner.formulas import run_level
 from planner.inputs.cluster import price_of
-from planner.inputs.prices import markets
+from planner.inputs.prices import caution, markets
 from planner.inputs.run import electricity
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.plan import Cluster
@@ -119,13 +119,18 @@ def prices(
         other = winner(market)
         if other and (here is None or (other.priced > 1 and other.label != here.label)):
             elsewhere.append(other)
+    used = sorted({one.price_market for one in clusters if one.price_missing is None})
+    said: dict[str, list[str]] = {}
+    for name in dict.fromkeys([*used, *(one.market for one in elsewhere)]):
+        said.setdefault(caution(name), []).append(name)
     return Prices(
-        markets=sorted({one.price_market for one in clusters if one.price_missing is None}),
+        markets=used,
         per=per,
         machines=[_priced(name, one) for (name, _), (_, one) in machines.items()],
         covering=covering if any(one.price_missing for one in clusters) else [],
         cheapest=here,
         elsewhere=elsewhere,
+        notes=[f"{', '.join(names)}: {words}" for words, names in said.items() if words],
     )
 
 

@@ -163,7 +163,8 @@ def _front(every: _Evaluated) -> Chart:
             Column("cost per 1 T tokens", "USD"),
         ),
         rows,
-        "Select a point, or a row of the table, to fix that layout.",
+        "Select a point, or a row of the table, to fix that layout. Cost:"
+        f" {plan.cluster.price.sentence}.",
         select="layout",
         states=states,
         order="fastest first",

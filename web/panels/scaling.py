@@ -37,7 +37,7 @@ def counts(gpus: int, most: int) -> list[int]:
 def chart(options: Options, most: int) -> Chart:
     """Estimates with the same global batch; dp follows the number of GPUs. Raises PlanError where
     nothing fits at any of them."""
-    _, _, training = resolve(options).parts
+    _, cluster, training = resolve(options).parts
     batch = training.global_batch
     others = {"global_batch": batch, **dict.fromkeys(_PER_GPU)}
     requests = [
@@ -58,7 +58,7 @@ def chart(options: Options, most: int) -> Chart:
         [_cells(point) for point in curve.points],
         "Same global batch, layout as requested. Efficiency is throughput per GPU over that of the"
         f" first count; more GPUs stop paying where an added one brings less than"
-        f" {percent(_STOP_BELOW, 0)} of one at the first count.",
+        f" {percent(_STOP_BELOW, 0)} of one at the first count. Cost: {cluster.price.sentence}.",
         select="gpus",
         states=[{"gpus": int(p.value), **dict.fromkeys(_PER_GPU)} for p in curve.points],
         order="fewest GPUs first",

@@ -270,6 +270,8 @@ class Scenario(Document):
     stack: Annotated[str, key("name of the stack for people")]
     fits: Annotated[bool, key("device memory, host memory and drives suffice")]
     bottleneck: Annotated[str, key("what takes most of the step")]
+    price: Annotated[str, key("of a GPU-hour, with kind, provider and date, or why there is none")]
+    price_market: Annotated[str, key("kind of price, as `cluster.price_market`")]
     command: Annotated[str, key("the command that requests it")]
 
 

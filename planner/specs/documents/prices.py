@@ -39,6 +39,7 @@ class Prices(Document):
         list[str], key("markets in which all have a price; empty: none, or nothing is missing")
     ]
     cheapest: Annotated[Cheapest | None, key("null: nothing that fits has a price")]
+    notes: Annotated[list[str], key("what to know of the markets named here")]
     elsewhere: Annotated[
         list[Cheapest], key("markets in which another would be the cheapest, of two or more")
     ]

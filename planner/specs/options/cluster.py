@@ -165,7 +165,7 @@ class ClusterOptions(Record):
             example="1.99",
             verbs=RUNS,
             why_not=NOT_OF_RUNS,
-            unset="list price of --market",
+            unset="the list price of the market",
             form="shown",
         ),
     ] = None

@@ -178,7 +178,7 @@ def csv_text(comparison: Comparison) -> str:
     parts = list(dict.fromkeys(name for row in answered for name in row.step.components))
     header = [
         *(f"varied_{name}" for name in names),
-        *("fits", "refused", "stack", "layout", "capacity_bytes"),
+        *("fits", "refused", "stack", "layout", "capacity_bytes", "price"),
         *(figure.name for figure in FIGURES),
         "goodput",
         *(f"{name}_s" for name in parts),
@@ -195,6 +195,7 @@ def csv_text(comparison: Comparison) -> str:
                 "stack": row.stack,
                 "layout": describe(row.layout),
                 "capacity_bytes": row.memory.capacity_bytes,
+                "price": row.cluster.price,
                 **{figure.name: figure.of(row) for figure in FIGURES},
                 "goodput": row.run.goodput,
                 **{f"{name}_s": row.step.components.get(name, 0.0) for name in parts},

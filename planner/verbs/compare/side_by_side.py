@@ -88,5 +88,7 @@ def _scenario(report: Estimate) -> Scenario:
         stack=report.stack.title,
         fits=report.memory.fits,
         bottleneck=report.step.bottleneck,
+        price=cluster.price,
+        price_market=cluster.price_market,
         command=report.command,
     )
