@@ -102,6 +102,7 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model llama-70b --gpus 1 --vary gpu=rtx4090,a100",
         "--model gpt2-xl --gpu a100 --sweep gpus=8..32",
         "--model llama-70b --gpu rtx4090 --sweep gpus=1..16",
+        "--model gpt2-xl --gpus 8 --vary gpu=rtx4090,a100 --at cost",
     ),
     "batch": (
         "--model gpt2-xl --gpu a100 --sweep gpus=8..64 --global-batch 64 --tokens 10B"
