@@ -51,11 +51,10 @@ def test_an_answer_meets_the_limit_on_its_own_and_the_next_smaller_does_not() ->
         assert full.run.days == pytest.approx(answer.days, rel=1e-9)
         assert full.run.cost_usd == pytest.approx(answer.cost_usd) if answer.cost_usd else True
         assert full.cluster.gpus == answer.gpus
-        assert (full.step.low, full.step.high) == pytest.approx(
-            tuple(
-                end / answer.days * full.step.seconds for end in (answer.days_low, answer.days_high)
-            )
-        )
+        ends = (answer.days_low / answer.days, answer.days_high / answer.days)
+        assert (full.run.low, full.run.high) == pytest.approx(ends)
+        assert ends[1] > full.step.high / full.step.seconds
+        assert answer.chance >= 0.5
 
 
 def test_the_answers_are_the_best_of_all_that_is_tried() -> None:

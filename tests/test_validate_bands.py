@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from planner.evidence.band import Band, band, band_of, model_of, residuals
 from planner.evidence.case import FEATURES, Case
 from planner.evidence.effects import SPREADS, Model, covariance
 from planner.evidence.spread import Spread, student
+from planner.evidence.whole_run import whole_run
 from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.verbs.validate.ablation import MECHANISMS, ablations, with_each_off
@@ -145,13 +147,13 @@ def test_a_large_suite_does_not_drown_the_others() -> None:
     """300 runs of one suite that are 20 % slow, and 16 suites of 8 that are right: the middle stays
     with the suites."""
     joined = band_of(residuals(MANY + runs_like(*[1.2] * 300, suite="z")), CASE)
-    assert joined.spread.middle < math.log(1.2) / 4
+    assert math.log(joined.high * joined.low) < math.log(1.2) / 2
 
 
 def test_errors_of_suites_in_view_count_for_more() -> None:
     seen = band_of(residuals([r | {"seen": 1} for r in runs_like(1.2, 1.2)]), CASE)
     unseen = band_of(residuals(runs_like(1.2, 1.2)), CASE)
-    assert seen.spread.middle > unseen.spread.middle
+    assert seen.high > unseen.high
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_a_band_names_what_it_is_wide_by() -> None:
 
 
 def test_quantiles_and_probabilities_are_inverse() -> None:
-    spread = Spread(0.05, 0.12)
+    spread = Spread(0.08, 0.12)
     for p in (0.01, 0.1, 0.5, 0.9, 0.99):
         assert spread.probability(spread.quantile(p)) == pytest.approx(p, abs=1e-9)
     assert student(0.9) == pytest.approx(1.4759, abs=1e-4)  # tables of Student's t, 5 degrees
@@ -196,7 +198,9 @@ def test_quantiles_and_probabilities_are_inverse() -> None:
     assert spread.probability(0) == 0
     wider = spread.beside(0.05)
     assert wider.quantile(0.9) > spread.quantile(0.9)
-    assert wider.scale == pytest.approx(0.13)
+    assert wider.above == pytest.approx(0.13)
+    assert spread.probability(1) == pytest.approx(0.5), "expected is the median"
+    assert Spread(0.0, 0.1).probability(0.99) == 0
 
 
 def test_offloading_widens_the_band_of_an_estimate() -> None:
@@ -254,3 +258,31 @@ def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:
     right = [changed(one, measured_step_s=one.predicted_step_s) for one in done]
     assert coverage(right, shipped=False).left_out["suites"].all.inside == len(rows)
     assert all(one.low_step_s <= one.predicted_step_s <= one.high_step_s for one in done)
+
+
+def test_runs_that_were_slower_widen_the_slow_side() -> None:
+    around = Spread.around(0.05, 0.1)
+    assert around.ends() == pytest.approx(
+        [math.exp(0.05 + t * 0.1) for t in (-1.4759, 1.4759)], 1e-4
+    )
+    assert Spread.around(0.5, 0.1).ends()[0] == 1
+
+
+def test_a_whole_run_is_less_sure_than_its_step() -> None:
+    """Lost 20 % of the wall time, by a time between failures that is stated, known of many
+    failures, or of one: 0.03 alone; with 0.2 x 0.7; with 0.2 x 1."""
+    step = Spread(0.04, 0.1)
+    lost = SimpleNamespace(goodput=0.8, failures=None)
+    stated = whole_run(step, lost, stated=True)
+    assert stated.above == pytest.approx(math.hypot(0.1, 0.03), rel=1e-6)
+    assert stated.below == pytest.approx(0.05, rel=1e-6)
+    assert whole_run(step, lost, stated=False).above == pytest.approx(
+        math.sqrt(0.1**2 + 0.03**2 + 0.14**2), rel=1e-6
+    )
+    one = SimpleNamespace(goodput=0.8, failures=1.0)
+    assert whole_run(step, one, stated=True).above == pytest.approx(
+        math.sqrt(0.1**2 + 0.03**2 + 0.2**2)
+    )
+    never = SimpleNamespace(goodput=1.0, failures=0.0)
+    assert whole_run(step, never, stated=False).above == pytest.approx(stated.above)
+    assert Spread.of_ends(*stated.ends()).quantile(0.3) == pytest.approx(stated.quantile(0.3))

@@ -14,6 +14,7 @@ from planner import api
 from planner.estimate.ties import TIE
 from planner.evidence import band as uncertainty
 from planner.evidence.effects import SPREADS
+from planner.evidence.spread import COVERAGE
 from planner.specs.documents.validate import BandLine, Errors, Run, Summary, Validation
 from planner.verbs.validate.errors import errors, noise_floor
 from planner.verbs.validate.files import memory_residual_lines, residual_lines
@@ -122,7 +123,7 @@ model, layout, batch and result; tier B rows rest on an assumption or two.
 
 ## Bands
 
-The band beside every step time should hold {uncertainty.COVERAGE:.0%} of unseen runs. It comes from
+The band beside every step time should hold {COVERAGE:.0%} of unseen runs. It comes from
 a model of errors: the logarithm of measured over predicted step time is a sum over what a run is,
 feature times effect, and noise. Most features are the shares of the step that mechanisms take in
 the estimate, so a run is described by where its time goes. Every effect is a sum of independent
@@ -133,8 +134,8 @@ other run shares: its machine, its team and its way of measuring. The validated 
 and variance of the next run in closed form. What many suites agree on loses nearly all of its
 variance but that of a new suite; what nothing alike was measured of keeps the whole. The band is
 the 10 % and the 90 % quantile of a Student's t of 5 degrees of freedom around that mean. It always
-contains the expected time and is not centred on it: where runs like it were slower than predicted,
-the upper end is further away.
+contains the expected time, which is the median, and is not centred on it: where runs like it were
+slower than predicted, the upper end is further away.
 
 {_spreads()}
 

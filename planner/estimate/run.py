@@ -161,6 +161,8 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         energy_kwh=None,
         co2_kg=None,
         goodput=good,
+        low=1.0,  # `report` knows what runs have shown
+        high=1.0,
         tokens=None,
         gpu_busy_frac=busy,
         gpu_power_w=float(cluster.power_limit or cluster.gpu.power) * drawn,

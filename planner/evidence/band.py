@@ -18,16 +18,13 @@ import numpy as np
 
 from planner.evidence.case import FEATURES, Case, Times, case_of
 from planner.evidence.effects import SPREADS, Evidence, Forecast, Levels, Model
-from planner.evidence.spread import Spread, student
+from planner.evidence.spread import Spread
 from planner.evidence.weights import quantile
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 RESIDUALS = Path(__file__).parent.parent / "data" / "residuals.csv"
-
-COVERAGE = 0.80  # share of unseen runs that a band should hold
-_SIDE = (1 + COVERAGE) / 2
 
 # Errors of suites that were in view while the model was made, over those of suites that were not.
 # Likelihood over suites left out prefers 0.65 to 1; this one holds 80 % on average over suites.
@@ -55,12 +52,12 @@ class Band:
     @property
     def low(self) -> float:
         """Factor on the expected step time at the fast end of the band."""
-        return self.spread.quantile(1 - _SIDE)
+        return self.spread.ends()[0]
 
     @property
     def high(self) -> float:
         """The same at the slow end."""
-        return self.spread.quantile(_SIDE)
+        return self.spread.ends()[1]
 
 
 @dataclass(frozen=True)
@@ -185,7 +182,7 @@ def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
     """Ends of the band of a run as factors, from shipped residuals without those of its suite."""
     own = suite if (recorded().suite == suite).any() else ""
     spread = spread_of(recorded_model(own).next(case))
-    return spread.quantile(1 - _SIDE), spread.quantile(_SIDE)
+    return spread.ends()
 
 
 def band(plan: Plan, c: Columns, time: Times, row: int = 0) -> Band:
@@ -222,10 +219,8 @@ def band_of(runs: Residuals, case: Case, model: Model | None = None) -> Band:
 
 
 def spread_of(ahead: Forecast) -> Spread:
-    """The distribution of a forecast, shifted so little that the band contains what is expected."""
-    scale = math.sqrt(ahead.variance)
-    most = scale * student(_SIDE)
-    return Spread(min(max(ahead.mean, -most), most), scale)
+    """The distribution of a forecast around what is expected."""
+    return Spread.around(ahead.mean, math.sqrt(ahead.variance))
 
 
 def _nearest(same: Array, like: Array, names: tuple[str, str]) -> str:

@@ -9,6 +9,8 @@ from functools import cache
 # degrees of freedom of Student's t: errors of suites have heavier tails than normal ones; a choice
 # between 4 and 6, which hold alike
 _FREEDOM = 5
+COVERAGE = 0.80  # share of unseen runs that a band should hold
+SIDE = (1 + COVERAGE) / 2
 _STEPS = 60  # halvings of an interval until a quantile is exact to rounding
 _FAR = 1e3  # scales within which every quantile asked for lies
 
@@ -33,21 +35,42 @@ def student(p: float) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """Measured over expected: its logarithm is Student's t around `middle`, `scale` wide."""
+    """Measured over expected. Its median is 1; its logarithm is Student's t, `below` wide towards
+    faster and `above` towards slower."""
 
-    middle: float
-    scale: float
+    below: float
+    above: float
+
+    @classmethod
+    def around(cls, middle: float, scale: float) -> Spread:
+        """The distribution whose band is that of Student's t around `middle`, as far as it contains
+        what is expected: where runs alike were slower, the slow side is the wider."""
+        shift = middle / student(SIDE)
+        return cls(max(scale - shift, 0.0), max(scale + shift, 0.0))
+
+    @classmethod
+    def of_ends(cls, low: float, high: float) -> Spread:
+        """The distribution that has this band."""
+        return cls(-math.log(low) / student(SIDE), math.log(high) / student(SIDE))
 
     def quantile(self, p: float) -> float:
         """The factor that measured over expected stays below with probability p (0 < p < 1)."""
-        return math.exp(self.middle + self.scale * student(p))
+        t = student(p)
+        return math.exp((self.below if t < 0 else self.above) * t)
 
     def probability(self, factor: float) -> float:
         """Probability that measured over expected is at most this factor."""
         if factor <= 0:
             return 0.0
-        return _below((math.log(factor) - self.middle) / self.scale)
+        scale = self.below if factor < 1 else self.above
+        if scale == 0:
+            return 0.0 if factor < 1 else 1.0
+        return _below(math.log(factor) / scale)
+
+    def ends(self) -> tuple[float, float]:
+        """Both ends of the band."""
+        return self.quantile(1 - SIDE), self.quantile(SIDE)
 
     def beside(self, scale: float) -> Spread:
         """The product with an independent factor whose logarithm is so wide."""
-        return Spread(self.middle, math.hypot(self.scale, scale))
+        return Spread(math.hypot(self.below, scale), math.hypot(self.above, scale))

@@ -21,7 +21,8 @@ from planner.estimate.memory import (
 )
 from planner.estimate.stages import repeated_share
 from planner.evidence import memory as evidence
-from planner.evidence.band import band
+from planner.evidence.band import Band, band
+from planner.evidence.whole_run import whole_run
 from planner.formulas import flops, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs.prices import caution
@@ -29,7 +30,7 @@ from planner.ledger import first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.specs.columns import Columns, joined
-from planner.specs.document import SCHEMA_VERSION, plain
+from planner.specs.document import SCHEMA_VERSION, changed, plain
 from planner.specs.documents.estimate import (
     Communication,
     Evidence,
@@ -51,7 +52,7 @@ from planner.specs.documents.memory import (
     Stage,
 )
 from planner.specs.documents.plan import Cluster, Model, Stack, layout_of
-from planner.specs.documents.run import Reliability
+from planner.specs.documents.run import Reliability, Run
 from planner.specs.plan import Plan
 from planner.units import in_unit
 
@@ -103,7 +104,7 @@ def report(
     one = evaluate_row(estimates, row)
     own, around = machine(plan), band(plan, table, one.time)
     seconds = first(one.time.seconds)
-    whole = run.whole_run(plan, one.time)
+    whole = _sure(plan, run.whole_run(plan, one.time), around)
     if numbers is None:
         numbers = elasticities(plan, table) if sensitivities else []
     name, share = bottleneck(one.time)
@@ -174,7 +175,7 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
             bottleneck_frac=share,
         ),
         throughput=_throughput(plan, one, one.table),
-        run=run.whole_run(plan, one.time),
+        run=_sure(plan, run.whole_run(plan, one.time), around),
         assumptions=list(assumptions),
     )
 
@@ -204,6 +205,13 @@ def _chance(estimates: Estimates, row: int) -> Chance:
     known = evidence.fit_chances(estimates.plan, evidence.combinations(table), device)
     chance = first(known) if rest_fits else 0.0
     return Chance(fits, chance, evidence.verdict(fits, chance))
+
+
+def _sure(plan: Plan, whole: Run, around: Band) -> Run:
+    """The whole run with the ends of its band."""
+    spread = whole_run(around.spread, whole, stated=plan.run.mtbf_s is not None)
+    low, high = spread.ends()
+    return changed(whole, low=low, high=high)
 
 
 def _model(plan: Plan) -> Model:

@@ -46,6 +46,7 @@ class Quantity:
     value: Callable[[Report, float], float | None]
     has_band: bool = False  # follows from the step time
     whole: Callable[[Report], float] | None = None  # what 100 % of it is, for limits in percent
+    of_run: bool = False  # takes the time of the whole run, failures and stops included
     missing: str = ""  # the option without which it is not known
 
 
@@ -106,23 +107,35 @@ QUANTITIES: dict[str, Quantity] = {
         "1", "share of wall time that advances training", lambda r, k: r.run.goodput
     ),
     "days": Quantity(
-        "days", "wall time of the run", lambda r, k: _times(r.run.days, k), True, missing=_TOKENS
+        "days",
+        "wall time of the run",
+        lambda r, k: _times(r.run.days, k),
+        True,
+        of_run=True,
+        missing=_TOKENS,
     ),
     "gpu-hours": Quantity(
         "GPU-hours",
         "GPU-hours of the run",
         lambda r, k: _times(r.run.gpu_hours, k),
         True,
+        of_run=True,
         missing=_TOKENS,
     ),
     "cost": Quantity(
-        "USD", "cost of the run", lambda r, k: _times(r.run.cost_usd, k), True, missing=_PRICE
+        "USD",
+        "cost of the run",
+        lambda r, k: _times(r.run.cost_usd, k),
+        True,
+        of_run=True,
+        missing=_PRICE,
     ),
     "co2": Quantity(
         "kg",
         "CO2 equivalent of the energy",
         lambda r, k: _times(r.run.co2_kg, k),
         True,
+        of_run=True,
         missing=_TOKENS,
     ),
     "energy": Quantity(
@@ -130,6 +143,7 @@ QUANTITIES: dict[str, Quantity] = {
         "energy of the run at the wall plug",
         lambda r, k: _times(r.run.energy_kwh, k),
         True,
+        of_run=True,
         missing=_TOKENS,
     ),
 }
@@ -252,5 +266,7 @@ def _scales(one: Requirement, report: Report) -> tuple[float, float]:
     the expected step time."""
     if one.name in _OF_FRAGMENTATION:
         return 0.0, 2.0
-    step = report.step
+    step, run = report.step, report.run
+    if QUANTITIES[one.name].of_run:
+        return run.low, run.high
     return step.low / step.seconds, step.high / step.seconds

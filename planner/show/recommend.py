@@ -96,6 +96,12 @@ def _band(row: ClusterRow) -> str:
     return span(row.days_low, row.days_high, "days")
 
 
+def _how_likely(row: ClusterRow) -> str:
+    if row.verdict is None:
+        return ""
+    return f", {row.verdict}" + (f" ({percent(row.chance)})" if row.chance is not None else "")
+
+
 def _sentence(row: ClusterRow) -> str:
     sentence = f"{row.gpus:,} x {row.machine}"
     if row.days is None:
@@ -105,8 +111,7 @@ def _sentence(row: ClusterRow) -> str:
         if row.cost_usd is None
         else f"{show(row.cost_usd, 'USD')} ({row.price_source})"
     )
-    verdict = f", {row.verdict}" if row.verdict else ""
-    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{verdict}"
+    return f"{sentence}: {show(row.days, 'days')} ({_band(row)}), {cost}{_how_likely(row)}"
 
 
 def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: bool) -> Block:

@@ -217,6 +217,7 @@ def _coverage_blocks(found: Coverage) -> list[Block]:
             [name, *_band_cells(one.all), percent(one.mean_of_suites)]
             for name, one in found.left_out.items()
         ],
+        order="least left out first",
     )
     only = found.left_out["suites"]
     if not only.all.n:
@@ -227,6 +228,7 @@ def _coverage_blocks(found: Coverage) -> list[Block]:
             f"Bands by {name}",
             header=[name, *_BAND],
             rows=[[label, *_band_cells(line)] for label, line in lines.items()],
+            order="by name" if name == "suite" else "by what they are",
         )
         for name, lines in parts.items()
         if lines

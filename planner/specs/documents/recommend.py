@@ -43,6 +43,10 @@ class Judged(Document):
         str | None,
         key("of days and dollars: very likely, likely, unlikely, no, unknown; null without both"),
     ]
+    chance: Annotated[
+        float | None,
+        key("probability that the run ends within days and dollars; null where not known", "1"),
+    ]
     why: Annotated[str | None, key("why not, or what it takes where that may be beyond a limit")]
 
 

@@ -50,6 +50,15 @@ class Run(Document):
     energy_kwh: Annotated[float | None, key("energy at the wall plug", "kWh")]
     co2_kg: Annotated[float | None, key("CO2 equivalent of that energy", "kg")]
     goodput: Annotated[float, key("share of wall time that advances training", "1")]
+    low: Annotated[
+        float,
+        key(
+            "days, GPU-hours, dollars, energy and CO2 over those expected at the fast end of the 80"
+            " % band: that of the step, with failures and stops",
+            "1",
+        ),
+    ]
+    high: Annotated[float, key("the same at the slow end", "1")]
     tokens: Annotated[float | None, key("tokens of the whole run", "tokens")]
     gpu_busy_frac: Annotated[float, key("share of the step in which the GPU computes", "1")]
     gpu_power_w: Annotated[float, key("mean board power of a GPU in a step", "W")]

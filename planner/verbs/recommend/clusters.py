@@ -33,7 +33,7 @@ from planner.specs.price import Price
 from planner.units import in_unit, show
 from planner.verbs.prices import Bill, PriceAt, bill, prices
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kinds
-from planner.verbs.recommend.limits import Spread, checked, verdict
+from planner.verbs.recommend.limits import Spread, chance, checked, verdict
 from planner.verbs.requests import Point, Progress, answer
 
 
@@ -144,9 +144,7 @@ def _count(machine: str, point: Point, limits: Limits, price: Price) -> _Count:
     step, run = figures.step, figures.run
     cost = None if run.days is None else bill(machine, point.options, figures).usd(price)
     days, dollars = (
-        None
-        if value is None
-        else Spread(value, value * (step.low / step.seconds), value * (step.high / step.seconds))
+        None if value is None else Spread(value, value * run.low, value * run.high)
         for value in (run.days, cost)
     )
     likely, why = (
@@ -160,6 +158,7 @@ def _count(machine: str, point: Point, limits: Limits, price: Price) -> _Count:
         fits=point.fits,
         within=point.fits and likely in held,
         verdict=likely,
+        chance=chance(days, dollars, limits) if point.fits else None,
         why=why,
         command=point.command,
         layout=figures.layout,
@@ -239,7 +238,7 @@ def _type(kind: Kind, counts: Sequence[_Count], limits: Limits) -> MachineKind:
 def _tried(count: _Count) -> TriedCount:
     row = count.row
     if row is None:
-        return TriedCount(count.gpus, False, False, None, count.why, None, None, None)
+        return TriedCount(count.gpus, False, False, None, None, count.why, None, None, None)
     return extended(TriedCount, row)
 
 

@@ -1,9 +1,10 @@
-"""How likely a run stays within its limits, by the 80 % band."""
+"""How likely a run stays within its limits, by the distribution of its wall time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.evidence.spread import Spread as Around
 from planner.specs.base import PlanError
 from planner.specs.options import flag
 from planner.specs.options.recommend import Limits
@@ -37,6 +38,11 @@ class Spread:
     low: float
     high: float
 
+    def chance(self, limit: float) -> float:
+        """Probability that it is at most this limit."""
+        around = Around.of_ends(self.low / self.expected, self.high / self.expected)
+        return around.probability(limit / self.expected)
+
     def text(self, unit: str, decimals: int) -> str:
         expected, low, high = (
             f"{value:,.{decimals}f}" for value in (self.expected, self.low, self.high)
@@ -44,11 +50,28 @@ class Spread:
         return f"{expected} {unit} ({low} .. {high})"
 
 
+# chances from which words are used: choices; "very likely" is the slow end of the 80 % band
+_VERY_LIKELY, _LIKELY, _UNLIKELY = 0.9, 0.5, 0.1
+
+
+def chance(days: Spread | None, dollars: Spread | None, limits: Limits) -> float | None:
+    """Probability that the run ends within days and dollars, which the same wall time decides.
+    None: not limited, or not known."""
+    limited = [
+        (spread, limit)
+        for spread, limit in ((days, limits.days), (dollars, limits.budget))
+        if limit is not None
+    ]
+    if not limited or any(spread is None for spread, _ in limited):
+        return None
+    return min(spread.chance(limit) for spread, limit in limited if spread is not None)
+
+
 def verdict(
     days: Spread | None, dollars: Spread | None, limits: Limits, unpriced: str | None
 ) -> tuple[str | None, str | None]:
-    """How likely the run ends within days and dollars, by the 80 % band; and what it takes where it
-    may be beyond them. None, None: neither is limited. unpriced: why no price is known."""
+    """How likely the run ends within days and dollars, in words; and what it takes where it may be
+    beyond them. None, None: neither is limited. unpriced: why no price is known."""
     limited = [
         (spread, limit, unit, decimals)
         for spread, limit, unit, decimals in (
@@ -67,7 +90,10 @@ def verdict(
     if len(known) < len(limited):
         return "unknown", f"{unpriced}, so no budget can be checked; give --price or --market"
     why = "; ".join(text for spread, limit, text in known if spread.high > limit) or None
-    over = [(spread, limit) for spread, limit, _ in known if spread.expected > limit]
-    if not over:
-        return ("very likely" if why is None else "likely"), why
-    return ("unlikely" if all(spread.low <= limit for spread, limit in over) else "no"), why
+    return _words(min(spread.chance(limit) for spread, limit, _ in known)), why
+
+
+def _words(likely: float) -> str:
+    if likely >= _LIKELY:
+        return "very likely" if likely >= _VERY_LIKELY else "likely"
+    return "unlikely" if likely >= _UNLIKELY else "no"

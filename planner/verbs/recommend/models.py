@@ -170,12 +170,12 @@ def _row(model: ModelSpec, point: Point, limits: Limits) -> ModelRow:
 
 
 def _within(point: Point, limits: Limits) -> bool:
-    """Whether days and dollars of an answered request are within the limits; at the slow end of
-    the band where they have to be sure."""
+    """Whether days and dollars of an answered request are likely within the limits; very likely
+    where they have to be sure."""
     if point.report is None:
         return False
-    step, run = point.report.step, point.report.run
-    slow = step.high / step.seconds if limits.sure else 1.0
+    run = point.report.run
+    slow = run.high if limits.sure else 1.0  # the median
     return all(
         limit is None or (value is not None and value * slow <= limit)
         for limit, value in ((limits.days, run.days), (limits.budget, run.cost_usd))

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.evidence.band import COVERAGE, Residuals, model_of, recorded, residuals, spread_of
+from planner.evidence.band import Residuals, model_of, recorded, residuals, spread_of
 from planner.evidence.case import FEATURES
 from planner.evidence.effects import Forecast, Model
+from planner.evidence.spread import COVERAGE
 from planner.ledger import Array
 from planner.specs.documents.validate import BandLine, Coverage, LeftOut, Run
 from planner.verbs.validate.predict import has_time
@@ -108,9 +109,8 @@ def _band(model: Model, runs: Residuals) -> tuple[Array, Array]:
     spreads = [
         spread_of(Forecast(float(m), float(v), {})) for m, v in zip(mean, variance, strict=True)
     ]
-    sides = ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
-    low, high = ([one.quantile(p) for one in spreads] for p in sides)
-    return np.log(low), np.log(high)
+    low, high = np.log([one.ends() for one in spreads]).T
+    return low, high
 
 
 def _feature(runs: Residuals, name: str) -> Array:
