@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shlex
 
 import numpy as np
 import plans
@@ -213,6 +214,16 @@ def test_an_estimate_says_what_speed_would_cost_in_risk() -> None:
     assert again.step.seconds == pytest.approx(
         sure.step.seconds * (1 - sure.tighter.faster_frac), rel=1e-6
     )
+
+
+def test_a_layout_that_may_not_fit_is_told_what_gives_it_room() -> None:
+    words = "--model llama-3.1-8b --gpu h100 --gpus 8 --tp 1 --pp 2 --zero 1 --recompute none"
+    answer = dpplan("estimate", *words.split(), "--micro-batch", "1")
+    assert answer.status == 0  # it is expected to fit
+    assert "May not fit (chance to fit " in answer.stdout
+    first = dpplan("estimate", *words.split(), "--micro-batch", "1", "--json").json()["advice"][0]
+    again = dpplan("estimate", *shlex.split(first["command"])[2:], "--json").json()
+    assert again["memory"]["verdict"] == "fits"
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,10 @@ TEXTS: dict[str, str] = {
     "probably_does_not_fit": "It probably does not fit",
     "does_not_fit": "It does not fit",
     "family_not_fits": "does not fit",
-    "fits_detail": "{used} of {capacity} per GPU, {free} free, {chance} likely to fit",
-    "short_detail": "{used} needed, {capacity} there: {short} short, {chance} likely to fit",
+    "fits_detail": "{used} of {capacity} per GPU, {free} free, chance to fit {chance}",
+    "short_detail": "{used} needed, {capacity} there: {short} short, chance to fit {chance}",
     "tighter": (
-        "{faster} faster at more risk (memory left free: 0%): {layout}, {chance} likely to fit"
+        "{faster} faster at more risk (memory left free: 0%): {layout}, chance to fit {chance}"
     ),
     "chance_basis": "Chance to fit: {basis}.",
     "host_short": "Host memory is short: {need} per GPU is more than the node has",

@@ -19,6 +19,8 @@ from planner.units import percent, show
 from web.state import State
 from web.texts import text
 
+_MARKS = {"fits": "yes", "may not fit": "maybe"}  # icon and colour of an answer; others: no
+
 
 def answer(report: Estimate, state: State) -> dict[str, Any]:
     """What the block of the answer shows."""
@@ -29,7 +31,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
             f"{report.model.title} {text('with')} {report.cluster.gpus:,} x"
             f" {report.cluster.gpu_title}"
         ),
-        "fits": memory.fits,
+        "mark": _MARKS.get(memory.verdict, "no"),
         "verdict": text(memory.verdict.replace(" ", "_")),
         "detail": _detail(memory),
         "tighter": _tighter(report),

@@ -139,14 +139,20 @@ def _ranked(here: Weighed, found: list[Weighed], everything: bool) -> list[Weigh
     def faster(one: Weighed) -> bool:
         return one.fits and (one.has_room or not sure) and per_token(one) < 1 - WORTH
 
+    def surer(one: Weighed) -> bool:
+        return one.has_room and not sure
+
     if here.fits:
-        first = [one for one in found if faster(one) and size(one) == gpus]
+        first = [one for one in found if (faster(one) or surer(one)) and size(one) == gpus]
         rest = [
             one
             for one in found
-            if one.fits and (size(one) != gpus or not faster(one)) and (faster(one) or saves(one))
+            if one.fits
+            and one not in first
+            and (size(one) != gpus or not faster(one))
+            and (faster(one) or saves(one))
         ]
-        order = sorted(first, key=per_token)
+        order = sorted(first, key=lambda one: (not surer(one) and not sure, per_token(one)))
         order += (
             sorted(rest, key=lambda one: (size(one) != gpus, per_token(one))) if everything else []
         )

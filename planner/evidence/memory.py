@@ -298,11 +298,10 @@ def _evidence(stack: str, title: str) -> Evidence:
     if not len(runs):
         return Evidence("nothing measured; assumed", 0)
     peaks = runs.relation == MEASURED
-    said = (
-        f"{_peaks(runs.where(own & peaks))} with {title}, {_peaks(runs.where(~own & peaks))} else"
-    )
+    here, there = _peaks(runs.where(own & peaks)), _peaks(runs.where(~own & peaks))
     trials = _count(int((~peaks).sum()), "run")
-    return Evidence(f"{said}; {trials} that fit or failed", int(own.sum()))
+    said = f"{here} with {title}, {there} with others; {trials} that fit or failed"
+    return Evidence(said, int(own.sum()))
 
 
 def _peaks(runs: Observed) -> str:

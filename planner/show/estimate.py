@@ -61,7 +61,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         (
             "memory",
             f"{verdict}: {show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU,"
-            f" {room(m)}, {chance_text(m.fit_chance)} likely to fit ({fullest(r)})",
+            f" {room(m)}, chance to fit {chance_text(m.fit_chance)} ({fullest(r)})",
         ),
         ("", f"chance: {m.fit_evidence}"),
         *_tighter_rows(r),
@@ -131,7 +131,7 @@ def tighter_text(one: Tighter, capacity_bytes: float) -> str:
     free = show(capacity_bytes - one.device_bytes, "B")
     return (
         f"{percent(one.faster_frac)} faster at more risk (--headroom 0%): {describe(one.layout)},"
-        f" {free} free, {chance_text(one.fit_chance)} likely to fit"
+        f" {free} free, chance to fit {chance_text(one.fit_chance)}"
     )
 
 
@@ -320,7 +320,10 @@ def family_blocks(r: Estimate) -> list[Block]:
 
 def advice_order(r: Report) -> str:
     """In which order changes stand."""
-    return "most tokens/s first" if r.memory.fits else "what fits at least cost first"
+    if not r.memory.fits:
+        return "what fits at least cost first"
+    tight = r.memory.verdict == "may not fit"
+    return f"{'what leaves room enough, then ' if tight else ''}most tokens/s first"
 
 
 def advice_block(r: Estimate, shown: Sequence[Advice]) -> Block:

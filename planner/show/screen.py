@@ -53,8 +53,9 @@ def verdict(r: Estimate) -> str:
         return f"{lacking} A step would take {show(step.seconds, 's')} ({band})."
     broken = [one.text for one in r.requirements if not one.holds]
     fails = f" DOES NOT HOLD: {', '.join(broken)}." if broken else ""
+    chance = "chance" if m.verdict == "fits" else "chance to fit"
     return (
-        f"{m.verdict.capitalize()} ({chance_text(m.fit_chance)} likely), {room(m)}:"
+        f"{m.verdict.capitalize()} ({chance} {chance_text(m.fit_chance)}), {room(m)}:"
         f" {show(step.seconds, 's')} per step (80 % band {band}),"
         f" {percent(step.bottleneck_frac, 0)} of it {step.bottleneck}.{fails}"
     )
@@ -63,7 +64,7 @@ def verdict(r: Estimate) -> str:
 def _still(m: Memory) -> str:
     """How likely what is expected not to fit fits all the same."""
     unlikely = m.verdict == "does not fit"
-    return "" if unlikely else f", {chance_text(m.fit_chance)} likely to fit all the same"
+    return "" if unlikely else f", chance to fit all the same {chance_text(m.fit_chance)}"
 
 
 def _answer(r: Estimate) -> Block:
