@@ -302,6 +302,8 @@ _STEPS = {
     "kg": [("t", 1e3), ("kg", 1.0), ("g", 1e-3)],
     "count": [("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3), ("", 1.0)],
 }
+_LEAST_BEFORE = -5  # zeros before the digits; a smaller number has an exponent
+_CENTS = (0.1, 100.0)  # dollars that are written with cents
 _AS_FACTOR = 2.0  # a change by more is written as a factor: 3.1x and not +212.3 %
 _FACTOR_ONLY = 10.0  # a share above is written as a factor: 47x and not 4,700 %
 
@@ -319,6 +321,8 @@ def show(value: float | None, unit: str, digits: int = 3, sign: bool = False) ->
     if math.isinf(value):
         return "no limit" if value > 0 else "-"
     word, factor = _word(value, unit, digits)
+    if unit.startswith("USD") and _CENTS[0] <= abs(value) < _CENTS[1]:
+        return f"{value:{'+' if sign else ''}.2f} {unit}"
     whole = unit not in _STEPS and float(value).is_integer()  # a count of things
     number = f"{value:,.0f}" if whole else _significant(value / factor, digits)
     plus = "+" if sign and value > 0 and number != "0" else ""
@@ -365,6 +369,11 @@ def percent(share: float | None, digits: int = 1, sign: bool = False) -> str:
     return "0 %" if share == 0 or sign or share < 0 else f"<{10.0**-digits:g} %"
 
 
+def chance_text(chance: float) -> str:
+    """A chance as text: "97 %"; never quite nothing or certain."""
+    return f"{min(max(100 * chance, 1), 99):.0f} %"
+
+
 def _times(factor: float) -> str:
     return f"{_significant(factor, 2)}x"
 
@@ -373,6 +382,6 @@ def _significant(value: float, digits: int) -> str:
     if value == 0:
         return "0"
     before = math.floor(math.log10(abs(value))) + 1
-    if before < -2:
+    if before < _LEAST_BEFORE:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(0, digits - before)}f}"

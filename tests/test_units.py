@@ -249,6 +249,8 @@ def test_counts_refused(text: object) -> None:
         (81.25, "days", "81.2 days"),
         (204310.4, "USD", "204,310 USD"),
         (0.043, "USD", "0.0430 USD"),
+        (3.9, "USD", "3.90 USD"),
+        (0.000663, "", "0.000663"),
     ],
 )
 def test_show(value: float, unit: str, text: str) -> None:

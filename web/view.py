@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from planner.show.explain import machine_value
-from planner.show.text import chance_text
 from planner.specs.base import PlanError
 from planner.specs.components import BOTTLENECKS
 from planner.specs.document import plain
@@ -15,7 +14,7 @@ from planner.specs.documents.estimate import Alternative, Estimate, Step
 from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe, options_of
 from planner.specs.options import LAYOUT
-from planner.units import percent, show
+from planner.units import chance_text, percent, show
 from web.state import State
 from web.texts import text
 

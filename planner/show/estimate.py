@@ -9,13 +9,13 @@ from dataclasses import replace
 from msgspec import structs
 
 from planner.show.conditions import condition_blocks
-from planner.show.text import Block, Fixed, chance_text, words
+from planner.show.text import Block, Fixed, words
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Estimate, Report, Tighter
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
-from planner.units import in_unit, percent, show, span
+from planner.units import chance_text, in_unit, percent, show, span
 
 _FEW = 0.01  # failures of a run; what is fewer is not counted
 BY_STEP = "by step time; of those within the noise of measured runs, the simpler first"

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from planner.show.text import Block
 from planner.specs.documents.prices import Cheapest, Prices
-
-_CENTS_BELOW = 100  # USD below which cents are written
-
-
-def dollars(usd: float) -> str:
-    return f"{usd:,.2f} USD" if usd < _CENTS_BELOW else f"{usd:,.0f} USD"
+from planner.units import show
 
 
 def prices_block(prices: Prices) -> Block:
     """Every machine with its price, named; and which have none."""
     block = Block(
         f"Prices: {' and '.join(prices.markets) or 'none known'}",
-        header=["machine", ">USD/GPU-h", "kind, provider, date"],
+        header=["machine", ">per GPU-hour", "kind, provider, date"],
         rows=[
-            [one.machine, f"{one.usd_per_gpu_hour:,.2f}", one.source or ""]
+            [one.machine, show(one.usd_per_gpu_hour, "USD"), one.source or ""]
             for one in prices.machines
             if one.usd_per_gpu_hour is not None
         ],
+        order="as asked",
     )
     if len(prices.markets) > 1:
         block.text.append(
@@ -67,4 +63,4 @@ def elsewhere_lines(prices: Prices) -> list[str]:
 def _said(one: Cheapest, prices: Prices) -> str:
     kinds = len(prices.machines)
     of = "" if one.priced == kinds else f"; {one.priced} of {kinds} have such a price"
-    return f"{one.label}, {dollars(one.cost_usd)} per {prices.per} ({one.source}{of})"
+    return f"{one.label}, {show(one.cost_usd, 'USD')} per {prices.per} ({one.source}{of})"

@@ -121,8 +121,7 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: 
         header=[
             *("kind", ">GPUs", ">step"),
             *((">days", ">80 % band", "within") if days else ()),
-            *(">USD", ">kWh" if days else ">USD/h", ">free", "limited by", "one size smaller"),
-            "layout",
+            *(">USD", ">kWh" if days else ">USD/h", ">free", "limited by"),
         ],
         rows=[
             [
@@ -132,21 +131,16 @@ def _kinds(answered: Sequence[tuple[MachineKind, ClusterRow]], goal: str, days: 
                 show(row.energy_kwh if days else row.usd_per_hour, ""),
                 show(row.headroom_bytes, "B"),
                 row.bottleneck,
-                _smaller(kind),
-                f"{describe(row.layout)} [{row.stack}]",
             ]
             for kind, row in answered
         ],
         order="as asked",
-        drop=(
-            "kWh" if days else "USD/h",
-            "free",
-            "step",
-            "one size smaller",
-            "limited by",
-            "layout",
-            "80 % band",
-        ),
+        drop=("kWh" if days else "USD/h", "free", "step", "limited by"),
+        below=[
+            f"{kind.machine}: {describe(row.layout)} [{row.stack}]; one size smaller:"
+            f" {_smaller(kind)}"
+            for kind, row in answered
+        ],
     )
 
 
@@ -154,7 +148,7 @@ def _smaller(kind: MachineKind) -> str:
     """What stands against fewer GPUs than the smallest cluster of this kind that is within the
     limits."""
     if kind.below:
-        return f"{kind.below.gpus:,}: {kind.below.why}"
+        return f"{kind.below.gpus:,} GPUs, {kind.below.why}"
     return kind.left_out or "none"
 
 

@@ -20,11 +20,11 @@ from planner.show.estimate import (
     tighter_text,
     title_of,
 )
-from planner.show.text import Block, Fixed, chance_text, words
+from planner.show.text import Block, Fixed, words
 from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe
-from planner.units import percent, show, span
+from planner.units import chance_text, percent, show, span
 
 # an assumption that an option replaces: what is assumed, before its reason, and the option
 _DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \().*\(set (?P<option>--[^)]+)\)")

@@ -236,18 +236,31 @@ def _fit(
     columns: list[_Column], drop: Sequence[str], width: int
 ) -> tuple[list[_Column], list[int]]:
     """Columns that are shown and their widths; no widths where none fit."""
-    kept, going = list(columns), list(drop)
-    while True:
-        prose = sum(not c.right and max(map(len, c.cells)) > _LEAST_PROSE for c in kept)
-        share = _PROSE_SHARE / max(prose, 1)
-        if _whole([c.wanted(width, share) for c in kept]) <= width:
-            return kept, _spread(kept, [c.wanted(width, share) for c in kept], width)
-        if not going:
+    gone: list[str] = []
+
+    def shown() -> list[_Column]:
+        return [column for column in columns if column.name not in gone]
+
+    def fits() -> bool:
+        return _whole(_wanted(shown(), width)) <= width
+
+    for name in drop:
+        if fits():
             break
-        name = going.pop(0)
-        kept = [column for column in kept if column.name != name]
-    least = [column.least for column in kept]
-    return kept, _spread(kept, least, width) if _whole(least) <= width else []
+        gone.append(name)
+    if not fits():
+        least = [column.least for column in shown()]
+        return shown(), _spread(shown(), least, width) if _whole(least) <= width else []
+    for name in reversed(gone.copy()):  # what has room beside what went after it
+        gone.remove(name)
+        if not fits():
+            gone.append(name)
+    return shown(), _spread(shown(), _wanted(shown(), width), width)
+
+
+def _wanted(columns: Sequence[_Column], width: int) -> list[int]:
+    prose = sum(not c.right and max(map(len, c.cells)) > _LEAST_PROSE for c in columns)
+    return [column.wanted(width, _PROSE_SHARE / max(prose, 1)) for column in columns]
 
 
 def _whole(widths: Sequence[int]) -> int:
@@ -293,8 +306,3 @@ def _records(columns: Sequence[_Column], width: int) -> list[str]:
             if column.cells[i]:
                 lines += wrapped(f"  {column.name:<{label}}  {column.cells[i]}", width)
     return lines
-
-
-def chance_text(chance: float) -> str:
-    """A chance as text: "97 %"; never quite nothing or certain."""
-    return f"{min(max(100 * chance, 1), 99):.0f} %"

@@ -222,15 +222,19 @@ def _coverage_blocks(found: Coverage) -> list[Block]:
     only = found.left_out["suites"]
     if not only.all.n:
         return [Block("Do the shipped bands hold", ["no run with a time"])]
-    parts = {"what the others share": only.evidence, "kind": only.kinds, "suite": only.suites}
+    parts = (
+        ("what the others share", "most first", only.evidence),
+        ("kind", "as declared", only.kinds),
+        ("suite", "by name", only.suites),
+    )
     return [over] + [
         Block(
             f"Bands by {name}",
             header=[name, *_BAND],
             rows=[[label, *_band_cells(line)] for label, line in lines.items()],
-            order="by name" if name == "suite" else "by what they are",
+            order=order,
         )
-        for name, lines in parts.items()
+        for name, order, lines in parts
         if lines
     ]
 
