@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from planner.show.estimate import room, title_of
-from planner.show.text import Block, Fixed, chance_text, words
+from planner.show.text import Block, Fixed, words
 from planner.specs.documents.plan import describe
 from planner.specs.documents.search import Search
-from planner.units import percent, show
+from planner.units import chance_text, percent, show
 
 _FRONT_ROWS = 20  # of the front, in a terminal; --json and --html have all
 _CHART = (64, 14)  # columns and rows of characters
