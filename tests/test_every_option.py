@@ -147,6 +147,7 @@ CONTEXT: dict[str, Given] = {
     "grad_accum": {"grad_accum": 4, "micro_batch": None},
     "where": {"where": "micro_batch = 2", "micro_batch": None},
     "uneven_stages": {"pp": 8, "schedule": None},
+    "pipeline_layout": {"pp": 4, "schedule": None},
     "precision": {"precision": "fp32"},
     "lifetime": OWN,
     "use": OWN,

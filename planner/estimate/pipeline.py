@@ -13,7 +13,7 @@ from planner.estimate.communicate import Traffic, place
 from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
 from planner.estimate.stages import fullest_inner, stage_split
-from planner.formulas.stages import contents
+from planner.formulas.stages import contents, mtp_layers
 from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import Work, total_s
@@ -35,7 +35,7 @@ class Stages:
     """
 
     layers: tuple[Array, Array, Array]
-    heads: tuple[Array, Array, Array]  # 1 where the rank computes the head
+    heads: tuple[Array, Array, Array]  # that the rank computes: its own, and of MTP layers
     work: tuple[Work, Work, Work]
     layer: Work  # of one layer
     head: Work
@@ -52,8 +52,8 @@ def stages(plan: Plan, c: Columns, layer: Work, head: Work) -> Stages:
     held = [stage_split(plan, c, at) for at in (0.0 * c.pp, fullest_inner(plan, c), c.pp - 1)]
     first, middle, last = (one.layers for one in held)
     count = first, np.where(c.pp > 2, middle, first), last
-    at_first, _, at_last = (one.last for one in held)
-    heads = at_first, 0.0 * at_first, at_last
+    first, middle, last = (one.last + one.mtp for one in held)
+    heads = first, np.where(c.pp > 2, middle, 0.0), last
     work = [
         Work(*(n * a + computes * b for a, b in zip(layer, head, strict=True)))
         for n, computes in zip(count, heads, strict=True)
@@ -72,8 +72,10 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
         np.where(is_last, z, np.where(is_first, a, b))
         for a, b, z in zip(first, middle, last, strict=True)
     ]
+    mtp = mtp_layers(plan)
     every = [
-        plan.model.layers * a + b for a, b in zip(ranks.layer, ranks.head, strict=True)
+        (plan.model.layers + mtp) * a + (1 + mtp) * b
+        for a, b in zip(ranks.layer, ranks.head, strict=True)
     ]  # of all ranks together
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(every, slowest, strict=True)))
     out = schedules.idle_s(
@@ -148,12 +150,10 @@ def chunk_seconds(
 ) -> tuple[Array, Array, Array]:
     """Forward, input and weight gradient of every chunk, in the order of the layers, shape (p v,
     rows), given those of a layer and of the head."""
-    layers = contents(plan, p, v).layers.reshape(-1)
-    out = []
-    for a, b in zip(layer, head, strict=True):
-        chunks = layers[:, None] * a
-        chunks[-1] += b
-        out.append(chunks)
+    held = contents(plan, p, v)
+    layers, heads = held.layers.reshape(-1, 1), held.mtp.reshape(-1, 1).copy()
+    heads[-1] += 1
+    out = [layers * a + heads * b for a, b in zip(layer, head, strict=True)]
     return out[0], out[1], out[2]
 
 

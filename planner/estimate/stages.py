@@ -11,10 +11,11 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate.factored import rowwise
-from planner.formulas.stages import Contents, contents
+from planner.formulas.stages import Contents, chunks_of, contents
 from planner.ledger import Array
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.layout import SCHEDULES
+from planner.specs.pipeline_layout import chunk_text
 from planner.specs.plan import Plan
 
 _FOLDED = tuple(name for name in SCHEDULES if schedules.BY_NAME[name].CHUNKS == "two")
@@ -28,6 +29,7 @@ class StageSplit:
     moe: Array  # layers with experts
     first: Array  # 1 where it has the embedding
     last: Array  # 1 where it has the head
+    mtp: Array  # layers of multi-token prediction among the others, each with a head of its own
 
     @property
     def layers(self) -> Array:
@@ -52,11 +54,11 @@ def folded(c: Columns) -> Array:
 
 def stage_split(plan: Plan, c: Columns, stage: Array) -> StageSplit:
     """What the given rank of every row holds (formulas.stages.contents)."""
-    dense, moe = (
+    dense, moe, mtp = (
         _of_pipelines(plan, c, functools.partial(_layers, kind), stage) for kind in Contents._fields
     )
     last = np.where(folded(c), 0.0, c.pp - 1)
-    return StageSplit(dense, moe, (stage == 0) * 1.0, (stage == last) * 1.0)
+    return StageSplit(dense, moe, (stage == 0) * 1.0, (stage == last) * 1.0, mtp)
 
 
 def repeated(plan: Plan, c: Columns, stage: Array) -> Repeated:
@@ -85,6 +87,16 @@ def repeated_share(plan: Plan, c: Columns) -> Array:
     size = np.where(c.is_recompute("block"), c.recompute_size, 0.0)
     partly = _of_pipelines(plan, c, _share, size)
     return np.where(c.is_recompute("full", "group"), 1.0, partly)
+
+
+def rank_texts(plan: Plan, c: Columns) -> list[str]:
+    """What every rank of a layout (a table of one row) holds, in the letters of a pipeline layout,
+    with bars between its chunks."""
+    pp, vpp = int(c.pp[0]), int(c.vpp[0])
+    words = np.array([chunk_text(one) for one in chunks_of(plan, pp, vpp)]).reshape(vpp, pp)
+    if folded(c)[0]:
+        words[1:] = words[1:, ::-1]
+    return ["|".join(column) for column in words.T.tolist()]
 
 
 def fullest_inner(plan: Plan, c: Columns) -> Array:

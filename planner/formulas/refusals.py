@@ -12,6 +12,7 @@ from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
 from planner.specs.layout import NVME, PLACEMENTS, Layout
 from planner.specs.options import flag
+from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
 # a stack that runs tensor, pipeline, context and expert parallelism, over chunks that may differ
@@ -77,6 +78,19 @@ def widths(p: Plan, x: Layout) -> str:
 def layers(p: Plan, x: Layout) -> str:
     """Layers do not fill the stages."""
     model, supports, chunks = p.model, p.stack.supports, x.pp * x.vpp
+    free = f"--stack {FREE_STACK}, whose chunks may differ"
+    if p.request.pipeline_layout is not None:
+        stated = len(pipeline_layout(p.request.pipeline_layout))
+        if chunks != stated:
+            return (
+                f"the pipeline layout has {stated} chunks (bars and one), pp {x.pp} x vpp {x.vpp} ="
+                f" {chunks}"
+                + _ways(
+                    f"--vpp {stated // x.pp}" if stated % x.pp == 0 else "",
+                    _nearest("--pp", x.pp, _divides(_numbers(stated), stated)),
+                )
+            )
+        return f"{p.stack.title} cannot be told what its chunks hold{_ways(free)}"
     said, numbers = f"pp {x.pp} x vpp {x.vpp} = {chunks}", _numbers(model.layers)
     if chunks > model.layers:
         fewer = numbers * x.vpp <= model.layers
@@ -86,7 +100,6 @@ def layers(p: Plan, x: Layout) -> str:
         )
         return f"{said} chunks are more than the {model.layers} layers{_ways(*ways)}"
     equal = _nearest("--pp", x.pp, equal_chunks(p, numbers, x.vpp))
-    free = f"--stack {FREE_STACK}, whose chunks may differ"
     refused = f"{model.layers} layers do not divide into {said} equal chunks"
     if supports.uneven != "no" and p.request.uneven_stages is False:
         return refused + _ways("leave out --no-uneven-stages, and unequal ones are searched", equal)

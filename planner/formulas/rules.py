@@ -15,6 +15,7 @@ from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import NVME, OFFLOADED_PARAMS, SCHEDULES, Layout
 from planner.specs.options import flag
+from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
 
@@ -64,6 +65,10 @@ def _ffn(plan: Plan, c: Columns) -> Array:
 def _layers(plan: Plan, c: Columns) -> Array:
     model, stack = plan.model, plan.stack
     chunks = c.pp * c.vpp
+    if plan.request.pipeline_layout is not None:
+        stated = len(pipeline_layout(plan.request.pipeline_layout))
+        able = {"no": equal_chunks(plan, c.pp, c.vpp), "one chunk": c.vpp == 1, "any": True}
+        return (chunks == stated) & able[stack.supports.uneven]
     whole = equal_chunks(plan, c.pp, c.vpp)
     if stack.supports.uneven == "no" or plan.request.uneven_stages is False:
         return whole

@@ -11,10 +11,12 @@ from planner.formulas import flops
 from planner.formulas.params import parameter_leaves
 from planner.ledger import Array, total
 from planner.specs.model import ModelSpec
+from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
 
 ENDS = 2  # what embedding and head count where each counts as a layer
 ENDS_COUNT = ("ends count", "stated", "ends dealt")  # splits in which they may
+_ALL = 10**9  # more layers than any model has
 _ONE_FORWARD = 1e-12  # beside a threshold that a sum of shares reaches exactly
 
 
@@ -22,18 +24,20 @@ class _Shape(NamedTuple):
     """All that the contents of a pipeline depend on besides its ranks and chunks."""
 
     layers: int
-    dense: int  # layers with a dense MLP, which come first
+    dense: int  # layers with a dense MLP, which come first; all and more without experts
     mixed: float | None  # share of layers with experts where they alternate
     split: str
     head_layers: float  # cost of the head, in layers
+    stated: str | None  # the pipeline layout that was stated
 
 
 class Contents(NamedTuple):
-    """Layers with a dense MLP and with experts of every chunk, shapes (vpp, pp): the chunks of a
-    rank are a column."""
+    """Layers with a dense MLP and with experts of every chunk, MTP layers among them, and how many
+    of those; shapes (vpp, pp): the chunks of a rank are a column."""
 
     dense: Array
     moe: Array
+    mtp: Array
 
     @property
     def layers(self) -> Array:
@@ -45,7 +49,8 @@ def contents(plan: Plan, pp: int, vpp: int, folded: bool = False) -> Contents:
 
     Rank r holds chunks r, r + pp, r + 2 pp ...; folded (a V): r and 2 pp - 1 - r.
 
-    Chunks that layers divide into are equal. Otherwise `layer_split` of the stack decides:
+    A pipeline layout that was stated holds. Else chunks that layers divide into are equal.
+    Otherwise `layer_split` of the stack decides:
 
     - "even", "even, last": the first or the last chunks take one layer more;
     - "ends count": embedding and head count as a layer each where that makes all chunks equal
@@ -67,22 +72,29 @@ def _shape(plan: Plan) -> _Shape:
     model, split = plan.model, plan.stack.layer_split
     return _Shape(
         model.layers,
-        model.dense_layers,
+        model.dense_layers if model.moe is not None else _ALL,
         model.expert_share if model.moe is not None and model.moe.every > 1 else None,
         split,
         _head_in_layers(model, split) if split in ("cost", "stated") else 0.0,
+        plan.request.pipeline_layout,
     )
 
 
 @functools.lru_cache(maxsize=4096)
 def _contents(shape: _Shape, pp: int, vpp: int, folded: bool) -> Contents:
-    each = _dealt(shape, pp, vpp)
+    mtp = np.zeros(pp * vpp)
+    if shape.stated is None:
+        each = _dealt(shape, pp, vpp)
+    else:
+        chunks = pipeline_layout(shape.stated)
+        mtp = np.array([float(chunk.mtp) for chunk in chunks])
+        each = np.array([float(chunk.layers) for chunk in chunks]) + mtp
     if shape.mixed is None:
         before = np.cumsum(each) - each
         dense = np.clip(shape.dense - before, 0.0, each)
     else:
         dense = each * (1 - shape.mixed)
-    tables = [part.reshape(vpp, pp) for part in (dense, each - dense)]
+    tables = [part.reshape(vpp, pp) for part in (dense, each - dense, mtp)]
     if folded:
         tables = [np.concatenate([one[:1], one[1:, ::-1]]) for one in tables]
     return Contents(*tables)
@@ -110,11 +122,33 @@ def ends_fit(layers: int, pp: Array, vpp: Array) -> Array:
     return (pp > 1) & (2 * pp <= units) & (pp * vpp <= units)
 
 
+def mtp_layers(plan: Plan) -> int:
+    """Layers of multi-token prediction that a stated pipeline layout has."""
+    stated = plan.request.pipeline_layout
+    return 0 if stated is None else sum(chunk.mtp for chunk in pipeline_layout(stated))
+
+
+def chunks_of(plan: Plan, pp: int, vpp: int) -> tuple[Chunk, ...]:
+    """The same in the words of a pipeline layout: stating it holds what the stack would."""
+    held = contents(plan, pp, vpp)
+    last = pp * vpp - 1
+    each = zip((held.layers - held.mtp).reshape(-1), held.mtp.reshape(-1), strict=True)
+    return tuple(Chunk(i == 0, round(n), round(m), i == last) for i, (n, m) in enumerate(each))
+
+
+def stated_chunks(plan: Plan, pp: int, vpp: int) -> str | None:
+    """The pipeline layout to state to the stack; None where all chunks have as many layers."""
+    chunks = chunks_of(plan, pp, vpp)
+    alike = len({(chunk.layers, chunk.mtp) for chunk in chunks}) == 1
+    return None if alike else layout_text(chunks)
+
+
 def largest_chunk(plan: Plan, pp: int, vpp: int) -> int:
     """Layers of the chunk that has most of them; all of the model where there are more chunks than
     layers, which a rule refuses."""
-    model = plan.model
-    if pp * vpp > model.layers + ENDS:
+    stated, model = plan.request.pipeline_layout, plan.model
+    most = model.layers + ENDS if stated is None else len(pipeline_layout(stated))
+    if pp * vpp > most or (stated is not None and pp * vpp < most):
         return model.layers
     return int(contents(plan, pp, vpp).layers.max())
 

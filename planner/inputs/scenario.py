@@ -14,10 +14,12 @@ from planner.inputs.options import number, readings
 from planner.inputs.run import run_spec
 from planner.inputs.training import training_spec
 from planner.inputs.usual import tried
+from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import PLACEMENTS, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options
+from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
@@ -78,6 +80,7 @@ def plans_of(
             headroom=number(options, "headroom"),
             search_offload=options.search_offload,
             uneven_stages=options.uneven_stages,
+            pipeline_layout=_pipeline_layout(options, model),
             acting=_acting(options),
         )
         with_attention = _attention(training, options, stack)
@@ -95,6 +98,20 @@ def plans_of(
             )
         )
     return tuple(plans)
+
+
+def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
+    """The stated pipeline layout, which must have every layer of the model."""
+    text = options.pipeline_layout
+    if text is not None:
+        layers = sum(chunk.layers for chunk in pipeline_layout(text))
+        if layers != model.layers:
+            raise PlanError(
+                "--pipeline-layout",
+                text,
+                f"has {layers} layers (t), {model.name} has {model.layers}",
+            )
+    return text
 
 
 def _acting(options: Options) -> tuple[str, ...]:

@@ -19,18 +19,19 @@ from planner.estimate.memory import (
     peak_memory,
     state_ledger,
 )
-from planner.estimate.stages import repeated_share
+from planner.estimate.stages import rank_texts, repeated_share
 from planner.evidence import memory as evidence
 from planner.evidence.band import Band, band
 from planner.evidence.whole_run import whole_run
 from planner.formulas import flops, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
+from planner.formulas.stages import stated_chunks
 from planner.inputs.prices import caution
 from planner.ledger import first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.specs.columns import Columns, joined
-from planner.specs.document import SCHEMA_VERSION, changed, plain
+from planner.specs.document import SCHEMA_VERSION, UNSET, changed, plain
 from planner.specs.documents.estimate import (
     Communication,
     Evidence,
@@ -114,7 +115,11 @@ def report(
         cluster=_cluster(plan),
         stack=Stack(plan.stack.id, plan.stack.title, state_ledger(plan)),
         training=plan.training,
-        layout=layout_of(table.layout(0), plan.training.global_batch),
+        layout=layout_of(
+            table.layout(0),
+            plan.training.global_batch,
+            stated_chunks(plan, int(table.pp[0]), int(table.vpp[0])) or UNSET,
+        ),
         memory=_memory(plan, one),
         step=Step(
             seconds=seconds,
@@ -253,11 +258,13 @@ def _cluster(plan: Plan) -> Cluster:
 
 def _memory(plan: Plan, one: Estimates) -> Memory:
     m = one.memory
+    holds = rank_texts(plan, one.table)
     usable, device = plan.usable_bytes, first(m.device)
     stages = [
         Stage(
             stage=int(m.stages[i][0]),
             layers=float(m.stage_layers[i][0]),
+            holds=holds[int(m.stages[i][0])],
             peak_bytes=float(m.stage_peaks[i][0]),
             reserved_bytes=float(m.stage_reserved[i][0]),
             worst_phase=PHASES[int(m.stage_phases[i][0])],

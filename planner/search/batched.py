@@ -146,7 +146,7 @@ class _Keys:
             self._fields("training", plan.training),
             cluster.gpus_per_host,
             cluster.nodes > 1,
-            plan.request.uneven_stages,
+            plan.request.pipeline_layout,
             plan.request.recompute,
             plan.request.offload,
             plan.request.search_offload,

@@ -22,6 +22,7 @@ from planner.specs.layout import (
     recompute_in,
     recompute_parts,
 )
+from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
 _MAX_MICRO_BATCH = 64
@@ -76,7 +77,10 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     model, supports, parts = plan.model, plan.stack.supports, divisors(plan.cluster.gpus)
     most = max(LEAST_MAX_TP, plan.cluster.nvlink_domain)
     pps = [p for p in parts if p <= model.layers] if supports.pipeline else [1]
-    if supports.uneven == "no" or plan.request.uneven_stages is False:
+    if plan.request.pipeline_layout is not None:
+        chunks = len(pipeline_layout(plan.request.pipeline_layout))
+        pps = [p for p in pps if chunks % p == 0]
+    elif supports.uneven == "no" or plan.request.uneven_stages is False:
         pps = [p for p in pps if equal_chunks(plan, p, 1)]
     longest = max(1, plan.training.seq_len // TOKENS_PER_CONTEXT_RANK)
     return {
@@ -260,6 +264,8 @@ def _chunk_counts(plan: Plan, pp: int) -> list[int]:
     """Chunks per rank worth trying: those that make all chunks equal, and where none do or all are
     asked for, one for each number of layers in the largest chunk."""
     layers, asked = plan.model.layers, plan.request.uneven_stages
+    if plan.request.pipeline_layout is not None:
+        return [len(pipeline_layout(plan.request.pipeline_layout)) // pp]
     counts = np.arange(1, (layers + ENDS) // pp + 1)
     each = set(counts[equal_chunks(plan, pp, counts)].tolist())
     dealt = plan.stack.supports.uneven == "any" and asked is not False

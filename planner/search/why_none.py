@@ -15,6 +15,7 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.layout import PLACEMENTS, Layout
 from planner.specs.options import LAYOUT, Options, flag
+from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
 
@@ -76,11 +77,9 @@ def _broken_rule(plan: Plan, options: Options) -> PlanError | None:
 def _as_asked(plan: Plan, options: Options) -> Layout:
     """What the request fixes, with the least for what it leaves open; not checked, since some rule
     may forbid it."""
-    stages = divisors(options.gpus)[1] if "schedule" in plan.request.acting else 1
-    tp, pp, cp = options.tp or 1, options.pp or stages, options.cp or 1
+    tp, (pp, vpp), cp = options.tp or 1, _stages(plan, options), options.cp or 1
     dp = options.dp or max(1, options.gpus // (tp * pp * cp))
     schedule = options.schedule
-    vpp = options.vpp or (schedules.default_chunks(schedule) if schedule and pp > 1 else 1)
     zero = plan.request.zero
     return Layout.model_construct(
         tp=tp,
@@ -98,6 +97,19 @@ def _as_asked(plan: Plan, options: Options) -> Layout:
         offload=options.offload or "none",
         placement=options.placement or PLACEMENTS[0],
     )
+
+
+def _stages(plan: Plan, options: Options) -> tuple[int, int]:
+    """Ranks of a pipeline and chunks of each: as many as a stated layout has."""
+    schedule, text = options.schedule, options.pipeline_layout
+    if text is not None:
+        chunks = len(pipeline_layout(text))
+        whole = chunks // (options.vpp or 1)
+        pp = options.pp or max(p for p in divisors(options.gpus) if whole % p == 0)
+        return pp, options.vpp or max(1, chunks // pp)
+    pp = options.pp or (divisors(options.gpus)[1] if "schedule" in plan.request.acting else 1)
+    usual = schedules.default_chunks(schedule) if schedule and pp > 1 else 1
+    return pp, options.vpp or usual
 
 
 def _value(rule: Rule, options: Options) -> Any:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from planner.show.conditions import condition_blocks
 from planner.show.text import Block, Fixed, words
+from planner.specs.document import UNSET
 from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Estimate, Report, Tighter
 from planner.specs.documents.memory import Fit
@@ -193,10 +194,17 @@ def _memory_block(r: Estimate) -> Block:
 
 def _stage_block(r: Estimate) -> Block:
     """Stages in runs of equal peak."""
-    stages = r.memory.per_stage
+    stages, unequal = r.memory.per_stage, r.layout.pipeline_layout is not UNSET
     block = Block(
         "Pipeline stages",
-        header=["stage", ">layers", ">parameters", ">activations", ">logits", ">peak"],
+        header=[
+            "stage",
+            "holds" if unequal else ">layers",
+            ">parameters",
+            ">activations",
+            ">logits",
+            ">peak",
+        ],
         order="first to last",
     )
     shown = (
@@ -210,7 +218,7 @@ def _stage_block(r: Estimate) -> Block:
         block.rows.append(
             [
                 str(s.stage),
-                f"{s.layers:g}",
+                s.holds if unequal else f"{s.layers:g}",
                 show(held, "B"),
                 show(parts["activations"] + parts["recompute_working_set"], "B"),
                 show(parts["logits"], "B"),

@@ -21,6 +21,7 @@ from planner.show.estimate import (
     title_of,
 )
 from planner.show.text import Block, Fixed, words
+from planner.specs.document import UNSET
 from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe
@@ -114,6 +115,8 @@ def layout_words(layout: Layout) -> str:
     parts = [f"{replicas} of {' x '.join(inside)}" if inside else f"{replicas} of one GPU"]
     if layout.vpp > 1:
         parts.append(f"{layout.vpp} chunks per stage")
+    if layout.pipeline_layout is not UNSET:
+        parts.append(f"layers dealt out as {layout.pipeline_layout}")
     if layout.ep > 1:
         parts.append(f"experts over {layout.ep} GPUs")
     if layout.zero and layout.shard_group == 1:
@@ -131,7 +134,7 @@ def _recompute_words(recompute: str) -> str:
         "none": "nothing recomputed",
         "selective": "attention recomputed",
         "full": "every layer recomputed",
-        "block": f"{number} layers per stage recomputed",
+        "block": f"{number} layers per chunk recomputed",
         "group": f"groups of {number} layers recomputed",
     }.get(kind, f"recompute {recompute}")
 

@@ -53,6 +53,8 @@ class LayoutRequest(Spec):
     search_offload: bool = False  # try everything the stack can offload, where offload is not given
     # layers that do not divide by pp * vpp: yes, no, or (None) only where they must
     uneven_stages: bool | None = None
+    # what every chunk holds, see specs.pipeline_layout; None: as the stack deals layers out
+    pipeline_layout: str | None = None
     acting: tuple[str, ...] = ()  # options that were asked for: layouts in which they do nothing
     # are no answer (formulas.rules)
 

@@ -29,6 +29,12 @@ class Stage(Document):
 
     stage: Annotated[int, key("number of the stage, from 0")]
     layers: Annotated[float, key("layers it holds")]
+    holds: Annotated[
+        str,
+        key(
+            "its chunks: E embedding, t layer, m multi-token prediction, L head, with bars between"
+        ),
+    ]
     peak_bytes: Annotated[float, key("allocated in its worst phase", "B")]
     reserved_bytes: Annotated[float, key("the same with fragmentation", "B")]
     worst_phase: Annotated[str, key("phase of the peak")]

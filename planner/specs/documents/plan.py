@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from planner.specs import layout as specs
-from planner.specs.document import Document, key
+from planner.specs.document import UNSET, Document, Unset, key
 from planner.specs.layout import OffloadName, PlacementName, ScheduleName
 from planner.specs.options import LAYOUT
 
@@ -100,14 +100,24 @@ class Layout(LayoutChoice):
 
     global_batch: Annotated[int, key("sequences per optimizer step")]
     grad_accum: Annotated[int, key("micro-batches per replica and step")]
+    pipeline_layout: Annotated[
+        str | Unset,
+        key(
+            "what every pipeline chunk holds, where they differ or it was stated, as"
+            " --pipeline-layout reads it"
+        ),
+    ] = UNSET
 
 
-def layout_of(chosen: specs.Layout, global_batch: int) -> Layout:
+def layout_of(
+    chosen: specs.Layout, global_batch: int, pipeline_layout: str | Unset = UNSET
+) -> Layout:
     """A layout with the batch that it divides."""
     return Layout(
         **chosen.model_dump(),
         global_batch=global_batch,
         grad_accum=round(global_batch / (chosen.dp * chosen.micro_batch)),
+        pipeline_layout=pipeline_layout,
     )
 
 
@@ -123,6 +133,8 @@ def describe(layout: Layout) -> str:
         parts.append("sp")
     if layout.pp > 1:
         parts.append(layout.schedule)
+    if layout.pipeline_layout is not UNSET:
+        parts.append(f"chunks {layout.pipeline_layout}")
     parts.append(f"recompute {layout.recompute}")
     parts.append(f"micro-batch {layout.micro_batch} x {layout.grad_accum}")
     if layout.offload != "none":

@@ -206,6 +206,12 @@ class LayoutOptions(Record):
 LAYOUT = tuple(rows(LayoutOptions))  # options that are columns of a layout
 
 
+def _pipeline(text: str) -> str:
+    from planner.specs.pipeline_layout import layout_name
+
+    return layout_name(text)
+
+
 def _condition(text: str) -> str:
     from planner.specs.where import constraint
 
@@ -275,6 +281,19 @@ class SearchOptions(Record):
             label="Uneven stages",
             example="false",
             unset="where layers do not divide and the stack can",
+            form="folded",
+        ),
+    ] = None
+    pipeline_layout: Annotated[
+        str | None,
+        option(
+            "What every pipeline chunk holds, as in Megatron's --pipeline-model-parallel-layout:"
+            " E embedding, t layer, m MTP layer, L head, bars between chunks, (tt|)*29 repeats",
+            label="Pipeline layout",
+            read=_pipeline,
+            length=4000,
+            example="Et*4|t*3|t*3|ttL",
+            unset="layers dealt out as the stack does it",
             form="folded",
         ),
     ] = None

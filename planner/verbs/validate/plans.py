@@ -13,8 +13,9 @@ from planner.inputs.calibration import Calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
-from planner.specs.layout import Layout
+from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.options import Options
+from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec
@@ -36,11 +37,13 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     stack = _released(stack_spec(row["stack"], measured), options.get("release", ""))
     model = row_model(row, stack)
     cluster = _cluster(row, model.name, measured)
-    layout = _layout(row, options, stack)
+    stated = _pipeline_layout(row, options, model.layers)
+    layout = _layout(row, options, stack, None if stated is None else len(stated))
     training = _training(row, options, stack)
     if cluster.gpu.rate(training.precision) is None:
         raise Skip(f"precision is {training.precision}, which {cluster.gpu.title} does not have")
-    plan = Plan(model=model, cluster=cluster, training=training, stack=stack)
+    request = LayoutRequest(pipeline_layout=None if stated is None else layout_text(stated))
+    plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=request)
     return plan, layout if row.get("zero", "") else _sharded_enough(plan, layout)
 
 
@@ -59,15 +62,46 @@ def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSp
     return cluster_spec(asked, calibration)[0]
 
 
-def _layout(row: Row, options: dict[str, str], stack: StackSpec) -> Layout:
-    """The layout that the cells say, with the stack's own defaults where they are empty."""
+def _pipeline_layout(row: Row, options: dict[str, str], layers: int) -> tuple[Chunk, ...] | None:
+    """What the chunks of a pipeline hold where a row says it: all of them, or only that the first
+    or the last stage has other layers than those between, which share the rest."""
+    if "pp_layout" in options:
+        try:
+            chunks = pipeline_layout(options["pp_layout"])
+        except ValueError as error:
+            raise Skip(f"pp_layout {error}") from None
+        if sum(chunk.layers for chunk in chunks) != layers:
+            raise Skip(f"pp_layout has other layers than the {layers} of the model")
+        return chunks
+    ends = [options.get(f"{end}_stage_layers") for end in ("first", "last")]
+    if ends == [None, None]:
+        return None
+    pp, vpp = whole(row, "pp", 1, minimum=1), whole(row, "vpp", 1) or 1
+    stated = [None if text is None else whole({"layers": text}, "layers") for text in ends]
+    inner, rest = pp - len(stated) + stated.count(None), layers - sum(n or 0 for n in stated)
+    if pp < 2 or rest < 0 or (inner and rest % inner) or (not inner and rest):
+        raise Skip(f"first and last stage leave {rest} layers to {inner} stages")
+    first, last = stated
+    each = [rest // inner if inner else 0] * pp
+    each[0], each[-1] = each[0] if first is None else first, each[-1] if last is None else last
+    if any(n % vpp for n in each):
+        raise Skip(f"layers of the stages do not divide by vpp {vpp}")
+    end = pp * vpp - 1
+    return tuple(Chunk(i == 0, each[i % pp] // vpp, 0, i == end) for i in range(pp * vpp))
+
+
+def _layout(row: Row, options: dict[str, str], stack: StackSpec, chunks: int | None) -> Layout:
+    """The layout that the cells say, with the stack's own defaults where they are empty. chunks: of
+    the pipeline, where the row says what they hold."""
     gpus, unstated = whole(row, "gpus"), stack.unstated
     tp, pp, cp, dp = (whole(row, name, 1, minimum=1) for name in ("tp", "pp", "cp", "dp"))
     if tp * pp * cp * dp != gpus:
         raise Skip(
             f"tp {tp} x pp {pp} x cp {cp} x dp {dp} = {tp * pp * cp * dp}, but gpus is {gpus}"
         )
-    vpp = whole(row, "vpp", 1) or 1
+    vpp = whole(row, "vpp", chunks / pp if chunks else 1) or 1
+    if chunks is not None and pp * vpp != chunks:
+        raise Skip(f"pp_layout has {chunks} chunks, pp {pp} x vpp {vpp} = {pp * vpp}")
     offload = _offload(row, options)
     may_offload = offload != "none" and _OFFLOAD_ZERO in stack.supports.zero
     zero = whole(row, "zero", _OFFLOAD_ZERO if may_offload else unstated.zero)

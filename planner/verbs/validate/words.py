@@ -27,6 +27,9 @@ READ: dict[str, frozenset[str]] = {
     "adam_moments": frozenset({"bf16"}),
     "moments_dtype": frozenset({"bf16", "fp32"}),
     "flags": frozenset(),
+    "pp_layout": frozenset(),
+    "first_stage_layers": frozenset(),
+    "last_stage_layers": frozenset(),
     "release": frozenset(),
 }
 
