@@ -416,11 +416,9 @@ def test_layer_seconds_are_those_of_the_step() -> None:
         == seconds.again[1]
         == pytest.approx(time.components["recompute"][1] / (8 * 16))
     )
-    work = time.ranks.work[0]
-    assert 8 * seconds.forward[0] == pytest.approx(work.forward[0])
-    assert 8 * seconds.backward[0] == pytest.approx(
-        work.input_gradient[0] + work.weight_gradient[0]
-    )
+    work = time.ranks.layer
+    assert seconds.forward[0] == pytest.approx(work.forward[0])
+    assert seconds.backward[0] == pytest.approx(work.input_gradient[0] + work.weight_gradient[0])
 
 
 def answered(*more: str) -> dict[str, Any]:

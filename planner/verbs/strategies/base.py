@@ -90,12 +90,12 @@ class Context:
 
     @property
     def layer_forward_s(self) -> Array:
-        return self.plain.ranks.work[0].forward / self.plan.model.layers
+        return self.plain.ranks.layer.forward
 
     @property
     def layer_backward_s(self) -> Array:
-        layers = self.plain.ranks.work[0]
-        return (layers.input_gradient + layers.weight_gradient) / self.plan.model.layers
+        layer = self.plain.ranks.layer
+        return layer.input_gradient + layer.weight_gradient
 
     @property
     def window_s(self) -> Array:
