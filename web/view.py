@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.show.estimate import crossing_text
 from planner.show.explain import machine_value
 from planner.specs.base import PlanError
 from planner.specs.components import BOTTLENECKS
@@ -34,6 +35,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "verdict": text(memory.verdict.replace(" ", "_")),
         "detail": _detail(memory),
         "tighter": _tighter(report),
+        "crossing": "" if report.crossing is None else crossing_text(report.crossing),
         "chance": text("chance_basis", basis=memory.fit_evidence),
         "fill": min(memory.device_bytes / memory.capacity_bytes, 1.0),
         "cards": cards(report),

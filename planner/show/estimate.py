@@ -12,7 +12,7 @@ from planner.show.conditions import condition_blocks
 from planner.show.text import Block, Fixed, words
 from planner.specs.document import UNSET
 from planner.specs.documents.advice import Advice
-from planner.specs.documents.estimate import Estimate, Report, Tighter
+from planner.specs.documents.estimate import Crossing, Estimate, Report, Tighter
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
@@ -65,7 +65,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
             f" {room(m)}, chance to fit {chance_text(m.fit_chance)} ({fullest(r)})",
         ),
         ("", f"chance: {m.fit_evidence}"),
-        *_tighter_rows(r),
+        *remark_rows(r),
         (
             "step",
             f"{show(step.seconds, 's')}  (80 % band {span(step.low, step.high, 's')}:"
@@ -123,8 +123,24 @@ def cost_text(r: Report) -> str:
     return f"{show(r.run.cost_usd, 'USD')} at {r.cluster.price}"
 
 
-def _tighter_rows(r: Estimate) -> list[tuple[str, str]]:
-    return [] if r.tighter is None else [("", tighter_text(r.tighter, r.memory.capacity_bytes))]
+def remark_rows(r: Estimate) -> list[tuple[str, str]]:
+    """What is to be said of the layout: what more speed would cost in risk, and what it sends over
+    the border of nodes."""
+    rows = [] if r.tighter is None else [("", tighter_text(r.tighter, r.memory.capacity_bytes))]
+    return rows if r.crossing is None else [*rows, ("", crossing_text(r.crossing))]
+
+
+def crossing_text(one: Crossing) -> str:
+    """A parallel group over the border of nodes, and what the best layout without it takes."""
+    head = f"{one.degree} {one.size} crosses nodes of {one.node_gpus} GPUs"
+    if one.inside is None:
+        return f"{head}, as asked; no other layout of this request fits"
+    noise = "within" if one.inside.within_noise else "more than"
+    more, takes = 100 * one.inside.slower_frac, show(one.inside.step_seconds, "s")
+    return (
+        f"{head}: {describe(one.inside.layout)} stays inside and takes {takes} ({more:+.1f} %,"
+        f" {noise} what repeats of a run differ by)"
+    )
 
 
 def tighter_text(one: Tighter, capacity_bytes: float) -> str:

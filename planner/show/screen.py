@@ -14,10 +14,10 @@ from planner.show.estimate import (
     advice_block,
     cost_text,
     fullest,
+    remark_rows,
     requirement_blocks,
     room,
     short_of,
-    tighter_text,
     title_of,
 )
 from planner.show.text import Block, Fixed, words
@@ -78,7 +78,6 @@ def _answer(r: Estimate) -> Block:
             f"{show(run.tokens, 'count')} tokens in {show(run.days, 'days')}"
             f" ({span(low, high, 'days')})"
         )
-    risk = [] if r.tighter is None else [("", tighter_text(r.tighter, m.capacity_bytes))]
     rows = (
         ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
         ("", describe(layout)),
@@ -87,7 +86,7 @@ def _answer(r: Estimate) -> Block:
             f"{show(m.device_bytes, 'B')} of {show(m.capacity_bytes, 'B')} per GPU, {room(m)};"
             f" {fullest(r)}",
         ),
-        *risk,
+        *remark_rows(r),
         (
             "speed",
             f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU, MFU"

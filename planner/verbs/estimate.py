@@ -16,6 +16,7 @@ from planner.specs.document import UNSET, changed, extended
 from planner.specs.documents.estimate import Alternative, Estimate, SearchCounts, Tighter
 from planner.specs.options import Options, command_line, refuse
 from planner.units import show
+from planner.verbs.crossing import crossing
 
 
 def estimate(options: Options, *, brief: bool = False) -> Estimate:
@@ -47,6 +48,7 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
             rejected=rejections(answer.found),
         ),
         tighter=_tighter(options, answer),
+        crossing=crossing(options, answer),
         requirements=require.judge(required, found),
         command=command_line(options),
     )

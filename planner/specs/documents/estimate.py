@@ -136,6 +136,27 @@ class Tighter(Line):
     command: Annotated[str, key("the request that takes it")]
 
 
+class InsideNodes(Line):
+    """The fastest layout that fits and keeps a parallel group inside nodes."""
+
+    slower_frac: Annotated[float, key("how much more time its step takes than that taken", "1")]
+    within_noise: Annotated[
+        bool, key("by no more than exact repeats of measured runs differ (3.4 %)")
+    ]
+    command: Annotated[str, key("the command that requests it")]
+
+
+class Crossing(Document):
+    """A parallel degree that communicates in every layer and spans nodes."""
+
+    degree: Annotated[str, key("tp, ep or cp")]
+    size: Annotated[int, key("its ranks")]
+    node_gpus: Annotated[int, key("GPUs of a node, or of a switched domain", "GPUs")]
+    inside: Annotated[
+        InsideNodes | None, key("the best layout without that; null where none fits as asked")
+    ]
+
+
 class Requirement(Document):
     """One requirement of `--require`, judged."""
 
@@ -242,6 +263,10 @@ class Estimate(Report):
     tighter: Annotated[
         Tighter | None,
         key("what more speed would cost in risk; null where nothing that fits is faster"),
+    ]
+    crossing: Annotated[
+        Crossing | None,
+        key("tensor (or expert, context) parallelism over the border of nodes; null without"),
     ]
     requirements: Annotated[list[Requirement], key("of `--require`, judged; empty without")]
     command: Annotated[str, key("the command that repeats the request")]

@@ -1,0 +1,63 @@
+"""Whether a parallel degree that communicates in every layer crosses the border of a node, and what
+the best layout without that takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.advise.changes import pinned
+from planner.estimate.ties import TIE
+from planner.ledger import Array
+from planner.report import layout as report
+from planner.search import best
+from planner.search.answer import Answer
+from planner.specs.document import extended
+from planner.specs.documents.estimate import Crossing, InsideNodes
+from planner.specs.options import Options, command_line
+
+_HEARD = 0.05  # share of the step from which traffic of contexts or experts is worth a remark
+_REPEATS = 2 * TIE  # by which exact repeats of measured runs differ from their median
+# innermost first: ranks of tensor parallelism are neighbours, those of the others tp apart
+_GROUPS = (("tp", "tensor_parallel"), ("ep", "expert_parallel"), ("cp", "context_parallel"))
+
+
+def crossing(options: Options, answer: Answer) -> Crossing | None:
+    """The first of tensor, expert and context parallelism whose group spans nodes; None where none
+    does, or where what it sends is no part of the step."""
+    plan, table = answer.chosen.plan, answer.chosen.table.pick([answer.row])
+    domain, layout = plan.cluster.nvlink_domain, table.layout(0)
+    time = answer.chosen.time
+    for name, component in _GROUPS:
+        seconds = time.components.get(component, 0.0)
+        heard = np.ravel(seconds / time.seconds)[answer.row if np.size(seconds) > 1 else 0]
+        size, spanned = getattr(layout, name), layout.tp if name != "tp" else 1
+        if size > 1 and size * spanned > domain and (name == "tp" or heard >= _HEARD):
+            found = _inside(options, answer, name, domain)
+            return Crossing(degree=name, size=size, node_gpus=domain, inside=found)
+    return None
+
+
+def _inside(options: Options, answer: Answer, name: str, domain: int) -> InsideNodes | None:
+    """The fastest layout that fits and keeps this group inside nodes."""
+    found = []
+    for one in answer.found:
+        if one.estimates is None:
+            continue
+        outer, row = one.estimates.space.outer, one.estimates.space.row
+        span: Array = outer[name] * (1.0 if name == "tp" else outer["tp"])
+        at = best(one.estimates, (span <= domain)[row])
+        if at is not None:
+            found.append((float(one.estimates.time.seconds[at]), one.estimates, at))
+    if not found:
+        return None
+    seconds, outline, at = min(found, key=lambda each: each[0])
+    estimates, row = outline.some([at])[0]
+    slower = seconds / float(answer.chosen.time.seconds[answer.row]) - 1
+    layout = estimates.table.layout(row)
+    return extended(
+        InsideNodes,
+        report.line(estimates, row),
+        slower_frac=slower,
+        within_noise=abs(slower) <= _REPEATS,
+        command=command_line(pinned(options, estimates.plan, layout)),
+    )
