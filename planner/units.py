@@ -303,6 +303,7 @@ _STEPS = {
     "count": [("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3), ("", 1.0)],
 }
 _LEAST_BEFORE = -5  # zeros before the digits; a smaller number has an exponent
+_MILLIONS = 1e6  # dollars from which they are counted in millions
 _CENTS = (0.1, 100.0)  # dollars that are written with cents
 _AS_FACTOR = 2.0  # a change by more is written as a factor: 3.1x and not +212.3 %
 _FACTOR_ONLY = 10.0  # a share above is written as a factor: 47x and not 4,700 %
@@ -321,6 +322,8 @@ def show(value: float | None, unit: str, digits: int = 3, sign: bool = False) ->
     if math.isinf(value):
         return "no limit" if value > 0 else "-"
     word, factor = _word(value, unit, digits)
+    if unit == "USD" and abs(value) >= _MILLIONS:
+        return f"{show(value, 'count', digits, sign)} USD"
     if unit.startswith("USD") and _CENTS[0] <= abs(value) < _CENTS[1]:
         return f"{value:{'+' if sign else ''}.2f} {unit}"
     whole = unit not in _STEPS and float(value).is_integer()  # a count of things

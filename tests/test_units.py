@@ -250,6 +250,7 @@ def test_counts_refused(text: object) -> None:
         (204310.4, "USD", "204,310 USD"),
         (0.043, "USD", "0.0430 USD"),
         (3.9, "USD", "3.90 USD"),
+        (2519880.0, "USD", "2.52 M USD"),
         (0.000663, "", "0.000663"),
     ],
 )

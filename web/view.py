@@ -157,9 +157,7 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
         usd = f"{price.usd_per_gpu_hour:,.2f}"
         sub = text("card_cost_sub", usd=usd, source=price.price_source)
         out.append(
-            card(
-                "run.cost_usd", "card_cost", run.cost_usd, f"{_dollars(run.cost_usd)}", sub, "rates"
-            )
+            card("run.cost_usd", "card_cost", run.cost_usd, show(run.cost_usd, "USD"), sub, "rates")
         )
     out.append(
         card(
@@ -172,10 +170,6 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
         )
     )
     return out
-
-
-def _dollars(value: float) -> str:
-    return f"{show(value, 'count')} USD" if value >= 1e6 else show(value, "USD")
 
 
 def bottleneck(step: Step) -> str:

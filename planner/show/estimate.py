@@ -85,7 +85,8 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         *rows,
         (
             "run",
-            f"{show(run.tokens, 'count')} tokens: {show(run.days, 'days')},"
+            f"{show(run.tokens, 'count')} tokens:"
+            f" {show(run.days, 'days')}{band_text(run, run.days, 'days')},"
             f" {show(run.gpu_hours, 'GPU-hours')}, {show(run.energy_kwh, 'kWh')},"
             f" {show(run.co2_kg, 'kg')} CO2 (goodput {percent(run.goodput)})",
         ),
@@ -118,9 +119,10 @@ def short_of(r: Report) -> str:
 
 def cost_text(r: Report) -> str:
     """What the run costs, at what kind of price, or why that is not known."""
-    if r.run.cost_usd is None:
+    cost = r.run.cost_usd
+    if cost is None:
         return f"{r.cluster.price}; give --price or another --market"
-    return f"{show(r.run.cost_usd, 'USD')} at {r.cluster.price}"
+    return f"{show(cost, 'USD')}{band_text(r.run, cost, 'USD')} at {r.cluster.price}"
 
 
 def remark_rows(r: Estimate) -> list[tuple[str, str]]:
@@ -150,6 +152,11 @@ def tighter_text(one: Tighter, capacity_bytes: float) -> str:
         f"{percent(one.faster_frac)} faster at more risk (--headroom 0%): {describe(one.layout)},"
         f" {free} free, chance to fit {chance_text(one.fit_chance)}"
     )
+
+
+def band_text(run: Run, value: float, unit: str) -> str:
+    """The 80 % band of what is proportional to the days of a run."""
+    return f" ({span(value * run.low, value * run.high, unit)})"
 
 
 def _failures_text(run: Run) -> str:

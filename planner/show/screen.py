@@ -12,6 +12,7 @@ from msgspec import structs
 from planner.show.conditions import condition_blocks
 from planner.show.estimate import (
     advice_block,
+    band_text,
     cost_text,
     fullest,
     remark_rows,
@@ -73,10 +74,8 @@ def _answer(r: Estimate) -> Block:
     tokens = layout.global_batch * r.training.seq_len
     whole = "days and cost: give --tokens, e.g. --tokens 2T"
     if run.days is not None:
-        low, high = (run.days * end / r.step.seconds for end in (r.step.low, r.step.high))
-        whole = (
-            f"{show(run.tokens, 'count')} tokens in {show(run.days, 'days')}"
-            f" ({span(low, high, 'days')})"
+        whole = f"{show(run.tokens, 'count')} tokens in {show(run.days, 'days')}" + band_text(
+            run, run.days, "days"
         )
     rows = (
         ("layout", f"{layout_words(layout)}  [{r.stack.title}]"),
@@ -90,8 +89,8 @@ def _answer(r: Estimate) -> Block:
         (
             "speed",
             f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU, MFU"
-            f" {percent(t.mfu)}; a step is {layout.global_batch:,} sequences of"
-            f" {r.training.seq_len:,}, {show(tokens, 'count')} tokens",
+            f" {percent(t.mfu)}; a step is {layout.global_batch:,} x {r.training.seq_len:,} ="
+            f" {show(tokens, 'count')} tokens",
         ),
         ("run", whole),
         *([] if run.days is None else [("cost", cost_text(r))]),
