@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.inputs import catalog
-from planner.inputs.model import model_spec
 from planner.inputs.scenario import resolve
 from planner.search import layouts
 from planner.show.recommend import recommend_blocks
 from planner.specs.base import PlanError
 from planner.specs.options.recommend import GOALS, Limits
+from planner.verbs.counts import layout_counts
 from planner.verbs.recommend.clusters import cluster
-from planner.verbs.recommend.kinds import counts
 from planner.verbs.recommend.limits import checked
 
 
@@ -143,9 +142,15 @@ def test_without_limits_it_is_the_smallest_that_fits() -> None:
 @pytest.mark.parametrize("batch_size", [48, 64])
 def test_no_count_with_a_layout_is_left_out(model_name: str, batch_size: int) -> None:
     base = api.read_options(
-        {"model": model_name, "gpu": "a100", "global_batch": batch_size, "seq_len": 1024}
+        {
+            "model": model_name,
+            "gpu": "a100",
+            "global_batch": batch_size,
+            "seq_len": 1024,
+            "uneven_stages": False,
+        }
     )
-    kept = set(counts(model_spec(model_name)[0], base, 8, 256))
+    kept = {n for n in layout_counts(base, 256) if n % 8 == 0}
     for nodes in range(1, 33):
         options = base.changed(gpus=8 * nodes, stack="megatron-core")
         if len(layouts(resolve(options).plans[0]).tp):
@@ -231,3 +236,58 @@ def test_limits_are_one_record() -> None:
     with pytest.raises(PlanError, match="--tokens"):
         checked(Limits(days=1), None)
     assert checked(Limits(days=1), "1T") == Limits(days=1)
+
+
+# ------------------------------------------------------------------------------ without a default
+
+SMALL = {"model": "gpt2-xl", "tokens": "100B"}
+
+
+def test_none_says_what_would_hold_without_each_default() -> None:
+    """512 sequences, as GPT-2 was trained with, leave one per GPU pair: no count up to 64 is in
+    time; each replaced default that is says so with a command that holds."""
+    days = 0.5
+    out = cluster(Limits(days=days, max_gpus=64), SMALL, ["h100"])
+    assert out.answers.smallest is None
+    by_default = {one.default: one for one in out.without}
+    assert {"global batch", "precision"} <= set(by_default)
+    assert "most GPUs" not in by_default, "--max-gpus was given"
+    held = [one.answer for one in out.without if one.answer is not None]
+    assert held
+    for row in held:
+        full = rerun(row.command)
+        assert full.run.days is not None
+        assert full.run.days == pytest.approx(row.days)
+        assert full.run.days <= days
+    batch = by_default["global batch"]
+    assert batch.tokens_factor is not None
+    assert 1 < batch.tokens_factor < 2  # twice the batch never needs twice the tokens
+    said = "\n".join(out.notes)
+    for word in ("sequence length 1,024", "global batch 512", "precision bf16", "goodput"):
+        assert word in said
+
+
+def test_what_was_asked_is_no_default() -> None:
+    out = cluster(
+        Limits(days=0.1, max_gpus=8), {**SMALL, "global_batch": 64, "precision": "bf16"}, ["h100"]
+    )
+    assert out.answers.smallest is None
+    assert [one for one in out.without if one.default != "failures"] == []
+
+
+def test_without_limits_nothing_is_replaced() -> None:
+    out = cluster(Limits(max_gpus=8), SMALL, ["h100"])
+    assert out.without == []
+
+
+def test_the_published_run_is_found() -> None:
+    """Llama 3.1 405B in the 78.4 days that its GPU-hours are on 16,384 H100s: within the band."""
+    given = {"model": "llama-3.1-405b", "tokens": "15.6T"}
+    out = cluster(Limits(days=60), given, ["h100"])
+    best = out.types[0].tried[-1]
+    assert best.gpus == 16384
+    assert best.days == pytest.approx(78.4, rel=0.1)
+    assert out.answers.smallest is None
+    assert any("30.8 M GPU-hours, 78.4 days" in note for note in out.notes)
+    larger = next(one for one in out.without if one.default == "most GPUs")
+    assert "131,072 GPUs" in larger.sentence

@@ -125,7 +125,9 @@ def _replicas(options: Options, model: ModelSpec, seq_len: int) -> tuple[int, ..
         if any(s.tensor for s in stacks)
         else [1]
     )
-    stages = stages_of(model.layers) if any(s.pipeline for s in stacks) else [1]
+    stages = (
+        stages_of(model.layers, options.uneven_stages) if any(s.pipeline for s in stacks) else [1]
+    )
     context = contexts_of(seq_len) if any(s.context for s in stacks) else [1]
     inside = {
         t * p * c

@@ -15,9 +15,14 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // i for i in small)})
 
 
-def stages_of(layers: int) -> list[int]:
-    """Stages that layers divide into, alone or with embedding and head as a layer each."""
-    return sorted({*divisors(layers), *(p for p in divisors(layers + 2) if 2 * p <= layers + 2)})
+def stages_of(layers: int, uneven: bool | None) -> list[int]:
+    """Stages that layers divide into, alone or with embedding and head as a layer each; any number
+    where they may differ (uneven), and powers of two unless they may not."""
+    if uneven:
+        return list(range(1, layers + 1))
+    dealt = () if uneven is False else (1 << i for i in range(layers.bit_length()))
+    even = {*divisors(layers), *(p for p in divisors(layers + 2) if 2 * p <= layers + 2)}
+    return sorted({*even, *(p for p in dealt if p <= layers)})
 
 
 def contexts_of(seq_len: int) -> list[int]:

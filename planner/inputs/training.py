@@ -67,7 +67,7 @@ def training_spec(
     precision = options.precision
     if precision is None:
         precision = "bf16" if gpu.rate("bf16") is not None else "fp16"
-        assumptions.append(_precision_sentence(precision, model))
+        assumptions.append(precision_sentence(precision, model))
     if gpu.rate(precision) is None:
         has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if gpu.rate(p) is not None]
         raise PlanError(
@@ -84,7 +84,7 @@ def training_spec(
     return training, assumptions
 
 
-def _precision_sentence(precision: str, model: ModelSpec) -> str:
+def precision_sentence(precision: str, model: ModelSpec) -> str:
     """The default precision, and the one that the model was trained in where that is another."""
     published = model.published.precision
     other = (

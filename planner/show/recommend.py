@@ -19,6 +19,7 @@ from planner.specs.documents.recommend import (
     SmallestCluster,
     SwapOrRecompute,
     Wire,
+    Without,
 )
 from planner.units import in_unit, percent, show, span
 
@@ -63,6 +64,8 @@ def _cluster(document: SmallestCluster) -> list[Block]:
         ],
     )
     blocks = [head]
+    if document.without:
+        blocks.append(_without(document.without))
     answered = [(kind, kind.answer) for kind in document.types if kind.answer is not None]
     if answered:
         blocks.append(_kinds(answered, document.goal, document.tokens is not None))
@@ -79,6 +82,16 @@ def _cluster(document: SmallestCluster) -> list[Block]:
             )
         )
     return blocks
+
+
+def _without(found: Sequence[Without]) -> Block:
+    """What holds without a default, and the commands that request it."""
+    block = Block("Without a default")
+    for one in found:
+        block.text.append(one.sentence)
+        if one.answer is not None:
+            block.text.append(Fixed(f"    {one.answer.command}"))
+    return block
 
 
 def _limits(document: SmallestCluster) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from planner.specs.base import Spec
 from planner.specs.names import Precision
+from planner.units import show
 
 
 class PublishedSequence(Spec):
@@ -50,6 +51,20 @@ class PublishedRun(Spec):
     days: float | None = Field(default=None, gt=0)
     tokens: float | None = Field(default=None, gt=0, le=1e18)  # of these hours and days
     source: str = Field(min_length=1)  # paper with section or table, or a repository's file
+
+    @property
+    def sentence(self) -> str:
+        """The run in words."""
+        hours, days = self.gpu_hours, self.days
+        if days is None and hours is not None and self.gpus is not None:
+            days = hours / self.gpus / 24
+        parts = [
+            f"{self.gpus:,} x {self.gpu}" if self.gpus else self.gpu,
+            f"{show(hours, 'count')} GPU-hours" if hours else None,
+            f"{days:,.1f} days" if days else None,
+            f"for {show(self.tokens, 'count')} tokens" if self.tokens else None,
+        ]
+        return f"published run: {', '.join(part for part in parts if part)} ({self.source})"
 
 
 class Published(Spec):

@@ -24,21 +24,12 @@ def layout_counts(options: Options, most: int) -> list[int]:
     products = {1}
     for degrees in (
         [options.tp] if options.tp else divisors(model.heads),
-        [options.pp] if options.pp else _stages(model.layers, options.uneven_stages),
+        [options.pp] if options.pp else stages_of(model.layers, options.uneven_stages),
         [options.cp] if options.cp else contexts_of(sequence_length(options, model)),
         [options.dp] if options.dp else replicas,
     ):
         products = {a * b for a, b in itertools.product(products, degrees) if a * b <= most}
     return sorted(products)
-
-
-def _stages(layers: int, uneven: bool | None) -> list[int]:
-    """Stages that layers divide into; any number where they may differ, and powers of two unless
-    they may not."""
-    if uneven:
-        return list(range(1, layers + 1))
-    dealt = () if uneven is False else (1 << i for i in range(layers.bit_length()))
-    return sorted({*stages_of(layers), *(p for p in dealt if p <= layers)})
 
 
 def around(counts: list[int], exact: float, node: int) -> list[int]:

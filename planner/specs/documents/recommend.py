@@ -113,6 +113,27 @@ class Answers(Document):
         return structs.asdict(self)
 
 
+class Without(Document):
+    """What holds where one default is replaced."""
+
+    default: Annotated[
+        str, key("what is replaced: global batch, precision, most GPUs, failures, all of these")
+    ]
+    instead: Annotated[str, key("what is taken in its place")]
+    answer: Annotated[
+        ClusterRow | None,
+        key("the smallest cluster that is then within the limits, of some counts; null: none is"),
+    ]
+    of_critical: Annotated[
+        float | None, key("the batch in critical batches; null where none is replaced", "1")
+    ]
+    tokens_factor: Annotated[
+        float | None,
+        key("tokens to the same loss over those with the default batch, by `dpplan batch`", "1"),
+    ]
+    sentence: Annotated[str, key("the same as a sentence")]
+
+
 class SmallestCluster(Document):
     """`recommend cluster`: which cluster trains the model within the limits."""
 
@@ -127,6 +148,12 @@ class SmallestCluster(Document):
     answers: Annotated[Answers, key("the best of all kinds")]
     types: Annotated[list[MachineKind], key("every kind, those with an answer first")]
     prices: Annotated[Prices, key("prices of the kinds that fit, and what they decide")]
+    without: Annotated[
+        list[Without],
+        key(
+            "what holds without a default: where no cluster is within the limits, or fewer GPUs are"
+        ),
+    ]
     notes: Annotated[list[str], key("what this rests on, as sentences")]
 
 

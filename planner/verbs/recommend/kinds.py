@@ -34,6 +34,7 @@ class Kind:
     GPUs."""
 
     name: str
+    base: Options  # of all counts
     requests: tuple[Options, ...] = ()
     reason: str | None = None  # why none is tried
     left_out: str | None = None  # which counts are not tried, and why
@@ -62,7 +63,7 @@ def kinds(
         *((name, {"gpu": name, "cluster": None}) for name in _listed(gpus, "--gpu")),
         *((name, {"cluster": name, "gpu": None}) for name in _listed(clusters, "--cluster")),
     ]
-    return [_kind(name, base.changed(**update), model, tokens, limits) for name, update in updates]
+    return [kind(name, base.changed(**update), model, tokens, limits) for name, update in updates]
 
 
 def _listed(names: Sequence[str], option: str) -> list[str]:
@@ -76,17 +77,17 @@ def _listed(names: Sequence[str], option: str) -> list[str]:
     return out
 
 
-def _kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limits: Limits) -> Kind:
+def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limits: Limits) -> Kind:
     """Counts of one kind that could be within the limits: those that even the peak rate or bare
     states rule out are left out."""
     node = node_size(base)
     most = limits.max_gpus or MOST_GPUS
     if node > most:
-        return Kind(name, reason=f"one node has {node} GPUs, more than {most:,}")
+        return Kind(name, base, reason=f"one node has {node} GPUs, more than {most:,}")
     try:
         scenario = resolve(base.changed(gpus=node))
     except PlanError as error:
-        return Kind(name, reason=str(error))
+        return Kind(name, base, reason=str(error))
     _, cluster, training = scenario.parts
     fewest = _Fewest()
     if base.offload in (None, "none"):
@@ -102,6 +103,7 @@ def _kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limi
         if limits.budget is not None and usd > limits.budget:
             return Kind(
                 name,
+                base,
                 reason=f"costs {usd:,.0f} USD even at the peak rate and the lowest price known",
             )
         in_time = 0.0 if limits.days is None else gpu_s / (limits.days * DAY_S)
@@ -113,19 +115,21 @@ def _kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limi
     if not every:
         return Kind(
             name,
+            base,
             reason=f"no number of nodes of {node} GPUs divides the batch, the heads and the layers",
         )
     if not tried:
         short = upper < every[0] or all(n > upper for n in every if n >= fewest.gpus)
         return Kind(
             name,
+            base,
             reason=f"{limits.power_kw:g} kW allow {int(upper):,} GPUs"
             if short and upper < most
             else f"more than {most:,} GPUs: {fewest.why}",
         )
     left_out = f"fewer than {tried[0]:,} GPUs: {fewest.why}" if tried[0] > every[0] else None
     requests = tuple(base.changed(gpus=n) for n in tried)
-    return Kind(name, requests, left_out=left_out)
+    return Kind(name, base, requests, left_out=left_out)
 
 
 def bare_bytes(plans: Sequence[Plan]) -> float:

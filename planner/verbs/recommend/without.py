@@ -1,0 +1,257 @@
+"""What would hold without the defaults that `recommend cluster` took: each replaced in turn, for
+the kinds of GPU that come nearest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.formulas import critical_batch as laws
+from planner.formulas.params import active_parameter_count
+from planner.inputs.batch import Batch, largest_published
+from planner.inputs.cluster import price_of
+from planner.inputs.training import sequence_length
+from planner.specs.documents.recommend import ClusterRow, Without
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options
+from planner.specs.options.own import BatchOptions
+from planner.specs.options.recommend import Limits
+from planner.units import show
+from planner.verbs.batch.critical import read
+from planner.verbs.recommend.counts import ORDER, Count, judged, rows_of
+from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kind
+from planner.verbs.requests import answer
+
+# choices: kinds that are tried again where none is within the limits, numbers of GPUs of each that
+# are tried, and how many times the most GPUs
+_NEAREST = 2
+_COUNTS = 8
+_MORE_GPUS = 8
+_FEWER = 0.9  # a larger batch is told where it needs at most this share of the GPUs
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question: what was given, the batch that was taken for it, None where it was given."""
+
+    given: Options
+    batch: Batch | None
+    model: ModelSpec
+    tokens: float | None
+    limits: Limits
+    jobs: int
+
+
+@dataclass(frozen=True)
+class _Instead:
+    """One default replaced: the request and the limits that then hold."""
+
+    default: str
+    instead: str
+    options: dict[str, object]
+    limits: Limits
+    above: int = 0  # numbers of GPUs that are tried, up to those of the limits
+    batch: int | None = None
+
+
+def without(
+    asked: Asked, kinds: Sequence[Kind], counts: Sequence[Sequence[Count]]
+) -> list[Without]:
+    """Where no kind is within the limits: each default without which one is, or how near it comes.
+    Where some are: whether a larger batch than one that nobody published needs fewer GPUs."""
+    if asked.limits.days is None and asked.limits.budget is None:
+        return []
+    within = [row for tried in counts for row in rows_of(tried) if row.within]
+    if within:
+        smallest = min(within, key=ORDER["smallest"])
+        most = int(smallest.gpus * _FEWER)
+        if asked.batch is None or asked.batch.published or most < 1:
+            return []
+        limits = asked.limits.changed(max_gpus=most)
+        found = _first(asked, _batches(asked, limits), [_named(kinds, smallest.machine)])
+        return [one for one in found if one.answer is not None]
+    near = sorted(zip(kinds, counts, strict=True), key=lambda pair: _excess(pair[1], asked.limits))
+    nearest = [one for one, _ in near[:_NEAREST]]
+    ladders = [_batches(asked, asked.limits), _precisions(asked), _sizes(asked)]
+    found = [one for ladder in ladders for one in _first(asked, ladder, nearest)]
+    if not any(one.answer for one in found):
+        found += _first(asked, _together(asked), nearest)
+    return [*found, *_goodput(asked.limits, counts)]
+
+
+def _named(kinds: Sequence[Kind], name: str) -> Kind:
+    return next(one for one in kinds if one.name == name)
+
+
+def _excess(counts: Sequence[Count], limits: Limits) -> float:
+    """By how much the nearest count of a kind is beyond its limits; infinite where none fits."""
+    return min((_over(row, limits) for row in rows_of(counts) if row.fits), default=math.inf)
+
+
+def _over(row: ClusterRow, limits: Limits) -> float:
+    taken = ((row.days, limits.days), (row.cost_usd, limits.budget))
+    return max(
+        (math.inf if value is None else value / limit for value, limit in taken if limit),
+        default=1.0,
+    )
+
+
+# --------------------------------------------------------------------------------- what is replaced
+
+
+def _batches(asked: Asked, limits: Limits) -> Iterator[_Instead]:
+    """Twice the default batch, four times, up to the largest that was published."""
+    batch = asked.batch
+    if batch is None:
+        return
+    most = max(largest_published()[1], 2 * batch.tokens)
+    times = 2
+    while times * batch.tokens <= most:
+        size = times * batch.sequences
+        tokens = show(size * batch.seq_len, "count")
+        yield _Instead(
+            "global batch",
+            f"a global batch of {size:,} sequences ({tokens} tokens, {times} x the default)",
+            {"global_batch": size},
+            limits,
+            batch=size,
+        )
+        times *= 2
+
+
+def _precisions(asked: Asked) -> Iterator[_Instead]:
+    """The precision that the model was trained in where it is not the default, else fp8."""
+    if asked.given.precision is not None:
+        return
+    published = asked.model.published.precision
+    name = published.name if published and published.name != "bf16" else "fp8"
+    trained = " as it was trained" if published and published.name == name else ""
+    yield _Instead("precision", f"precision {name}{trained}", {"precision": name}, asked.limits)
+
+
+def _sizes(asked: Asked) -> Iterator[_Instead]:
+    """More GPUs than are tried by default."""
+    if asked.limits.max_gpus is not None:
+        return
+    most = _MORE_GPUS * MOST_GPUS
+    limits = asked.limits.changed(max_gpus=most)
+    yield _Instead("most GPUs", f"up to {most:,} GPUs", {}, limits, above=MOST_GPUS)
+
+
+def _together(asked: Asked) -> Iterator[_Instead]:
+    """All of them at once, the batch the largest."""
+    *_, batch = None, *_batches(asked, asked.limits)
+    parts = [batch, *_precisions(asked), *_sizes(asked)]
+    known = [one for one in parts if one is not None]
+    if len(known) > 1:
+        yield _Instead(
+            "all of these",
+            " and ".join(one.instead for one in known),
+            {name: value for one in known for name, value in one.options.items()},
+            known[-1].limits,
+            batch=batch.batch if batch else None,
+        )
+
+
+# --------------------------------------------------------------------------------- what then holds
+
+
+def _first(asked: Asked, ladder: Iterator[_Instead], kinds: Sequence[Kind]) -> list[Without]:
+    """The first of a ladder with which some kind is within the limits, else its last; empty where
+    nothing of it fits any kind."""
+    last: list[Without] = []
+    for instead in ladder:
+        counts = _tried(asked, instead, kinds)
+        if not any(row.fits for row in rows_of(counts)):
+            continue
+        last = [_told(asked, instead, rows_of(counts))]
+        if last[0].answer is not None:
+            break
+    return last
+
+
+def _tried(asked: Asked, instead: _Instead, kinds: Sequence[Kind]) -> list[Count]:
+    """Some numbers of GPUs of each kind, one default replaced."""
+    counts: list[Count] = []
+    for one in kinds:
+        options = one.base.changed(**instead.options)
+        again = kind(one.name, options, asked.model, asked.tokens, instead.limits)
+        requests = _spread([r for r in again.requests if r.gpus > instead.above])
+        points = answer(requests, jobs=asked.jobs, reasons=False)
+        counts += [judged(one.name, p, instead.limits, price_of(p.options)) for p in points]
+    return counts
+
+
+def _told(asked: Asked, instead: _Instead, rows: Sequence[ClusterRow]) -> Without:
+    best = min((row for row in rows if row.within), key=ORDER["smallest"], default=None)
+    nearest = min((row for row in rows if row.fits), key=lambda row: _over(row, instead.limits))
+    says = f"still none, {_words(nearest)} at best" if best is None else _words(best)
+    critical, factor = _critical(asked, instead.batch)
+    cost = (
+        f"; {critical:.2g} critical batches, {factor:.2f} x the tokens to the same loss by the law"
+        " of dpplan batch"
+        if critical is not None
+        else ""
+    )
+    return Without(
+        default=instead.default,
+        instead=instead.instead,
+        answer=best,
+        of_critical=critical,
+        tokens_factor=factor,
+        sentence=f"with {instead.instead}: {says}{cost}",
+    )
+
+
+def _spread(requests: Sequence[Options]) -> list[Options]:
+    """Some of the requests, from the first to the last by even ratios of their GPUs."""
+    if len(requests) <= _COUNTS:
+        return list(requests)
+    first, last = requests[0].gpus, requests[-1].gpus
+    wanted = [first * (last / first) ** (i / (_COUNTS - 1)) for i in range(_COUNTS)]
+    nearest = [min(requests, key=lambda one: abs(one.gpus - gpus)) for gpus in wanted]
+    return list(dict.fromkeys(nearest))
+
+
+def _words(row: ClusterRow) -> str:
+    taken = [
+        None if row.days is None else show(row.days, "days"),
+        None if row.cost_usd is None else show(row.cost_usd, "USD"),
+    ]
+    return f"{row.gpus:,} x {row.machine} in {', '.join(one for one in taken if one)}"
+
+
+def _critical(asked: Asked, batch: int | None) -> tuple[float | None, float | None]:
+    """A batch over the critical one, and the tokens to the same loss over those with the default
+    batch; None where no batch is replaced."""
+    if batch is None or asked.batch is None or asked.tokens is None:
+        return None, None
+    seq_len = sequence_length(asked.given, asked.model)
+    parameters = float(active_parameter_count(asked.model))
+    critical = read(BatchOptions(), seq_len=seq_len, parameters=parameters, tokens=asked.tokens)
+    larger, default = (
+        float(laws.tokens_to_target(1.0, float(size * seq_len), critical.tokens))
+        for size in (batch, asked.batch.sequences)
+    )
+    return batch * seq_len / critical.tokens, larger / default
+
+
+def _goodput(limits: Limits, counts: Sequence[Sequence[Count]]) -> list[Without]:
+    """Whether the run would be in time if nothing failed and no checkpoint was written."""
+    rows = [row for tried in counts for row in rows_of(tried) if row.fits and row.days is not None]
+    if limits.days is None or not rows:
+        return []
+
+    def days(row: ClusterRow) -> float:
+        assert row.days is not None
+        return row.days * row.goodput
+
+    best = min(rows, key=days)
+    if days(best) > limits.days:
+        return []
+    says = (
+        f"without failures and checkpoints (goodput {best.goodput:.1%}): {best.gpus:,} x"
+        f" {best.machine} in {show(days(best), 'days')}"
+    )
+    return [Without("failures", "no failures and no checkpoints", None, None, None, says)]
