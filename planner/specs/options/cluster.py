@@ -75,7 +75,6 @@ class ClusterOptions(Record):
             unset="as many as --gpus need",
             verbs=REQUESTS - {"recommend cluster"} | LINKS,
             why_not="is what is looked for; limit it with --max-gpus",
-            form="folded",
         ),
     ] = None
     cluster: Annotated[
