@@ -54,7 +54,10 @@ def _cluster(document: SmallestCluster) -> list[Block]:
     head = Block(
         f"{document.model.title}: {_limits(document) or 'the clusters it fits'}",
         text=[
-            *(f"{goal:<10}  {_sentence(row) if row else 'none'}" for goal, row in rows.items()),
+            *(
+                f"{goal:<10}  {_sentence(row) if row else _none(goal, document)}"
+                for goal, row in rows.items()
+            ),
             *(Fixed(f"            {command}") for command in commands),
             *elsewhere_lines(document.prices),
             (
@@ -113,6 +116,14 @@ def _how_likely(row: ClusterRow) -> str:
     if row.verdict is None:
         return ""
     return f", {row.verdict}" + (f" ({percent(row.chance)})" if row.chance is not None else "")
+
+
+def _none(goal: str, document: SmallestCluster) -> str:
+    """Why there is no answer for a goal, where it is for want of a price."""
+    priced = document.prices.markets or not document.prices.machines
+    if priced or (goal != "cheapest" and document.limits.budget_usd is None):
+        return "none"
+    return "none: no kind that fits has a price of this market"
 
 
 def _sentence(row: ClusterRow) -> str:

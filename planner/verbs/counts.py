@@ -11,20 +11,21 @@ from planner.inputs.training import sequence_length
 from planner.specs.options import Options
 
 
-def layout_counts(options: Options, most: int) -> list[int]:
+def layout_counts(options: Options, most: int, *, every: bool = False) -> list[int]:
     """GPUs up to `most`, ascending: dp divides the batch, tp the heads, pp the layers, cp the
     sequence.
 
     What the request fixes is taken as it is. A batch that follows from the accumulation divides
-    over any number.
+    over any number. every: any number of stages, where they may differ.
     """
+    uneven = True if every and options.uneven_stages is None else options.uneven_stages
     model, _ = model_spec(options.model)
     batch = options.global_batch
     replicas = list(range(1, most + 1)) if batch is None else divisors(batch)
     products = {1}
     for degrees in (
         [options.tp] if options.tp else divisors(model.heads),
-        [options.pp] if options.pp else stages_of(model.layers, options.uneven_stages),
+        [options.pp] if options.pp else stages_of(model.layers, uneven),
         [options.cp] if options.cp else contexts_of(sequence_length(options, model)),
         [options.dp] if options.dp else replicas,
     ):

@@ -15,7 +15,7 @@ from planner.specs.documents.estimate import Figures
 from planner.specs.documents.plan import Cluster
 from planner.specs.documents.prices import Cheapest, PricedMachine, Prices
 from planner.specs.options import Options
-from planner.specs.price import Price
+from planner.specs.price import OWN, STATED, Price
 from planner.units import in_unit
 
 
@@ -130,7 +130,24 @@ def prices(
         covering=covering if any(one.price_missing for one in clusters) else [],
         cheapest=here,
         elsewhere=elsewhere,
-        notes=[f"{', '.join(names)}: {words}" for words, names in said.items() if words],
+        notes=[
+            *(f"{', '.join(names)}: {words}" for words, names in said.items() if words),
+            *([_ONE_FOR_ALL] if _is_one_for_all(clusters) else []),
+        ],
+    )
+
+
+_ONE_FOR_ALL = (
+    "one stated price is taken for every kind of machine; --market FILE gives each its own rent,"
+    " scenario files their own purchase"
+)
+
+
+def _is_one_for_all(clusters: Sequence[Cluster]) -> bool:
+    """Whether what the request states of one machine was taken for several."""
+    return len({one.gpu for one in clusters}) > 1 and {one.price_market for one in clusters} in (
+        {STATED},
+        {OWN},
     )
 
 

@@ -37,7 +37,9 @@ def search_with_layouts(
     scenario = resolve(options)
     if options.objective in NEEDS_PRICE and scenario.parts[1].price.usd_per_gpu_hour is None:
         raise PlanError(
-            "--objective", options.objective, "needs a price of this GPU; give it with --price"
+            "--objective",
+            options.objective,
+            f"needs a price: {scenario.parts[1].price.missing}; give --price or another --market",
         )
     answer = answer_of(scenario, tick)
     if answer is None:

@@ -16,10 +16,11 @@ from planner.verbs.counts import around, layout_counts, nearer
 from planner.verbs.requests import Point, answer
 
 UNITS = {"cost": "USD an hour", "power": "W of GPUs"}
-# money or power within this share counts as equal, and so does speed: a choice, about what list
-# prices are rounded to. The very nearest count may divide badly, so that of equal ones the nearest
-# is taken that is not slower than another
+# money or power within this share counts as equal: a choice, about what list prices are rounded to
 EQUAL_FRAC = 0.02
+# the very nearest count may divide badly (53 stages of 80 layers): of equal ones the nearest is
+# taken that is at most so much slower per GPU than another; a choice
+_SLOWER_FRAC = 0.1
 _MOST_EQUAL = 6  # counts that are evaluated among the equal ones, the nearest: a choice
 _TOGETHER = 4  # counts evaluated at a time beyond them
 _MOST_TRIED = 40  # counts in all, before it is said that none has a layout: a choice
@@ -56,7 +57,7 @@ def _sized(options: Options, target: float, what: str, jobs: int) -> Sized:
     except PlanError as error:
         return Sized(Point(options, None, str(error)), None)
     exact, node = target / each, node_size(options)
-    candidates = around(layout_counts(options, MAX_GPUS), exact, node)[:_MOST_TRIED]
+    candidates = around(layout_counts(options, MAX_GPUS, every=True), exact, node)[:_MOST_TRIED]
     tried: list[Point] = []
     for some in _batches(candidates, exact):
         tried += answer([options.changed(gpus=n) for n in some], jobs=jobs)
@@ -92,13 +93,13 @@ def _is_equal(gpus: int, exact: float) -> bool:
 
 
 def _best(points: Sequence[Point], exact: float) -> Point | None:
-    """Of equal counts the nearest that is as fast per GPU as any, those that fit before others;
-    else the nearest with a layout. None: none has one. points: the nearest first."""
+    """Of equal counts the nearest that is about as fast per GPU as any, those that fit before
+    others; else the nearest with a layout. None: none has one. points: the nearest first."""
     answered = [point for point in points if point.report is not None]
     equal = [point for point in answered if _is_equal(point.options.gpus, exact)]
     some = [point for point in equal if point.fits] or equal
     fastest = max(map(_rate, some), default=0.0)
-    fast = (point for point in some if _rate(point) >= (1 - EQUAL_FRAC) * fastest)
+    fast = (point for point in some if _rate(point) >= (1 - _SLOWER_FRAC) * fastest)
     return next(fast, None) or next(iter(answered), None)
 
 
