@@ -158,9 +158,8 @@ mechanism has that no run has shown.
 Residuals are those of runs that were not seen: suites that were in view while the model was made
 are predicted by shared numbers fitted on all other suites (`suites` [below](#cross-validation)).
 Choices of mechanisms were made with them in view all the same, so their errors are divided by
-{uncertainty.SEEN:g}. The likelihood of suites left out prefers 0.65 to 1; {uncertainty.SEEN:g}
-holds 80 % of runs on average over suites. The residuals of the runs in `planner/data/fresh`, which
-nothing was chosen with, count as they are.
+{uncertainty.SEEN:g}, where the likelihood of suites left out is largest. The residuals of the runs
+in `planner/data/fresh`, which nothing was chosen with, count as they are.
 """
 
 

@@ -1,0 +1,40 @@
+"""Options of measured rows: which of them an estimate holds."""
+
+from __future__ import annotations
+
+from run_tables import row
+
+from planner.verbs.validate.bands import residual_rows
+from planner.verbs.validate.files import read_all
+from planner.verbs.validate.predict import validate_rows
+
+
+def test_rows_with_options_that_an_estimate_leaves_out_are_scored_apart() -> None:
+    """A run with QLoRA is no test of an estimate of full training; names and what every estimate
+    assumes make no row stand apart."""
+    plain = "release=26.06;recipe=x;peft=none;optimizer=adamw;cuda_graph=none;moments_dtype=fp32"
+    rows = [
+        row(run_id="a", step_s=1, options=plain),
+        row(run_id="b", step_s=9, options="peft=qlora;rank=16"),
+        row(run_id="c", step_s=9, options="peft=lora"),
+        row(run_id="d", step_s=9) | {"algorithm": "grpo"},
+    ]
+    found = validate_rows(rows)
+    assert [run.not_expressed for run in found.rows] == ["", "peft;rank", "peft", "algorithm"]
+    assert found.summary == validate_rows(rows[:1]).summary
+    assert found.apart.options == {"peft": 2, "algorithm": 1, "rank": 1}
+    assert (found.apart.rows, found.apart.summary.time.n) == (3, 3)
+    assert found.suites["small"].time.n == 1
+    assert [run["run_id"] for run in residual_rows(found.rows)] == ["a"]
+
+
+def test_what_a_stack_stores_decides_whether_a_word_is_in_the_estimate() -> None:
+    fsdp = row(stack="pytorch-fsdp", zero=3, options="params_dtype=fp32;autocast=bf16")
+    assert validate_rows([fsdp]).rows[0].not_expressed == ""
+    other = fsdp | {"options": "params_dtype=bf16;autocast=fp16"}
+    assert validate_rows([other]).rows[0].not_expressed == "autocast;params_dtype"
+
+
+def test_shipped_rows_are_expressed() -> None:
+    found = validate_rows([r for r in read_all(()) if r["options"]][::10])
+    assert found.apart.rows == 0
