@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.formulas.stages import largest_chunk
 from planner.inputs import catalog
 from planner.inputs.degrees import divisors
 from planner.inputs.usual import STACKS
+from planner.search.space import chunk_counts
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout
@@ -48,20 +50,20 @@ Update = dict[str, Any]  # columns of a layout with new values
 def layout_changes(plan: Plan, base: Layout) -> list[list[Update]]:
     """One thing changed at a time: each entry lists variants of one change, of which the best is
     worth telling."""
-    model, supports = plan.model, plan.stack.supports
+    supports = plan.stack.supports
     replica = plan.training.global_batch // base.dp
-    stage = -(-model.layers // base.pp)
+    chunk = largest_chunk(plan, base.pp, base.vpp)
     micro = [b for b in divisors(replica) if b <= _MOST_MICRO_BATCH]
     out: list[list[Update]] = [
         [{"recompute": "none"}],
         [{"recompute": "selective"}],
         [{"recompute": "full"}],
-        [{"recompute": f"group:{k}"} for k in _GROUPS if k <= stage],
-        [{"recompute": f"block:{n}"} for n in range(1, stage)],
+        [{"recompute": f"group:{k}"} for k in _GROUPS if k <= chunk],
+        [{"recompute": f"block:{n}"} for n in range(1, chunk)],
         *([{"zero": stage}] for stage in range(4)),
         [{"shard_group": g} for g in divisors(base.dp * base.cp)],
         *(way for name in ("tp", "pp", "cp", "ep") for way in _steps(base, name)),
-        [{"vpp": v} for v in divisors(max(1, model.layers // base.pp))],
+        [{"vpp": v} for v in chunk_counts(plan, base.pp)],
         [{"schedule": name} for name in SCHEDULES if name in supports.schedules],
         [{"sequence_parallel": not base.sequence_parallel}],
         [{"micro_batch": b} for b in micro if b < base.micro_batch],

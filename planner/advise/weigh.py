@@ -19,6 +19,7 @@ from planner.advise.changes import (
 )
 from planner.estimate import Estimates, evaluate
 from planner.formulas.rules import check
+from planner.formulas.stages import largest_chunk
 from planner.inputs.scenario import Scenario, resolve
 from planner.ledger import Array
 from planner.search import where
@@ -26,7 +27,7 @@ from planner.search.answer import answer_of
 from planner.search.room import room
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
-from planner.specs.layout import Layout
+from planner.specs.layout import Layout, recompute_in
 from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.where import constraint
@@ -145,6 +146,9 @@ def _best_of_each(
             base.layout, update, plan.cluster.gpus, plan.stack.supports.sequence_parallel
         )
         if layout is not None:
+            largest = largest_chunk(plan, layout.pp, layout.vpp)
+            name = recompute_in(layout.recompute, largest)
+            layout = layout.model_copy(update={"recompute": name})
             groups.append(group)
             updates.append(update)
             candidates.append(layout)

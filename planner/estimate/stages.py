@@ -11,7 +11,7 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate.factored import rowwise
-from planner.formulas.stages import Contents, chunks_of, contents
+from planner.formulas.stages import Contents, chunks_of, contents_of, mtp_layers, shape_of
 from planner.ledger import Array
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.layout import SCHEDULES
@@ -55,7 +55,12 @@ def folded(c: Columns) -> Array:
 def stage_split(plan: Plan, c: Columns, stage: Array) -> StageSplit:
     """What the given rank of every row holds (formulas.stages.contents)."""
     dense, moe, mtp = (
-        _of_pipelines(plan, c, functools.partial(_layers, kind), stage) for kind in Contents._fields
+        _of_pipelines(plan, c, functools.partial(_layers, kind), stage) if there else 0.0 * stage
+        for kind, there in (
+            ("dense", plan.model.dense_layers > 0),
+            ("moe", plan.model.moe is not None),
+            ("mtp", mtp_layers(plan) > 0),
+        )
     )
     last = np.where(folded(c), 0.0, c.pp - 1)
     return StageSplit(dense, moe, (stage == 0) * 1.0, (stage == last) * 1.0, mtp)
@@ -71,10 +76,10 @@ def repeated(plan: Plan, c: Columns, stage: Array) -> Repeated:
     some = c.is_recompute("block", "group", "full")
     block, size = c.is_recompute("block"), np.maximum(c.recompute_size, 1.0)
     most = np.where(block, size, np.where(some, np.inf, 0.0))  # layers of a chunk that are repeated
-    dense, all_of = (
-        _of_pipelines(plan, c, functools.partial(_repeated, kind), stage, most)
-        for kind in ("dense", "layers")
-    )
+    all_of = _of_pipelines(plan, c, functools.partial(_repeated, "layers"), stage, most)
+    dense = all_of
+    if plan.model.moe is not None:
+        dense = _of_pipelines(plan, c, functools.partial(_repeated, "dense"), stage, most)
     group = np.where(c.is_recompute("group"), size, 1.0)
     groups = _of_pipelines(plan, c, _groups, stage, group)
     largest = np.minimum(group, np.maximum(_of_pipelines(plan, c, _largest, stage), 1.0))
@@ -121,9 +126,9 @@ def _each(
     kinds, which = unique_rows({"pp": pp, "vpp": vpp, "fold": fold})
     order = np.argsort(which, kind="stable")
     ends = np.cumsum(np.bincount(which, minlength=len(kinds["pp"])))
-    out = np.zeros(len(pp))
+    out, shape = np.zeros(len(pp)), shape_of(plan)
     for p, v, f, rows in zip(*kinds.values(), np.split(order, ends[:-1]), strict=True):
-        held = contents(plan, int(p), int(v), bool(f))
+        held = contents_of(shape, int(p), int(v), bool(f))
         out[rows] = of(held, *(column[rows] for column in columns))
     return out
 

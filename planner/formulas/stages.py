@@ -20,7 +20,7 @@ _ALL = 10**9  # more layers than any model has
 _ONE_FORWARD = 1e-12  # beside a threshold that a sum of shares reaches exactly
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """All that the contents of a pipeline depend on besides its ranks and chunks."""
 
     layers: int
@@ -65,12 +65,13 @@ def contents(plan: Plan, pp: int, vpp: int, folded: bool = False) -> Contents:
     - "cost": a stage takes blocks until their cumulated GEMMs pass its share, the head among them
       (nanotron, models/base.py), even where layers divide.
     """
-    return _contents(_shape(plan), pp, vpp, folded)
+    return contents_of(shape_of(plan), pp, vpp, folded)
 
 
-def _shape(plan: Plan) -> _Shape:
+def shape_of(plan: Plan) -> Shape:
+    """What the contents of the plan's pipelines depend on."""
     model, split = plan.model, plan.stack.layer_split
-    return _Shape(
+    return Shape(
         model.layers,
         model.dense_layers if model.moe is not None else _ALL,
         model.expert_share if model.moe is not None and model.moe.every > 1 else None,
@@ -81,7 +82,8 @@ def _shape(plan: Plan) -> _Shape:
 
 
 @functools.lru_cache(maxsize=4096)
-def _contents(shape: _Shape, pp: int, vpp: int, folded: bool) -> Contents:
+def contents_of(shape: Shape, pp: int, vpp: int, folded: bool) -> Contents:
+    """See `contents`."""
     mtp = np.zeros(pp * vpp)
     if shape.stated is None:
         each = _dealt(shape, pp, vpp)
@@ -100,7 +102,7 @@ def _contents(shape: _Shape, pp: int, vpp: int, folded: bool) -> Contents:
     return Contents(*tables)
 
 
-def _dealt(shape: _Shape, pp: int, vpp: int) -> Array:
+def _dealt(shape: Shape, pp: int, vpp: int) -> Array:
     """Layers of every chunk, in the order of the layers."""
     layers, split, chunks = shape.layers, shape.split, pp * vpp
     if pp > 1 and vpp == 1 and split in _ENDS_OF_STAGES:
@@ -177,14 +179,14 @@ def _even(units: int, chunks: int) -> Array:
     return least + 1.0 * (np.arange(chunks) < more)
 
 
-def _blocks(shape: _Shape, pp: int) -> Array:
+def _blocks(shape: Shape, pp: int) -> Array:
     """Layers up to the end of every stage; embedding, norm and head are blocks too."""
     least, more = divmod(shape.layers + 3, pp)
     stage = np.arange(1, pp + 1)
     return np.clip(stage * least + np.minimum(stage, more) - 1.0, 0.0, shape.layers)
 
 
-def _costs(shape: _Shape, pp: int) -> Array:
+def _costs(shape: Shape, pp: int) -> Array:
     share = (shape.layers + shape.head_layers) / pp
     ends = np.floor(np.arange(1, pp + 1) * share * (1 + _ONE_FORWARD)) + 1
     return np.append(np.minimum(ends[:-1], shape.layers), float(shape.layers))
@@ -193,6 +195,7 @@ def _costs(shape: _Shape, pp: int) -> Array:
 _ENDS_OF_STAGES = {"blocks": _blocks, "cost": _costs}
 
 
+@functools.lru_cache(maxsize=256)
 def _head_in_layers(model: ModelSpec, split: str) -> float:
     """FLOP of the head's GEMMs over those of a mean layer; nanotron counts every weight of a
     layer."""

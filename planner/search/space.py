@@ -260,7 +260,7 @@ def recomputes(plan: Plan, layers: int) -> list[str]:
     return out
 
 
-def _chunk_counts(plan: Plan, pp: int) -> list[int]:
+def chunk_counts(plan: Plan, pp: int) -> list[int]:
     """Chunks per rank worth trying: those that make all chunks equal, and where none do or all are
     asked for, one for each number of layers in the largest chunk."""
     layers, asked = plan.model.layers, plan.request.uneven_stages
@@ -289,7 +289,7 @@ def _schedules(plan: Plan, pp: int, microbatches: int) -> list[tuple[int, int]]:
         code = SCHEDULES.index(name)
         if schedules.BY_NAME[name].CHUNKS != "one":
             if pp > 1 and microbatches and schedules.BY_NAME[name].allows(pp, microbatches, 2):
-                found = _chunk_counts(plan, pp) if request.vpp is None else [request.vpp]
+                found = chunk_counts(plan, pp) if request.vpp is None else [request.vpp]
                 out += [(v, code) for v in found if schedules.chunks_fit(name, v)]
         elif request.vpp in (None, 1) and (pp > 1 or name == "1f1b" or request.schedule):
             out.append((1, code))
