@@ -19,15 +19,14 @@ from planner.verbs import recommend
 SMALL = "--model gpt2-xl --gpu a100 --stack pytorch-fsdp"
 # verb by verb; what they print must not depend on what a default would be for another request
 REQUESTS = {
-    "does not fit": "estimate --model llama-3.1-8b --gpu h100 --seq-len 2048 --global-batch 16",
+    "does not fit": (
+        "estimate --model llama-2-7b --gpu rtx4090 --gpus 2 --tp 2 --stack megatron-core"
+        " --no-flash-attention --seq-len 2048 --global-batch 16"
+    ),
     "default batch": "estimate --model llama-2-7b --gpu a100 --gpus 2 --zero 3 --advice 40",
     "layout fixed": (
         "estimate --model gpt2-xl --gpu a100 --gpus 8 --tp 1 --pp 2 --dp 4 --zero 1 --advice 40"
         " --where 'recompute != full' --stack megatron-core"
-    ),
-    "stack fixed": (
-        "estimate --model llama-2-13b --gpu rtx4090 --gpus 8 --tp 8 --stack megatron-core"
-        " --no-flash-attention"
     ),
     "offload or recompute": f"estimate {SMALL} --gpus 2 --tokens 10B --explain",
     "search": "search --model llama-2-13b --gpus 8 --gpu rtx4090 --zero 1 --global-batch 64",
@@ -47,12 +46,12 @@ REQUESTS = {
     "bandwidth": f"recommend bandwidth {SMALL} --gpus 16 --jobs 1",
     "how large a batch": f"recommend batch {SMALL} --gpus 4 --jobs 1",
     "how large a model": (
-        "recommend model --gpu rtx4090 --gpus 2 --model gpt2-xl --seq-len 512 --global-batch 16"
-        " --stack pytorch-ddp --jobs 1"
+        "recommend model --gpu rtx4090 --model gpt2-xl --seq-len 512 --global-batch 16"
+        " --stack pytorch-ddp --micro-batch 1 --recompute none --jobs 1"
     ),
     "time to target": f"batch {SMALL} --sweep gpus=4..8 --global-batch 64 --tokens 10B --jobs 1",
 }
-_MOST = 3  # commands of a request that are run
+_MOST = 2  # commands of a request that are run
 
 
 def entries(node: Any) -> Iterator[dict[str, Any]]:

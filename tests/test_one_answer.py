@@ -1,0 +1,94 @@
+"""One answer to one question: verbs that are asked for the same model, GPUs and defaults give the
+same batch, layout, step, memory, days and dollars as `dpplan estimate`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from command import dpplan
+
+REQUESTS = {
+    "default batch": ("llama-2-7b", "a100", 16, ("--stack", "pytorch-fsdp")),
+    "a pipeline without NVLink": (
+        "llama-2-13b",
+        "rtx6000-ada",
+        16,
+        ("--stack", "megatron-core", "--recompute", "full", "--micro-batch", 4, "--dp", 4),
+    ),
+}
+TOKENS = ("--tokens", "100B")
+
+
+def asked(verb: str, name: str, *more: object, gpus: bool = True) -> Any:
+    """The document of a verb for one of the requests."""
+    model, gpu, count, options = REQUESTS[name]
+    words = ["--model", model, "--gpu", gpu, *(("--gpus", count) if gpus else ()), *options]
+    return dpplan(*verb.split(), *words, *more, "--json").json()
+
+
+@cache
+def estimated(name: str) -> Any:
+    return asked("estimate", name, *TOKENS, "--advice", 0)
+
+
+def figures(report: Any) -> dict[str, float]:
+    """The numbers of a report, of whatever verb."""
+    layout, run = report["layout"], report.get("run") or {}
+    found = {name: float(size) for name, size in layout.items() if isinstance(size, int)}
+    found |= {"step": report["step"]["seconds"], "memory": report["memory"]["device_bytes"]}
+    return found | {name: run[name] for name in ("days", "cost_usd") if run.get(name)}
+
+
+def of_search(name: str) -> Any:
+    return asked("search", name, *TOKENS, "--top", 1)["top"][0]
+
+
+def of_compare(name: str) -> Any:
+    count = REQUESTS[name][2]
+    pair = ("--vary", f"gpus={count},{2 * count}", "--jobs", 1)
+    return asked("compare", name, *TOKENS, *pair, gpus=False)["points"][0]
+
+
+def of_batches(name: str) -> Any:
+    rows = asked("recommend batch", name, "--jobs", 1)["rows"]
+    batch = estimated(name)["layout"]["global_batch"]
+    return next(row for row in rows if row["global_batch"] == batch)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("verb", [of_search, of_compare, of_batches])
+def test_a_report_is_that_of_estimate(verb: Any, name: str) -> None:
+    found, wanted = figures(verb(name)), figures(estimated(name))
+    assert found == pytest.approx({key: wanted[key] for key in found}, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_questions_asked_backwards_start_from_the_same_plan(name: str) -> None:
+    found = estimated(name)
+    count, step = found["cluster"]["gpus"], found["step"]["seconds"]
+    most = ("--max-gpus", count, *TOKENS, "--jobs", 1)
+    (kind,) = asked("recommend cluster", name, *most, gpus=False)["types"]
+    same = next(one for one in kind["tried"] if one["gpus"] == count)
+    assert same["step_seconds"] == pytest.approx(step)
+    assert same["days"] == pytest.approx(found["run"]["days"])
+    wires = asked("recommend bandwidth", name, "--jobs", 1)
+    assert wires["layout"] == found["layout"]
+    assert wires["step"]["seconds"] == pytest.approx(step)
+    assert asked("recommend offload", name)["layout"] == found["layout"]
+    sweep = ("--sweep", f"gpus={count}..{2 * count}", *TOKENS, "--jobs", 1)
+    first = asked("batch", name, *sweep, gpus=False)["regimes"]["strong"]["points"][0]
+    assert first["step_seconds"] == pytest.approx(step)
+    # in whole steps
+    assert first["days"] == pytest.approx(found["run"]["days"], rel=1 / first["steps"])
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_schedule_takes_the_step_without_what_comes_after_it(name: str) -> None:
+    """Timed action by action: within 5 % of the closed forms of the estimate, which add the fixed
+    cost of a step and, beside what layers wait for, the reductions at its end."""
+    found, timed = estimated(name), asked("schedule", name)
+    parts, step = found["step"]["components"], found["step"]["seconds"]
+    least = step - parts["overhead"] - parts["data_parallel"]
+    assert 0.95 * least <= timed["makespan_s"] <= 1.05 * step
