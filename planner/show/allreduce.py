@@ -20,6 +20,7 @@ def _times(r: AllReduce) -> Block:
     return Block(
         f"All-reduce over {c.gpus:,} x {c.gpu}: {nodes}, {c.intra_node} inside{between}",
         [
+            _verdict(r),
             *(f"{one.letter}  {one.name}: {one.title} ({one.source})" for one in used),
             *(f"left out: {one.name}, {one.refused}" for one in r.algorithms if one.refused),
             f"server: {r.servers:,} machines of their own, each with the cards of a node; no"
@@ -45,6 +46,15 @@ def _times(r: AllReduce) -> Block:
         order="smallest first",
         drop=("bus bandwidth", *(one.name for one in reversed(used))),
     )
+
+
+def _verdict(r: AllReduce) -> str:
+    """The fastest for the smallest and the largest size."""
+    small, large = (
+        f"{size.fastest} at {show(size.bytes, 'B')} ({show(size.seconds[size.fastest], 's')})"
+        for size in (r.sizes[0], r.sizes[-1])
+    )
+    return f"fastest: {small}" + (f", {large}" if len(r.sizes) > 1 else "")
 
 
 def _map(r: AllReduce) -> Block:

@@ -11,7 +11,7 @@ from planner.units import percent, show
 def batch_blocks(document: TimeToTarget) -> list[Block]:
     """What batches need, a table per regime with the reason that it ends, days over GPUs, and what
     this rests on."""
-    blocks = [_batches(document)]
+    blocks = [_verdict(document), _batches(document)]
     blocks += [_regime(line, document.gpu_title) for line in document.regimes.values()]
     drawn = [
         (name, [(float(point.value), point.days) for point in line.points if point.fits])
@@ -23,6 +23,23 @@ def batch_blocks(document: TimeToTarget) -> list[Block]:
         chart.text.append(legend([name for name, _ in drawn]) + "; later ones over earlier ones")
         blocks.append(chart)
     return [*blocks, _sensitivity(document), Block("Notes", text=document.notes)]
+
+
+def _verdict(document: TimeToTarget) -> Block:
+    """How far more GPUs help each way to choose the batch."""
+    lines = []
+    for line in document.regimes.values():
+        fitting = [point for point in line.points if point.fits and point.days is not None]
+        if not fitting:
+            lines.append(f"{line.title}: nothing fits")
+            continue
+        best = min(fitting, key=lambda point: point.days or 0.0)
+        pays = "" if line.pays_until is None else f"; more GPUs pay up to {line.pays_until:,}"
+        lines.append(
+            f"{line.title}: {show(best.days, 'days')} at best, on {best.value:,} GPUs with batch"
+            f" {best.global_batch:,}{pays}"
+        )
+    return Block(f"{document.model.title} on {document.gpu_title}: time to the target", lines)
 
 
 def _count(value: float) -> str:

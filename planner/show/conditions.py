@@ -103,12 +103,6 @@ def input_block(found: Input, title: str = "Input pipeline") -> Block:
         ],
         ["host memory for prefetch", f"{show(found.host_bytes_per_node, 'B')} per node", ""],
     ]
-    workers = found.workers or found.workers_needed
-    block.text.append(
-        f"workers ({workers}) x batches ahead ({found.prefetch}) cover a stall of"
-        f" {show(found.covered_s, 's')}; at least {found.prefetch_needed} ahead per worker"
-        " keep the GPUs busy"
-    )
     if found.bound is None:
         block.text.append(f"loading takes {show(found.load_s, 's')} of a step and hides beside it")
     else:
@@ -116,6 +110,12 @@ def input_block(found: Input, title: str = "Input pipeline") -> Block:
             f"INPUT-BOUND by {found.bound}: the step waits {show(found.wait_s, 's')};"
             f" {found.remedy}"
         )
+    workers = found.workers or found.workers_needed
+    block.text.append(
+        f"workers ({workers}) x batches ahead ({found.prefetch}) cover a stall of"
+        f" {show(found.covered_s, 's')}; at least {found.prefetch_needed} ahead per worker"
+        " keep the GPUs busy"
+    )
     return block
 
 

@@ -97,6 +97,13 @@ def _time_block(out: Validation) -> Block:
         order=_BY_SUITE,
         drop=("repeats", "noise", "worst regret", "groups", "worst", "bias"),
     )
+    time = out.summary.time
+    if time.n:
+        block.text.append(
+            f"{time.n:,} runs: mean error {percent(time.mape)}, half of them within"
+            f" {percent(time.median_ape)}, bias {percent(time.bias, sign=True)}, worst"
+            f" {percent(time.worst)}"
+        )
     if noise.n:
         block.text.append(
             f"noise floor: {noise.n} runs that repeat another lie {percent(noise.mean)} from"
