@@ -17,6 +17,7 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.inputs.training import LONGEST_DEFAULT, sequence_length
+from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.recommend import SmallestCluster
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
@@ -26,6 +27,7 @@ from planner.specs.options.recommend import Limits
 from planner.specs.published import Published, PublishedBatch
 from planner.verbs.batch.runs import read_question
 from planner.verbs.compare.combinations import combinations, requests_of
+from planner.verbs.estimate import estimate
 from planner.verbs.recommend import ask
 
 MODELS = catalog.load_all("models", ModelSpec)
@@ -196,3 +198,37 @@ def test_an_unknown_config_has_a_stated_default(tmp_path: Path) -> None:
 def test_a_precision_that_was_published_is_named() -> None:
     said = resolve(asked("deepseek-v3", 2048, gpu="h800")).assumptions
     assert any("was trained in fp8 (arXiv 2412.19437" in sentence for sentence in said)
+
+
+# ------------------------------------------------------------------------- what a default decides
+
+
+def told(**given: Any) -> Estimate:
+    return estimate(read_options(given))
+
+
+def test_what_would_fit_without_a_default_is_said() -> None:
+    """0.5 B parameters with a vocabulary of 152,000 on 16 GB: the logits of 4,096 tokens."""
+    found = told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1)
+    assert not found.memory.fits
+    said = "\n".join(found.without)
+    assert "does not fit at the default sequence of 4,096 tokens; fits at 2,048" in said
+    assert "--loss-chunks 8" in said
+    assert told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, loss_chunks=8).memory.fits
+    asked_for = told(model="qwen2.5-0.5b", gpu="rtx5060ti-16gb", gpus=1, seq_len=4096)
+    assert "default sequence" not in "\n".join(asked_for.without)
+
+
+def test_a_default_batch_that_starves_the_gpus_is_named() -> None:
+    given = {"model": "gpt2-xl", "gpu": "h100", "gpus": 512}
+    assert any("the default batch limits" in said for said in told(**given).without)
+    stated = told(**given, global_batch=512)
+    assert stated.layout.global_batch == told(**given).layout.global_batch
+    assert stated.without == []
+
+
+def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
+    found = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=4096)
+    chunked = [one for one in found.advice if one.changes == {"loss_chunks": 8}]
+    assert chunked
+    assert chunked[0].tokens_change_frac > 0.01

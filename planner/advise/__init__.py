@@ -14,6 +14,7 @@ from planner.advise import host_link
 from planner.advise.changes import (
     WORTH,
     Promise,
+    chunked_loss,
     fixed_layout,
     freed,
     layout_changes,
@@ -22,7 +23,9 @@ from planner.advise.changes import (
     pinned,
     request_changes,
     sharded,
+    shorter,
 )
+from planner.advise.deciding import deciding
 from planner.advise.weigh import (
     Base,
     Weighed,
@@ -38,12 +41,17 @@ from planner.specs.documents.advice import Advice, OffloadChoices
 from planner.specs.documents.plan import layout_of
 from planner.specs.options import command_line
 
-__all__ = ["advice", "offload_or_recompute"]
+__all__ = ["advice", "deciding", "offload_or_recompute"]
 
 _SHOWN_FAST, _SHOWN_FIT = (
     5,
     6,
 )  # entries without --advice: for a plan that fits, for one that does not
+# of the memory that logits take, from which a chunked loss is searched where the plan fits: other
+# layouts may fit then. A choice
+_LOGITS = 0.1
+# what grows with the tokens of a sequence
+_OF_TOKENS = ("activations", "recompute_working_set", "backward_temporaries", "logits")
 _ENOUGH_SIZES = 2  # numbers of GPUs that are reported where more of them help
 
 
@@ -83,6 +91,8 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
     for change in request_changes(base.plan, True, everything, _promise(here)):
         found += beside_the_layout(base, change)
     found += searched(base, freed(options, True))
+    if base.plan.training.loss_chunks == 1 and _share(here, "logits") >= _LOGITS:
+        found += searched(base, [chunked_loss(base.plan)])
     if everything:
         found += searched(base, [*other_stacks(options), *more_gpus(options)[:1]])
     return found
@@ -102,8 +112,16 @@ def _when_it_does_not(base: Base, here: Weighed, everything: bool) -> list[Weigh
         base,
         [*freed(options, False), *sharded(options), *(other_stacks(options) if everything else ())],
     )
+    if _share(here, *_OF_TOKENS) >= 1 - here.estimates.plan.usable_bytes / here.device_bytes:
+        found += first_that_fit(base, shorter(options, base.plan), 1)
     found += first_that_fit(base, more_gpus(options), math.inf if everything else _ENOUGH_SIZES)
     return found
+
+
+def _share(here: Weighed, *names: str) -> float:
+    """Share of the memory that some components take."""
+    parts = here.estimates.memory.components
+    return sum(float(parts[name][here.row]) for name in names) / here.device_bytes
 
 
 def _promise(here: Weighed) -> Promise:

@@ -26,6 +26,7 @@ from planner.units import show
 WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not reported
 _FEW = 3  # fixed options that are freed one by one although the plan fits
 _LOSS_CHUNKS = 8  # parts of the loss that are tried where it is in one
+_SHORTEST = 512  # tokens of the shortest sequence that is proposed
 _MORE_GPUS = (2, 4, 8, 16, 64, 256)  # times as many, until enough of them fit
 _MOST_MICRO_BATCH = 64
 _GROUPS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # layers per kept input that are tried
@@ -220,7 +221,7 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     if memory and training.optimizer == "adam":
         out.append(Change("8-bit Adam", {"optimizer": "adam8bit"}))
     if memory and training.loss_chunks == 1:
-        out.append(Change(f"loss in {_LOSS_CHUNKS} chunks", {"loss_chunks": _LOSS_CHUNKS}))
+        out.append(chunked_loss(plan))
     if everything or (speed and promise.batch > WORTH):
         twice = 2 * training.global_batch
         out.append(Change(f"global batch {twice:,}", {"global_batch": twice}))
@@ -239,6 +240,28 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
             Change(f"stack {name}", {"stack": name}) for name in STACKS if name != plan.stack.id
         ]
     return out
+
+
+def chunked_loss(plan: Plan) -> Change:
+    """The loss of parts of the tokens in turn: a part of the logits at a time."""
+    return Change(f"loss in {_LOSS_CHUNKS} chunks", {"loss_chunks": _LOSS_CHUNKS})
+
+
+def shorter(options: Options, plan: Plan) -> list[Change]:
+    """Half the default sequence, a quarter, ..., with as many tokens per step; none where the
+    length was asked for."""
+    length, batch = plan.training.seq_len, plan.training.global_batch
+    if options.seq_len is not None:
+        return []
+    times = (2**k for k in range(1, length.bit_length()))
+    return [
+        Change(
+            f"sequences of {length // t:,} tokens, as many tokens per step",
+            {"seq_len": length // t, "global_batch": batch * t},
+        )
+        for t in times
+        if length % t == 0 and length // t >= _SHORTEST
+    ]
 
 
 def _faster_fabric(plan: Plan) -> list[Change]:

@@ -126,9 +126,11 @@ def cost_text(r: Report) -> str:
 
 
 def remark_rows(r: Estimate) -> list[tuple[str, str]]:
-    """What is to be said of the layout: what more speed would cost in risk, and what it sends over
-    the border of nodes."""
-    rows = [] if r.tighter is None else [("", tighter_text(r.tighter, r.memory.capacity_bytes))]
+    """What is to be said of the answer: what holds without a default, what more speed would cost
+    in risk, and what the layout sends over the border of nodes."""
+    rows = [("", sentence) for sentence in r.without]
+    if r.tighter is not None:
+        rows.append(("", tighter_text(r.tighter, r.memory.capacity_bytes)))
     return rows if r.crossing is None else [*rows, ("", crossing_text(r.crossing))]
 
 

@@ -37,11 +37,13 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         raise why_none(scenario)
     found = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=not brief)
     searched = [one.estimates for one in answer.found if one.estimates is not None]
+    advice = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out = extended(
         Estimate,
         found,
         alternatives=[*best_of_families(answer), *_top(answer, options.top)],
-        advice=[] if brief else advise.advice(scenario, answer.chosen, answer.row),
+        advice=advice,
+        without=advise.deciding(scenario, answer.fits, advice),
         search=SearchCounts(
             evaluated=sum(e.space.count for e in searched),
             feasible=sum(int(e.fits.sum()) for e in searched),

@@ -260,6 +260,9 @@ class Estimate(Report):
     """The answer of `dpplan estimate`."""
 
     search: Annotated[SearchCounts, key("the search behind the layout")]
+    without: Annotated[
+        list[str], key("what holds without a default that decides this answer, as sentences")
+    ]
     tighter: Annotated[
         Tighter | None,
         key("what more speed would cost in risk; null where nothing that fits is faster"),
