@@ -21,7 +21,7 @@ from planner.specs.documents.recommend import (
     Wire,
     Without,
 )
-from planner.units import in_unit, percent, show, span
+from planner.units import chance_text, in_unit, percent, show, span
 
 _MOST_MODELS = 12  # models of the catalogue that are listed
 _ABOVE_FIRST = 3  # of them, those that are larger than the first that fits
@@ -115,7 +115,7 @@ def _band(row: ClusterRow) -> str:
 def _how_likely(row: ClusterRow) -> str:
     if row.verdict is None:
         return ""
-    return f", {row.verdict}" + (f" ({percent(row.chance)})" if row.chance is not None else "")
+    return f", {row.verdict}" + (f" ({chance_text(row.chance)})" if row.chance is not None else "")
 
 
 def _none(goal: str, document: SmallestCluster) -> str:
