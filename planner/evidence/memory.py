@@ -162,6 +162,8 @@ def shares(runs: Observed, cases: Sequence[Case]) -> Array:
     weight = np.stack([likeness(runs, case) for case in cases])
     weight = weight * suite_weight(suite_members(runs.suite), _CORRELATION)
     first, last = _places(runs, len(grid))
+    alike = _Groups.of(first * len(grid) + last)  # runs with one interval count as one
+    weight, first, last = alike.sums(weight), *np.divmod(alike.places, len(grid))
     opens, closes = _Groups.of(first), _Groups.of(last)
     whole = base.sum(axis=1, keepdims=True) + weight.sum(axis=1, keepdims=True)
     for _ in range(_ROUNDS):
