@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from planner import api
-from planner.search import order, search
+from planner.search import Candidates, order, search
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
 from planner.verbs.validate.files import read_all
@@ -71,7 +71,7 @@ def main() -> None:
                 strict=True,
             )
         ]
-        pick = kept[int(order(*columns, np.arange(len(kept)), 1, "time")[0])]["run_id"]
+        pick = kept[int(order(Candidates(*columns, np.arange(len(kept))), 1, "time")[0])]["run_id"]
         best = min(measured[row["run_id"]].measured_step_s for row in rows)
         regrets.append(measured[pick].measured_step_s / best - 1)
         theirs.append(groups[name].pick_regret)

@@ -13,7 +13,7 @@ from msgspec import structs
 from planner.estimate import Estimates, Outline
 from planner.estimate.run import busy_s, cost_usd, step_energy_j
 from planner.report import layout as report
-from planner.search import Found, order, pareto, ranked, spent
+from planner.search import Candidates, Found, order, pareto, ranked, spent
 from planner.search.room import room, together
 from planner.specs.document import extended
 from planner.specs.documents.estimate import PerToken, Ranked
@@ -91,15 +91,14 @@ def best_of(
         return []
     rows = [np.array([row]) for _, row in lines]
     each = [room(e, at) for (e, _), at in zip(lines, rows, strict=True)]
-    chosen = order(
+    candidates = Candidates(
         np.array([spent(e, objective)[row] / e.plan.training.global_batch for e, row in lines]),
         np.array([e.time.components["recompute"][row] for e, row in lines]),
         np.array([e.memory.device[row] for e, row in lines]),
         np.arange(len(lines)),
-        count,
-        objective,
         together(each),
     )
+    chosen = order(candidates, count, objective)
     return _full([lines[i] for i in chosen])
 
 

@@ -14,7 +14,16 @@ from planner.estimate.factored import Space
 from planner.formulas.rules import RULES
 from planner.ledger import Array
 from planner.search import where
-from planner.search.choose import best, fastest_that_fits, order, pareto, ranked, smallest, spent
+from planner.search.choose import (
+    Candidates,
+    best,
+    fastest_that_fits,
+    order,
+    pareto,
+    ranked,
+    smallest,
+    spent,
+)
 from planner.search.space import degrees, layouts_of
 from planner.specs.base import PlanError
 from planner.specs.columns import Columns
@@ -23,6 +32,7 @@ from planner.specs.where import SHARES, constraint
 
 __all__ = [
     "MOST_LAYOUTS",
+    "Candidates",
     "Found",
     "allowed_layouts",
     "best",

@@ -128,8 +128,8 @@ def _first(estimates: Estimates | Outline, rows: Array, count: int, objective: O
         estimates.time.components["recompute"][rows],
     )
     same = _same(estimates)[rows] if count > 1 else np.zeros(len(rows))
-    device = estimates.memory.device[rows]
-    return rows[order(cost, repeated, device, same, count, objective, known)]
+    candidates = Candidates(cost, repeated, estimates.memory.device[rows], same, known)
+    return rows[order(candidates, count, objective)]
 
 
 def _same(estimates: Estimates | Outline) -> Array:
@@ -140,34 +140,40 @@ def _same(estimates: Estimates | Outline) -> Array:
     return unique_rows({name: columns[name] for name in columns if name not in INNER})[1]
 
 
-def order(
-    cost: Array,
-    repeated_s: Array,
-    device_bytes: Array,
-    same: Array,
-    count: int,
-    objective: Objective,
-    known: Room | None = None,
-) -> Array:
-    """Positions of the best, best first; each value of `same` once. cost: see `spent`. known: their
-    room; None: nothing is known of it.
+@dataclass(frozen=True)
+class Candidates:
+    """Layouts to put in order, as columns."""
+
+    cost: Array  # see `spent`
+    repeated_s: Array
+    device_bytes: Array
+    same: Array  # a number, equal where only one is to be listed
+    room: Room | None = None  # None: nothing is known of it
+
+    def at(self, positions: Array) -> Candidates:
+        """Some of them; of their room nothing is known."""
+        columns = (self.cost, self.repeated_s, self.device_bytes, self.same)
+        return Candidates(*(column[positions] for column in columns))
+
+
+def order(among: Candidates, count: int, objective: Objective) -> Array:
+    """Positions of the best, best first; each value of `same` once.
 
     By memory, the smallest first. By time and by energy, see `_by_cost`; layouts with too little
     room come after all others, the likeliest to fit first.
     """
+    same, known = among.same, among.room
     if objective in _BY_MEMORY:
-        return _first_of_each(np.lexsort((cost, device_bytes)), same)[:count]
+        return _first_of_each(np.lexsort((among.cost, among.device_bytes)), same)[:count]
     if known is None:
-        return _by_cost(cost, repeated_s, device_bytes, same, count)
+        return _by_cost(among, count)
     roomy = np.flatnonzero(known.enough)
     chances = (lambda at: known.how_much(roomy[at])) if known.decides_ties else None
-    found = roomy[
-        _by_cost(cost[roomy], repeated_s[roomy], device_bytes[roomy], same[roomy], count, chances)
-    ]
+    found = roomy[_by_cost(among.at(roomy), count, chances)]
     if len(found) == count:
         return found
     rest = np.flatnonzero(~known.enough & ~np.isin(same, same[found]))
-    likeliest = rest[np.lexsort((cost[rest], -known.how_much(rest)))]
+    likeliest = rest[np.lexsort((among.cost[rest], -known.how_much(rest)))]
     return np.concatenate([found, _first_of_each(likeliest, same)])[:count]
 
 
@@ -179,15 +185,11 @@ def _first_of_each(positions: Array, same: Array) -> Array:
 
 
 def _by_cost(
-    cost: Array,
-    repeated_s: Array,
-    device_bytes: Array,
-    same: Array,
-    count: int,
-    chances: Callable[[Array], Array] | None = None,
+    among: Candidates, count: int, chances: Callable[[Array], Array] | None = None
 ) -> Array:
     """Positions of the cheapest, each value of `same` once. Each place is decided as the first is:
     of those within a tie of the least left by estimate.ties, with these chances to fit."""
+    cost, same = among.cost, among.same
     by_cost = np.argsort(cost, kind="stable")
     left = np.ones(len(by_cost), dtype=bool)
     ascending = cost[by_cost]
@@ -200,7 +202,9 @@ def _by_cost(
         end = int(np.searchsorted(ascending, ascending[start] * (1 + TIE), side="right"))
         tied = by_cost[start:end][left[start:end]]
         chance = None if chances is None else chances(tied)
-        row = int(tied[fastest(cost[tied], repeated_s[tied], device_bytes[tied], chance)])
+        row = int(
+            tied[fastest(cost[tied], among.repeated_s[tied], among.device_bytes[tied], chance)]
+        )
         out.append(row)
         left &= same[by_cost] != same[row]
     return np.array(out, dtype=np.intp)

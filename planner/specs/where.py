@@ -59,15 +59,22 @@ def constraint(text: str) -> Constraint:
         return _share(name, operator, found[3])
     if len(values) > 1 and operator not in ("=", "!="):
         raise ValueError(f"{operator} takes one value, = and != take several")
-    if name in NUMBERS:
-        try:
-            return Constraint(
-                name=name, operator=operator, numbers=tuple(float(int(value)) for value in values)
-            )
-        except ValueError:
-            raise ValueError(
-                f"{name} is compared with whole numbers, such as '{name} {operator} 8'"
-            ) from None
+    return _numbers(name, operator, values) if name in NUMBERS else _words(name, operator, values)
+
+
+def _numbers(name: str, operator: str, values: list[str]) -> Constraint:
+    """A condition on whole numbers."""
+    try:
+        numbers = tuple(float(int(value)) for value in values)
+    except ValueError:
+        raise ValueError(
+            f"{name} is compared with whole numbers, such as '{name} {operator} 8'"
+        ) from None
+    return Constraint(name=name, operator=operator, numbers=numbers)
+
+
+def _words(name: str, operator: str, values: list[str]) -> Constraint:
+    """A condition on words."""
     if operator not in ("=", "!="):
         raise ValueError(
             f"{name} is a word: compare it with = or !=, such as '{name} = {WORDS[name][0]}'"
