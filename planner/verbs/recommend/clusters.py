@@ -27,6 +27,7 @@ from planner.specs.documents.recommend import (
 )
 from planner.specs.options import refuse
 from planner.specs.options.recommend import GOALS, Limits
+from planner.units import chance_text
 from planner.verbs.prices import Bill, PriceAt, prices
 from planner.verbs.recommend.counts import ORDER, Count, cost_of, judged, rows_of
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kinds
@@ -198,6 +199,11 @@ def _reason(counts: Sequence[Count], limits: Limits) -> str:
     in_time = [row for row in fitting if limits.days is None or days(row) <= limits.days]
     if not in_time:
         fastest = min(fitting, key=days)
-        return f"{fastest.why} at best, on {fastest.gpus:,} GPUs"
+        return f"{fastest.why} at best, on {fastest.gpus:,} GPUs{_odds(fastest)}"
     cheapest = min(in_time, key=ORDER["cheapest"])
-    return f"{cheapest.why} at least, on {cheapest.gpus:,} GPUs"
+    return f"{cheapest.why} at least, on {cheapest.gpus:,} GPUs{_odds(cheapest)}"
+
+
+def _odds(row: ClusterRow) -> str:
+    """How far from certain a miss is."""
+    return "" if row.chance is None else f", within with chance {chance_text(row.chance)}"
