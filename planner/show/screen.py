@@ -184,5 +184,4 @@ def _sure(r: Estimate) -> Block:
         lines.append(f"read      {'; '.join(read)}")
     if defaults:
         lines.append(f"defaults  {', '.join(defaults)}; --full says why")
-    lines.append("more      --full prints every table, --explain every number and its source")
-    return Block("How sure", lines, part=True)
+    return Block("How sure (--full prints every table, --explain every number)", lines, part=True)
