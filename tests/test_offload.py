@@ -163,7 +163,7 @@ def test_only_stacks_that_can_offload_activations() -> None:
     refused(
         dpplan("estimate", *ASKED, "--stack", "deepspeed"),
         "DeepSpeed",
-        "offload none/optimizer/params",
+        "--offload activations (it has none, optimizer, params",
     )
     refused(
         dpplan("estimate", *ASKED, "--stack", "megatron-core", "--pp", "2"),

@@ -35,12 +35,14 @@ def _does_not_divide(options: Options) -> PlanError | None:
     product = math.prod(degrees.values())
     if options.gpus % product == 0:
         return None
+    parts = divisors(options.gpus)
+    near = [*[d for d in parts if d < product][-1:], *[d for d in parts if d > product][:1]]
     asked = " x ".join(f"{name} {value}" for name, value in degrees.items())
     return PlanError(
         "/".join(flag(name) for name in degrees),
         product,
-        f"{asked} does not divide {options.gpus} GPUs; tp x pp x cp x dp is "
-        "the number of GPUs, take divisors of it",
+        f"{asked} does not divide {options.gpus} GPUs; tp x pp x cp x dp is the number of GPUs,"
+        f" take divisors of it; nearest: {' or '.join(map(str, near))}",
     )
 
 
