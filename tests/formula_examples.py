@@ -188,7 +188,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "copied_bytes": [0.0, 1e9, 1e10],
         "host_bytes_per_s": [1e10, 2e10, 2.5e10],
     },
-    "formulas.overlap.offload_exposed_s": {"compute_s": [0.0, 1.0, 2.0], "copy_s": [1.0, 0.5, 3.0]},
+    "formulas.overlap.offload_exposed_s": {
+        "layer_s": [0.0, 1.0, 2.0],
+        "copy_s": [1.0, 0.5, 3.0],
+        "shared_s": [0.0, 0.8, 1.0],
+    },
     "formulas.collectives.group_bandwidth_bytes_per_s": {
         "ranks": [1.0, 2.0, 4.0, 8.0],
         "bandwidth_bytes_per_s": 448e9,
