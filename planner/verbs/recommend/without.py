@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.formulas import critical_batch as laws
 from planner.formulas.params import active_parameter_count
@@ -59,18 +59,11 @@ def without(
     asked: Asked, kinds: Sequence[Kind], counts: Sequence[Sequence[Count]]
 ) -> list[Without]:
     """Where no kind is within the limits: each default without which one is, or how near it comes.
-    Where some are: whether a larger batch than one that nobody published needs fewer GPUs."""
+    Where some are: with which of them replaced fewer GPUs are."""
     if asked.limits.days is None and asked.limits.budget is None:
         return []
-    within = [row for tried in counts for row in rows_of(tried) if row.within]
-    if within:
-        smallest = min(within, key=ORDER["smallest"])
-        most = int(smallest.gpus * _FEWER)
-        if asked.batch is None or asked.batch.published or most < 1:
-            return []
-        limits = asked.limits.changed(max_gpus=most)
-        found = _first(asked, _batches(asked, limits), [_named(kinds, smallest.machine)])
-        return [one for one in found if one.answer is not None]
+    if any(row.within for tried in counts for row in rows_of(tried)):
+        return _fewer(asked, kinds, counts)
     near = sorted(zip(kinds, counts, strict=True), key=lambda pair: _excess(pair[1], asked.limits))
     nearest = [one for one, _ in near[:_NEAREST]]
     ladders = [_batches(asked, asked.limits), _precisions(asked), _sizes(asked)]
@@ -80,8 +73,24 @@ def without(
     return [*found, *_goodput(asked.limits, counts)]
 
 
-def _named(kinds: Sequence[Kind], name: str) -> Kind:
-    return next(one for one in kinds if one.name == name)
+def _fewer(asked: Asked, kinds: Sequence[Kind], counts: Sequence[Sequence[Count]]) -> list[Without]:
+    """With a larger batch than one that nobody published, and in fp8 where the model was trained in
+    it: fewer GPUs of the kinds that need fewest."""
+    smallest = {
+        one.name: min((row.gpus for row in rows_of(tried) if row.within), default=0)
+        for one, tried in zip(kinds, counts, strict=True)
+    }
+    found = []
+    for one in sorted(kinds, key=lambda one: smallest[one.name] or math.inf)[:_NEAREST]:
+        most = int(smallest[one.name] * _FEWER)
+        if most < 1:
+            continue
+        less = replace(asked, limits=asked.limits.changed(max_gpus=most))
+        if asked.batch is not None and not asked.batch.published:
+            found += _first(less, _batches(less, less.limits), [one])
+        if _trained_in_fp8(asked.model):
+            found += _first(less, _precisions(less), [one])
+    return [one for one in found if one.answer is not None]
 
 
 def _excess(counts: Sequence[Count], limits: Limits) -> float:
@@ -121,13 +130,15 @@ def _batches(asked: Asked, limits: Limits) -> Iterator[_Instead]:
 
 
 def _precisions(asked: Asked) -> Iterator[_Instead]:
-    """The precision that the model was trained in where it is not the default, else fp8."""
+    """fp8, where none was asked for."""
     if asked.given.precision is not None:
         return
-    published = asked.model.published.precision
-    name = published.name if published and published.name != "bf16" else "fp8"
-    trained = " as it was trained" if published and published.name == name else ""
-    yield _Instead("precision", f"precision {name}{trained}", {"precision": name}, asked.limits)
+    trained = " as it was trained" if _trained_in_fp8(asked.model) else ""
+    yield _Instead("precision", f"precision fp8{trained}", {"precision": "fp8"}, asked.limits)
+
+
+def _trained_in_fp8(model: ModelSpec) -> bool:
+    return model.published.precision is not None and model.published.precision.name == "fp8"
 
 
 def _sizes(asked: Asked) -> Iterator[_Instead]:
