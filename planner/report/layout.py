@@ -54,6 +54,7 @@ from planner.specs.documents.memory import (
 )
 from planner.specs.documents.plan import Cluster, Model, Stack, layout_of
 from planner.specs.documents.run import Reliability, Run
+from planner.specs.model import NAMING
 from planner.specs.plan import Plan
 from planner.units import in_unit
 
@@ -227,9 +228,7 @@ def _model(plan: Plan) -> Model:
         parameters=parameter_count(model),
         active_parameters=active_parameter_count(model),
         source=model.source,
-        shape=model.model_dump(
-            exclude={"aliases", "name", "title", "source", "published"}, exclude_none=True
-        ),
+        shape=model.model_dump(exclude={"name", "title", "source", *NAMING}, exclude_none=True),
     )
 
 

@@ -11,6 +11,7 @@ from planner.specs.published import Published
 
 Width = Field(ge=1, le=10_000_000)
 MAX_POSITIONS = 1_000_000_000
+NAMING = {"aliases", "hub", "published"}  # fields that are no shape but of the one that was trained
 
 
 class LatentAttention(Spec):

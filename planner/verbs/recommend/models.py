@@ -26,7 +26,7 @@ from planner.specs.documents.recommend import (
     ModelRow,
     ScaledRow,
 )
-from planner.specs.model import Experts, LatentAttention, ModelSpec
+from planner.specs.model import NAMING, Experts, LatentAttention, ModelSpec
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
 from planner.verbs.recommend.kinds import bare_bytes, least_flop
@@ -267,7 +267,7 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
             " head width, key-value heads, experts and vocabulary kept"
         ),
         answer=taken[1] if taken else None,
-        shape=taken[0].model_dump(exclude_none=True, exclude={"aliases"}) if taken else None,
+        shape=taken[0].model_dump(exclude_none=True, exclude=NAMING) if taken else None,
         above=larger[-1] if larger else None,
         tried=rows,
     )
