@@ -14,7 +14,7 @@ from planner.show import estimate_figures
 from planner.show.compare_page import parts_chart
 from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
-from planner.specs.document import changed, to_json
+from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.compare import side_by_side
@@ -124,8 +124,8 @@ def what_if(pairs: Pairs, tables: bool = True) -> bytes:
             "fixed": shown["fixed"],
             "answer": rendered("answer.html", a=shown),
             "charts": [drawn(chart) for chart in charts] if tables else charts,
-            "layout": report.layout,
-            "seq_len": report.training.seq_len,
+            # what an input left to "auto" came to
+            "layout": {**plain(report.layout), "seq_len": report.training.seq_len},
             "said": f"{shown['cards'][0]['shown']}, {shown['verdict'].lower()}",
         }
     )
