@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from planner.specs.plan import Plan
 # micro-batches per rank after which one more only adds the slowest stage's time to a simulated
 # schedule
 _SETTLED = 3
+_ENDS = 2  # stages that are the first or the last
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ def stages(plan: Plan, c: Columns, layer: Work, head: Work) -> Stages:
     head computes besides layers."""
     held = [stage_split(plan, c, at) for at in (0.0 * c.pp, fullest_inner(plan, c), c.pp - 1)]
     first, middle, last = (one.layers for one in held)
-    count = first, np.where(c.pp > 2, middle, first), last
+    count = first, np.where(c.pp > _ENDS, middle, first), last
     first, middle, last = (one.last + one.mtp for one in held)
-    heads = first, np.where(c.pp > 2, middle, 0.0), last
+    heads = first, np.where(c.pp > _ENDS, middle, 0.0), last
     work = [
         Work(*(n * a + computes * b for a, b in zip(layer, head, strict=True)))
         for n, computes in zip(count, heads, strict=True)
@@ -99,37 +101,31 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
     return np.where(pp > 1, out, 0.0)
 
 
-def _simulated(
-    plan: Plan,
-    name: str,
-    rows: Array,
-    pp: Array,
-    vpp: Array,
-    microbatches: Array,
-    slowest_s: Array,
-    *durations: Array,
-) -> Array:
+class _Pipelines(NamedTuple):
+    """Ranks, chunks per rank and micro-batches, per row."""
+
+    pp: Array
+    vpp: Array
+    microbatches: Array
+
+
+def _simulated(plan: Plan, name: str, rows: Array, *columns: Array) -> Array:
     """Idle seconds of the marked rows of one schedule: one pass for all rows that share ranks,
-    chunks and micro-batches."""
+    chunks and micro-batches. columns: of the pipelines, the slowest rank's seconds, a layer's work,
+    the head's."""
     idle = np.zeros(len(rows))
     if np.any(rows):
-        parts = [(part + np.zeros(len(rows)))[rows] for part in durations]
-        each = Work(*parts[:3]), Work(*parts[3:])
-        pipelines = pp[rows], vpp[rows], microbatches[rows]
-        idle[rows] = _simulated_rows(plan, name, *pipelines, slowest_s[rows], *each)
+        marked = [(column + np.zeros(len(rows)))[rows] for column in columns]
+        pipelines, slowest_s = _Pipelines(*marked[:3]), marked[3]
+        each = Work(*marked[4:7]), Work(*marked[7:])
+        idle[rows] = _simulated_rows(plan, name, pipelines, slowest_s, *each)
     return idle
 
 
 def _simulated_rows(
-    plan: Plan,
-    name: str,
-    pp: Array,
-    vpp: Array,
-    m: Array,
-    slowest_s: Array,
-    layer: Work,
-    head: Work,
+    plan: Plan, name: str, pipelines: _Pipelines, slowest_s: Array, layer: Work, head: Work
 ) -> Array:
+    pp, vpp, m = pipelines
     settled = _SETTLED * pp + np.mod(m - _SETTLED * pp, 2)
     m = np.where(m > settled, settled, m)
     out = np.zeros(len(pp))

@@ -53,6 +53,14 @@ class LayerSeconds:
 
 
 @dataclass(frozen=True)
+class _Held:
+    """Parameters of a rank, and the ranks that hold the same ones."""
+
+    parameters: RankParameters
+    by: sync.Replicas
+
+
+@dataclass(frozen=True)
 class _Extras:
     """What sharding and offloading add to one layer and micro-batch."""
 
@@ -84,8 +92,8 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     microbatches = c.microbatches(plan.training.global_batch)
     with section("recompute"):
         layer = layer_time(plan, m, c, unit)
-    parameters, who = rank_parameters(plan, c), sync.replicas(plan, c)
-    extras = _extras(plan, m, c, parameters, who, layer, unit.collectives)
+    held = _Held(rank_parameters(plan, c), sync.replicas(plan, c))
+    extras = _extras(plan, m, c, held, layer, unit.collectives)
     with section("pipeline"):
         ranks = pipelines.stages(
             plan, c, layer_work(unit, layer, extras.seconds), head_work(unit.head)
@@ -96,10 +104,8 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         sends = pipelines.sends(plan, m, c, microbatches, slowest.seconds)
     with section("gradient synchronisation and optimizer"):
         window = layer.backward * slowest.layers * _window_share(plan, c, microbatches)
-        end = _end_of_step(
-            plan, m, c, parameters, who, extras.sharded, slowest, window, layer.backward
-        )
-        optimizer, drives = optimizer_s(plan, m, c, end.elements, who.shards.ranks)
+        end = _end_of_step(plan, m, c, held, extras.sharded, slowest, window, layer.backward)
+        optimizer, drives = optimizer_s(plan, m, c, end.elements, held.by.shards.ranks)
 
     passes, heads = microbatches * slowest.layers, microbatches * slowest.head
     sharding = extras.sharding[0] + extras.sharding[1]
@@ -131,7 +137,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
 
     listed = Accounts()
     if not is_factored(c):  # a search asks for sums only
-        data = sync.traffic(plan, c, passes, who, extras.sharded, sharding, end)
+        data = sync.traffic(plan, c, passes, held.by, extras.sharded, sharding, end)
         others = [*data, sends]
         listed = accounts(unit, layer.repeated, passes, heads, others, extras.copied)
     core = np.where(layer.selective, unit.core_flop, 0.0)
@@ -171,11 +177,11 @@ def _extras(
     plan: Plan,
     m: Machine,
     c: Columns,
-    parameters: RankParameters,
-    who: sync.Replicas,
+    held: _Held,
     layer: LayerTime,
     collectives: Sequence[Collective],
 ) -> _Extras:
+    parameters, who = held.parameters, held.by
     with section("sharded data parallelism, one layer"):
         sharded = sync.sharded_layer(plan, m, c, parameters, who)
         added = _sharding_s(plan, m, layer, sharded)
@@ -221,14 +227,14 @@ def _end_of_step(
     plan: Plan,
     m: Machine,
     c: Columns,
-    parameters: RankParameters,
-    who: sync.Replicas,
+    held: _Held,
     sharded: sync.ShardedLayer,
     slowest: _Slowest,
     window_s: Array,
     layer_backward_s: Array,
 ) -> sync.EndOfStep:
     """Gradients of the slowest stage's layers, and of embedding or head, whichever is larger."""
+    parameters, who = held.parameters, held.by
     first, last = total(parameters.first), total(parameters.last)
     root = np.where(c.pp > 1, np.maximum(first, last), first + last)
     shared = slowest.layers * total(parameters.layer) + root
