@@ -34,9 +34,10 @@ def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
         for tag, attributes in page.tags
         if tag in ("select", "input", "textarea")
     }
-    assert (
-        set(rows(api.Options)) - {"top", "advice", "objective"} <= names
-    )  # these shape the output only
+    # the others shape the output only, or say in other words what the form has
+    asked = {name for name, row in rows(api.Options).items() if row.says.form != "absent"}
+    assert asked <= names
+    assert {"model", "gpus", "headroom", "recompute"} <= asked
     assert (
         dict(parse_qsl(next(str(a["data-query"]) for _, a in page.tags if "data-query" in a)))
         == FIXED

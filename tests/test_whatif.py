@@ -15,6 +15,7 @@ import pytest
 from plotly import graph_objects
 
 from planner import api
+from planner.estimate.ties import TIE
 from planner.formulas.rules import check
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
@@ -168,7 +169,9 @@ def test_the_front_is_a_front_and_its_states_lead_to_its_numbers() -> None:
         assert again.step.seconds == pytest.approx(row[2], rel=1e-12)
         assert again.memory.device_bytes == pytest.approx(row[4], rel=1e-12)
     best = min(row[4] for row in heat.rows if row[3])
-    assert best == seconds[0] == api.estimate(api.read_options(OPEN), brief=True).step.seconds
+    assert best == seconds[0]
+    fastest = api.estimate(api.read_options({**OPEN, "headroom": "0%"}), brief=True)
+    assert best <= fastest.step.seconds <= best * (1 + TIE)
     cells = [value for line in heat.figure["data"][0]["z"] for value in line if value is not None]
     assert sorted(cells) == sorted(row[4] for row in heat.rows if row[3])
 

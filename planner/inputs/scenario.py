@@ -81,7 +81,7 @@ def plans_of(
             search_offload=options.search_offload,
             uneven_stages=options.uneven_stages,
             pipeline_layout=_pipeline_layout(options, model),
-            acting=_acting(options),
+            acting=acting(options),
         )
         with_attention = _attention(training, options, stack)
         plans.append(
@@ -114,7 +114,7 @@ def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
     return text
 
 
-def _acting(options: Options) -> tuple[str, ...]:
+def acting(options: Options) -> tuple[str, ...]:
     """Options of the layout that the request states and that some layout of its GPUs lets act."""
     left = options.gpus // ((options.tp or 1) * (options.pp or 1))
     stages = options.gpus > 1 and options.pp != 1

@@ -18,7 +18,7 @@ from planner import schedules
 from planner.api import Options, PlanError
 from planner.formulas.rules import RULES, check
 from planner.inputs.degrees import divisors
-from planner.inputs.scenario import resolve
+from planner.inputs.scenario import acting, resolve
 from planner.ledger import Array
 from planner.search import degrees
 from planner.specs.columns import Columns, joined
@@ -258,17 +258,30 @@ class _Tries:
         return self._rows(self.sample, {name: value})
 
     def holds(self, name: str, values: Sequence[Value]) -> list[bool]:
-        """Which values of an option some layout can have. All values are checked in one table."""
-        groups = [self._group(name, value) for value in values]
-        if not any(len(g) for g in groups):
-            return [False] * len(values)
-        holds = self._holds(self.plan, joined(groups))
-        ends = np.cumsum([len(g) for g in groups])
-        return [bool(holds[end - len(g) : end].any()) for g, end in zip(groups, ends, strict=True)]
+        """Which values of an option some layout can have. Values with which the same options act
+        are checked in one table."""
+        alike: dict[tuple[str, ...], list[int]] = {}
+        for i, value in enumerate(values):
+            alike.setdefault(acting(self.options.changed(**{name: value})), []).append(i)
+        out = [False] * len(values)
+        for acts, members in alike.items():
+            groups = [self._group(name, values[i]) for i in members]
+            if any(len(g) for g in groups):
+                holds = self._holds(self._where(acts), joined(groups))
+                ends = np.cumsum([len(g) for g in groups])
+                for i, g, end in zip(members, groups, ends, strict=True):
+                    out[i] = bool(holds[end - len(g) : end].any())
+        return out
 
     def reason(self, name: str, value: Value) -> str | None:
         """Why a value of an option is not possible."""
-        return self._reason(self.plan, self._group(name, value))
+        plan = self._where(acting(self.options.changed(**{name: value})))
+        return self._reason(plan, self._group(name, value))
+
+    def _where(self, acts: tuple[str, ...]) -> Plan:
+        """The plan of a request whose options act that are named."""
+        request = self.plan.request.model_copy(update={"acting": acts})
+        return self.plan.model_copy(update={"request": request})
 
     def training(self, name: str, value: int) -> str | None:
         """Why a sequence length or global batch is not possible."""
