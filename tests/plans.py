@@ -7,7 +7,6 @@ import dataclasses
 from functools import cache
 from typing import Any
 
-import numpy as np
 from hypothesis import settings
 
 from planner.estimate.machine import Machine, machine
@@ -113,14 +112,15 @@ def numbers(of: Plan, **changed: float) -> Machine:
 
 
 # what moves data between GPUs or to the host, at no cost but latency
+_FREE = 1e60  # bytes per second; not infinite, since links share each other's time in ratios
 FREE_LINKS: dict[str, float] = {
-    "intra_bandwidth": np.inf,
-    "intra_host": np.inf,
+    "intra_bandwidth": _FREE,
+    "intra_host": _FREE,
     "intra_ramp": 0.0,
-    "nic_per_gpu": np.inf,
-    "inter_socket": np.inf,
-    "host_bandwidth": np.inf,
-    "host_copy_bandwidth": np.inf,
+    "nic_per_gpu": _FREE,
+    "inter_socket": _FREE,
+    "host_bandwidth": _FREE,
+    "host_copy_bandwidth": _FREE,
 }
 NO_LATENCY: dict[str, float] = {
     "operators_per_collective": 0.0,

@@ -167,7 +167,9 @@ def test_a_calibration_of_another_device_is_refused(tmp_path: Path) -> None:
         "cpu-test-cpu-9000-1t",
     )
     refused(
-        dpplan("estimate", "--model", "gpt2", "--gpu", "cpu-test-cpu-9000-1t"), "--gpu", "unknown"
+        dpplan("estimate", "--model", "gpt2", "--gpu", "cpu-test-cpu-9000-1t"),
+        "--gpu",
+        "not modelled",
     )
 
 

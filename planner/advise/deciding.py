@@ -39,6 +39,6 @@ def deciding(scenario: Scenario, fits: bool, advice: Sequence[Advice]) -> list[s
             out.append(
                 f"the default batch limits: with {tokens} tokens per step"
                 f" {one.tokens_change_frac:.0%} more tokens/s (--global-batch"
-                f" {one.layout.global_batch}; dpplan batch says what that costs in tokens)"
+                f" {one.layout.global_batch}; what that costs in tokens: `batch`)"
             )
     return out

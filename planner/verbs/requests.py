@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from planner.inputs.options import number
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
 from planner.search import batched
@@ -44,6 +45,17 @@ class Point:
     @property
     def fits(self) -> bool:
         return self.report is not None and self.report.memory.fits
+
+    @property
+    def roomy(self) -> bool:
+        """Whether it fits with the room that is wanted: as much as was asked for, by default as
+        much as a 95 % chance to fit needs."""
+        if self.report is None or not self.fits:
+            return False
+        asked, memory = number(self.options, "headroom"), self.report.memory
+        if asked is None:
+            return memory.verdict == "fits"
+        return memory.headroom_bytes >= asked * memory.capacity_bytes
 
     @property
     def command(self) -> str:

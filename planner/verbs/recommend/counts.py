@@ -10,7 +10,7 @@ from planner.specs.documents.estimate import Figures
 from planner.specs.documents.recommend import ClusterRow
 from planner.specs.options.recommend import Limits
 from planner.specs.price import Price
-from planner.units import in_unit, show
+from planner.units import chance_text, in_unit, show
 from planner.verbs.prices import bill
 from planner.verbs.recommend.limits import Spread, chance, verdict
 from planner.verbs.requests import Point
@@ -39,7 +39,7 @@ def judged(machine: str, point: Point, limits: Limits, price: Price) -> Count:
         for value in (run.days, cost)
     )
     likely, why = (
-        verdict(days, dollars, limits, price.missing) if point.fits else (None, _short(figures))
+        verdict(days, dollars, limits, price.missing) if point.roomy else (None, _short(figures))
     )
     held = (None, "very likely") if limits.sure else (None, "very likely", "likely")
     usd = price.usd_per_gpu_hour
@@ -47,7 +47,7 @@ def judged(machine: str, point: Point, limits: Limits, price: Price) -> Count:
         machine=machine,
         gpus=point.options.gpus,
         fits=point.fits,
-        within=point.fits and likely in held,
+        within=point.roomy and likely in held,
         verdict=likely,
         chance=chance(days, dollars, limits) if point.fits else None,
         why=why,
@@ -73,11 +73,16 @@ def judged(machine: str, point: Point, limits: Limits, price: Price) -> Count:
 
 
 def _short(figures: Figures) -> str:
-    """What a layout that does not fit is short of."""
-    headroom = figures.memory.headroom_bytes
-    if headroom < 0:
-        return f"does not fit, {show(-headroom, 'B')} short"
-    return "does not fit host memory"
+    """What a layout that does not fit, or not with the room that is wanted, is short of."""
+    memory = figures.memory
+    if memory.headroom_bytes < 0:
+        return f"does not fit, {show(-memory.headroom_bytes, 'B')} short"
+    if not memory.fits:
+        return "does not fit host memory"
+    return (
+        f"may not fit, {show(memory.headroom_bytes, 'B')} free, chance"
+        f" {chance_text(memory.fit_chance)} (set --headroom)"
+    )
 
 
 def rows_of(counts: Iterable[Count]) -> list[ClusterRow]:

@@ -159,7 +159,7 @@ def _row(model: ModelSpec, point: Point, limits: Limits) -> ModelRow:
         parameters=parameter_count(model),
         active_parameters=active_parameter_count(model),
         fits=point.fits,
-        within=point.fits and _within(point, limits),
+        within=point.roomy and _within(point, limits),
         refused=point.refused,
         gpu_title=None if figures is None else figures.cluster.gpu_title,
         days=None if figures is None else figures.run.days,
