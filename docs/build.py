@@ -6,7 +6,7 @@
 Written first, because every band and every chance to fit comes from them:
 planner/data/residuals.csv and planner/data/memory_residuals.csv. Whole pages:
 docs/formulas.md, docs/documents.md, docs/catalogue.md, docs/against-our-sources.md,
-docs/accuracy.md, docs/scenario.schema.json. Blocks between
+docs/accuracy.md, docs/questions.md, docs/scenario.schema.json. Blocks between
 `<!-- begin: NAME -->` and `<!-- end -->`: README.md and the hand-written pages of docs/.
 """
 
@@ -22,7 +22,7 @@ for folder in (ROOT, ROOT / "docs"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-from pages import accuracy, blocks, catalogue, documents, formulas, options, sources  # noqa: E402
+from pages import accuracy, blocks, catalogue, documents, formulas, options, questions, sources  # noqa: E402
 
 from planner.evidence import band as uncertainty  # noqa: E402
 from planner.evidence import memory  # noqa: E402
@@ -38,6 +38,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/catalogue.md": catalogue.page,
     "docs/against-our-sources.md": sources.page,
     "docs/accuracy.md": accuracy.page,
+    "docs/questions.md": questions.page,
     "docs/scenario.schema.json": options.schema,
 }
 

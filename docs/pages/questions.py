@@ -1,0 +1,154 @@
+"""docs/questions.md: questions engineers ask, the commands that answer them, and the answers,
+filled in from the commands' own JSON documents.
+
+docs/questions.toml holds one table per question: `ask`, `commands`, `answer` with figures in
+braces, and `holds`, what must be true of the answer and why. A figure `{1:step.seconds|s}` is the
+value at that path in the document of the second command, in a unit (of `planner.units.show`), as a
+count (`,`), a share (`%`) or as it stands. The command's sentence on stderr is at the path `said`,
+its exit status at `status`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from pages.text import NOTICE, ROOT, code, run
+from planner.units import percent, show
+
+SOURCE = ROOT / "docs" / "questions.toml"
+
+_FIGURE = re.compile(r"\{(?:(\d+):)?([^{}|]+)(?:\|([^{}]+))?\}")
+
+
+class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What must hold of one figure, and the reason: a published number, a law, common sense."""
+
+    of: str  # path, with the number of the command before a colon
+    why: str
+    over: str | None = None  # a path whose value divides it
+    least: float | None = None
+    most: float | None = None
+    equals: str | float | bool | None = None
+    contains: str | None = None
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A question, the commands that answer it (without `dpplan`), the answer, and its checks."""
+
+    ask: str
+    commands: tuple[str, ...]
+    answer: str
+    holds: tuple[Check, ...]
+
+
+class Chapter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    title: str
+    question: tuple[Question, ...]
+
+
+@cache
+def chapters() -> tuple[Chapter, ...]:
+    """All questions, by chapter."""
+    return msgspec.convert(tomllib.loads(SOURCE.read_text("utf-8"))["chapter"], tuple[Chapter, ...])
+
+
+@cache
+def document(command: str) -> dict[str, Any]:
+    """The command's JSON document with its exit status and its sentence on stderr."""
+    status, out, err = run(f"dpplan {command} --json")
+    said = err.strip().removeprefix("error: ")
+    return (json.loads(out) if out.lstrip().startswith("{") else {}) | {
+        "status": status,
+        "said": said,
+    }
+
+
+def figure(question: Question, at: str) -> Any:
+    """The value at a path such as `1:step.seconds`; list items by number or, as `[key=value]`, by
+    what they hold."""
+    number, _, path = at.rpartition(":")
+    found: Any = document(question.commands[int(number or 0)])
+    for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
+        if step.startswith("["):
+            key, _, wanted = step[1:-1].partition("=")
+            found = next(item for item in found if str(item[key]) == wanted)
+        else:
+            found = found[int(step)] if isinstance(found, list) else found[step]
+    return found
+
+
+def _shown(value: Any, form: str | None) -> str:
+    if form is None:
+        return str(value)
+    if form == ",":
+        return f"{value:,.0f}"
+    return percent(value) if form == "%" else show(value, form)
+
+
+def answered(question: Question) -> str:
+    """The answer with its figures."""
+
+    def fill(found: re.Match[str]) -> str:
+        number, path, form = found.groups()
+        return _shown(figure(question, f"{number or 0}:{path}"), form)
+
+    return _FIGURE.sub(fill, question.answer)
+
+
+def broken(question: Question, check: Check) -> str | None:
+    """None where the check holds, else what was found."""
+    value = figure(question, check.of)
+    if check.over is not None:
+        value = value / figure(question, check.over)
+    holds = (
+        (check.least is None or value >= check.least)
+        and (check.most is None or value <= check.most)
+        and (check.equals is None or value == check.equals)
+        and (check.contains is None or check.contains in str(value))
+    )
+    return None if holds else f"{check.of} is {value!r}"
+
+
+def _written(number: int, question: Question) -> str:
+    commands = "\n".join(f"dpplan {command}" for command in question.commands)
+    checks = "".join(f"- {_bounds(check)}: {check.why}\n" for check in question.holds)
+    return (
+        f"### {number}. {question.ask}\n\n{code(commands, 'sh')}\n{answered(question)}\n\n"
+        f"Checked:\n\n{checks}"
+    )
+
+
+def _bounds(check: Check) -> str:
+    of = f"`{check.of}`" + (f" over `{check.over}`" if check.over else "")
+    if check.contains is not None:
+        return f'{of} has "{check.contains}"'
+    if check.equals is not None:
+        value = str(check.equals).lower() if isinstance(check.equals, bool) else check.equals
+        return f"{of} is {value}"
+    if check.least is None:
+        return f"{of} is at most {check.most:,g}"
+    if check.most is None:
+        return f"{of} is at least {check.least:,g}"
+    return f"{of} is between {check.least:,g} and {check.most:,g}"
+
+
+def page() -> str:
+    number, out = 0, []
+    for chapter in chapters():
+        out.append(f"## {chapter.title}\n")
+        for question in chapter.question:
+            number += 1
+            out.append(_written(number, question))
+    return (
+        f"{NOTICE}# {number} questions\n\n"
+        "What engineers ask before they rent or launch, the command that answers it, and the"
+        " answer. Every command runs when this page is built, every figure in an answer comes from"
+        " the command's JSON document, and the checks below each answer are tests: where a check"
+        " has a number, its reason says where the number is from.\n\n" + "\n".join(out)
+    )

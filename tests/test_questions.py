@@ -1,0 +1,36 @@
+"""The page of questions: every command answers as it should, and the page is current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT / "docs") not in sys.path:
+    sys.path.append(str(ROOT / "docs"))
+
+from pages import questions  # noqa: E402
+
+ALL = [question for chapter in questions.chapters() for question in chapter.question]
+
+
+def test_there_are_sixty_different_questions() -> None:
+    assert len(ALL) >= 60
+    assert len({question.ask for question in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("question", ALL, ids=lambda q: q.ask[:60])
+def test_the_answer_holds(question: questions.Question) -> None:
+    assert question.holds
+    for check in question.holds:
+        bounds = (check.least, check.most, check.equals, check.contains)
+        assert any(bound is not None for bound in bounds), check
+        found = questions.broken(question, check)
+        assert found is None, f"{found}: {check.why}"
+
+
+def test_the_page_is_current() -> None:
+    page = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
+    assert page == questions.page(), "docs/questions.md: run python docs/build.py"
