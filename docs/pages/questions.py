@@ -129,8 +129,9 @@ def _bounds(check: Check) -> str:
     if check.contains is not None:
         return f'{of} has "{check.contains}"'
     if check.equals is not None:
-        value = str(check.equals).lower() if isinstance(check.equals, bool) else check.equals
-        return f"{of} is {value}"
+        value = check.equals
+        said = str(value).lower() if isinstance(value, bool | str) else f"{value:,g}"
+        return f"{of} is {said}"
     if check.least is None:
         return f"{of} is at most {check.most:,g}"
     if check.most is None:
