@@ -233,8 +233,8 @@ def layouts_of(plan: Plan, batches: Sequence[int] | None = None) -> Space:
         return_inverse=True,
     )
     fitting = [recomputes(plan, int(size)) for size in sizes]
-    # in the order of the deepest chunk, then what only smaller ones have
-    names = list(dict.fromkeys(name for one in reversed(fitting) for name in one)) or ["none"]
+    # an order that does not depend on what else is enumerated, since it decides ties
+    names = sorted({name for one in fitting for name in one}, key=recompute_parts) or ["none"]
     options = inner(plan, names)
     times = len(options["recompute"]) // len(names)
     wanted = np.zeros((max(len(fitting), 1), len(names) * times), dtype=bool)
