@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
@@ -83,7 +82,6 @@ def default_batches(requests: Sequence[Options], model: ModelSpec, seq_len: int)
     return out
 
 
-@cache
 def largest_published() -> tuple[str, int]:
     """The model of the catalogue that was trained with the largest batch, and its tokens."""
     largest = max(
