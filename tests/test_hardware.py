@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from planner.inputs import catalog
+from planner.inputs.cluster import cluster_spec
 from planner.ledger import Sourced
 from planner.specs.base import PlanError, Spec
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import GpuSpec, LinkSpec
+from planner.specs.options import Options
 
 KINDS: dict[str, type[Spec]] = {"gpus": GpuSpec, "networks": LinkSpec, "clusters": ClusterTemplate}
 PROFILES = [(kind, name) for kind in KINDS for name in catalog.ids(kind)]
@@ -364,3 +366,35 @@ def test_bandwidth_of_a_link_given_in_bits() -> None:
     """Gbit/s of a network and GB/s of a link are different words."""
     assert link("ib-ndr").bandwidth == pytest.approx(400e9 / 8)
     assert gpu("h100").node.nic_bandwidth == pytest.approx(50e9)
+
+
+GENERIC = [name for name in catalog.ids("networks") if link(name).takes_speed_of_cards]
+
+
+def test_kinds_of_fabric() -> None:
+    assert {"infiniband", "roce", "ethernet", "efa"} <= set(GENERIC)
+
+
+@pytest.mark.parametrize("kind", GENERIC)
+@pytest.mark.parametrize("name", catalog.ids("gpus"))
+def test_naming_a_kind_of_fabric_keeps_the_cards_of_the_node(name: str, kind: str) -> None:
+    """Only cards that are slower than any of the kind are replaced, and what was assumed is said;
+    the node's own kind changes nothing."""
+    node, fabric = gpu(name).node, link(kind)
+    asked = Options(model="gpt2", gpu=name, gpus=2 * node.gpus_per_node)
+    usual, before = cluster_spec(asked)
+    named, after = cluster_spec(asked.changed(inter_node=kind))
+    if link(node.inter_node).fabric == kind:
+        assert (named, after) == (usual, before)
+        return
+    assert named.inter_node.id == kind
+    assert named.nic_bandwidth == max(float(node.nic_bandwidth), float(fabric.bandwidth))
+    assert any("names no speed" in line for line in after)
+    stated, said = cluster_spec(asked.changed(inter_node=kind, nic_bandwidth="123 Gbit/s"))
+    assert float(stated.nic_bandwidth) == pytest.approx(123e9 / 8)
+    assert not any("names no speed" in line for line in said)
+
+
+def test_a_fabric_whose_name_is_a_speed_has_it() -> None:
+    asked = Options(model="gpt2", gpu="h100", gpus=16, inter_node="roce-100")
+    assert float(cluster_spec(asked)[0].nic_bandwidth) == pytest.approx(12.5e9)

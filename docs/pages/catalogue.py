@@ -159,7 +159,7 @@ def _networks() -> str:
             f"`{n.id}`",
             n.title,
             "inside a node" if n.scope == "intra_node" else "between nodes",
-            _number(n.bandwidth, "B/s"),
+            "the cards'" if n.takes_speed_of_cards else _number(n.bandwidth, "B/s"),
             _number(n.base_latency, "s") if n.base_latency is not None else "",
             _number(n.latency, "s"),
             _number(n.host_bandwidth, "B/s") if n.host_bandwidth is not None else "",

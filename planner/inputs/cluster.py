@@ -35,12 +35,8 @@ def cluster_spec(
     node: Node = template or card.node
     gpus, per_node = options.gpus, _per_node(options, node)
     inside = _link(options, "intra_node", node.intra_node, measured)
-    between = _link(options, "inter_node", node.inter_node, measured)
+    between, speed, of_cards = _fabric(options, node, measured)
     nics = options.nics_per_node or node.nics_per_node
-    speed = _stated(options, "nic_bandwidth")
-    if speed is None:
-        other = options.inter_node not in (None, node.inter_node)
-        speed = between.bandwidth if other else node.nic_bandwidth
     domain = node.nvlink_domain or per_node
     if options.intra_node and not inside.spans_nodes:
         domain = per_node
@@ -51,6 +47,8 @@ def cluster_spec(
             f" {in_unit(speed, 'Gbit/s'):.0f} Gbit/s {between.title} between (the usual node of"
             " this GPU; set --cluster, --intra-node, --inter-node, --nics-per-node)"
         )
+    if gpus > per_node:
+        assumed += of_cards
     spec = ClusterSpec(
         title=template.title if template else f"{card.title} nodes",
         gpu=card,
@@ -162,6 +160,34 @@ def _per_node(options: Options, node: Node) -> int:
 def _link(options: Options, name: str, usual: str, measured: Calibration | None) -> LinkSpec:
     """A link that an option names, or the usual one."""
     return link_spec(getattr(options, name) or usual, name, measured)
+
+
+def _fabric(
+    options: Options, node: Node, measured: Calibration | None
+) -> tuple[LinkSpec, Sourced, list[str]]:
+    """The fabric between nodes, the speed of a card, and what was assumed of it.
+
+    Where the request names another fabric than that of the node, its cards have the speed that
+    its name says. A name that says none, as `roce`, is the fabric of the node where that is of this
+    kind, and else keeps the speed of the node's cards.
+    """
+    asked, stated = options.inter_node, _stated(options, "nic_bandwidth")
+    usual = link_spec(node.inter_node, "inter_node", measured)
+    named = _link(options, "inter_node", node.inter_node, measured)
+    same_kind = named.takes_speed_of_cards and named.fabric == usual.fabric
+    same = named.id == usual.id and not catalog.is_path(asked or usual.id)
+    if same or same_kind:
+        return usual, stated or node.nic_bandwidth, []
+    if stated or not named.takes_speed_of_cards:
+        return named, stated or named.bandwidth, []
+    kept = float(node.nic_bandwidth) >= float(named.bandwidth)
+    speed = node.nic_bandwidth if kept else named.bandwidth
+    whose = "that of this node's cards" if kept else "the slowest that speak it"
+    remark = (
+        f"network: {in_unit(speed, 'Gbit/s'):.0f} Gbit/s per card, {whose}: {asked} names no speed"
+        " (set --nic-bandwidth)"
+    )
+    return named, speed, [remark]
 
 
 def link_spec(asked: str, name: str, measured: Calibration | None = None) -> LinkSpec:

@@ -110,7 +110,7 @@ def _networks() -> Sequence[Entry]:
             title=n.title,
             aliases=list(n.aliases),
             scope=n.scope,
-            bytes_per_s=float(n.bandwidth),
+            bytes_per_s=None if n.takes_speed_of_cards else float(n.bandwidth),
             latency_s=float(n.latency),
             all_reduce_frac=float(n.all_reduce_frac),
             peer_to_peer=n.peer_to_peer,

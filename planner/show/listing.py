@@ -55,7 +55,8 @@ def _row(e: Entry) -> list[str]:
         sizes = (show(size, "") for size in (e.layers, e.hidden, e.max_positions))
         return [e.id, *counts, *sizes, ", ".join(e.aliases)]
     if isinstance(e, NetworkEntry):
-        speed, latency = show(e.bytes_per_s, "B/s"), show(e.latency_s, "s")
+        speed = "the cards'" if e.bytes_per_s is None else show(e.bytes_per_s, "B/s")
+        latency = show(e.latency_s, "s")
         return [e.id, e.title, _SCOPES[e.scope], speed, latency, percent(e.all_reduce_frac)]
     values = (getattr(e, name) for name in _names([e]))
     return [", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values]

@@ -191,6 +191,9 @@ class LinkSpec(Spec):
     scope: Literal["intra_node", "inter_node"]
     # joins the GPUs of a switched domain (NVLink, Infinity Fabric), which may be larger than a node
     spans_nodes: bool = False
+    # between nodes: the kind of fabric. The profile which is the kind itself has no speed of its
+    # own: that of the node's cards, which `bandwidth` says the slowest of
+    fabric: Id | None = None
     bandwidth: BytesPerSecond  # one direction; per GPU inside a node, per NIC between nodes
     # inside a node two steps of a ring (there and back); between nodes one step from node to node
     latency: Seconds
@@ -226,6 +229,11 @@ class LinkSpec(Spec):
     host_bandwidth: BytesPerSecond | None = (
         None  # PCIe: what the bridges carry for all GPUs of the host together, one direction
     )
+
+    @property
+    def takes_speed_of_cards(self) -> bool:
+        """Whether the name says what kind of fabric it is and not how fast."""
+        return self.fabric == self.id
 
 
 class StorageSpec(Spec):

@@ -51,7 +51,12 @@ class NetworkEntry(_Aliased):
 
     scope: Annotated[str, key("intra_node or inter_node")]
     bytes_per_s: Annotated[
-        float, key("one way; per GPU inside a node, per network card between nodes", "B/s")
+        float | None,
+        key(
+            "one way; per GPU inside a node, per network card between nodes; none where the name is"
+            " a kind of fabric, at the speed of the node's cards",
+            "B/s",
+        ),
     ]
     latency_s: Annotated[
         float, key("inside a node two steps of a ring, between nodes one step", "s")
