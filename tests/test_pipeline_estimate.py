@@ -3,12 +3,15 @@ among others."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import plans
 import pytest
 
 from planner import schedules
-from planner.estimate import evaluate
+from planner.estimate import evaluate, pipeline
+from planner.estimate.communicate import send_s
 from planner.estimate.pipeline import chunk_seconds
 from planner.schedules import timing
 
@@ -98,3 +101,39 @@ def test_embedding_and_head_count_as_layers_where_that_divides() -> None:
     ).time
     first, middle, last = (float(n[0]) for n in found.ranks.layers)
     assert first + 2 * middle + last == 15
+
+
+@pytest.mark.parametrize(
+    ("tp", "dp", "pp", "placement"),
+    [
+        (8, 1, 4, "tp-cp-dp-pp"),  # every stage a node of its own
+        (8, 2, 2, "tp-cp-dp-pp"),
+        (4, 1, 8, "tp-cp-dp-pp"),  # two stages to a node
+        (2, 1, 16, "tp-cp-dp-pp"),  # four
+        (2, 2, 8, "tp-cp-dp-pp"),  # two, beside the two replicas
+        (2, 2, 8, "tp-cp-pp-dp"),  # four, of one replica
+        (1, 1, 8, "tp-cp-dp-pp"),  # the whole pipeline
+        (2, 1, 2, "tp-cp-dp-pp"),
+    ],
+)
+def test_sends_are_those_of_the_timed_schedule(tp: int, dp: int, pp: int, placement: str) -> None:
+    """Of ranks numbered in the order of the placement only stages on two nodes send over cards: the
+    closed form against 1F1B timed with the send of every boundary, which a rank waits for."""
+    gpus, node, batch = tp * dp * pp, 8, 64
+    case = plans.plan(
+        plans.model(layers=16), gpus=gpus, gpus_per_node=min(node, gpus), software="torchtitan"
+    )
+    table = plans.rows(gpus, {"tp": tp, "pp": pp, "dp": dp, "placement": placement})
+    m = plans.numbers(case, operator_launch=0.0)
+    sent = pipeline.sends(case, m, table, np.array([float(batch)]), np.array([1.0]))
+    stride = tp if placement == "tp-cp-pp-dp" else tp * dp
+    nodes = [stage * stride // node for stage in range(pp)]
+    each = [float(send_s(m, sent.bytes, np.array([float(a != b)]))[0]) for a, b in pairwise(nodes)]
+    program, passes = schedules.program("1f1b", pp, batch, 1), 100 * max(each)
+    took = [
+        timing.timed(program, timing.Durations(passes, passes, passes, send, blocking=True))
+        for send in (np.array(each), 0.0)
+    ]
+    extra = float((took[0].makespan - took[1].makespan)[0])
+    assert float(sent.exposed[0]) == pytest.approx(extra, rel=0.03)
+    assert float(sent.across_nodes[0]) == (len(set(nodes)) > 1)

@@ -157,46 +157,87 @@ def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest_s: Ar
     """Activations and their gradients between neighbouring stages; overlapped sends hide behind the
     work of one chunk.
 
-    Exposed are 2 (v p - 1) of them in the fill and the drain, and in the steady state what is
-    longer than a chunk's work: what the timed schedules show (tests/test_schedules.py).
+    Exposed are all of the fill and the drain, and in the steady state those of the rank with the
+    dearest neighbours, or what of them is longer than a chunk's work: what the timed schedules show
+    (tests/test_schedules_timing.py).
     """
     training, stack = plan.training, plan.stack
     activation = training.element_bytes * c.tokens(training.seq_len) * plan.model.hidden
     sequence = c.sequence_parallel > 0
     split = sequence | stack.overlap.scatter_gather
     message = activation / np.where(split, c.tp, 1.0)
-    # stages that are neighbours lie all ranks of a stage apart, or with stages inside replicas
-    # those of one replica
-    between = np.where(c.is_placement("tp-cp-pp-dp"), 1.0, c.dp)
-    crossing = (c.tp * c.cp * between * c.pp > plan.cluster.nvlink_domain) * 1.0
-    each = communicate.send_s(m, message, crossing)
     gathered = communicate.all_gather_s(
         m, activation, place(c.tp, np.ones_like(c.tp), plan.cluster.nvlink_domain)
     )
-    each = each + np.where(split & ~sequence & (c.tp > 1), gathered, 0.0)
+    joined = np.where(split & ~sequence & (c.tp > 1), gathered, 0.0)
     overlaps = stack.overlap.pipeline_send & (c.vpp > 1) & (plan.training.overlap is not False)
     chunk_s = slowest_s / (2 * c.vpp)  # forward or backward of one chunk, on average
     issue_s = (
         m.operators_per_collective * m.operator_launch
     )  # the stage's queue waits while the CPU posts and joins a message
-    each = each + issue_s
-    steady_s = issue_s + np.where(
-        overlaps, np.maximum(each - issue_s - chunk_s, 0.0), each - issue_s
-    )
-    several = c.pp > 1
-    steady = np.where(several, 2 * c.vpp * microbatches, 0.0)
     # with chunks, one micro-batch crosses every boundary in turn before the steady state and after
     # it: nothing hides those
-    boundaries = np.where(overlaps & (~c.is_schedule("breadth-first")), c.vpp * c.pp, c.pp) - 1
-    filling = np.where(several, 2 * boundaries, 0.0)
+    rounds = np.where(overlaps & (~c.is_schedule("breadth-first")), c.vpp, 1.0)
+    crossing = _boundaries(c, plan.cluster.nvlink_domain)
+    steady = c.vpp * np.maximum(microbatches - crossing.settled, 0.0)
+    count: Array = 0.0
+    seconds: Array = 0.0
+    exposed: Array = 0.0
+    for across, neighbours, filling in (
+        (0.0, crossing.near, crossing.filling_near(rounds)),
+        (1.0, crossing.far, crossing.filling_far(rounds)),
+    ):
+        beside = communicate.send_s(m, message, across) + joined
+        waits = issue_s + np.where(overlaps, np.maximum(beside - chunk_s, 0.0), beside)
+        calls = np.where(c.pp > 1, steady * neighbours, 0.0)
+        filled = np.where(c.pp > 1, 2 * filling, 0.0)
+        count = count + calls + filled
+        seconds = seconds + (calls + filled) * (beside + issue_s)
+        exposed = exposed + calls * waits + filled * (beside + issue_s)
     return Traffic(
         "send_recv",
         "pipeline",
         "activations",
         "pipeline_transfer",
         message,
-        steady + filling,
-        (steady + filling) * each,
-        steady * steady_s + filling * each,
-        crossing,
+        count,
+        seconds,
+        exposed,
+        (crossing.domains > 1) * 1.0,
     )
+
+
+@dataclass(frozen=True)
+class _Boundaries:
+    """Which boundaries between stages are links between nodes, or between NVLink domains."""
+
+    pp: Array
+    domains: Array  # that the stages of one pipeline lie on
+    near: Array  # neighbours inside the domain, of the rank that sends most over its border
+    far: Array  # the others of that rank
+    # micro-batches that pass before the schedule waits for the border: the stages behind the last
+    # one work while the first micro-batch is there and comes back
+    settled: Array
+
+    def filling_far(self, rounds: Array) -> Array:
+        """Boundaries over the border that one micro-batch crosses on its way through all stages,
+        `rounds` times around them."""
+        return np.where(self.domains > 1, rounds * self.domains - 1, 0.0)
+
+    def filling_near(self, rounds: Array) -> Array:
+        """The other boundaries that it crosses."""
+        return rounds * self.pp - 1 - self.filling_far(rounds)
+
+
+def _boundaries(c: Columns, domain: int) -> _Boundaries:
+    """Stages that are neighbours lie all ranks of a stage apart, or with stages inside replicas
+    those of one replica; as many of them share a domain as fit."""
+    between = np.where(c.is_placement("tp-cp-pp-dp"), 1.0, c.dp)
+    together = place(c.pp, c.tp * c.cp * between, domain).ranks_per_node
+    domains = np.ceil(c.pp / together)
+    last = c.pp - (domains - 1) * together  # stages of the last domain
+    # in a ring of chunks every rank has two neighbours, else the first and the last have one
+    neighbours = np.where((c.pp > _ENDS) | (c.vpp > 1), 2.0, 1.0)
+    alone = (together == 1) | ((last == 1) & (c.vpp > 1))
+    far = np.where(domains > 1, np.where(alone, neighbours, 1.0), 0.0)
+    return _Boundaries(c.pp, domains, neighbours - far, far, np.where(domains > 1, last, 1.0))
