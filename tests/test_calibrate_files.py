@@ -18,6 +18,10 @@ def test_records_resume_and_drop_a_line_that_was_cut_off(tmp_path: Path) -> None
     what = {"kind": "loss", "tokens": 1, "vocab": 2, "precision": "fp32"}
     first = record.Records(path, conditions)
     first.add({**what, "samples": [[1.0, 0.01, 0.01], [1.1, 0.01, 0.01]]})
+    with pytest.raises(PlanError, match="another run"):  # which an end by any means lets go on
+        record.Records(path, conditions)
+    assert first.file is not None
+    first.file.close()
     path.write_text(path.read_text() + '{"kind": "loss", "samp', encoding="utf-8")
     second = record.Records(path, conditions)
     assert second.quiet(what, 0.01) == 2
@@ -42,6 +46,46 @@ def test_a_foreign_record_file_is_left_alone(content: str, said: str, tmp_path: 
     with pytest.raises(PlanError, match=said):
         record.Records(path, {})
     assert path.read_text(encoding="utf-8") == content
+
+
+GEMM = (
+    '{"kind": "gemm", "m": 8, "n": 8, "k": 8, "way": "forward", "precision": "fp32",'
+    ' "held_out": false, "samples": [[1e-3, 1e-4, 1e-4]]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("1e-3", "NaN", "samples[0][0] is nan"),
+        ("1e-3", "Infinity", "samples[0][0] is inf"),
+        ("1e-3", "1e999", "samples[0][0] is inf"),
+        ("1e-3", "-1e-3", "samples[0][0] is -0.001"),
+        ("1e-3", "0", "samples[0][0] is 0"),
+        ("1e-3, ", "", "length 3"),
+        ("1e-3", '"fast"', "samples[0][0] is 'fast'"),
+        ("1e-3", "null", "samples[0][0] is None"),
+        ("[[1e-3, 1e-4, 1e-4]]", "[]", "samples is []"),
+        ("[[1e-3, 1e-4, 1e-4]]", "7", "samples is 7"),
+        (', "samples": [[1e-3, 1e-4, 1e-4]]', "", "missing required field `samples`"),
+        ('"m": 8, ', "", "missing required field `m`"),
+        ('"m": 8', '"m": -8', "m is -8"),
+        ("gemm", "spell", "kind is 'spell'"),
+    ],
+)
+def test_a_record_of_what_cannot_have_been_measured_is_refused(
+    old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.jsonl"
+    record.Records(path, {})
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(f"{whole}{GEMM}\n", encoding="utf-8")
+    assert len(record.read(path)) == 2
+    path.write_text(f"{whole}{GEMM.replace(old, new)}\n{GEMM}\n", encoding="utf-8")
+    with pytest.raises(PlanError) as refusal:
+        record.read(path)
+    assert "line 2" in str(refusal.value)
+    assert said in str(refusal.value)
 
 
 def test_other_conditions_are_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from planner.calibrate import cases, detect, nodes, profile, record, verify
 from planner.calibrate.cases import Case
 from planner.calibrate.detect import Hardware
 from planner.calibrate.settings import WRONG, Progress, Settings
-from planner.inputs import catalog
+from planner.inputs import catalog, files
 from planner.specs.documents.calibrate import Calibrated, Compared, Merged, Verification
 from planner.specs.error import PlanError
 from planner.specs.options.checked import read
@@ -45,13 +45,9 @@ def needs() -> None:
 
 def writable(path: Path, field: str) -> None:
     """Refuse a result that could not be written before anything is measured."""
-    folder = path.parent
-    if path.is_dir():
-        raise PlanError(field, str(path), "is a folder; give the file to write")
-    if not folder.is_dir():
-        raise PlanError(field, str(path), f"cannot be written: there is no folder {folder}")
+    files.result(str(path), field)
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
+        with tempfile.TemporaryFile(dir=path.parent) as file:
             file.write(b"x")
             file.flush()
     except OSError as error:
@@ -65,9 +61,16 @@ def calibrate(own: CalibrateOptions, told: Told) -> Calibrated:
         raise PlanError("--out", own.out, "must end in .toml: `--calibration` reads that")
     settings = _measuring(own, own.processes)
     writable(Path(str(settings.out)), "--out")
+    _unused(Path(settings.records))
     from planner.calibrate import launch
 
     return msgspec.convert(launch.run(settings, own.processes, told), Calibrated)
+
+
+def _unused(records: Path) -> None:
+    """Refuse records that another run holds, before ranks start to find the same."""
+    if records.exists():
+        record.held(records).close()
 
 
 def _measuring(own: CalibrateOptions, ranks_per_node: int) -> Settings:
@@ -123,8 +126,8 @@ def verification(own: CalibrateOptions, told: Told) -> Verification:
     precision = own.precision or ("bf16" if on_gpu else "fp32")
     with tempfile.TemporaryDirectory() as scratch:
         records = (folder or Path(scratch)) / "verify.records.jsonl"
-        records.unlink(missing_ok=True)
         settings = _settings(own, records, own.processes)
+        _unused(records)
         decoders = chosen or cases.unseen(own.processes, settings.mode, gpu=on_gpu)
         for case in decoders:
             _can_run(case, own.processes)
@@ -224,10 +227,7 @@ def merged(names: Sequence[str], out: str) -> Merged:
     """One file for several nodes of a kind, and nodes far from the middle."""
     if len(names) < 2:
         raise PlanError("--merge", ", ".join(names), "needs two files or more")
-    path = catalog.user_path(out, "--out")
-    writable(path, "--out")
-    if path.absolute() in {catalog.user_path(name, "--merge").absolute() for name in names}:
-        raise PlanError("--out", out, "is one of the files to merge; give the result its own file")
+    path = files.result(out, "--out")
     documents = [nodes.read(catalog.user_path(name, "--merge"), "--merge") for name in names]
     document, far = nodes.merge(documents, names)
     profile.write(document, path)

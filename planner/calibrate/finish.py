@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import tomli_w
+
 from planner.calibrate import detect, fit_device, fit_links, overhead, predict, profile
 from planner.calibrate.cases import Case
 from planner.calibrate.fit import Fit, Fits, attempted
@@ -35,21 +37,16 @@ def finish(records: Sequence[Record], session: Session, out: Path) -> Calibrated
     def built(tables: Tables) -> profile.Document:
         return profile.build(fits, replace(session, conditions=conditions), date, tables)
 
-    trial = out.with_name(out.name + ".trial.toml")
-
     def predicted(tables: Tables, case: Case) -> float:
         document = built(tables)
-        profile.write(document, trial)
-        try:
+        with catalog.only_given({str(out): tomli_w.dumps(document)}):
             return predict.predict(
                 case,
                 gpu=document["gpu"],
                 ranks=session.ranks,
                 precision="fp32",
-                calibration=str(trial),
+                calibration=str(out),
             ).step_s
-        finally:
-            trial.unlink(missing_ok=True)
 
     steps = {
         Case(**r["case"]): r["seconds"] for r in every if r["kind"] == "step" and r["used_in_fit"]

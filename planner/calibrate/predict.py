@@ -3,14 +3,13 @@ face, nothing else."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import tomli_w
 
 from planner.calibrate.cases import Case
+from planner.inputs import catalog
 from planner.inputs.options import read_options
 from planner.specs.options import Options
 from planner.verbs.estimate import estimate
@@ -25,6 +24,7 @@ _LAYOUTS = {
     "tensor": ("torchtitan", 0, "tp"),
     "pipeline": ("torchtitan", 0, "pp"),
 }
+_MODEL = "model.toml"  # what the estimate reads of the case
 STATES = ("parameters", "gradients", "optimizer")
 
 
@@ -100,12 +100,14 @@ def predict(
     case: Case, *, gpu: str, ranks: int, precision: str, calibration: str | None
 ) -> Prediction:
     """The estimate of a case on these ranks."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.toml"
-        path.write_text(model_text(case), encoding="utf-8")
-        asked = options(
-            case, str(path), gpu=gpu, ranks=ranks, precision=precision, calibration=calibration
-        )
+    given = {_MODEL: model_text(case)}
+    if calibration is not None:
+        path = catalog.user_path(calibration, "--calibration")
+        given[str(path)] = catalog.read_text(path, "--calibration")
+    asked = options(
+        case, _MODEL, gpu=gpu, ranks=ranks, precision=precision, calibration=calibration
+    )
+    with catalog.only_given(given):
         out = estimate(asked, brief=True)
     held = [
         next(phase.components for phase in stage.phases if phase.name == "optimizer step")

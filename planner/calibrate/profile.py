@@ -12,7 +12,7 @@ import tomli_w
 from planner.calibrate import detect
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
-from planner.inputs import catalog
+from planner.inputs import catalog, files
 from planner.inputs.calibration import read_calibration
 from planner.specs.error import PlanError
 from planner.specs.hardware import GpuSpec, LinkSpec
@@ -278,12 +278,8 @@ def _link_fields(fit: Fit, bandwidth: float, date: str) -> Document:
 
 
 def write(document: Document, path: Path) -> None:
-    """Write the file whole or not at all, after reading it back as an estimate would."""
+    """Write the file whole or not at all, after reading it as an estimate would."""
     text = tomli_w.dumps(document)
-    trial = path.with_name(path.name + ".trial.toml")
-    catalog.write_text(trial, "--out", text)
-    try:
-        read_calibration(str(trial))
-    finally:
-        trial.unlink(missing_ok=True)
-    catalog.write_text(path, "--out", text)
+    with catalog.only_given({str(path): text}):
+        read_calibration(str(path))
+    files.write_text(path, "--out", text)

@@ -3,18 +3,23 @@ it has and goes on later."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from planner.calibrate.kinds import wrong
 from planner.calibrate.quiet import Sample, is_usual, usual_probe_s, value_of
+from planner.inputs import catalog
 from planner.specs.error import PlanError
 
 Record = dict[str, Any]
 SCHEMA = 1
+MOST_BYTES = 200_000_000  # of records: a thorough run on many ranks writes some 10 MB
 _VALUES = (
     "samples",
     "when",
@@ -73,7 +78,8 @@ def usual_of(records: Iterable[Record]) -> float:
 
 
 def path_of(out: Path) -> Path:
-    """The raw records beside a calibration file."""
+    """The raw records beside a calibration file, whatever links lead to it."""
+    out = Path(os.path.realpath(out))
     return out.with_name(out.name + ".records.jsonl")
 
 
@@ -81,45 +87,30 @@ def read(path: Path, conditions: Record | None = None) -> list[Record]:
     """Records of an earlier run. A last line that was cut off is dropped; conditions that differ
     are an error.
 
-    Raises PlanError where the file is no record file of this version or was measured under other
-    conditions.
+    Raises PlanError where the file is no record file of this version, holds what cannot have been
+    measured, or was measured under other conditions.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
+    if not path.exists():
         return []
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError("--out", str(path), f"cannot be read: {error}") from None
+    lines = catalog.read_text(path, "--out", MOST_BYTES).removesuffix("\n").split("\n")
     found: list[Record] = []
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             if number == len(lines):  # the run was killed while it wrote
                 break
-            raise PlanError(
-                "--out", str(path), f"line {number} is no JSON; move the file away to measure anew"
-            ) from None
-        if not isinstance(record, dict) or "kind" not in record:
-            raise PlanError(
-                "--out",
-                str(path),
-                f"line {number} is no record; move the file away to measure anew",
-            )
+            raise _foreign(path, f"line {number} is no JSON") from None
+        why = _no_head(record) if number == 1 else wrong(record)
+        if why is not None:
+            raise _foreign(path, f"line {number}: {why}")
         found.append(record)
-    if not found:
-        return []
-    head = found[0]
-    if head.get("kind") != "conditions" or head.get("schema") != SCHEMA:
-        raise PlanError(
-            "--out", str(path), "holds no records of this version; move it away to measure anew"
-        )
     for name, value in (conditions or {}).items():
-        if name in _CONDITIONS and head.get(name) != value:
+        if found and name in _CONDITIONS and found[0].get(name) != value:
             raise PlanError(
                 "--out",
                 str(path),
-                f"was measured with {name} {head.get(name)!r}, this run has {value!r}; "
+                f"was measured with {name} {found[0].get(name)!r}, this run has {value!r}; "
                 "move it away or choose another --out",
             )
     return found
@@ -128,19 +119,71 @@ def read(path: Path, conditions: Record | None = None) -> list[Record]:
 _CONDITIONS = ("device", "threads", "ranks", "torch")
 
 
-class Records:
-    """Records of one run, appended line by line. Only the rank that owns the file gives a path."""
+def _no_head(record: Any) -> str | None:
+    """What is wrong with the first line, which says where and how the others were measured."""
+    if not isinstance(record, dict) or "kind" not in record:
+        return "is no record"
+    if record["kind"] != "conditions" or record.get("schema") != SCHEMA:
+        return "the file holds no records of this version"
+    return None
 
-    def __init__(self, path: Path | None, conditions: Record) -> None:
+
+def _foreign(path: Path, why: str) -> PlanError:
+    return PlanError("--out", str(path), f"{why}; move the file away to measure anew")
+
+
+def held(path: Path) -> FileIO:
+    """The records, open and held by this process alone until it ends or closes them. Raises
+    PlanError where another run holds them."""
+    if path.exists() and not path.is_file():
+        raise PlanError("--out", str(path), "holds raw records, and is no file; move it away")
+    try:
+        file = FileIO(path, "a+")
+    except (OSError, ValueError) as error:
+        raise _unwritten(path, error) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise PlanError(
+            "--out",
+            str(path),
+            "is being written by another run; wait for its end, or choose another --out",
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    return file
+
+
+def _unwritten(path: Path, error: OSError | ValueError) -> PlanError:
+    why = error.strerror if isinstance(error, OSError) else error
+    return PlanError(
+        "--out",
+        str(path),
+        f"cannot be written: {why}; what was measured until now is kept, free space or choose"
+        " another --out and run again",
+    )
+
+
+class Records:
+    """Records of one run, appended line by line. Only the rank that owns the file gives a path.
+
+    anew: what an earlier run wrote is dropped.
+    """
+
+    def __init__(self, path: Path | None, conditions: Record, anew: bool = False) -> None:
         self.path = path
-        self.all = read(path, conditions) if path else []
+        self.all: list[Record] = []
         self.samples: dict[str, list[Sample]] = {}
+        self.file = held(path) if path else None
+        if path and not anew:
+            self.all = read(path, conditions)
         for record in self.all:
             self._collect(record)
-        if path and not self.all:
-            self._append(path, {"kind": "conditions", "schema": SCHEMA, **conditions}, "w")
-        elif path:  # drop a line that was cut off, or the next one would join it
-            _rewrite(path, self.all)
+        if path and self.file:
+            _trim(self.file, path, len(self.all))
+            if not self.all:
+                self.add({"kind": "conditions", "schema": SCHEMA, **conditions})
 
     def _collect(self, record: Record) -> None:
         if "samples" in record:
@@ -156,36 +199,25 @@ class Records:
         """Append what one visit measured; visits of the same case add up."""
         self.all.append(record)
         self._collect(record)
-        if self.path:
-            self._append(self.path, record, "a")
-
-    def _append(self, path: Path, record: Record, mode: str) -> None:
-        if mode == "w":
-            self.all.append(record)
-        try:
-            with path.open(mode, encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise PlanError(
-                "--out",
-                str(path),
-                f"cannot be written: {error.strerror or error}; what was measured until now "
-                "is kept, free space or choose another --out and run again",
-            ) from None
+        if self.path and self.file:
+            _append(self.file, self.path, json.dumps(record) + "\n")
 
 
-def _rewrite(path: Path, records: Iterable[Record]) -> None:
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    if path.read_text(encoding="utf-8") == text:
-        return
-    partial = path.with_name(path.name + ".partial")
+def _trim(file: FileIO, path: Path, lines: int) -> None:
+    """Keep the first lines: the next one would join one that was cut off."""
+    content = path.read_bytes()
+    size = sum(len(line) + 1 for line in content.split(b"\n")[:lines])
+    if size > len(content):
+        _append(file, path, "\n")
+    else:
+        os.ftruncate(file.fileno(), size)
+
+
+def _append(file: FileIO, path: Path, text: str) -> None:
+    left = memoryview(text.encode())
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        while left:
+            left = left[file.write(left) :]
+        os.fsync(file.fileno())
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise PlanError(
-            "--out", str(path), f"cannot be written: {error.strerror or error}"
-        ) from None
+        raise _unwritten(path, error) from None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner.calibrate.quiet import SLACK
-from planner.inputs import catalog
+from planner.inputs import files
 from planner.show.figures import BLUE, LOG, ROSE, Chart, axis, bars, figure, guides, markers
 from planner.show.page import page
 from planner.show.text import Block
@@ -154,4 +154,4 @@ def write(out: Verification, folder: Path) -> None:
         ("report.html", page(_TITLE, [decoders, chart(out), kinds], option="--report")),
         ("report.json", to_json(out, indent=1) + "\n"),
     ):
-        catalog.write_text(folder / name, "--report", text)
+        files.write_text(folder / name, "--report", text)

@@ -101,7 +101,7 @@ def _records(settings: Settings, ranks: Ranks, found: detect.Hardware) -> Record
     wrong: PlanError | None = None
     if ranks.where.rank == 0:
         try:
-            mine = Records(Path(settings.records), conditions)
+            mine = Records(Path(settings.records), conditions, anew=settings.out is None)
         except PlanError as error:
             wrong = error
     told = ranks.share(

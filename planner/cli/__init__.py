@@ -3,9 +3,12 @@ commands."""
 
 from __future__ import annotations
 
+from planner.cli.process import contained
+
 
 def main() -> None:
     """Entry point of `dpplan`."""
-    from planner.cli.app import app
+    with contained():
+        from planner.cli.app import app
 
-    app()
+        app()

@@ -17,10 +17,10 @@ from typer.models import CommandInfo
 from planner import __version__
 from planner.cli.finish import refuse
 from planner.cli.made import Body, made
-from planner.cli.progress import INTERRUPTED
 from planner.specs.options import Options, foreign, rows, why_not
 from planner.specs.options.words import near
 
+_INTERRUPTED = 130  # what typer makes of Ctrl-C
 # the module of each command, which is loaded when it is asked for
 COMMANDS = {
     "estimate": "estimate",
@@ -79,12 +79,8 @@ class Commands(TyperGroup):
             option, said = _wrong_words(error, words)
             refuse(option, " ".join(words), said, "--json" in words, said)
             raise SystemExit(2) from None
-        except (typer.Abort, KeyboardInterrupt):
-            status = INTERRUPTED
-        if status == INTERRUPTED:  # Ctrl-C, which typer turns into this status
-            print(
-                "interrupted: files that were named are whole, or were not written", file=sys.stderr
-            )
+        if status == _INTERRUPTED:
+            raise KeyboardInterrupt
         raise SystemExit(status if isinstance(status, int) else 0)
 
 

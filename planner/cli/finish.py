@@ -4,12 +4,16 @@ wrong request."""
 from __future__ import annotations
 
 import os
+import re
+import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from planner.inputs import files
+from planner.inputs.files import Place, places
 from planner.specs.error import PlanError
 from planner.specs.options import Row
 from planner.specs.options.own import Output
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 1000  # characters of a wrong value that are quoted
 WRONG = 2  # exit status of a wrong request
+_TWICE = "is named twice in this command; give each result its own file"
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,13 @@ def finish(
     out: Output, written: Mapping[str, Row], values: Mapping[str, Any], answer: Answer
 ) -> None:
     """Write the results that were asked for, print, and end with the answer's status."""
-    from planner.inputs import catalog
     from planner.show.text import show_blocks
 
-    asked = [(written[n], values[n], make) for n, make in answer.files.items() if n in values]
-    texts = [(row, name, make()) for row, name, make in asked]  # all, before the first is written
-    for row, name, text in texts:
-        catalog.write_text(catalog.user_path(name, row.flag), row.flag, text)
+    asked = [(written[n].flag, values[n], make) for n, make in answer.files.items() if n in values]
+    texts = [(flag, name, make()) for flag, name, make in asked]
+    results = [(files.result(name, flag), flag, text) for flag, name, text in texts]
+    for result in results:  # all are made and may be written, before the first is
+        files.write_text(*result)
     if out.json:
         print_json(answer.document)
     else:
@@ -54,27 +59,47 @@ def finish(
     raise SystemExit(answer.status)
 
 
-def check_results(written: Mapping[str, Row], values: Mapping[str, Any]) -> None:
-    """Refuse a result that would replace another result of this command or a file that it reads."""
+def check_results(written: Mapping[str, Row], values: Mapping[str, Any], as_json: bool) -> None:
+    """Refuse, before anything is computed, a result that cannot be written or that would replace
+    another result of this command or a file that its options name.
+
+    Files that only other files name are known once they are read: `files` refuses those.
+    """
     results = {name: values[name] for name in written if name in values}
+    if not results:
+        return
     others = (value for name, value in values.items() if name not in results)
-    named = (
-        one for value in others for one in (value if isinstance(value, list | tuple) else [value])
-    )
-    taken = {_place(one) for one in named if isinstance(one, str) and one}
-    taken = {path for path in taken if os.path.isfile(path)}
-    for name, path in results.items():
-        if _place(path) in taken:
-            raise PlanError(
-                written[name].flag,
-                path,
-                "is named twice in this command; give each result its own file",
-            )
-        taken.add(_place(path))
+    read = {place for word in _words(others) if os.path.isfile(word) for place in places(word)}
+    taken = {
+        files.IS_READ: read,
+        "is where the answer is printed; give the result a file of its own": _printed(as_json),
+        _TWICE: set(),
+    }
+    for name, given in results.items():
+        files.result(given, written[name].flag)
+        for why, found in taken.items():
+            if found & places(given):
+                raise PlanError(written[name].flag, given, why)
+        taken[_TWICE] |= places(given)
 
 
-def _place(name: str) -> str:
-    return os.path.abspath(os.path.expanduser(name))
+def _printed(as_json: bool) -> set[Place]:
+    """Where no result may go, as stdout goes there: the file behind it, and under --json, when
+    stdout is one document, stdout itself."""
+    found = places("/dev/stdout") if as_json else set()
+    with suppress(OSError):
+        now = os.fstat(1)
+        if stat.S_ISREG(now.st_mode):
+            found.add((now.st_dev, now.st_ino))
+    return found
+
+
+def _words(values: Iterable[Any]) -> Iterator[str]:
+    """Whatever could be the name of a file in these values, as `model=a.json,b.json` names two."""
+    for value in values:
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, str):
+                yield from (os.path.expanduser(part) for part in {one, *re.split("[=,]", one)})
 
 
 @contextmanager
@@ -97,13 +122,11 @@ def refuse(problem: str, value: object, remedy: str, as_json: bool, sentence: st
 
         shown = value if value is None or isinstance(value, bool | float) else str(value)[:_SHOWN]
         print_json(Refusal(SCHEMA_VERSION, Error(problem, shown, remedy)))
-    encoding = sys.stderr.encoding or "utf-8"
-    message = f"error: {' '.join(sentence.split())}"
-    print(message.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
+    print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
 
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
     from planner.specs.document import to_json
 
-    print(to_json(document, indent=2))
+    print(to_json(document, indent=2), flush=True)

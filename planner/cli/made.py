@@ -15,6 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from planner.cli.finish import Answer, check_results, clear_errors, finish
+from planner.inputs.files import remembered
 from planner.specs.error import PlanError
 from planner.specs.options import Options, Row, rows, taken
 from planner.specs.options.own import ScenarioFile
@@ -42,9 +43,9 @@ def made(verb: str, body: Body) -> Callable[..., None]:
     def command(**typed: Any) -> None:
         values = {name: value for name, value in typed.items() if value not in (None, [])}
         # `--gpus --json` takes the flag for a number, and is to be refused as it asks for
-        with clear_errors(bool(values.get("json")) or "--json" in typed.values()):
+        as_json = bool(values.get("json")) or "--json" in typed.values()
+        with clear_errors(as_json), remembered():
             values = {name: _value(table[name], value) for name, value in values.items()}
-            check_results(written, values)
             arguments: dict[str, Any] = {}
             for name, kind in kinds.items():
                 if kind == Given:
@@ -56,6 +57,7 @@ def made(verb: str, body: Body) -> Callable[..., None]:
 
                     mine = {row.name for row in _own(kind, verb)}
                     arguments[name] = read(kind, {k: v for k, v in values.items() if k in mine})
+            check_results(written, {**arguments.get("given", {}), **values}, as_json)
             answer = body(**arguments)
             if answer is not None:
                 finish(arguments["out"], written, values, answer)

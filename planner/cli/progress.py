@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-INTERRUPTED = (
-    130  # exit status of a command ended by Ctrl-C: 128 and the number of SIGINT, as shells have it
-)
 _QUIET_S = 1.0  # what is over sooner needs no bar
 
 

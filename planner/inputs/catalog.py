@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from planner.inputs import not_modelled
+from planner.inputs import files, not_modelled
 from planner.inputs.names import alike, spellings
 from planner.specs.base import PlanError, Spec, sentence
 from planner.specs.options.words import near as did_you_mean
@@ -57,7 +57,7 @@ def find(kind: str, name: str) -> Path:
     vendor, _, rest = words[-1].partition("-")
     if found is None and kind == "gpus" and vendor in _VENDORS:  # as drivers name their cards
         found = _declared(kind, rest)
-        if found and tomllib.loads(found.read_text(encoding="utf-8")).get("vendor") != vendor:
+        if found and tomllib.loads(_text(found)).get("vendor") != vendor:
             found = None
     if found:
         return found
@@ -80,10 +80,17 @@ def _declared(kind: str, wanted: str) -> Path | None:
     if wanted in ids(kind):
         return folder(kind) / f"{wanted}.toml"
     for path in sorted(folder(kind).glob("*.toml")):
-        text = path.read_text(encoding="utf-8")
+        text = _text(path)
         if f'{wanted}"' in text.lower() and wanted in _names(text):
             return path
     return None
+
+
+def _text(path: Path) -> str:
+    """Text of a profile that ships."""
+    with path.open("rb") as file:
+        files.note_open(file)
+        return file.read().decode("utf-8")
 
 
 def _names(text: str) -> set[str]:
@@ -112,7 +119,7 @@ def near(kind: str, wanted: str) -> str:
     """What to say of an unknown name: the known ones most like it, and where all are listed."""
     owner = {one: one for one in ids(kind)}
     for path in folder(kind).glob("*.toml"):
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(_text(path))
         owner |= {str(one): path.stem for one in data.get("aliases", ())}
     offered: dict[str, str] = {}  # one name of each profile
     for one in alike(kind, wanted, list(owner)):
@@ -132,7 +139,7 @@ def is_path(name: str) -> bool:
 @cache
 def _hub_ids() -> frozenset[str]:
     """Ids of the Hugging Face Hub that the catalogue's models have."""
-    texts = (path.read_text(encoding="utf-8") for path in folder("models").glob("*.toml"))
+    texts = (_text(path) for path in folder("models").glob("*.toml"))
     return frozenset(name for text in texts for name in _names(text) if "/" in name)
 
 
@@ -197,6 +204,7 @@ def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
         if path.is_dir():
             raise PlanError(field, str(path), "is a folder; give the file inside it")
         with path.open("rb") as file:
+            files.note_open(file)
             content = file.read(most_bytes + 1)  # no more: what is named may be endless
         if len(content) > most_bytes:
             raise PlanError(
@@ -215,22 +223,6 @@ def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
         if isinstance(error, PlanError):
             raise
         raise PlanError(field, str(path), f"is no usable path: {error}") from None
-
-
-def write_text(path: Path, field: str, text: str) -> None:
-    """Write a file that appears whole or not at all. Raises PlanError naming the field where it
-    cannot be written."""
-    partial = path.with_name(path.name + ".partial") if path.name else path
-    try:
-        try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or error
-        raise PlanError(field, str(path), f"cannot be written: {why}") from None
 
 
 def read_toml(path: Path, field: str) -> dict[str, Any]:
@@ -312,7 +304,7 @@ def load(kind: str, spec: type[S], name: str) -> S:
 def _shipped(kind: str, spec: type[S], name: str) -> S:
     """Shipped profiles do not change while the program runs."""
     path = find(kind, name)
-    return build(spec, tomllib.loads(path.read_text(encoding="utf-8")), _FLAG[kind], path.stem)
+    return build(spec, tomllib.loads(_text(path)), _FLAG[kind], path.stem)
 
 
 def load_overlaid(kind: str, spec: type[S], name: str, overlay: dict[str, Any], source: str) -> S:

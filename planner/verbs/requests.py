@@ -7,11 +7,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from planner.inputs import files
 from planner.inputs.options import number
 from planner.inputs.scenario import Scenario, resolve
 from planner.report import layout as report
@@ -73,6 +74,14 @@ class _Unit:
     reasons: bool
 
 
+@dataclass(frozen=True)
+class _Answered:
+    """The points of a unit, and the files that were read for them."""
+
+    points: Sequence[Point]
+    read: Set[files.FileId]
+
+
 def answer(
     requests: Sequence[Options],
     *,
@@ -99,7 +108,8 @@ def answer(
     points: dict[int, Point] = {}
     with _answers(work, min(jobs, len(units))) as answers:
         for unit, answered in zip(units, answers, strict=True):
-            points.update(zip(unit, answered, strict=True))
+            points.update(zip(unit, answered.points, strict=True))
+            files.note(answered.read)
             if progress:
                 progress(len(points), len(requests))
     return [points[i] for i in range(len(requests))]
@@ -111,8 +121,8 @@ def processes(jobs: int | None) -> int:
 
 
 @contextmanager
-def _answers(work: Sequence[_Unit], jobs: int) -> Iterator[Iterator[list[Point]]]:
-    """The points of each unit in turn, from so many processes."""
+def _answers(work: Sequence[_Unit], jobs: int) -> Iterator[Iterator[_Answered]]:
+    """The answer of each unit in turn, from so many processes."""
     if jobs <= 1:
         yield map(_answered, work)
         return
@@ -161,15 +171,17 @@ def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
         yield order[start : start + size]
 
 
-def _answered(unit: _Unit) -> list[Point]:
-    scenarios = list(map(_resolved, unit.requests, unit.shapes))
-    choices = iter(batched.choose([s.plans for s in scenarios if isinstance(s, Scenario)]))
-    return [
-        Point(options, None, str(scenario))
-        if isinstance(scenario, PlanError)
-        else _point(options, scenario, next(choices), unit.reasons)
-        for options, scenario in zip(unit.requests, scenarios, strict=True)
-    ]
+def _answered(unit: _Unit) -> _Answered:
+    with files.remembered() as read:
+        scenarios = list(map(_resolved, unit.requests, unit.shapes))
+        choices = iter(batched.choose([s.plans for s in scenarios if isinstance(s, Scenario)]))
+        points = [
+            Point(options, None, str(scenario))
+            if isinstance(scenario, PlanError)
+            else _point(options, scenario, next(choices), unit.reasons)
+            for options, scenario in zip(unit.requests, scenarios, strict=True)
+        ]
+    return _Answered(points, read)
 
 
 def _resolved(options: Options, shape: ModelSpec | None) -> Scenario | PlanError:

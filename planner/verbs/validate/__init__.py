@@ -88,6 +88,6 @@ def write_plot(document: Validation, path: Path) -> None:
 
 
 def _write(path: Path, option: str, text: str) -> None:
-    from planner.inputs import catalog
+    from planner.inputs.files import write_text
 
-    catalog.write_text(path, option, text)
+    write_text(path, option, text)

@@ -1,0 +1,126 @@
+"""The process around a command: its streams, the signals that end it, and what is said of either.
+
+Imports only what Python has loaded or loads at once: Ctrl-C may come before anything else is.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OF_SIGNAL = 128  # exit statuses of what a signal ends begin here, as shells have it
+_WRONG = 2  # exit status where the answer cannot be printed, as where a result cannot be written
+_AGAIN_S = 0.05  # after which a signal comes again that met code that could not end; a choice
+
+
+class Unprinted(Exception):
+    """Stdout took no more. No OSError, which libraries that print would end on by themselves."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.strerror)
+        self.reader_left = isinstance(error, BrokenPipeError)
+
+
+class _Stdout(io.FileIO):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise Unprinted(error) from None
+
+
+class _Stderr(io.FileIO):
+    """Takes all: what cannot be said must not end a command that goes on."""
+
+    def write(self, data: Any, /) -> int:
+        with suppress(OSError):
+            return super().write(data)
+        return len(data)
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Around a whole command: whatever ends it, one sentence at most and the exit status of it."""
+    ended_by: signal.Signals = signal.SIGINT
+
+    def end(number: int, _: object) -> None:
+        nonlocal ended_by
+        ended_by = signal.Signals(number)
+        _end_workers()
+        raise KeyboardInterrupt
+
+    def unraised(what: sys.UnraisableHookArgs) -> None:
+        """A signal that met code which cannot raise, such as the end of an object, comes again."""
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            from threading import Timer
+
+            Timer(_AGAIN_S, os.kill, (os.getpid(), ended_by)).start()
+        else:
+            sys.__unraisablehook__(what)
+
+    caught = [one for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN]
+    _each(caught, end)
+    sys.unraisablehook = unraised
+    try:
+        try:
+            _own_streams()
+            yield
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+        finally:
+            _each(caught, signal.SIG_IGN)  # what is left is to end
+    except Unprinted as error:
+        _unprinted(error)
+    except KeyboardInterrupt:
+        said = "interrupted" if ended_by == signal.SIGINT else f"ended by {ended_by.name}"
+        print(f"{said}: files that were named are whole, or were not written", file=sys.stderr)
+        raise SystemExit(_OF_SIGNAL + ended_by) from None
+
+
+def _each(signals: list[signal.Signals], handler: Callable[..., None] | signal.Handlers) -> None:
+    for one in signals:
+        signal.signal(one, handler)
+
+
+def _end_workers() -> None:
+    """End worker processes, which a signal to this process alone does not reach."""
+    if (loaded := sys.modules.get("multiprocessing")) is not None:
+        for worker in loaded.active_children():
+            worker.terminate()
+
+
+def _own_streams() -> None:
+    """Stdout and stderr that are there, even closed ones, and print in any encoding."""
+    for number, way in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: nothing else may take its number, and stdout takes nothing
+            os.set_inheritable(os.open(os.devnull, way), True)
+    sys.stdout = _stream(_Stdout, 1, sys.stdout)
+    sys.stderr = _stream(_Stderr, 2, sys.stderr)
+
+
+def _stream(kind: type[io.FileIO], number: int, given: io.TextIOBase | Any) -> io.TextIOWrapper:
+    raw = kind(number, "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=given.encoding if given is not None else "utf-8",
+        errors="backslashreplace",
+        line_buffering=number == 2 or raw.isatty(),
+    )
+
+
+def _unprinted(error: Unprinted) -> NoReturn:
+    """End where stdout takes no more: in silence where nobody reads on, as other tools do."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # takes what is left in the buffers
+    if error.reader_left:
+        raise SystemExit(_OF_SIGNAL + signal.SIGPIPE)
+    print(f"error: stdout cannot be written: {error}; give it a file or a pipe", file=sys.stderr)
+    raise SystemExit(_WRONG)
