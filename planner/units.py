@@ -42,6 +42,8 @@ _ATOMS: dict[str, tuple[str, float]] = {
     "week": ("s", 7 * 86400.0),
     "month": ("s", 365.25 / 12 * 86400.0),
     "years": ("s", 365.25 * 86400.0),
+    "GPU-hours": ("GPU s", 3600.0),
+    "GPU-days": ("GPU s", 86400.0),
     "W": ("W", 1.0),
     "kW": ("W", 1e3),
     "MW": ("W", 1e6),
@@ -63,6 +65,7 @@ _ATOMS: dict[str, tuple[str, float]] = {
 
 UNIT_WORDS = tuple(word for word in _ATOMS if word != "1")  # as they stand after a number
 
+_HOUR = ("", "r", "our", "ours")
 # other spellings of the same units, in lower case
 _SPELLINGS = {
     **dict.fromkeys(("byte", "bytes"), "B"),
@@ -74,7 +77,8 @@ _SPELLINGS = {
     **dict.fromkeys(("us", "usec", "microsecond", "microseconds", "µs", "μs"), "us"),
     **dict.fromkeys(("min", "mins", "minute", "minutes"), "min"),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
-    **dict.fromkeys(("gpu-h", "gpu-hr", "gpu-hour", "gpu-hours", "gpuh"), "h"),
+    **dict.fromkeys((f"gpu{dash}h{end}" for dash in ("-", "") for end in _HOUR), "GPU-hours"),
+    **dict.fromkeys((f"gpu{dash}day{end}" for dash in ("-", "") for end in ("", "s")), "GPU-days"),
     **dict.fromkeys(("d", "day", "days"), "day"),
     **dict.fromkeys(("wk", "week", "weeks"), "week"),
     **dict.fromkeys(("mo", "month", "months"), "month"),
@@ -105,8 +109,10 @@ _SHOWN = 40  # characters of it that an error quotes
 # commas only between thousands: "1,5 GB" is no number rather than 15 GB. Possessive throughout, so
 # that reading takes time proportional to the length
 _NUMBER = re.compile(
-    r"([-+]?(?:\d{1,3}(?:,\d{3})++(?![\d,])|\d[\d_]*+|(?=\.\d))(?:\.\d*+)?(?:[eE][-+]?\d{1,3}+(?!\d))?)"
+    r"([-+]?(?:\d{1,3}(?:,\d{3})++(?![\d,])|\d[\d_]*+|(?=\.\d))(?:\.\d*+)?(?:[eE][-+]?\d{1,3}+(?!\d))?)",
+    re.ASCII,  # digits of other scripts are no number
 )
+_OF_A_GPU = re.compile(r"^gpu[\s-]?(?=\w)", re.IGNORECASE)
 _MONEY = re.compile(r"(?:us\s?)?\$|\b(?:usd|dollars?)\b", re.IGNORECASE)
 
 
@@ -199,7 +205,8 @@ def _money(text: str, unit: str) -> float:
     if amount and amount not in _MULTIPLIERS:
         raise UnitError(f"{_quoted(text)} is no amount of US dollars")
     number *= _MULTIPLIERS.get(amount, 1.0)
-    return number * _factor(f"USD/{per.strip()}" if slash else unit, unit, text)
+    each = _OF_A_GPU.sub("", per.strip())  # a price is of one GPU in any case
+    return number * _factor(f"USD/{each}" if slash else unit, unit, text)
 
 
 def _split(text: str, expected: str) -> tuple[float, str]:

@@ -26,7 +26,7 @@ from planner.specs import options
 from planner.specs.options.verbs import REQUESTS
 record = options.Options
 record.__annotations__ = {"made_up": Annotated[str | None, options.option(
-    "Made up for a test", label="Made up", unit="B/s", needs_unit=True, above=0,
+    "Made up for a test", label="Made up", unit="B/s", needs_unit=("GB/s",), least=1e3, most=1e15,
     example="3 GB/s", group=options.rows(record)["tp"].group, verbs=REQUESTS - {"schedule"},
 )]}
 record.made_up = None
@@ -107,7 +107,7 @@ def test_the_schema_that_ships_is_printed_by_the_command() -> None:
     ("given", "said"),
     [
         ({"gpus": True}, "--gpus"),
-        ({"gpus": 0}, "greater than or equal to 1"),
+        ({"gpus": 0}, "between 1 and 1,000,000"),
         ({"model": ""}, "must not be empty"),
         ({"price": "x" * 300}, "longer than 200 characters"),
         ({"where": 3}, "or a list of them"),

@@ -201,8 +201,9 @@ def test_figures_of_a_run_follow_from_each_other() -> None:
 
 def test_options_of_a_run_move_what_they_should() -> None:
     base = run_of()
-    assert run_of("--mtbf 5000")["goodput"] < base["goodput"] < run_of("--mtbf 500000")["goodput"]
-    assert run_of("--restart 60")["goodput"] < base["goodput"]
+    assert run_of("--mtbf 5000GPU-h")["goodput"] < base["goodput"]
+    assert base["goodput"] < run_of("--mtbf 500000GPU-h")["goodput"]
+    assert run_of("--restart 60min")["goodput"] < base["goodput"]
     slow = run_of("--storage 10MB/s")
     assert slow["reliability"]["interval_s"] == pytest.approx(
         slow["reliability"]["checkpoint_write_s"]
@@ -210,7 +211,7 @@ def test_options_of_a_run_move_what_they_should() -> None:
     assert (
         run_of("--checkpoint sync --storage 10MB/s")["goodput"] < slow["goodput"] < base["goodput"]
     )
-    assert run_of("--checkpoint-interval 600")["goodput"] < base["goodput"]
+    assert run_of("--checkpoint-interval 10h")["goodput"] < base["goodput"]
     assert run_of("--pue 1.6")["energy_kwh"] == pytest.approx(
         base["energy_kwh"] * 1.6 / run_level.PUE
     )

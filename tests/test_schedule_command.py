@@ -160,7 +160,7 @@ def test_a_model_gives_seconds_and_bytes() -> None:
         (
             ["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--forward-s", "fast"],
             "--forward-s",
-            "number of seconds",
+            "a number with a unit such as '1 s'",
         ),
         (
             [

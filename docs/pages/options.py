@@ -9,6 +9,7 @@ from pages.text import table
 from planner.cli.app import COMMANDS, body_of
 from planner.cli.made import options_of
 from planner.specs.options import Options, Row, rows
+from planner.specs.options.numbers import bounds
 from planner.specs.options.own import Output, ScenarioFile
 from planner.specs.options.schema import scenario_schema
 from planner.specs.options.verbs import REQUESTS
@@ -64,15 +65,17 @@ def _row(row: Row) -> list[str]:
 
 
 def _type(row: Row) -> str:
-    unit = row.says.unit
+    unit, span = row.says.unit, bounds(row)
     if row.choices:
         return ", ".join(f"`{one}`" for one in row.choices)
     if row.says.catalogue == "storage":
-        return f"id, or number in {unit}"
+        return f"id, or number with its unit, {span}"
+    if unit and row.says.needs_unit:
+        return f"number with its unit, {span}"
     if unit:
-        return (
-            f"number with a unit of {unit}" if row.says.needs_unit else f"number, in {_plain(unit)}"
-        )
+        return f"number, in {_plain(unit)}, {span}" if unit == "1" else f"number, {span}"
+    if span:
+        return f"{_TYPES.get(row.kind, 'text')}, {span}"
     if row.says.file:
         return "file"
     return _TYPES.get(row.kind, "text")

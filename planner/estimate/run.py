@@ -75,8 +75,11 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
     """What failures, checkpoints and restarts take from a run, and the goodput with the storage
     that the request names."""
     run, cluster = plan.run, plan.cluster
-    mtbf_gpu = run.mtbf_s or run_level.MTBF_GPU_S
-    mtbf = float(run_level.job_mtbf_s(mtbf_gpu, cluster.gpus))
+    if run.mtbf_s is not None:
+        mtbf, mtbf_gpu = run.mtbf_s, run.mtbf_s * cluster.gpus
+    else:
+        mtbf_gpu = run.mtbf_gpu_s or run_level.MTBF_GPU_S
+        mtbf = float(run_level.job_mtbf_s(mtbf_gpu, cluster.gpus))
     states = state_ledger(plan)
     size = float(
         run_level.checkpoint_bytes(
@@ -209,7 +212,7 @@ def assumptions(plan: Plan, failures: Reliability) -> list[str]:
     """What a run rests on, as sentences with the options that change it. failures: `reliability` of
     the whole run."""
     run, r = plan.run, failures
-    failing = "stated in the request" if run.mtbf_s is not None else "Llama 3; --mtbf"
+    failing = "stated in the request" if run.states_failures else "Llama 3; --mtbf"
     stored = (
         "stated in the request"
         if run.storage_bytes_per_s is not None

@@ -8,8 +8,8 @@ from typing import Any
 from planner.specs.base import PlanError
 from planner.specs.options import Options, Reading, Record, refuse, rows, why_not
 from planner.specs.options.checked import read
+from planner.specs.options.numbers import amount_in
 from planner.specs.options.words import reading
-from planner.units import UnitError, is_bare, parse, parse_count
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -62,27 +62,14 @@ def read_without_model(given: Mapping[str, Any], verb: str) -> Options:
 
 def number(options: Record, name: str) -> float | None:
     """An option with a unit, in base units; None where it is not given. Raises PlanError."""
+    return None if getattr(options, name) is None else number_in(options, name)[0]
+
+
+def number_in(options: Record, name: str) -> tuple[float, str]:
+    """An option with a unit that is given, in base units, and which of its units that was in.
+    Raises PlanError."""
     row, given = rows(type(options))[name], getattr(options, name)
-    if given is None:
-        return None
-    says, such = row.says, f"write for example '{row.says.example}'"
     try:
-        value = parse_count(given) if says.unit == "tokens" else parse(given, says.unit)
-    except UnitError as error:
-        raise PlanError(row.flag, given, f"{error}; {such}") from None
-    if says.needs_unit and is_bare(given):
-        raise PlanError(row.flag, given, f"needs its unit: {such}")
-    low, high = (says.least if says.above is None else says.above), says.most
-    if (
-        (says.above is not None and value <= says.above)
-        or (says.least is not None and value < says.least)
-        or (high is not None and value > high)
-    ):
-        if high == 1:
-            remedy = f"is a share between 0 and 1: {such}"
-        elif high is not None:
-            remedy = f"must be between {low:g} and {high:g}"
-        else:
-            remedy = "must be positive" if says.above == 0 else "must not be negative"
-        raise PlanError(row.flag, given, remedy)
-    return value
+        return amount_in(row, given)
+    except ValueError as error:
+        raise PlanError(row.flag, given, str(error)) from None

@@ -7,10 +7,10 @@ from functools import cache
 from planner.formulas import run_level
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration
-from planner.inputs.options import number
+from planner.inputs.options import number, number_in
 from planner.specs.base import PlanError
 from planner.specs.hardware import StorageSpec
-from planner.specs.options import Options, flag
+from planner.specs.options import Options, flag, rows
 from planner.specs.run import RunSpec
 
 _KWH_J = 3.6e6
@@ -57,9 +57,11 @@ def run_spec(options: Options, nodes: int, calibration: Calibration | None = Non
     if stored is None and measured is not None:
         stored = measured.bytes_per_s(nodes)
         read = None if measured.read_per_node is None else float(measured.read_per_node) * nodes
+    mtbf_s, unit = (None, "") if options.mtbf is None else number_in(options, "mtbf")
     return RunSpec(
         storages=storages(),
-        mtbf_s=number(options, "mtbf"),
+        mtbf_gpu_s=mtbf_s if unit == rows(Options)["mtbf"].says.unit else None,
+        mtbf_s=mtbf_s if unit == rows(Options)["mtbf"].says.or_unit else None,
         checkpoint=options.checkpoint or "async",
         interval_s=number(options, "checkpoint_interval"),
         storage_bytes_per_s=stored,

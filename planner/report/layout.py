@@ -215,7 +215,7 @@ def _chance(estimates: Estimates, row: int) -> Chance:
 
 def _sure(plan: Plan, whole: Run, around: Band) -> Run:
     """The whole run with the ends of its band."""
-    spread = whole_run(around.spread, whole, stated=plan.run.mtbf_s is not None)
+    spread = whole_run(around.spread, whole, stated=plan.run.states_failures)
     low, high = spread.ends()
     return changed(whole, low=low, high=high)
 

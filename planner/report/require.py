@@ -30,7 +30,11 @@ _FORM = re.compile(
 )
 _ENDS = ("low", "high")
 _COUNTED = ("USD", "tokens/s", "GPU-hours")  # people write 1.5M or 2e6 of these
-_SCALED = {"days": 86400.0, "kWh": 3.6e6}  # units of the report that are not base units, in those
+_SCALED = {
+    "days": 86400.0,
+    "kWh": 3.6e6,
+    "GPU-hours": 3600.0,
+}  # units of the report that are not base units, in those
 
 
 @dataclass(frozen=True)

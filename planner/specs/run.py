@@ -13,9 +13,10 @@ from planner.specs.names import CheckpointWriter
 class RunSpec(Spec):
     """Everything about a run that no single step shows; base units."""
 
-    mtbf_s: float | None = Field(
+    mtbf_gpu_s: float | None = Field(
         default=None, gt=0
     )  # running time of one GPU between failures of its job
+    mtbf_s: float | None = Field(default=None, gt=0)  # time between failures of the whole job
     checkpoint: CheckpointWriter = "async"  # async: training goes on while the file is written
     interval_s: float | None = Field(default=None, gt=0)  # between checkpoints
     storage_bytes_per_s: float | None = Field(
@@ -37,3 +38,8 @@ class RunSpec(Spec):
     )  # energy of the building over that of its computers
     grid_kg_per_j: float | None = Field(default=None, ge=0)  # CO2 equivalent of electricity
     storages: tuple[StorageSpec, ...] = ()  # shipped places for checkpoints, to compare with
+
+    @property
+    def states_failures(self) -> bool:
+        """Whether the request says how often the job fails."""
+        return self.mtbf_gpu_s is not None or self.mtbf_s is not None

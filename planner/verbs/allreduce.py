@@ -26,15 +26,15 @@ from planner.specs.documents.allreduce import (
     FastestMap,
     Size,
 )
+from planner.specs.options import rows
+from planner.specs.options.numbers import several
 from planner.specs.options.parallel import AllReduceOptions
 from planner.specs.plan import Plan
 from planner.specs.training import TrainingSpec
-from planner.units import UnitError, parse
 
 _SMALLEST, _LARGEST = 2.0**10, 2.0**33  # bytes of the map and of crossovers: 1 KiB to 8 GiB
 _SIZES = tuple(2.0**power for power in range(12, 34, 3))  # of the table when none are asked for
 _MAP_COLUMNS = 47  # two per power of two between the ends, and one
-_MOST_BYTES = 1e15
 _MODEL = "gpt2"  # any: a plan has one
 
 
@@ -110,18 +110,10 @@ def links(given: Mapping[str, Any], verb: str) -> tuple[ClusterSpec, Machine, li
 def _bytes(text: str | None) -> Sequence[float]:
     if text is None:
         return _SIZES
-    out = []
-    for word in text.split(","):
-        try:
-            value = parse(word.strip(), "B")
-        except UnitError as error:
-            raise PlanError(
-                "--bytes", text, f"{error}; write for example 100MB or 1MiB,1GiB"
-            ) from None
-        if not 1 <= value <= _MOST_BYTES:
-            raise PlanError("--bytes", text, f"must be between 1 B and {_MOST_BYTES:.0e} B")
-        out.append(value)
-    return out
+    try:
+        return several(rows(AllReduceOptions)["bytes"], text)
+    except ValueError as error:
+        raise PlanError("--bytes", text, f"{error}; write for example 100MB or 1MiB,1GiB") from None
 
 
 def _rank_counts(cluster: ClusterSpec) -> list[int]:

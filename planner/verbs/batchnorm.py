@@ -9,9 +9,13 @@ from planner.estimate import batch_norm
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batchnorm import BatchNorm, BatchNormCluster, Exchange
+from planner.specs.options import rows
+from planner.specs.options.numbers import within
+from planner.specs.options.parallel import BatchNormOptions
+from planner.units import parse_whole
 from planner.verbs.allreduce import links
 
-_MOST_LAYERS, _MOST_CHANNELS = 10_000, 1_000_000
+_MOST_LAYERS = 10_000
 _ELEMENT_BYTES = 4.0  # statistics are fp32 also in mixed precision: torch accumulates them so
 
 
@@ -42,20 +46,13 @@ def _channels(text: str) -> list[int]:
     for word in text.split(","):
         width, _, times = word.strip().partition("x")
         try:
-            each, count = int(width), int(times or 1)
-        except ValueError:
+            each, count = int(parse_whole(width)), int(parse_whole(times or 1))
+            within(rows(BatchNormOptions)["channels"], each)
+        except ValueError as error:
             raise PlanError(
-                "--channels", text, "must read numbers, or NUMBERxTIMES, such as 64,256x3"
+                "--channels", text, f"{error}; must read numbers, or NUMBERxTIMES, such as 64,256x3"
             ) from None
-        if (
-            not 1 <= each <= _MOST_CHANNELS
-            or not 1 <= count <= _MOST_LAYERS
-            or len(out) + count > _MOST_LAYERS
-        ):
-            raise PlanError(
-                "--channels",
-                text,
-                f"takes 1 to {_MOST_CHANNELS:,} channels and at most {_MOST_LAYERS:,} layers",
-            )
+        if not 1 <= count <= _MOST_LAYERS or len(out) + count > _MOST_LAYERS:
+            raise PlanError("--channels", text, f"takes at most {_MOST_LAYERS:,} layers")
         out += [each] * count
     return out

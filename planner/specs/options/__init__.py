@@ -3,8 +3,7 @@ and in a query string.
 
 An option is one field of a record, declared with everything that is said of it (`row.option`). The
 options of a request are `Options`, in the parts of this folder; those of one verb alone are in
-`own`. Units and bounds in base units are applied where a text becomes a number
-(`planner.inputs.options.number`).
+`own`. Numbers are read, and held to their bounds, in one place for all of these (`numbers`).
 """
 
 from __future__ import annotations

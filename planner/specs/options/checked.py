@@ -10,7 +10,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from planner.specs.base import PlanError, sentence
-from planner.specs.options import foreign, words
+from planner.specs.options import foreign, numbers, words
 from planner.specs.options.row import Row, rows
 
 R = TypeVar("R")
@@ -40,21 +40,35 @@ def checked(record: type, given: Mapping[str, Any]) -> dict[str, Any]:
     table = rows(record)
     values = {name: _text(table[name], value) for name, value in given.items()}
     try:
-        return adapter_of(record).validate_python(values)
+        values = adapter_of(record).validate_python(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         row = table[str(first["loc"][0])]
         raise PlanError(row.flag, first["input"], sentence(first["msg"])) from None
+    for name, value in values.items():
+        _bounded(table[name], value)
+    return values
+
+
+def _bounded(row: Row, value: Any) -> None:
+    """Numbers within the bounds of their rows. Raises PlanError naming the option."""
+    try:
+        if row.kind in (int, float):
+            numbers.within(row, value)
+        elif row.is_number:
+            numbers.amount(row, value)
+    except ValueError as error:
+        raise PlanError(row.flag, value, str(error)) from None
 
 
 def from_text(row: Row, text: str) -> Any:
     """The value that a text spells, of the option's type. Raises ValueError with a sentence."""
     value = words.meaning(row, text) if row.takes_words and row.says.read is None else text
+    if row.kind in (int, float) and isinstance(value, str):
+        return words.counted(row, value)
     try:
         return _kind_adapter(row.kind).validate_python(value, strict=False)
     except ValidationError as error:
-        if row.kind is int and isinstance(value, str):
-            return words.counted(row, value)
         first = error.errors(include_url=False, include_context=False)[0]
         raise ValueError(sentence(first["msg"])) from None
 
@@ -65,7 +79,8 @@ def _kind_adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _text(row: Row, value: Any) -> Any:
-    """Texts of a sensible length, several as a tuple, each in one spelling."""
+    """Texts of a sensible length, several as a tuple, each in one spelling; whole numbers as
+    such."""
     if row.is_several:
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list | tuple) or not all(isinstance(x, str) for x in texts):
@@ -75,6 +90,10 @@ def _text(row: Row, value: Any) -> Any:
         if len(texts) > MOST_TEXTS:
             raise PlanError(row.flag, len(texts), f"are more than {MOST_TEXTS}")
         return tuple(_one(row, text) for text in texts)
+    if row.kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # JSON has no other 8.0
+    if row.kind is str and row.says.unit and type(value) in (int, float):
+        value = repr(value)  # a number that lacks its unit
     return _one(row, value) if isinstance(value, str) else value
 
 

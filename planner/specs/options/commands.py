@@ -137,7 +137,14 @@ class CalibrateOptions(Record):
     ] = None
     tolerance: Annotated[
         float,
-        option("Mean error above which the exit status is 3", group=_PROVE, example="0.2", least=0),
+        option(
+            "Mean error above which the exit status is 3",
+            group=_PROVE,
+            most=100,
+            or_zero=True,
+            example="0.2",
+            least=1e-6,
+        ),
     ] = 0.1
     case: Annotated[
         tuple[str, ...],

@@ -149,7 +149,7 @@ class CompareOptions(Record):
         ),
     ] = "strong"
     stop_below: Annotated[
-        float, option(f"{_PAYS} first number of GPUs", above=0, below=1, example="0.9")
+        float, option(f"{_PAYS} first number of GPUs", least=0.001, most=0.999, example="0.9")
     ] = 0.5
     jobs: Annotated[
         int | None,
@@ -220,6 +220,8 @@ class BatchOptions(Record):
         option(
             "BATCH:NORM, given twice: sequences and root mean square norm of the gradient, whose"
             " noise scale is the critical batch size",
+            least=1e-12,
+            most=1e12,
             example="8:1.5",
         ),
     ] = ()
@@ -235,20 +237,27 @@ class BatchOptions(Record):
     ] = None
     learning_rate: Annotated[
         float | None,
-        option("Learning rate of the reference batch", above=0, example="3e-4", unset="1"),
+        option(
+            "Learning rate of the reference batch",
+            least=1e-12,
+            most=1000,
+            example="3e-4",
+            unset="1",
+        ),
     ] = None
     warmup: Annotated[
-        float | str | None,
+        str | None,
         option(
             "Warm-up in tokens, kept over batch sizes, e.g. 8B",
             unit="tokens",
             least=1,
             most=1e18,
+            needs_unit=("tokens",),
             example="8M",
         ),
     ] = None
     stop_below: Annotated[
-        float, option(f"{_PAYS} first number of GPUs", above=0, below=1, example="0.9")
+        float, option(f"{_PAYS} first number of GPUs", least=0.001, most=0.999, example="0.9")
     ] = 0.5
     jobs: Annotated[
         int | None,
@@ -295,6 +304,10 @@ class ModelTimes(Record):
             "Seconds of the forward pass of a micro-batch on a rank, or one number per stage:"
             " 1,1,2",
             length=100_000,
+            each="s",
+            least=1e-12,
+            most=1e9,
+            or_zero=True,
             example="1.5",
             unset="1",
         ),
@@ -305,6 +318,10 @@ class ModelTimes(Record):
             "Seconds of the backward pass, input and weight gradients together, or one number per"
             " stage",
             length=100_000,
+            each="s",
+            least=1e-12,
+            most=1e9,
+            or_zero=True,
             example="3",
             unset="2",
         ),
@@ -314,6 +331,10 @@ class ModelTimes(Record):
         option(
             "Seconds of the weight gradients within the backward pass, or one number per stage",
             length=100_000,
+            each="s",
+            least=1e-12,
+            most=1e9,
+            or_zero=True,
             example="0.5",
             unset="half of the backward pass",
         ),
@@ -323,6 +344,10 @@ class ModelTimes(Record):
         option(
             "Seconds of a send between stages, or one number per boundary",
             length=100_000,
+            each="s",
+            least=1e-12,
+            most=1e9,
+            or_zero=True,
             example="0.1",
             unset="0",
         ),
@@ -332,6 +357,10 @@ class ModelTimes(Record):
         option(
             "Seconds of the optimizer after a rank's last backward pass, or one number per rank",
             length=100_000,
+            each="s",
+            least=1e-12,
+            most=1e9,
+            or_zero=True,
             example="1",
             unset="0",
         ),
@@ -341,6 +370,10 @@ class ModelTimes(Record):
         option(
             "Activations of one micro-batch on a rank, e.g. '1.2 GiB', or one size per rank",
             length=100_000,
+            each="B",
+            least=1,
+            most=1e15,
+            or_zero=True,
             example="1.2 GiB",
         ),
     ] = None
@@ -355,6 +388,8 @@ class ScheduleOptions(ModelTimes):
         option(
             "RANK:FACTOR, ranks whose compute is slower by a factor: 3:1.2",
             length=100_000,
+            least=0.001,
+            most=1e6,
             example="1:1.5",
         ),
     ] = None

@@ -72,11 +72,13 @@ class StrategySettings(Record):
         ),
     ] = 1
     bucket: Annotated[
-        float | str | None,
+        str | None,
         option(
             "Size at which DDP closes a gradient bucket (bucket_cap_mb)",
             unit="B",
-            above=0,
+            needs_unit=("MiB", "MB"),
+            least=1,
+            most=1e13,
             example="100 MiB",
             unset="25 MiB, the first one 1 MiB",
         ),
@@ -102,6 +104,9 @@ class AllReduceOptions(Record):
         option(
             "Message sizes, e.g. 100MB or 1MiB,1GiB",
             length=4096,
+            each="B",
+            least=1,
+            most=1e15,
             example="100MB",
             unset="4 KiB to 8 GiB",
         ),
@@ -127,6 +132,8 @@ class BatchNormOptions(Record):
         option(
             "Channels of each batch-norm layer, such as 64,256x3",
             length=100_000,
+            least=1,
+            most=1_000_000,
             example="64,256x3",
             unset="those of ResNet-50",
         ),
@@ -141,7 +148,7 @@ class InputOptions(Record):
 
     samples_per_s: Annotated[
         float,
-        option("Samples that all GPUs consume per second", above=0, most=1e12, example="1000"),
+        option("Samples that all GPUs consume per second", most=1e12, least=1e-6, example="1000"),
     ]
     batch: Annotated[
         int, option("Samples per GPU and step", least=1, most=1_000_000, example="8")

@@ -45,8 +45,9 @@ class Limits(Record):
         float | None,
         option(
             "The run takes at most this many days, or '6 weeks', '3 months'",
-            above=0,
             reads="days",
+            least=0.001,
+            most=36_525,
             example="30",
             verbs=_CLUSTER | _MODEL,
         ),
@@ -55,8 +56,9 @@ class Limits(Record):
         float | None,
         option(
             "The run costs at most this many US dollars, e.g. $2M",
-            above=0,
             reads="USD",
+            least=0.01,
+            most=1e15,
             example="1000",
             verbs=_CLUSTER | _MODEL,
         ),
@@ -75,8 +77,9 @@ class Limits(Record):
         float | None,
         option(
             "The cluster draws at most this many kW at the plug, cooling included",
-            above=0,
             reads="kW",
+            least=0.01,
+            most=1e7,
             example="2",
         ),
     ] = None

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
-
-import annotated_types as limits
 
 NAME_LENGTH = 4096  # characters of a catalogue name or a path
 TEXT_LENGTH = 200  # of anything else that is typed: numbers with units, words
@@ -61,18 +59,22 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class option(limits.GroupedMetadata):
+class option:
     """Everything said of one option beside its name, type and default.
 
     help: a sentence in the field's terms. label: the same in a few words, for the form.
-    unit: base unit in which a bare number is read, "" where there is none; needs_unit: a bare
-    number is refused. above, least, most, below: bounds in base units, the first and the last
-    exclusive. example: a value that parses, as text. unset: what holds where it is left out, in
-    words. catalogue: kind of catalogue entry it names. file: it names a file that is read, or
+    unit: in which a bare number is read, "" where there is none; needs_unit: the units in which a
+    bare number is likely meant, where two are and it is therefore refused; or_unit: of another
+    dimension, in which it may be given as well. least, most: bounds in that unit, of each number
+    where a text holds several; or_zero: 0 lies within them as well. Every number has both: what
+    nature or arithmetic allows, and where they allow all, a choice, some hundred times beyond what
+    exists. example: a value that parses, as text. unset: what holds where it is left out, in words.
+    catalogue: kind of catalogue entry it names. file: it names a file that is read, or
     written. length: characters at most, where it is text. verbs: which take it, all of the record's
     where empty; why_not: why others do not; several: verbs to which it may be given several times.
-    aliases: other words for its values. reads: what a text such as 128k or 60d counts, where the
-    value is a plain number: tokens of a context (k is 1,024), or the unit that the number is in.
+    aliases: other words for its values. each: unit of each of several numbers in a text. reads:
+    what a text such as 128k or 60d counts, where the value is a plain number: tokens of a context
+    (k is 1,024), or the unit that the number is in.
     read: checks a text, and gives it in one spelling. form: whether the page shows it at once or
     folded; slider: drawn as one. argument: what stands for it in the usage of a command, where it
     is a word and no flag.
@@ -81,11 +83,11 @@ class option(limits.GroupedMetadata):
     help: str
     label: str = ""
     unit: str = ""
-    needs_unit: bool = False
-    above: float | None = None
+    needs_unit: tuple[str, ...] = ()
+    or_unit: str = ""
     least: float | None = None
     most: float | None = None
-    below: float | None = None
+    or_zero: bool = False
     example: str = ""
     unset: str = ""
     catalogue: str = ""
@@ -95,26 +97,13 @@ class option(limits.GroupedMetadata):
     why_not: str = ""
     several: frozenset[str] = frozenset()
     aliases: tuple[Alias, ...] = ()
+    each: str = ""
     reads: str = ""
     read: Callable[[str], str] | None = None
     form: Form = "absent"
     slider: bool = False
     group: Group | None = None
     argument: str = ""
-
-    def __iter__(self) -> Iterator[limits.BaseMetadata]:
-        """The bounds that hold for the value as it is; those of text with a unit hold in base
-        units, once it is read."""
-        if self.unit:
-            return
-        if self.above is not None:
-            yield limits.Gt(self.above)
-        if self.least is not None:
-            yield limits.Ge(self.least)
-        if self.most is not None:
-            yield limits.Le(self.most)
-        if self.below is not None:
-            yield limits.Lt(self.below)
 
 
 @dataclass(frozen=True)

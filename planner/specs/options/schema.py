@@ -34,8 +34,13 @@ def _of(row: Row, found: Schema) -> Schema:
     kinds = [kind for kind in found.get("anyOf", [found]) if kind.get("type") != "null"]
     bare = [{k: v for k, v in one.items() if k not in ("title", "default")} for one in kinds]
     for one in bare:
+        if one.get("type") in ("integer", "number"):
+            limits = {"minimum": row.says.least, "maximum": row.says.most}
+            one |= {word: bound for word, bound in limits.items() if bound is not None}
         if one.get("type") == "string" and "enum" not in one:
             one |= {"minLength": 1, "maxLength": row.length}
+    if row.says.or_zero and any("minimum" in one for one in bare):
+        bare.append({"const": 0})
     words = [one.word for one in row.says.aliases if one.value is not None]
     if row.says.reads:
         bare.append({"type": "string", "minLength": 1, "maxLength": row.length})

@@ -42,7 +42,7 @@ def meaning(row: Row, text: str) -> Any:
     if row.choices:
         what = f" ({row.says.help})" if row.says.argument else ""
         raise ValueError(f"{near(word, known)}must be {_listed(row.choices)}{what}")
-    if row.kind is int and not word.strip("+-").isdigit():
+    if row.kind is int and not word.strip("+-").isdecimal():
         raise ValueError(f"{near(word, known)}must be a whole number, or one of {', '.join(known)}")
     return word
 

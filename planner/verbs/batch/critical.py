@@ -10,11 +10,11 @@ from planner.formulas import critical_batch as formulas
 from planner.inputs.options import number
 from planner.specs.base import PlanError
 from planner.specs.documents.batch import Published
-from planner.specs.options import flag
+from planner.specs.options import flag, rows
+from planner.specs.options.numbers import within
 from planner.specs.options.own import BatchOptions
-from planner.units import UnitError, parse_count
+from planner.units import parse_count
 
-_MOST = 1e18  # sequences of a batch, and its norm
 _OPTIONS = ("critical_batch", "target_loss", "gradient_norm")  # that all say the critical batch
 
 # batches of the papers that set out to train with large ones, and the largest of a language model
@@ -168,16 +168,15 @@ def noise_of(norms: Sequence[str]) -> float:
 
 def _norm(text: str) -> tuple[float, float]:
     batch, _, norm = text.partition(":")
+    table = rows(BatchOptions)
     try:
         pair = parse_count(batch), parse_count(norm)
-    except UnitError:
-        raise PlanError(
-            "--gradient-norm", text, "must be BATCH:NORM, such as 8:1.5, the batch in sequences"
-        ) from None
-    if not (1 <= pair[0] <= _MOST and 0 < pair[1] <= _MOST):
+        within(table["reference_batch"], pair[0])
+        within(table["gradient_norm"], pair[1])
+    except ValueError as error:
         raise PlanError(
             "--gradient-norm",
             text,
-            "must be BATCH:NORM with a batch of at least 1 and a norm above 0",
-        )
+            f"{error}; must be BATCH:NORM, such as 8:1.5, the batch in sequences",
+        ) from None
     return pair

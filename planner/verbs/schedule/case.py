@@ -22,13 +22,13 @@ from planner.schedules.timing import Durations, Program
 from planner.specs.base import PlanError
 from planner.specs.options import flag, refuse, rows
 from planner.specs.options.layout import LayoutOptions
+from planner.specs.options.numbers import several, within
 from planner.specs.options.own import ModelTimes, ScheduleOptions
-from planner.units import UnitError, parse
+from planner.units import parse, parse_whole
 from planner.verbs.estimate import chosen
 
 _MOST_FILE_BYTES = 100_000_000
 _FORWARD_S, _INPUT_S, _WEIGHT_S = 1.0, 1.0, 1.0  # a backward takes twice a forward
-_MOST_SLOWDOWN = 1e6
 
 
 @dataclass(frozen=True)
@@ -146,13 +146,13 @@ def refuse_beside_file(request: ScheduleOptions, shape: LayoutOptions) -> None:
 def _stated(request: ScheduleOptions, p: int, m: int, v: int) -> Case:
     stages = p * v
     sizes = (p, stages)
-    forward = _numbers("--forward-s", request.forward_s, _FORWARD_S, sizes)
+    forward = _numbers("forward_s", request, _FORWARD_S, sizes)
     weight_s = request.weight_s
-    weight = _numbers("--weight-s", weight_s, _WEIGHT_S, sizes)
+    weight = _numbers("weight_s", request, _WEIGHT_S, sizes)
     if request.backward_s is None:
         backward = _INPUT_S + weight
     else:
-        backward = _numbers("--backward-s", request.backward_s, 0.0, sizes)
+        backward = _numbers("backward_s", request, 0.0, sizes)
         weight = backward / 2 if weight_s is None else weight
     size = max(forward.size, backward.size, weight.size)
     forward, backward, weight = (_as_chunks(x, size, p) for x in (forward, backward, weight))
@@ -167,26 +167,29 @@ def _stated(request: ScheduleOptions, p: int, m: int, v: int) -> Case:
         forward,
         backward,
         weight,
-        send=_numbers("--p2p-s", request.p2p_s, 0.0, (1, max(stages - 1, 1))),
-        tail=_numbers("--optimizer-s", request.optimizer_s, 0.0, (p,)),
+        send=_numbers("p2p_s", request, 0.0, (1, max(stages - 1, 1))),
+        tail=_numbers("optimizer_s", request, 0.0, (p,)),
         slowdown=_slowdown(request, p),
         blocking=request.blocking_sends,
-        activation_bytes=_bytes(request, p),
+        activation_bytes=None
+        if request.activation_bytes is None
+        else _numbers("activation_bytes", request, 0.0, (p,)),
     )
 
 
-def _numbers(field: str, text: str | None, default: float, counts: tuple[int, ...]) -> Array:
-    """One number, or one per stage separated by commas. Raises PlanError naming the option."""
+def _numbers(name: str, request: ScheduleOptions, default: float, counts: tuple[int, ...]) -> Array:
+    """One number, or one per stage separated by commas, in base units. Raises PlanError naming the
+    option."""
+    text, row = getattr(request, name), rows(ScheduleOptions)[name]
     if text is None:
         return np.full(counts[0], default)
+    field = row.flag
     try:
-        values = np.array([float(part) for part in text.split(",")])
-    except ValueError:
+        values = np.array(several(row, text))
+    except ValueError as error:
         raise PlanError(
-            field, text, "must be a number of seconds, or one per stage separated by commas"
+            field, text, f"{error}; write one number, or one per stage separated by commas"
         ) from None
-    if not np.all(np.isfinite(values)) or np.any(values < 0):
-        raise PlanError(field, text, "must be finite and not negative")
     if values.size == 1:
         return np.full(counts[0], values[0])
     if values.size not in counts:
@@ -206,30 +209,16 @@ def _slowdown(request: ScheduleOptions, p: int) -> Array:
     for part in filter(None, (request.straggler or "").split(",")):
         rank, _, factor = part.partition(":")
         try:
-            number, value = int(rank), float(factor)
-        except ValueError:
-            raise PlanError("--straggler", part, "must read RANK:FACTOR, such as 3:1.2") from None
-        if not 0 <= number < p or not 0 < value < _MOST_SLOWDOWN:
+            number, value = int(parse_whole(rank)), parse(factor, "1")
+            within(rows(ScheduleOptions)["straggler"], value)
+        except ValueError as error:
             raise PlanError(
-                "--straggler",
-                part,
-                f"takes a rank from 0 to {p - 1} and a factor above 0, such as 0:1.2",
-            )
+                "--straggler", part, f"{error}; must read RANK:FACTOR, such as 3:1.2"
+            ) from None
+        if not 0 <= number < p:
+            raise PlanError("--straggler", part, f"takes a rank from 0 to {p - 1}, such as 0:1.2")
         out[number] = value
     return out
-
-
-def _bytes(request: ScheduleOptions, p: int) -> Array | None:
-    text = request.activation_bytes
-    if text is None:
-        return None
-    try:
-        values = [parse(part, "B") for part in text.split(",")]
-    except UnitError as error:
-        raise PlanError("--activation-bytes", text, str(error)) from None
-    if len(values) not in (1, p):
-        raise PlanError("--activation-bytes", text, f"has {len(values)} sizes; give 1 or {p}")
-    return np.broadcast_to(np.array(values, dtype=float), (p,))
 
 
 _TAIL = ("optimizer", "nvme")  # components of the step after the last backward pass
