@@ -1,0 +1,41 @@
+"""The long run: `python -m tests.fuzz --minutes 10 --seed 1 --only requests documents`.
+
+Prints what each kind came to, and writes every fault once, as small as it could be made, with the
+command that repeats it. Exit status 1 where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # tests import each other by bare name
+
+from fuzz.long import KINDS, Figures, repeated, table, told
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all kinds together")
+    parser.add_argument("--seed", type=int, default=0, help="the same cases for the same seed")
+    parser.add_argument("--only", nargs="+", choices=sorted(KINDS), default=sorted(KINDS))
+    parser.add_argument("--faults", type=Path, default=Path("fuzz-faults"), help="folder of faults")
+    parser.add_argument("--repeat", type=Path, help="ask one fault again")
+    asked = parser.parse_args()
+    if asked.repeat is not None:
+        found = json.loads(asked.repeat.read_text(encoding="utf-8"))
+        return repeated(found["kind"], found["case"])
+    seconds = 60 * asked.minutes / len(asked.only)
+    every: list[Figures] = []
+    for name in asked.only:
+        every.append(told(name, asked.seed, time.monotonic() + seconds, asked.faults))
+        print(table(every[-1:]), file=sys.stderr)
+    print(table(every))
+    return 1 if any(one.faults for one in every) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

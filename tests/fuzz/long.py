@@ -1,0 +1,171 @@
+"""Fuzzers for as long as there is time, and figures of what they found."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import resource
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from fuzz.case import Endless, saved
+
+KINDS = ("requests", "documents", "http", "writers", "kills", "markup")
+_ROUND = 200  # cases of one seed of hypothesis
+_SHRINK_S = 60.0  # for making one fault small
+_MOST_BYTES = 8 * 2**30  # address space: what asks for more fails here instead of the machine
+
+
+@dataclass
+class Figures:
+    """What one kind came to. Worst: the slowest case in seconds, the largest in bytes."""
+
+    kind: str
+    cases: int = 0
+    tracebacks: int = 0
+    hangs: int = 0
+    broken: int = 0  # promises, by cases that break one
+    seconds: float = 0.0
+    bytes: int = 0
+    more: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)  # cases of each
+
+
+def told(kind: str, start: int, until: float, folder: Path) -> Figures:
+    """Run a kind to the end of its time."""
+    module = importlib.import_module(f"fuzz.test_{kind}")
+    figures = Figures(kind)
+    with getattr(module, "ready", nullcontext)():
+        _limit()  # of this process, and not of a browser or a server
+        number = start
+        while time.monotonic() < until:
+            _round(module, number, figures, until, folder)
+            number += 1_000_003  # rounds of neighbouring seeds do not meet
+    return figures
+
+
+def _limit() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, hard))
+
+
+def _round(module: Any, number: int, figures: Figures, until: float, folder: Path) -> None:
+    """So many cases of one seed; a fault that is new ends it, made small and written."""
+    last: list[tuple[Any, Exception, str]] = []
+    shrinks_until = 0.0
+
+    @seed(number)
+    @settings(
+        max_examples=_ROUND,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+    )
+    @given(case=module.CASES)
+    def one(case: Any) -> None:
+        nonlocal shrinks_until
+        if time.monotonic() > (until if not last else shrinks_until):
+            return
+        try:
+            module.fuzz(case)
+        except Exception as error:
+            name = signature(error)
+            if name in figures.faults and not (last and last[0][2] == name):
+                figures.faults[name] += 1
+                _count(figures, error)
+                return
+            if not last:
+                _count(figures, error)
+                shrinks_until = time.monotonic() + _SHRINK_S
+            if not last or name == last[0][2]:
+                last.append((case, error, name))
+                raise
+        finally:
+            figures.cases += 1
+            _measured(figures, module)
+
+    try:
+        one()
+    except Exception:  # the fault, or that it does not come again
+        if not last:
+            raise
+        case, fault, name = last[-1]
+        figures.faults[name] = figures.faults.get(name, 0) + 1
+        path = saved(figures.kind, case, folder, hashlib.sha256(name.encode()).hexdigest()[:10])
+        said = "".join(traceback.format_exception(fault))[-3000:]
+        path.with_suffix(".txt").write_text(
+            f"{case!r}\n\n{said}", encoding="utf-8", errors="replace"
+        )
+        print(f"{figures.kind}: {name[:300]}\n  python -m tests.fuzz --repeat {path}", flush=True)
+
+
+def _count(figures: Figures, error: Exception) -> None:
+    if isinstance(error, Endless):
+        figures.hangs += 1
+    elif isinstance(error, AssertionError):
+        figures.broken += 1
+    else:
+        figures.tracebacks += 1
+
+
+def _measured(figures: Figures, module: Any) -> None:
+    """What the last case took, where the kind says so."""
+    took = getattr(module, "TOOK", None)
+    if took is not None:
+        figures.seconds = max(figures.seconds, took.seconds)
+        figures.bytes = max(figures.bytes, took.bytes)
+        figures.more |= took.more
+
+
+def signature(error: Exception) -> str:
+    """What makes two faults the same: the kind of error, and the innermost line of ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [one for one in frames if "/planner/" in one.filename or "/web/" in one.filename]
+    where = (ours or frames)[-1]
+    what = "" if ours else f": {_plain(str(error))}"
+    return f"{type(error).__name__} at {Path(where.filename).name}:{where.name}{what}"
+
+
+def _plain(text: str) -> str:
+    """A message without what differs between cases: numbers and quotations."""
+    line = text.split("\n")[0]
+    return "".join("#" if one.isdigit() else one for one in line)[:70]
+
+
+def repeated(kind: str, found: dict[str, Any]) -> int:
+    """Ask a case again and say what it comes to."""
+    module = importlib.import_module(f"fuzz.test_{kind}")
+    case = module.CASE.of_json(found)
+    print(repr(case))
+    with getattr(module, "ready", nullcontext)():
+        module.fuzz(case)
+    print("holds")
+    return 0
+
+
+def table(every: Sequence[Figures]) -> str:
+    """Figures as a table in markdown."""
+    rows: list[Callable[[Figures], str]] = [
+        lambda one: one.kind,
+        lambda one: f"{one.cases:,}",
+        lambda one: str(one.tracebacks),
+        lambda one: str(one.hangs),
+        lambda one: str(one.broken),
+        lambda one: f"{one.seconds:.1f} s",
+        lambda one: f"{one.bytes / 1e6:,.0f} MB",
+        lambda one: ", ".join(f"{n:,} {name}" for name, n in sorted(one.more.items())),
+    ]
+    head = (
+        "| Kind | Cases | Tracebacks | Hangs | Promises broken | Slowest | Most memory | Of which |"
+    )
+    lines = [head, "|---|---:|---:|---:|---:|---:|---:|---|"]
+    return "\n".join(lines + [f"| {' | '.join(cell(one) for cell in rows)} |" for one in every])
