@@ -18,7 +18,7 @@ from planner.verbs.validate.rows import SHIPPED, Row, read_rows
 
 
 def rows() -> list[Row]:
-    return read_rows(SHIPPED / "nemo-moe.csv")
+    return [*read_rows(SHIPPED / "nemo-moe.csv")]
 
 
 def on(gpu: str) -> Row:
@@ -47,7 +47,7 @@ def test_fused_experts_are_for_experts_on_blackwell() -> None:
 
     assert fused(on("gb300-279gb"))
     assert not fused(on("h100-sxm5-80gb"))
-    assert not fused(read_rows(SHIPPED / "nemo-dense.csv")[-1])
+    assert not fused([*read_rows(SHIPPED / "nemo-dense.csv")][-1])
 
 
 def test_fused_experts_move_less_and_launch_at_once() -> None:

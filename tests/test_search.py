@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from planner.estimate import evaluate
 from planner.estimate.ties import TIE
+from planner.formulas.divisors import divisors
 from planner.formulas.rules import check
 from planner.formulas.stages import largest_chunk
-from planner.inputs.degrees import divisors
 from planner.inputs.options import read_options
 from planner.inputs.scenario import resolve
 from planner.search import best, family_rows, layouts, pareto, ranked, search, smallest
@@ -418,7 +418,7 @@ def test_an_impossible_request_finds_nothing_and_says_why() -> None:
 
 @given(st.integers(1, 100_000))
 def test_divisors(number: int) -> None:
-    assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
+    assert divisors(number) == tuple(n for n in range(1, number + 1) if number % n == 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40))

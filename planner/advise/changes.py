@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk
 from planner.inputs import catalog
-from planner.inputs.degrees import divisors
 from planner.inputs.usual import STACKS
 from planner.search.space import chunk_counts
 from planner.specs.cluster import MAX_GPUS

@@ -3,12 +3,21 @@ commands."""
 
 from __future__ import annotations
 
-from planner.cli.process import contained
+import sys
+
+from planner.cli.process import Unprinted, contained
 
 
 def main() -> None:
-    """Entry point of `dpplan`."""
+    """Entry point of `dpplan`. An error that no command foresaw ends in a sentence, status 70."""
     with contained():
         from planner.cli.app import app
 
-        app()
+        try:
+            app()
+        except Unprinted:  # which `contained` says
+            raise
+        except Exception as error:
+            from planner.cli.fault import fault
+
+            raise SystemExit(fault(error, sys.argv[1:])) from None

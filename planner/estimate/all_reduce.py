@@ -18,6 +18,7 @@ from planner.estimate import communicate
 from planner.estimate.communicate import Group, place
 from planner.estimate.machine import Machine
 from planner.formulas import all_reduce, collectives
+from planner.formulas.divisors import divisors
 from planner.ledger import Array
 from planner.specs.cluster import ClusterSpec
 
@@ -162,7 +163,7 @@ def _hierarchical(x: Network, size: Array) -> Array:
 def square_row(ranks: float, per_node: float) -> float:
     """Length of a row of the most square grid whose rows are whole nodes, or whole parts of one."""
     n, g = round(ranks), round(per_node)
-    rows = [a for a in range(1, n + 1) if n % a == 0 and (a % g == 0 or g % a == 0)]
+    rows = [a for a in divisors(n) if a % g == 0 or g % a == 0]
     return float(min(rows, key=lambda a: (round(abs(math.log(a * a / n)), 9), a)))
 
 

@@ -88,9 +88,9 @@ def wait_s(plan: Plan, m: Machine, c: Columns, step_s: Array) -> Array:
         return formulas.input_wait_s(loading, step_s)
 
 
-def needs(plan: Plan, m: Machine, table: Columns, step_s: float, waited_s: float) -> Input | None:
-    """What the chosen layout needs of storage and workers; None where loading was not asked
-    about."""
+def needs(plan: Plan, m: Machine, table: Columns, step_s: float) -> Input | None:
+    """What the chosen layout needs of storage and workers for a step that waits for no data; None
+    where loading was not asked about."""
     if plan.data is None:
         return None
     replicas, nodes = float(table.dp[0]), plan.cluster.nodes
@@ -101,7 +101,7 @@ def needs(plan: Plan, m: Machine, table: Columns, step_s: float, waited_s: float
         _sample(plan),
         found,
         samples=batch,
-        step_s=step_s - waited_s,
+        step_s=step_s,
         replicas=replicas,
         nodes=nodes,
         batch=float(table.micro_batch[0]),

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.formulas.divisors import divisors
 from planner.inputs import catalog
-from planner.inputs.degrees import LEAST_MAX_TP, contexts_of, divisors, stages_of
+from planner.inputs.degrees import LEAST_MAX_TP, contexts_of, stages_of
 from planner.inputs.usual import tried
 from planner.ledger import Array
 from planner.specs.model import ModelSpec

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from planner.formulas.divisors import divisors
+
 # tensor parallelism is searched up to this, or up to the NVLink domain: collectives would leave it
 LEAST_MAX_TP = 16
 # context parallelism is searched only where each rank keeps this many tokens: no validated run cuts
 # shorter sequences
 TOKENS_PER_CONTEXT_RANK = 8192
-
-
-def divisors(number: int) -> list[int]:
-    """All divisors, ascending."""
-    small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
-    return sorted({*small, *(number // i for i in small)})
 
 
 def stages_of(layers: int, uneven: bool | None) -> list[int]:

@@ -9,8 +9,9 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate.factored import Space
+from planner.formulas.divisors import divisors
 from planner.formulas.stages import ENDS, equal_chunks, largest_chunk
-from planner.inputs.degrees import LEAST_MAX_TP, TOKENS_PER_CONTEXT_RANK, divisors
+from planner.inputs.degrees import LEAST_MAX_TP, TOKENS_PER_CONTEXT_RANK
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.columns import COLUMNS, ByName, unique_rows

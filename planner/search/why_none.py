@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 from planner import schedules
+from planner.formulas.divisors import divisors
 from planner.formulas.rules import RULES, Rule
-from planner.inputs.degrees import divisors
 from planner.inputs.scenario import Scenario
 from planner.search import search
 from planner.specs.base import PlanError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 
-from planner.inputs.degrees import contexts_of, divisors, stages_of
+from planner.formulas.divisors import divisors
+from planner.inputs.degrees import contexts_of, stages_of
 from planner.inputs.model import model_spec
 from planner.inputs.training import sequence_length
 from planner.specs.options import Options

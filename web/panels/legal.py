@@ -16,8 +16,8 @@ import numpy as np
 
 from planner import schedules
 from planner.api import Options, PlanError
+from planner.formulas.divisors import divisors
 from planner.formulas.rules import RULES, check
-from planner.inputs.degrees import divisors
 from planner.inputs.scenario import acting, resolve
 from planner.ledger import Array
 from planner.search import degrees

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from planner.formulas.divisors import divisors
 from planner.inputs.batch import largest_published
-from planner.inputs.degrees import divisors
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
 from planner.inputs.training import sequence_length

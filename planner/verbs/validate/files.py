@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from planner.specs.base import PlanError
 from planner.specs.documents.validate import Validation
 from planner.verbs.validate import memory
 from planner.verbs.validate.bands import RESIDUAL_COLUMNS, residual_rows
-from planner.verbs.validate.rows import SHIPPED, Row, read_rows
+from planner.verbs.validate.rows import SHIPPED, Row, read_tables
 
 _RATIOS = ("measured_over_predicted", "measured_over_default")
 
@@ -58,11 +59,11 @@ def read_all(paths: Sequence[Path], suites: Sequence[str] = ()) -> list[Row]:
     files = [
         file
         for path in paths or (SHIPPED,)
-        for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])
-    ]
+        for file in (sorted(path.glob("*.csv")) if os.path.isdir(path) else [path])
+    ]  # os.path: a name that no file can have is no folder; reading it says why
     if not files:
         raise PlanError("RUNS.csv", str(paths[0]) if paths else str(SHIPPED), "holds no CSV file")
-    rows = [row for file in files for row in read_rows(file)]
+    rows = read_tables(files)
     known = sorted({row["suite"] for row in rows})
     for name in suites:
         if name not in known:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from planner.inputs.catalog import read_text
 from planner.specs.base import PlanError
@@ -36,44 +38,68 @@ REQUIRED = (
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 MAX_TABLE_BYTES = 8_000_000
+MOST_COLUMNS = 200  # of a table; docs/validation.md has about 50
+MOST_RUNS = 2_500  # that one command estimates: about 10 ms each
+_FIELD = "RUNS.csv"
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Rows of a runs table. Raises PlanError for a file that is none."""
-    field, name = "RUNS.csv", str(path)
-    text = read_text(path, field, MAX_TABLE_BYTES).removeprefix("\ufeff")
+def read_tables(paths: Iterable[Path]) -> list[Row]:
+    """Rows of these runs tables. Raises PlanError for a file that is none, and for more runs than
+    one command estimates."""
+    rows: list[Row] = []
+    for path in paths:
+        rows += itertools.islice(read_rows(path), MOST_RUNS + 1 - len(rows))
+        if len(rows) > MOST_RUNS:
+            raise PlanError(
+                _FIELD,
+                str(path),
+                f"ends beyond the {MOST_RUNS:,} runs that one command estimates; divide the table",
+            )
+    return rows
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Rows of a runs table, one at a time. Raises PlanError for a file that is none."""
+    name = str(path)
+    text = read_text(path, _FIELD, MAX_TABLE_BYTES).removeprefix("\ufeff")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
-        for needed in REQUIRED:
-            if needed not in header:
-                raise PlanError(
-                    field, name, f"has no column {needed!r}; the columns are in docs/validation.md"
-                )
-        for column in header:
-            if header.count(column) > 1:
-                raise PlanError(field, name, f"has the column {column!r} twice")
-        rows = []
-        for cells in reader:
-            if len(cells) > len(header):
-                raise PlanError(
-                    field, name, f"line {reader.line_num} has more cells than the header"
-                )
-            if cells:
-                rows.append(
-                    dict(
-                        zip(
-                            header,
-                            [c.strip() for c in cells] + [""] * (len(header) - len(cells)),
-                            strict=True,
-                        )
-                    )
-                )
-        return rows
+        _check_header(header, name)
+        yield from _rows(reader, header, name)
     except csv.Error as error:
         raise PlanError(
-            field, name, f"is no readable CSV (line {reader.line_num}: {error})"
+            _FIELD, name, f"is no readable CSV (line {reader.line_num}: {error})"
         ) from None
+
+
+def _check_header(header: Sequence[str], name: str) -> None:
+    """Refuse a header that is none of a runs table."""
+    if len(header) > MOST_COLUMNS:
+        raise PlanError(
+            _FIELD,
+            name,
+            f"has {len(header):,} columns; at most {MOST_COLUMNS} are read, those of"
+            " docs/validation.md",
+        )
+    for needed in REQUIRED:
+        if needed not in header:
+            raise PlanError(
+                _FIELD, name, f"has no column {needed!r}; the columns are in docs/validation.md"
+            )
+    for column in header:
+        if header.count(column) > 1:
+            raise PlanError(_FIELD, name, f"has the column {column!r} twice")
+
+
+def _rows(reader: Any, header: Sequence[str], name: str) -> Iterator[Row]:
+    """The rows below the header, in one dictionary each; cells that a line lacks are empty."""
+    for cells in reader:
+        if len(cells) > len(header):
+            raise PlanError(_FIELD, name, f"line {reader.line_num} has more cells than the header")
+        if cells:
+            filled = [cell.strip() for cell in cells] + [""] * (len(header) - len(cells))
+            yield dict(zip(header, filled, strict=True))
 
 
 class Skip(ValueError):

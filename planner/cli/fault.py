@@ -1,0 +1,32 @@
+"""How a command ends that dpplan failed at: with a sentence, as all others do. It is no substitute
+for a check: what a request can be wrong in is refused where it is read."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from planner import __version__
+from planner.cli.finish import refuse
+
+FAULT = 70  # exit status of an internal error: EX_SOFTWARE of sysexits.h
+TRACEBACK = "DPPLAN_TRACEBACK"  # the environment variable that asks for the traceback
+
+
+def fault(error: Exception, words: list[str]) -> int:
+    """Say on stderr (and under --json on stdout) that this is a fault of dpplan, and where; the
+    exit status."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, MemoryError):
+        what, remedy = "memory", "needs more memory than this machine grants; ask for less at once"
+        said = f"{what}: {remedy}"
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+        remedy = f"please report it with the command; {TRACEBACK}=1 prints the traceback"
+        said = f"a fault of dpplan {__version__}, not of the request ({what}: {error}); {remedy}"
+    refuse(what, " ".join(words), remedy, "--json" in words, said)
+    return FAULT

@@ -1,0 +1,72 @@
+"""No request, however large, takes more than it should: the work is bounded by its form, or refused
+by a limit that has a name. Work is counted, not timed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import dpplan, refused
+
+from planner import cli
+from planner.cli import fault
+from planner.estimate.all_reduce import square_row
+from planner.formulas.divisors import divisors
+from planner.verbs.validate import rows
+
+pytestmark = pytest.mark.usefixtures("within_seconds_and_nothing_written")
+
+LARGEST_PRIME = 999_983  # below a million GPUs
+
+
+def test_grids_of_a_million_ranks_are_found_among_their_divisors() -> None:
+    assert divisors(LARGEST_PRIME) == (1, LARGEST_PRIME)
+    assert len(divisors(720_720)) == 240  # a highly composite number: OEIS A002182, A002183
+    assert square_row(983_040.0, 8.0) == 960.0  # 960 x 1,024: the nearest to the square root, 991.5
+    assert square_row(float(LARGEST_PRIME), 1.0) == 1.0
+
+
+def table(folder: Path, header: list[str], *lines: str) -> Path:
+    file = folder / "runs.csv"
+    file.write_text("\n".join([",".join(header), *lines]) + "\n", encoding="utf-8")
+    return file
+
+
+def test_tables_of_runs_have_limits_that_errors_name(tmp_path: Path) -> None:
+    needed = [*rows.REQUIRED]
+    wide = table(tmp_path, [*needed, *(f"c{i}" for i in range(150_000))])
+    refused(dpplan("validate", wide), "150,013 columns", str(rows.MOST_COLUMNS))
+    tall = table(tmp_path, needed, *["r"] * 1_000_000)
+    refused(dpplan("validate", tall), f"{rows.MOST_RUNS:,} runs")
+    unclosed = table(tmp_path, needed, '"' + "1," * 200_000)
+    refused(dpplan("validate", unclosed), "no readable CSV")
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    name = "x" * 400
+    refused(dpplan("validate", name), "File name too long")
+    for option in ("--model", "--gpu", "--cluster", "--scenario", "--calibration"):
+        refused(dpplan("estimate", "--model=gpt2", "--gpu=a100", f"{option}={name}.toml"))
+    refused(dpplan("compare", f"{name}.toml"))
+
+
+def test_what_nobody_foresaw_ends_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise ZeroDivisionError("float division by zero")
+
+    monkeypatch.setattr("planner.cli.app.app", fails)
+    monkeypatch.setattr("sys.argv", ["dpplan", "estimate", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == fault.FAULT
+    assert err.startswith("error: a fault of dpplan")
+    assert "Traceback" not in err
+    assert "ZeroDivisionError at test_bounds.py" in json.loads(out)["error"]["field"]
+    monkeypatch.setenv(fault.TRACEBACK, "1")
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "Traceback" in capsys.readouterr().err
