@@ -41,5 +41,5 @@ def client() -> Iterator[TestClient]:
 
     from web.app import app
 
-    with TestClient(app, raise_server_exceptions=False) as made:
+    with TestClient(app, "http://localhost", raise_server_exceptions=False) as made:
         yield made

@@ -142,12 +142,16 @@ def test_the_other_documents_are_those_of_the_command_line(client: TestClient) -
         assert client.get(f"/api/catalog/{kind}").json() == plain(api.list_catalog(kind))
 
 
+TOML = {"content-type": "application/toml"}  # as the page sends a chosen file
+
+
 def test_exports_lead_back(client: TestClient) -> None:
     toml = client.get("/api/export", params={**FIXED, "to": "toml"}).text
-    posted = client.post("/page/scenario", content=toml)
+    posted = client.post("/page/scenario", content=toml, headers=TOML)
     assert dict(parse_qsl(posted.json()["query"])) == FIXED
     as_json = json.dumps({k: int(v) if v.isdigit() else v for k, v in FIXED.items()})
-    assert dict(parse_qsl(client.post("/page/scenario", content=as_json).json()["query"])) == FIXED
+    posted = client.post("/page/scenario", content=as_json, headers=TOML)
+    assert dict(parse_qsl(posted.json()["query"])) == FIXED
     command = client.get("/api/export", params={**FIXED, "to": "command"}).text
     said = dpplan(*command.split()[1:], "--json").json()
     assert said == client.get("/api/export", params={**FIXED, "to": "json"}).json()
@@ -159,7 +163,7 @@ def test_exports_lead_back(client: TestClient) -> None:
     assert client.get("/api/export", params={**FIXED, "to": "model"}).status_code == 422
     assert client.get("/api/export", params={**FIXED, "to": "exe"}).status_code == 422
     for wrong in (b"\xff", b"a = [", b"{" * 5000, b"[1]", b'{"tp": {}}', b"x = 1"):
-        assert client.post("/page/scenario", content=wrong).status_code == 422
+        assert client.post("/page/scenario", content=wrong, headers=TOML).status_code == 422
 
 
 def test_a_pasted_model_is_read_from_memory(client: TestClient) -> None:

@@ -14,6 +14,8 @@ from planner.specs.options import rows
 from planner.specs.options.commands import ServeOptions
 from web import limits, static_files
 
+JSON = {"content-type": "application/json"}
+
 
 @pytest.mark.parametrize(
     ("changed", "field"),
@@ -70,7 +72,7 @@ def test_an_option_given_twice_is_refused(client: TestClient) -> None:
     ],
 )
 def test_bodies_are_limited(client: TestClient, content: bytes, status: int) -> None:
-    answer = client.post("/api/estimate", content=content)
+    answer = client.post("/api/estimate", content=content, headers=JSON)
     assert answer.status_code == status
     assert set(answer.json()) == {"field", "value", "message"}
 
@@ -80,7 +82,7 @@ def test_a_body_without_a_length_is_limited_too(client: TestClient) -> None:
         for _ in range(100):
             yield b"x" * 10_000
 
-    assert client.post("/api/estimate", content=parts()).status_code == 413
+    assert client.post("/api/estimate", content=parts(), headers=JSON).status_code == 413
 
 
 def test_a_long_address_is_refused(client: TestClient) -> None:

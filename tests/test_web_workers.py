@@ -20,7 +20,7 @@ PAIRS = [("model", "gpt2"), ("gpu", "a100-sxm4-80gb"), ("gpus", "4")]
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    with TestClient(app, raise_server_exceptions=False) as made:
+    with TestClient(app, "http://localhost", raise_server_exceptions=False) as made:
         yield made
 
 

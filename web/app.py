@@ -6,24 +6,35 @@ comes from `planner.api` and `web.panels`, the same as the command line's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
+from starlette.types import ASGIApp
 
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from web import api_routes, documented, page_routes, run, static_files
-from web.guard import Guard, problem
+from web.guard import Guard, Served, problem
 from web.limits import MAX_GPUS
 from web.texts import text
 from web.work import Busy, Gone, Unstarted
 
 __all__ = ["MAX_GPUS", "app", "create"]
 
+_FAULT = 500
 _CLOSED = 499  # the browser went away: nobody reads this
+
+
+# faults of the server, or of all who ask at once: status, and sentence
+_SAID: dict[type[Exception], tuple[int, str]] = {
+    Busy: (429, "busy"),
+    Unstarted: (503, "unstarted"),
+    Exception: (_FAULT, "fault"),
+}
+_RETRY_S = "5"
 
 
 @asynccontextmanager
@@ -36,9 +47,21 @@ async def _life(_: FastAPI) -> AsyncIterator[None]:
     run.HEAVY.stop()
 
 
-def create() -> FastAPI:
-    """The application, ready for a server."""
-    made = FastAPI(
+class Application(FastAPI):
+    """With the guard around everything, the answer to an unforeseen fault included."""
+
+    def __init__(self, served: Served, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.served = served
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Guard(super().build_middleware_stack(), self.served)
+
+
+def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
+    """The application, ready for a server. Without settings it answers on this machine alone."""
+    made = Application(
+        served,
         title="dpplan",
         version="1",
         docs_url=None,
@@ -46,7 +69,6 @@ def create() -> FastAPI:
         lifespan=_life,
         description="Memory, step time, cost and the best layout of training a large model.",
     )
-    made.add_middleware(Guard)
     made.include_router(api_routes.router)
     made.include_router(page_routes.router)
 
@@ -62,23 +84,8 @@ def create() -> FastAPI:
             return HTMLResponse(body, status_code=422)
         return _problem(422, error.field, error.value, error.remedy)
 
-    @made.exception_handler(Busy)
-    async def busy(request: Request, _: Busy) -> Response:
-        if _wants_page(request):
-            return HTMLResponse(
-                page_routes.rendered("error.html", field="server", message=text("busy")),
-                status_code=429,
-            )
-        return _problem(429, "request", None, text("busy"))
-
-    @made.exception_handler(Unstarted)
-    async def unstarted(request: Request, _: Unstarted) -> Response:
-        if _wants_page(request):
-            return HTMLResponse(
-                page_routes.rendered("error.html", field="server", message=text("unstarted")),
-                status_code=503,
-            )
-        return _problem(503, "request", None, text("unstarted"))
+    for kind, (status, key) in _SAID.items():
+        made.add_exception_handler(kind, _says(status, key))
 
     @made.exception_handler(Gone)
     async def gone(_: Request, __: Gone) -> Response:
@@ -95,6 +102,22 @@ def create() -> FastAPI:
 
     made.openapi = openapi  # type: ignore[method-assign]
     return made
+
+
+def _says(status: int, key: str) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """What a fault that is not the request's is answered with."""
+
+    async def answer(request: Request, _: Exception) -> Response:
+        if _wants_page(request):
+            body = page_routes.rendered("error.html", field="server", message=text(key))
+            made: Response = HTMLResponse(body, status_code=status)
+        else:
+            made = _problem(status, "request", None, text(key))
+        if status != _FAULT:
+            made.headers["retry-after"] = _RETRY_S
+        return made
+
+    return answer
 
 
 def _problem(status: int, field: str, value: object, remedy: str) -> Response:

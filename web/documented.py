@@ -97,6 +97,22 @@ def body() -> Schema:
     }
 
 
+_WRONG = {
+    400: "No valid HTTP, or not one Host",
+    401: "The server has a token, and the request has not",
+    403: "Sent by another site's page",
+    408: f"A head that takes over {limits.HEAD_S:g} s, or a body over {limits.BODY_S:g} s",
+    413: f"A body of more than {limits.MAX_BODY_BYTES:,} bytes",
+    414: f"An address of more than {limits.MAX_QUERY_BYTES:,} bytes",
+    421: "A Host that the server was not told to answer to",
+    422: "A wrong request, or one that takes too long here",
+    429: "Too many requests wait; try again",
+    500: "A fault of the server",
+    503: "No worker process could be started, or all connections are in use; try again later",
+}
+_WRONG_POSTED = {415: "A body that is not application/json"}
+
+
 def answers(
     schema: Schema | None = None,
     *,
@@ -113,25 +129,11 @@ def answers(
         for kind in kinds
     }
     wrong = {"application/json": {"schema": document("a wrong request over HTTP")}}
-    out: dict[int | str, Any] = {
+    said = _WRONG | _WRONG_POSTED if posted else _WRONG
+    return {
         200: {"description": "The document", "content": found},
-        414: {
-            "description": f"An address of more than {limits.MAX_QUERY_BYTES:,} bytes",
-            "content": wrong,
-        },
-        422: {"description": "A wrong request, or one that takes too long here", "content": wrong},
-        429: {"description": "Too many requests wait; try again", "content": wrong},
-        503: {
-            "description": "No worker process could be started; try again later",
-            "content": wrong,
-        },
+        **{status: {"description": text, "content": wrong} for status, text in said.items()},
     }
-    if posted:
-        out[413] = {
-            "description": f"A body of more than {limits.MAX_BODY_BYTES:,} bytes",
-            "content": wrong,
-        }
-    return out
 
 
 def query(name: str, text: str, schema: Schema, *, required: bool = False) -> Schema:

@@ -1,12 +1,28 @@
-"""What every request passes: sizes, headers, and one shape of error."""
+"""What every request passes: whom it is for, who sent it, its size; the headers of a strict page,
+and one shape of refusal.
+
+It is the outermost part of the application, so that answers of every other part carry its headers,
+those of an unforeseen fault too.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.specs.documents.error import Problem
+from planner.specs.hosts import asked_host, is_loopback
 from web import limits
 
 # styles inline: plotly sets them on what it draws; scripts never
@@ -26,6 +42,31 @@ _HEADERS = {
 }
 HEADERS = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
+# what a body may be, by path; a page of another origin can send neither without being asked first
+_KINDS = {"/page/scenario": ("application/toml", "application/json")}
+_JSON = ("application/json",)
+_BASIC = "Basic"
+_PORTS = {"http": ":80", "https": ":443"}
+
+
+@dataclass(frozen=True)
+class Served:
+    """What the server was told: other names than this machine's that it answers to, and the token
+    that it asks for, if any."""
+
+    hosts: frozenset[str] = frozenset()
+    token: str | None = field(default=None, repr=False)
+
+
+class Refused(NamedTuple):
+    """An answer that no part behind the guard has seen the request for."""
+
+    status: int
+    field: str
+    value: object
+    remedy: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
 
 def problem(field: str, value: object, remedy: str) -> Problem:
     """The document of a wrong request."""
@@ -33,11 +74,25 @@ def problem(field: str, value: object, remedy: str) -> Problem:
     return Problem(field, shown, str(PlanError(field, shown, remedy)))
 
 
-class Guard:
-    """Refuses what is too large before anything reads it, and adds the headers of a strict page."""
+async def refuse(send: Send, why: Refused) -> None:
+    """Send a refusal, and close the connection: what else was sent is not read."""
+    body = to_json(problem(why.field, why.value, why.remedy)).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+        *why.headers,
+    ]
+    await send({"type": "http.response.start", "status": why.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+
+class Guard:
+    """Refuses what is not for this server, comes from another page, or is too large, before
+    anything reads it; and adds the headers of a strict page."""
+
+    def __init__(self, app: ASGIApp, served: Served) -> None:
+        self.app, self.served = app, served
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,54 +104,144 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
             await send(message)
 
-        if len(scope.get("query_string", b"")) > limits.MAX_QUERY_BYTES:
-            await _refuse(
-                send_with,
-                414,
-                "request",
-                f"the address is longer than {limits.MAX_QUERY_BYTES:,} bytes; post it instead",
-            )
-            return
-        length = dict(scope["headers"]).get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > limits.MAX_BODY_BYTES:
-            await _refuse(
-                send_with,
-                413,
-                "request",
-                f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read",
-            )
-            return
-        seen = 0
-
-        async def receive_some() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b"")) if message["type"] == "http.request" else 0
-            if seen > limits.MAX_BODY_BYTES:
-                raise TooLarge
-            return message
-
-        try:
-            await self.app(scope, receive_some, send_with)
-        except TooLarge:
-            await _refuse(
-                send_with,
-                413,
-                "request",
-                f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read",
-            )
+        headers = Headers(scope=scope)
+        why = next(filter(None, (check(scope, headers, self.served) for check in _CHECKS)), None)
+        body = b"" if why else await _read(receive)
+        if isinstance(body, Refused):
+            why = body
+        if why is not None:
+            await refuse(send_with, why)
+        elif isinstance(body, bytes):
+            await self.app(scope, _replayed(body, receive), send_with)
 
 
-class TooLarge(Exception):
-    """A body that states no length and does not end."""
+async def _read(receive: Receive) -> bytes | Refused | None:
+    """The whole body; None where the sender went away. Here, so that nothing behind waits for one
+    that never ends."""
+    parts = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > limits.MAX_BODY_BYTES:
+                    return _TOO_LARGE
+                if not message.get("more_body"):
+                    return b"".join(parts)
+    except TimeoutError:
+        return Refused(408, "request", None, f"did not arrive within {limits.BODY_S:g} s")
 
 
-async def _refuse(send: Send, status: int, field: str, remedy: str) -> None:
-    body = to_json(problem(field, None, remedy)).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body once more, then what comes after it."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return first.pop() if first else await receive()
+
+    return again
+
+
+_TOO_LARGE = Refused(
+    413, "request", None, f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read"
+)
+
+
+def _of_size(scope: Scope, headers: Headers, _: Served) -> Refused | None:
+    """Addresses and stated bodies that are too long."""
+    if len(scope.get("query_string", b"")) > limits.MAX_QUERY_BYTES:
+        remedy = f"the address is longer than {limits.MAX_QUERY_BYTES:,} bytes; post it instead"
+        return Refused(414, "request", None, remedy)
+    length = headers.get("content-length", "0")
+    return None if length.isdigit() and int(length) <= limits.MAX_BODY_BYTES else _TOO_LARGE
+
+
+def _for_this_server(_: Scope, headers: Headers, served: Served) -> Refused | None:
+    """Names that the server was not told to answer to: a page whose name was made to lead here (DNS
+    rebinding) has one."""
+    given = headers.getlist("host")
+    if len(given) != 1:
+        return Refused(400, "Host", None, f"is given {len(given)} times; give it once")
+    try:
+        name = asked_host(given[0])
+    except ValueError as error:
+        return Refused(400, "Host", given[0], str(error))
+    if is_loopback(name) or name in served.hosts:
+        return None
+    remedy = f"is no name of this server; start it with --allow-host {name[:100]}"
+    return Refused(421, "Host", given[0], remedy)
+
+
+def _of_this_page(scope: Scope, headers: Headers, _: Served) -> Refused | None:
+    """Requests that a page of another origin makes. Its links may lead here, and nothing else."""
+    sites = headers.getlist("sec-fetch-site")
+    if not set(sites) <= {"same-origin", "none"} and not _is_link(scope, headers):
+        remedy = "asks from another site's page; open this server's own page"
+        return Refused(403, "Sec-Fetch-Site", ", ".join(sites), remedy)
+    for origin in headers.getlist("origin"):
+        hidden = origin == "null" and sites == ["same-origin"]  # as Referrer-Policy says
+        if not hidden and not _is_same(origin, headers["host"]):
+            remedy = "is another site's page; open this server's own page"
+            return Refused(403, "Origin", origin, remedy)
+    return None
+
+
+def _is_link(scope: Scope, headers: Headers) -> bool:
+    """Whether a person follows a link in a window of its own: https://www.w3.org/TR/fetch-metadata/"""
+    return (
+        scope["method"] == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest", "document") == "document"
+    )
+
+
+def _is_same(origin: str, host: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    port = _PORTS.get(parts.scheme)
+    if port is None:
+        return False
+    return parts.netloc.lower().removesuffix(port) == host.lower().removesuffix(port)
+
+
+def _with_token(__: Scope, headers: Headers, served: Served) -> Refused | None:
+    """Requests without the token, where the server has one: the password of Basic authentication
+    (RFC 7617), which browsers ask for, with any user."""
+    if served.token is None:
+        return None
+    kind, _, packed = headers.get("authorization", "").partition(" ")
+    try:
+        given = base64.b64decode(packed.strip(), validate=True).partition(b":")[2]
+    except (binascii.Error, ValueError):
+        given = b""
+    if kind.lower() == _BASIC.lower() and hmac.compare_digest(given, served.token.encode()):
+        return None
+    remedy = "must be Basic, with the server's token as the password of any user"
+    asks = (b"www-authenticate", f'{_BASIC} realm="dpplan", charset="UTF-8"'.encode())
+    return Refused(401, "Authorization", None, remedy, (asks,))
+
+
+def _of_kind(scope: Scope, headers: Headers, _: Served) -> Refused | None:
+    """Posted bodies of a media type that any page may send without being asked."""
+    if scope["method"] != "POST":
+        return None
+    given = headers.get("content-type", "")
+    kinds = _KINDS.get(scope["path"], _JSON)
+    if given.partition(";")[0].strip().lower() in kinds:
+        return None
+    return Refused(415, "Content-Type", given or None, f"must be {' or '.join(kinds)}")
+
+
+_CHECKS: tuple[Callable[[Scope, Headers, Served], Refused | None], ...] = (
+    _for_this_server,
+    _of_this_page,
+    _with_token,
+    _of_size,
+    _of_kind,
+)

@@ -21,3 +21,16 @@ WORKER_BYTES = 4 * 2**30  # address space of a worker process
 
 INLINE_STAGES = 64  # a fixed layout with no more stages,
 INLINE_ACTIONS = 20_000  # and no more passes of a chunk in a step, is answered without a worker
+
+CONNECTIONS = 512  # at once; the one that has been silent longest makes room for the next
+ADDRESS_CONNECTIONS = 256  # of one address (IPv6: of one /64 network), likewise
+HEAD_BYTES = 65_536  # of a request line and its headers: a pasted model travels in the address
+HEAD_S = (
+    10.0  # for the first byte of a connection, and from the first byte of a request for its head
+)
+IDLE_S = 15  # that a connection may stay open between two requests
+BODY_S = 20.0  # for the body of a request
+SEND_S = 20.0  # in which, while an answer waits to be read,
+SEND_BYTES = 200_000  # so much of it, or its rest, must be taken
+UNSENT_BYTES = 256_000_000  # of answers that wait to be read, over all connections
+CLOSING_S = 5  # for requests under way once the server was told to end

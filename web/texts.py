@@ -154,6 +154,7 @@ TEXTS: dict[str, str] = {
     "error": "This cannot be answered",
     "error_back": "Change an input, or go back.",
     "busy": "The server is busy: too many requests wait. Try again in a moment.",
+    "fault": "The server failed on this request: a fault of its own. Its log says more.",
     "unstarted": (
         "The server could not start a worker process: its machine may be out of memory or"
         " processes. Try again later."

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from importlib.util import find_spec
 
 from planner.specs.error import PlanError
+from planner.specs.hosts import host_name, is_loopback
 from planner.specs.options.commands import ServeOptions
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_HEADER_BYTES = 65_536  # of a request line and its headers: a pasted model travels in the address
-_CONNECTIONS = 512
-_IDLE_S = 15  # before a silent connection is closed
+_TOKEN = "DPPLAN_TOKEN"
+_TOKEN_CHARACTERS = 16  # at least, so that it cannot be guessed
+_BACKLOG = 512  # connections that wait to be taken
+_WHY = {
+    errno.EADDRINUSE: ("--port", "is in use; name another, or end what listens there"),
+    errno.EACCES: ("--port", "is not permitted to this user; name one above 1023"),
+    errno.EADDRNOTAVAIL: ("--host", "is no address of this machine"),
+}
 
 
 def command(own: ServeOptions) -> None:
@@ -19,25 +29,85 @@ def command(own: ServeOptions) -> None:
     for name in ("fastapi", "uvicorn"):
         if find_spec(name) is None:
             raise PlanError("serve", name, "is not installed; install dpplan[web]")
-    import uvicorn
+    token = _token(own.token_file)
+    _check_names(own)
+    sockets = bound(own.host, own.port)
+    server = import_module("web.server")  # by name: it stands on a floor above
+    near = _is_near(own.host)
+    name = own.host if near else own.allow_host[0]
+    shown = f"[{name}]" if ":" in name else name
+    print(f"dpplan serves http://{shown}:{own.port}/ (Ctrl+C ends it)", file=sys.stderr)
+    if not near:
+        asks = "asks for its token" if token else "has no password"
+        print(f"others on the network can reach it: it {asks}, and stores nothing", file=sys.stderr)
+    server.run(sockets, frozenset(own.allow_host), token)
 
-    host, port = own.host, own.port
-    print(
-        f"dpplan serves http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl+C ends it)",
-        file=sys.stderr,
-    )
-    if host not in _LOOPBACK:
-        print(
-            "others on the network can reach it: it has no password, and stores nothing",
-            file=sys.stderr,
+
+def _check_names(own: ServeOptions) -> None:
+    """Beyond this machine a server must know its names, or any page could have one made for it."""
+    if not own.allow_host and not _is_near(own.host):
+        raise PlanError(
+            "--host",
+            own.host,
+            "is reached from other machines: name with --allow-host each name or IP address that"
+            " their browsers have in the address bar",
         )
-    uvicorn.run(
-        "web.app:app",
-        host=host,
-        port=port,
-        log_level="warning",
-        server_header=False,
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=_IDLE_S,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
+
+
+def _is_near(host: str) -> bool:
+    try:
+        return is_loopback(host_name(host))
+    except ValueError:
+        return False
+
+
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on every address of a host. Raises PlanError."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise PlanError("--host", host, "is no address or name that resolves here") from None
+    made: list[socket.socket] = []
+    failed: list[OSError] = []
+    for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+        try:
+            made.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+        except OSError as error:
+            failed.append(error)
+    # a machine without IPv6 has localhost twice and one of them only
+    serious = [error for error in failed if error.errno in (errno.EADDRINUSE, errno.EACCES)]
+    if serious or not made:
+        for one in made:
+            one.close()
+        raise _refused([*serious, *failed], host, port)
+    return made
+
+
+def _refused(failed: Iterable[OSError], host: str, port: int) -> PlanError:
+    error = next(iter(failed))
+    option, remedy = _WHY.get(
+        error.errno or 0, ("--host", f"cannot be listened on: {os.strerror(error.errno or 0)}")
     )
+    return PlanError(option, port if option == "--port" else host, remedy)
+
+
+def _token(path: str | None) -> str | None:
+    """The token of --token-file, else of the environment, from where the workers shall not have it.
+    It is in no message. Raises PlanError."""
+    given = os.environ.pop(_TOKEN, None)
+    where, value = ("--token-file", path) if path is not None else (_TOKEN, None)
+    if path is not None:
+        from planner.inputs.catalog import read_text, user_path
+
+        given = read_text(user_path(path, where), where)
+    if given is None:
+        return None
+    token = given.strip()
+    if len(token) < _TOKEN_CHARACTERS or not token.isascii() or not token.isprintable():
+        raise PlanError(
+            where,
+            value,
+            f"must hold {_TOKEN_CHARACTERS} or more printable ASCII characters, such as"
+            " `openssl rand -hex 32` prints",
+        )
+    return token

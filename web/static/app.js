@@ -210,7 +210,7 @@ function wire() {
     const file = event.target.files[0];
     if (!file) return;
     if (file.size > boot.limits.scenario) return notify(`${file.name}: ${file.size} B > ${boot.limits.scenario} B`);
-    const response = await fetch("/page/scenario", { method: "POST", body: await file.text() });
+    const response = await fetch("/page/scenario", { method: "POST", headers: { "Content-Type": "application/toml" }, body: await file.text() });
     const found = await response.json();
     event.target.value = "";
     if (response.ok) jump(found.query);

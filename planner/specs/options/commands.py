@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from planner.specs.hosts import host_name
 from planner.specs.options.own import OUTPUT
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
@@ -198,5 +199,27 @@ class CalibrateOptions(Record):
 class ServeOptions(Record):
     GROUP: ClassVar = Group("serve", "Server")
 
-    host: Annotated[str, option("Address to listen on", example="0.0.0.0")] = "127.0.0.1"
+    host: Annotated[
+        str,
+        option("Address to listen on; one of the network needs --allow-host", example="0.0.0.0"),
+    ] = "127.0.0.1"
     port: Annotated[int, option("Port to listen on", least=1, most=65535, example="8000")] = 8321
+    allow_host: Annotated[
+        tuple[str, ...],
+        option(
+            "Name or IP address by which browsers reach it, without port",
+            read=host_name,
+            example="plan.example.org",
+            unset="names of this machine alone",
+        ),
+    ] = ()
+    token_file: Annotated[
+        str | None,
+        option(
+            "File with a token, which is then the password for any user; or the environment"
+            " variable DPPLAN_TOKEN",
+            file="read",
+            example="token.txt",
+            unset="no password",
+        ),
+    ] = None
