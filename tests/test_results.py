@@ -3,6 +3,8 @@ request reads is replaced."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import pickle
 import stat
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 from command import dpplan, refused
 
-from planner.inputs import catalog, files
+from planner.inputs import catalog, files, tables
 from planner.specs.error import PlanError
 from planner.specs.options import Options
 from planner.verbs import requests
@@ -236,3 +238,45 @@ def test_what_worker_processes_read_comes_back_with_their_answers(tmp_path: Path
         with pytest.raises(PlanError, match="this request reads"):
             files.write_text(model, "--csv", NEW)
     assert model.read_text() == MODEL
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=1+1",
+        "+1+1",
+        "-1+1",
+        "@SUM(A1)",
+        "\tx",
+        "\nx",
+        "  =1",
+        '"=1"',
+        "'=1",
+        "\uff1d1+1",
+        '=HYPERLINK("http://x","y")',
+        "-nan",
+    ],
+)
+def test_text_of_a_table_is_no_formula_of_a_spreadsheet(text: str) -> None:
+    written = tables.csv_text([text, "b"], [[text, 1]])
+    ((header, _), (cell, _)) = csv.reader(io.StringIO(written, newline=""))
+    assert header == cell == f"'{text}"
+
+
+def test_numbers_of_a_table_stay_numbers() -> None:
+    line = [-1.5, "-1.5", "+3e-4", 7, "a-b", "8 x h100; --tp 2", "=", True, None, float("inf")]
+    ((*cells,),) = csv.reader(io.StringIO(tables.csv_text(line, []).splitlines(keepends=True)[0]))
+    assert cells == ["-1.5", "-1.5", "+3e-4", "7", "a-b", "8 x h100; --tp 2", "=", "True", "", ""]
+    assert tables.csv_text(["a\r=1"], []) == '"a\n\'=1"\n'  # one cell, and no second line begins
+    assert tables.csv_text(["x;=1"], []) == "x;'=1\n"  # two cells where `;` separates them
+
+
+def test_a_table_that_a_command_writes_is_safe(tmp_path: Path) -> None:
+    runs = tmp_path / "runs.csv"
+    runs.write_text(
+        "run_id,suite,gpu,gpus,stack,layers,hidden,heads,seq_len,tp,pp,dp,global_batch\n"
+        "=1+1,@x,h100-sxm5-80gb,8,megatron-core,4,512,8,512,1,1,8,8\n"
+    )
+    out = tmp_path / "out.csv"
+    assert dpplan("validate", runs, "--csv", out).status == 0
+    assert out.read_text().splitlines()[1].startswith("'=1+1,'@x,")

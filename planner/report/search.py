@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ from msgspec import structs
 
 from planner.estimate import Estimates, Outline
 from planner.estimate.run import busy_s, cost_usd, step_energy_j
+from planner.inputs import tables
 from planner.report import layout as report
 from planner.search import Candidates, Found, order, pareto, ranked, spent
 from planner.search.room import room, together
@@ -154,22 +153,19 @@ def csv_text(found: Sequence[Found], tick: Callable[[float], None] | None = None
         and len(rows := np.flatnonzero(e.fits) if some_fit else np.arange(e.space.count))
     ]
     count = sum(len(rows) for _, rows in chosen)
-    text = io.StringIO()
     header: list[str] = []
     lines: list[list[dict[str, Any]]] = []
     done = 0
-    writer: csv.DictWriter[str] | None = None
     for names, entries in _entries(chosen):
         header += [name for name in names if name not in header]
         lines.append(entries)
         done += len(entries)
         if tick is not None:
             tick(done / max(count, 1))
-    writer = csv.DictWriter(text, header, restval="0", lineterminator="\n")
-    writer.writeheader()
-    for entries in lines:
-        writer.writerows(entries)
-    return text.getvalue()
+    return tables.csv_text(
+        header,
+        ([entry.get(name, "0") for name in header] for entries in lines for entry in entries),
+    )
 
 
 def _entries(

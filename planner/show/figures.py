@@ -7,11 +7,10 @@ a figure is drawn: by planner.show.page and by the dashboard's script.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+from planner.inputs import tables
 from planner.specs.document import UNSET, Document, Unset, key
 from planner.units import percent, show
 
@@ -326,21 +325,11 @@ def cell_text(value: Cell, unit: str) -> str:
 
 
 def csv_text(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
-    """The table with full digits, units in the header. Text that a spreadsheet would take for a
-    formula is quoted."""
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(
-        [c.title if c.unit in _PLAIN else f"{c.title} ({_base(c.unit)})" for c in columns]
+    """The table with full digits, units in the header."""
+    return tables.csv_text(
+        [c.title if c.unit in _PLAIN else f"{c.title} ({_base(c.unit)})" for c in columns], rows
     )
-    table.writerows([[_safe(value) for value in row] for row in rows])
-    return out.getvalue()
 
 
 def _base(unit: str) -> str:
     return {"traffic": "B", "count": "", "%": "share"}.get(unit, unit)
-
-
-def _safe(value: Cell) -> Cell:
-    risky = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if risky else value

@@ -142,12 +142,16 @@ export function sectionOf(doc) {
       make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `${text("table")}: ${doc.title}` })));
 }
 
+// where a spreadsheet would begin a formula, and what is a number: as planner/inputs/tables.py
+const FORMULA = /^(?=[\t\r\n]|[\s"']*[=+\-@\uff1d\uff0b\uff0d\uff20]\s*\S)|(?<=[;\t\r\n])(?=["']*[=+\-@\uff1d\uff0b\uff0d\uff20]\s*\S)/g;
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
+
 export function csv(doc) {
   const plain = { traffic: "B", "%": "share" };
   const quoted = (value) => {
     let cell = value === null ? "" : String(value);
-    if (typeof value === "string" && /^[=+\-@\t\r]/.test(cell)) cell = `'${cell}`;
-    return /[",\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
+    if (typeof value === "string" && !NUMBER.test(cell)) cell = cell.replace(FORMULA, "'");
+    return /[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
   };
   const head = doc.columns.map((c) => (["text", "number", "1"].includes(c.unit) ? c.title : `${c.title} (${plain[c.unit] ?? c.unit})`));
   return [head, ...doc.rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";

@@ -3,12 +3,11 @@ batch to be busy."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.formulas.params import parameter_count
+from planner.inputs import tables
 from planner.inputs.batch import largest_published
 from planner.inputs.cluster import price_of
 from planner.specs.base import PlanError
@@ -130,25 +129,25 @@ def csv_text(document: TimeToTarget) -> str:
     factors = dict.fromkeys(
         name for _, point in points if point.fits for name in point.gpu_time_factors
     )
-    buffer = io.StringIO()
-    table = csv.writer(buffer, lineterminator="\n")
-    table.writerow(
-        [
-            "regime",
-            *("gpus" if name == "value" else name for name in _COLUMNS),
-            *(f"factor_{name}" for name in factors),
-            *("stack", "layout", "command"),
-        ]
-    )
+    header = [
+        "regime",
+        *("gpus" if name == "value" else name for name in _COLUMNS),
+        *(f"factor_{name}" for name in factors),
+        *("stack", "layout", "command"),
+    ]
+    lines = []
     for regime_name, point in points:
         figures = [getattr(point, name) for name in _COLUMNS]
-        table.writerow(
+        lines.append(
             [
                 regime_name,
-                *("" if value is UNSET else value for value in figures),
-                *(point.gpu_time_factors.get(name, 1.0) if point.fits else "" for name in factors),
-                *((point.stack, describe(point.layout)) if point.fits else ("", "")),
+                *(None if value is UNSET else value for value in figures),
+                *(
+                    point.gpu_time_factors.get(name, 1.0) if point.fits else None
+                    for name in factors
+                ),
+                *((point.stack, describe(point.layout)) if point.fits else (None, None)),
                 point.command,
             ]
         )
-    return buffer.getvalue()
+    return tables.csv_text(header, lines)

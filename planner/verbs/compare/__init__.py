@@ -3,13 +3,12 @@ scaling."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
 
+from planner.inputs import tables
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.compare import FIGURES, Comparison, Curve, SweptOption
@@ -184,9 +183,7 @@ def csv_text(comparison: Comparison) -> str:
         *(f"{name}_s" for name in parts),
         "command",
     ]
-    buffer = io.StringIO()
-    table = csv.DictWriter(buffer, header, restval="", lineterminator="\n")
-    table.writeheader()
+    lines = []
     for row in comparison.points:
         cells: dict[str, Any] = {f"varied_{name}": row.values[name] for name in names}
         cells |= {"fits": row.fits, "refused": row.refused, "command": row.command}
@@ -200,5 +197,5 @@ def csv_text(comparison: Comparison) -> str:
                 "goodput": row.run.goodput,
                 **{f"{name}_s": row.step.components.get(name, 0.0) for name in parts},
             }
-        table.writerow(cells)
-    return buffer.getvalue()
+        lines.append([cells.get(name) for name in header])
+    return tables.csv_text(header, lines)

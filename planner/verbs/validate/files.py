@@ -3,15 +3,14 @@ or not at all."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from planner.evidence.case import FEATURES
+from planner.inputs.tables import csv_text
 from planner.specs.base import PlanError
 from planner.specs.documents.validate import Validation
 from planner.verbs.validate import memory
@@ -119,11 +118,7 @@ def run_lines(document: Validation) -> str:
 
 
 def _table(header: list[str], lines: list[list[Any]]) -> str:
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(header)
-    table.writerows([[_cell(value) for value in line] for line in lines])
-    return out.getvalue()
+    return csv_text(header, [[_cell(value) for value in line] for line in lines])
 
 
 def _cell(value: Any) -> Any:
