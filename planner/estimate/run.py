@@ -126,14 +126,19 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
 
 
 def spares_for(nodes_in_repair: float) -> int:
-    """The fewest spare nodes that suffice 99 % of the time."""
-    spares = 0
-    while (
-        float(run_level.spares_suffice_frac(nodes_in_repair, float(spares)))
-        < run_level.ENOUGH_SPARES
-    ):
-        spares = max(spares + 1, int(nodes_in_repair))  # fewer than the mean never do
-    return spares
+    """The fewest spare nodes that suffice 99 % of the time, by bisection."""
+
+    def suffice(spares: int) -> bool:
+        share = run_level.spares_suffice_frac(nodes_in_repair, float(spares))
+        return float(share) >= run_level.ENOUGH_SPARES
+
+    few, enough = int(nodes_in_repair) - 1, max(1, int(nodes_in_repair))  # the mean never suffices
+    while not suffice(enough):
+        few, enough = enough, 2 * enough
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if suffice(middle) else (middle, enough)
+    return enough
 
 
 def busy_s(time: StepTime) -> Array:
