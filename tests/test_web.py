@@ -15,7 +15,7 @@ from web_pages import FIXED, REQUEST, Page, at
 from planner import api
 from planner.specs.document import plain
 from planner.specs.options import rows
-from web import state
+from web import run
 
 CONFIG = (ROOT / "tests" / "configs" / "llama-3.1-8b.json").read_text(encoding="utf-8")
 CALIBRATION = (ROOT / "docs" / "examples" / "calibration.toml").read_text(encoding="utf-8")
@@ -211,9 +211,11 @@ def test_a_pasted_calibration_moves_the_numbers(client: TestClient) -> None:
 
 
 def test_pasted_texts_are_not_kept() -> None:
-    assert state.of_mapping({"model": "gpt2", "gpu": "a100"}).is_shared
-    assert not state.of_mapping({"config": CONFIG, "gpu": "a100"}).is_shared
-    assert not state.of_mapping({"model": "gpt2", "gpu": "a100", "calibration": "x = 1"}).is_shared
+    asked = [("model", "gpt2"), ("gpu", "a100")]
+    assert run._key("estimate", (asked,)) is not None
+    assert run._key("estimate", ([*asked, ("calibration", "x = 1")],)) is None
+    assert run._key("estimate", ([("config", CONFIG), ("gpu", "a100")],)) is None
+    assert run._key("estimate", (b'{"model": "gpt2"}',)) is None
 
 
 def test_requirements_and_conditions_may_be_given_more_than_once(client: TestClient) -> None:

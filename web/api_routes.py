@@ -4,22 +4,20 @@ exports of a state."""
 from __future__ import annotations
 
 import json
-from typing import Any
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from planner import api
-from planner.inputs.json_text import read_json
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.specs.options.schema import option_schemas
 from web import documented as doc
-from web import run
-from web.state import State, of_mapping, of_pairs, toml_of, typed
+from web import limits, run
+from web.state import Pairs
 
 router = APIRouter(prefix="/api", tags=["API"])
 
@@ -40,21 +38,6 @@ def _json(content: bytes) -> Response:
     return Response(content, media_type="application/json")
 
 
-async def _posted(request: Request) -> State:
-    """The state in a posted JSON object."""
-    try:
-        given = read_json(await request.body())
-    except RecursionError:
-        raise PlanError("request", None, "is nested too deeply") from None
-    except ValueError as error:
-        raise PlanError(
-            "request", None, f"is not JSON: {' '.join(str(error).split())[:200]}"
-        ) from None
-    if not isinstance(given, dict):
-        raise PlanError("request", None, "must be a JSON object of options")
-    return of_mapping(given)
-
-
 @router.get(
     "/estimate",
     openapi_extra={"parameters": doc.parameters()},
@@ -62,7 +45,7 @@ async def _posted(request: Request) -> State:
 )
 async def estimate(request: Request) -> Response:
     """The document of `dpplan estimate --json`."""
-    return _json(await run.of_state(request, "estimate", run.state_of(request)))
+    return _json(await run.answer(request, "estimate", run.pairs_of(request)))
 
 
 @router.post(
@@ -72,7 +55,7 @@ async def estimate(request: Request) -> Response:
 )
 async def estimate_posted(request: Request) -> Response:
     """As GET, with the options as one JSON object; `config` may be an object too."""
-    return _json(await run.of_state(request, "estimate", await _posted(request)))
+    return _json(await run.answer(request, "estimate", await request.body()))
 
 
 @router.get(
@@ -82,7 +65,7 @@ async def estimate_posted(request: Request) -> Response:
 )
 async def search(request: Request) -> Response:
     """The document of `dpplan search --json`."""
-    return _json(await run.of_state(request, "search", run.state_of(request)))
+    return _json(await run.answer(request, "search", run.pairs_of(request)))
 
 
 @router.post(
@@ -92,7 +75,7 @@ async def search(request: Request) -> Response:
 )
 async def search_posted(request: Request) -> Response:
     """As GET, with the options as one JSON object."""
-    return _json(await run.of_state(request, "search", await _posted(request)))
+    return _json(await run.answer(request, "search", await request.body()))
 
 
 @router.get(
@@ -102,7 +85,7 @@ async def search_posted(request: Request) -> Response:
 )
 async def explain(request: Request) -> Response:
     """The formulas behind every number of an estimate, with their inputs and sources."""
-    return _json(await run.of_state(request, "explanation", run.state_of(request)))
+    return _json(await run.answer(request, "explanation", run.pairs_of(request)))
 
 
 _slots = [
@@ -116,20 +99,17 @@ _slots = [
 ]
 
 
-def several(request: Request) -> list[State]:
-    """The states of a comparison, in order. Raises PlanError."""
-    given = dict(request.query_params.multi_items())
-    found = []
+def several(request: Request) -> dict[str, Pairs]:
+    """What each scenario of a comparison asks for, in order. Raises PlanError."""
+    given = dict(run.pairs_of(request))
+    found = {}
     for name in SLOTS:
         if given.get(name):
             try:
-                pairs = parse_qsl(given[name], max_num_fields=100)
+                found[name] = parse_qsl(given[name], max_num_fields=limits.MOST_PAIRS)
             except ValueError:
-                raise PlanError(name, None, "is no query string of at most 100 options") from None
-            try:
-                found.append(of_pairs(pairs))
-            except PlanError as error:
-                raise PlanError(f"{name}: {error.field}", error.value, error.remedy) from None
+                remedy = f"is no query string of at most {limits.MOST_PAIRS} options"
+                raise PlanError(name, None, remedy) from None
     unknown = set(given) - {*SLOTS, *(f"{slot}_name" for slot in SLOTS)}
     if unknown:
         raise PlanError(
@@ -151,16 +131,13 @@ def several(request: Request) -> list[State]:
 )
 async def compared(request: Request) -> Response:
     """Two to four scenarios side by side: figures, and how much each differs from the first."""
-    return _json(
-        await run.worked(request, "comparison", [state.pairs for state in several(request)])
-    )
+    return _json(await run.answer(request, "comparison", several(request)))
 
 
-_OWN = {n: row for n, row in rows(ScheduleOptions).items() if not row.says.file}
 _own = [
     doc.query(name, schema.pop("description"), schema)
     for name, schema in option_schemas(ScheduleOptions).items()
-    if name in _OWN
+    if not rows(ScheduleOptions)[name].says.file
 ]
 
 
@@ -172,21 +149,7 @@ _own = [
 async def schedule(request: Request) -> Response:
     """The document of `dpplan schedule --json`: of an estimate's layout where a model is given,
     else of the numbers alone."""
-    own: dict[str, Any] = {}
-    for name, row in _OWN.items():
-        values = request.query_params.getlist(name)
-        if len(values) > 1:
-            raise PlanError(name, values[0][:50], "is given twice; keep one")
-        if values and values[0] != "":
-            own[name] = typed(row, values[0])
-    pairs = [(k, v) for k, v in request.query_params.multi_items() if k not in _OWN]
-    if any(name in ("model", "config") for name, _ in pairs):
-        return _json(await run.worked(request, "schedule", of_pairs(pairs).pairs, own))
-    allowed = ("schedule", "pp", "vpp")
-    for name, _ in pairs:
-        if name not in allowed:
-            raise PlanError(f"--{name}"[:50], None, "needs a model")
-    return _json(await run.worked(request, "schedule", pairs, own))
+    return _json(await run.answer(request, "schedule", run.pairs_of(request)))
 
 
 @router.get("/catalog", responses=doc.answers(doc.KINDS))
@@ -231,21 +194,19 @@ async def export(request: Request) -> Response:
     to, chart = request.query_params.get("to", ""), request.query_params.get("chart", "")
     if to not in _EXPORTS:
         raise PlanError("to", to[:50], f"must be one of {', '.join(_EXPORTS)}")
-    state = run.state_of(request, "to", "chart")
+    asked = run.pairs_of(request, "to", "chart")
     if to == "json":
-        content = await run.of_state(request, "estimate", state)
+        content = await run.answer(request, "estimate", asked)
     elif to == "csv":
         if chart not in _CHARTS:
             raise PlanError("chart", chart[:50], f"must be one of {', '.join(_CHARTS)}")
-        content = await run.of_state(request, "table", state, chart)
-    elif to in ("model", "calibration"):
-        text = state.config if to == "model" else state.calibration
+        content = await run.answer(request, "table", asked, chart)
+    else:
+        found = json.loads(await run.answer(request, "exports", asked, to in ("toml", "command")))
+        text = found["config" if to == "model" else to]
         if text is None:
             raise PlanError("to", to, "was not pasted into this state")
-        content = text.encode()
-    else:
-        found = json.loads(await run.of_state(request, "canonical", state))
-        content = (toml_of(state) if to == "toml" else found["command"] + "\n").encode()
+        content = (text + "\n" if to == "command" else text).encode()
     kind = _EXPORTS[to]
     return Response(
         content, media_type=kind if kind == "application/json" else f"{kind}; charset=utf-8"

@@ -20,7 +20,7 @@ from web import api_routes, documented, page_routes, run, static_files
 from web.guard import Guard, Served, problem
 from web.limits import MAX_GPUS
 from web.texts import text
-from web.work import Busy, Gone, Unstarted
+from web.work import Busy, Ended, Fault, Gone, Unstarted
 
 __all__ = ["MAX_GPUS", "app", "create"]
 
@@ -32,6 +32,8 @@ _CLOSED = 499  # the browser went away: nobody reads this
 _SAID: dict[type[Exception], tuple[int, str]] = {
     Busy: (429, "busy"),
     Unstarted: (503, "unstarted"),
+    Ended: (503, "ended"),
+    Fault: (_FAULT, "fault"),
     Exception: (_FAULT, "fault"),
 }
 _RETRY_S = "5"

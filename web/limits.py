@@ -19,8 +19,8 @@ HEAVY_S = (
 MOST_WAITING = 64  # requests that wait for a worker; more are refused with status 429
 WORKER_BYTES = 4 * 2**30  # address space of a worker process
 
-INLINE_STAGES = 64  # a fixed layout with no more stages,
-INLINE_ACTIONS = 20_000  # and no more passes of a chunk in a step, is answered without a worker
+MOST_PAIRS = 300  # options in one address: three times all there are
+LINGER_S = 5.0  # for which advice is still worked out when its page was sent: its script asks next
 
 CONNECTIONS = 512  # at once; the one that has been silent longest makes room for the next
 ADDRESS_CONNECTIONS = 256  # of one address (IPv6: of one /64 network), likewise

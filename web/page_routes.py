@@ -6,26 +6,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from planner.show.figures import DARK_TWINS, TEMPLATE
 from planner.specs.base import PlanError
-from planner.specs.options import Options, command_line, rows
 from web import limits, run, tasks
 from web.api_routes import SLOTS, several
 from web.render import rendered as plain
 from web.render import streamed
-from web.state import MODEL_FILE, START, State, of_mapping, scenario_of, toml_of
+from web.state import START, Pairs
 from web.static_files import url
 from web.texts import TEXTS, text
-from web.work import Busy, Unstarted
+from web.work import NO_ANSWER
 
 router = APIRouter(include_in_schema=False)
 
+_START: Pairs = [(name, str(value)) for name, value in START.items()]
 _OWN_LAYOUT = (
     "roofline",
     "schedule",
@@ -113,17 +114,21 @@ async def page(request: Request) -> Response:
     """The dashboard of the state in the address. What takes long comes last, and the browser shows
     the rest meanwhile."""
     wait = request.query_params.get("wait") == "1"
-    state = None
+    pairs: Pairs = []
     try:
-        if any(name != "wait" for name in request.query_params):
-            state = run.state_of(request, "wait")
-        else:
-            state = of_mapping(START)
-        view = json.loads(await run.what_if(request, state))
+        pairs = run.pairs_of(request, "wait")
+        view = json.loads(await run.answer(request, "what_if", pairs or _START))
     except PlanError as error:
-        return _wrong(request, error, state)
-    # goes on when the page has been sent: its script asks next
-    slow = _started(run.of_state(None, "late", state))
+        return await _wrong(request, error, pairs)
+    sent = asyncio.Event()
+    slow = _started(
+        run.answer(
+            request,
+            "late",
+            parse_qsl(view["query"]),
+            linger_s=lambda: limits.LINGER_S * sent.is_set(),
+        )
+    )
 
     async def late() -> dict[str, Any] | None:
         await asyncio.wait({slow}, timeout=limits.HEAVY_S if wait else _LATE_S)
@@ -133,36 +138,35 @@ async def page(request: Request) -> Response:
         return found
 
     shown = {key: view[key] for key in ("title", "fixed", "answer", "charts")}
-    return _page(request, state, late, view["layout"], **shown)
+    return _page(request, view["query"], late, view["layout"], sent, **shown)
 
 
 def _page(
     request: Request,
-    asked: State,
+    query: str,
     late: Callable[[], Awaitable[dict[str, Any] | None]],
     layout: dict[str, Any] | None,
+    sent: asyncio.Event,
     status_code: int = 200,
     **shown: Any,
 ) -> StreamingResponse:
-    """The dashboard, sent while its parts become ready."""
+    """The dashboard, sent while its parts become ready; `sent` is set behind the last."""
 
-    inputs = _started(run.of_state(request, "inputs", asked, layout))
+    inputs = _started(run.answer(request, "inputs", parse_qsl(query), layout))
 
     async def form() -> str:
-        with contextlib.suppress(PlanError, Busy, Unstarted):
+        with contextlib.suppress(PlanError, *NO_ANSWER):
             found: str = json.loads(await inputs)["form"]
             return found
         return ""
 
-    values = {"query": asked.query, "fixed": asked.query, "charts": [], **shown}
+    values = {"query": query, "fixed": query, "charts": [], **shown}
     boot = _boot(
-        query=asked.query,
-        fixed=values["fixed"],
-        layout=layout or {},
-        charts=_drawn(values["charts"]),
+        query=query, fixed=values["fixed"], layout=layout or {}, charts=_drawn(values["charts"])
     )
-    return StreamingResponse(
-        streamed(
+
+    async def pieces() -> AsyncIterator[str]:
+        async for piece in streamed(
             "page.html",
             url=url,
             boot=boot,
@@ -171,7 +175,12 @@ def _page(
             panels=tasks.PANELS,
             own_layout=_OWN_LAYOUT,
             **values,
-        ),
+        ):
+            yield piece
+        sent.set()
+
+    return StreamingResponse(
+        pieces(),
         status_code=status_code,
         media_type="text/html; charset=utf-8",
         headers={"Cache-Control": "no-store"},
@@ -185,83 +194,60 @@ def _started(work: Coroutine[Any, Any, bytes]) -> asyncio.Task[bytes]:
     return task
 
 
-def _wrong(request: Request, error: PlanError, state: State | None) -> Response:
+async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
     """The page of a request that cannot be answered: what is wrong, and the inputs as they were."""
 
     async def nothing() -> dict[str, str]:
         return {"advice": "", "rests": ""}
 
+    query = json.loads(await run.answer(request, "repaired", pairs))["query"]
     answer = plain("problem.html", field=error.field, message=_sentence(error))
-    asked = state or _readable(request)
-    return _page(request, asked, nothing, None, 422, title=text("error"), answer=answer)
+    shown = {"title": text("error"), "answer": answer}
+    return _page(request, query, nothing, None, asyncio.Event(), 422, **shown)
 
 
 def _sentence(error: PlanError) -> str:
     return str(error).removeprefix(f"{error.field}: ")
 
 
-def _readable(request: Request) -> State:
-    """What can be read of an address: its options one by one, the wrong ones left out."""
-    kept: list[tuple[str, str]] = []
-    for name, value in request.query_params.multi_items():
-        if name in (*rows(Options), "config") and name not in dict(kept):
-            try:
-                tasks.of_pairs(
-                    [*kept, (name, value)]
-                    if dict(kept).get("model")
-                    else [("model", START["model"]), *kept, (name, value)]
-                    if name not in ("model", "config")
-                    else [(name, value)]
-                )
-            except PlanError:
-                continue
-            kept.append((name, value))
-    try:
-        return tasks.of_pairs(kept)
-    except PlanError:
-        return of_mapping({**START, **{k: v for k, v in kept if k == "model"}})
-
-
 @router.get("/page/view")
 async def view(request: Request) -> Response:
     """Answer and first charts of a state; their tables with `tables=1`."""
     tables = request.query_params.get("tables") == "1"
-    return _json(await run.what_if(request, run.state_of(request, "tables"), tables))
+    return _json(await run.answer(request, "what_if", run.pairs_of(request, "tables"), tables))
 
 
 @router.get("/page/late")
 async def late(request: Request) -> Response:
     """Advice and sources of a state."""
-    return _json(await run.of_state(request, "late", run.state_of(request)))
+    return _json(await run.answer(request, "late", run.pairs_of(request)))
 
 
 @router.get("/page/form")
 async def form(request: Request) -> Response:
     """Legal values of a state."""
-    return _json(await run.of_state(request, "inputs", run.state_of(request)))
+    return _json(await run.answer(request, "inputs", run.pairs_of(request)))
 
 
 @router.get("/page/panel/{name}")
 async def panel_data(request: Request, name: str) -> Response:
     """Charts that need work of their own."""
-    return _json(await run.of_state(request, "panel", run.state_of(request), *_panel(name)))
+    return _json(await run.answer(request, "panel", run.pairs_of(request), _panel(name)))
 
 
-def _panel(name: str) -> tuple[str, ...]:
+def _panel(name: str) -> str:
     if name not in tasks.PANELS:
         raise PlanError("panel", name[:50], f"must be one of {', '.join(tasks.PANELS)}")
-    return (name,)
+    return name
 
 
 @router.get("/panel/{name}", response_class=HTMLResponse)
 async def panel_page(request: Request, name: str) -> Response:
     """The same without a script: tables and sentences."""
-    found = json.loads(
-        await run.of_state(request, "panel", state := run.state_of(request), *_panel(name))
-    )
+    found = json.loads(await run.answer(request, "panel", run.pairs_of(request), _panel(name)))
     return HTMLResponse(
         rendered(
-            "panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=state.query
+            "panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=found["query"]
         )
     )
 
@@ -269,47 +255,30 @@ async def panel_page(request: Request, name: str) -> Response:
 @router.post("/page/scenario")
 async def scenario(request: Request) -> Response:
     """The query string of a scenario file."""
-    try:
-        content = (await request.body()).decode("utf-8")
-    except UnicodeDecodeError:
-        raise PlanError("scenario", None, "is not UTF-8 text") from None
-    return _json(tasks.dumped({"query": scenario_of(content).query}))
+    return _json(await run.answer(request, "scenario", await request.body()))
 
 
 @router.get("/explain", response_class=HTMLResponse)
 async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
-    state = run.state_of(request, "bare")
     bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
-    body = plain(
-        "explain_body.html",
-        level=3 if bare else 2,
-        doc=json.loads(await run.of_state(request, "explanation", state)),
-    )
+    asked = run.pairs_of(request, "bare")
+    found = json.loads(await run.answer(request, "explained_page", asked, 3 if bare else 2))
     if bare:
-        return HTMLResponse(body)
-    return HTMLResponse(rendered("explain.html", body=body, query=state.query))
+        return HTMLResponse(found["body"])
+    return HTMLResponse(rendered("explain.html", body=found["body"], query=found["query"]))
 
 
 @router.get("/export", response_class=HTMLResponse)
 async def export_page(request: Request) -> Response:
     """What can be taken along."""
-    state = run.state_of(request, "bare")
     bare = bool(request.query_params.get("bare"))
-    body = plain(
-        "export_body.html",
-        level=3 if bare else 2,
-        query=state.query,
-        command=command_line(state.options),
-        toml=toml_of(state),
-        charts=_CHARTS,
-        config=state.config,
-        calibration=state.calibration,
-        model_file=state.options.model or MODEL_FILE,
-    )
+    asked = run.pairs_of(request, "bare")
+    found = json.loads(await run.answer(request, "exports", asked, False))
+    body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **found)
     if bare:
         return HTMLResponse(body)
-    return HTMLResponse(rendered("export.html", body=body, query=state.query))
+    return HTMLResponse(rendered("export.html", body=body, query=found["query"]))
 
 
 @router.get("/compare", response_class=HTMLResponse)
@@ -317,13 +286,10 @@ async def compare_page(request: Request) -> Response:
     """Two to four scenarios side by side."""
     given = request.query_params
     wrong: str | None = None
-    states: list[State] = []
     try:
-        states = several(request)
-        names = _names(request, states)
-        found = json.loads(
-            await run.worked(request, "compared", [state.pairs for state in states], names)
-        )
+        asked = several(request)
+        names = _names(request, list(asked))
+        found = json.loads(await run.answer(request, "compared", asked, names))
     except PlanError as error:
         wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
         empty = rendered("compare.html", doc=None, queries=[], problem=wrong, chart=None)
@@ -341,9 +307,8 @@ async def compare_page(request: Request) -> Response:
     )
 
 
-def _names(request: Request, states: list[State]) -> list[str]:
+def _names(request: Request, slots: list[str]) -> list[str]:
     """Names of the scenarios, each once: as given, or their letters."""
-    slots = [slot for slot in SLOTS if request.query_params.get(slot)][: len(states)]
     given = [(request.query_params.get(f"{slot}_name") or slot.upper())[:40] for slot in slots]
     return [
         name if given.count(name) == 1 else f"{name} ({slot.upper()})"

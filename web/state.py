@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ import tomli_w
 
 from planner import api
 from planner.inputs import catalog
-from planner.inputs.json_text import read_json
+from planner.inputs.readers import read_json, read_toml
 from planner.specs.options import Row, rows
 from planner.specs.options.checked import from_text
 from web import limits
@@ -25,7 +24,9 @@ MODEL_FILE = "model.json"  # what a pasted model is called, in commands too
 MODEL_TOML = "model.toml"
 CALIBRATION_FILE = "calibration.toml"
 SEPARATOR = "; "  # between several conditions in one field
-_TEXTS = ("calibration", "config")  # pasted whole
+TEXTS = ("calibration", "config")  # pasted whole
+
+Pairs = list[tuple[str, str]]
 
 START: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 64, "tokens": "1T"}
 
@@ -75,11 +76,6 @@ class State:
             out[CALIBRATION_FILE] = self.calibration
         return out
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether its answers may be kept for others: never with a pasted text."""
-        return not self.files
-
     def changed(self, **update: Any) -> State:
         """The state with some options changed. Raises PlanError for wrong ones."""
         options = _within_limits(api.read_options({**self.given, **update}))
@@ -99,7 +95,7 @@ def of_pairs(pairs: Iterable[tuple[str, str]]) -> State:
     for name, text in pairs:
         if text == "":
             continue
-        row = None if name in _TEXTS else table.get(name)
+        row = None if name in TEXTS else table.get(name)
         if row is not None and row.is_several:
             parts = (part.strip() for part in text.split(SEPARATOR.strip()))
             given.setdefault(name, []).extend(part for part in parts if part)
@@ -206,21 +202,53 @@ def _config(value: Any) -> str | None:
     )
 
 
-def scenario_of(text: str) -> State:
+def scenario_of(content: bytes) -> State:
     """State of a scenario file, TOML or JSON. Raises PlanError."""
-    if len(text.encode("utf-8", "replace")) > limits.MAX_SCENARIO_BYTES:
+    if len(content) > limits.MAX_SCENARIO_BYTES:
         raise api.PlanError(
             "scenario", "...", f"is longer than {limits.MAX_SCENARIO_BYTES:,} bytes"
         )
     try:
-        data = read_json(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise api.PlanError(
-            "scenario", "...", f"is neither TOML nor JSON: {' '.join(str(error).split())[:200]}"
-        ) from None
-    if not isinstance(data, dict):
-        raise api.PlanError("scenario", "...", "must be a table of options")
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise api.PlanError("scenario", None, "is not UTF-8 text") from None
+    try:
+        data = read_json(text) if text.lstrip().startswith("{") else read_toml(text)
+    except ValueError as error:
+        raise api.PlanError("scenario", None, str(error)) from None
     return of_mapping({str(key).replace("-", "_"): value for key, value in data.items()})
+
+
+def posted(body: bytes) -> State:
+    """State of a posted JSON object. Raises PlanError."""
+    try:
+        given = read_json(body)
+    except ValueError as error:
+        raise api.PlanError("request", None, str(error)) from None
+    if not isinstance(given, dict):
+        raise api.PlanError("request", None, "must be a JSON object of options")
+    return of_mapping(given)
+
+
+def readable(pairs: Pairs) -> State:
+    """What can be read of pairs that may be wrong: one after the other, the wrong ones left out."""
+    start = [(name, str(value)) for name, value in START.items()]
+    known = [(n, text) for n, text in pairs if n in (*rows(api.Options), *TEXTS) and text]
+    kept: dict[str, str] = {}
+    for name, text in known:
+        if name in kept:
+            continue
+        try:
+            model = [] if {"model", "config"} & {name, *kept} else start[:1]
+            of_pairs([*model, *kept.items(), (name, text)])
+        except api.PlanError:
+            continue
+        kept[name] = text
+    try:
+        return of_pairs(kept.items())
+    except api.PlanError:  # no model: what is asked of the first page
+        model = [("model", kept["model"])] if "model" in kept else start[:1]
+        return of_pairs([*model, *start[1:]])
 
 
 def toml_of(state: State) -> str:

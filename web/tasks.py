@@ -1,5 +1,5 @@
-"""What workers do: each task takes a state as plain data and gives a JSON document as bytes.
-Nothing here knows HTTP."""
+"""What workers do: each task takes a request as it came, the pairs of an address or a posted body,
+and gives a JSON document as bytes. Nothing here knows HTTP."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
+from planner.specs.options import command_line, rows
 from planner.specs.options.own import ScheduleOptions
 from planner.verbs.compare import side_by_side
 from planner.verbs.schedule import draw
@@ -33,17 +34,17 @@ from web.panels import (
     scaling,
 )
 from web.render import rendered
-from web.state import State, of_pairs
+from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of, typed
 
-Pairs = list[tuple[str, str]]
+Asked = Pairs | bytes
 
 PANELS = ("pareto", "scaling", "roofline", "schedule", "crossover", "measured")
 
 
 @contextmanager
-def _asked(pairs: Pairs) -> Iterator[State]:
+def _asked(asked: Asked) -> Iterator[State]:
     """The state, with its pasted texts as the only files that can be read."""
-    state = of_pairs(pairs)
+    state = posted(asked) if isinstance(asked, bytes) else of_pairs(asked)
     with catalog.only_given(state.files):
         yield state
 
@@ -53,32 +54,43 @@ def dumped(document: Any) -> bytes:
     return to_json(document).encode()
 
 
-def estimate(pairs: Pairs) -> bytes:
+def estimate(asked: Asked) -> bytes:
     """The document of `dpplan estimate --json`."""
-    with _asked(pairs) as state:
+    with _asked(asked) as state:
         return dumped(api.estimate(state.options))
 
 
-def search(pairs: Pairs) -> bytes:
+def search(asked: Asked) -> bytes:
     """The document of `dpplan search --json`."""
-    with _asked(pairs) as state:
+    with _asked(asked) as state:
         return dumped(api.search_layouts(state.options))
 
 
-def schedule(pairs: Pairs, own: dict[str, Any]) -> bytes:
+_OWN = {n: row for n, row in rows(ScheduleOptions).items() if not row.says.file}
+_SHAPE = ("schedule", "pp", "vpp")
+
+
+def schedule(pairs: Pairs) -> bytes:
     """The document of `dpplan schedule --json`: of a layout where a model is given, else of the
     numbers alone."""
+    own: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in _OWN and value != "":
+            if name in own:
+                raise PlanError(name, value, "is given twice; keep one")
+            own[name] = typed(_OWN[name], value)
     asked = ScheduleOptions(**own)
-    if not any(name == "model" or name == "config" for name, _ in pairs):
-        given = dict(pairs)
-        shape: dict[str, Any] = {
-            name: _whole(name, value) if name in ("pp", "vpp") else value
-            for name, value in given.items()
-        }
-        _small(shape.get("pp"), asked.microbatches, shape.get("vpp"))
-        return dumped(draw(asked, shape).document)
-    with _asked(pairs) as state:
-        return dumped(draw(asked, state.options.given()).document)
+    rest = [(name, value) for name, value in pairs if name not in _OWN]
+    if any(name in ("model", "config") for name, _ in rest):
+        with _asked(rest) as state:
+            return dumped(draw(asked, state.options.given()).document)
+    shape: dict[str, Any] = {}
+    for name, value in rest:
+        if name not in _SHAPE:
+            raise PlanError(f"--{name}"[:50], None, "needs a model")
+        shape[name] = _whole(name, value) if name in ("pp", "vpp") else value
+    _small(shape.get("pp"), asked.microbatches, shape.get("vpp"))
+    return dumped(draw(asked, shape).document)
 
 
 def _whole(name: str, value: str) -> int:
@@ -96,13 +108,24 @@ def _small(pp: int | None, microbatches: int | None, vpp: int | None) -> None:
         )
 
 
-def comparison(several: list[Pairs]) -> bytes:
+def comparison(several: dict[str, Pairs]) -> bytes:
     """Figures of each scenario and how they differ from the first."""
-    return dumped(side_by_side([_brief(pairs)[0] for pairs in several]))
+    return dumped(side_by_side([report for report, _ in _each(several)]))
 
 
-def _brief(pairs: Pairs) -> tuple[Estimate, State]:
-    with _asked(pairs) as state:
+def _each(several: dict[str, Pairs]) -> list[tuple[Estimate, State]]:
+    """The estimate of each scenario, whose name stands in its errors."""
+    found = []
+    for slot, pairs in several.items():
+        try:
+            found.append(_brief(pairs))
+        except PlanError as error:
+            raise PlanError(f"{slot}: {error.field}", error.value, error.remedy) from None
+    return found
+
+
+def _brief(asked: Asked) -> tuple[Estimate, State]:
+    with _asked(asked) as state:
         return api.estimate(state.options, brief=True), state
 
 
@@ -199,9 +222,17 @@ def explanation(pairs: Pairs) -> bytes:
         return dumped(explained.document(state.options))
 
 
-def compared(several: list[Pairs], names: list[str]) -> bytes:
+def explained_page(pairs: Pairs, level: int) -> bytes:
+    """The same as a part of a page whose headings begin at this level."""
+    with _asked(pairs) as state:
+        found = plain(explained.document(state.options))
+    body = rendered("explain_body.html", level=level, doc=found)
+    return dumped({"body": body, "query": state.query})
+
+
+def compared(several: dict[str, Pairs], names: list[str]) -> bytes:
     """The page of a comparison: figures, chart, queries."""
-    found = [_brief(pairs) for pairs in several]
+    found = _each(several)
     reports = [report for report, _ in found]
     steps = {name: report.step.components for name, report in zip(names, reports, strict=True)}
     return dumped(
@@ -222,13 +253,34 @@ def table(pairs: Pairs, name: str) -> bytes:
     raise PlanError("chart", name, "must be one of memory-stages, memory-phases, step-time")
 
 
-def canonical(pairs: Pairs) -> bytes:
-    """The state as a scenario file, and the command of the same request."""
-    with _asked(pairs) as state:
-        from planner.specs.options import command_line
+def exports(pairs: Pairs, answerable: bool) -> bytes:
+    """What can be taken along of a state: its scenario file, its command, its pasted texts.
 
-        resolve(state.options)
-        return dumped({"command": command_line(state.options), "query": state.query})
+    answerable: whether a state that has no answer is refused.
+    """
+    with _asked(pairs) as state:
+        if answerable:
+            resolve(state.options)
+        return dumped(
+            {
+                "query": state.query,
+                "command": command_line(state.options),
+                "toml": toml_of(state),
+                "config": state.config,
+                "calibration": state.calibration,
+                "model_file": state.options.model,
+            }
+        )
+
+
+def scenario(content: bytes) -> bytes:
+    """The query string of a scenario file."""
+    return dumped({"query": scenario_of(content).query})
+
+
+def repaired(pairs: Pairs) -> bytes:
+    """The query string of a request that cannot be read, without what is wrong with it."""
+    return dumped({"query": readable(pairs).query})
 
 
 TASKS: dict[str, Callable[..., bytes]] = {
@@ -242,6 +294,9 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "panel": panel,
     "explanation": explanation,
     "compared": compared,
+    "explained_page": explained_page,
     "table": table,
-    "canonical": canonical,
+    "exports": exports,
+    "scenario": scenario,
+    "repaired": repaired,
 }

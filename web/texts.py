@@ -159,6 +159,10 @@ TEXTS: dict[str, str] = {
         "The server could not start a worker process: its machine may be out of memory or"
         " processes. Try again later."
     ),
+    "ended": (
+        "The worker process of this request was ended from outside, as a machine does that is out"
+        " of memory. Try again in a moment."
+    ),
     "updating": "Updating",
     "ready": "Up to date: {step}, {verdict}",
     "offline": "The server does not answer. Is dpplan serve still running?",

@@ -14,6 +14,7 @@ import os
 import queue
 import threading
 import time
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
@@ -34,6 +35,17 @@ class Busy(Exception):
 
 class Unstarted(Exception):
     """No worker process could be started."""
+
+
+class Ended(Exception):
+    """The process that worked on this was ended from outside."""
+
+
+class Fault(Exception):
+    """A fault of ours; what it was stands in the server's log."""
+
+
+NO_ANSWER = (Busy, Unstarted, Ended, Fault)  # for which the request is not to blame
 
 
 class Gone(Exception):
@@ -151,16 +163,23 @@ class Workers:
             if time.monotonic() - job.since > self.limit_s:
                 _fail(job, Busy())
                 continue
+            if worker is not None and not worker[0].is_alive():  # ended from outside since
+                self._end(worker)
+                worker = None
             worker = worker or self._new()  # what kept it from starting may have passed
             if worker is None:
                 _fail(job, Unstarted())
                 continue
             if not self._answer(worker, job):
-                worker[0].kill()
-                worker[0].join()
-                worker[1].close()
-                self._processes.discard(worker[0])
+                self._end(worker)
                 worker = None
+
+    def _end(self, worker: tuple[Any, Connection]) -> None:
+        process, connection = worker
+        process.kill()
+        process.join()
+        connection.close()
+        self._processes.discard(process)
 
     def _new(self) -> tuple[Any, Connection] | None:
         """A process that is ready to work; None where the system gives none, or it ended before it
@@ -202,26 +221,18 @@ class Workers:
                 return False
             kind, answer = connection.recv()
         except (EOFError, OSError):
-            _fail(
-                job,
-                (
-                    Gone()
-                    if job.dropped
-                    else PlanError(
-                        "request", None, "needs more memory than one request may use here"
-                    )
-                ),
-            )
+            _fail(job, Gone() if job.dropped else Ended())
             return False
         with self._lock:
             job.process = None
+            dropped = job.dropped
         if kind == "answer":
             _finish(job, answer)
-        elif kind == "wrong":
-            _fail(job, PlanError(*answer))
+        elif kind == "fault":
+            _fail(job, Fault())
         else:
-            _fail(job, RuntimeError(answer))
-        return True
+            _fail(job, PlanError(*answer))
+        return kind != "memory" and not dropped  # the dropped one's process is being ended
 
 
 def _fail(job: Job, error: Exception) -> None:
@@ -255,7 +266,7 @@ def _work(connection: Connection, lower: bool) -> None:
 
 
 def outcome(task: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
-    """What a task came to: its answer, a wrong request, or a fault of ours."""
+    """What a task came to: its answer, a wrong request, too little memory, or a fault of ours."""
     try:
         answer = task(*arguments)
         if isinstance(answer, bytes) and len(answer) > limits.MAX_ANSWER_BYTES:
@@ -273,8 +284,14 @@ def outcome(task: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, 
         )
         return "wrong", (error.field, shown, error.remedy)
     except MemoryError:
-        return "wrong", ("request", None, "needs more memory than one request may use here")
+        return "memory", (
+            "request",
+            None,
+            f"needs more than the {limits.WORKER_BYTES / 2**30:.0f} GiB of memory that one request"
+            " may take here; fix more of the layout, or use the command line",
+        )
     except RecursionError:
         return "wrong", ("request", None, "is nested too deeply")
-    except Exception as error:  # the process goes on; the request is answered as a fault
-        return "fault", f"{type(error).__name__}: {error}"
+    except Exception:  # the process goes on; the request is answered as a fault
+        traceback.print_exc()
+        return "fault", None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,16 +17,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from planner.inputs import files, not_modelled
+from planner.inputs import files, not_modelled, readers
 from planner.inputs.names import alike, spellings
 from planner.specs.base import PlanError, Spec, sentence
 from planner.specs.options.words import near as did_you_mean
 
 _PACKAGE = Path(__file__).parent.parent
 MAX_FILE_BYTES = 2_000_000
-MAX_TOML_BYTES = 500_000
-MAX_NESTING = 32
-_LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""")
 
 S = TypeVar("S", bound=Spec)
 
@@ -57,7 +53,7 @@ def find(kind: str, name: str) -> Path:
     vendor, _, rest = words[-1].partition("-")
     if found is None and kind == "gpus" and vendor in _VENDORS:  # as drivers name their cards
         found = _declared(kind, rest)
-        if found and tomllib.loads(_text(found)).get("vendor") != vendor:
+        if found and readers.read_toml(_text(found)).get("vendor") != vendor:
             found = None
     if found:
         return found
@@ -95,7 +91,7 @@ def _text(path: Path) -> str:
 
 def _names(text: str) -> set[str]:
     """The names that a profile declares beside its id, in lower case."""
-    data = tomllib.loads(text)
+    data = readers.read_toml(text)
     hub = [str(one).lower() for one in data.get("hub", ())]
     return {*(str(one).lower() for one in data.get("aliases", ())), *hub} | {
         one.rpartition("/")[2] for one in hub
@@ -119,7 +115,7 @@ def near(kind: str, wanted: str) -> str:
     """What to say of an unknown name: the known ones most like it, and where all are listed."""
     owner = {one: one for one in ids(kind)}
     for path in folder(kind).glob("*.toml"):
-        data = tomllib.loads(_text(path))
+        data = readers.read_toml(_text(path))
         owner |= {str(one): path.stem for one in data.get("aliases", ())}
     offered: dict[str, str] = {}  # one name of each profile
     for one in alike(kind, wanted, list(owner)):
@@ -227,36 +223,12 @@ def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
 
 def read_toml(path: Path, field: str) -> dict[str, Any]:
     """Parse a TOML file; a malformed one is a PlanError naming line and column."""
-    return parse_toml(read_text(path, field, MAX_TOML_BYTES), path, field)
-
-
-def parse_toml(text: str, path: Path, field: str) -> dict[str, Any]:
-    """Parse the text of a TOML file."""
-    if _LONG_KEY.search(text):  # the parser's memory grows with the square of a key's parts
-        raise PlanError(field, str(path), f"is nested deeper than {MAX_NESTING} levels")
     try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, ValueError) as error:
-        raise PlanError(field, str(path), f"is not valid TOML: {error}") from None
-    except RecursionError:
-        raise PlanError(field, str(path), f"is nested deeper than {MAX_NESTING} levels") from None
-    check_nesting(data, path, field)
-    return data
-
-
-def check_nesting(data: Any, path: Path, field: str) -> None:
-    """Refuse documents nested deeper than any profile is; walks without recursion."""
-    level, todo = 0, [data]
-    while todo:
-        level += 1
-        if level > MAX_NESTING:
-            raise PlanError(field, str(path), f"is nested deeper than {MAX_NESTING} levels")
-        todo = [
-            child
-            for item in todo
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
+        return readers.read_toml(read_text(path, field, readers.MOST_BYTES))
+    except PlanError:
+        raise
+    except ValueError as error:
+        raise PlanError(field, str(path), str(error)) from None
 
 
 def build(spec: type[S], data: Any, field: str, where: str) -> S:
@@ -304,7 +276,7 @@ def load(kind: str, spec: type[S], name: str) -> S:
 def _shipped(kind: str, spec: type[S], name: str) -> S:
     """Shipped profiles do not change while the program runs."""
     path = find(kind, name)
-    return build(spec, tomllib.loads(_text(path)), _FLAG[kind], path.stem)
+    return build(spec, readers.read_toml(_text(path)), _FLAG[kind], path.stem)
 
 
 def load_overlaid(kind: str, spec: type[S], name: str, overlay: dict[str, Any], source: str) -> S:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.inputs import catalog
-from planner.inputs.json_text import read_json, unique
+from planner.inputs.readers import read_json, read_toml, read_yaml, unique
 from planner.specs.base import PlanError
 from planner.specs.options import Options, rows
 
 _MOST_BYTES = 100_000  # of a scenario file: every option at once takes less than a thousand
+_READERS: dict[str, Callable[[str], Any]] = {
+    ".toml": read_toml,
+    ".json": read_json,
+    ".yaml": read_yaml,
+    ".yml": read_yaml,
+}
 
 
 def merge(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,28 +29,19 @@ def read(name: str) -> dict[str, Any]:
     """Options of the scenario file of this name. Raises PlanError for anything but one table of
     plain values."""
     path = catalog.user_path(name, "--scenario")
+    reader = _READERS.get(path.suffix)
+    if reader is None:
+        raise PlanError("--scenario", name, "must end in .toml, .yaml or .json")
     text = catalog.read_text(path, "--scenario", _MOST_BYTES)
     try:
-        if path.suffix == ".toml":
-            found: Any = catalog.parse_toml(text, path, "--scenario")
-        elif path.suffix == ".json":
-            found = read_json(text)
-        elif path.suffix in (".yaml", ".yml"):
-            found = _yaml(text)
-        else:
-            raise PlanError("--scenario", name, "must end in .toml, .yaml or .json")
+        found = reader(text)
         if not isinstance(found, dict):
-            raise PlanError("--scenario", name, "must be a JSON object of options")
+            raise ValueError("must be a JSON object of options")
         return plain_options(found, f"--scenario {path}")
-    except RecursionError:
-        raise PlanError(
-            "--scenario", name, "is nested too deeply; it holds options, one value each"
-        ) from None
     except PlanError:
         raise
     except ValueError as error:
-        why = " ".join(str(error).split())[:200]
-        raise PlanError("--scenario", name, f"cannot be read: {why}") from None
+        raise PlanError("--scenario", name, str(error)) from None
 
 
 def plain_options(found: Mapping[Any, Any], where: str) -> dict[str, Any]:
@@ -57,38 +54,3 @@ def plain_options(found: Mapping[Any, Any], where: str) -> dict[str, Any]:
         if isinstance(value, list | tuple | dict) and not several:
             raise PlanError(where, name, "must be one value, neither a list nor a table")
     return out
-
-
-def _yaml(text: str) -> dict[Any, Any]:
-    """Keys and plain values of a YAML mapping; what is nested becomes an empty list, and is never
-    expanded."""
-    import yaml
-
-    try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-        if not isinstance(root, yaml.MappingNode):
-            raise ValueError("must be a mapping of options")
-        return unique(
-            [
-                (_plain(loader, key, "?"), _plain(loader, value, _texts(loader, value)))
-                for key, value in root.value
-            ]
-        )
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-
-
-def _plain(loader: Any, node: Any, else_: Any) -> Any:
-    import yaml
-
-    return loader.construct_object(node) if isinstance(node, yaml.ScalarNode) else else_
-
-
-def _texts(loader: Any, node: Any) -> list[Any]:
-    """Plain values of a YAML list, empty for anything else."""
-    import yaml
-
-    if not isinstance(node, yaml.SequenceNode):
-        return []
-    return [_plain(loader, one, []) for one in node.value]

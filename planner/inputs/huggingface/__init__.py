@@ -4,17 +4,16 @@ understood is refused."""
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from planner.inputs.catalog import build, check_nesting, read_text
+from planner.inputs.catalog import build, read_text
 from planner.inputs.huggingface import gated, plain
-from planner.inputs.huggingface.document import Document, check_finite, plain_name
+from planner.inputs.huggingface.document import Document, plain_name
 from planner.inputs.huggingface.parts import Shape
-from planner.inputs.json_text import read_json
 from planner.inputs.not_modelled import of_type
+from planner.inputs.readers import read_json
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 
@@ -148,20 +147,12 @@ def _parse(path: Path) -> dict[str, Any]:
     text = read_text(path, FIELD)
     try:
         data = read_json(text)
-    except json.JSONDecodeError as error:
-        raise PlanError(
-            field, error.msg, f"is not valid JSON (line {error.lineno}, column {error.colno})"
-        ) from None
-    except RecursionError:
-        raise PlanError(field, "...", "is nested too deeply for a config.json") from None
-    except ValueError as error:  # a key given twice, or an integer of thousands of digits
-        raise PlanError(field, str(error), "is not a usable config.json") from None
-    check_nesting(data, path, FIELD)
+    except ValueError as error:
+        raise PlanError(field, None, str(error)) from None
     if not isinstance(data, dict):
         raise PlanError(
             field, type(data).__name__, "must be a JSON object, as a Hugging Face config.json is"
         )
-    check_finite(data, field)
     return data
 
 

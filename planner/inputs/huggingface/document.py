@@ -4,7 +4,6 @@ was inferred."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,22 +17,6 @@ def plain_name(text: str) -> str:
     """A name from a file as it can be shown: short, without control characters or broken
     Unicode."""
     return text if text.isprintable() and len(text) <= 100 else repr(text[:100])
-
-
-def check_finite(data: Any, where: str) -> None:
-    """Refuse NaN, Infinity and numbers beyond float64 anywhere in a parsed document; walks without
-    recursion."""
-    todo: list[tuple[str, Any]] = [("", data)]
-    while todo:
-        key, value = todo.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise PlanError(
-                f"{where}: {plain_name(key)}" if key else where, value, "must be a finite number"
-            )
-        if isinstance(value, dict):
-            todo += [(f"{key}.{name}".lstrip("."), child) for name, child in value.items()]
-        elif isinstance(value, list):
-            todo += [(f"{key}[{index}]", child) for index, child in enumerate(value)]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,172 @@
+"""The one reader of TOML, JSON and YAML that people write: with all limits, so that no text takes
+more than its length is worth, or says what nothing behind it can hold.
+
+Each raises ValueError with the rest of a sentence, "is not valid TOML: ...".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+from planner.specs.error import is_text
+
+MOST_BYTES = 500_000  # of a text of options or of a profile; the largest that ships has 12,000
+MOST_NESTING = 32
+MOST_KEYS = 20_000  # of a document
+MOST_DIGITS = 40  # of a whole number: some files write 1e30 in full
+_MOST_INTEGER = 10**MOST_DIGITS
+_DEEP = f"is nested deeper than {MOST_NESTING} levels"
+# the memory of the TOML parser grows with the square of a key's parts
+_LONG_KEY = re.compile(
+    rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){{{MOST_NESTING}}}"""
+)
+_SHOWN = 200  # characters of a parser's message
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """What a TOML text holds."""
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"is larger than the {MOST_BYTES:,} bytes that are read")
+    if _LONG_KEY.search(text):
+        raise ValueError(_DEEP)
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_DEEP) from None
+    except ValueError as error:
+        raise ValueError(f"is not valid TOML: {_one_line(error)}") from None
+    _check(data)
+    return data
+
+
+def read_json(text: str | bytes) -> Any:
+    """What a JSON text holds; a key that is given twice is an error, not the last one's value."""
+    try:
+        data = json.loads(text, object_pairs_hook=unique, parse_int=_whole)
+    except RecursionError:
+        raise ValueError(_DEEP) from None
+    except json.JSONDecodeError as error:
+        where = f"(line {error.lineno}, column {error.colno})"
+        raise ValueError(f"is not valid JSON: {error.msg} {where}") from None
+    except UnicodeDecodeError:
+        raise ValueError("is not valid JSON: it is not UTF-8 text") from None
+    except ValueError as error:
+        raise ValueError(f"is not valid JSON: {_one_line(error)}") from None
+    _check(data)
+    return data
+
+
+def read_yaml(text: str) -> dict[Any, Any]:
+    """Keys and plain values of a YAML mapping; what is nested becomes an empty list, and is never
+    expanded."""
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("it must be a mapping of options")
+        data = unique(
+            [
+                (_plain(loader, key, "?"), _plain(loader, value, _texts(loader, value)))
+                for key, value in root.value
+            ]
+        )
+    except RecursionError:
+        raise ValueError(_DEEP) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"is not valid YAML: {_one_line(error)}") from None
+    _check(data)
+    return data
+
+
+def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Keys and values as a dict. Raises ValueError naming a key that is given twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        for key, _ in pairs:
+            if key not in found:
+                raise ValueError(f"{str(key)[:_SHOWN]!r} is given twice; keep one")
+            del found[key]
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:  # the time of reading them grows with their square
+        raise ValueError(f"a whole number has more than {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:_SHOWN]
+
+
+# where a value stands: (where its parent stands, its key or place); None: the document
+_Place = tuple[Any, Any] | None
+
+
+def _check(data: Any) -> None:
+    """Refuse what is nested deeper than any document is, has more keys, or holds what no answer can
+    repeat; walks without recursion."""
+    level, keys = 0, 0
+    todo: list[tuple[_Place, Any]] = [(None, data)]
+    while todo:
+        level += 1
+        if level > MOST_NESTING:
+            raise ValueError(_DEEP)
+        for place, value in todo:
+            if why := _unusable(value) or (place and _unusable(place[1])):
+                raise ValueError(f"has {_named(place)}: {why}")
+        keys += sum(len(value) for _, value in todo if isinstance(value, dict))
+        if keys > MOST_KEYS:
+            raise ValueError(f"has more than {MOST_KEYS:,} keys")
+        todo = [child for place, value in todo for child in _children(place, value)]
+
+
+def _children(place: _Place, value: Any) -> Iterator[tuple[_Place, Any]]:
+    if isinstance(value, dict):
+        yield from (((place, name), child) for name, child in value.items())
+    elif isinstance(value, list):
+        yield from (((place, i), child) for i, child in enumerate(value))
+
+
+def _unusable(value: Any) -> str:
+    """Why no answer could repeat a value; empty where one can."""
+    if isinstance(value, str):
+        return "" if is_text(value) else "half of a surrogate pair, which is no character"
+    if isinstance(value, int):
+        few = abs(value) < _MOST_INTEGER
+        return "" if few else f"a whole number of more than {MOST_DIGITS} digits"
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return "" if finite else f"{value}, which is not finite"
+
+
+def _named(place: _Place) -> str:
+    """A place as people write it: "rope_scaling.factors[1]"."""
+    words: list[str] = []
+    while place is not None:
+        place, key = place
+        name = str(key)[:_SHOWN]
+        name = name if name.isprintable() else repr(name)
+        words.append(f"[{key}]" if isinstance(key, int) else f".{name}")
+    return "".join(reversed(words)).removeprefix(".") or "one value"
+
+
+def _plain(loader: Any, node: Any, else_: Any) -> Any:
+    import yaml
+
+    return loader.construct_object(node) if isinstance(node, yaml.ScalarNode) else else_
+
+
+def _texts(loader: Any, node: Any) -> list[Any]:
+    """Plain values of a YAML list, empty for anything else."""
+    import yaml
+
+    if not isinstance(node, yaml.SequenceNode):
+        return []
+    return [_plain(loader, one, []) for one in node.value]
