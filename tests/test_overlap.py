@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from planner.estimate import evaluate
 from planner.formulas.overlap import bucketed_exposed_s, prefetched_exposed_s, straggler_factor
+from planner.ledger import total
+from planner.specs.model import ModelSpec
 
 SECONDS = st.floats(0, 1e4)
 SLOWDOWN = st.floats(0, 0.5)
@@ -97,3 +99,34 @@ def test_without_prefetching_every_gather_and_reduction_is_waited_for() -> None:
     assert alone.seconds[0] >= beside.seconds[0]
     whole = sum(t.seconds[0] for t in alone.traffic if t.group == "data")
     assert alone.components["data_parallel"][0] >= whole * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("software", "shape", "layouts"),
+    [
+        (
+            "nemo",
+            plans.expert_model(),
+            [
+                {"tp": 2, "sequence_parallel": True},
+                {"cp": 2},
+                {"ep": 4},
+                {"zero": 1},
+                {"pp": 2, "vpp": 2, "schedule": "interleaved"},
+            ],
+        ),
+        ("torchtitan", plans.model(), [{"zero": 3}, {"zero": 2}]),
+    ],
+)
+def test_where_nothing_overlaps_nothing_is_hidden(
+    software: str, shape: ModelSpec, layouts: list[dict[str, object]]
+) -> None:
+    """Every kind of communication: with overlap each hides a part, without none does."""
+    rows = plans.rows(8, *layouts)
+
+    def hidden(overlap: bool | None) -> np.ndarray:
+        of = plans.plan(shape, gpu="h100-sxm5-80gb", software=software, overlap=overlap)
+        return np.asarray(total(evaluate(of, rows).time.hidden))
+
+    assert (hidden(None) > 0).all()
+    assert hidden(False) == pytest.approx(0.0, abs=1e-12)

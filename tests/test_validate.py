@@ -139,6 +139,8 @@ def test_rows_and_suites_of_a_table(tmp_path: Path) -> None:
         ({"nic_gbps": "0"}, ["--nic-bandwidth", "positive"]),
         ({"gpus_per_node": "3"}, ["--gpus", "8", "3 GPUs per node"]),
         ({"experts": "8"}, ["moe_ffn_hidden is empty"]),
+        ({"stack": "hf-deepspeed", "cp": "2", "dp": "4"}, ["--cp 2", "context parallelism"]),
+        ({"stack": "llmq", "tp": "2", "dp": "4"}, ["--tp 2", "tensor parallelism"]),
         ({"outcome": "crashed"}, ["outcome", "'crashed'", "ok, oom"]),
         ({"step_s": "fast"}, ["step_s", "'fast'"]),
         ({"step_s": "0"}, ["step_s", "positive"]),

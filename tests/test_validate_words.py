@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from run_tables import row
 
 from planner.verbs.validate.bands import residual_rows
 from planner.verbs.validate.files import read_all
-from planner.verbs.validate.predict import validate_rows
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.predict import predict, validate_rows
 
 
 def test_rows_with_options_that_an_estimate_leaves_out_are_scored_apart() -> None:
@@ -38,3 +40,34 @@ def test_what_a_stack_stores_decides_whether_a_word_is_in_the_estimate() -> None
 def test_shipped_rows_are_expressed() -> None:
     found = validate_rows([r for r in read_all(()) if r["options"]][::10])
     assert found.apart.rows == 0
+
+
+LLMQ = {"stack": "llmq", "gpu": "rtx5090", "gpus": 1, "gpus_per_node": 1, "dp": 1, "zero": 0}
+
+
+@pytest.mark.parametrize(
+    ("flags", "zero", "offload"),
+    [
+        ("offload-opt-m offload-opt-v", 0, "optimizer"),
+        ("offload-master", 0, "optimizer"),  # whole weights stay on the GPU
+        ("shard-gradients", 2, "none"),
+        ("offload-opt-m+shard-weights+shard-gradients", 3, "optimizer"),
+        ("shard-weights offload-master", 3, "params"),
+        ("shard-weights+offload-master+offload-quants", 3, "optimizer"),
+    ],
+)
+def test_switches_of_llmq(flags: str, zero: int, offload: str) -> None:
+    _, layout = row_plan(row(**LLMQ, options=f"flags={flags}"))
+    assert (layout.zero, layout.offload) == (zero, offload)
+
+
+def test_weights_from_host_memory_cost_a_constant_per_micro_batch() -> None:
+    """Twice the tokens per micro-batch is half as many reads of the weights, which hide behind
+    nothing."""
+    whole, twice = (
+        predict(row(**LLMQ, micro_batch=n, options="flags=shard-weights offload-master"), None)
+        for n in (4, 8)
+    )
+    read = whole.time.components["data_parallel"][0] / 16
+    assert read > 0
+    assert twice.time.components["data_parallel"][0] / 8 == pytest.approx(read)

@@ -197,12 +197,13 @@ def _sharding_s(
     plan: Plan, m: Machine, layer: LayerTime, sharded: sync.ShardedLayer
 ) -> tuple[Array, Array]:
     """What gathers and reductions of a layer's shards add to its forward and to its backward."""
-    if plan.training.overlap is False or not plan.stack.overlap.prefetch:
-        return sharded.forward, sharded.backward
-    return (
-        overlap.prefetched_exposed_s(layer.forward, sharded.forward, m.slowdown),
-        overlap.prefetched_exposed_s(layer.backward, sharded.backward, m.slowdown),
-    )
+    added = sharded.forward, sharded.backward
+    if plan.training.overlap is not False and plan.stack.overlap.prefetch:
+        added = (
+            overlap.prefetched_exposed_s(layer.forward, sharded.forward, m.slowdown),
+            overlap.prefetched_exposed_s(layer.backward, sharded.backward, m.slowdown),
+        )
+    return added[0] + sharded.streamed, added[1] + sharded.streamed
 
 
 def _slowest(ranks: pipelines.Stages) -> _Slowest:

@@ -83,6 +83,7 @@ class ShardedLayer:
     )
     forward: Array  # what a forward pass must wait for or hide
     backward: Array
+    streamed: Array  # what either waits for: the shard from host memory, where nothing hides it
     weight_bytes: Array
     gradient_bytes: Array
 
@@ -114,6 +115,7 @@ def sharded_layer(
     per_layer = parameters.per_layer()
     weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
+    streamed: Array = 0.0
     if np.any(
         offloaded := c.offloads(*OFFLOADED_PARAMS)
     ):  # each rank first brings its shard from host memory
@@ -127,7 +129,11 @@ def sharded_layer(
         ):  # drive to host and host to GPU run beside each other, ahead of the layer
             read = offload.drive_s(compute_bytes(plan) * per_layer / who.shards.ranks, m.nvme_read)
             shard = np.where(drives, np.maximum(shard, read), shard)
-        gather = gather + np.where(offloaded, shard, 0.0)
+        shard = np.where(offloaded, shard, 0.0)
+        if plan.stack.overlap.host_shards:
+            gather = gather + shard
+        else:
+            streamed = np.where(c.zero >= 3, shard, 0.0)
     scatter = communicate.reduce_scatter_s(m, gradients, who.shards, m.network_frac)
     if np.any(who.mirrors.ranks > 1):
         scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
@@ -137,6 +143,7 @@ def sharded_layer(
         scatter,
         np.where(zero3, gather, 0.0),
         np.where(zero3, gather + scatter, np.where(c.syncs_per_layer, scatter, 0.0)),
+        streamed,
         weights,
         gradients,
     )

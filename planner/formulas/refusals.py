@@ -213,10 +213,10 @@ def zero(p: Plan, x: Layout) -> str:
     )
 
 
-def stack(p: Plan, x: Layout) -> str:
-    """The stack has no such parallelism, recompute or offloading."""
+def lacking(p: Plan, x: Layout) -> list[str]:
+    """Dimensions of parallelism that the layout uses and the stack does not have."""
     s = p.stack.supports
-    lacks = [
+    return [
         f"--{name} {degree} ({word} parallelism)"
         for name, degree, word, has in (
             ("tp", x.tp, "tensor", s.tensor),
@@ -226,6 +226,12 @@ def stack(p: Plan, x: Layout) -> str:
         )
         if degree > 1 and not has
     ]
+
+
+def stack(p: Plan, x: Layout) -> str:
+    """The stack has no such parallelism, recompute or offloading."""
+    s = p.stack.supports
+    lacks = lacking(p, x)
     if x.sequence_parallel and not s.sequence_parallel:
         lacks.append("--sequence-parallel")
     kind = x.recompute.partition(":")[0]

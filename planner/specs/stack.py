@@ -158,6 +158,9 @@ class Overlap(Spec):
     prefetch: bool = (
         True  # layers that ZeRO shards are gathered and reduced beside the computation of others
     )
+    host_shards: bool = (
+        True  # shards that live in host memory are brought beside the computation of other layers
+    )
     pipeline_send: bool  # interleaved schedules overlap sends
     scatter_gather: bool  # tensor-parallel ranks split pipeline sends
     reduce_each_product: bool = (

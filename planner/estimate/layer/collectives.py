@@ -81,8 +81,9 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     blocks = tensor_blocks(plan)
     plain, halves = np.where(sequence, 0.0, blocks), np.where(sequence, blocks, 0.0)
     plain_back = np.where(sequence, 0.0, blocks + _reductions_of_their_own(plan))
-    # inputs gathered again for weight gradients, beside compute
+    # inputs gathered again for weight gradients, beside compute where anything overlaps
     again = np.where(sequence & (shape.tp > 1), blocks, 0.0)
+    beside = 0.0 if plan.training.overlap is False else 1.0
     none = np.zeros_like(shape.tokens)
 
     def collective(
@@ -107,7 +108,7 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     scattered = communicate.reduce_scatter_s(m, activation, group)
     return (
         collective("all_reduce", reduced, plain, plain_back, none),
-        collective("all_gather", gathered, halves, halves, again),
+        collective("all_gather", gathered, halves, halves + (1 - beside) * again, beside * again),
         collective("reduce_scatter", scattered, halves, halves, none),
     )
 
@@ -134,10 +135,11 @@ def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Collective
     ring = place(shape.cp, shape.tp, plan.cluster.nvlink_domain)
     each = communicate.all_gather_s(m, keys, ring)
     once = np.where(shape.cp > 1, 1.0, 0.0)
+    hides = 0.0 if plan.training.overlap is False else _RING_HIDDEN
 
     def exposed(beside_s: Array) -> Array:
         """Share of one pass around the ring that attention on the part at hand does not hide."""
-        rest = np.maximum(each - _RING_HIDDEN * beside_s, 0.0)
+        rest = np.maximum(each - hides * beside_s, 0.0)
         return share_of(once * (rest + m.slowdown * np.minimum(each, beside_s)), each)
 
     forward = _RING_PASSES.forward * exposed(core.forward)
@@ -171,9 +173,10 @@ def _expert(shape: LayerShape, m: Machine, busy: BothWays[Array]) -> Collective:
         remote = np.ones_like(remote)
     each = communicate.all_to_all_s(m, routed, ring, remote)
     calls = np.where(shape.ep > 1, _DISPATCH_AND_COMBINE * plan.model.expert_share, 0.0)
+    least = 1.0 if plan.training.overlap is False else _EXPERT_EXPOSED
 
     def exposed(busy_s: Array) -> Array:
-        return calls * np.maximum(_EXPERT_EXPOSED, 1 - share_of(busy_s, calls * each))
+        return calls * np.maximum(least, 1 - share_of(busy_s, calls * each))
 
     forward, backward = exposed(busy.forward), exposed(busy.backward)
     return Collective(

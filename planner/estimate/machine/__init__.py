@@ -165,6 +165,8 @@ def _jitter(plan: Plan) -> Sourced:
 
 def _tensor_hidden(plan: Plan) -> Sourced:
     """Recipes switch the overlap of tensor-parallel collectives on from Hopper on."""
+    if plan.training.overlap is False:
+        return _NO_OVERLAP
     if plan.training.async_tensor_parallel:
         return _ASYNC_TENSOR_PARALLEL
     if plan.cluster.gpu.architecture in ("volta", "ampere"):

@@ -8,6 +8,7 @@ import re
 import numpy as np
 
 from planner.estimate import evaluate
+from planner.formulas.refusals import lacking
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
@@ -26,6 +27,7 @@ _RELEASE = re.compile(
     r"\d\d\.\d\d"
 )  # year and month, as NeMo numbers its containers: these order as text
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
+_SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages
 _MOMENTS_BYTES = {"bf16": 4.0, "fp32": 8.0}  # per parameter, both Adam moments
 
 
@@ -44,6 +46,8 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
         raise Skip(f"precision is {training.precision}, which {cluster.gpu.title} does not have")
     request = LayoutRequest(pipeline_layout=None if stated is None else layout_text(stated))
     plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=request)
+    if lacks := lacking(plan, layout):
+        raise Skip(f"{stack.title} does not have {' and '.join(lacks)}")
     return plan, layout if row.get("zero", "") else _sharded_enough(plan, layout)
 
 
@@ -102,9 +106,7 @@ def _layout(row: Row, options: dict[str, str], stack: StackSpec, chunks: int | N
     vpp = whole(row, "vpp", chunks / pp if chunks else 1) or 1
     if chunks is not None and pp * vpp != chunks:
         raise Skip(f"pp_layout has {chunks} chunks, pp {pp} x vpp {vpp} = {pp * vpp}")
-    offload = _offload(row, options)
-    may_offload = offload != "none" and _OFFLOAD_ZERO in stack.supports.zero
-    zero = whole(row, "zero", _OFFLOAD_ZERO if may_offload else unstated.zero)
+    zero, offload = _sharded(row, options, stack)
     micro_batch = whole(row, "micro_batch", 1) or 1
     global_batch = whole(row, "global_batch")
     if global_batch % (dp * micro_batch):
@@ -133,11 +135,20 @@ def _layout(row: Row, options: dict[str, str], stack: StackSpec, chunks: int | N
     )
 
 
-def _offload(row: Row, options: dict[str, str]) -> str:
+def _sharded(row: Row, options: dict[str, str], stack: StackSpec) -> tuple[int, str]:
+    """ZeRO stage, and what lives in host memory: by the cells, and by LLMQ's switches. With
+    sharded weights it keeps no whole copy of them on the GPU, on one GPU neither, and makes one of
+    the master weights for every pass, unless quantised weights persist."""
     flags = options.get("flags", "")
-    if row.get("optimizer_offload", "") != "1" and "offload" not in flags:
-        return "none"
-    return "params" if "parameters" in flags else "optimizer"
+    offload = "none"
+    if row.get("optimizer_offload", "") == "1" or "offload" in flags:
+        offload = "params" if "parameters" in flags else "optimizer"
+    may_offload = offload != "none" and _OFFLOAD_ZERO in stack.supports.zero
+    zero = whole(row, "zero", _OFFLOAD_ZERO if may_offload else stack.unstated.zero)
+    zero = max([zero, *(stage for switch, stage in _SHARDING.items() if switch in flags)])
+    if "offload-master" in flags and "quants" not in flags and zero >= _OFFLOAD_ZERO:
+        offload = "params"
+    return zero, offload
 
 
 def _training(row: Row, options: dict[str, str], stack: StackSpec) -> TrainingSpec:
