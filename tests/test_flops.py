@@ -148,18 +148,28 @@ def test_windows_on_every_second_layer() -> None:
 def test_a_window_is_counted_as_what_it_leaves(seq: float) -> None:
     window = 2048
     every = plans.model(attention_window=window)
-    # each query of a long sequence sees a window behind it; without the causal discount, one
-    # before it too, but for the corners of the matrix
+    # each query of a long sequence sees a window behind it, but for the corner of the matrix
     w = min(window, seq)
-    assert float(counted_positions(every, seq)) == pytest.approx(2 * w - w * w / seq)
-    assert float(counted_positions(plans.model(), seq)) == pytest.approx(seq)
+    assert float(counted_positions(every, seq)) == pytest.approx(w - w * w / seq / 2)
+    assert float(counted_positions(plans.model(), seq)) == pytest.approx(seq / 2)
     half = plans.model(attention_window=window, window_every=2)
-    middle = (float(counted_positions(every, seq)) + seq) / 2
+    middle = (float(counted_positions(every, seq)) + seq / 2) / 2
     assert float(counted_positions(half, seq)) == pytest.approx(middle)
 
 
-@pytest.mark.parametrize("model", ["phi-3-mini", "mistral-7b", "gemma-2-9b", "llama-3.1-8b"])
-def test_no_utilisation_is_above_the_peak_at_long_sequences(model: str) -> None:
-    asked = f"--model {model} --gpu h100 --gpus 64 --global-batch 64 --seq-len 131072"
+# the last two: most of the time is attention on a GPU whose kernels reach most of its rate, where
+# counting the half that a causal mask hides gave 111 % of the peak
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "--model phi-3-mini --gpu h100 --gpus 64 --seq-len 131072",
+        "--model gemma-2-9b --gpu h100 --gpus 64 --seq-len 131072",
+        "--model qwen3-4b --gpu h20 --gpus 64 --seq-len 32768",
+        "--model qwen2.5-1.5b --gpu h20 --gpus 8 --seq-len 32768 --precision tf32"
+        " --recompute full --clock 1.2",
+    ],
+)
+def test_no_utilisation_is_above_the_peak_at_long_sequences(asked: str) -> None:
     said = dpplan("estimate", *asked.split(), "--json").json()["throughput"]
-    assert 0.1 < said["mfu_causal"] <= said["mfu"] <= said["hfu"] < 0.9
+    assert 0.1 < said["mfu"] <= said["hfu"] < 0.95
+    assert said["mfu"] < said.get("mfu_palm", 1.0) <= 1

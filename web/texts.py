@@ -99,7 +99,7 @@ TEXTS: dict[str, str] = {
     "card_tokens": "Throughput",
     "card_per_gpu": "{value} tokens/s per GPU",
     "card_mfu": "MFU",
-    "card_hfu": "HFU {value}",
+    "card_hfu": "HFU {value}; causal FLOP",
     "card_memory": "Memory per GPU",
     "card_worst": "fullest: stage {stage}, {phase}",
     "card_days": "Training time",

@@ -2,9 +2,11 @@
 quantities.
 
 Convention of all model FLOP here: 6 per weight of a GEMM and token (2 forward, 4
-backward), the LM head included, the embedding lookup not; attention counts the full score matrix,
-12 L s a d per token, as PaLM (arXiv 2204.02311, appendix B) does. Of a layer with a sliding window
-it counts the band on both sides of the diagonal: what a mask hides from the kernel is no work.
+backward), the LM head included, the embedding lookup not; attention counts the query-key pairs that
+its mask leaves: half of the score matrix under a causal mask, the band of a sliding window, the
+blocks of packed documents. What a mask hides from the kernel is no work, and a GPU that does none
+of it would else be said to do more than its peak. PaLM (arXiv 2204.02311, appendix B) counts the
+whole matrix, 12 L s a d per token: `PALM` below.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from planner.ledger import Array, Ledger, formula
 from planner.specs.model import ModelSpec
 
 CONVENTION = (
-    "6 FLOP per matmul weight and token (head included), attention 12*L*s*heads*head_dim per token"
-    " without causal discount, sliding windows and packed documents with theirs"
+    "6 FLOP per matmul weight and token (head included), attention 6*L*s*heads*head_dim per token:"
+    " the causal half of the scores; sliding windows and packed documents what they leave of it"
 )
+PALM = 2.0  # score pairs that PaLM counts over those of a causal mask
 
 
 @formula(
@@ -83,9 +86,9 @@ def mean_pairs(model: ModelSpec, seq_tokens: Array) -> Array:
 
 
 def counted_positions(model: ModelSpec, seq_tokens: Array) -> Array:
-    """Keys per query that the convention counts, averaged over layers: all s of them, of a windowed
-    layer the band on both sides of the diagonal."""
-    return 2 * mean_pairs(model, seq_tokens) / seq_tokens
+    """Keys per query that the convention counts, averaged over queries and layers: those that the
+    causal mask leaves, and the window of a windowed layer."""
+    return mean_pairs(model, seq_tokens) / seq_tokens
 
 
 @formula(

@@ -100,8 +100,12 @@ QUANTITIES: dict[str, Quantity] = {
     "tokens-per-s-per-gpu": Quantity(
         "tokens/s", "throughput of a GPU", lambda r, k: r.throughput.tokens_per_s_per_gpu / k, True
     ),
-    "mfu": Quantity("1", "model FLOP utilisation", lambda r, k: r.throughput.mfu / k, True),
-    "hfu": Quantity("1", "hardware FLOP utilisation", lambda r, k: r.throughput.hfu / k, True),
+    "mfu": Quantity(
+        "1", "model FLOP utilisation, attention causal", lambda r, k: r.throughput.mfu / k, True
+    ),
+    "hfu": Quantity(
+        "1", "hardware FLOP utilisation, likewise", lambda r, k: r.throughput.hfu / k, True
+    ),
     "bubble": Quantity(
         "1",
         "share of the step that the pipeline idles",

@@ -88,9 +88,9 @@ def _answer(r: Estimate) -> Block:
         *remark_rows(r),
         (
             "speed",
-            f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU, MFU"
-            f" {percent(t.mfu)}; a step is {layout.global_batch:,} x {r.training.seq_len:,} ="
-            f" {show(tokens, 'count')} tokens",
+            f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU,"
+            f" causal MFU {percent(t.mfu)}; a step is {layout.global_batch:,} x"
+            f" {r.training.seq_len:,} = {show(tokens, 'count')} tokens",
         ),
         ("run", whole),
         *([] if run.days is None else [("cost", cost_text(r))]),

@@ -52,7 +52,7 @@ class LayerCost:
     launch_backward: Array
     collectives: tuple[Collective, ...]
     head: Ledger
-    forward_flop: Array  # per layer and micro-batch, full score matrix
+    forward_flop: Array  # per layer and micro-batch, by flops.CONVENTION
     core_flop: Array
 
 
@@ -93,7 +93,7 @@ def layer_cost(shape: LayerShape, m: Machine) -> LayerCost:
         collectives=found,
         head=head,
         forward_flop=done.forward_flop,
-        core_flop=shape.counted_flop,
+        core_flop=shape.causal_flop,
     )
 
 
@@ -101,7 +101,7 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     forward: Ledger = {}
     backward: Ledger = {}
     gemms: Array = 0.0
-    flop = shape.counted_flop
+    flop = shape.causal_flop
     for p in weight_gemms(shape):
         with section(p.name):
             each = weight_gemms_s(shape.plan, m, p)

@@ -46,11 +46,6 @@ class LayerShape:
     # packed documents leave
     causal_flop: Array
 
-    @property
-    def counted_flop(self) -> Array:
-        """The same without the causal discount, as `flops.CONVENTION` counts."""
-        return 2 * self.causal_flop
-
 
 def key_of(c: Columns) -> ByName:
     """The columns of a table that `local_shape` takes."""

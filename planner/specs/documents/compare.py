@@ -160,7 +160,9 @@ class CurvePoint(Document):
     step_seconds: Annotated[float, key("expected step time", "s")] = _ABSENT
     tokens_per_s: Annotated[float, key("throughput of the whole cluster", "tokens/s")] = _ABSENT
     tokens_per_s_per_gpu: Annotated[float, key("throughput of one GPU", "tokens/s")] = _ABSENT
-    mfu: Annotated[float, key("model FLOP utilisation", "1")] = _ABSENT
+    mfu: Annotated[float, key("model FLOP utilisation, by the convention of `estimate`", "1")] = (
+        _ABSENT
+    )
     days: Annotated[float | None, key("of the run; null without `--tokens`", "days")] = _ABSENT
     cost_usd: Annotated[float | None, key("of the run; null also without a price", "USD")] = _ABSENT
     bottleneck: Annotated[str, key("what takes most of the step")] = _ABSENT

@@ -76,9 +76,14 @@ class Throughput(Document):
     tokens_per_s: Annotated[float, key("of the whole cluster", "tokens/s")]
     tokens_per_s_per_gpu: Annotated[float, key("of one GPU", "tokens/s")]
     model_tflops_per_gpu: Annotated[float, key("model FLOP per second and GPU", "TFLOP/s")]
-    mfu: Annotated[float, key("model FLOP utilisation", "1")]
-    mfu_causal: Annotated[
-        float, key("the same, with the half of attention that a causal mask leaves", "1")
+    mfu: Annotated[float, key("model FLOP utilisation, by `flop_convention`", "1")]
+    mfu_palm: Annotated[
+        float | Unset,
+        key(
+            "the same with the whole score matrix, as PaLM counts; left out where that is more"
+            " than the peak, of which half is never computed",
+            "1",
+        ),
     ]
     hfu: Annotated[float, key("hardware FLOP utilisation: with recomputed FLOP", "1")]
     flop_convention: Annotated[str, key("how model FLOP is counted")]

@@ -58,7 +58,7 @@ class ClusterRow(Judged):
     layout: Annotated[Layout, key("as `layout` of a report")]
     stack: Annotated[str, key("profile id of the stack")]
     step_seconds: Annotated[float, key("expected step time", "s")]
-    mfu: Annotated[float, key("model FLOP utilisation", "1")]
+    mfu: Annotated[float, key("model FLOP utilisation, by the convention of `estimate`", "1")]
     bottleneck: Annotated[str, key("what takes most of the step")]
     headroom_bytes: Annotated[float, key("memory left per GPU; negative when short", "B")]
     goodput: Annotated[float, key("share of wall time that advances training", "1")]

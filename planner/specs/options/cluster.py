@@ -176,7 +176,7 @@ class ClusterOptions(Record):
         option(
             "Sustained tensor-core clock as a fraction of the boost clock",
             label="Sustained clock",
-            most=1.5,
+            most=1.2,
             least=0.05,
             example="0.85",
             unset="that of the GPU's profile",
