@@ -127,38 +127,22 @@ def right(row: Row) -> st.SearchStrategy[str]:
 
 def edges(row: Row) -> st.SearchStrategy[str]:
     """Numbers at the bounds of the option, and just beyond."""
-    given = [row.says.above, row.says.least, row.says.most, row.says.below]
-    bounds = [float(one) for one in given if one is not None]
-    near = [f(x) for x in bounds for f in (_same, _above, _below, _next)]
-    return st.sampled_from([*(f"{x:.17g}" for x in near), *NUMBERS])
-
-
-def _same(x: float) -> float:
-    return x
-
-
-def _above(x: float) -> float:
-    return x + 1
-
-
-def _below(x: float) -> float:
-    return x - 1
-
-
-def _next(x: float) -> float:
-    return math.nextafter(x, math.inf)
+    bounds = [float(one) for one in (row.says.least, row.says.most) if one is not None]
+    beyond = (lambda x: x, lambda x: x + 1, lambda x: x - 1, lambda x: math.nextafter(x, math.inf))
+    near = [f"{move(x):.17g}" for x in bounds for move in beyond]
+    bare = st.sampled_from([*near, *NUMBERS])
+    return bare | bare.map(lambda text: f"{text} {row.says.unit}".strip())
 
 
 def _number(row: Row) -> st.SearchStrategy[str]:
     """Numbers within the bounds, most of them small; with the unit of the example, if any."""
     says = row.says
-    low = says.least if says.least is not None else (says.above or 0.0)
-    most = says.most if says.most is not None else (says.below or 1e12)
-    if row.kind is int:
-        small = st.integers(math.ceil(low), int(min(most, low + _SMALL)))
-        return (small | small | st.integers(math.ceil(low), int(most))).map(str)
+    if row.kind is int and says.least is not None and says.most is not None:
+        low, most = math.ceil(says.least), int(says.most)
+        small = st.integers(low, min(most, low + _SMALL))
+        return (small | small | st.integers(low, most)).map(str)
     scaled = st.sampled_from((0.001, 0.1, 0.5, 1.0, 1.0, 2.0, 7.0, 1e3, 1e6))
-    return st.builds(lambda x: _scaled(says.example, x), scaled)
+    return scaled.map(lambda by: _scaled(says.example, by))
 
 
 def _scaled(example: str, by: float) -> str:
