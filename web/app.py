@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from planner.specs.base import PlanError
@@ -77,6 +78,17 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
     @made.get("/static/{name:path}", include_in_schema=False)
     def static(request: Request, name: str) -> Response:
         return static_files.response(request, name)
+
+    @made.exception_handler(HTTPException)
+    async def nowhere(request: Request, error: HTTPException) -> Response:
+        """An address that there is none of, or a method that it does not take."""
+        said = {
+            404: ("path", request.url.path, text("no_path")),
+            405: ("method", request.method, text("no_method")),
+        }.get(error.status_code, ("request", None, error.detail))
+        found = _problem(error.status_code, *said)
+        found.headers.update(error.headers or {})
+        return found
 
     @made.exception_handler(PlanError)
     async def wrong(request: Request, error: PlanError) -> Response:
