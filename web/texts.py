@@ -116,6 +116,7 @@ TEXTS: dict[str, str] = {
     "parameters": "parameters",
     "with": "on",
     "band_basis": "Band: {basis}.",
+    "doubtful": "Doubtful:",
     "convention": "MFU counts {convention}.",
     "advice": "What to change, what brings most first",
     "advice_wait": "Looking for changes that help …",

@@ -34,6 +34,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "mark": _MARKS.get(memory.verdict, "no"),
         "verdict": text(memory.verdict.replace(" ", "_")),
         "detail": _detail(memory),
+        "doubts": report.doubts,
         "tighter": _tighter(report),
         "crossing": "" if report.crossing is None else crossing_text(report.crossing),
         "chance": text("chance_basis", basis=memory.fit_evidence),

@@ -10,9 +10,11 @@ from planner.estimate.step import StepTime
 from planner.formulas import run_level
 from planner.formulas.params import parameter_count
 from planner.ledger import Array, first, section, total
+from planner.specs.base import PlanError
 from planner.specs.document import changed
 from planner.specs.documents.run import Reliability, Run, Storage
 from planner.specs.plan import Plan
+from planner.units import show
 
 _USUAL_STORAGE = "parallel-fs"
 _BUSY = (
@@ -22,7 +24,8 @@ _BUSY = (
     "recompute",
     "optimizer",
 )  # components in which the GPU computes
-_NEVER = 1e-12  # goodput of a run that never ends, so that its days are a number
+_NEVER = 1e-12  # the least goodput that is said, so that it can be divided by
+_ENDLESS = 1e-3  # goodput of a run that never ends: a choice, a day of work in three years
 _KWH_J, _DAY_S = 3.6e6, 86400.0
 
 
@@ -181,6 +184,8 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
     )
     if training.tokens is None:
         return out
+    if good < _ENDLESS:
+        raise _endless(plan, failures)
     rate = run_level.tokens_per_s(training.global_batch, training.seq_len, first(time.seconds))
     wall = float(run_level.run_s(training.tokens, rate, good))
     energy = first(step_energy_j(plan, time.seconds, busy_s(time)) * (wall / time.seconds))
@@ -202,6 +207,30 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         hardware_usd=hardware,
         electricity_usd=electricity,
         cost_usd=None if hardware is None else hardware + electricity,
+    )
+
+
+def _endless(plan: Plan, r: Reliability) -> PlanError:
+    """Why a run never ends, by the option that is the likely cause."""
+    run = plan.run
+    if run.spare_nodes is not None and r.spares_suffice_frac < _ENDLESS:
+        fewest = f"{r.spare_nodes_proposed:,} suffice 99 % of the time"
+        return PlanError("--spare-nodes", run.spare_nodes, f"never suffice; {fewest}")
+    if run.states_failures:
+        field = "--mtbf"
+    elif run.restart_s is not None and run.restart_s > r.mtbf_s:
+        field = "--restart"
+    else:
+        field = "--gpus" if run.storage_bytes_per_s is None else "--storage"
+    return PlanError(
+        field,
+        None,
+        f"a failure every {show(r.mtbf_s / _DAY_S, 'days')} on {plan.cluster.gpus:,} GPUs, after"
+        f" each {show(r.restart_s / _DAY_S, 'days')} until the next step, a checkpoint every"
+        f" {show(r.interval_s / _DAY_S, 'days')} that takes"
+        f" {show(r.checkpoint_write_s / _DAY_S, 'days')} to be written: less than"
+        f" {_ENDLESS:.1%} of the time advances training, and the run never ends; look at --mtbf,"
+        " --restart, --checkpoint-interval, --storage and --gpus",
     )
 
 

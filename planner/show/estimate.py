@@ -65,6 +65,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
             f" {room(m)}, chance to fit {chance_text(m.fit_chance)} ({fullest(r)})",
         ),
         ("", f"chance: {m.fit_evidence}"),
+        *(("", f"DOUBTFUL: {one}") for one in r.doubts),
         *remark_rows(r),
         (
             "step",

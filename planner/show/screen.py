@@ -50,16 +50,17 @@ def verdict(r: Estimate) -> str:
     """Whether it fits, and the step with its band, in a sentence."""
     m, step = r.memory, r.step
     band = span(step.low, step.high, "s")
+    doubted = "".join(f" DOUBTFUL: {one}." for one in r.doubts)
     if not m.fits:
         lacking = f"{m.verdict.upper()}: {short_of(r)}{_still(m)}."
-        return f"{lacking} A step would take {show(step.seconds, 's')} ({band})."
+        return f"{lacking} A step would take {show(step.seconds, 's')} ({band}).{doubted}"
     broken = [one.text for one in r.requirements if not one.holds]
     fails = f" DOES NOT HOLD: {', '.join(broken)}." if broken else ""
     chance = "chance" if m.verdict == "fits" else "chance to fit"
     return (
         f"{m.verdict.capitalize()} ({chance} {chance_text(m.fit_chance)}), {room(m)}:"
         f" {show(step.seconds, 's')} per step (80 % band {band}),"
-        f" {percent(step.bottleneck_frac, 0)} of it {step.bottleneck}.{fails}"
+        f" {percent(step.bottleneck_frac, 0)} of it {step.bottleneck}.{fails}{doubted}"
     )
 
 

@@ -265,6 +265,10 @@ class Estimate(Report):
     """The answer of `dpplan estimate`."""
 
     search: Annotated[SearchCounts, key("the search behind the layout")]
+    doubts: Annotated[
+        list[str],
+        key("what of the answer nobody would believe, with the options to look at, as sentences"),
+    ]
     without: Annotated[
         list[str], key("what holds without a default that decides this answer, as sentences")
     ]
