@@ -33,6 +33,8 @@ def on(gpu: str) -> Row:
         ("26.04.01", "nemo"),
         ("25.09", "nemo"),
         ("v4.1", "nemo"),
+        ("v5.1", "nemo-mlperf-5.1"),
+        ("v6.0", "nemo-mlperf-5.1"),
         ("", "nemo"),
     ],
 )
@@ -50,6 +52,20 @@ def test_fused_experts_are_for_experts_on_blackwell() -> None:
     assert not fused([*read_rows(SHIPPED / "nemo-dense.csv")][-1])
 
 
+def test_captured_iterations_launch_at_once() -> None:
+    """Whole iterations of NVIDIA's MLPerf v5.1 runs are graphs, of dense models too, and on its own
+    GPUs."""
+    dense = [*read_rows(SHIPPED / "mlperf.csv")][-1]
+
+    def launch(gpu: str, release: str) -> float:
+        changes = {"gpu": gpu, "options": f"release={release}", "precision": "bf16"}
+        return float(machine(row_plan(dense | changes)[0]).operator_launch)
+
+    for gpu in ("b300-sxm-270gb", "h100-sxm5-80gb"):
+        assert launch(gpu, "v5.1") < launch(gpu, "v4.1") / 10
+    assert launch("mi355x-288gb", "v5.1") == launch("mi355x-288gb", "v4.1")
+
+
 def test_fused_experts_move_less_and_launch_at_once() -> None:
     from planner.specs.columns import Columns
 
@@ -65,8 +81,8 @@ def test_fused_experts_move_less_and_launch_at_once() -> None:
 
 
 def profile(tmp_path: Path, unstated: str) -> str:
-    """A stack of one's own: PyTorch FSDP with other defaults where a recipe is silent."""
-    text = (catalog.folder("stacks") / "pytorch-fsdp.toml").read_text(encoding="utf-8")
+    """A stack of one's own: torchtitan with other defaults where a recipe is silent."""
+    text = (catalog.folder("stacks") / "torchtitan.toml").read_text(encoding="utf-8")
     path = tmp_path / "own.toml"
     path.write_text(text.partition("[unstated]")[0] + unstated, encoding="utf-8")
     return str(path)

@@ -179,6 +179,7 @@ class Launch(Spec):
     costs."""
 
     operator: Seconds
+    captured: Names = ()  # GPU architectures on which whole iterations are CUDA graphs
     operators_forward: Number
     operators_backward: Number
     operators_per_collective: Number

@@ -102,7 +102,8 @@ def kernel_numbers(plan: Plan) -> dict[str, Any]:
         raise PlanError(
             "--precision", training.precision, f"{gpu.title} does not have it; it has {has}"
         )
-    captured = fused_experts(plan)
+    fused = fused_experts(plan)
+    captured = fused or gpu.architecture in stack.launch.captured
     return {
         "dense_rate": rate,
         "wide_rate": (gpu.dense.bf16 or gpu.dense.fp16 or gpu.dense.fp32) if fp8 else rate,
@@ -134,7 +135,7 @@ def kernel_numbers(plan: Plan) -> dict[str, Any]:
         "weight_bytes_moved": fusion.weight_bytes_moved,
         "operator_launch": _CAPTURED_LAUNCH if captured else stack.launch.operator,
         "expert_traffic": Sourced(
-            _FUSED_EXPERTS if captured else 1.0, "1", "assumed", _EXPERTS_SOURCE
+            _FUSED_EXPERTS if fused else 1.0, "1", "assumed", _EXPERTS_SOURCE
         ),
         "optimizer_bytes": Sourced(
             _OPTIMIZER_TRAFFIC[training.optimizer], "1", "assumed", _OPTIMIZER_SOURCE

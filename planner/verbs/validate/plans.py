@@ -23,9 +23,8 @@ from planner.specs.training import TrainingSpec
 from planner.verbs.validate.models import plain_gpt, row_model
 from planner.verbs.validate.rows import Row, Skip, number, options_of, whole
 
-_RELEASE = re.compile(
-    r"\d\d\.\d\d"
-)  # year and month, as NeMo numbers its containers: these order as text
+# year and month, as NeMo numbers its containers, or a round of MLPerf Training: each order as text
+_RELEASE = re.compile(r"\d\d\.\d\d|v\d\.\d")
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
 _SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages
 _MOMENTS_BYTES = {"bf16": 4.0, "fp32": 8.0}  # per parameter, both Adam moments
@@ -183,14 +182,16 @@ def _attention(row: Row, options: dict[str, str], stack: StackSpec) -> str | Non
 
 
 def _released(stack: StackSpec, release: str) -> StackSpec:
-    """The profile of this release of a stack: the latest that is not newer, the stack's own where
-    none is or none is named."""
+    """The profile of this release of a stack: the latest that is not newer and numbered alike, the
+    stack's own where none is or none is named."""
     if not _RELEASE.match(release):
         return stack
+    alike = release.startswith("v")
     later = [
         s
         for s in catalog.load_all("stacks", StackSpec)
         if s.release_of == stack.id and s.since and s.since <= release
+        if s.since.startswith("v") == alike
     ]
     return max(later, key=lambda s: s.since or "", default=stack)
 
