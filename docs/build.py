@@ -45,9 +45,9 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def hand_written() -> list[str]:
     """Pages that may hold generated blocks."""
-    found = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
-        (ROOT / "docs").glob("*.md")
-    )
+    found = [
+        ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+    ] + sorted((ROOT / "docs").glob("*.md"))
     return [
         name
         for path in found

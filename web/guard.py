@@ -99,8 +99,12 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        started = False
+
         async def send_with(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
             await send(message)
 
@@ -112,7 +116,11 @@ class Guard:
         if why is not None:
             await refuse(send_with, why)
         elif isinstance(body, bytes):
-            await self.app(scope, _replayed(body, receive), send_with)
+            try:
+                await self.app(scope, _replayed(body, receive), send_with)
+            except asyncio.CancelledError:  # the server ends; half an answer is cut off by it
+                if not started:
+                    await refuse(send_with, _ENDING)
 
 
 async def _read(receive: Receive) -> bytes | Refused | None:
@@ -149,6 +157,9 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 _TOO_LARGE = Refused(
     413, "request", None, f"is larger than the {limits.MAX_BODY_BYTES:,} bytes that are read"
 )
+
+
+_ENDING = Refused(503, "server", None, "is being ended; try again later")
 
 
 def _of_size(scope: Scope, headers: Headers, _: Served) -> Refused | None:

@@ -16,18 +16,17 @@ LIGHT_S = 10.0  # seconds that one estimate may take; and that it may wait befor
 HEAVY_S = (
     30.0  # seconds that a search, a sweep or an explanation may take; and that it may wait before
 )
+MOST_WORKERS = 4  # processes of each kind, one per core: more would only make each other wait
 MOST_WAITING = 64  # requests that wait for a worker; more are refused with status 429
 WORKER_BYTES = 4 * 2**30  # address space of a worker process
 
 MOST_PAIRS = 300  # options in one address: three times all there are
 LINGER_S = 5.0  # for which advice is still worked out when its page was sent: its script asks next
 
-CONNECTIONS = 512  # at once; the one that has been silent longest makes room for the next
+CONNECTIONS = 512  # at once; the one that has owed something longest makes room for the next
 ADDRESS_CONNECTIONS = 256  # of one address (IPv6: of one /64 network), likewise
 HEAD_BYTES = 65_536  # of a request line and its headers: a pasted model travels in the address
-HEAD_S = (
-    10.0  # for the first byte of a connection, and from the first byte of a request for its head
-)
+HEAD_S = 10.0  # for the first byte of a connection, and from the first byte of a head for its rest
 IDLE_S = 15  # that a connection may stay open between two requests
 BODY_S = 20.0  # for the body of a request
 SEND_S = 20.0  # in which, while an answer waits to be read,

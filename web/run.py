@@ -16,7 +16,7 @@ from web import limits
 from web.state import TEXTS, Pairs
 from web.work import Gone, Job, Workers
 
-_CORES = max(1, min(4, os.cpu_count() or 1))
+_CORES = max(1, min(limits.MOST_WORKERS, os.cpu_count() or 1))
 _PATIENCE_S = 0.1  # between looks whether the browser is still there
 
 LIGHT = Workers(_CORES, limits.LIGHT_S)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import signal
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
@@ -25,14 +26,18 @@ from planner.specs.document import to_json
 from web import limits
 from web.app import create
 from web.guard import HEADERS, Refused, Served, problem, refuse
+from web.work import start_forkserver
 
 _IPV6_NETWORK = 64  # bits of the addresses that one customer of a provider has
 
 
 def run(sockets: list[socket.socket], hosts: frozenset[str], token: str | None) -> None:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT, SIGTERM or SIGHUP."""
     running = uvicorn.Server(configured(create(Served(hosts, token))))
-    with contextlib.suppress(KeyboardInterrupt):  # raised again once all has ended
+    if hasattr(signal, "SIGHUP"):  # uvicorn itself ends on the other two
+        signal.signal(signal.SIGHUP, running.handle_exit)
+    start_forkserver()
+    with contextlib.suppress(KeyboardInterrupt):  # the signal again, once all has ended
         running.run(sockets=sockets)
 
 

@@ -12,6 +12,7 @@ import contextlib
 import multiprocessing
 import os
 import queue
+import signal
 import threading
 import time
 import traceback
@@ -19,7 +20,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from planner.specs.base import PlanError
@@ -184,8 +187,7 @@ class Workers:
     def _new(self) -> tuple[Any, Connection] | None:
         """A process that is ready to work; None where the system gives none, or it ended before it
         was ready."""
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["web.warm"])
+        context = _context()
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.lower), daemon=True)
         try:
@@ -245,10 +247,26 @@ def _finish(job: Job, answer: Any) -> None:
         job.future.set_result(answer)
 
 
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["web.warm"])
+    return context
+
+
+def start_forkserver() -> None:
+    """Start the process that workers are forked from, deaf to Ctrl-C, which reaches every process
+    of a terminal: it is the server that ends its workers. In the main thread."""
+    _context()
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, heard)
+
+
 def _work(connection: Connection, lower: bool) -> None:
     """The life of a worker process."""
     import resource
-    import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError, ValueError):
@@ -256,13 +274,11 @@ def _work(connection: Connection, lower: bool) -> None:
     if lower:
         with contextlib.suppress(OSError):
             os.nice(5)
-    connection.send("ready")
-    while True:
-        try:
+    with contextlib.suppress(EOFError, OSError):  # the server has gone, and its workers with it
+        connection.send("ready")
+        while True:
             name, arguments = connection.recv()
-        except (EOFError, OSError):
-            return
-        connection.send(outcome(tasks.TASKS[name], arguments))
+            connection.send(outcome(tasks.TASKS[name], arguments))
 
 
 def outcome(task: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:

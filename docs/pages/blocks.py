@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, advice, documents, keys, options, traffic
+from pages import accuracy, advice, documents, keys, options, serving, traffic
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -150,6 +150,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         " --decoded-bytes 150528 --worker-rate 200 --data-storage nfs"
     ),
     "dp tokens": lambda: output(f"dpplan estimate {_DP} --data-storage nfs", parts=("Input",)),
+    "server limits": serving.limits_of,
     "dp zero": lambda: traffic.zero_memory(),
     "dp volume": lambda: traffic.volumes(),
     "dp h": lambda: traffic.local_steps(),
