@@ -188,6 +188,8 @@ def test_shipped_profiles_do_not_move() -> None:
         ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = nan", "nan"),
         ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = -9e-10", "out of range"),
         ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = 1e999", "inf"),
+        ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = 1e300", "out of range"),
+        ("fp32.optimizer]\nvalue = 9e-10", "fp32.optimizer]\nvalue = 1e-300", "out of range"),
     ],
 )
 def test_a_corrupt_calibration_is_refused(old: str, new: str, said: str, tmp_path: Path) -> None:
@@ -203,6 +205,23 @@ def test_a_corrupt_calibration_is_refused(old: str, new: str, said: str, tmp_pat
         said,
     )
     refused(dpplan("calibrate", "--diff", path, path), said)
+
+
+@pytest.mark.parametrize("value", ["nan", "-1.0", "inf", '"x"', "[]", "{}"])
+@pytest.mark.parametrize(
+    "table", ["stacks.pytorch-ddp.launch]\nstep_overhead", "links.nvlink3-switch]\nbase_latency"]
+)
+def test_what_a_calibration_says_of_others_is_read_with_it(
+    table: str, value: str, tmp_path: Path
+) -> None:
+    """Whether a request would use the stack or the link or not."""
+    path = tmp_path / "node.toml"
+    text = f'schema_version = 1\ngpu = "a100-sxm4-80gb"\n[{table} = '
+    path.write_text(f'{text}"1 us"\n', encoding="utf-8")
+    assert nodes.read(path, "--diff")
+    path.write_text(f"{text}{value}\n", encoding="utf-8")
+    with pytest.raises(PlanError, match=table.split("\n")[1]):
+        nodes.read(path, "--diff")
 
 
 def test_a_calibration_of_another_device_is_refused(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def run(settings: Settings, processes: int, told: Callable[[Progress], None]) ->
         request.write_text(settings.text(), encoding="utf-8")
         progress = TailLog("", {0: _output(folder, 0)}, _Progress(told, settings), {0: ""})  # type: ignore[arg-type]
         progress.start()
+        usual = signal.getsignal(signal.SIGTERM)
         signal.alarm(settings.patience_s)
         try:
             elastic_launch(_config(folder, processes), sys.executable)(
@@ -60,7 +61,8 @@ def run(settings: Settings, processes: int, told: Callable[[Progress], None]) ->
             if error.sigval == signal.SIGALRM:
                 how = f"rank 0 hangs: no sign of life for {settings.patience_s} s"
                 raise Failed(_sentence(how, folder, settings)) from None
-            raise SystemExit(128 + error.sigval) from None  # as a shell counts it
+            signal.signal(signal.SIGTERM, usual)
+            signal.raise_signal(error.sigval)  # the ranks have ended: now as anywhere else
         finally:
             signal.alarm(0)
             progress.stop()

@@ -88,16 +88,20 @@ def speeds(document: Document) -> dict[str, float]:
     return out
 
 
+_NO_NUMBERS = ("node", "kernels")  # tables whose numbers no node is compared by
+
+
 def measured(document: Mapping[str, Any], path: str = "") -> dict[str, float]:
     """Every measured number of a file by its path, the parameters of curves left out."""
     out: dict[str, float] = {}
     for key, value in document.items():
         name = f"{path}.{key}" if path else key
-        if isinstance(value, dict) and "value" in value:
-            if value.get("kind") == "measured":
-                out[name] = float(value["value"])
-        elif isinstance(value, dict) and key not in ("node", "kernels"):
+        if key in _NO_NUMBERS or not isinstance(value, dict):
+            continue
+        if "value" not in value:
             out |= measured(value, name)
+        elif value.get("kind") == "measured":
+            out[name] = float(value["value"])
     return out
 
 
@@ -177,7 +181,7 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
                     f" {held[-1]:.4g}"
                 )
                 out[key] = {**value, "value": middles[name], "source": said}
-            elif isinstance(value, dict) and "value" not in value and key != "kernels":
+            elif isinstance(value, dict) and "value" not in value and key not in _NO_NUMBERS:
                 out[key] = replaced(value, name)
             else:
                 out[key] = value

@@ -91,6 +91,7 @@ def read_calibration(name: str) -> Calibration:
             )
     for link, fields in links.items():
         if link in catalog.ids("networks"):
+            catalog.load_overlaid("networks", LinkSpec, link, fields, f"{path} [links.{link}]")
             continue
         if "id" not in fields or device is None:
             raise PlanError(
@@ -102,6 +103,7 @@ def read_calibration(name: str) -> Calibration:
             raise PlanError(
                 "--calibration", str(path), f"[stacks.{stack}]: {catalog.near('stacks', stack)}"
             )
+        catalog.load_overlaid("stacks", StackSpec, stack, stacks[stack], f"{path} [stacks.{stack}]")
     storage = (
         catalog.build(StorageSpec, data["storage"], "--calibration", f"{path} [storage]")
         if "storage" in data

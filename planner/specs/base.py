@@ -3,7 +3,6 @@ source."""
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -36,6 +35,9 @@ class Spec(BaseModel):
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 _KINDS = ("measured", "vendor", "assumed")
+# in base units, of anything above zero: no machine, file or price is near them, and a product of
+# some of them is still a number. A choice
+_LEAST, _MOST = 1e-18, 1e24
 
 
 class Quantity:
@@ -47,9 +49,13 @@ class Quantity:
     """
 
     def __init__(
-        self, unit: str, *, minimum: float = 0.0, exclusive: bool = True, maximum: float = math.inf
+        self, unit: str, *, minimum: float = 0.0, exclusive: bool = True, maximum: float = _MOST
     ) -> None:
         self.unit, self.minimum, self.exclusive, self.maximum = unit, minimum, exclusive, maximum
+
+    @property
+    def _from(self) -> str:
+        return "more than" if self.exclusive else "at least"
 
     def read(self, given: Any) -> Sourced:
         if isinstance(given, Sourced):
@@ -80,12 +86,13 @@ class Quantity:
         except UnitError as error:
             raise ValueError(str(error)) from None
         low = number <= self.minimum if self.exclusive else number < self.minimum
-        if low or number > self.maximum:
-            bound = (
-                f"more than {self.minimum:g}" if self.exclusive else f"at least {self.minimum:g}"
+        tiny = 0 < number < _LEAST
+        if low or tiny or number > self.maximum:
+            least, word = (_LEAST, "at least") if tiny else (self.minimum, self._from)
+            raise ValueError(
+                f"{value!r} is out of range: {self.unit} must be {word} {least:g} and at most"
+                f" {self.maximum:g}"
             )
-            top = "" if math.isinf(self.maximum) else f" and at most {self.maximum:g}"
-            raise ValueError(f"{value!r} is out of range: {self.unit} must be {bound}{top}")
         return Sourced(number, self.unit, kind, source, date)
 
     def __get_pydantic_core_schema__(

@@ -14,7 +14,6 @@ from planner.specs.base import (
     FlopPerSecond,
     Fraction,
     Names,
-    Number,
     Quantity,
     Seconds,
     Spec,
@@ -25,6 +24,7 @@ from planner.specs.names import Precision as Precision
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
 Efficiency = Annotated[Sourced, Quantity("1", maximum=1.5)]
+Exponent = Annotated[Sourced, Quantity("1", exclusive=False, maximum=10)]  # of a curve's loss
 
 
 class DenseRates(Spec):
@@ -71,7 +71,7 @@ class KernelCurve(Spec):
     """
 
     gemm_efficiency: Efficiency
-    gemm_tile_exponent: Number
+    gemm_tile_exponent: Exponent
     gemm_tile_overhead: Seconds
     gemm_wave_softness: Fraction
     gemm_launch: Seconds
@@ -82,7 +82,7 @@ class KernelCurve(Spec):
     sustained_clock: Efficiency
     power_clock: Efficiency | None = None
     attention_half_sequence: Annotated[Sourced, Quantity("token")] | None = None
-    attention_width_exponent: Annotated[Sourced, Quantity("1")] | None = None
+    attention_width_exponent: Exponent | None = None
 
 
 class OperatorTimes(Spec):
