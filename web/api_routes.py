@@ -3,7 +3,6 @@ exports of a state."""
 
 from __future__ import annotations
 
-import json
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
@@ -202,7 +201,7 @@ async def export(request: Request) -> Response:
             raise PlanError("chart", chart[:50], f"must be one of {', '.join(_CHARTS)}")
         content = await run.answer(request, "table", asked, chart)
     else:
-        found = json.loads(await run.answer(request, "exports", asked, to in ("toml", "command")))
+        found = await run.read(request, "exports", asked, to in ("toml", "command"))
         text = found["config" if to == "model" else to]
         if text is None:
             raise PlanError("to", to, "was not pasted into this state")

@@ -11,6 +11,7 @@ MAX_CALIBRATION_BYTES = 24_000
 MAX_SCENARIO_BYTES = 48_000
 MAX_TOP = 50  # layouts listed in full by one search
 MAX_ANSWER_BYTES = 24_000_000  # of one answer of a worker
+MAX_READ_BYTES = 4_000_000  # of one that the server makes a page of, at 15 ms per million
 
 LIGHT_S = 10.0  # seconds that one estimate may take; and that it may wait before
 HEAVY_S = (
@@ -18,7 +19,7 @@ HEAVY_S = (
 )
 MOST_WORKERS = 4  # processes of each kind, one per core: more would only make each other wait
 MOST_WAITING = 64  # requests that wait for a worker; more are refused with status 429
-WORKER_BYTES = 4 * 2**30  # address space of a worker process
+WORKER_BYTES = 2 * 2**30  # address space of a worker process
 
 MOST_PAIRS = 300  # options in one address: three times all there are
 LINGER_S = 5.0  # for which advice is still worked out when its page was sent: its script asks next

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 from urllib.parse import parse_qsl
@@ -117,7 +116,7 @@ async def page(request: Request) -> Response:
     pairs: Pairs = []
     try:
         pairs = run.pairs_of(request, "wait")
-        view = json.loads(await run.answer(request, "what_if", pairs or _START))
+        view = await run.read(request, "what_if", pairs or _START)
     except PlanError as error:
         return await _wrong(request, error, pairs)
     sent = asyncio.Event()
@@ -134,7 +133,7 @@ async def page(request: Request) -> Response:
         await asyncio.wait({slow}, timeout=limits.HEAVY_S if wait else _LATE_S)
         if not slow.done() or slow.cancelled() or slow.exception() is not None:
             return None
-        found: dict[str, Any] = json.loads(slow.result())
+        found: dict[str, Any] = run.plain(slow.result())
         return found
 
     shown = {key: view[key] for key in ("title", "fixed", "answer", "charts")}
@@ -156,7 +155,7 @@ def _page(
 
     async def form() -> str:
         with contextlib.suppress(PlanError, *NO_ANSWER):
-            found: str = json.loads(await inputs)["form"]
+            found: str = run.plain(await inputs)["form"]
             return found
         return ""
 
@@ -200,7 +199,7 @@ async def _wrong(request: Request, error: PlanError, pairs: Pairs) -> Response:
     async def nothing() -> dict[str, str]:
         return {"advice": "", "rests": ""}
 
-    query = json.loads(await run.answer(request, "repaired", pairs))["query"]
+    query = (await run.read(request, "repaired", pairs))["query"]
     answer = plain("problem.html", field=error.field, message=_sentence(error))
     shown = {"title": text("error"), "answer": answer}
     return _page(request, query, nothing, None, asyncio.Event(), 422, **shown)
@@ -244,7 +243,7 @@ def _panel(name: str) -> str:
 @router.get("/panel/{name}", response_class=HTMLResponse)
 async def panel_page(request: Request, name: str) -> Response:
     """The same without a script: tables and sentences."""
-    found = json.loads(await run.answer(request, "panel", run.pairs_of(request), _panel(name)))
+    found = await run.read(request, "panel", run.pairs_of(request), _panel(name))
     return HTMLResponse(
         rendered(
             "panel.html", title=text(f"panel_{name}"), charts=found["charts"], query=found["query"]
@@ -263,7 +262,7 @@ async def explain_page(request: Request) -> Response:
     """Where every number comes from."""
     bare = bool(request.query_params.get("bare"))  # for the drawer, whose own title is above
     asked = run.pairs_of(request, "bare")
-    found = json.loads(await run.answer(request, "explained_page", asked, 3 if bare else 2))
+    found = await run.read(request, "explained_page", asked, 3 if bare else 2)
     if bare:
         return HTMLResponse(found["body"])
     return HTMLResponse(rendered("explain.html", body=found["body"], query=found["query"]))
@@ -274,7 +273,7 @@ async def export_page(request: Request) -> Response:
     """What can be taken along."""
     bare = bool(request.query_params.get("bare"))
     asked = run.pairs_of(request, "bare")
-    found = json.loads(await run.answer(request, "exports", asked, False))
+    found = await run.read(request, "exports", asked, False)
     body = plain("export_body.html", level=3 if bare else 2, charts=_CHARTS, **found)
     if bare:
         return HTMLResponse(body)
@@ -289,7 +288,7 @@ async def compare_page(request: Request) -> Response:
     try:
         asked = several(request)
         names = _names(request, list(asked))
-        found = json.loads(await run.answer(request, "compared", asked, names))
+        found = await run.read(request, "compared", asked, names)
     except PlanError as error:
         wrong = str(error) if any(given.get(slot) for slot in SLOTS) else None
         empty = rendered("compare.html", doc=None, queries=[], problem=wrong, chart=None)

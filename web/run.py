@@ -4,6 +4,7 @@ own process. Work ends when the browser has gone."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Hashable
@@ -46,6 +47,18 @@ async def answer(
     workers = LIGHT if name in _LIGHT else HEAVY
     job = workers.submit(name, arguments, _key(name, arguments))
     return await _waited(request, workers, job, linger_s)
+
+
+async def read(request: Request, name: str, *arguments: Any) -> Any:
+    """The same as plain values, where the server makes a page of it. Raises PlanError."""
+    return plain(await answer(request, name, *arguments))
+
+
+def plain(content: bytes) -> Any:
+    """An answer as plain values: a small one, since the server does nothing else meanwhile."""
+    if len(content) > limits.MAX_READ_BYTES:
+        raise PlanError("request", None, "has an answer too large for a page; ask for less")
+    return json.loads(content)
 
 
 def _key(name: str, arguments: tuple[Any, ...]) -> Hashable:

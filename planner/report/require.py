@@ -26,7 +26,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 _FORM = re.compile(
-    r"^\s*([A-Za-z][\w-]*(?:\.\w+)?)\s*(?:(<=|>=|<|>|=+|!=)\s*(.*?)\s*)?$", re.DOTALL
+    r"([A-Za-z][\w-]*+(?:\.\w++)?)\s*+(?:(<=|>=|<|>|=++|!=)(.*))?", re.DOTALL
 )
 _ENDS = ("low", "high")
 _COUNTED = ("USD", "tokens/s", "GPU-hours")  # people write 1.5M or 2e6 of these
@@ -177,7 +177,7 @@ def read(texts: Sequence[str]) -> tuple[Requirement, ...]:
 
 
 def _read(text: str) -> Requirement:
-    match = _FORM.match(text)
+    match = _FORM.fullmatch(text.strip())
     if not match:
         raise PlanError(FIELD, text, "must read like 'memory < 90%', 'days.high < 30' or 'fits'")
     word, compare, limit = match.groups()
@@ -204,7 +204,7 @@ def _read(text: str) -> Requirement:
             text,
             f"needs one of {' '.join(_COMPARE)} and a limit, as in '{name} < {_example(quantity)}'",
         )
-    value, share = _limit(text, quantity, limit or "")
+    value, share = _limit(text, quantity, (limit or "").strip())
     return Requirement(text, name, end or None, compare, value, share)
 
 

@@ -132,7 +132,7 @@ def with_sends(actions: Actions) -> Actions:
 _ONE = re.compile(
     r"(\d{1,9})(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD|F|B|I|W)(\d{1,9})?"
 )
-_PAIR = re.compile(rf"\((.+);(.+)\){OVERLAP}")
+_PAIR = re.compile(rf"\(([^();]++);([^();]++)\){OVERLAP}")
 
 
 def parse_action(text: str) -> Action | None:

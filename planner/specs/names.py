@@ -65,12 +65,17 @@ OFFLOADED_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
 OFFLOADED_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
 NVME_PARAMS: tuple[OffloadName, ...] = ("params-nvme",)
 
-_RECOMPUTE = re.compile(r"^(none|selective|full|(?:block|group):[1-9]\d{0,4})$")
+_RECOMPUTE = re.compile(r"none|selective|full|(?:block|group):[1-9][0-9]{0,4}")
+
+
+def is_recompute(text: str) -> bool:
+    """Whether a text names a way to recompute."""
+    return _RECOMPUTE.fullmatch(text) is not None
 
 
 def recompute_name(text: str) -> str:
     """The text again; ValueError where it names no way to recompute."""
-    if not _RECOMPUTE.match(text):
+    if not is_recompute(text):
         raise ValueError(
             "must be none, selective, full, block:N (N layers of each pipeline chunk) or group:K"
             " (one input kept per K layers of a chunk)"

@@ -8,6 +8,7 @@ import re
 
 from planner.specs.base import Spec
 from planner.specs.layout import CODES, recompute_parts
+from planner.specs.names import is_recompute
 from planner.units import UnitError, parse
 
 NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch", "grad_accum")
@@ -17,6 +18,7 @@ WORDS: dict[str, tuple[str, ...]] = {**CODES, "sequence_parallel": ("no", "yes")
 OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 _SAME = {"==": "=", "in": "="}  # other spellings; several values mean any of them
 _TRUTHS = {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}
+_MOST = 10**9  # more than any layout has of anything
 _TEXT = re.compile(r"([A-Za-z_-]++)\s*+(<=|>=|!=|==|=|<|>|in\s)(.*)", re.DOTALL)
 
 
@@ -65,12 +67,14 @@ def constraint(text: str) -> Constraint:
 def _numbers(name: str, operator: str, values: list[str]) -> Constraint:
     """A condition on whole numbers."""
     try:
-        numbers = tuple(float(int(value)) for value in values)
+        numbers = [int(value) for value in values]
     except ValueError:
         raise ValueError(
             f"{name} is compared with whole numbers, such as '{name} {operator} 8'"
         ) from None
-    return Constraint(name=name, operator=operator, numbers=numbers)
+    if max(map(abs, numbers)) > _MOST:
+        raise ValueError(f"{name} is compared with numbers up to {_MOST:,}")
+    return Constraint(name=name, operator=operator, numbers=tuple(map(float, numbers)))
 
 
 def _words(name: str, operator: str, values: list[str]) -> Constraint:
@@ -82,9 +86,7 @@ def _words(name: str, operator: str, values: list[str]) -> Constraint:
     if name == "sequence_parallel":
         values = [_TRUTHS.get(value, value) for value in values]
     for value in values:
-        kind, _, size = value.partition(":")
-        sized = name == "recompute" and kind in ("block", "group") and size.isdigit()
-        if value not in WORDS[name] and not sized:
+        if value not in WORDS[name] and not (name == "recompute" and is_recompute(value)):
             raise ValueError(f"{name} is one of {', '.join(WORDS[name])}, not {value or 'nothing'}")
     return Constraint(name=name, operator=operator, words=tuple(values))
 
