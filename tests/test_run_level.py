@@ -7,6 +7,7 @@ import random
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from command import dpplan, refused
 from hypothesis import given
@@ -135,6 +136,16 @@ def test_proposed_spares_suffice_and_one_less_does_not(mean: float) -> None:
     spares = spares_for(mean)
     assert float(spares_suffice_frac(mean, float(spares))) >= run_level.ENOUGH_SPARES
     assert spares == 0 or float(spares_suffice_frac(mean, spares - 1.0)) < run_level.ENOUGH_SPARES
+
+
+def test_spares_of_many_nodes_by_closed_form() -> None:
+    most = run_level._MOST_TERMS
+    for mean in most + most**0.5 * np.linspace(-4, 4, 9):
+        summed = float(spares_suffice_frac(mean, most))
+        closed = float(run_level._wilson_hilferty(mean, most + 1.0))
+        assert closed == pytest.approx(summed, abs=2e-6)
+    # the 99 % quantile of a normal count: mean + 2.326 standard deviations
+    assert spares_for(1e10) == pytest.approx(1e10 + 2.326 * 1e5, abs=100)
 
 
 def test_run_and_energy() -> None:

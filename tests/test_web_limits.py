@@ -42,6 +42,10 @@ JSON = {"content-type": "application/json"}
         ({"gpus": "many"}, "--gpus"),
         ({"model": "gpt\x00"}, "model"),
         ({"tokens": "1e400"}, "--tokens"),
+        ({"grad_accum": "1000000", "global_batch": "", "gpus": "4096"}, "--global-batch"),
+        ({"where": "tp <= " + "9" * 400}, "--where"),
+        ({"where": "recompute = block:" + "9" * 400}, "--where"),
+        ({"where": "recompute = block:²"}, "--where"),
     ],
 )
 def test_wrong_requests_are_named(client: TestClient, changed: dict[str, str], field: str) -> None:
@@ -75,6 +79,58 @@ def test_bodies_are_limited(client: TestClient, content: bytes, status: int) -> 
     answer = client.post("/api/estimate", content=content, headers=JSON)
     assert answer.status_code == status
     assert set(answer.json()) == {"field", "value", "message"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        rb'{"model": "\ud800", "gpu": "h100"}',
+        rb'{"\udfff": "gpt2", "gpu": "h100"}',
+        rb'{"model": "gpt2", "where": ["\ud800"]}',
+        rb'{"config": {"model_type": "\ud800"}}',
+        rb'{"config": "{\"model_type\": \"\\ud800\"}", "gpu": "h100"}',
+        rb'{"model": "gpt2", "calibration": "\ud800"}',
+    ],
+)
+def test_half_a_surrogate_pair_is_a_wrong_request(client: TestClient, content: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    answer = client.post("/api/estimate", content=content, headers=headers)
+    assert answer.status_code == 422, answer.text
+    assert set(answer.json()) == {"field", "value", "message"}
+    assert client.post("/api/search", content=content, headers=headers).status_code == 422
+
+
+def test_half_a_surrogate_pair_in_an_address_is_a_wrong_request(client: TestClient) -> None:
+    for path in ("/", "/api/estimate"):
+        assert client.get(f"{path}?model=%ED%A0%80&gpu=h100").status_code == 422
+    for content in (b'{"model": "\\ud800"}', b'model = "\xed\xa0\x80"', b'model = "\\ud800"'):
+        answer = client.post(
+            "/page/scenario", content=content, headers={"content-type": "application/toml"}
+        )
+        assert answer.status_code == 422
+
+
+def test_more_options_than_there_are_is_refused(client: TestClient) -> None:
+    many = "&".join(f"a{i}=1" for i in range(limits.MOST_PAIRS + 1))
+    for path in ("/", "/api/estimate", "/api/compare", "/export", "/page/form"):
+        answer = client.get(f"{path}?{many}")
+        assert answer.status_code == 422
+        assert "more than" in answer.text
+    assert client.get("/api/compare", params={"a": many, "b": many}).json()["field"] == "a"
+    repeated = "&".join(["model=gpt2", "gpu=h100", *["tp=nonsense"] * 250])
+    assert client.get(f"/?{repeated}").status_code == 422
+
+
+def test_a_scenario_of_one_endless_key_is_refused_at_once(client: TestClient) -> None:
+    started = time.monotonic()
+    answer = client.post(
+        "/page/scenario",
+        content="a." * (limits.MAX_SCENARIO_BYTES // 2),
+        headers={"content-type": "application/toml"},
+    )
+    assert answer.status_code == 422
+    assert "nested deeper" in answer.json()["message"]
+    assert time.monotonic() - started < 5
 
 
 def test_a_body_without_a_length_is_limited_too(client: TestClient) -> None:

@@ -3,17 +3,22 @@ kept, starts that fail."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from typing import NoReturn, cast
+from urllib.parse import urlencode
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.requests import Request
 
 from planner.specs.base import PlanError
-from web import limits
+from web import limits, run
 from web.app import app
-from web.work import Busy, Gone, Unstarted, Workers
+from web.tasks import TASKS
+from web.work import Busy, Ended, Fault, Gone, Unstarted, Workers, outcome
 
 PAIRS = [("model", "gpt2"), ("gpu", "a100-sxm4-80gb"), ("gpus", "4")]
 
@@ -34,6 +39,7 @@ def workers() -> Iterator[Workers]:
 def test_work_that_takes_too_long_ends_with_its_process(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    workers.limit_s = 60.0
     first = workers.submit("what_if", (PAIRS,)).future.result(60)
     assert b"GPT-2" in first
     workers.limit_s = 0.2
@@ -95,10 +101,7 @@ def test_too_many_waiting_are_told_so(
     with pytest.raises(Busy):
         _ = [workers.submit(name, arguments) for name, arguments in jobs]
 
-    def refuse(*_: object, **__: object) -> None:
-        raise Busy
-
-    monkeypatch.setattr("web.run.HEAVY.submit", refuse)
+    monkeypatch.setattr("web.run.HEAVY.submit", raises(Busy))
     answer = client.get("/api/search", params=dict(PAIRS))
     assert answer.status_code == 429
     assert "busy" in answer.json()["message"]
@@ -116,13 +119,110 @@ def test_a_worker_that_does_not_start_is_said_at_once(
     workers.limit_s = 60.0
     assert b"GPT-2" in workers.submit("what_if", (PAIRS,)).future.result(60)
 
-    def refuse(*_: object, **__: object) -> None:
-        raise Unstarted
-
-    monkeypatch.setattr("web.run.HEAVY.submit", refuse)
+    monkeypatch.setattr("web.run.HEAVY.submit", raises(Unstarted))
     answer = client.get("/api/search", params=dict(PAIRS))
     assert answer.status_code == 503
     assert "worker" in answer.json()["message"]
+
+
+def test_a_worker_that_is_ended_from_outside_is_not_the_requests_fault(
+    workers: Workers, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers.limit_s = 60.0
+    job = workers.submit("panel", (PAIRS, "scaling"))
+    while job.process is None:
+        time.sleep(0.001)
+    job.process.kill()
+    with pytest.raises(Ended):
+        job.future.result(60)
+    workers.submit("what_if", (PAIRS,)).future.result(60)
+    idle = next(iter(workers._processes))
+    idle.kill()
+    idle.join()
+    assert workers.submit("what_if", (PAIRS,)).future.result(60)  # nobody notices
+    monkeypatch.setattr("web.run.HEAVY.submit", raises(Ended))
+    for path in ("/api/search", "/explain"):
+        answer = client.get(path, params=dict(PAIRS))
+        assert answer.status_code == 503
+        assert "retry-after" in answer.headers
+        assert "ended from outside" in answer.text
+
+
+def raises(error: type[Exception]) -> Callable[..., NoReturn]:
+    def submit(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    return submit
+
+
+def test_faults_say_nothing_of_the_inside(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def faulty() -> bytes:
+        raise RuntimeError("of the inside")
+
+    assert outcome(faulty, ()) == ("fault", None)
+    assert "of the inside" in capsys.readouterr().err  # where who runs it can read it
+    monkeypatch.setattr("web.run.HEAVY.submit", raises(Fault))
+    answer = client.get("/api/search", params=dict(PAIRS))
+    assert answer.status_code == 500
+    assert set(answer.json()) == {"field", "value", "message"}
+
+
+def test_too_little_memory_has_its_own_sentence() -> None:
+    def hungry() -> bytes:
+        raise MemoryError
+
+    kind, (_, _, remedy) = outcome(hungry, ())
+    assert kind == "memory"
+    assert "GiB of memory" in remedy
+
+
+class Browser:
+    """A request whose browser has gone."""
+
+    async def is_disconnected(self) -> bool:
+        return True
+
+
+def test_work_for_a_browser_that_has_gone_ends(workers: Workers) -> None:
+    """At once, or after a while where its script is about to ask again."""
+    workers.limit_s = 60.0
+
+    async def left(linger_s: float) -> float:
+        job = workers.submit("panel", (PAIRS, "scaling"))
+        started = time.monotonic()
+        with pytest.raises((Gone, CancelledError)):
+            await run._waited(cast(Request, Browser()), workers, job, lambda: linger_s)
+        assert job.dropped
+        return time.monotonic() - started
+
+    workers.submit("what_if", (PAIRS,)).future.result(60)
+    assert asyncio.run(left(0.4)) >= 0.4
+    assert asyncio.run(left(0.0)) < 0.4
+
+
+def test_the_server_computes_nothing_itself(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page and document comes from a worker, and so does every refusal: here nothing reads a
+    request."""
+
+    def here(*_: object, **__: object) -> NoReturn:
+        raise AssertionError
+
+    for name in ("read_options", "estimate", "search_layouts"):
+        monkeypatch.setattr(f"planner.api.{name}", here)
+    monkeypatch.setattr("web.tasks.TASKS", dict.fromkeys(TASKS, here))
+    asked = dict(PAIRS)
+    for path in ("/", "/page/form", "/export", "/api/estimate"):
+        assert client.get(path, params=asked).status_code == 200, path
+        assert client.get(path, params={**asked, "tp": "x"}).status_code == 422, path
+    posted = client.post("/api/estimate", json={**asked, "gpus": 4})
+    assert posted.status_code == 200
+    pair = {"a": urlencode(asked), "b": urlencode({**asked, "gpus": "8"})}
+    wrong = client.get("/api/compare", params={**pair, "b": "model=gpt2&gpu=nothing"}).json()
+    assert wrong["field"] == "b: --gpu"
 
 
 def test_a_process_that_ends_before_it_is_ready_is_no_worker(

@@ -10,7 +10,7 @@ from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
-from planner.specs.training import TrainingSpec
+from planner.specs.training import MOST_SEQUENCES, TrainingSpec
 
 # longest sequence taken for a model whose training is not published: of the catalogue's published
 # pre-trainings one alone has longer ones
@@ -64,6 +64,12 @@ def training_spec(
         default = default_batch(options, model, seq_len)
         batch = default.sequences
         assumptions.append(default.sentence)
+    if batch > MOST_SEQUENCES:
+        remedy = (
+            f"is the batch of the request, of at most {MOST_SEQUENCES:,} sequences; lower"
+            " --micro-batch or --grad-accum"
+        )
+        raise PlanError("--global-batch", batch, remedy)
     precision = options.precision
     if precision is None:
         precision = "bf16" if gpu.rate("bf16") is not None else "fp16"

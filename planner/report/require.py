@@ -25,9 +25,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_FORM = re.compile(
-    r"([A-Za-z][\w-]*+(?:\.\w++)?)\s*+(?:(<=|>=|<|>|=++|!=)(.*))?", re.DOTALL
-)
+_FORM = re.compile(r"([A-Za-z][\w-]*+(?:\.\w++)?)\s*+(?:(<=|>=|<|>|=++|!=)(.*))?", re.DOTALL)
 _ENDS = ("low", "high")
 _COUNTED = ("USD", "tokens/s", "GPU-hours")  # people write 1.5M or 2e6 of these
 _SCALED = {

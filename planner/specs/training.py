@@ -14,12 +14,15 @@ Attention = Literal["flash3", "flash2", "flash1", "fused_softmax", "eager"]
 Fp8Recipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 
 
+MOST_SEQUENCES = 1_000_000_000  # of a global batch
+
+
 class TrainingSpec(Spec):
     """One optimizer step, and how many tokens in all. None means: what the stack does by
     default."""
 
     seq_len: int = Field(ge=1, le=100_000_000)  # tokens per sequence
-    global_batch: int = Field(ge=1, le=1_000_000_000)  # sequences per optimizer step
+    global_batch: int = Field(ge=1, le=MOST_SEQUENCES)  # per optimizer step
     precision: Precision = "bf16"
     optimizer: OptimizerName = "adam"
     tokens: float | None = Field(default=None, gt=0, le=1e18)  # tokens of the whole run
