@@ -207,9 +207,9 @@ def test_a_corrupt_calibration_is_refused(old: str, new: str, said: str, tmp_pat
     refused(dpplan("calibrate", "--diff", path, path), said)
 
 
-@pytest.mark.parametrize("value", ["nan", "-1.0", "inf", '"x"', "[]", "{}"])
+@pytest.mark.parametrize("value", ["nan", "-1.0", "inf", '"x"', "[]"])
 @pytest.mark.parametrize(
-    "table", ["stacks.pytorch-ddp.launch]\nstep_overhead", "links.nvlink3-switch]\nbase_latency"]
+    "table", ["stacks.pytorch-ddp.launch]\nstep_overhead", "links.nvlink3]\nbase_latency"]
 )
 def test_what_a_calibration_says_of_others_is_read_with_it(
     table: str, value: str, tmp_path: Path
