@@ -14,6 +14,12 @@ from planner import cli
 from planner.cli import fault
 from planner.estimate.all_reduce import square_row
 from planner.formulas.divisors import divisors
+from planner.inputs.options import read_options
+from planner.specs.options.recommend import Limits
+from planner.verbs import requests
+from planner.verbs.recommend import ladder
+from planner.verbs.recommend.clusters import cluster
+from planner.verbs.requests import answer
 from planner.verbs.validate import rows
 
 pytestmark = pytest.mark.usefixtures("within_seconds_and_nothing_written")
@@ -72,3 +78,30 @@ def test_what_nobody_foresaw_ends_in_a_sentence(
     with pytest.raises(SystemExit):
         cli.main()
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_more_layouts_than_one_command_evaluates_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prices = ["compare", "--model=gpt2", "--gpu=a100", "--gpus=8", "--jobs=1", "--sweep=price=1..4"]
+    few = sum(
+        one.layouts for one in answer([read_options({"model": "gpt2", "gpu": "a100", "gpus": 8})])
+    )
+    monkeypatch.setattr(requests, "MOST_LAYOUTS", few)
+    assert dpplan(*prices).status == 0  # three prices have the layouts of one
+    monkeypatch.setattr(requests, "MOST_LAYOUTS", few - 1)
+    refused(dpplan(*prices), f"{few - 1:,} layouts", "--tp")
+
+
+@pytest.mark.parametrize("every", [ladder.EVERY, 0])
+def test_a_ladder_of_counts_finds_what_all_of_them_do(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ladder, "EVERY", every)
+    given = {"model": "llama-2-7b", "tokens": "2T", "micro_batch": 1, "recompute": "full"}
+    found = cluster(Limits(days=30), given, ["h100", "rtx4090"])
+    assert {one.machine: one.smallest_gpus for one in found.types} == {"h100": 128, "rtx4090": 512}
+    best = (found.answers.cheapest, found.answers.smallest, found.answers.fastest)
+    assert [one.gpus for one in best if one] == [128, 128, 16384]
+    assert all("are tried" in (one.left_out or "") for one in found.types) == (every == 0)
+    assert found.tried == (23 if every == 0 else 30)

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,9 @@ _ROUNDS = 8  # units that every process gets, so that all end at about the same 
 # requests up to which the broken rule is sought where one has no layout; it takes a search each
 _REASONS = 50
 _MOST_PROCESSES = 8
+# layouts that one call evaluates: about 20 s of two cores
+MOST_LAYOUTS = 100_000_000
+_PRICED = ("tokens", "price")  # what requests may differ in that share their layouts
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT)
 
@@ -106,13 +109,34 @@ def answer(
         for unit in units
     ]
     points: dict[int, Point] = {}
+    layouts: dict[Any, int] = {}
     with _answers(work, min(jobs, len(units))) as answers:
         for unit, answered in zip(units, answers, strict=True):
             points.update(zip(unit, answered.points, strict=True))
             files.note(answered.read)
+            layouts |= _layouts(answered.points)
+            _check_work(layouts, len(requests))
             if progress:
                 progress(len(points), len(requests))
     return [points[i] for i in range(len(requests))]
+
+
+def _layouts(points: Sequence[Point]) -> dict[Any, int]:
+    """Layouts of each of these requests, those that only prices tell apart once."""
+    names = [name for name in rows(Options) if name not in _PRICED]
+    return {tuple(getattr(p.options, name) for name in names): p.layouts for p in points}
+
+
+def _check_work(layouts: Mapping[Any, int], requests: int) -> None:
+    """Refuse what would take minutes. Raises PlanError."""
+    if sum(layouts.values()) > MOST_LAYOUTS:
+        raise PlanError(
+            "layout",
+            f"{requests:,} requests",
+            f"have more than {MOST_LAYOUTS:,} layouts together, {len(layouts):,} of the requests"
+            " alone; fix some of the layout, such as --tp, --pp, --recompute or --micro-batch, or"
+            " ask for fewer",
+        )
 
 
 def processes(jobs: int | None) -> int:

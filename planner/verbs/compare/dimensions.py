@@ -17,7 +17,7 @@ from planner.specs.options.checked import from_text
 from planner.specs.options.words import counter
 from planner.units import UnitError, parse_count
 
-MOST_POINTS = 100_000  # requests of one comparison
+MOST_POINTS = 4_000  # requests of one comparison: 20 s of two cores where each has few layouts
 _MOST_VALUES = 20_000  # of one range
 _SEARCHED = "search"  # the word for an option that is left out
 

@@ -29,11 +29,12 @@ from planner.specs.options import refuse
 from planner.specs.options.recommend import GOALS, Limits
 from planner.units import chance_text
 from planner.verbs.prices import Bill, PriceAt, prices
+from planner.verbs.recommend import ladder
 from planner.verbs.recommend.counts import ORDER, Count, cost_of, judged, rows_of
 from planner.verbs.recommend.kinds import MOST_GPUS, Kind, kinds
 from planner.verbs.recommend.limits import checked
 from planner.verbs.recommend.without import Asked, without
-from planner.verbs.requests import Point, Progress, answer
+from planner.verbs.requests import Point, Progress
 
 
 def cluster(
@@ -59,9 +60,7 @@ def cluster(
         default = default_batch(base, model, sequence_length(base, model))
         batch = default.sequences
     tried_kinds = kinds(gpus, clusters, base.changed(global_batch=batch), model, tokens, limits)
-    requests = [options for kind in tried_kinds for options in kind.requests]
-    points = iter(answer(requests, jobs=jobs, progress=progress, reasons=False))
-    answered = [[next(points) for _ in kind.requests] for kind in tried_kinds]
+    answered = ladder.points(tried_kinds, limits, jobs=jobs, progress=progress)
     counts = [
         [judged(kind.name, point, limits, price_of(point.options)) for point in tried]
         for kind, tried in zip(tried_kinds, answered, strict=True)
@@ -83,7 +82,7 @@ def cluster(
         tokens=tokens,
         global_batch=batch,
         goal=limits.goal,
-        tried=len(requests),
+        tried=sum(map(len, answered)),
         answers=Answers(**{aim: _best(within, aim) for aim in GOALS}),
         types=sorted(types, key=lambda kind: _rank(kind.answer, limits.goal)),
         prices=_prices(tried_kinds, answered, limits, "hour" if tokens is None else "run"),
@@ -168,10 +167,20 @@ def _type(kind: Kind, counts: Sequence[Count], limits: Limits) -> MachineKind:
         answer=min(within, key=ORDER[limits.goal], default=None),
         smallest_gpus=smallest.gpus if smallest else None,
         below=Below(smaller[-1].gpus, smaller[-1].why) if smaller else None,
-        left_out=kind.left_out,
+        left_out=_left_out(kind, len(counts)),
         reason=None if within else kind.reason or _reason(counts, limits),
         tried=[_tried(count) for count in counts],
     )
+
+
+def _left_out(kind: Kind, tried: int) -> str | None:
+    """Which counts of a kind are not tried, and why."""
+    some = (
+        f"{tried} of {len(kind.requests)} numbers of GPUs that divide the work are tried: a ladder,"
+        " and those next to what answers"
+    )
+    said = [kind.left_out, some if tried < len(kind.requests) else None]
+    return "; ".join(one for one in said if one) or None
 
 
 def _tried(count: Count) -> TriedCount:
