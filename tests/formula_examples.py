@@ -116,6 +116,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "zero": [0.0, 1.0, 2.0, 3.0],
         "shard_ranks": [8.0, 1.0, 8.0, 64.0],
     },
+    "formulas.data_parallel.broadcasts_s": {
+        "shard_ranks": [8.0, 512.0],
+        "tensors": 227.0,
+        "each_s": 5e-3,
+    },
     "formulas.data_parallel.leaving_bytes": {
         "sent_bytes": 1e9,
         "ranks": [8.0, 16.0, 4.0],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.estimate import evaluate
+from planner.estimate.gradients import tensors
 from planner.formulas.data_parallel import (
     cpu_step_s,
     optimizer_step_s,
@@ -93,3 +96,24 @@ def test_optimizer_on_the_gpu_and_on_the_cpu() -> None:
     # 16 B each over a link of 20 GB/s: 0.8 s; a node of 8e9 parameters at 0.4e9 a second: 20 s
     assert streamed_state_s(1e9, host_bytes_per_s=20e9) == pytest.approx(0.8)
     assert cpu_step_s(8e9, 0.4e9) == pytest.approx(20)
+
+
+def test_broadcasts_of_updated_tensors_are_one_per_rank_that_has_one() -> None:
+    """A step of InternEvo across nodes is longer by 5 ms per rank up to its number of tensors, and
+    inside a node by nothing."""
+    software = plans.stack("internevo")
+    silent = software.model_copy(
+        update={"overlap": software.overlap.model_copy(update={"broadcast": None})}
+    )
+
+    def more(gpus: int) -> float:
+        of = plans.plan(gpus=gpus, global_batch=1024, software="internevo")
+        rows = plans.rows(gpus, {"zero": 1})
+        before = of.model_copy(update={"stack": silent})
+        parts = (evaluate(one, rows).time.components["data_parallel"][0] for one in (of, before))
+        return float(next(parts) - next(parts))
+
+    count = len(tensors(plans.model(), software.fusion.joint_qkv, software.fusion.joint_gate))
+    assert more(8) == 0.0
+    assert more(16) == pytest.approx(16 * 5e-3)
+    assert more(512) == pytest.approx(count * 5e-3)

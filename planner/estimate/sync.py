@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.communicate import Group, Traffic, place, place_twice, share_of
-from planner.estimate.gradients import Buckets, buckets_of
+from planner.estimate.gradients import Buckets, buckets_of, tensors
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
 from planner.formulas import data_parallel, offload, overlap
@@ -210,6 +210,14 @@ def end_of_step(
         may_overlap = may_overlap & False
     left = overlap.bucketed_exposed_s(sync, backward_window_s, first_s, last_s, m.slowdown)
     exposed = np.where(may_overlap, left, sync)
+
+    called = np.zeros_like(sync)
+    if stack.overlap.broadcast is not None:  # after the update, beside nothing
+        found = tensors(plan.model, stack.fusion.joint_qkv, stack.fusion.joint_gate)
+        ranks, each_s = who.shards.ranks, stack.overlap.broadcast
+        called = data_parallel.broadcasts_s(ranks, len(found) / c.pp, each_s)
+        called = np.where(zero1 & (who.shards.nodes > 1), called, 0.0)
+    exposed, gathered, sync = exposed + called, gathered + called, sync + called
 
     # under ZeRO-2/3 the first gather and the last reduction have nothing to hide behind, nor has
     # half of the root group; without prefetching all layers were waited for already, and the whole

@@ -141,6 +141,20 @@ def optimizer_volume_bytes(parameter_bytes: Array, zero: Array, shard_ranks: Arr
 
 
 @formula(
+    unit="s",
+    equation="min(d, n) t",
+    source=(
+        "InternLM/InternEvo, internlm/solver/optimizer/hybrid_zero_optim.py, broadcast_params: one"
+        " call per rank, none of ranks without a tensor"
+    ),
+)
+def broadcasts_s(shard_ranks: Array, tensors: Array, each_s: Array) -> Array:
+    """What whole tensors dealt out to d ranks take to come back by one broadcast per rank, besides
+    their bytes; n tensors go to n ranks at most."""
+    return np.minimum(shard_ranks, tensors) * each_s
+
+
+@formula(
     unit="B",
     equation=(
         "V / g where a ring over whole nodes sends V; V where each rank sits in a node of its own"

@@ -151,6 +151,11 @@ class Overlap(Spec):
         None
     )
     sharded_sync: bool  # the same with ZeRO-1 and its parameter all-gather
+    broadcast: Seconds | None = (
+        # ZeRO-1: every rank broadcasts what it updated, each such call between nodes takes this
+        # long besides its bytes; none: one all-gather
+        None
+    )
     sharded_all_reduce: bool = (
         False  # ZeRO-1 reduces with an all-reduce where a reduce-scatter would do
     )
