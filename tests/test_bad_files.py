@@ -160,7 +160,7 @@ def test_a_hostile_yaml_file_is_refused(content: str, tmp_path: Path) -> None:
     [
         ({"tpp": 2}, ["tpp", "no option", "tp"]),
         ({"gpus": "16"}, ["--gpus", "'16'"]),
-        ({"gpus": 16.0}, ["--gpus", "16.0"]),
+        ({"gpus": 16.5}, ["--gpus", "16.5"]),
         ({"gpus": True}, ["--gpus", "True"]),
         ({"gpus": [16]}, ["gpus", "one value"]),
         ({"gpus": {"count": 16}}, ["gpus", "one value"]),

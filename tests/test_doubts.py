@@ -37,7 +37,7 @@ def test_an_ordinary_answer_is_not_doubted() -> None:
         ({"tokens": "1e16"}, "--tokens"),
         ({"tokens": "1e18", "price": 10_000}, "--price"),
         ({"tokens": "15"}, "--tokens"),
-        ({"mtbf": "1.5 GPU-hours"}, "--mtbf"),
+        ({"mtbf": "1 GPU-hours"}, "--mtbf"),
         ({"gpus": 983_040, "global_batch": 983_040, "tokens": None}, "--gpus"),
     ],
 )

@@ -167,3 +167,18 @@ def test_amounts_name_market_provider_and_date() -> None:
     assert named in dpplan("search", *words, "--gpu", "h100", "--tp", 1, "--pp", 1).stdout
     missing = dpplan("estimate", *words, "--gpu", "a800", "--advice", 0).stdout
     assert "no price known of kind on-demand (listed: survey-lowest)" in missing
+
+
+def test_hardware_that_costs_nothing_is_answered_and_never_the_cheapest() -> None:
+    """Own machines that are paid for: no cost, no ratio to it, and nothing to compare."""
+    asked = ("--model", "gpt2", "--gpu", "h100", "--gpus", 8, "--tokens", "1B", "--price", 0)
+    found = dpplan("search", *asked, "--json").json()
+    assert found["top"][0]["run"]["cost_usd"] == 0
+    assert found["top"][0]["per_token"]["usd_per_million_tokens"] == 0
+    assert found["top"][0]["per_token"]["tokens_per_usd"] is None
+    refused(dpplan("search", *asked, "--objective", "tokens-per-dollar"), "--objective", "costs 0")
+    two = ("compare", *asked[:2], *asked[4:], "--vary", "gpu=h100,a100")
+    assert dpplan(*two, "--json").json()["prices"]["cheapest"] is None
+    refused(dpplan(*two, "--at", "cost"), "--at", "cost nothing")
+    electric = ("--capex", 0, "--electricity", 0.1)
+    assert dpplan("estimate", *asked[:-2], *electric, "--json").json()["run"]["cost_usd"] > 0

@@ -110,7 +110,12 @@ def unit_cost(options: Options, what: str) -> float:
         )
     facility = run_level.HOST_FACTOR * (options.pue or run_level.PUE)
     drawn_w = run_level.energy_j(1, board_w, run_level.POWER_FRAC, facility, 1.0)
-    return in_unit(float(usd) + float(drawn_w) * electricity(options), "USD/h")
+    each = in_unit(float(usd) + float(drawn_w) * electricity(options), "USD/h")
+    if each == 0:
+        raise PlanError(
+            "--at", what, "machines that cost nothing cost the same in any number; compare at power"
+        )
+    return each
 
 
 def _card(options: Options, measured: Calibration | None) -> tuple[GpuSpec, ClusterTemplate | None]:

@@ -138,7 +138,7 @@ def per_token(estimates: Estimates, row: int) -> PerToken:
     return PerToken(
         usd_per_million_tokens=None if dollars is None else 1e6 * dollars,
         kwh_per_million_tokens=1e6 * float(energy) / _KWH / tokens,
-        tokens_per_usd=None if dollars is None else 1 / dollars,
+        tokens_per_usd=1 / dollars if dollars else None,
     )
 
 

@@ -3,6 +3,7 @@ source."""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -10,7 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from planner.ledger import Kind, Sourced
 from planner.specs.error import PlanError as PlanError
-from planner.units import UnitError, parse
+from planner.units import UnitError, in_unit, parse
 
 
 def sentence(message: str) -> str:
@@ -35,9 +36,20 @@ class Spec(BaseModel):
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 _KINDS = ("measured", "vendor", "assumed")
-# in base units, of anything above zero: no machine, file or price is near them, and a product of
-# some of them is still a number. A choice
-_LEAST, _MOST = 1e-18, 1e24
+
+
+# (least beside 0, most) of a number of each unit: choices, some thousand times beyond what exists,
+# so that a slip of a unit is named where it stands and no answer overflows
+_RANGES = {
+    "B": (1.0, 1e18),
+    "B/s": (1.0, 1e18),
+    "FLOP/s": (1e6, 1e21),
+    "s": (1e-18, 1e7),
+    "W": (1e-3, 1e7),
+    "USD/h": (1e-4 / 3600, 1e4 / 3600),
+    "token": (1.0, 1e12),
+    "1": (1e-15, 1e12),
+}
 
 
 class Quantity:
@@ -45,17 +57,14 @@ class Quantity:
 
     Accepts "2039 GB/s", a bare number in base units, or a table {value, source, date, kind}. A
     number given without a table counts as assumed, with its file as the only source. Negative and
-    non-finite numbers are refused.
+    non-finite numbers are refused, and those beyond what a number of the unit can be; 0 is one
+    unless it is `exclusive`.
     """
 
-    def __init__(
-        self, unit: str, *, minimum: float = 0.0, exclusive: bool = True, maximum: float = _MOST
-    ) -> None:
-        self.unit, self.minimum, self.exclusive, self.maximum = unit, minimum, exclusive, maximum
-
-    @property
-    def _from(self) -> str:
-        return "more than" if self.exclusive else "at least"
+    def __init__(self, unit: str, *, exclusive: bool = True, maximum: float = math.inf) -> None:
+        self.unit, self.exclusive = unit, exclusive
+        self.least, most = _RANGES[unit]
+        self.maximum = min(maximum, most)
 
     def read(self, given: Any) -> Sourced:
         if isinstance(given, Sourced):
@@ -85,13 +94,11 @@ class Quantity:
             number = parse(value, self.unit)
         except UnitError as error:
             raise ValueError(str(error)) from None
-        low = number <= self.minimum if self.exclusive else number < self.minimum
-        tiny = 0 < number < _LEAST
-        if low or tiny or number > self.maximum:
-            least, word = (_LEAST, "at least") if tiny else (self.minimum, self._from)
+        if not self.least <= number <= self.maximum and (self.exclusive or number != 0):
+            low, high = (f"{in_unit(x, self.unit):g}" for x in (self.least, self.maximum))
+            bound = "more than 0, from" if self.exclusive else "0, or from"
             raise ValueError(
-                f"{value!r} is out of range: {self.unit} must be {word} {least:g} and at most"
-                f" {self.maximum:g}"
+                f"{value!r} is out of range: {self.unit} must be {bound} {low} to at most {high}"
             )
         return Sourced(number, self.unit, kind, source, date)
 
@@ -105,10 +112,16 @@ class Quantity:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {"type": "number", "description": f"in {self.unit}"}
+        low, high = (in_unit(x, self.unit) for x in (self.least, self.maximum))
+        return {
+            "type": "number",
+            "description": f"in {self.unit}",
+            "minimum": low if self.exclusive else 0,
+            "maximum": high,
+        }
 
 
-Fraction = Annotated[Sourced, Quantity("1", minimum=0.0, exclusive=False)]
+Fraction = Annotated[Sourced, Quantity("1", exclusive=False)]
 Bytes = Annotated[Sourced, Quantity("B")]
 BytesPerSecond = Annotated[Sourced, Quantity("B/s")]
 FlopPerSecond = Annotated[Sourced, Quantity("FLOP/s")]

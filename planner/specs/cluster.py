@@ -28,7 +28,7 @@ class ClusterTemplate(Spec):
     inter_node: Id
     nics_per_node: int = Field(ge=1, le=256)
     nic_bandwidth: BytesPerSecond
-    nvlink_domain: int | None = Field(default=None, ge=1)
+    nvlink_domain: int | None = Field(default=None, ge=1, le=1_000_000)
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
     nvme: NvmeSpec | None = None  # its drives, for those who offload to them

@@ -137,7 +137,7 @@ class TypicalNode(Spec):
     nics_per_node: int = Field(ge=1, le=256)
     nic_bandwidth: BytesPerSecond  # one direction, per NIC
     nvlink_domain: int | None = Field(
-        default=None, ge=1
+        default=None, ge=1, le=1_000_000
     )  # GPUs in one switched domain, when larger than the node
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
@@ -215,13 +215,13 @@ class LinkSpec(Spec):
         None
     )
     mesh_ranks: int | None = Field(
-        default=None, ge=2
+        default=None, ge=2, le=1_000_000
     )  # GPUs that such links join in the usual server
     switch_all_reduce_frac: Efficiency | None = (
         None  # in-switch reduction (NVLS), over the wire rate
     )
     switch_latency: Seconds | None = None  # what a call in the switch takes on top of base_latency
-    switch_minimum_ranks: int | None = Field(default=None, ge=2)
+    switch_minimum_ranks: int | None = Field(default=None, ge=2, le=1_000_000)
     socket_bandwidth: BytesPerSecond | None = (
         None  # TCP: what the socket threads of one GPU move, one direction
     )

@@ -46,6 +46,11 @@ class Plan(Spec):
         return self.stack.fusion.fused_norm if chosen is None else chosen
 
     @property
+    def costs(self) -> bool:
+        """Whether anything is paid for a step: machines or electricity."""
+        return bool(self.cluster.price.usd_per_gpu_hour or self.run.electricity_usd_per_j)
+
+    @property
     def usable_bytes(self) -> float:
         """Device memory that a framework can allocate on every GPU of the cluster."""
         other = self.ranks.other

@@ -11,7 +11,7 @@ from planner.specs.base import Names, Quantity, Spec
 from planner.specs.hardware import Id
 from planner.units import in_unit
 
-UsdPerHour = Annotated[Sourced, Quantity("USD/h")]
+UsdPerHour = Annotated[Sourced, Quantity("USD/h", exclusive=False)]
 
 STATED = "stated"  # the market of a price that the request, or its cluster file, states
 OWN = "own"  # the market of hardware that is bought

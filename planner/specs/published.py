@@ -46,9 +46,9 @@ class PublishedRun(Spec):
     """Machines and length of the training; what is not published is left out."""
 
     gpu: str | None = None  # profile id
-    gpus: int | None = Field(default=None, ge=1)  # at most, where the number grew
-    gpu_hours: float | None = Field(default=None, gt=0)  # of all GPUs together
-    days: float | None = Field(default=None, gt=0)
+    gpus: int | None = Field(default=None, ge=1, le=1_000_000)  # at most, where the number grew
+    gpu_hours: float | None = Field(default=None, gt=0, le=1e12)  # of all GPUs together
+    days: float | None = Field(default=None, gt=0, le=36_525)
     tokens: float | None = Field(default=None, gt=0, le=1e18)  # of these hours and days
     source: str = Field(min_length=1)  # paper with section or table, or a repository's file
 

@@ -26,20 +26,21 @@ from planner.specs.layout import OffloadName, PlacementName, RecomputeKind, Sche
 from planner.specs.training import Attention
 
 Rate = Annotated[Sourced, Quantity("1")]
+ZeroStage = Annotated[int, Field(ge=0, le=3)]
 LayerSplit = Literal["even", "even, last", "ends count", "stated", "ends dealt", "blocks", "cost"]
 
 
 class Supports(Spec):
     """What the stack can run; the search never proposes anything else."""
 
-    zero: list[int]
+    zero: list[ZeroStage]
     hybrid_shard: bool = False
     tensor: bool = False
     sequence_parallel: bool = False
     pipeline: bool = False
     # pipelines whose chunks differ in layers: one chunk per rank, or several
     uneven: Literal["no", "one chunk", "any"] = "no"
-    zero_with_pipeline: list[int] = Field(default_factory=lambda: [0, 1])
+    zero_with_pipeline: list[ZeroStage] = Field(default_factory=lambda: [0, 1])
     context: bool = False
     expert: bool = False
     schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), min_length=1, strict=False)
@@ -80,7 +81,9 @@ class StateBytes(Spec):
         False  # ZeRO-2 as FSDP has it: shards at rest, gathered from forward to the end of backward
     )
     persistent_gradients: bool = False  # gradient buffers live through the whole step
-    fixed_buckets: float = Field(default=0.0, ge=0)  # bytes of communication buckets of fixed size
+    fixed_buckets: float = Field(
+        default=0.0, ge=0, le=1e13
+    )  # bytes of communication buckets of fixed size
     optimizer_temporary: float = Field(
         default=0.0, ge=0, le=16
     )  # per owned parameter during the optimizer step
@@ -225,7 +228,7 @@ class StackSpec(Spec):
     overlap: Overlap
     launch: Launch
     unstated: Unstated = Field(default_factory=Unstated)  # for runs alone, see validation
-    vocab_multiple: int = Field(default=1, ge=1)  # logits are padded to this times tp
+    vocab_multiple: int = Field(default=1, ge=1, le=1_000_000)  # logits are padded to this times tp
     recompute_stops_early: bool = (
         False  # a layer is repeated only up to the last tensor that its backward needs
     )

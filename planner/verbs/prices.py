@@ -152,13 +152,13 @@ def _is_one_for_all(clusters: Sequence[Cluster]) -> bool:
 
 
 def cheapest_of(bills: Sequence[Bill]) -> Callable[[PriceAt], tuple[str, Bill, float] | None]:
-    """The least of bills, at any prices."""
+    """The least of bills, at any prices; None where it is nothing, which is no choice."""
 
     def at(price: PriceAt) -> tuple[str, Bill, float] | None:
         known = ((one.usd(price(one.options)), one) for one in bills)
         priced = [(usd, one) for usd, one in known if usd is not None]
         usd, least = min(priced, key=lambda row: row[0], default=(0.0, None))
-        return None if least is None else (least.label, least, usd)
+        return None if least is None or usd == 0 else (least.label, least, usd)
 
     return at
 

@@ -41,6 +41,10 @@ def search_with_layouts(
             options.objective,
             f"needs a price: {scenario.parts[1].price.missing}; give --price or another --market",
         )
+    if options.objective in NEEDS_PRICE and not scenario.plans[0].costs:
+        raise PlanError(
+            "--objective", options.objective, "compares nothing: every layout costs 0; take time"
+        )
     answer = answer_of(scenario, tick)
     if answer is None:
         raise why_none(scenario)

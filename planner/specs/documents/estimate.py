@@ -211,7 +211,9 @@ class SearchCounts(Document):
     ]
 
 
-PerDollar = Annotated[float | None, key("tokens for one dollar; null without a price", "1/USD")]
+PerDollar = Annotated[
+    float | None, key("tokens for one dollar; null without a price, or at none", "1/USD")
+]
 UsdPerToken = Annotated[float | None, key("a million tokens; null without a price", "USD")]
 KwhPerToken = Annotated[float, key("energy of a million tokens at the wall plug", "kWh")]
 
