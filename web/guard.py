@@ -164,9 +164,12 @@ _ENDING = Refused(503, "server", None, "is being ended; try again later")
 
 def _of_size(scope: Scope, headers: Headers, _: Served) -> Refused | None:
     """Addresses and stated bodies that are too long."""
-    if len(scope.get("query_string", b"")) > limits.MAX_QUERY_BYTES:
+    query = scope.get("query_string", b"")
+    if len(query) > limits.MAX_QUERY_BYTES:
         remedy = f"the address is longer than {limits.MAX_QUERY_BYTES:,} bytes; post it instead"
         return Refused(414, "request", None, remedy)
+    if query.count(b"&") >= limits.MOST_PAIRS:  # before anything takes it apart
+        return Refused(422, "request", None, f"has more than {limits.MOST_PAIRS} options")
     length = headers.get("content-length", "0")
     return None if length.isdigit() and int(length) <= limits.MAX_BODY_BYTES else _TOO_LARGE
 

@@ -113,9 +113,8 @@ async def page(request: Request) -> Response:
     """The dashboard of the state in the address. What takes long comes last, and the browser shows
     the rest meanwhile."""
     wait = request.query_params.get("wait") == "1"
-    pairs: Pairs = []
+    pairs = run.pairs_of(request, "wait")
     try:
-        pairs = run.pairs_of(request, "wait")
         view = await run.read(request, "what_if", pairs or _START)
     except PlanError as error:
         return await _wrong(request, error, pairs)

@@ -27,9 +27,7 @@ _LIGHT = {"what_if", "estimate", "inputs", "exports", "table", "scenario", "repa
 
 
 def pairs_of(request: Request, *without: str) -> Pairs:
-    """What an address asks for, without the keys of the endpoint itself. Raises PlanError."""
-    if request.scope["query_string"].count(b"&") >= limits.MOST_PAIRS:
-        raise PlanError("request", None, f"has more than {limits.MOST_PAIRS} options")
+    """What an address asks for, without the keys of the endpoint itself."""
     return [(k, v) for k, v in request.query_params.multi_items() if k not in without]
 
 
