@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dpplan
+from command import dpplan, refused
 
 from planner.inputs.options import read_options
 from planner.specs.options import LAYOUT, Options, command_line, rows
@@ -158,3 +158,15 @@ def test_a_command_is_quoted_for_a_shell_on_one_line() -> None:
     line = command_line(asked_)
     assert "\n" not in line
     assert options(line) == asked_
+
+
+@pytest.mark.parametrize("words", ["--tp 2 --tp 4", "--search-offload --no-search-offload"])
+def test_an_option_that_is_given_twice_is_refused(words: str) -> None:
+    refused(dpplan("estimate", *words.split()), words.split()[0], "given twice")
+
+
+def test_a_switch_may_say_the_same_again() -> None:
+    assert (
+        dpplan("list", "stacks", "--json", "--json").json()
+        == dpplan("list", "stacks", "--json").json()
+    )

@@ -394,3 +394,26 @@ def test_sweep_order_does_not_matter(bandwidths: list[int]) -> None:
         }
 
     assert steps(bandwidths) == pytest.approx(steps(bandwidths[::-1]))
+
+
+def test_what_is_typed_and_varied_is_refused_and_a_file_gives_way(tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text('model = "gpt2"\ngpu = "a100"\ngpus = 8\nstack = "pytorch-ddp"\n')
+    words = ["compare", "--scenario", file, "--global-batch", 32, "--seq-len", 512]
+    for typed, varied in (
+        (["--gpus", 8], ["--sweep", "gpus=8,16"]),
+        (["--zero", 0], ["--vary", "strategy=ddp,zero1"]),
+    ):
+        refused(dpplan(*words, *typed, *varied), typed[0], "leave one of them out")
+    out = dpplan(*words, "--vary", "gpus=8,16", "--json").json()
+    assert [p["cluster"]["gpus"] for p in out["points"]] == [8, 16]
+
+
+def test_requests_that_come_to_the_same_say_so() -> None:
+    fixed = {"model": "gpt2", "gpu": "a100", "gpus": 8, "global_batch": 32, "stack": "pytorch-ddp"}
+    one, other = (
+        compare.compare(CompareOptions(vary=[text]), fixed).notes
+        for text in ("uneven_stages=true,false", "micro_batch=1,2")
+    )
+    assert "uneven_stages true and uneven_stages false have the same answer" in one
+    assert not any("same answer" in note for note in other)

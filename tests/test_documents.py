@@ -124,6 +124,7 @@ ASKED: dict[str, tuple[str, ...]] = {
     "schedule": (
         "--schedule 1f1b --pp 4 --microbatches 6 --activation-bytes 1GiB",
         "--schedule interleaved --pp 2 --vpp 2 --microbatches 4 --p2p-s 0.1",
+        "--model gpt2 --gpu a100 --gpus 2 --pp 2 --stack megatron-core",
     ),
     "validate": (
         "docs/examples/runs.csv {wrong} planner/data/runs/deepspeed-a800-gist.csv"

@@ -19,7 +19,7 @@ from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, Row, rows
+from planner.specs.options import Options, Row, command_line, rows
 from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOptions
 from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
 from planner.specs.options.recommend import Limits
@@ -57,11 +57,9 @@ def without(given: Given, *names: str) -> Given:
     return {name: value for name, value in given.items() if name not in names}
 
 
-def _strategies(given: Given) -> list[Any]:
+def _strategies(given: Given) -> Any:
     options = api.read_options(given)
-    return [
-        strategies.answer(options, StrategySettings(), name) for name in ("ddp", "zero-infinity")
-    ]
+    return strategies.answer(options, StrategySettings(), "zero-infinity")
 
 
 VERBS: dict[str, tuple[Callable[[Given], Any], Given]] = {
@@ -176,6 +174,14 @@ CONTEXT: dict[str, Given] = {
 }
 
 
+# a request of which nothing but the batch is fixed, as one types it first
+BATCH = ("model", "gpu", "gpus", "global_batch", "seq_len", "tokens")
+PLAIN = {name: REQUEST[name] for name in BATCH} | {"stack": "pytorch-fsdp"}
+PARTS = ("schedule", "compare")  # that show least of a request, and take most options between them
+# one request after another in which an option may have nothing that lets it act
+IDLE: tuple[Given, ...] = ({}, {"pp": 1, "schedule": None}, {"offload": "none"}, {"tokens": None})
+
+
 def answer(verb: str, given: Given) -> str:
     ask, _ = VERBS[verb]
     return json.dumps(_without_echo(json.loads(to_json(ask(given)))), sort_keys=True)
@@ -231,3 +237,80 @@ def test_an_option_counts_or_is_refused(verb: str, row: Row) -> None:
         assert reason is not None
         assert reason.field == row.flag
         assert f"dpplan {verb}" in reason.remedy
+
+
+@pytest.mark.parametrize("row", rows(Options).values(), ids=lambda row: row.name)
+def test_a_plain_request_ignores_nothing(row: Row) -> None:
+    """Without what it may need beside it: one verb for each option, in turn."""
+    verbs = [verb for verb in PARTS if verb in row.verbs]
+    if not verbs or row.name == "calibration":  # is a file
+        return
+    verb = verbs[[*rows(Options)].index(row.name) % len(verbs)]
+    value = CONTEXT.get(row.name, {}).get(row.name, from_example(row))
+    plain = {n: v for n, v in PLAIN.items() if verb in rows(Options)[n].verbs}
+    base = without(plain, row.name) if plain.get(row.name) == value else plain
+    before = _base(verb, json.dumps(base))
+    try:
+        after = answer(verb, {**base, row.name: value})
+    except PlanError as error:
+        assert error.field  # noqa: PT017  (either is right: it counts, or it is refused)
+        return
+    taken = {f'"{row.name}": {json.dumps(value)}', f'"{row.name}": "{value}"'}
+    assert after != before or any(one in before for one in taken)
+
+
+NEEDING = [
+    (verb, row)
+    for row in rows(Options).values()
+    if row.says.needs
+    for verb in sorted(row.says.needs.verbs or row.verbs)
+]
+
+
+@pytest.mark.parametrize(("verb", "row"), NEEDING, ids=lambda one: getattr(one, "name", one))
+def test_an_option_that_nothing_lets_act_is_refused(verb: str, row: Row) -> None:
+    needs = row.says.needs
+    assert needs is not None
+    for beside in IDLE:
+        given = {**VERBS[verb][1], **beside, row.name: from_example(row)}
+        given = {n: v for n, v in given.items() if v is not None and verb in rows(Options)[n].verbs}
+        if not needs.holds(Options(**{"model": "gpt2", **given})):
+            with pytest.raises(PlanError) as error:
+                VERBS[verb][0](given)
+            assert (error.value.field, error.value.remedy) == (row.flag, needs.says)
+            assert row.flag not in command_line(Options(**{"model": "gpt2", **given}), verb)
+            return
+    pytest.fail("acts in every request")
+
+
+SETTINGS = [
+    (record, row, name)
+    for record in (Options, StrategySettings)
+    for row in rows(record).values()
+    for name in row.says.strategies
+]
+
+
+@pytest.mark.parametrize(
+    ("record", "row", "name"), SETTINGS, ids=lambda one: getattr(one, "name", str(one))
+)
+def test_a_setting_acts_in_its_strategies_and_is_refused_by_others(
+    record: type, row: Row, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strategies, "STRATEGIES", ())  # none is measured against all exact ones
+    plain = {**PLAIN, "gpus_per_node": 2, "micro_batch": 1, "recompute": "none"}
+    plain = {n: v for n, v in plain.items() if "strategies" in rows(Options)[n].verbs}
+
+    def ask(strategy: str, given: Given) -> str:
+        of_request = given if record is Options else {}
+        settings = StrategySettings(**(given if record is not Options else {}))
+        options = api.read_options({**plain, **of_request})
+        return json.dumps(to_json(strategies.answer(options, settings, strategy)))
+
+    given = {row.name: "1 MiB" if row.name == "bucket" else from_example(row)}
+    assert ask(name, given) != ask(name, {})
+    other = next(one for one in strategies.BY_NAME if one not in row.says.strategies)
+    with pytest.raises(PlanError) as error:
+        ask(other, given)
+    assert error.value.field == row.flag
+    assert name in error.value.remedy

@@ -51,8 +51,8 @@ CASES: dict[str, tuple[str, str]] = {
     "compare vary": (f"{SWEPT} --sweep gpus=4,8", f"{SWEPT} --sweep gpus=4,8 --vary pp=1,2"),
     "compare sweep": (f"{SWEPT} --vary pp=1,2", f"{SWEPT} --vary pp=1,2 --sweep gpus=4,8"),
     "compare at": (
-        f"{SWEPT} --gpus 8 --vary gpu=h100,a100",
-        f"{SWEPT} --gpus 8 --vary gpu=h100,a100 --at power",
+        f"{SWEPT} --gpus 8 --vary gpu=h100,a100".replace("--gpu h100", ""),
+        f"{SWEPT} --gpus 8 --vary gpu=h100,a100 --at power".replace("--gpu h100", ""),
     ),
     "compare scaling": (f"{SWEPT} --sweep gpus=4,8", f"{SWEPT} --sweep gpus=4,8 --scaling weak"),
     "compare stop_below": (

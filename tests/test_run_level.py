@@ -203,6 +203,8 @@ def test_figures_of_a_run_follow_from_each_other() -> None:
     assert run["energy_kwh"] == pytest.approx(
         run["gpu_hours"] * run["gpu_power_w"] / 1e3 * facility
     )
+    assert run["energy_kwh"] == pytest.approx(run["power_w"] / 1e3 * run["days"] * 24)
+    assert run["co2_kg_per_h"] == pytest.approx(run["power_w"] / 1e3 * 0.436)
     assert run["cost_usd"] == run["hardware_usd"]
     assert run["electricity_usd"] == 0
     assert run["reliability"]["interval_s"] == pytest.approx(

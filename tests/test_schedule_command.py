@@ -16,8 +16,11 @@ from planner import schedules
 from planner.inputs.options import read_options
 from planner.schedules import base, checks, timing
 from planner.schedules.intervals import intervals, messages
+from planner.specs.document import UNSET
+from planner.specs.options.own import ScheduleOptions
 from planner.verbs import step_trace
 from planner.verbs.estimate import chosen
+from planner.verbs.schedule import draw
 
 
 def document(*words: str) -> Any:
@@ -387,3 +390,29 @@ def test_a_page_that_loads_and_sends_nothing(tmp_path: Path) -> None:
     assert not re.search(r'<script[^>]+src="http', page)
     assert '"showSendToCloud": false' in page
     assert '"displaylogo": false' in page
+
+
+@pytest.mark.parametrize(("pp", "zero"), [(1, 3), (2, 1)])
+def test_a_layout_is_drawn_as_it_was_estimated(pp: int, zero: int) -> None:
+    """The step of the estimate is the schedule and what the answer names beside it, all of it with
+    one stage, where nothing is idle."""
+    stack = "pytorch-fsdp" if pp == 1 else "megatron-core"
+    given = {"model": "gpt2", "gpu": "a100", "gpus": 8, "pp": pp, "zero": zero, "stack": stack}
+    drawn = draw(ScheduleOptions(), given).document
+    assert drawn.estimate is not UNSET
+    of, step = drawn.estimate, drawn.estimate.step
+    assert of.layout.pp == pp
+    parts = drawn.step_s + sum(of.around.values()) + of.transfers_s
+    assert parts == pytest.approx(step.seconds, rel=1e-6)
+    assert of.around == {"overhead": step.components["overhead"]}
+    if pp == 1:
+        assert of.transfers_s == 0
+    else:
+        assert abs(of.transfers_s) < 0.05 * step.seconds
+
+
+def test_messages_that_there_are_not_are_refused() -> None:
+    one = refused("--model", "gpt2", "--gpu", "a100", "--pp", "1", "--sends")
+    assert (one["field"], "--pp 2" in one["remedy"]) == ("--sends", True)
+    free = refused("--schedule", "1f1b", "--pp", "2", "--microbatches", "2", "--blocking-sends")
+    assert (free["field"], "--p2p-s" in free["remedy"]) == ("--blocking-sends", True)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
@@ -112,7 +112,17 @@ def _command(name: str) -> Any:
 
 
 class Panels(TyperCommand):
-    """Help with a section per group of options."""
+    """Help with a section per group of options; an option that takes one value is given once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for one in (one for one in order if isinstance(one, TyperOption)):
+            repeats = one.multiple or (
+                one.is_flag and not one.secondary_opts
+            )  # says the same again
+            if not repeats and order.count(one) > 1:
+                raise typer.BadParameter("is given twice; give it once", ctx=ctx, param=one)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from planner.cli.finish import Answer
-from planner.cli.made import Given
+from planner.cli.made import Given, Typed
 from planner.cli.progress import progress
 from planner.specs.options.own import CompareOptions, Output
 
 
-def command(given: Given, own: CompareOptions, out: Output) -> Answer:
+def command(given: Given, typed: Typed, own: CompareOptions, out: Output) -> Answer:
     """Compare clusters, models or layouts side by side with what makes the difference, or sweep any
     number.
 
@@ -19,7 +19,8 @@ def command(given: Given, own: CompareOptions, out: Output) -> Answer:
     from planner.verbs.requests import processes
 
     with progress("requests", out.plain) as tick:
-        found = compare.compare(own.changed(jobs=processes(own.jobs)), given, tick)
+        asked = own.changed(jobs=processes(own.jobs))
+        found = compare.compare(asked, given, tick, typed=typed)
     fits = any(point.fits for point in found.points)
 
     def html() -> str:

@@ -22,6 +22,7 @@ from planner.specs.options.own import ScenarioFile
 
 _NUMBERS = (int, float)
 Given = dict[str, Any]
+Typed = frozenset[str]  # names of the options of the request that are on the command line
 Body = Callable[..., Answer | None]
 
 
@@ -52,6 +53,8 @@ def made(verb: str, body: Body) -> Callable[..., None]:
                     from planner.inputs.scenario_file import merge
 
                     arguments[name] = merge({k: v for k, v in values.items() if k in request})
+                elif kind == Typed:
+                    arguments[name] = values.keys() & request.keys()
                 else:
                     from planner.specs.options.checked import read
 
@@ -75,7 +78,7 @@ def _kinds(body: Body) -> dict[str, Any]:
 
 def _own(record: Any, verb: str) -> tuple[Row, ...]:
     """The options of a record that a verb takes; all of one that is of no verb in particular."""
-    if record == Given:
+    if record in (Given, Typed):
         return ()
     return taken(record, verb) if record.VERBS else tuple(rows(record).values())
 

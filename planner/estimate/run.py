@@ -26,7 +26,7 @@ _BUSY = (
 )  # components in which the GPU computes
 _NEVER = 1e-12  # the least goodput that is said, so that it can be divided by
 _ENDLESS = 1e-3  # goodput of a run that never ends: a choice, a day of work in three years
-_KWH_J, _DAY_S = 3.6e6, 86400.0
+_KWH_J, _DAY_S, _HOUR_S = 3.6e6, 86400.0, 3600.0
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,10 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         failures, good = reliability(plan)
         busy = first(busy_s(time) / time.seconds)
         drawn = float(run_level.drawn_frac(busy, run_level.POWER_FRAC, run_level.WAIT_FRAC))
+        power_w = first(step_energy_j(plan, time.seconds, busy_s(time)) / time.seconds)
+    grid = run.grid_kg_per_j
+    if grid is None:
+        grid = run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
     out = Run(
         days=None,
         gpu_hours=None,
@@ -177,6 +181,8 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         tokens=None,
         gpu_busy_frac=busy,
         gpu_power_w=float(cluster.power_limit or cluster.gpu.power) * drawn,
+        power_w=power_w,
+        co2_kg_per_h=power_w * grid * _HOUR_S,
         failures=None,
         hardware_usd=None,
         electricity_usd=None,
@@ -188,12 +194,7 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         raise _endless(plan, failures)
     rate = run_level.tokens_per_s(training.global_batch, training.seq_len, first(time.seconds))
     wall = float(run_level.run_s(training.tokens, rate, good))
-    energy = first(step_energy_j(plan, time.seconds, busy_s(time)) * (wall / time.seconds))
-    grid = (
-        run.grid_kg_per_j
-        if run.grid_kg_per_j is not None
-        else run_level.GRID_G_PER_KWH / 1e3 / _KWH_J
-    )
+    energy = power_w * wall
     paid = cluster.gpus + (run.spare_nodes or 0) * cluster.gpus_per_host
     hardware, electricity = cost_usd(plan, paid * wall, energy)
     return changed(

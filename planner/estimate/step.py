@@ -38,6 +38,9 @@ class StepTime:
     ranks: pipelines.Stages  # the first, the middle and the last rank, for one micro-batch
     stage_layers: Array  # layers of every stage but the last
     last_layers: Array
+    tail: (
+        Array  # what follows a rank's last backward pass: gradients still on their way, the update
+    )
     repeated_flop: Array  # recomputed FLOP per GPU and step, by flops.CONVENTION
     detail: Ledger  # operators of the slowest stage over the step, by name
 
@@ -150,6 +153,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         ranks=ranks,
         stage_layers=np.maximum(ranks.layers[0], ranks.layers[1]),
         last_layers=ranks.layers[2],
+        tail=end.exposed + optimizer + (0.0 if drives is None else drives),
         repeated_flop=microbatches * plan.model.layers / c.pp * repeated_flop,
         detail=listed.detail,
     )

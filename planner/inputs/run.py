@@ -43,13 +43,6 @@ def storage_of(options: Options, name: str) -> StorageSpec | float | None:
 def run_spec(options: Options, nodes: int, calibration: Calibration | None = None) -> RunSpec:
     """Options of the whole run as a spec, with the storage that a calibration measured. Raises
     PlanError naming the option."""
-    for name in ("lifetime", "use", "electricity"):
-        if getattr(options, name) is not None and options.capex is None:
-            raise PlanError(
-                flag(name),
-                getattr(options, name),
-                "is of own hardware: give --capex, dollars per GPU",
-            )
     stored, read = storage_of(options, "storage"), None
     if isinstance(stored, StorageSpec):
         stored = stored.bytes_per_s(nodes)

@@ -45,13 +45,29 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     assumptions = [*readings(options), *inferred]
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
-    assumptions += [*assumed, *defaults]
+    assumptions += [*assumed, *defaults, *searched(options)]
     parts = (model, cluster, training)
     plans = plans_of(options, *parts)
     if options.global_batch is None and options.grad_accum is not None:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
     return Scenario(options, parts, plans, tuple(assumptions))
+
+
+def searched(options: Options) -> list[str]:
+    """What a request says of the layouts that are searched, as sentences."""
+    said = [f"layouts: those with {condition} alone (--where)" for condition in options.where]
+    if options.headroom is not None:
+        free = options.headroom
+        said.append(
+            f"layouts: the one taken leaves {free} of memory free where one can (--headroom)"
+        )
+    if options.search_offload:
+        said.append("layouts: offloading is searched, too (--search-offload)")
+    if options.uneven_stages is not None:
+        also = "also where layers divide" if options.uneven_stages else "are left out"
+        said.append(f"layouts: pipeline stages that differ in layers {also} (--uneven-stages)")
+    return said
 
 
 def _with_batch(plan: Plan, batch: int) -> Plan:

@@ -12,23 +12,15 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.hardware import GpuSpec, StorageSpec
 from planner.specs.model import ModelSpec
-from planner.specs.options import LOADING, Options, flag
+from planner.specs.options import LOADING, Options
 from planner.specs.ranks import RanksSpec
 from planner.specs.training import TrainingSpec
 
 _SLOW_BY = 1.1  # how much longer a slow host takes when the request does not say
 
 
-def _needs(options: Options, name: str, other: str, why: str) -> None:
-    if getattr(options, name) is not None and getattr(options, other) is None:
-        raise PlanError(flag(name), getattr(options, name), f"{why}: give {flag(other)}, too")
-
-
 def ranks_spec(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> RanksSpec:
     """How ranks differ. Raises PlanError naming the option."""
-    _needs(options, "slow_factor", "slow_hosts", "is of slow hosts")
-    for name in ("other_share", "split"):
-        _needs(options, name, "other_gpu", "is of a second kind of GPU")
     factor = options.slow_factor or _SLOW_BY
     other, share = None, 0.0
     if options.other_gpu is not None:
@@ -80,8 +72,6 @@ def _other(options: Options, cluster: ClusterSpec, training: TrainingSpec) -> tu
 def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
     """Lengths of documents, None where every sequence is full. Raises PlanError naming the
     option."""
-    for name in ("length_sigma", "packing"):
-        _needs(options, name, "length_mean", "applies to documents of different lengths")
     if options.length_mean is None:
         return None
     packing = options.packing or "packed"

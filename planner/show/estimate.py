@@ -80,10 +80,15 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         ),
         ("", f"MFU {percent(t.mfu)}, HFU {percent(t.hfu)}  ({t.flop_convention})"),
     ]
+    power = (
+        "power",
+        f"{show(run.power_w, 'W')} at the plug, {show(run.co2_kg_per_h, 'kg')} CO2 an hour",
+    )
     if run.days is None:
-        return [*rows, ("run", "days, cost and energy: give --tokens, e.g. --tokens 2T")]
+        return [*rows, power, ("run", "days, cost and energy: give --tokens, e.g. --tokens 2T")]
     return [
         *rows,
+        power,
         (
             "run",
             f"{show(run.tokens, 'count')} tokens:"

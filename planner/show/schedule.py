@@ -9,7 +9,9 @@ from planner.schedules.base import BACKWARD, FORWARD, INPUT, WEIGHT
 from planner.schedules.intervals import intervals
 from planner.schedules.timing import Program, Timing
 from planner.show.text import Block, Fixed
-from planner.specs.documents.schedule import Row, Schedule
+from planner.specs.document import UNSET
+from planner.specs.documents.plan import describe
+from planner.specs.documents.schedule import OfLayout, Row, Schedule
 from planner.units import percent, show
 
 LEGEND = (
@@ -44,7 +46,26 @@ def schedule_blocks(r: Schedule, program: Program, timing: Timing, width: int) -
     )
     if len(program.actions) <= _MOST_ACTIONS:
         head.text += ["", *map(Fixed, timeline(program, timing, width)), LEGEND]
-    return [head, _rank_block(r), _comparison_block(r.comparison)]
+    layout = [] if r.estimate is UNSET else [_layout_block(r.estimate, r.step_s)]
+    return [head, *layout, _rank_block(r), _comparison_block(r.comparison)]
+
+
+def _layout_block(one: OfLayout, step_s: float) -> Block:
+    """The layout that is drawn, and what its estimate has beside the schedule."""
+    around = [f"{show(s, 's')} {name.replace('_', ' ')}" for name, s in one.around.items()]
+    if one.transfers_s:
+        longer = "transfers and idle time that an estimate has in closed form"
+        around.append(f"{show(one.transfers_s, 's')} {longer}")
+    return Block(
+        f"Layout: {one.model} on {one.cluster.gpus:,} x {one.cluster.gpu_title}",
+        [
+            f"layout      {describe(one.layout)}  [{one.stack}]",
+            f"memory      {one.memory.verdict}: {show(one.memory.device_bytes, 'B')} of"
+            f" {show(one.memory.capacity_bytes, 'B')} per GPU",
+            f"estimate    {show(one.step.seconds, 's')} a step: {show(step_s, 's')} as drawn"
+            + "".join(f", {part}" for part in around),
+        ],
+    )
 
 
 def _range(values: Sequence[float]) -> str:

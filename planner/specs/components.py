@@ -6,7 +6,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BOTTLENECKS", "COMMUNICATION", "MEMORY", "STEP", "WAITING", "WIRES", "class_of"]
+__all__ = [
+    "AROUND",
+    "BOTTLENECKS",
+    "COMMUNICATION",
+    "MEMORY",
+    "STEP",
+    "WAITING",
+    "WIRES",
+    "class_of",
+]
 
 COMMUNICATION = "communication"  # its seconds go to the wires that carry them
 
@@ -59,6 +68,9 @@ STEP: dict[str, Component] = {
     ),
     "input": Component("input", "waiting for data; only with options of loading"),
 }
+
+# that no action of a pipeline schedule holds: what waits for other ranks and for data
+AROUND = ("overhead", "stragglers", "input")
 
 WIRES = ("network", "intra-node link")  # between nodes, inside a node
 

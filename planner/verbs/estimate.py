@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from planner import advise
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
@@ -37,7 +39,6 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     if answer is None:
         raise why_none(scenario)
     found = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=not brief)
-    searched = [one.estimates for one in answer.found if one.estimates is not None]
     advice = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out = extended(
         Estimate,
@@ -46,11 +47,7 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         advice=advice,
         doubts=doubts(answer.chosen.plan, found.step.seconds, found.run),
         without=advise.deciding(scenario, answer.fits, advice),
-        search=SearchCounts(
-            evaluated=sum(e.space.count for e in searched),
-            feasible=sum(int(e.fits.sum()) for e in searched),
-            rejected=rejections(answer.found),
-        ),
+        search=_counts(answer),
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),
         requirements=require.judge(required, found),
@@ -150,11 +147,36 @@ def explain(options: Options) -> tuple[Estimate, Call]:
     return changed(out, offload=offload), tree
 
 
-def chosen(options: Options) -> Estimates:
-    """The layout that an estimate with these options answers with, over all its stages. Raises
-    PlanError where no layout is allowed."""
+@dataclass(frozen=True)
+class Taken:
+    """The layout that an estimate answers with, over all its stages."""
+
+    estimates: Estimates
+    search: SearchCounts
+    assumptions: tuple[str, ...]
+
+
+def taken(options: Options) -> Taken:
+    """The layout that an estimate with these options answers with. Raises PlanError where no layout
+    is allowed."""
     scenario = resolve(options)
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    return report.evaluate_row(answer.chosen, answer.row)
+    one = report.evaluate_row(answer.chosen, answer.row)
+    return Taken(one, _counts(answer), scenario.assumptions)
+
+
+def chosen(options: Options) -> Estimates:
+    """The layout that an estimate with these options answers with, over all its stages. Raises
+    PlanError where no layout is allowed."""
+    return taken(options).estimates
+
+
+def _counts(answer: Answer) -> SearchCounts:
+    searched = [one.estimates for one in answer.found if one.estimates is not None]
+    return SearchCounts(
+        evaluated=sum(e.space.count for e in searched),
+        feasible=sum(int(e.fits.sum()) for e in searched),
+        rejected=rejections(answer.found),
+    )

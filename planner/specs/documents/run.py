@@ -62,6 +62,10 @@ class Run(Document):
     tokens: Annotated[float | None, key("tokens of the whole run", "tokens")]
     gpu_busy_frac: Annotated[float, key("share of the step in which the GPU computes", "1")]
     gpu_power_w: Annotated[float, key("mean board power of a GPU in a step", "W")]
+    power_w: Annotated[
+        float, key("mean power of all GPUs at the wall plug in a step: with hosts, cooling", "W")
+    ]
+    co2_kg_per_h: Annotated[float, key("CO2 equivalent of that power", "kg/h")]
     failures: Annotated[float | None, key("failures expected in the run")]
     hardware_usd: Annotated[
         float | None,

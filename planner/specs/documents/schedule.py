@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from planner.specs.document import Document, key
+from planner.specs.document import UNSET, Document, Unset, key
+from planner.specs.documents.estimate import Figures as LayoutFigures
+from planner.specs.documents.estimate import SearchCounts
 
 _MAKESPAN = key("from the first start to the last end", "s")
 _STEP = key(
@@ -28,7 +30,14 @@ class Durations(Document):
     p2p_s: Annotated[
         list[float], key("one for all messages, or one per boundary between stages", "s")
     ]
-    optimizer_s: Annotated[list[float], key("what follows a rank's last action", "s")]
+    optimizer_s: Annotated[
+        list[float],
+        key(
+            "what follows a rank's last action: the update, with a model also gradients of"
+            " replicas that are still on their way",
+            "s",
+        ),
+    ]
     slowdown: Annotated[list[float], key("stragglers: factor on a rank's computing", "1")]
 
 
@@ -57,6 +66,25 @@ class Row(Document):
     peak_live_bytes: Annotated[list[float] | None, _LIVE_BYTES]
 
 
+class OfLayout(LayoutFigures):
+    """The layout that a schedule with a model is of, as an estimate has it."""
+
+    search: Annotated[SearchCounts, key("the search behind the layout")]
+    around: Annotated[
+        dict[str, float],
+        key("components of `step.seconds` that no action of a schedule holds: `overhead`", "s"),
+    ]
+    transfers_s: Annotated[
+        float,
+        key(
+            "the rest of `step.seconds` over `step_s` of the schedule: transfers between stages"
+            " and idle time, which an estimate has in closed form and the schedule action by"
+            " action; below 0 where the schedule takes longer, as with stragglers",
+            "s",
+        ),
+    ]
+
+
 class Schedule(Document):
     """One pipeline schedule timed and counted, beside all others at its size."""
 
@@ -77,3 +105,6 @@ class Schedule(Document):
         key("in the order a rank runs them, such as `0F3`; with `--sends` messages among them"),
     ]
     comparison: Annotated[list[Row], key("every schedule at the same pp and micro-batches")]
+    estimate: Annotated[
+        OfLayout | Unset, key("with a model: the layout that was chosen, and its estimate")
+    ] = UNSET

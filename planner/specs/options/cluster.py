@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from planner.specs.names import NVME
 from planner.specs.options.record import Record
-from planner.specs.options.row import Group, option
-from planner.specs.options.run import NOT_OF_RUNS
+from planner.specs.options.row import Group, Needs, option
+from planner.specs.options.run import NOT_OF_RUNS, OF_COST
 from planner.specs.options.verbs import LINKS, REQUESTS, RUNS
 
 USUAL_NODE = "the usual node of this GPU"
 _NO_DRIVES = "is of NVMe drives, which this verb does not look at"
+
+
+def _on_drives(given: Any) -> bool:
+    return given.search_offload or given.offload in NVME
+
+
+_OF_DRIVES = Needs(
+    _on_drives,
+    f"is of states on NVMe drives: give --offload {', '.join(NVME)}, or --search-offload, too",
+    "--offload to NVMe",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +180,7 @@ class ClusterOptions(Record):
             verbs=RUNS,
             why_not=NOT_OF_RUNS,
             unset="the list price of the market",
+            needs=OF_COST,
             form="shown",
         ),
     ] = None
@@ -205,6 +218,7 @@ class ClusterOptions(Record):
             catalogue="networks/intra_node",
             example="pcie3",
             unset=USUAL_NODE,
+            strategies=("zero-offload", "zero-offload-dpu", "zero-infinity"),
             form="folded",
         ),
     ] = None
@@ -220,6 +234,7 @@ class ClusterOptions(Record):
             example="10 GB/s",
             verbs=REQUESTS - {"strategies", "recommend offload"},
             why_not=_NO_DRIVES,
+            needs=_OF_DRIVES,
             form="folded",
         ),
     ] = None
@@ -235,6 +250,7 @@ class ClusterOptions(Record):
             example="5 GB/s",
             verbs=REQUESTS - {"strategies", "recommend offload"},
             why_not=_NO_DRIVES,
+            needs=_OF_DRIVES,
             form="folded",
         ),
     ] = None
@@ -250,6 +266,7 @@ class ClusterOptions(Record):
             example="30 TB",
             verbs=REQUESTS - {"schedule", "strategies", "recommend offload"},
             why_not=_NO_DRIVES,
+            needs=_OF_DRIVES,
             form="folded",
         ),
     ] = None

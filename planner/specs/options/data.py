@@ -7,13 +7,17 @@ from typing import Annotated, ClassVar
 
 from planner.specs.names import Packing, Split
 from planner.specs.options.record import Record
-from planner.specs.options.row import Group, option, rows
+from planner.specs.options.row import Group, beside, option, rows
 from planner.specs.options.verbs import INPUT, REQUESTS, WHOLE_STEPS
 
 _TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}
 _ONE_KIND = "is of a second GPU type, which this verb does not look at"
 _LOADING = WHOLE_STEPS - {"strategies"} | INPUT
+# verbs that tell waiting for data alone; others also how much of everything keeps up
+_WAITING = _LOADING - {"estimate", "search"} - INPUT
 _NOT_LOADED = "is of loading, which this verb does not look at"
+_OF_TWO = beside("is of a second kind of GPU", "other_gpu")
+_OF_LENGTHS = beside("applies to documents of different lengths", "length_mean")
 _NOT_OF_PARTS = "changes whole steps, not a part of one"
 
 
@@ -61,6 +65,7 @@ class RankOptions(Record):
             most=100,
             example="1.5",
             unset="1.1",
+            needs=beside("is of slow hosts", "slow_hosts"),
             form="folded",
         ),
     ] = None
@@ -85,6 +90,7 @@ class RankOptions(Record):
             most=1,
             least=1e-6,
             example="50%",
+            needs=_OF_TWO,
             verbs=_TWO_KINDS,
             why_not=_ONE_KIND,
             form="folded",
@@ -96,6 +102,7 @@ class RankOptions(Record):
             "How the batch is split between the two GPU types: equal or proportional to speed",
             label="Split of the batch",
             example="proportional",
+            needs=_OF_TWO,
             unset="equal",
             verbs=_TWO_KINDS,
             why_not=_ONE_KIND,
@@ -134,6 +141,7 @@ class LengthOptions(Record):
             or_zero=True,
             example="1.5",
             unset="1",
+            needs=_OF_LENGTHS,
             form="folded",
         ),
     ] = None
@@ -145,6 +153,7 @@ class LengthOptions(Record):
             label="Sequence packing",
             example="padded",
             unset="packed",
+            needs=_OF_LENGTHS,
             form="folded",
         ),
     ] = None
@@ -206,6 +215,12 @@ class LoadingOptions(Record):
             most=1e12,
             example="256 KiB",
             unset="a sample",
+            needs=beside(
+                "is the size of the reads that are counted",
+                "data_iops",
+                "read_latency",
+                verbs=_WAITING,
+            ),
             form="folded",
         ),
     ] = None
@@ -247,6 +262,7 @@ class LoadingOptions(Record):
             or_zero=True,
             example="10 ms",
             unset="0 s",
+            needs=beside("is what workers wait for", "workers", verbs=_WAITING),
             form="folded",
         ),
     ] = None
@@ -258,6 +274,7 @@ class LoadingOptions(Record):
             least=1e-4,
             most=1e9,
             example="100",
+            needs=beside("is of one worker", "workers", verbs=_WAITING),
             form="folded",
         ),
     ] = None
@@ -269,6 +286,9 @@ class LoadingOptions(Record):
             least=1,
             most=1024,
             example="4",
+            needs=beside(
+                "is how many load at a time", "worker_rate", "read_latency", verbs=_WAITING
+            ),
             form="folded",
         ),
     ] = None

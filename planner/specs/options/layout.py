@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from planner.specs.names import OffloadName, PlacementName, ScheduleName, recompute_name
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
-from planner.specs.options.row import Group, option, rows
+from planner.specs.options.row import Group, Needs, option, rows
 from planner.specs.options.verbs import PARTS, REQUESTS, SEARCHES
 
 MOST_DEGREE = 1_000_000
@@ -218,6 +218,10 @@ def _condition(text: str) -> str:
     return constraint(text).text
 
 
+def _has_stages(given: Any) -> bool:
+    return given.gpus > 1 and given.pp != 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(Record):
     """Which layouts are searched."""
@@ -272,6 +276,10 @@ class SearchOptions(Record):
             "Search all ways of offloading that the stack supports, too",
             label="Search offloading",
             example="true",
+            needs=Needs(
+                lambda given: given.offload is None,
+                "searches what --offload fixes: leave one of them out",
+            ),
             form="folded",
         ),
     ] = False
@@ -282,6 +290,12 @@ class SearchOptions(Record):
             label="Uneven stages",
             example="false",
             unset="where layers do not divide and the stack can",
+            needs=Needs(
+                _has_stages,
+                "is of pipelines, and there is one stage: leave it out, or give more --gpus and no"
+                " --pp 1",
+                verbs=SEARCHES - {"recommend cluster"},  # whose GPUs are looked for
+            ),
             form="folded",
         ),
     ] = None

@@ -9,6 +9,21 @@ from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
 
 _STRATEGIES = Group("strategies", "Strategies")
+_LOCAL = ("local-sgd", "diloco")
+_SERVERS = ("ps-sync", "ps-backup", "ps-bounded", "ps-async")
+_BUCKETS = (
+    "ddp",
+    "ddp-sync-always",
+    "ddp-bucket-view",
+    "ddp-static-graph",
+    "ddp-fp16-hook",
+    "ddp-bf16-hook",
+    "ddp-powersgd-hook",
+    "int8",
+    "1-bit-adam",
+    "top-k",
+    "diloco",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +54,41 @@ class StrategySettings(Record):
             most=1e6,
             example="16",
             unset="8 for local SGD, 500 for DiLoCo",
+            strategies=_LOCAL,
         ),
     ] = None
     rank: Annotated[
         # Vogels et al. 2019 use 1 to 4
-        int, option("Rank of PowerSGD's low-rank gradients", least=1, most=1024, example="8")
+        int,
+        option(
+            "Rank of PowerSGD's low-rank gradients",
+            least=1,
+            most=1024,
+            example="8",
+            strategies=("ddp-powersgd-hook",),
+        ),
     ] = 4
     density: Annotated[
         # 0.1 %, Lin et al. 2018 (DGC)
-        float, option("Share of the gradients that top-k sends", least=1e-6, most=1, example="0.01")
+        float,
+        option(
+            "Share of the gradients that top-k sends",
+            least=1e-6,
+            most=1,
+            example="0.01",
+            strategies=("top-k",),
+        ),
     ] = 0.001
     servers: Annotated[
         int | None,
-        option("Parameter servers", least=1, most=1e6, example="2", unset="one per node"),
+        option(
+            "Parameter servers",
+            least=1,
+            most=1e6,
+            example="2",
+            unset="one per node",
+            strategies=_SERVERS,
+        ),
     ] = None
     slack: Annotated[
         int,
@@ -60,6 +97,7 @@ class StrategySettings(Record):
             least=0,
             most=1e6,
             example="8",
+            strategies=("ps-bounded",),
         ),
     ] = 3
     backups: Annotated[
@@ -69,6 +107,7 @@ class StrategySettings(Record):
             least=0,
             most=1e6,
             example="2",
+            strategies=("ps-backup",),
         ),
     ] = 1
     bucket: Annotated[
@@ -81,6 +120,7 @@ class StrategySettings(Record):
             most=1e13,
             example="100 MiB",
             unset="25 MiB, the first one 1 MiB",
+            strategies=_BUCKETS,
         ),
     ] = None
     steps_factor: Annotated[

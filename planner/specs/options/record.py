@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from planner.specs.error import PlanError
@@ -36,11 +37,22 @@ class Record:
 
 
 def refuse(record: Record, verb: str, besides: str = "") -> None:
-    """Refuse what another verb answers, and this one would ignore; `besides` one option that the
-    caller filled in."""
-    table = rows(type(record))
-    typed = {one.name: one.typed for one in getattr(record, "spelled", ())}
-    for name, value in {**typed, **record.given()}.items():
-        if verb not in table[name].verbs and name != besides:
-            shown = value[0] if isinstance(value, tuple) else value
-            raise PlanError(table[name].flag, shown, why_not(table[name], verb))
+    """Refuse what another verb answers, and what nothing beside it lets act: this one would ignore
+    it. besides: one option that the caller filled in."""
+    refuse_of_all([record], verb, besides)
+
+
+def refuse_of_all(records: Sequence[Record], verb: str, besides: str = "") -> None:
+    """The same of requests that are answered side by side: an option that acts in one of them is
+    not ignored."""
+    given: dict[str, Any] = {}
+    for record in records:
+        given |= {one.name: one.typed for one in getattr(record, "spelled", ())} | record.given()
+    table = rows(type(records[0]))
+    for name, value in given.items():
+        row, needs = table[name], table[name].says.needs
+        shown = value[0] if isinstance(value, tuple) else value
+        if verb not in row.verbs and name != besides:
+            raise PlanError(row.flag, shown, why_not(row, verb))
+        if needs and verb in (needs.verbs or row.verbs) and not any(map(needs.holds, records)):
+            raise PlanError(row.flag, shown, needs.says)

@@ -59,6 +59,33 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What has to hold beside an option for it to act, else it is refused.
+
+    holds: whether it does in a request, as a record of options; says: why the option does nothing
+    where it does not, and the remedy; give: the options to state, for its help; verbs: that ask
+    for it, all where empty.
+    """
+
+    holds: Callable[[Any], bool]
+    says: str
+    give: str = ""
+    verbs: frozenset[str] = frozenset()
+
+
+def beside(why: str, *names: str, verbs: frozenset[str] = frozenset()) -> Needs:
+    """Needs that one of these options is given. why: what the option is of, as in "is of own
+    hardware"."""
+    give = " or ".join(map(flag, names))
+    return Needs(
+        lambda given: any(getattr(given, name) is not None for name in names),
+        f"{why}: give {give}, too",
+        give,
+        verbs,
+    )
+
+
+@dataclass(frozen=True)
 class option:
     """Everything said of one option beside its name, type and default.
 
@@ -71,7 +98,9 @@ class option:
     exists. example: a value that parses, as text. unset: what holds where it is left out, in words.
     catalogue: kind of catalogue entry it names. file: it names a file that is read, or
     written. length: characters at most, where it is text. verbs: which take it, all of the record's
-    where empty; why_not: why others do not; several: verbs to which it may be given several times.
+    where empty; why_not: why others do not; needs: what has to hold beside it for it to act;
+    strategies: of data parallelism that it is a setting of, all where empty; several: verbs to
+    which it may be given several times.
     aliases: other words for its values. each: unit of each of several numbers in a text. reads:
     what a text such as 128k or 60d counts, where the value is a plain number: tokens of a context
     (k is 1,024), or the unit that the number is in.
@@ -95,6 +124,8 @@ class option:
     length: int = 0
     verbs: frozenset[str] = frozenset()
     why_not: str = ""
+    needs: Needs | None = None
+    strategies: tuple[str, ...] = ()
     several: frozenset[str] = frozenset()
     aliases: tuple[Alias, ...] = ()
     each: str = ""
@@ -172,9 +203,16 @@ class Row:
     def help(self) -> str:
         """Its sentence with other words for its values, and what holds where it is left out."""
         again = "; may be given again" if self.is_several else ""
-        return f"{self.says.help}{again}{self.also}" + (
+        needs = f"; needs {self.needs}" if self.needs else ""
+        return f"{self.says.help}{needs}{again}{self.also}" + (
             f" [default: {self.unset}]" if self.unset else ""
         )
+
+    @property
+    def needs(self) -> str:
+        """Options that have to be given beside it in every verb, "" where none."""
+        needs = self.says.needs
+        return needs.give if needs and not needs.verbs else ""
 
     @property
     def also(self) -> str:

@@ -7,10 +7,13 @@ from typing import Annotated, ClassVar
 
 from planner.specs.names import CheckpointWriter, Objective
 from planner.specs.options.record import Record
-from planner.specs.options.row import NAME_LENGTH, Group, option
+from planner.specs.options.row import NAME_LENGTH, Group, beside, option
 from planner.specs.options.verbs import RUNS
 
 NOT_OF_RUNS = "is of the whole run, which this verb does not look at"
+# rows of `recommend batch` tell the cost of a run, and no price of an hour
+OF_COST = beside("sets the cost of a run", "tokens", verbs=frozenset({"recommend batch"}))
+_OF_OWN = beside("is of own hardware", "capex")
 _RUN = Group(
     "run", "Run: cost, energy, failures", "Failures, checkpoints, energy and what must hold."
 )
@@ -32,6 +35,7 @@ class RunOptions(Record):
             length=NAME_LENGTH,
             example="spot",
             unset="on-demand; a GPU without such a price has none",
+            needs=OF_COST,
             form="folded",
         ),
     ] = None
@@ -46,6 +50,7 @@ class RunOptions(Record):
             most=1e7,
             or_zero=True,
             example="30000",
+            needs=OF_COST,
             form="folded",
         ),
     ] = None
@@ -59,6 +64,7 @@ class RunOptions(Record):
             most=30,
             example="3 years",
             unset="4 years",
+            needs=_OF_OWN,
             form="folded",
         ),
     ] = None
@@ -72,6 +78,7 @@ class RunOptions(Record):
             least=0.001,
             example="60%",
             unset="80%",
+            needs=_OF_OWN,
             form="folded",
         ),
     ] = None
@@ -86,6 +93,7 @@ class RunOptions(Record):
             or_zero=True,
             example="0.2",
             unset="0.1",
+            needs=_OF_OWN,
             form="folded",
         ),
     ] = None
@@ -97,6 +105,9 @@ class RunOptions(Record):
             least=1,
             most=5,
             example="1.3",
+            needs=beside(
+                "sets the electricity of own hardware", "capex", verbs=frozenset({"batch"})
+            ),
             form="folded",
         ),
     ] = None

@@ -12,11 +12,12 @@ from planner.formulas.params import active_parameter_count
 from planner.inputs.batch import default_batch
 from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
+from planner.inputs.scenario import searched
 from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, refuse
+from planner.specs.options import Options, flag, refuse
 from planner.specs.options.own import BatchOptions
 from planner.verbs.batch.critical import Target, read
 from planner.verbs.compare.dimensions import swept
@@ -73,7 +74,7 @@ def read_question(own: BatchOptions, given: Mapping[str, Any]) -> Question:
     counts = _counts(own.sweep, options, given)
     model, _ = model_spec(options.model)
     seq_len = sequence_length(options, model)
-    assumptions = []
+    assumptions = searched(options)
     first = options.global_batch
     if first is None:
         default = default_batch(options.changed(gpus=counts[0]), model, seq_len)
@@ -88,8 +89,9 @@ def _counts(sweep: str | None, options: Options, given: Mapping[str, Any]) -> li
     if sweep is None:
         doubled = (options.gpus * 2**k for k in range(_COUNTS))
         return [gpus for gpus in doubled if gpus <= MAX_GPUS]
-    if given.get("gpus") is not None:
-        raise PlanError("--gpus", options.gpus, "and --sweep both say how many; give one")
+    for name in ("gpus", "nodes"):
+        if given.get(name) is not None:
+            raise PlanError(flag(name), given[name], "and --sweep both say how many; give one")
     dimension = swept(sweep)
     if dimension.name != "gpus":
         raise PlanError("--sweep", dimension.name, "must be gpus here, as in --sweep gpus=64..4096")

@@ -3,22 +3,28 @@ scaling."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from msgspec.structs import asdict
 
 from planner.inputs import tables
 from planner.specs.base import PlanError
-from planner.specs.document import SCHEMA_VERSION, UNSET
+from planner.specs.document import SCHEMA_VERSION, UNSET, changed
 from planner.specs.documents.compare import FIGURES, Comparison, Curve, SweptOption
 from planner.specs.documents.compare import Point as PointDocument
+from planner.specs.documents.estimate import Figures
 from planner.specs.documents.plan import describe
 from planner.specs.documents.prices import Prices
 from planner.specs.options.own import CompareOptions
 from planner.units import percent
 from planner.verbs.compare import scaling
-from planner.verbs.compare.combinations import Combinations, combinations, requests_of
+from planner.verbs.compare.combinations import (
+    Combinations,
+    combinations,
+    refuse_varied,
+    requests_of,
+)
 from planner.verbs.compare.dimensions import Dimension, Value, unit_of
 from planner.verbs.compare.equal import Sized, sized
 from planner.verbs.compare.side_by_side import difference, side_by_side
@@ -32,15 +38,19 @@ __all__ = ["compare", "csv_text", "side_by_side"]
 
 
 def compare(
-    own: CompareOptions, given: Mapping[str, Any], progress: Progress | None = None
+    own: CompareOptions,
+    given: Mapping[str, Any],
+    progress: Progress | None = None,
+    typed: Set[str] = frozenset(),
 ) -> Comparison:
     """All combinations answered; those side by side are compared with the first that fits, sweeps
     are followed.
 
-    given: options common to all, stronger than those of scenario files. Raises PlanError where
-    nothing can be answered.
+    given: options common to all, stronger than those of scenario files; typed: those that are no
+    file's, and must not be varied, too. Raises PlanError where nothing can be answered.
     """
     combined = combinations(own)
+    refuse_varied(combined, given, typed)
     requests, notes = requests_of(combined, own, given)
     if own.at == "count":
         rows = [
@@ -56,6 +66,7 @@ def compare(
             None,
             f"none of the {len(points)} requests can be answered; the first: {points[0].refused}",
         )
+    notes += _same_answers(combined, points)
     documents = [
         _document(combined.dimensions, values, row)
         for values, row in zip(combined.rows, rows, strict=True)
@@ -92,6 +103,35 @@ def _document(
         equal=UNSET if equal is None else equal,
         **({} if point.report is None else {"layouts": point.layouts, **asdict(point.report)}),
     )
+
+
+def _same_answers(combined: Combinations, points: Sequence[Point]) -> list[str]:
+    """Which requests side by side, or whether all of a sweep, come to the same figures."""
+    found = [
+        None if point.report is None else changed(point.report, assumptions=[]) for point in points
+    ]
+    if combined.sweeps:
+        same = len(points) > 1 and None not in found and all(one == found[0] for one in found)
+        return (
+            ["all requests have the same answer: nothing that is varied acts here"] if same else []
+        )
+    groups: list[tuple[Figures, list[str]]] = []
+    for one, values in zip(found, combined.rows, strict=True):
+        if one is None:
+            continue
+        label = ", ".join(
+            f"{d.name} {v.label}" for d, v in zip(combined.dimensions, values, strict=True)
+        )
+        known = next((members for figures, members in groups if figures == one), None)
+        if known is None:
+            groups.append((one, [label]))
+        else:
+            known.append(label)
+    return [
+        f"{', '.join(members[:-1])} and {members[-1]} have the same answer"
+        for _, members in groups
+        if len(members) > 1
+    ]
 
 
 def _equal_note(row: Sized) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from planner.inputs.options import read_options
 from planner.inputs.scenario_file import read
 from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
-from planner.specs.options import Options, refuse
+from planner.specs.options import Options, flag, refuse_of_all
 from planner.specs.options.own import CompareOptions
 from planner.verbs.compare.dimensions import Dimension, Value, product, swept, varied
 
@@ -88,7 +88,20 @@ def requests_of(
     given: options common to all, stronger than those of scenario files.
     """
     requests = [_options(row, bool(own.files), given) for row in combined.rows]
+    refuse_of_all(requests, "compare")
     return (_weak if own.scaling == "weak" else _one_batch)(requests)
+
+
+def refuse_varied(combined: Combinations, given: Mapping[str, Any], typed: Set[str]) -> None:
+    """Refuse an option that is typed beside other values of it, all of which would win."""
+    others = (one for one in combined.dimensions if one.name != "scenario")  # files are weaker
+    for dimension in others:
+        for name in typed & set.intersection(*(set(value.update) for value in dimension.values)):
+            raise PlanError(
+                flag(name),
+                given[name],
+                f"is varied, too, by {dimension.name}=...: leave one of them out",
+            )
 
 
 def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> Options:
@@ -97,9 +110,7 @@ def _options(values: Sequence[Value], files: bool, given: Mapping[str, Any]) -> 
     merged = {**file, **given}
     for value in varied_values:
         merged.update(value.update)
-    options = read_options(merged)
-    refuse(options, "compare")
-    return options
+    return read_options(merged)
 
 
 def _defaults(requests: Sequence[Options]) -> dict[int, Batch]:

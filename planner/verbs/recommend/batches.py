@@ -10,6 +10,7 @@ from planner.formulas.divisors import divisors
 from planner.inputs.batch import largest_published
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
+from planner.inputs.scenario import searched
 from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, extended
@@ -66,7 +67,8 @@ def batch(
         rows=rows,
         notes=[
             f"batches up to {most:,} sequences ({most * seq_len:,} tokens); what a batch does to"
-            " the loss is not modelled"
+            " the loss is not modelled",
+            *searched(options),
         ],
     )
 

@@ -12,6 +12,7 @@ from planner.inputs.batch import default_batch
 from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
+from planner.inputs.scenario import searched
 from planner.inputs.training import precision_sentence, sequence_length, sequence_sentence
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.batch import SizedModel
@@ -103,6 +104,7 @@ def _notes(asked: Asked, rows: Sequence[ClusterRow]) -> list[str]:
         notes.append(precision_sentence("bf16", model))
     if asked.limits.max_gpus is None:
         notes.append(f"clusters of up to {MOST_GPUS:,} GPUs (set --max-gpus)")
+    notes += searched(options)
     shares = sorted(row.goodput for row in rows)
     if asked.tokens is not None and shares:
         notes.append(

@@ -15,7 +15,7 @@ from planner.inputs import catalog
 from planner.inputs.cluster import price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
-from planner.inputs.scenario import resolve
+from planner.inputs.scenario import resolve, searched
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.recommend import (
@@ -61,7 +61,7 @@ def largest(
         )
     room = _room(base, limits)
     rows = _catalogue(base, limits, room, jobs, progress)
-    notes = []
+    notes = searched(base)
     if base.seq_len is None:
         notes.append("each model with the sequences of its own pre-training (set --seq-len)")
     if base.global_batch is None:

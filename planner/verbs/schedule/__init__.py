@@ -10,22 +10,27 @@ import numpy as np
 
 from planner import schedules
 from planner.ledger import Array
+from planner.report.layout import figures
 from planner.schedules import checks, timing
 from planner.schedules.base import Actions, with_sends
 from planner.specs.base import PlanError
-from planner.specs.document import SCHEMA_VERSION, plain
-from planner.specs.documents.schedule import Durations, Figures, Row, Schedule
+from planner.specs.components import AROUND
+from planner.specs.document import SCHEMA_VERSION, UNSET, extended, plain
+from planner.specs.documents.schedule import Durations, Figures, OfLayout, Row, Schedule
 from planner.specs.options.checked import read
 from planner.specs.options.layout import LayoutOptions
 from planner.specs.options.own import ScheduleOptions
+from planner.verbs.estimate import Taken
 from planner.verbs.schedule.case import (
     SHAPE,
     Case,
     imported,
+    of_estimate,
     of_file,
     of_model,
     of_request,
     refuse_beside_file,
+    refuse_idle,
 )
 
 __all__ = ["Drawn", "draw"]
@@ -33,6 +38,7 @@ __all__ = ["Drawn", "draw"]
 _MOST_COMPARED = 300_000  # actions of a schedule in the table: larger ones take seconds each
 _MOST_MADE = 8192  # forward passes up to which automatic schedules are made for the table
 _NOTHING = dict.fromkeys(Figures.__struct_fields__)  # of a schedule that is refused
+_ROUNDING = 1e-9  # of a step: sums in another order
 _PHASES = 3  # actions of a micro-batch on a stage, at most: forward, input and weight gradient
 
 
@@ -52,25 +58,27 @@ def draw(request: ScheduleOptions, given: Mapping[str, Any]) -> Drawn:
     given: the options of an estimate by name; without a model, of its layout alone.
     """
     one = _asked(request, given)
+    refuse_idle(request, one.case)
     timed = timing.timed(one.program, one.case.durations(one.program), keep=True)
     free = not one.own and schedules.free_running(one.name)
-    figures = plain(_figures(one.actions, one.program, timed, one.case, free))
+    counted = plain(_figures(one.actions, one.program, timed, one.case, free))
     comparison = _comparison(one.case, None if one.own else one.name)
     if one.own:
-        comparison.insert(0, Row(schedule=one.name, vpp=one.vpp, refused=None, **figures))
+        comparison.insert(0, Row(schedule=one.name, vpp=one.vpp, refused=None, **counted))
     document = Schedule(
         schema_version=SCHEMA_VERSION,
         schedule=one.name,
         pp=one.program.ranks,
         vpp=one.vpp,
         microbatches=one.program.microbatches,
-        **figures,
+        **counted,
         durations=_durations(one.case),
         actions=[
             [str(action) for action in row]
             for row in (with_sends(one.actions) if request.sends else one.actions)
         ],
         comparison=comparison,
+        estimate=UNSET if one.taken is None else _of_layout(one.taken, counted["step_s"]),
     )
     title = f"{one.name}, pp {one.program.ranks}, {one.program.microbatches} micro-batches"
     return Drawn(document, one.program, timed, title)
@@ -86,6 +94,7 @@ class _Asked:
     program: timing.Program
     vpp: int
     own: bool  # of the user's file, not of the catalogue
+    taken: Taken | None  # the layout that a model gives
 
 
 def _asked(request: ScheduleOptions, given: Mapping[str, Any]) -> _Asked:
@@ -93,18 +102,35 @@ def _asked(request: ScheduleOptions, given: Mapping[str, Any]) -> _Asked:
     shape = read(LayoutOptions, {name: given.get(name) for name in SHAPE})
     if request.file is not None and alone:
         refuse_beside_file(request, shape)
-    chosen = None if alone else of_model(request, given)
+    taken = None if alone else of_model(request, given)
+    of_layout = None if taken is None else of_estimate(taken.estimates, request)
     if request.file is None:
-        case, name = chosen or of_request(request, shape)
+        case, name = of_layout or of_request(request, shape)
         actions = case.actions(name)
         vpp = case.vpp or schedules.default_chunks(name)
-        return _Asked(name, case, actions, checks.checked(actions), vpp, own=False)
+        return _Asked(name, case, actions, checks.checked(actions), vpp, own=False, taken=taken)
     own = imported(request.file)
-    case = chosen[0] if chosen else of_file(request, own)
+    case = of_layout[0] if of_layout else of_file(request, own)
     ranks = own.program.ranks
     if case.pp != ranks:
         raise PlanError("--file", ranks, f"has {ranks} ranks, but the layout has pp {case.pp}")
-    return _Asked(own.name, case, own.actions, own.program, own.program.stages // ranks, own=True)
+    vpp = own.program.stages // ranks
+    return _Asked(own.name, case, own.actions, own.program, vpp, own=True, taken=taken)
+
+
+def _of_layout(taken: Taken, step_s: float) -> OfLayout:
+    """The layout of a schedule, and what its estimate has beside the schedule."""
+    found = figures(taken.estimates, taken.assumptions)
+    seconds = found.step.seconds
+    around = {name: s for name in AROUND if (s := found.step.components.get(name, 0.0)) > 0}
+    rest = seconds - sum(around.values()) - step_s
+    return extended(
+        OfLayout,
+        found,
+        search=taken.search,
+        around=around,
+        transfers_s=rest if abs(rest) > _ROUNDING * seconds else 0.0,
+    )
 
 
 def _figures(

@@ -15,7 +15,7 @@ from planner.estimate import Estimates
 from planner.estimate.pipeline import chunk_seconds
 from planner.inputs import catalog
 from planner.inputs.options import read_options
-from planner.ledger import Array
+from planner.ledger import Array, first
 from planner.schedules import checks
 from planner.schedules.base import Actions, parse_actions
 from planner.schedules.timing import Durations, Program
@@ -25,7 +25,7 @@ from planner.specs.options.layout import LayoutOptions
 from planner.specs.options.numbers import several, within
 from planner.specs.options.own import ModelTimes, ScheduleOptions
 from planner.units import parse, parse_whole
-from planner.verbs.estimate import chosen
+from planner.verbs.estimate import Taken, taken
 
 _MOST_FILE_BYTES = 100_000_000
 _FORWARD_S, _INPUT_S, _WEIGHT_S = 1.0, 1.0, 1.0  # a backward takes twice a forward
@@ -221,13 +221,20 @@ def _slowdown(request: ScheduleOptions, p: int) -> Array:
     return out
 
 
-_TAIL = ("optimizer", "nvme")  # components of the step after the last backward pass
 SHAPE = ("schedule", "pp", "vpp")  # options of a layout that a schedule without a model has, too
 
 
-def of_model(request: ScheduleOptions, given: Mapping[str, Any]) -> tuple[Case, str]:
-    """Seconds and bytes of the layout that an estimate with these options chooses, and its
-    schedule."""
+def refuse_idle(request: ScheduleOptions, case: Case) -> None:
+    """Messages are between stages, and those that take no time are waited for by nobody."""
+    for name in ("sends", "blocking_sends"):
+        if getattr(request, name) and case.pp == 1:
+            raise PlanError(flag(name), True, "one stage sends nothing: take --pp 2 or more")
+    if request.blocking_sends and not case.send.any():
+        raise PlanError("--blocking-sends", True, "sends take no time: give --p2p-s, too")
+
+
+def of_model(request: ScheduleOptions, given: Mapping[str, Any]) -> Taken:
+    """The layout that an estimate with these options chooses."""
     if "model" not in given:
         extra = next(name for name in given if name not in SHAPE)
         near = difflib.get_close_matches(extra, SHAPE, 1)
@@ -240,12 +247,11 @@ def of_model(request: ScheduleOptions, given: Mapping[str, Any]) -> tuple[Case, 
             )
     options = read_options(given)
     refuse(options, "schedule")
-    one = chosen(options)
-    return _of_estimate(one, request), one.table.layout(0).schedule
+    return taken(options)
 
 
-def _of_estimate(one: Estimates, request: ScheduleOptions) -> Case:
-    """Seconds, bytes and micro-batches of row 0 of an estimate."""
+def of_estimate(one: Estimates, request: ScheduleOptions) -> tuple[Case, str]:
+    """Seconds, bytes and micro-batches of row 0 of an estimate, and its schedule."""
     layout = one.table.layout(0)
     p, v = layout.pp, layout.vpp
     m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
@@ -257,7 +263,7 @@ def _of_estimate(one: Estimates, request: ScheduleOptions) -> Case:
         np.arange(p, dtype=float), np.full(p, float(p)), np.full(p, float(v)), np.full(p, float(m))
     )
     held = np.array([float(parts["activations"][0]) for parts in one.memory.stage_components])
-    return Case(
+    case = Case(
         p,
         m,
         v,
@@ -265,10 +271,9 @@ def _of_estimate(one: Estimates, request: ScheduleOptions) -> Case:
         i + w,
         w,
         send=np.array([each]),
-        tail=np.full(
-            p, sum(float(one.time.components[k][0]) for k in _TAIL if k in one.time.components)
-        ),
+        tail=np.full(p, first(one.time.tail)),
         slowdown=_slowdown(request, p),
         blocking=request.blocking_sends,
         activation_bytes=held / np.maximum(live / v, 1e-9),
     )
+    return case, layout.schedule

@@ -32,7 +32,7 @@ from planner.specs.documents.strategies import (
     StrategyLayout,
 )
 from planner.specs.documents.strategies import Strategy as StrategyDocument
-from planner.specs.options import Options, refuse
+from planner.specs.options import Options, refuse, rows
 from planner.specs.options.parallel import StrategySettings
 from planner.specs.plan import Plan
 from planner.verbs.strategies import compressed, ddp, frameworks, local, server, zero
@@ -128,6 +128,7 @@ def answer(options: Options, given: StrategySettings, name: str | None = None) -
     """All strategies, or the one named, as one document; `fits` is true where any fits. Raises
     PlanError for wrong requests."""
     chosen = _asked(options, name)
+    _refuse_others(options, given, {one.name for one in chosen})
     if given.steps_factor is not None and name is None:
         raise PlanError(
             "--steps-factor", given.steps_factor, "belongs to one strategy: name it with --strategy"
@@ -201,6 +202,20 @@ def _asked(options: Options, name: str | None) -> tuple[Strategy, ...]:
         known = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(BY_NAME)}"
         raise PlanError("--strategy", name, f"is no strategy; {known}")
     return (BY_NAME[name],)
+
+
+def _refuse_others(options: Options, given: StrategySettings, chosen: set[str]) -> None:
+    """Refuse settings of strategies that are not asked for."""
+    for record in (options, given):
+        for name, value in record.given().items():
+            row = rows(type(record))[name]
+            if row.says.strategies and chosen.isdisjoint(row.says.strategies):
+                which, known = ", ".join(chosen), " or ".join(row.says.strategies)
+                raise PlanError(
+                    row.flag,
+                    value,
+                    f"does nothing in {which}: leave it out, or take --strategy {known}",
+                )
 
 
 def _document(
