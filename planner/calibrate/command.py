@@ -180,11 +180,13 @@ def _report_folder(report: str | None) -> Path | None:
     folder = catalog.user_path(report, "--report")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PlanError(
-            "--report", report, f"cannot be written: {error.strerror or error}"
-        ) from None
-    writable(folder / "report.md", "--report")
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise PlanError("--report", report, f"cannot be written: {why}") from None
+    from planner.calibrate.report import NAMES
+
+    for name in NAMES:
+        writable(folder / name, "--report")
     return folder
 
 

@@ -176,8 +176,9 @@ class Records:
         self.all: list[Record] = []
         self.samples: dict[str, list[Sample]] = {}
         self.file = held(path) if path else None
-        if path and not anew:
-            self.all = read(path, conditions)
+        if path:
+            earlier = read(path, None if anew else conditions)  # or the file is somebody else's
+            self.all = [] if anew else earlier
         for record in self.all:
             self._collect(record)
         if path and self.file:

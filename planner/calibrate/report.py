@@ -146,12 +146,16 @@ def chart(out: Verification) -> Chart:
     )
 
 
+NAMES = ("report.md", "report.html", "report.json")
+
+
 def write(out: Verification, folder: Path) -> None:
     """report.md, report.html and report.json, each whole or not at all."""
     decoders, kinds = blocks(out)
-    for name, text in (
-        ("report.md", markdown(out)),
-        ("report.html", page(_TITLE, [decoders, chart(out), kinds], option="--report")),
-        ("report.json", to_json(out, indent=1) + "\n"),
-    ):
+    texts = (
+        markdown(out),
+        page(_TITLE, [decoders, chart(out), kinds], option="--report"),
+        to_json(out, indent=1) + "\n",
+    )
+    for name, text in zip(NAMES, texts, strict=True):
         files.write_text(folder / name, "--report", text)
