@@ -8,6 +8,8 @@ import pytest
 
 from planner import api
 from planner.specs.base import PlanError
+from planner.specs.options.own import CompareOptions
+from planner.verbs import compare
 
 REQUEST = {
     "model": "gpt2",
@@ -74,3 +76,11 @@ def test_the_time_between_failures_of_a_job_is_that_of_its_gpus() -> None:
     assert job.reliability.mtbf_gpu_s == pytest.approx(160 * 3600)
     with pytest.raises(PlanError, match="'10 GPU-hours' or '10 h'"):
         api.read_options({**REQUEST, "mtbf": 10})
+
+
+def test_a_comparison_doubts_the_request_that_is_beyond_belief() -> None:
+    own = CompareOptions(vary=("tokens=10B,1e17",))
+    fixed = {name: value for name, value in REQUEST.items() if name != "tokens"}
+    notes = [one for one in compare.compare(own, fixed).notes if "DOUBTFUL" in one]
+    assert len(notes) == 1
+    assert "1e17" in notes[0]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.specs.documents.run import Run
-from planner.specs.plan import Plan
 from planner.units import show
 
 _DAY_S = 86400.0
@@ -23,17 +22,27 @@ _LEAST_GOODPUT = 0.1
 
 
 @dataclass(frozen=True)
+class Answered:
+    """What of an answer is looked at."""
+
+    gpus: int
+    step_tokens: float
+    step_s: float
+    run: Run
+
+
+@dataclass(frozen=True)
 class Limit:
     """A figure that is believed up to a limit, or from one on."""
 
-    value: Callable[[Plan, float, Run], float | None]
+    value: Callable[[Answered], float | None]
     believed: Callable[[float], bool]
     says: Callable[[float], str]
 
 
 _LIMITS = (
     Limit(
-        lambda plan, step_s, run: step_s,
+        lambda a: a.step_s,
         lambda s: s <= _LONGEST_STEP_S,
         lambda s: (
             f"a step of {show(s / _DAY_S, 'days')} is no plan: look at --global-batch, --gpus and"
@@ -41,7 +50,7 @@ _LIMITS = (
         ),
     ),
     Limit(
-        lambda plan, step_s, run: run.days,
+        lambda a: a.run.days,
         lambda days: days <= _LONGEST_RUN_DAYS,
         lambda days: (
             f"a run of {show(days / 365.25, 'count')} years is no plan: look at --tokens, --gpus"
@@ -49,19 +58,19 @@ _LIMITS = (
         ),
     ),
     Limit(
-        lambda plan, step_s, run: run.cost_usd,
+        lambda a: a.run.cost_usd,
         lambda usd: usd <= _DEAREST_USD,
         lambda usd: (
             f"nobody has {show(usd, 'USD')} for a run: look at --tokens, --price and --gpus"
         ),
     ),
     Limit(
-        lambda plan, step_s, run: float(plan.cluster.gpus),
+        lambda a: float(a.gpus),
         lambda gpus: gpus <= _MOST_GPUS,
         lambda gpus: f"no job of {gpus:,.0f} GPUs is known: look at --gpus",
     ),
     Limit(
-        lambda plan, step_s, run: run.goodput,
+        lambda a: a.run.goodput,
         lambda share: share >= _LEAST_GOODPUT,
         lambda share: (
             f"only {100 * share:.2g} % of the time advances training: look at --mtbf, --restart,"
@@ -69,11 +78,7 @@ _LIMITS = (
         ),
     ),
     Limit(
-        lambda plan, step_s, run: (
-            None
-            if run.tokens is None
-            else run.tokens / (plan.training.global_batch * plan.training.seq_len)
-        ),
+        lambda a: None if a.run.tokens is None else a.run.tokens / a.step_tokens,
         lambda steps: steps >= 1,
         lambda steps: (
             f"the run is {100 * steps:.2g} % of one step: look at --tokens (15T is 15,000 billion)"
@@ -82,9 +87,9 @@ _LIMITS = (
 )
 
 
-def doubts(plan: Plan, step_s: float, run: Run) -> list[str]:
+def doubts(answered: Answered) -> list[str]:
     """What of a step and a run is beyond belief, as sentences; empty for an ordinary answer."""
-    found = ((one, one.value(plan, step_s, run)) for one in _LIMITS)
+    found = ((one, one.value(answered)) for one in _LIMITS)
     return [
         one.says(value) for one, value in found if value is not None and not one.believed(value)
     ]

@@ -10,7 +10,7 @@ from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
 from planner.report import layout as report
 from planner.report import require
-from planner.report.doubts import doubts
+from planner.report.doubts import Answered, doubts
 from planner.report.search import best_of, rejections
 from planner.search import best, families, fastest_that_fits, smallest
 from planner.search.answer import Answer, answer_of
@@ -45,7 +45,14 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
         found,
         alternatives=[*best_of_families(answer), *_top(answer, options.top)],
         advice=advice,
-        doubts=doubts(answer.chosen.plan, found.step.seconds, found.run),
+        doubts=doubts(
+            Answered(
+                found.cluster.gpus,
+                float(found.layout.global_batch * found.training.seq_len),
+                found.step.seconds,
+                found.run,
+            )
+        ),
         without=advise.deciding(scenario, answer.fits, advice),
         search=_counts(answer),
         tighter=_tighter(options, answer),

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from planner.inputs import tables
+from planner.report.doubts import Answered, doubts
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET, changed
 from planner.specs.documents.compare import FIGURES, Comparison, Curve, SweptOption
@@ -71,6 +72,7 @@ def compare(
         _document(combined.dimensions, values, row)
         for values, row in zip(combined.rows, rows, strict=True)
     ]
+    notes += _doubts(documents, points)
     return Comparison(
         schema_version=SCHEMA_VERSION,
         dimensions=[
@@ -131,6 +133,17 @@ def _same_answers(combined: Combinations, points: Sequence[Point]) -> list[str]:
         f"{', '.join(members[:-1])} and {members[-1]} have the same answer"
         for _, members in groups
         if len(members) > 1
+    ]
+
+
+def _doubts(documents: Sequence[PointDocument], points: Sequence[Point]) -> list[str]:
+    """What of the answers nobody would believe, with the request it is of."""
+    found = ((one.label, point.report) for one, point in zip(documents, points, strict=True))
+    return [
+        f"DOUBTFUL, {label}: {sentence}"
+        for label, r in found
+        if r is not None
+        for sentence in doubts(Answered(r.cluster.gpus, r.tokens_per_step, r.step.seconds, r.run))
     ]
 
 
