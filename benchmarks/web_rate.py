@@ -6,9 +6,10 @@ many users, memory.
 
 Targets on a machine of two cores: a what-if with the layout given p50 15 ms, p99 50 ms; with the
 full search on 2,048 GPUs p50 150 ms; slider to painted charts p50 60 ms, p99 150 ms; first numbers
-300 ms and all charts of the first screen 1.2 s after the address is opened; 50 users at once, each
-with a what-if every two seconds beside two searches that never end, p99 200 ms; each Python process
-at most 300 MB. The load of the machine is printed: a busy one measures itself.
+300 ms and all charts of the first screen 1.2 s after the address is opened; 50 users, each of whom
+drags a slider every ten seconds, beside two searches that never end: a what-if with the layout
+given p99 200 ms; each Python process at most 300 MB. The load of the machine is printed: a busy one
+measures itself.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ FIXED = {
     "tokens": "2T",
 }
 SEARCH = {"model": "llama-2-70b", "gpu": "rtx4090", "gpus": 2048}
-USERS, THINK_S, LONG_S = 50, 2.0, 20.0
+SMALL = {"model": "llama-3.1-8b", "gpu": "h100-sxm5-80gb", "gpus": 64}
+USERS, THINK_S, LONG_S, DRAG = 50, 10.0, 60.0, 5
 
 
 def of(values: list[float], target: str = "") -> str:
@@ -68,7 +70,7 @@ def different(asked: dict[str, object], i: int) -> str:
     """The request with another global batch, so that no answer is one that was kept."""
     return (
         urlencode({**asked, "global_batch": 256 * (4 + i)})
-        if asked is FIXED
+        if asked is not SEARCH
         else urlencode({**asked, "global_batch": 2048 * (1 + i)})
     )
 
@@ -85,43 +87,79 @@ def server(address: str) -> None:
         print(f"what-if, {name:<22} {of(times, target)}")
 
 
-async def get(address: str, path: str) -> float:
-    """One request over a connection of its own."""
+async def get(address: str, path: str) -> tuple[int, float]:
+    """Status and seconds of one request over a connection of its own."""
     host, port = address.removeprefix("http://").split(":")
     started = time.perf_counter()
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     await writer.drain()
     head = await reader.read()
+    while await reader.read():
+        pass
     writer.close()
-    assert head.startswith(b"HTTP/1.1 200"), head[:200]
-    return time.perf_counter() - started
+    return int(head.split(b" ", 2)[1]), time.perf_counter() - started
 
 
-async def crowd(address: str) -> list[float]:
-    """Fifty users with a what-if every two seconds; two of them search all the while."""
-    spent: list[float] = []
+Spent = dict[str, list[tuple[int, float]]]
+
+
+async def crowd(address: str, users: int) -> tuple[Spent, list[int]]:
+    """Users beside two searches without end: each opens the page, thinks, drags a slider over
+    a few values, and gets the form and the advice of the last one. One in five lets the layout be
+    searched. Answers by kind, and the largest process each second."""
+    spent: Spent = {}
+    sizes: list[int] = []
     until = time.perf_counter() + LONG_S
 
+    async def ask(kind: str, path: str) -> None:
+        spent.setdefault(kind, []).append(await get(address, path))
+
     async def user(number: int) -> None:
-        await asyncio.sleep(THINK_S * number / USERS)
-        i = 0
+        asked, kind = (SMALL, "searched") if number % 5 == 0 else (FIXED, "layout given")
+        await asyncio.sleep(THINK_S * number / users)
+        step = 100 * number
+        await ask("page", f"/?{different(asked, step)}")
         while time.perf_counter() < until:
-            i += 1
-            spent.append(await get(address, f"/page/view?{different(FIXED, 100 * number + i)}"))
-            await asyncio.sleep(max(0.0, THINK_S - spent[-1]))
+            await asyncio.sleep(THINK_S)
+            for _ in range(DRAG):
+                step += 1
+                await ask(f"what-if, {kind}", f"/page/view?{different(asked, step)}")
+            state = different(asked, step)
+            await asyncio.gather(
+                ask("form", f"/page/form?{state}"), ask("advice", f"/page/late?{state}")
+            )
 
     async def searching(number: int) -> None:
-        i = 0
+        i = 500 * (number + 1)
         while time.perf_counter() < until:
             i += 1
-            await get(address, f"/api/search?{different(SEARCH, 500 * (number + 1) + i)}&top=1")
+            await ask("search on 2,048 GPUs", f"/api/search?{different(SEARCH, i)}&top=1")
 
-    await asyncio.gather(*(user(i) for i in range(USERS)), *(searching(i) for i in range(2)))
-    return spent
+    async def watching() -> None:
+        while time.perf_counter() < until:
+            sizes.append(max(processes()))
+            await asyncio.sleep(1)
+
+    await asyncio.gather(
+        *(user(i) for i in range(users)), *(searching(i) for i in range(2)), watching()
+    )
+    return spent, sizes
 
 
-def memory() -> str:
+def tell(spent: Spent, sizes: list[int]) -> None:
+    """One line for each kind of request; those that were refused apart."""
+    print(f"two searches beside, {LONG_S:g} s; largest process {max(sizes) / 1e6:.0f} MB")
+    for kind, found in spent.items():
+        answered = [seconds for status, seconds in found if status == 200]
+        refused = [status for status, _ in found if status != 200]
+        counts = ", ".join(f"{refused.count(one)} x {one}" for one in sorted(set(refused)))
+        print(
+            f"  {kind:<22} {of(answered)}  max {max(answered):.2f} s  refused: {counts or 'none'}"
+        )
+
+
+def processes() -> list[int]:
     """Resident bytes of the server's processes, those of this program's children."""
     found: dict[int, tuple[int, int, str]] = {}
     for path in Path("/proc").glob("[0-9]*"):
@@ -142,11 +180,16 @@ def memory() -> str:
     mine = {os.getpid()}
     for _ in range(4):
         mine |= {pid for pid, (parent, _, _) in found.items() if parent in mine}
-    sizes = [
+    return [
         size
         for pid, (_, size, words) in found.items()
         if pid in mine and pid != os.getpid() and "python" in words
     ]
+
+
+def memory() -> str:
+    """What the server's processes take now."""
+    sizes = processes()
     return (
         f"largest {max(sizes) / 1e6:.0f} MB, {len(sizes)} processes, {sum(sizes) / 1e6:.0f} MB"
         " counted with what they share"
@@ -208,13 +251,17 @@ def in_browser(address: str, loads: int = 7) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the dashboard.")
     parser.add_argument("--no-browser", action="store_true", help="only the server")
+    parser.add_argument("--only-crowd", action="store_true", help="only the many users")
+    parser.add_argument("--users", type=int, default=USERS, help="how many users at once")
     asked = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before")
     with served() as address:
-        server(address)
-        if not asked.no_browser:
+        if not asked.only_crowd:
+            server(address)
+        if not (asked.no_browser or asked.only_crowd):
             in_browser(address)
-        print(f"50 users, two searches beside    {of(asyncio.run(crowd(address)), 'p99 200')}")
+        print(f"{asked.users} users, ", end="")
+        tell(*asyncio.run(crowd(address, asked.users)))
         print(f"memory of the server             {memory()}   (target 300 MB)")
     print(f"load {os.getloadavg()[0]:.1f} after")
 
