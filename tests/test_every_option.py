@@ -85,7 +85,7 @@ VERBS: dict[str, tuple[Callable[[Given], Any], Given]] = {
         without(REQUEST, "global_batch"),
     ),
     "recommend model": (
-        lambda given: recommend.ask("model", given, Limits(days=1e6), jobs=1),
+        lambda given: recommend.ask("model", given, Limits(days=36_525), jobs=1),
         without(REQUEST, "model"),
     ),
     "recommend offload": (lambda given: recommend.ask("offload", given, Limits()), REQUEST),

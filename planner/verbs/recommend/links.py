@@ -24,7 +24,7 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.recommend import BandwidthSweep, LinkPoint, SearchedBandwidth, Wire
-from planner.specs.options import Options, refuse
+from planner.specs.options import Options, refuse, rows
 from planner.specs.plan import Plan
 from planner.units import in_unit
 from planner.verbs.requests import Progress, answer
@@ -83,12 +83,14 @@ def _searched(
 ) -> list[SearchedBandwidth]:
     """Each bandwidth between nodes with its own layout."""
     per_card, per_gpu = float(plan.cluster.nic_bandwidth), float(machine(plan).nic_per_gpu)
+    most = rows(Options)["nic_bandwidth"].says.most or _UNLIMITED  # that a request may state
+    tried = [times for times in _TIMES if times * per_card <= most]
     requests = [
         options.changed(
             nic_bandwidth=f"{in_unit(per_card * times, 'Gbit/s'):.6g} Gbit/s",
             global_batch=plan.training.global_batch,
         )
-        for times in _TIMES
+        for times in tried
     ]
     points = answer(requests, jobs=jobs, progress=progress)
     return [
@@ -102,7 +104,7 @@ def _searched(
             exposed_frac=point.report.step.exposed["network"] / point.report.step.seconds,
             command=point.command,
         )
-        for times, point in zip(_TIMES, points, strict=True)
+        for times, point in zip(tried, points, strict=True)
         if point.report is not None
     ]
 
