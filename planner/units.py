@@ -234,6 +234,12 @@ def in_unit(value: float, unit: str) -> float:
     return value / unit_factor(unit)[1]
 
 
+def in_base(text: str | float | int) -> float:
+    """A number in the base unit of its own unit: in_base("90 us") -> 9e-5; a bare one as it is."""
+    word = _split(text, "a number with its unit")[1] if isinstance(text, str) else ""
+    return parse(text, word or "1")
+
+
 def is_bare(text: str | float | int) -> bool:
     """Whether a number comes without its unit."""
     return not isinstance(text, str) or not _split(text, "a number")[1]

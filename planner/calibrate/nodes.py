@@ -11,10 +11,11 @@ from planner.calibrate.fit_device import BACKWARD_OVER_FORWARD, BYTES
 from planner.calibrate.profile import Document
 from planner.formulas import flops, kernels
 from planner.inputs import catalog
-from planner.inputs.calibration import read_calibration
+from planner.inputs.calibration import read_calibration, stack_spec
 from planner.specs.documents.calibrate import Difference, Far
 from planner.specs.error import PlanError
-from planner.specs.hardware import PRECISIONS, GpuSpec
+from planner.specs.hardware import PRECISIONS, GpuSpec, LinkSpec
+from planner.units import in_base
 
 FAR = 0.1  # a node this much worse than the middle in a number is named
 # widths of square GEMMs that stand for the curve of [kernels]; a choice
@@ -26,11 +27,15 @@ _MORE_IS_BETTER = ("bandwidth", "_frac", "dense.")
 
 
 def read(path: Path, field: str) -> Document:
-    """A calibration file, checked as `--calibration` checks it."""
+    """A calibration file, checked as `--calibration` checks it, and whatever it corrects."""
     measured = read_calibration(str(path))
     document = catalog.read_toml(path, field)
     if measured.device is None:
         _card(document)
+    for link in measured.links.keys() - measured.own_links.keys():
+        catalog.load_overlaid("networks", LinkSpec, link, measured.links[link], f"links.{link}")
+    for stack in measured.stacks:
+        stack_spec(stack, measured)
     return document
 
 
@@ -101,7 +106,7 @@ def measured(document: Mapping[str, Any], path: str = "") -> dict[str, float]:
         if "value" not in value:
             out |= measured(value, name)
         elif value.get("kind") == "measured":
-            out[name] = float(value["value"])
+            out[name] = in_base(value["value"])
     return out
 
 

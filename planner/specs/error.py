@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _SHOWN = 200  # characters of a value that are quoted: the path of a file is whole
+_SAID = 1500  # of a field or a remedy, which may quote a value in turn
 
 
 def is_text(text: str) -> bool:
@@ -20,14 +21,17 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def short(text: str, most: int) -> str:
+    """A text without its middle where it is longer: the end of a path says which file it is."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"
+
+
 class PlanError(ValueError):
     """A request that cannot be answered: names the field, the value and the remedy."""
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
         value = printable(value) if isinstance(value, str) else value
-        self.field, self.value, self.remedy = printable(field), value, printable(remedy)
-        shown = repr(value)
-        if len(shown) > _SHOWN:  # the end of a path says which file it is
-            shown = f"{shown[: _SHOWN // 2]}...{shown[-_SHOWN // 2 :]}"
-        given = "" if value is None else f"{shown} - "
+        self.field, self.remedy = (short(printable(one), _SAID) for one in (field, remedy))
+        self.value = value
+        given = "" if value is None else f"{short(repr(value), _SHOWN)} - "
         super().__init__(f"{self.field}: {given}{self.remedy}")

@@ -94,6 +94,11 @@ KINDS: dict[str, Kind] = {
         ("calibrate", "--diff", "FILE", "FILE", "--json"),
         spec=GpuSpec,
     ),
+    "merged nodes": Kind(
+        (DATA / "calibration.toml", EXAMPLES / "calibration.toml"),
+        ("calibrate", "--merge=FILE", "--merge=FILE", "--out=node.toml", "--json"),
+        spec=GpuSpec,
+    ),
     "scenario": Kind(
         (EXAMPLES / "scenario.toml",),
         ("estimate", "--scenario=FILE", "--json"),
