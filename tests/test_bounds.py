@@ -4,6 +4,7 @@ by a limit that has a name. Work is counted, not timed."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from planner.formulas.divisors import divisors
 from planner.inputs.options import read_options
 from planner.specs.options.recommend import Limits
 from planner.verbs import requests
-from planner.verbs.recommend import ladder
+from planner.verbs.recommend import ladder, models
 from planner.verbs.recommend.clusters import cluster
 from planner.verbs.requests import answer
 from planner.verbs.validate import rows
@@ -105,3 +106,16 @@ def test_a_ladder_of_counts_finds_what_all_of_them_do(
     assert [one.gpus for one in best if one] == [128, 128, 16384]
     assert all("are tried" in (one.left_out or "") for one in found.types) == (every == 0)
     assert found.tried == (23 if every == 0 else 30)
+
+
+@pytest.mark.parametrize("threshold", [0, 3, 4, 99, 107, 108, 500, 1228, 1229])
+def test_the_largest_shape_is_found_in_few_attempts(threshold: int) -> None:
+    tried: list[int] = []
+
+    def attempt(positions: Iterable[int]) -> int | None:
+        some = [i for i in positions if i < 1229]
+        tried.extend(some)
+        return next((i for i in some if i >= threshold), None)
+
+    assert models._first(1229, attempt) == (threshold if threshold < 1229 else None)
+    assert len(tried) == len(set(tried)) < 160

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.formulas.params import parameter_count
-from planner.inputs import catalog
+from planner.inputs import catalog, readers
 from planner.inputs.batch import largest_published
 from planner.inputs.model import model_spec
 from planner.inputs.scenario import resolve
@@ -214,10 +214,8 @@ def test_a_shape_scaled_by_one_is_the_model(name: str) -> None:
     )
     read = catalog.build(
         type(model),
-        catalog.parse_toml(
-            recommend.model_toml(same.model_dump(exclude_none=True, exclude={"aliases"})),
-            Path("x"),
-            "x",
+        readers.read_toml(
+            recommend.model_toml(same.model_dump(exclude_none=True, exclude={"aliases"}))
         ),
         "x",
         "x",

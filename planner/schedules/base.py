@@ -20,8 +20,8 @@ SENDS = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")
 OVERLAP = "OVERLAP_F_B"
 _SHARDING = ("UNSHARD", "RESHARD", "REDUCE_GRAD")  # of FSDP; no part of a pipeline's order
 
-# of one schedule: 15 s and 0.7 GB where a rule chooses every action (zb-2p), else a few seconds
-MOST_ACTIONS = 1_000_000
+# of one schedule: 20 s and 1 GB with its trace and its page
+MOST_ACTIONS = 600_000
 
 
 class Action(NamedTuple):

@@ -29,7 +29,7 @@ _ROUNDS = 8  # units that every process gets, so that all end at about the same 
 _REASONS = 50
 _MOST_PROCESSES = 8
 # layouts that one call evaluates: about 20 s of two cores
-MOST_LAYOUTS = 100_000_000
+MOST_LAYOUTS = 60_000_000
 _PRICED = ("tokens", "price")  # what requests may differ in that share their layouts
 # what may differ within a unit without ending what its requests share
 _SHARED = ("gpus", "global_batch", "tokens", "price", *LAYOUT)

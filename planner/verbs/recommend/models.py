@@ -4,7 +4,7 @@ depth."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ _LAYERS = 4  # and a multiple of so many layers: pipelines divide them
 _ASPECT = 1.15
 _WIDTH = 128  # widths of MLPs are rounded to a multiple of this
 _TOGETHER = 4  # models evaluated at a time, from the largest down
+_PATIENCE = 100  # shapes that fail before some are left out: a choice
 _BELOW = 8  # models of the catalogue that are listed below the largest
 _MOST_HEADS = 512  # of a scaled model
 
@@ -244,20 +245,25 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
         reverse=True,
     )
     possible = [shape for shape in shapes if room.ruled_out(shape) is None]
-    tried: list[tuple[ModelSpec, ModelRow]] = []
-    taken = None
-    while taken is None and len(tried) < len(possible):
-        block = possible[len(tried) : len(tried) + _TOGETHER]
-        files = [base.changed(model=f"{shape.name}.toml") for shape in block]
-        points = answer(files, shapes=block, reasons=False)
-        tried += [
-            (shape, _row(shape, point, limits)) for shape, point in zip(block, points, strict=True)
-        ]
-        taken = next(((shape, row) for shape, row in tried if row.within), None)
+    tried: dict[int, ModelRow] = {}
+
+    def attempt(positions: Iterable[int]) -> int | None:
+        """The first of these shapes that is within the limits."""
+        some = [i for i in positions if i < len(possible)]
+        files = [base.changed(model=f"{possible[i].name}.toml") for i in some]
+        points = answer(files, shapes=[possible[i] for i in some], reasons=False)
+        tried.update(
+            (i, _row(possible[i], point, limits)) for i, point in zip(some, points, strict=True)
+        )
         if progress:
             progress(len(tried), len(possible))
+        return next((i for i in some if tried[i].within), None)
+
+    first = _first(len(possible), attempt)
+    taken = None if first is None else (possible[first], tried[first])
     rows = [
-        extended(ScaledRow, row, layers=shape.layers, hidden=shape.hidden) for shape, row in tried
+        extended(ScaledRow, tried[i], layers=possible[i].layers, hidden=possible[i].hidden)
+        for i in sorted(tried)
     ]
     larger = [row for row in rows if taken and row.parameters > taken[1].parameters]
     return Family(
@@ -271,6 +277,28 @@ def _family(base: Options, limits: Limits, room: _Room, progress: Progress | Non
         above=larger[-1] if larger else None,
         tried=rows,
     )
+
+
+def _first(count: int, attempt: Callable[[Iterable[int]], int | None]) -> int | None:
+    """The first position that an attempt finds: one block after the other; once many have failed,
+    ever farther apart, and then by halves between the last that failed and the one found."""
+    start, gap, failed = 0, 0, -1
+    while start < count:
+        found = attempt(range(start, start + _TOGETHER))
+        if found is not None:
+            break
+        failed = min(start + _TOGETHER, count) - 1
+        gap = 0 if failed < _PATIENCE else 2 * gap + _TOGETHER
+        start = max(failed + 1, min(failed + 1 + gap, count - _TOGETHER))
+    else:
+        return None
+    while found is not None and found == start and start - failed > 1:
+        middle = (failed + start) // 2
+        if attempt([middle]) is None:
+            failed = middle
+        else:
+            start = found = middle
+    return found
 
 
 def model_toml(shape: Mapping[str, Any]) -> str:
