@@ -130,3 +130,17 @@ def test_where_nothing_overlaps_nothing_is_hidden(
 
     assert (hidden(None) > 0).all()
     assert hidden(False) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_tokens_go_to_experts_once_for_all_tensor_parallel_ranks() -> None:
+    """Under sequence parallelism each of tp ranks holds 1/tp of the tokens and sends those: over
+    the same links the exchange moves 1/tp of what ranks with all tokens send."""
+    of = plans.plan(plans.expert_model(), gpus=8)
+    rows = plans.rows(
+        8,
+        {"tp": 2, "ep": 4, "sequence_parallel": True},
+        {"tp": 2, "ep": 4, "sequence_parallel": False},
+    )
+    traffic = evaluate(of, rows).time.traffic
+    (sent,) = (one for one in traffic if one.operation == "all_to_all")
+    assert sent.bytes[0] == pytest.approx(sent.bytes[1] / 2)

@@ -176,6 +176,10 @@ class Overlap(Spec):
     )
     # share of tensor-parallel collectives under sequence parallelism that overlap with GEMMs
     tensor_hidden: Fraction
+    # least share of dispatch and combine of experts that nothing hides
+    expert_exposed: Fraction = Sourced(
+        0.15, "1", "assumed", "over the validated runs with experts, docs/accuracy", "2026-11"
+    )
     offload_copies: bool = (
         False  # offloaded activations are copied on streams of their own, a layer ahead
     )

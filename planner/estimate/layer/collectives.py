@@ -17,8 +17,6 @@ from planner.specs.plan import Plan
 _RING_HIDDEN = 0.7  # share of attention that can hide the next keys and values; assumed
 # keys and values travel forward; backward they travel again, with their gradients
 _RING_PASSES = BothWays(1.0, 2.0)
-# least share of dispatch and combine that nothing hides; assumed, over MoE runs
-_EXPERT_EXPOSED = 0.15
 _DISPATCH_AND_COMBINE = 2.0  # all-to-alls of a layer with experts, each way
 
 
@@ -165,15 +163,20 @@ def _expert(shape: LayerShape, m: Machine, busy: BothWays[Array]) -> Collective:
     plan, moe = shape.plan, shape.plan.model.moe
     assert moe is not None
     per_token = float(moe.experts_per_token)
-    routed = plan.training.element_bytes * shape.tokens * moe.experts_per_token * plan.model.hidden
+    each_token = plan.training.element_bytes * moe.experts_per_token * plan.model.hidden
+    routed = each_token * shape.local_tokens
     ring = place(shape.ep, shape.tp, plan.cluster.nvlink_domain)
     limit = float(moe.group_limit or per_token)  # a token has no more copies than experts
     remote = formulas.remote_copies_frac(ring.nodes, per_token, limit)
     if "shared_copies" in m.without:
         remote = np.ones_like(remote)
     each = communicate.all_to_all_s(m, routed, ring, remote)
+    # experts are split by tensor parallelism: what their ranks received apart they need whole
+    split = place(shape.tp, np.ones_like(shape.tp), plan.cluster.nvlink_domain)
+    whole = communicate.all_gather_s(m, each_token * shape.tokens, split)
+    each = each + np.where(shape.sequence_parallel & (shape.tp > 1), whole, 0.0)
     calls = np.where(shape.ep > 1, _DISPATCH_AND_COMBINE * plan.model.expert_share, 0.0)
-    least = 1.0 if plan.training.overlap is False else _EXPERT_EXPOSED
+    least = 1.0 if plan.training.overlap is False else float(plan.stack.overlap.expert_exposed)
 
     def exposed(busy_s: Array) -> Array:
         return calls * np.maximum(least, 1 - share_of(busy_s, calls * each))
