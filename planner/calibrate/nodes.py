@@ -205,5 +205,6 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
         if _told(key) and value > 0 and middles[key] > 0 and _worse(key, value, middles[key]) > FAR
     ]
     merged = replaced(typical, "")
-    merged["source"] = f"{typical['source']}; middle of {len(documents)} nodes"
+    said = f"middle of {len(documents)} nodes"
+    merged["source"] = f"{typical['source']}; {said}" if "source" in typical else said
     return merged, sorted(far, key=lambda row: -row.worse)

@@ -24,8 +24,13 @@ def _value(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype == object:
         return str(value)
-    flat = array.reshape(-1)
-    return flat[0].item() if flat.size == 1 else [x.item() for x in flat[:_MOST]]
+    flat = [_number(x.item()) for x in array.reshape(-1)[:_MOST]]
+    return flat[0] if array.size == 1 else flat
+
+
+def _number(value: Any) -> Any:
+    """Infinity, which JSON has none of, is a bound that there is not."""
+    return show(value, "1") if isinstance(value, float) and math.isinf(value) else value
 
 
 def _input(value: Any) -> ExplainedInput:

@@ -11,7 +11,7 @@ from planner.specs.document import UNSET, Document, Unset, key
 class ExplainedInput(Document):
     """One argument of a formula."""
 
-    value: Annotated[Any, key("number, list or object")]
+    value: Annotated[Any, key("number, list or object; `no limit` for a bound that there is not")]
     kind: Annotated[Kind | Unset, key("of a sourced number: measured, vendor or assumed")] = UNSET
     source: Annotated[str | Unset, key("where the number was read")] = UNSET
     date: Annotated[str | Unset, key("of the source; may be empty")] = UNSET
