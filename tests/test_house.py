@@ -207,6 +207,14 @@ def test_everything_that_the_check_installs_is_pinned() -> None:
     assert there - own - cuda <= pinned
 
 
+def test_the_tests_that_security_names_are_there() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:fuzz/)?test_\w+\.py)(?:::(test_\w+))?`", text)
+    assert len(named) > 20
+    for file, test in named:
+        assert f"def {test}" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (file, test)
+
+
 def test_every_public_name_of_the_api_is_there_and_explained() -> None:
     assert sorted(api.__all__) == api.__all__
     for name in api.__all__:
