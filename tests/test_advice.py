@@ -207,6 +207,12 @@ def test_a_pinned_request_is_answered_by_that_layout() -> None:
     assert sum(len(f.estimates.table.tp) for f in again.found if f.estimates is not None) == 1
 
 
+def test_changes_beyond_an_options_bounds_are_not_advised() -> None:
+    batch = 999_999_936  # advice doubles it, beyond the largest that the option takes
+    asked = api.read_options({"model": "gpt2", "gpu": "h100", "gpus": 64, "global_batch": batch})
+    assert api.estimate(asked).layout.global_batch == batch
+
+
 def test_layouts_that_a_rule_forbids_are_not_advised() -> None:
     for name, words in SCENARIOS.items():
         for a in estimated(words + " --advice 60")["advice"][:5]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from planner.show import batch_page
 from planner.show.batch import batch_blocks
+from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, read
 from planner.specs.documents.batch import TimeToTarget
 from planner.specs.options.own import BatchOptions
@@ -237,6 +238,11 @@ def test_batches_between_the_kept_and_the_grown(first: int, gpus: int, expected:
     assert batches_of(first, 8, gpus) == expected
 
 
+def test_a_batch_that_outgrows_its_bound_is_refused_as_it_was_given() -> None:
+    with pytest.raises(PlanError, match="600000000 - of 8 GPUs grows to 1,200,000,000 on 16"):
+        batches_of(600_000_000, 8, 16)
+
+
 @given(per=st.integers(1, 1000), first=st.integers(1, 100), times=st.integers(1, 1000))
 def test_batches_start_kept_and_end_grown(per: int, first: int, times: int) -> None:
     sizes = batches_of(per * first, first, first * times)
@@ -336,11 +342,16 @@ def test_nothing_fits_is_an_answer() -> None:
         (["--sweep", "gpus=8,16", "--target-loss", "2", "--critical-batch", "1M"], "give one"),
         (["--sweep", "gpus=8,16", "--gradient-norm", "8:1"], "two batches"),
         (["--sweep", "gpus=8,12", "--global-batch", "9"], "no whole batch"),
-        (["--sweep", "gpus=8,16", "--tokens", "1000", "--global-batch", "64"], "whole run"),
     ],
 )
 def test_wrong_requests_are_refused(words: list[str], said: str) -> None:
     refused(dpplan(*WORDS, *words), said)
+
+
+def test_tokens_are_those_of_a_whole_run() -> None:
+    words = [*WORDS, "--sweep", "gpus=8,16", "--global-batch", "64"]
+    words[words.index("--tokens") + 1] = "1000"
+    refused(dpplan(*words), "whole run")
 
 
 def test_tokens_are_needed() -> None:

@@ -18,10 +18,8 @@ from planner.show import text as show_text
 from planner.show.text import Block, Fixed, ascii_of, atoms, block_lines, show_blocks, wrapped
 
 RUNS = Path(__file__).parent.parent / "docs" / "examples" / "runs.csv"
-FIXED = (
-    "--model gpt2 --gpu a100 --gpus 16 --tp 2 --pp 2 --zero 1 --micro-batch 1 --global-batch 64"
-    " --recompute none --schedule 1f1b"
-)
+LAYOUT = "--tp 2 --pp 2 --zero 1 --micro-batch 1 --global-batch 64 --recompute none --schedule 1f1b"
+FIXED = f"--model gpt2 --gpu a100 --gpus 16 {LAYOUT}"
 EVERY = "--tokens 1B --jitter 0.5% --data-storage nfs --require fits"
 REQUESTS = {
     "estimate": f"estimate {FIXED} {EVERY} --inference",
@@ -31,8 +29,10 @@ REQUESTS = {
     " pytorch-ddp --seq-len 512 --global-batch 8",
     "search": "search --model llama-2-7b --gpu a100 --gpus 16 --full",
     "search, nothing": "search --model llama-2-7b --gpu rtx4090 --gpus 2",
-    "compare": f"compare {FIXED} --tokens 1B --vary gpu=a100,h100,rtx4090 --jobs 1",
-    "compare, swept": f"compare {FIXED} --tokens 1B --sweep gpus=8,16,64 --jobs 1",
+    "compare": f"compare --model gpt2 --gpus 16 {LAYOUT} --tokens 1B"
+    " --vary gpu=a100,h100,rtx4090 --jobs 1",
+    "compare, swept": f"compare --model gpt2 --gpu a100 {LAYOUT} --tokens 1B"
+    " --sweep gpus=8,16,64 --jobs 1",
     "recommend": "recommend --model gpt2 --tokens 1B --days 1 --gpu h100 --gpu l40s --jobs 1"
     " --max-gpus 16",
     "recommend bandwidth": f"recommend bandwidth {FIXED} --jobs 1",

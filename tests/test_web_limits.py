@@ -88,26 +88,35 @@ def test_bodies_are_limited(client: TestClient, content: bytes, status: int) -> 
         rb'{"\udfff": "gpt2", "gpu": "h100"}',
         rb'{"model": "gpt2", "where": ["\ud800"]}',
         rb'{"config": {"model_type": "\ud800"}}',
-        rb'{"config": "{\"model_type\": \"\\ud800\"}", "gpu": "h100"}',
         rb'{"model": "gpt2", "calibration": "\ud800"}',
     ],
 )
 def test_half_a_surrogate_pair_is_a_wrong_request(client: TestClient, content: bytes) -> None:
     headers = {"content-type": "application/json"}
     answer = client.post("/api/estimate", content=content, headers=headers)
-    assert answer.status_code == 422, answer.text
+    assert answer.status_code == 400, answer.text
     assert set(answer.json()) == {"field", "value", "message"}
-    assert client.post("/api/search", content=content, headers=headers).status_code == 422
+    assert client.post("/api/search", content=content, headers=headers).status_code == 400
 
 
 def test_half_a_surrogate_pair_in_an_address_is_a_wrong_request(client: TestClient) -> None:
     for path in ("/", "/api/estimate"):
-        assert client.get(f"{path}?model=%ED%A0%80&gpu=h100").status_code == 422
-    for content in (b'{"model": "\\ud800"}', b'model = "\xed\xa0\x80"', b'model = "\\ud800"'):
+        assert client.get(f"{path}?model=%ED%A0%80&gpu=h100").status_code == 400
+    for content, status in (
+        (b'{"model": "\\ud800"}', 400),
+        (b'model = "\xed\xa0\x80"', 400),
+        (b'model = "\\ud800"', 422),  # which TOML has no such escape for
+    ):
         answer = client.post(
             "/page/scenario", content=content, headers={"content-type": "application/toml"}
         )
-        assert answer.status_code == 422
+        assert answer.status_code == status, content
+
+
+def test_half_a_surrogate_pair_in_a_pasted_config_is_a_wrong_config(client: TestClient) -> None:
+    content = rb'{"config": "{\"model_type\": \"\\ud800\"}", "gpu": "h100"}'
+    headers = {"content-type": "application/json"}
+    assert client.post("/api/estimate", content=content, headers=headers).status_code == 422
 
 
 def test_more_options_than_there_are_is_refused(client: TestClient) -> None:

@@ -20,6 +20,7 @@ from planner.specs.document import to_json
 from web import api_routes, documented, page_routes, run, static_files
 from web.guard import Guard, Served, problem
 from web.limits import MAX_GPUS
+from web.state import Malformed
 from web.texts import text
 from web.work import Busy, Ended, Fault, Gone, Unstarted
 
@@ -93,10 +94,11 @@ def create(served: Served = Served()) -> FastAPI:  # noqa: B008 (frozen)
     @made.exception_handler(PlanError)
     async def wrong(request: Request, error: PlanError) -> Response:
         """A wrong request names its field, value and remedy."""
+        status = 400 if isinstance(error, Malformed) else 422
         if _wants_page(request):
             body = page_routes.rendered("error.html", field=error.field, message=str(error))
-            return HTMLResponse(body, status_code=422)
-        return _problem(422, error.field, error.value, error.remedy)
+            return HTMLResponse(body, status_code=status)
+        return _problem(status, error.field, error.value, error.remedy)
 
     for kind, (status, key) in _SAID.items():
         made.add_exception_handler(kind, _says(status, key))

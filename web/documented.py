@@ -98,7 +98,7 @@ def body() -> Schema:
 
 
 _WRONG = {
-    400: "No valid HTTP, or not one Host",
+    400: "No valid HTTP, not one Host, or no UTF-8 text",
     401: "The server has a token, and the request has not",
     403: "Sent by another site's page",
     408: f"A head that takes over {limits.HEAD_S:g} s, or a body over {limits.BODY_S:g} s",

@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -163,13 +163,17 @@ _ENDING = Refused(503, "server", None, "is being ended; try again later")
 
 
 def _of_size(scope: Scope, headers: Headers, _: Served) -> Refused | None:
-    """Addresses and stated bodies that are too long."""
+    """Addresses and stated bodies that are too long, or no text."""
     query = scope.get("query_string", b"")
     if len(query) > limits.MAX_QUERY_BYTES:
         remedy = f"the address is longer than {limits.MAX_QUERY_BYTES:,} bytes; post it instead"
         return Refused(414, "request", None, remedy)
     if query.count(b"&") >= limits.MOST_PAIRS:  # before anything takes it apart
         return Refused(422, "request", None, f"has more than {limits.MOST_PAIRS} options")
+    try:
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        return Refused(400, "request", None, "the address is not UTF-8 text")
     length = headers.get("content-length", "0")
     return None if length.isdigit() and int(length) <= limits.MAX_BODY_BYTES else _TOO_LARGE
 

@@ -15,7 +15,7 @@ import tomli_w
 
 from planner import api
 from planner.inputs import catalog
-from planner.inputs.readers import read_json, read_toml
+from planner.inputs.readers import NotText, read_json, read_toml
 from planner.specs.options import Row, rows
 from planner.specs.options.checked import from_text
 from web import limits
@@ -29,6 +29,10 @@ TEXTS = ("calibration", "config")  # pasted whole
 Pairs = list[tuple[str, str]]
 
 START: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h100-sxm5-80gb", "gpus": 64, "tokens": "1T"}
+
+
+class Malformed(api.PlanError):
+    """A request that is no text, whatever it asks for."""
 
 
 @dataclass(frozen=True)
@@ -211,11 +215,11 @@ def scenario_of(content: bytes) -> State:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        raise api.PlanError("scenario", None, "is not UTF-8 text") from None
+        raise Malformed("scenario", None, "is not UTF-8 text") from None
     try:
         data = read_json(text) if text.lstrip().startswith("{") else read_toml(text)
     except ValueError as error:
-        raise api.PlanError("scenario", None, str(error)) from None
+        raise _unread("scenario", error) from None
     return of_mapping({str(key).replace("-", "_"): value for key, value in data.items()})
 
 
@@ -224,10 +228,15 @@ def posted(body: bytes) -> State:
     try:
         given = read_json(body)
     except ValueError as error:
-        raise api.PlanError("request", None, str(error)) from None
+        raise _unread("request", error) from None
     if not isinstance(given, dict):
         raise api.PlanError("request", None, "must be a JSON object of options")
     return of_mapping(given)
+
+
+def _unread(field: str, error: ValueError) -> api.PlanError:
+    kind = Malformed if isinstance(error, NotText) else api.PlanError
+    return kind(field, None, str(error))
 
 
 def readable(pairs: Pairs) -> State:

@@ -27,6 +27,7 @@ from typing import Any
 
 from planner.specs.base import PlanError
 from web import limits, tasks
+from web.state import Malformed
 
 _KEPT = 256  # answers that are kept for the next who asks
 _KEPT_BYTES = 48_000_000
@@ -233,7 +234,7 @@ class Workers:
         elif kind == "fault":
             _fail(job, Fault())
         else:
-            _fail(job, PlanError(*answer))
+            _fail(job, (Malformed if kind == "malformed" else PlanError)(*answer))
         return kind != "memory" and not dropped  # the dropped one's process is being ended
 
 
@@ -298,7 +299,8 @@ def outcome(task: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, 
             if error.value is None or isinstance(error.value, bool | int | float | str)
             else str(error.value)
         )
-        return "wrong", (error.field, shown, error.remedy)
+        kind = "malformed" if isinstance(error, Malformed) else "wrong"
+        return kind, (error.field, shown, error.remedy)
     except MemoryError:
         return "memory", (
             "request",

@@ -116,16 +116,15 @@ def beside_the_layout(
 ) -> list[Weighed]:
     """The same layout under a changed request, first; with `changes` also each change of the layout
     under it."""
-    options = pinned(base.options, base.plan, base.layout).changed(**change.update)
     try:
+        asked = base.options.changed(**change.update)
+        options = pinned(base.options, base.plan, base.layout).changed(**change.update)
         plan = resolve(options).plans[0]
-    except PlanError:  # nothing of the kind is sold, or the model does not allow it
+    except PlanError:  # beyond an option's bounds, not sold, or not allowed by the model
         return []
     listed: list[tuple[int, Update]] = [(-1, {})]
     listed += [(i, update) for i, variants in enumerate(changes or ()) for update in variants]
-    found = _best_of_each(
-        base, plan, base.options.changed(**change.update), change.text, change.update, listed
-    )
+    found = _best_of_each(base, plan, asked, change.text, change.update, listed)
     return [replace(w, changes=1 if w.update.keys() == change.update.keys() else 2) for w in found]
 
 
@@ -187,10 +186,10 @@ def searched(base: Base, changes: Sequence[Change]) -> list[Weighed]:
     """The fastest layout that fits each changed request; changes without any are left out."""
     out = []
     for change in changes:
-        options = base.options.changed(**change.update)
         try:
+            options = base.options.changed(**change.update)
             answer = answer_of(resolve(options))
-        except PlanError:  # not possible, or too much to search
+        except PlanError:  # beyond an option's bounds, not possible, or too much to search
             continue
         if answer is not None and answer.fits:
             out.append(

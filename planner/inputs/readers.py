@@ -1,7 +1,8 @@
 """The one reader of TOML, JSON and YAML that people write: with all limits, so that no text takes
 more than its length is worth, or says what nothing behind it can hold.
 
-Each raises ValueError with the rest of a sentence, "is not valid TOML: ...".
+Each raises ValueError with the rest of a sentence, "is not valid TOML: ...", and NotText where what
+was sent is no text at all.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _LONG_KEY = re.compile(
     rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){{{MOST_NESTING}}}"""
 )
 _SHOWN = 200  # characters of a parser's message
+
+
+class NotText(ValueError):
+    """Bytes that are no UTF-8, or half of a surrogate pair: no answer could repeat it."""
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -54,7 +59,7 @@ def read_json(text: str | bytes) -> Any:
         where = f"(line {error.lineno}, column {error.colno})"
         raise ValueError(f"is not valid JSON: {error.msg} {where}") from None
     except UnicodeDecodeError:
-        raise ValueError("is not valid JSON: it is not UTF-8 text") from None
+        raise NotText("is not valid JSON: it is not UTF-8 text") from None
     except ValueError as error:
         raise ValueError(f"is not valid JSON: {_one_line(error)}") from None
     _check(data)
@@ -121,7 +126,7 @@ def _check(data: Any) -> None:
             raise ValueError(_DEEP)
         for place, value in todo:
             if why := _unusable(value) or (place and _unusable(place[1])):
-                raise ValueError(f"has {_named(place)}: {why}")
+                raise type(why)(f"has {_named(place)}: {why}")
         keys += sum(len(value) for _, value in todo if isinstance(value, dict))
         if keys > MOST_KEYS:
             raise ValueError(f"has more than {MOST_KEYS:,} keys")
@@ -135,15 +140,15 @@ def _children(place: _Place, value: Any) -> Iterator[tuple[_Place, Any]]:
         yield from (((place, i), child) for i, child in enumerate(value))
 
 
-def _unusable(value: Any) -> str:
-    """Why no answer could repeat a value; empty where one can."""
-    if isinstance(value, str):
-        return "" if is_text(value) else "half of a surrogate pair, which is no character"
-    if isinstance(value, int):
-        few = abs(value) < _MOST_INTEGER
-        return "" if few else f"a whole number of more than {MOST_DIGITS} digits"
-    finite = not isinstance(value, float) or math.isfinite(value)
-    return "" if finite else f"{value}, which is not finite"
+def _unusable(value: Any) -> ValueError | None:
+    """Why no answer could repeat a value; None where one can."""
+    if isinstance(value, str) and not is_text(value):
+        return NotText("half of a surrogate pair, which is no character")
+    if isinstance(value, int) and abs(value) >= _MOST_INTEGER:
+        return ValueError(f"a whole number of more than {MOST_DIGITS} digits")
+    if isinstance(value, float) and not math.isfinite(value):
+        return ValueError(f"{value}, which is not finite")
+    return None
 
 
 def _named(place: _Place) -> str:

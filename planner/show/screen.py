@@ -23,7 +23,7 @@ from planner.show.estimate import (
 )
 from planner.show.text import Block, Fixed, words
 from planner.specs.document import UNSET
-from planner.specs.documents.estimate import Estimate
+from planner.specs.documents.estimate import Estimate, Throughput
 from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe
 from planner.units import chance_text, percent, show, span
@@ -72,7 +72,6 @@ def _still(m: Memory) -> str:
 
 def _answer(r: Estimate) -> Block:
     m, t, run, layout = r.memory, r.throughput, r.run, r.layout
-    tokens = layout.global_batch * r.training.seq_len
     whole = "days and cost: give --tokens, e.g. --tokens 2T"
     if run.days is not None:
         whole = f"{show(run.tokens, 'count')} tokens in {show(run.days, 'days')}" + band_text(
@@ -89,14 +88,21 @@ def _answer(r: Estimate) -> Block:
         *remark_rows(r),
         (
             "speed",
-            f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU,"
-            f" causal MFU {percent(t.mfu)}; a step is {layout.global_batch:,} x"
-            f" {r.training.seq_len:,} = {show(tokens, 'count')} tokens",
+            f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU;"
+            f" causal MFU {percent(t.mfu)}{_as_palm(t)}; {layout.global_batch:,} x"
+            f" {r.training.seq_len:,} tokens a step",
         ),
         ("run", whole),
         *([] if run.days is None else [("cost", cost_text(r))]),
     )
     return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
+
+
+def _as_palm(t: Throughput) -> str:
+    """The count of most training programs and papers, where it differs from ours to be seen."""
+    if t.mfu_palm is UNSET or percent(t.mfu_palm) == percent(t.mfu):
+        return ""
+    return f", PaLM's {percent(t.mfu_palm)}"
 
 
 def layout_words(layout: Layout) -> str:

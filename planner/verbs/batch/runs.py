@@ -17,7 +17,7 @@ from planner.inputs.training import sequence_length
 from planner.specs.base import PlanError
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, flag, refuse
+from planner.specs.options import Options, flag, refuse, rows
 from planner.specs.options.own import BatchOptions
 from planner.verbs.batch.critical import Target, read
 from planner.verbs.compare.dimensions import swept
@@ -129,6 +129,14 @@ def batches_of(first_batch: int, first_gpus: int, gpus: int) -> list[int]:
             first_batch,
             f"of {first_gpus} GPUs is no whole batch on {gpus}; give a multiple of "
             f"{first_gpus // math.gcd(gpus, first_gpus)}",
+        )
+    most = rows(Options)["global_batch"].says.most
+    if most is not None and grown > most:
+        raise PlanError(
+            "--global-batch",
+            first_batch,
+            f"of {first_gpus:,} GPUs grows to {grown:,} on {gpus:,}, more than {most:,}; give"
+            " fewer, or fewer GPUs in --sweep",
         )
     between = [first_batch * 2**k for k in range((grown // first_batch).bit_length())]
     return [*(batch for batch in between if batch < grown), grown]
