@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from planner.show.advice import advice_blocks
 from planner.show.conditions import condition_blocks
 from planner.show.estimate import (
-    advice_blocks,
     answer_rows,
     communication_block,
     family_blocks,

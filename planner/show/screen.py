@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from planner.show.advice import advice_block
 from planner.show.conditions import condition_blocks
 from planner.show.estimate import (
-    advice_block,
     band_text,
     cost_text,
     fullest,
