@@ -309,7 +309,7 @@ def test_the_rank_whose_log_is_printed_is_compared() -> None:
         "memory_kind": "reserved",
         "peak_memory_gib": "20",
     }
-    for stack, stage in (("nanotron", 0), ("deepspeed", -1)):
+    for stack, stage in (("nanotron", 0), ("megatron-core", -1)):
         memory = predict(row | {"stack": stack}).memory
         assert memory.stage_reserved[-1, 0] > 1.4 * memory.stage_reserved[0, 0]
         assert memory.worst_stage[0] == 1

@@ -91,4 +91,5 @@ def test_a_schedule_takes_the_step_without_what_comes_after_it(name: str) -> Non
     found, timed = estimated(name), asked("schedule", name)
     parts, step = found["step"]["components"], found["step"]["seconds"]
     least = step - parts["overhead"] - parts["data_parallel"]
-    assert 0.95 * least <= timed["makespan_s"] <= 1.05 * step
+    reduced_s = max(timed["durations"]["optimizer_s"])
+    assert 0.95 * least <= timed["makespan_s"] - reduced_s <= 1.05 * step

@@ -141,7 +141,7 @@ ELSEWHERE = {
     "validate residuals": "test_crossval",
     "validate memory_residuals": "test_fit_chance",
     **dict.fromkeys((f"calibrate {name}" for name in MEASURED), "test_calibrate"),
-    **{f"serve {name}": "test_web_limits" for name in ("host", "port")},
+    **{f"serve {name}": "test_web_guard" for name in ("host", "port", "allow_host", "token_file")},
 }
 
 

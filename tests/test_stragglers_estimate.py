@@ -272,7 +272,7 @@ def test_text_names_the_reasons() -> None:
             ("--other-gpu", "fp8"),
         ),
         (("--packing", "padded"), ("--length-mean",)),
-        (("--length-mean", "0"), ("--length-mean", "greater than or equal to 1")),
+        (("--length-mean", "0"), ("--length-mean", "must be between 1 and")),
         (("--length-mean", "800", "--packing", "none"), ("--packing",)),
         (("--length-mean", "800", "--length-sigma", "9"), ("--length-sigma",)),
     ],

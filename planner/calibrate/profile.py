@@ -14,6 +14,7 @@ from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
 from planner.inputs import catalog, files
 from planner.inputs.calibration import read_calibration
+from planner.specs.base import NOTHING
 from planner.specs.error import PlanError
 from planner.specs.hardware import GpuSpec, LinkSpec
 
@@ -65,7 +66,8 @@ class Session:
 
 def number(value: float, source: str, date: str, kind: str = "measured") -> Document:
     """A value of six digits, as much as any measurement holds, with where it comes from."""
-    return {"value": float(f"{value:.6g}"), "kind": kind, "source": source, "date": date}
+    value = 0.0 if abs(value) < NOTHING else float(f"{value:.6g}")
+    return {"value": value, "kind": kind, "source": source, "date": date}
 
 
 def _fitted(fit: Fit, name: str, date: str, value: float | None = None) -> Document:

@@ -113,7 +113,7 @@ def _stream(kind: type[io.FileIO], number: int, given: io.TextIOBase | Any) -> i
         io.BufferedWriter(raw),
         encoding=given.encoding if given is not None else "utf-8",
         errors="backslashreplace",
-        line_buffering=number == 2 or raw.isatty(),
+        line_buffering=kind is _Stderr or raw.isatty(),
     )
 
 

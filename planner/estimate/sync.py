@@ -116,6 +116,7 @@ def sharded_layer(
     weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     streamed: Array = 0.0
+    zero3 = c.zero >= 3
     if np.any(
         offloaded := c.offloads(*OFFLOADED_PARAMS)
     ):  # each rank first brings its shard from host memory
@@ -133,11 +134,10 @@ def sharded_layer(
         if plan.stack.overlap.host_shards:
             gather = gather + shard
         else:
-            streamed = np.where(c.zero >= 3, shard, 0.0)
+            streamed = np.where(zero3, shard, 0.0)
     scatter = communicate.reduce_scatter_s(m, gradients, who.shards, m.network_frac)
     if np.any(who.mirrors.ranks > 1):
         scatter = scatter + communicate.all_reduce_s(m, gradients / who.shards.ranks, who.mirrors)
-    zero3 = c.zero >= 3
     return ShardedLayer(
         gather,
         scatter,

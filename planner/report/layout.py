@@ -353,7 +353,8 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     executed = useful + first(one.time.repeated_flop) * gpus
     seconds = first(one.time.seconds)
     rate = uneven.peak_flop_per_s(plan)
-    palm = float(run_level.utilisation(model_flop(seen * flops.PALM), gpus, rate, seconds))
+    whole = model_flop(seen * flops.PALM)
+    palm = float(run_level.utilisation(whole, gpus, rate, seconds))
     per_s = float(run_level.tokens_per_s(training.global_batch, training.seq_len, seconds))
     return Throughput(
         tokens_per_s=per_s,
@@ -361,6 +362,7 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
         model_tflops_per_gpu=useful / gpus / seconds / 1e12,
         mfu=float(run_level.utilisation(useful, gpus, rate, seconds)),
         mfu_palm=UNSET if palm > 1 else palm,
+        tflops_palm=whole / gpus / seconds / 1e12,
         hfu=float(run_level.utilisation(executed, gpus, rate, seconds)),
         flop_convention=flops.CONVENTION,
         model_flop_per_step=useful,

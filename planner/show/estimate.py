@@ -9,7 +9,7 @@ from planner.show.advice import advice_blocks
 from planner.show.conditions import condition_blocks
 from planner.show.text import Block, words
 from planner.specs.document import UNSET
-from planner.specs.documents.estimate import Crossing, Estimate, Report, Tighter
+from planner.specs.documents.estimate import Crossing, Estimate, Report, Throughput, Tighter
 from planner.specs.documents.memory import Fit
 from planner.specs.documents.plan import describe
 from planner.specs.documents.run import Run
@@ -76,6 +76,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
             f" {show(t.model_tflops_per_gpu, 'TFLOP/s')} per GPU",
         ),
         ("", f"MFU {percent(t.mfu)}, HFU {percent(t.hfu)}  ({t.flop_convention})"),
+        ("", f"{_as_palm(t)}, as PaLM, Megatron-LM and torchtitan count"),
     ]
     power = (
         "power",
@@ -96,6 +97,12 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         ("", _failures_text(run)),
         ("cost", cost_text(r)),
     ]
+
+
+def _as_palm(t: Throughput) -> str:
+    """The count of most logs and papers, half of whose attention a causal kernel never does."""
+    rate = f"{show(t.tflops_palm, 'TFLOP/s')} per GPU"
+    return rate if t.mfu_palm is UNSET else f"{rate}, MFU {percent(t.mfu_palm)}"
 
 
 def room(m: Fit) -> str:

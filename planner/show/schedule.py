@@ -54,8 +54,12 @@ def _layout_block(one: OfLayout, step_s: float) -> Block:
     """The layout that is drawn, and what its estimate has beside the schedule."""
     around = [f"{show(s, 's')} {name.replace('_', ' ')}" for name, s in one.around.items()]
     if one.transfers_s:
-        longer = "transfers and idle time that an estimate has in closed form"
-        around.append(f"{show(one.transfers_s, 's')} {longer}")
+        apart = "transfers and idle time"
+        around.append(
+            f"{show(one.transfers_s, 's')} {apart} that an estimate has in closed form"
+            if one.transfers_s > 0
+            else f"less {show(-one.transfers_s, 's')} {apart} that its closed form leaves out"
+        )
     return Block(
         f"Layout: {one.model} on {one.cluster.gpus:,} x {one.cluster.gpu_title}",
         [

@@ -50,6 +50,8 @@ _RANGES = {
     "token": (1.0, 1e12),
     "1": (1e-15, 1e12),
 }
+# nothing at all: a fit of what is not there ends below what any number may be
+NOTHING = min(least for least, _ in _RANGES.values())
 
 
 class Quantity:

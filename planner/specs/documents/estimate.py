@@ -85,6 +85,14 @@ class Throughput(Document):
             "1",
         ),
     ]
+    tflops_palm: Annotated[
+        float,
+        key(
+            "`model_tflops_per_gpu` with the whole score matrix: what the logs of Megatron-LM and"
+            " torchtitan, and most papers, call TFLOP/s",
+            "TFLOP/s",
+        ),
+    ]
     hfu: Annotated[float, key("hardware FLOP utilisation: with recomputed FLOP", "1")]
     flop_convention: Annotated[str, key("how model FLOP is counted")]
     model_flop_per_step: Annotated[float, key("model FLOP of the whole cluster", "FLOP")]
