@@ -9,8 +9,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.inputs import files
 from planner.inputs.options import number
@@ -22,6 +23,9 @@ from planner.specs.base import PlanError
 from planner.specs.documents.estimate import Figures
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options, command_line, rows
+
+if TYPE_CHECKING:
+    from concurrent.futures.process import ProcessPoolExecutor
 
 _UNITS = (8, 256)  # requests, at least and at most, that are resolved and evaluated together
 _ROUNDS = 8  # units that every process gets, so that all end at about the same time
@@ -144,25 +148,51 @@ def processes(jobs: int | None) -> int:
     return jobs if jobs is not None else min(_MOST_PROCESSES, os.cpu_count() or 1)
 
 
+@dataclass
+class _Workers:
+    """Processes of the block of `workers` that is open: starting them takes a second."""
+
+    pool: ProcessPoolExecutor
+    are_up: bool = False
+
+
+_workers: ContextVar[_Workers | None] = ContextVar("worker processes", default=None)
+
+
 @contextmanager
-def _answers(work: Sequence[_Unit], jobs: int) -> Iterator[Iterator[_Answered]]:
-    """The answer of each unit in turn, from so many processes."""
-    if jobs <= 1:
-        yield map(_answered, work)
+def workers(jobs: int) -> Iterator[None]:
+    """Inside the block, all calls of `answer` share so many processes, which start with the first
+    that needs them."""
+    if jobs <= 1 or _workers.get() is not None:
+        yield
         return
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_quietly)
+    token = _workers.set(_Workers(pool))
     try:
-        with _interrupts_ignored():  # which processes inherit until they are up
-            answers = pool.map(_answered, work)
-        yield answers
+        yield
     except BrokenProcessPool as error:
         raise PlanError(
             "--jobs", jobs, "worker processes end at once or were killed; use --jobs 1"
         ) from error
     finally:
+        _workers.reset(token)
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _answers(work: Sequence[_Unit], jobs: int) -> Iterator[Iterator[_Answered]]:
+    """The answer of each unit in turn, from so many processes."""
+    with workers(jobs):
+        shared = _workers.get()
+        if jobs <= 1 or shared is None:
+            yield map(_answered, work)
+            return
+        with _interrupts_ignored():  # which processes inherit until they are up
+            answers = shared.pool.map(_answered, work)
+        shared.are_up = True
+        yield answers
 
 
 @contextmanager
@@ -190,7 +220,9 @@ def _units(requests: Sequence[Options], jobs: int) -> Iterator[list[int]]:
     for i, options in enumerate(requests):
         alike.setdefault(tuple(getattr(options, name) for name in own), []).append(i)
     order = [i for members in alike.values() for i in members]
-    size = min(max(len(order) // (_ROUNDS * max(jobs, 1)), _UNITS[0]), _UNITS[1])
+    shared = _workers.get()
+    least = max(1, -(-len(order) // jobs)) if shared and shared.are_up else _UNITS[0]
+    size = min(max(len(order) // (_ROUNDS * max(jobs, 1)), min(least, _UNITS[0])), _UNITS[1])
     for start in range(0, len(order), size):
         yield order[start : start + size]
 

@@ -18,7 +18,7 @@ from planner.verbs.recommend.clusters import cluster
 from planner.verbs.recommend.links import bandwidth
 from planner.verbs.recommend.models import largest, model_toml
 from planner.verbs.recommend.swaps import offload
-from planner.verbs.requests import Progress, processes
+from planner.verbs.requests import Progress, processes, workers
 
 __all__ = [
     "answered",
@@ -49,22 +49,25 @@ def ask(
     kinds = {name: _words(given.get(name)) for name in ("gpu", "cluster")}
     request = {name: value for name, value in given.items() if name not in kinds}
     jobs = processes(jobs)
-    if question == "cluster":
-        return cluster(
-            limits, request, kinds["gpu"], kinds["cluster"], jobs=jobs, progress=progress
-        )
-    for name, words in kinds.items():
-        if len(words) > 1:
-            raise PlanError(
-                flag(name), ", ".join(words), f"must be one kind for recommend {question}"
+    with workers(jobs):
+        if question == "cluster":
+            return cluster(
+                limits, request, kinds["gpu"], kinds["cluster"], jobs=jobs, progress=progress
             )
-        if words:
-            request[name] = words[0]
-    if question == "offload":
-        return offload(request)
-    if question == "model":
-        return largest(limits, request, jobs=jobs, progress=progress)
-    return (bandwidth if question == "bandwidth" else batch)(request, jobs=jobs, progress=progress)
+        for name, words in kinds.items():
+            if len(words) > 1:
+                raise PlanError(
+                    flag(name), ", ".join(words), f"must be one kind for recommend {question}"
+                )
+            if words:
+                request[name] = words[0]
+        if question == "offload":
+            return offload(request)
+        if question == "model":
+            return largest(limits, request, jobs=jobs, progress=progress)
+        return (bandwidth if question == "bandwidth" else batch)(
+            request, jobs=jobs, progress=progress
+        )
 
 
 def _words(value: Any) -> list[str]:

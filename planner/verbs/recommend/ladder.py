@@ -16,8 +16,8 @@ from planner.verbs.requests import Point, Progress, answer
 # choices. Layouts of all counts of all kinds up to which each count is tried: ten seconds of one
 # core; rungs of the ladder of a kind; kinds whose ladder is refined, those nearest to the goal
 EVERY = 20_000_000
-RUNGS = 5
-NEAREST = 4
+RUNGS = 4
+NEAREST = 3
 
 Tried = dict[int, Point]  # by position among the requests of a kind
 
