@@ -37,7 +37,11 @@ def accounts(
     of the slowest stage; heads: micro-batches whose head it computes; others: what data parallelism
     and the pipeline send.
     """
-    found = [*(_of_layer(x, passes, repeated) for x in unit.collectives), *others]
+    found = [
+        *(_of_layer(x, passes, repeated) for x in unit.collectives),
+        *(_of_layer(x, heads, 0.0 * heads) for x in unit.ends),
+        *others,
+    ]
     if copied is not None:
         found.append(_copies(copied, passes))
     hidden: Ledger = {}

@@ -45,12 +45,21 @@ class Network:
     def nodes(self) -> float:
         return float(self.group.nodes)
 
-    @property
-    def card(self) -> Array:
-        """One GPU's share of the node's cards, one way."""
-        return collectives.card_bandwidth_bytes_per_s(
-            self.m.nic_per_gpu, self.m.inter_all_reduce, self.m.inter_socket
+    def card(self, span: float) -> Array:
+        """One GPU's share of the node's cards, one way; of the links between islands where `span`
+        ranks in a row are on several."""
+        return communicate.card_bandwidth(
+            self.m, self.m.inter_all_reduce, self.between_islands(span)
         )
+
+    def hop(self, span: float) -> Array:
+        """A step from node to node, of ranks that `span` in a row hold."""
+        return communicate.hop(self.m, self.between_islands(span))
+
+    def between_islands(self, span: float) -> Array | None:
+        """Whether so many ranks in a row are on several islands; None where there are none."""
+        held = self.group.ranks_per_island
+        return None if held is None else np.asarray(span > held)
 
     def inside(self, peers: float) -> Array:
         """Bandwidth per GPU inside the node while groups of `peers` communicate."""
@@ -68,7 +77,7 @@ class Network:
 
 def network(m: Machine, cluster: ClusterSpec, ranks: int, servers: float = 1.0) -> Network:
     """Network of an all-reduce over the first `ranks` GPUs of the cluster; m: its numbers."""
-    group = place(np.asarray(float(ranks)), np.asarray(1.0), cluster.nvlink_domain)
+    group = place(np.asarray(float(ranks)), np.asarray(1.0), cluster.tiers)
     return Network(m, group, float(cluster.gpus_per_host), servers)
 
 
@@ -76,10 +85,12 @@ def _ring(x: Network, size: Array) -> Array:
     return _over(x, size, x.ranks, x.per_node, 2.0)
 
 
-def _over(x: Network, size: Array, ranks: float, per_node: float, passes: float) -> Array:
-    """A ring over `ranks`, `per_node` neighbours of it in each node: as estimates have it
-    (communicate), one algorithm alone."""
-    m = x.m
+def _over(
+    x: Network, size: Array, ranks: float, per_node: float, passes: float, stride: float = 1.0
+) -> Array:
+    """A ring over `ranks` that are `stride` apart, `per_node` neighbours of it in each node: as
+    estimates have it (communicate), one algorithm alone."""
+    m, span = x.m, ranks * stride
     bandwidth = x.inside(per_node)
     inside = collectives.ring_intra_s(
         size,
@@ -93,7 +104,7 @@ def _over(x: Network, size: Array, ranks: float, per_node: float, passes: float)
     if ranks <= per_node:
         return inside
     node = collectives.node_bandwidth_bytes_per_s(
-        per_node, x.card, bandwidth if per_node > 1 else np.inf
+        per_node, x.card(span), bandwidth if per_node > 1 else np.inf
     )
     across = collectives.ring_inter_s(
         size,
@@ -102,7 +113,7 @@ def _over(x: Network, size: Array, ranks: float, per_node: float, passes: float)
         passes,
         base_s=m.intra_base,
         latency_s=m.intra_latency,
-        hop_s=m.inter_hop,
+        hop_s=x.hop(span),
         node_bytes_per_s=node,
     )
     return np.maximum(across, inside)
@@ -115,10 +126,10 @@ def _tree(x: Network, size: Array) -> Array:
     link = {"base_s": m.intra_base, "latency_s": m.intra_latency}
     if x.nodes > 1:
         node = collectives.node_bandwidth_bytes_per_s(
-            x.per_node, x.card, x.inside(x.per_node) if x.per_node > 1 else np.inf
+            x.per_node, x.card(x.ranks), x.inside(x.per_node) if x.per_node > 1 else np.inf
         )
         return collectives.tree_inter_s(
-            size, x.nodes, x.per_node, hop_s=m.inter_hop, node_bytes_per_s=node, **link
+            size, x.nodes, x.per_node, hop_s=x.hop(x.ranks), node_bytes_per_s=node, **link
         )
     alone = collectives.tree_inter_s(
         size, x.ranks, 1.0, hop_s=m.intra_latency / 2, node_bytes_per_s=x.inside(x.per_node), **link
@@ -139,9 +150,9 @@ def _pairs(x: Network) -> dict[str, Array]:
     return {
         "base_s": m.intra_base,
         "latency_s": m.intra_latency,
-        "hop_s": m.inter_hop,
+        "hop_s": x.hop(x.ranks),
         "pair_bytes_per_s": x.inside(2.0),
-        "card_bytes_per_s": x.card,
+        "card_bytes_per_s": x.card(x.ranks),
         "ramp": m.intra_ramp,
     }
 
@@ -152,7 +163,7 @@ def _grid(x: Network, size: Array, row: float) -> Array:
     per_node = min(row, x.per_node)
     column_per_node = max(1.0, math.floor(x.per_node / row))
     first, last = (_over(x, size, row, per_node, 1.0) for _ in range(2))
-    column = _over(x, size / row, x.ranks / row, min(column_per_node, x.ranks / row), 2.0)
+    column = _over(x, size / row, x.ranks / row, min(column_per_node, x.ranks / row), 2.0, row)
     return all_reduce.grid_all_reduce_s(first, column, last)
 
 
@@ -181,14 +192,14 @@ def _switch(x: Network, size: Array) -> Array:
     )
     if x.nodes <= 1:
         return inside
-    node = collectives.node_bandwidth_bytes_per_s(x.per_node, x.card, reduced)
+    node = collectives.node_bandwidth_bytes_per_s(x.per_node, x.card(x.ranks), reduced)
     across = collectives.tree_inter_s(
         size,
         x.nodes,
         1.0,
         base_s=m.intra_base,
         latency_s=m.intra_latency,
-        hop_s=m.inter_hop,
+        hop_s=x.hop(x.ranks),
         node_bytes_per_s=node,
     )
     return np.maximum(inside, m.intra_switch_setup + across)
@@ -200,9 +211,9 @@ def _server(x: Network, size: Array) -> Array:
         x.ranks,
         x.servers,
         base_s=x.m.intra_base,
-        hop_s=x.m.inter_hop,
-        worker_bytes_per_s=x.card,
-        server_bytes_per_s=x.card * x.node_gpus,
+        hop_s=x.hop(x.ranks),
+        worker_bytes_per_s=x.card(x.ranks),
+        server_bytes_per_s=x.card(x.ranks) * x.node_gpus,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from planner.estimate import communicate
 from planner.estimate.machine import Machine
 from planner.formulas import stragglers
+from planner.specs.cluster import Tiers
 
 # widths of the batch norms of ResNet-50: He et al. 2015 (arXiv 1512.03385) table 1, (blocks, inner
 # width) of each stage
@@ -39,12 +40,12 @@ class Traffic:
 
 
 def traffic(
-    m: Machine, channels: Sequence[int], ranks: int, domain: int, element_bytes: float
+    m: Machine, channels: Sequence[int], ranks: int, tiers: Tiers, element_bytes: float
 ) -> Traffic:
     """Bytes and seconds of the all-gathers of a forward pass and the all-reduces of a backward
     pass."""
     widths = np.array(channels, dtype=float)
-    group = communicate.place(np.full(len(widths), float(ranks)), np.ones(len(widths)), domain)
+    group = communicate.place(np.full(len(widths), float(ranks)), np.ones(len(widths)), tiers)
     forward = stragglers.batch_norm_forward_bytes(widths, element_bytes)
     backward = stragglers.batch_norm_backward_bytes(widths, element_bytes)
     gathered = communicate.all_gather_s(m, ranks * forward, group)

@@ -3,6 +3,7 @@ node, what it takes."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,18 +11,28 @@ import numpy as np
 from planner.estimate.machine import Machine
 from planner.formulas import collectives
 from planner.ledger import Array
+from planner.specs.cluster import Tiers
 
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks of a communication group, and how many of them sit in one node or NVLink domain."""
+    """Ranks of a communication group, how many of them sit in one node or NVLink domain, and how
+    many below one tier of switches; None where the fabric is not known to have islands."""
 
     ranks: Array
     ranks_per_node: Array
+    ranks_per_island: Array | None = None
 
     @property
     def nodes(self) -> Array:
         return np.maximum(self.ranks / self.ranks_per_node, 1.0)
+
+    @property
+    def spans_islands(self) -> Array:
+        """Whether some of its traffic passes from island to island."""
+        if self.ranks_per_island is None:
+            return np.asarray(False)
+        return self.ranks > self.ranks_per_island
 
 
 @dataclass(frozen=True)
@@ -47,21 +58,36 @@ def share_of(part_s: Array, whole_s: Array) -> Array:
     return part_s / np.maximum(whole_s, _NO_TIME_S)
 
 
-def place(ranks: Array, stride: Array, domain: int) -> Group:
-    """Group of `ranks` whose neighbours are `stride` ranks apart, on nodes (or switched domains) of
-    `domain` GPUs."""
-    inside = np.clip(np.floor(domain / stride), 1.0, np.maximum(ranks, 1.0))
-    return Group(1.0 * ranks, inside)
+def place(ranks: Array, stride: Array, tiers: Tiers) -> Group:
+    """Group of `ranks` whose neighbours are `stride` ranks apart, on nodes (or switched domains)
+    and islands of so many GPUs."""
+    return Group(
+        1.0 * ranks,
+        _together(ranks, stride, tiers.domain),
+        None if math.isinf(tiers.island) else _together(ranks, stride, tiers.island),
+    )
+
+
+def _together(ranks: Array, stride: Array, gpus: float) -> Array:
+    """Of a group, the ranks that `gpus` GPUs in a row hold."""
+    return np.clip(np.floor(gpus / stride), 1.0, np.maximum(ranks, 1.0))
 
 
 def place_twice(
-    inner: Array, inner_stride: Array, outer: Array, outer_stride: Array, domain: int
+    inner: Array, inner_stride: Array, outer: Array, outer_stride: Array, tiers: Tiers
 ) -> Group:
     """Group of inner x outer ranks whose two parts have strides of their own; the outer part begins
     where the inner one ends."""
-    within, beyond = place(inner, inner_stride, domain), place(outer, outer_stride, domain)
-    whole = within.ranks_per_node >= within.ranks  # else a node holds a part of one inner group
-    return Group(inner * outer, within.ranks_per_node * np.where(whole, beyond.ranks_per_node, 1.0))
+    within, beyond = place(inner, inner_stride, tiers), place(outer, outer_stride, tiers)
+
+    def both(inside: Array, outside: Array) -> Array:
+        whole = inside >= within.ranks  # else a node holds a part of one inner group
+        return inside * np.where(whole, outside, 1.0)
+
+    island = None
+    if within.ranks_per_island is not None and beyond.ranks_per_island is not None:
+        island = both(within.ranks_per_island, beyond.ranks_per_island)
+    return Group(inner * outer, both(within.ranks_per_node, beyond.ranks_per_node), island)
 
 
 def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.0) -> Array:
@@ -76,8 +102,28 @@ def _intra_bandwidth(m: Machine, ranks: Array, frac: Array, two_rank: Array = 1.
     )
 
 
-def _card_bandwidth(m: Machine, frac: Array) -> Array:
-    return collectives.card_bandwidth_bytes_per_s(m.nic_per_gpu, frac, m.inter_socket)
+def card_bandwidth(m: Machine, frac: Array, between_islands: Array | None = None) -> Array:
+    """One GPU's share of its node's cards, or of the links between islands where the traffic
+    passes them."""
+    card = collectives.card_bandwidth_bytes_per_s(m.nic_per_gpu, frac, m.inter_socket)
+    if between_islands is None:
+        return card
+    share = collectives.uplink_bandwidth_bytes_per_s(
+        card, nic_bytes_per_gpu_per_s=m.nic_per_gpu * frac, oversubscription=m.oversubscription
+    )
+    return np.where(between_islands, share, card)
+
+
+def hop(m: Machine, between_islands: Array | None) -> Array:
+    """A step from node to node, or from island to island."""
+    if between_islands is None:
+        return m.inter_hop
+    return m.inter_hop + np.where(between_islands, m.inter_tier, 0.0)
+
+
+def _islands(group: Group) -> Array | None:
+    """Whether a group spans islands; None where there are none to look at."""
+    return None if group.ranks_per_island is None else group.spans_islands
 
 
 def _pass(
@@ -123,8 +169,10 @@ def _pass(
         return intra
     # where a node holds one rank of the group, its own links carry nothing
     within = np.where(inside > 1, bandwidth, np.inf)
+    islands = _islands(group)
+    hop_s = hop(m, islands)
     node = collectives.node_bandwidth_bytes_per_s(
-        inside, _card_bandwidth(m, inter_frac * network), within
+        inside, card_bandwidth(m, inter_frac * network, islands), within
     )
     ring = collectives.ring_inter_s(
         tensor_bytes,
@@ -133,7 +181,7 @@ def _pass(
         passes,
         base_s=base_s,
         latency_s=m.intra_latency,
-        hop_s=m.inter_hop,
+        hop_s=hop_s,
         node_bytes_per_s=node,
     )
     if passes == 2 and "tree" not in m.without:
@@ -143,7 +191,7 @@ def _pass(
             inside,
             base_s=base_s,
             latency_s=m.intra_latency,
-            hop_s=m.inter_hop,
+            hop_s=hop_s,
             node_bytes_per_s=node,
         )
         ring = np.minimum(ring, tree)
@@ -184,31 +232,52 @@ def reduce_scatter_s(m: Machine, tensor_bytes: Array, group: Group, network: Arr
     )
 
 
-def all_to_all_s(m: Machine, tensor_bytes: Array, group: Group, remote_frac: Array) -> Array:
-    """Every rank to every rank of the group: cards are as busy with many peers as in an
-    all-gather."""
+def all_to_all_s(m: Machine, inside_bytes: Array, outside_bytes: Array, group: Group) -> Array:
+    """Every rank to every rank of the group, so many bytes inside the node and beyond it: cards
+    are as busy with many peers as in an all-gather, and so are the links between islands with
+    what passes them."""
     inside = np.minimum(group.ranks, group.ranks_per_node)
+    card = card_bandwidth(m, m.inter_all_gather)
+    islands = _islands(group)
+    if group.ranks_per_island is not None:
+        card = collectives.bisection_bytes_per_s(
+            card,
+            group.ranks,
+            group.ranks_per_node,
+            group.ranks_per_island,
+            uplink_bytes_per_s=card_bandwidth(m, m.inter_all_gather, islands),
+        )
     return collectives.all_to_all_s(
-        tensor_bytes,
+        inside_bytes,
+        outside_bytes,
         group.ranks,
         group.ranks_per_node,
-        remote_frac,
         base_s=m.intra_base,
         latency_s=m.intra_latency,
-        hop_s=m.inter_hop,
+        hop_s=hop(m, islands),
         intra_bytes_per_s=_intra_bandwidth(m, inside, m.intra_send),
-        card_bytes_per_s=_card_bandwidth(m, m.inter_all_gather),
+        card_bytes_per_s=card,
     )
 
 
-def send_s(m: Machine, message_bytes: Array, across: Array) -> Array:
+def even_all_to_all_s(m: Machine, tensor_bytes: Array, group: Group) -> Array:
+    """Every rank scatters `tensor_bytes` evenly over the group."""
+    ranks = np.maximum(group.ranks, 1.0)
+    near = np.minimum(ranks, group.ranks_per_node)
+    inside, outside = tensor_bytes * (near - 1) / ranks, tensor_bytes * (1 - near / ranks)
+    return all_to_all_s(m, inside, outside, group)
+
+
+def send_s(
+    m: Machine, message_bytes: Array, across: Array, between_islands: Array | None = None
+) -> Array:
     """One message to a neighbouring pipeline stage, over the node's link or one GPU's share of the
-    network."""
+    network or of the links between islands."""
     pair = _intra_bandwidth(m, 0.0 * message_bytes + 2.0, m.intra_send)
     inside = collectives.send_recv_s(message_bytes, latency_s=m.intra_base, bytes_per_s=pair)
     outside = collectives.send_recv_s(
         message_bytes,
-        latency_s=m.intra_base + m.inter_hop,
-        bytes_per_s=_card_bandwidth(m, m.inter_send),
+        latency_s=m.intra_base + hop(m, between_islands),
+        bytes_per_s=card_bandwidth(m, m.inter_send, between_islands),
     )
     return np.where(across > 0, outside, inside)

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.estimate import sync
 from planner.estimate.machine import Machine
-from planner.estimate.memory import offload, state_ledger
+from planner.estimate.memory import MOMENT_BYTES, offload, state_ledger
 from planner.formulas import data_parallel, kernels
 from planner.formulas import offload as formulas
 from planner.ledger import Array
 from planner.specs.columns import Columns
+from planner.specs.host import CPU_OPTIMIZERS, CpuOptimizer
 from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER
 from planner.specs.plan import Plan
 
+_FP32_BYTES = 4.0  # of master weights and gradients in host memory
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Seconds that run while states are on their way, or are updated on the CPU."""
+
+    backward: Array  # of one micro-batch, beside which gradients leave
+    rest: Array  # of the step without the optimizer, where its update is delayed
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the optimizer adds to a step."""
+
+    seconds: Array  # where states are offloaded with their way to host memory or the CPU
+    drives: Array | None  # what waiting for NVMe drives adds; None where nobody uses any
+
 
 def optimizer_s(
-    plan: Plan, m: Machine, c: Columns, parameters: Array, shard_ranks: Array
-) -> tuple[Array, Array | None]:
-    """(seconds of the update, where states are offloaded with their way to host memory or the CPU;
-    what waiting for NVMe drives adds, None where nobody uses any).
+    plan: Plan, m: Machine, c: Columns, parameters: Array, shard_ranks: Array, beside: Beside
+) -> Update:
+    """The update of a rank.
 
     parameters: elements of a rank before ZeRO shards their states over `shard_ranks`.
     """
@@ -27,13 +47,44 @@ def optimizer_s(
     on_gpu = _on_gpu_s(m, owned)
     offloaded = c.offloads(*OFFLOADED_OPTIMIZER)
     if not np.any(offloaded):
-        return on_gpu, None
-    streamed = data_parallel.streamed_state_s(owned, host_bytes_per_s=m.host_bandwidth)
+        return Update(on_gpu, None)
     if plan.stack.offload_update == "gpu":  # states live in host memory and pass through the GPU
-        return on_gpu + np.where(offloaded, streamed, 0.0), None
-    on_cpu = data_parallel.cpu_step_s(owned * plan.cluster.gpus_per_host, m.cpu_adam)
+        streamed = data_parallel.streamed_state_s(owned, host_bytes_per_s=m.host_bandwidth)
+        return Update(on_gpu + np.where(offloaded, streamed, 0.0), None)
+    on_cpu = data_parallel.cpu_step_s(owned * plan.cluster.gpus_per_host, cpu_rate(plan, m))
     waiting = _drives_s(plan, m, c, owned, on_cpu) if np.any(c.offloads(*NVME)) else None
-    return np.where(offloaded, streamed + on_cpu, on_gpu), waiting
+    back = formulas.parameters_back_s(
+        sync.compute_bytes(plan) * owned, m.host_copy_bandwidth, m.host_staged, _how(plan).staged
+    )
+    leaving = formulas.gradients_exposed_s(
+        sync.wire_bytes(plan) * owned,
+        _FP32_BYTES * owned,
+        m.host_copy_bandwidth,
+        beside.backward,
+        c.microbatches(plan.training.global_batch),
+    )
+    hides = {"after": 0.0, "overlapped": beside.backward, "delayed": beside.rest}
+    late = formulas.delayed_update_exposed_s(on_cpu + back, hides[plan.training.cpu_update])
+    return Update(np.where(offloaded, leaving + late, on_gpu), waiting)
+
+
+def _how(plan: Plan) -> CpuOptimizer:
+    return CPU_OPTIMIZERS[plan.training.cpu_optimizer or plan.stack.cpu_optimizer]
+
+
+def cpu_rate(plan: Plan, m: Machine) -> Array:
+    """Parameters per second that a host updates for all of its ranks."""
+    training, how = plan.training, _how(plan)
+    given = training.moment_bytes
+    moved = formulas.update_bytes(
+        _FP32_BYTES,
+        MOMENT_BYTES[training.optimizer] if given is None else given,
+        _FP32_BYTES,
+        sync.compute_bytes(plan) if training.mixed_precision else 0.0,
+        (how.master, how.moments, how.gradient, how.copy),
+        how.other_bytes,
+    )
+    return m.host_update / moved
 
 
 def _on_gpu_s(m: Machine, owned: Array) -> Array:

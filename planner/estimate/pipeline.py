@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,10 +15,12 @@ from planner.estimate.communicate import Traffic, place
 from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
 from planner.estimate.stages import fullest_inner, stage_split
+from planner.formulas import pipeline
 from planner.formulas.stages import contents, mtp_layers
 from planner.ledger import Array
 from planner.schedules import timing
 from planner.schedules.base import Work, total_s
+from planner.specs.cluster import Tiers
 from planner.specs.columns import Columns
 from planner.specs.layout import SCHEDULES
 from planner.specs.plan import Plan
@@ -47,6 +50,18 @@ class Stages:
         first, middle, last = (total_s(one) for one in self.work)
         return np.maximum(np.maximum(first, middle), last)
 
+    def slowest(self) -> Work:
+        """What that rank computes; of equals the last, then the first."""
+        first, middle, last = self.work
+        at_first, at_middle, at_last = (total_s(one) for one in self.work)
+        is_last, is_first = at_last >= np.maximum(at_first, at_middle), at_first >= at_middle
+        return Work(
+            *(
+                np.where(is_last, z, np.where(is_first, a, b))
+                for a, b, z in zip(first, middle, last, strict=True)
+            )
+        )
+
 
 def stages(plan: Plan, c: Columns, layer: Work, head: Work) -> Stages:
     """Layers and work of the ranks, given the seconds of one layer and of what the rank with the
@@ -67,13 +82,7 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
     """Seconds per step in which the slowest rank waits: in closed form, or simulated where that
     holds for some durations only."""
     pp, vpp = c.pp, c.vpp
-    first, middle, last = ranks.work
-    at_first, at_middle, at_last = (total_s(one) for one in ranks.work)
-    is_last, is_first = at_last >= np.maximum(at_first, at_middle), at_first >= at_middle
-    slowest = [
-        np.where(is_last, z, np.where(is_first, a, b))
-        for a, b, z in zip(first, middle, last, strict=True)
-    ]
+    slowest = ranks.slowest()
     mtp = mtp_layers(plan)
     every = [
         (plan.model.layers + mtp) * a + (1 + mtp) * b
@@ -81,7 +90,7 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
     ]  # of all ranks together
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(every, slowest, strict=True)))
     out = schedules.idle_s(
-        SCHEDULES, c.schedule, fill, Work(*slowest), np.maximum(pp, 1.0), microbatches, vpp
+        SCHEDULES, c.schedule, fill, slowest, np.maximum(pp, 1.0), microbatches, vpp
     )
     for code, name in enumerate(SCHEDULES):
         if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(
@@ -94,7 +103,7 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
                 pp,
                 vpp,
                 microbatches,
-                total_s(Work(*slowest)),
+                total_s(slowest),
                 *durations,
             )
             out = np.where(rows, timed, out)
@@ -153,12 +162,12 @@ def chunk_seconds(
     return out[0], out[1], out[2]
 
 
-def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest_s: Array) -> Traffic:
+def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest: Work) -> Traffic:
     """Activations and their gradients between neighbouring stages; overlapped sends hide behind the
-    work of one chunk.
+    work of chunks. slowest: of the rank that sets the pace, one micro-batch.
 
     Exposed are all of the fill and the drain, and in the steady state those of the rank with the
-    dearest neighbours, or what of them is longer than a chunk's work: what the timed schedules show
+    dearest neighbours, or what chunks wait for them: what the timed schedules show
     (tests/test_schedules_timing.py).
     """
     training, stack = plan.training, plan.stack
@@ -167,33 +176,53 @@ def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest_s: Ar
     split = sequence | stack.overlap.scatter_gather
     message = activation / np.where(split, c.tp, 1.0)
     gathered = communicate.all_gather_s(
-        m, activation, place(c.tp, np.ones_like(c.tp), plan.cluster.nvlink_domain)
+        m, activation, place(c.tp, np.ones_like(c.tp), plan.cluster.tiers)
     )
     joined = np.where(split & ~sequence & (c.tp > 1), gathered, 0.0)
     overlaps = stack.overlap.pipeline_send & (c.vpp > 1) & (plan.training.overlap is not False)
-    chunk_s = slowest_s / (2 * c.vpp)  # forward or backward of one chunk, on average
+    interleaved = overlaps & ~c.is_schedule("breadth-first")
+    chunk_s = total_s(slowest) / (2 * c.vpp)  # forward or backward of one chunk, on average
     issue_s = (
         m.operators_per_collective * m.operator_launch
     )  # the stage's queue waits while the CPU posts and joins a message
     # with chunks, one micro-batch crosses every boundary in turn before the steady state and after
     # it: nothing hides those
-    rounds = np.where(overlaps & (~c.is_schedule("breadth-first")), c.vpp, 1.0)
-    crossing = _boundaries(c, plan.cluster.nvlink_domain)
+    rounds = np.where(interleaved, c.vpp, 1.0)
+    crossing = _boundaries(c, plan.cluster.tiers)
     steady = c.vpp * np.maximum(microbatches - crossing.settled, 0.0)
     count: Array = 0.0
     seconds: Array = 0.0
     exposed: Array = 0.0
-    for across, neighbours, filling in (
-        (0.0, crossing.near, crossing.filling_near(rounds)),
-        (1.0, crossing.far, crossing.filling_far(rounds)),
-    ):
-        beside = communicate.send_s(m, message, across) + joined
-        waits = issue_s + np.where(overlaps, np.maximum(beside - chunk_s, 0.0), beside)
+    around: Array = 0.0  # sends over all boundaries of the ring of ranks
+    dearest: Array = 0.0
+    links: list[tuple[float, Array | None, Array, Callable[[Array], Array]]] = [
+        (0.0, None, crossing.near, crossing.filling_near),
+        (1.0, None, crossing.far, crossing.filling_far),
+    ]
+    if crossing.islands is not None:
+        links.append((1.0, np.asarray(True), crossing.out, crossing.filling_out))
+    for across, between, neighbours, filled_in in links:
+        filling = filled_in(rounds)
+        beside = communicate.send_s(m, message, across, between) + joined
+        beyond = np.where(interleaved, 0.0, np.maximum(beside - chunk_s, 0.0))
+        waits = issue_s + np.where(overlaps, beyond, beside)
+        # one round more crosses every boundary of the ring once more
+        around = around + (filled_in(rounds + 1.0) - filling) * beside
+        dearest = np.maximum(dearest, np.where(neighbours > 0, beside, 0.0))
         calls = np.where(c.pp > 1, steady * neighbours, 0.0)
         filled = np.where(c.pp > 1, 2 * filling, 0.0)
         count = count + calls + filled
         seconds = seconds + (calls + filled) * (beside + issue_s)
         exposed = exposed + calls * waits + filled * (beside + issue_s)
+    forward = slowest.forward / c.vpp
+    backward = (slowest.input_gradient + slowest.weight_gradient) / c.vpp
+    stalled = np.maximum(
+        pipeline.ring_stall_s(
+            forward, backward, around / c.pp, stages=c.pp, chunks=c.vpp, microbatches=microbatches
+        ),
+        pipeline.pair_stall_s(forward, backward, dearest, c.vpp * microbatches),
+    )
+    exposed = exposed + np.where(interleaved & (c.pp > 1), stalled, 0.0)
     return Traffic(
         "send_recv",
         "pipeline",
@@ -209,35 +238,53 @@ def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest_s: Ar
 
 @dataclass(frozen=True)
 class _Boundaries:
-    """Which boundaries between stages are links between nodes, or between NVLink domains."""
+    """Which boundaries between stages are links between nodes, or between NVLink domains, and which
+    of these are links between islands."""
 
     pp: Array
     domains: Array  # that the stages of one pipeline lie on
     near: Array  # neighbours inside the domain, of the rank that sends most over its border
-    far: Array  # the others of that rank
+    far: Array  # in other domains of its island
+    out: Array  # in other islands
     # micro-batches that pass before the schedule waits for the border: the stages behind the last
     # one work while the first micro-batch is there and comes back
     settled: Array
+    islands: Array | None = None  # that they lie on; None where the fabric has none
+
+    def filling_out(self, rounds: Array) -> Array:
+        """Boundaries between islands that one micro-batch crosses on its way through all stages,
+        `rounds` times around them."""
+        if self.islands is None:
+            return 0.0 * self.pp
+        return np.where(self.islands > 1, rounds * self.islands - 1, 0.0)
 
     def filling_far(self, rounds: Array) -> Array:
-        """Boundaries over the border that one micro-batch crosses on its way through all stages,
-        `rounds` times around them."""
-        return np.where(self.domains > 1, rounds * self.domains - 1, 0.0)
+        """Boundaries between domains of an island that it crosses."""
+        crossed = np.where(self.domains > 1, rounds * self.domains - 1, 0.0)
+        return crossed if self.islands is None else crossed - self.filling_out(rounds)
 
     def filling_near(self, rounds: Array) -> Array:
         """The other boundaries that it crosses."""
-        return rounds * self.pp - 1 - self.filling_far(rounds)
+        return rounds * self.pp - 1 - self.filling_far(rounds) - self.filling_out(rounds)
 
 
-def _boundaries(c: Columns, domain: int) -> _Boundaries:
+def _boundaries(c: Columns, tiers: Tiers) -> _Boundaries:
     """Stages that are neighbours lie all ranks of a stage apart, or with stages inside replicas
-    those of one replica; as many of them share a domain as fit."""
+    those of one replica; as many of them share a domain, or an island, as fit."""
     between = np.where(c.is_placement("tp-cp-pp-dp"), 1.0, c.dp)
-    together = place(c.pp, c.tp * c.cp * between, domain).ranks_per_node
+    group = place(c.pp, c.tp * c.cp * between, tiers)
+    together = group.ranks_per_node
     domains = np.ceil(c.pp / together)
     last = c.pp - (domains - 1) * together  # stages of the last domain
     # in a ring of chunks every rank has two neighbours, else the first and the last have one
     neighbours = np.where((c.pp > _ENDS) | (c.vpp > 1), 2.0, 1.0)
     alone = (together == 1) | ((last == 1) & (c.vpp > 1))
     far = np.where(domains > 1, np.where(alone, neighbours, 1.0), 0.0)
-    return _Boundaries(c.pp, domains, neighbours - far, far, np.where(domains > 1, last, 1.0))
+    settled = np.where(domains > 1, last, 1.0)
+    held = group.ranks_per_island
+    if held is None:
+        return _Boundaries(c.pp, domains, neighbours - far, far, 0.0 * far, settled)
+    # one stage per island: every neighbour is in another one
+    islands = np.where(domains > 1, np.ceil(c.pp / held), 1.0)
+    out = np.where(islands > 1, np.where(held == 1, far, 1.0), 0.0)
+    return _Boundaries(c.pp, domains, neighbours - far, far - out, out, settled, islands)

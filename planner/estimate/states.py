@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.estimate.layer import padded_vocab
 from planner.estimate.stages import StageSplit
+from planner.formulas.experts import tensor_of
 from planner.formulas.params import parameter_leaves
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
@@ -49,9 +50,10 @@ class RankParameters:
 
 
 def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
-    """Divide every tensor of the model by what divides it: tensor parallel, expert x tensor
+    """Divide every tensor of the model by what divides it: tensor parallel, expert x expert tensor
     parallel, or nothing."""
     model, tp, ep, pp = plan.model, c.tp, c.ep, c.pp
+    etp = tensor_of(plan, tp)
     layer: Ledger = {}
     first: Ledger = {}
     last: Ledger = {}
@@ -81,8 +83,9 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
         elif leaf.place == "last":
             last[leaf.name] = local
         elif leaf.shard == "expert":
-            experts = experts + share * local / ep
-            layer_experts = layer_experts + local / ep
+            local = count / (ep * etp)
+            experts = experts + share * local
+            layer_experts = layer_experts + local
         else:
             layer[leaf.name] = share * local
             dense_layer = dense_layer + (leaf.place != "moe_layer") * local

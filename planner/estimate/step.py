@@ -17,7 +17,7 @@ from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.rows import LayerTime, cost_of_rows, head_work, layer_time, layer_work
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
-from planner.estimate.optimizer import optimizer_s
+from planner.estimate.optimizer import Beside, optimizer_s
 from planner.estimate.states import RankParameters, rank_parameters
 from planner.formulas import overlap, pipeline
 from planner.ledger import Array, Ledger, group, merge, scale, section, total
@@ -104,11 +104,10 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         slowest = _slowest(ranks)
         idle = pipelines.idle_s(plan, c, ranks, microbatches)
         pipe = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
-        sends = pipelines.sends(plan, m, c, microbatches, slowest.seconds)
-    with section("gradient synchronisation and optimizer"):
+        sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())
+    with section("gradient synchronisation"):
         window = layer.backward * slowest.layers * _window_share(plan, c, microbatches)
         end = _end_of_step(plan, m, c, held, extras.sharded, slowest, window, layer.backward)
-        optimizer, drives = optimizer_s(plan, m, c, end.elements, held.by.shards.ranks)
 
     passes, heads = microbatches * slowest.layers, microbatches * slowest.head
     sharding = extras.sharding[0] + extras.sharding[1]
@@ -125,13 +124,17 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
             "data_parallel": passes * sharding + end.exposed,
         },
         {} if extras.copied is None else _offloading(extras.copied, passes),
-        {
-            "pipeline_transfer": sends.exposed,
-            "bubble": pipe - microbatches * slowest.seconds,
-            "optimizer": optimizer,
-        },
-        {} if drives is None else {"nvme": drives},
+        {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
     )
+    with section("optimizer"):  # on the CPU beside what of the step runs while it updates
+        rest = total(components) if plan.training.cpu_update == "delayed" else 0.0
+        beside = Beside(layer.backward * slowest.layers, rest)
+        update = optimizer_s(plan, m, c, end.elements, held.by.shards.ranks, beside)
+    components["optimizer"] = update.seconds
+    tail = end.exposed + update.seconds
+    if update.drives is not None:
+        components["nvme"] = update.drives
+        tail = tail + update.drives
     if plan.ranks.other is not None:
         with section("the other GPUs"):
             other = step_time(uneven.of_other_gpu(plan), c).components
@@ -153,7 +156,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         ranks=ranks,
         stage_layers=np.maximum(ranks.layers[0], ranks.layers[1]),
         last_layers=ranks.layers[2],
-        tail=end.exposed + optimizer + (0.0 if drives is None else drives),
+        tail=tail,
         repeated_flop=microbatches * plan.model.layers / c.pp * repeated_flop,
         detail=listed.detail,
     )

@@ -13,6 +13,7 @@ from planner.estimate.gradients import Buckets, buckets_of, tensors
 from planner.estimate.machine import Machine
 from planner.estimate.states import RankParameters
 from planner.formulas import data_parallel, offload, overlap
+from planner.formulas import experts as sharing
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.layout import NVME_PARAMS, OFFLOADED_PARAMS
@@ -40,15 +41,15 @@ class Replicas:
 def replicas(plan: Plan, c: Columns) -> Replicas:
     """Groups of the data-parallel dimension, placed on nodes in the order tp, cp, dp, pp, or tp,
     cp, pp, dp."""
-    domain, tp, cp = plan.cluster.nvlink_domain, c.tp, c.cp
+    tiers, tp, cp = plan.cluster.tiers, c.tp, c.cp
     ranks = c.replicas
     shard = np.where(c.zero >= 1, c.shards, ranks)
     mirrors = np.maximum(ranks / shard, 1.0)
     found = Replicas(
-        group=place(ranks, tp, domain),
-        shards=place(shard, tp, domain),
-        mirrors=place(mirrors, tp * shard, domain),
-        experts=place(np.maximum(ranks / c.ep, 1.0), tp * c.ep, domain),
+        group=place(ranks, tp, tiers),
+        shards=place(shard, tp, tiers),
+        mirrors=place(mirrors, tp * shard, tiers),
+        experts=place(sharing.replicas(plan, c), c.ep * sharing.tensor_of(plan, tp), tiers),
         several=ranks > 1,
     )
     if not np.any(apart := c.is_placement("tp-cp-pp-dp")):
@@ -56,13 +57,17 @@ def replicas(plan: Plan, c: Columns) -> Replicas:
     # the stages of a pipeline lie between replicas; experts are not shared out in this order
     # (rules)
     stride = tp * cp * c.pp
-    group = place_twice(cp, tp, c.dp, stride, domain)
+    group = place_twice(cp, tp, c.dp, stride, tiers)
     within = np.minimum(cp, shard)
-    shards = place_twice(within, tp, shard / within, stride, domain)
-    far = place(mirrors, np.where(shard >= cp, stride * shard / cp, tp * shard), domain)
+    shards = place_twice(within, tp, shard / within, stride, tiers)
+    far = place(mirrors, np.where(shard >= cp, stride * shard / cp, tp * shard), tiers)
 
     def either(one: Group, other: Group) -> Group:
-        return Group(one.ranks, np.where(apart, other.ranks_per_node, one.ranks_per_node))
+        island = None
+        if one.ranks_per_island is not None and other.ranks_per_island is not None:
+            island = np.where(apart, other.ranks_per_island, one.ranks_per_island)
+        node = np.where(apart, other.ranks_per_node, one.ranks_per_node)
+        return Group(one.ranks, node, island)
 
     return Replicas(
         either(found.group, group),
@@ -97,7 +102,7 @@ def wire_bytes(plan: Plan) -> float:
     """Bytes of a gradient element while it is reduced."""
     if not plan.training.mixed_precision:
         return _WIRE_BYTES["fp32"]
-    chosen = plan.training.gradient_reduce
+    chosen = plan.training.gradient_reduce or plan.training.state_precision
     return plan.stack.state.gradient_wire if chosen is None else _WIRE_BYTES[chosen]
 
 

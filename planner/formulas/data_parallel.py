@@ -73,8 +73,8 @@ def streamed_state_s(
     unit="s",
     equation="parameters of the node / CPU rate",
     source=(
-        "ZeRO-Offload, arXiv 2101.06840 section 5; CPU Adam rate per stack: 26.9 -> 5.5 % on"
-        " offloaded runs"
+        "ZeRO-Offload, arXiv 2101.06840 section 5; the rate is that of the host and the software,"
+        " formulas.offload.update_bandwidth_bytes_per_s"
     ),
 )
 def cpu_step_s(node_parameters: Array, cpu_parameters_per_s: Array) -> Array:

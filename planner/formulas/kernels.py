@@ -215,6 +215,20 @@ def launch_bound_s(gpu_s: Array, operators: Array, operator_launch_s: Array) -> 
     return largest * ((gpu / largest) ** 6 + (cpu / largest) ** 6) ** (1 / 6)
 
 
+@formula(
+    unit="s",
+    equation="gpu + operators x launch",
+    source=(
+        "CUDA_LAUNCH_BLOCKING=1 returns from a launch when the kernel has ended, CUDA C programming"
+        " guide; BigScience's tr11 chronicle: 91.0 beside 97.2 TFLOP/s on 80 A100"
+    ),
+)
+def blocked_launch_s(gpu_s: Array, operators: Array, operator_launch_s: Array) -> Array:
+    """Time of a stretch of work whose operators the CPU issues one by one, each when the GPU has
+    ended the one before."""
+    return np.asarray(gpu_s, float) + np.asarray(operators * operator_launch_s, float)
+
+
 # What the whole board draws per FLOP of a 16-bit GEMM at the full tensor clock. One
 # number per generation of tensor cores: the one for which the law below gives the clocks that
 # validated runs need.
@@ -223,11 +237,11 @@ _FITTED = (
     " power_limited_clock_frac; docs/models.md"
 )
 ENERGY_PER_FLOP = {
-    "volta": Sourced(6.7e-12, "J", "assumed", _FITTED, "2026-11"),
+    "volta": Sourced(5.0e-12, "J", "assumed", _FITTED, "2026-11"),
     "ampere": Sourced(2.05e-12, "J", "assumed", _FITTED, "2026-11"),
     "hopper": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
     "ada": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
-    "blackwell": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
+    "blackwell": Sourced(1.4e-12, "J", "assumed", _FITTED, "2026-11"),
     "blackwell-geforce": Sourced(1.2e-12, "J", "assumed", _FITTED, "2026-11"),
 }
 

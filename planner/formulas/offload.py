@@ -45,6 +45,87 @@ def tiled_update_s(read_s: Array, update_s: Array, write_s: Array, tiles: Array)
 
 
 @formula(
+    unit="B/s",
+    equation="min(f s B, n b)",
+    source=(
+        "bandwidth bound of an update without reuse; f = 0.62 of the stream of all cores: 4e9"
+        " parameters/s of DeepSpeed's CPU-Adam on the two Xeon 8168 of a DGX-2 (ZeRO-Offload,"
+        " arXiv 2101.06840 table 4, recalled), 10e9 on a Grace (SuperOffload, arXiv 2509.21271,"
+        " recalled); n b: torch's fused AdamW moves 30 GB/s on one core that scales a vector in"
+        " place at 28, and 40 on two that do at 41 (measured, EPYC 7003)"
+    ),
+)
+def update_bandwidth_bytes_per_s(
+    threads: Array, core_bytes_per_s: Array, stream_bytes_per_s: Array, update_frac: Array
+) -> Array:
+    """What an update moves in host memory: a share of what all cores stream, or what the threads of
+    all ranks of the host move, where they are few."""
+    return np.minimum(update_frac * stream_bytes_per_s, threads * core_bytes_per_s)
+
+
+@formula(
+    unit="B",
+    equation="a M + b S + c G + d W + t",
+    source="passes of the implementation over each state, counted in its source (specs.host)",
+)
+def update_bytes(
+    master_bytes: Array,
+    moment_bytes: Array,
+    gradient_bytes: Array,
+    copy_bytes: Array,
+    passes: tuple[float, float, float, float],
+    other_bytes: Array,
+) -> Array:
+    """Bytes of host memory that the update of one parameter moves."""
+    a, b, c, d = passes
+    states = a * master_bytes + b * moment_bytes
+    return states + c * gradient_bytes + d * copy_bytes + other_bytes
+
+
+@formula(
+    unit="s",
+    equation="(m - 1) max(2 G/L - T, 0) + max((G + F)/L - T, 0); m = 1: the last alone",
+    source=(
+        "deepspeed/runtime/zero/stage3.py, partition_grads: gradients of a micro-batch are added on"
+        " the GPU to those before, which come up and go back; with the last they leave in fp32, all"
+        " beside the backward pass"
+    ),
+)
+def gradients_exposed_s(
+    gradient_bytes: Array,
+    wide_bytes: Array,
+    link_bytes_per_s: Array,
+    backward_s: Array,
+    microbatches: Array,
+) -> Array:
+    """Time that gradients on their way to host memory add to the backward passes of a step.
+
+    gradient_bytes: of a rank's share in the type in which they accumulate; wide_bytes: in that of
+    the update; backward_s: T of one micro-batch.
+    """
+    each = np.maximum(2 * gradient_bytes / link_bytes_per_s - backward_s, 0.0)
+    last = np.maximum((gradient_bytes + wide_bytes) / link_bytes_per_s - backward_s, 0.0)
+    return (microbatches - 1) * each + last
+
+
+@formula(
+    unit="s",
+    equation="W / min(L, S); W / L from page-locked memory",
+    source=(
+        "CUDA C++ Best Practices Guide, 10.1.1: a copy from pageable memory passes a page-locked"
+        " buffer of the driver, into which one core reads and writes it"
+    ),
+)
+def parameters_back_s(
+    parameter_bytes: Array, link_bytes_per_s: Array, staged_bytes_per_s: Array, staged: bool
+) -> Array:
+    """Time of updated parameters on their way from host memory to the GPU; S: what copies from
+    pageable memory reach."""
+    rate = np.minimum(link_bytes_per_s, staged_bytes_per_s) if staged else link_bytes_per_s
+    return parameter_bytes / rate
+
+
+@formula(
     unit="s",
     equation="max(U - R, 0)",
     source=(

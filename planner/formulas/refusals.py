@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from planner import schedules
+from planner.formulas.experts import tensor_of
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
 from planner.specs.layout import NVME, PLACEMENTS, Layout
@@ -67,7 +68,6 @@ def widths(p: Plan, x: Layout) -> str:
     model, tps = p.model, _numbers(p.model.heads)
     each = [model.hidden]
     each += [model.ffn_hidden] if model.dense_layers else []
-    each += [model.moe.ffn_hidden] if model.moe is not None else []
     fitting = _divides(tps, math.gcd(*each)) & _divides(tps, model.heads)
     return (
         f"widths {', '.join(f'{one:,}' for one in each)} (hidden and MLP) do not all divide by tp"
@@ -127,7 +127,8 @@ def batch(p: Plan, x: Layout) -> str:
 
 def sequence(p: Plan, x: Layout) -> str:
     """The sequence does not divide."""
-    slices = (2 * x.cp if x.cp > 1 else 1) * (x.tp if x.sequence_parallel else 1)
+    each = 1 if p.context_way == "ulysses" else 2
+    slices = (each * x.cp if x.cp > 1 else 1) * (x.tp if x.sequence_parallel else 1)
     tokens = p.training.seq_len
     near = " or ".join(str(n * slices) for n in (tokens // slices, tokens // slices + 1) if n)
     plain = (
@@ -140,16 +141,44 @@ def sequence(p: Plan, x: Layout) -> str:
     )
 
 
+def context(p: Plan, x: Layout) -> str:
+    """The stack has no such way to share a sequence, or heads cannot be shared out."""
+    ways, model = p.stack.supports.context_ways, p.model
+    if p.context_way not in ways:
+        return (
+            f"{p.stack.title} shares sequences by {' or '.join(ways)}, not {p.context_way}"
+            f"{_ways('leave out --cp-comm-type', '--stack ' + FREE_STACK)}"
+        )
+    own, cps = model.heads / x.tp, _numbers(model.heads)
+    keys = model.heads if model.latent else model.kv_heads
+    shared = x.tp * cps
+    fitting = _divides(shared, model.heads) & (_divides(shared, keys) | (np.mod(shared, keys) == 0))
+    others = [way for way in ways if way != "ulysses"]
+    return (
+        f"Ulysses shares heads: the {own:g} of {model.heads} ({keys} of keys and values) that tp"
+        f" {x.tp} leaves a rank do not divide by cp {x.cp}"
+        + _ways(
+            _nearest("--cp", x.cp, fitting),
+            f"--cp-comm-type {' or '.join(others)}" if others else "",
+        )
+    )
+
+
 def experts(p: Plan, x: Layout) -> str:
     """Experts cannot be shared out."""
     if p.model.moe is None:
         return f"ep {x.ep} needs a model with experts; leave out --ep"
-    count, ranks = p.model.moe.experts, x.dp * x.cp
+    count, width, ranks = p.model.moe.experts, p.model.moe.ffn_hidden, x.tp * x.dp * x.cp
+    etp = int(tensor_of(p, np.float64(x.tp)))
+    if width % etp:
+        near = _nearest("--etp", etp, _divides(_numbers(width), width))
+        return f"etp {etp} must divide the width {width:,} of an expert{_ways(near)}"
     eps = _numbers(count)
-    fitting = _divides(eps, count) & _divides(eps, ranks)
+    fitting = _divides(eps, count) & _divides(eps * etp, ranks)
+    split = f" over the {etp} ranks that split each (--etp)" if etp > 1 else ""
     return (
-        f"ep {x.ep} must divide {count} experts and dp x cp = {ranks}"
-        f"{_ways(_nearest('--ep', x.ep, fitting))}"
+        f"ep {x.ep} must divide {count} experts and tp x dp x cp = {ranks}{split}"
+        f"{_ways(_nearest('--ep', x.ep, fitting), '--etp 1' if etp > 1 else '')}"
     )
 
 
@@ -300,6 +329,7 @@ def acting(p: Plan, x: Layout) -> str:
     """What was asked for would do nothing."""
     return (
         f"{', '.join(map(flag, p.request.acting))} would do nothing in a layout of tp {x.tp},"
-        f" pp {x.pp}, dp {x.dp} x cp {x.cp}, zero {x.zero}: ZeRO shards over dp x cp > 1 with"
-        " zero 1 to 3, schedules need pp > 1; leave it out, or fix the degrees"
+        f" pp {x.pp}, ep {x.ep}, dp {x.dp} x cp {x.cp}, zero {x.zero}: ZeRO shards over dp x cp > 1"
+        " with zero 1 to 3, schedules need pp > 1, dispatch of tokens ep > 1; leave it out, or fix"
+        " the degrees"
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import schedules
+from planner.formulas import experts
 from planner.formulas import refusals as why
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
@@ -57,8 +58,6 @@ def _heads(plan: Plan, c: Columns) -> Array:
 
 def _ffn(plan: Plan, c: Columns) -> Array:
     ok = _divides(c.tp, plan.model.ffn_hidden) if plan.model.dense_layers else _ones(c)
-    if plan.model.moe is not None:
-        ok = ok & _divides(c.tp, plan.model.moe.ffn_hidden)
     return ok & _divides(c.tp, plan.model.hidden)
 
 
@@ -81,14 +80,31 @@ def _batch(plan: Plan, c: Columns) -> Array:
 
 
 def _sequence(plan: Plan, c: Columns) -> Array:
-    slices = np.where(c.cp > 1, 2 * c.cp, 1.0) * c.sequence_ranks
+    each = 1.0 if plan.context_way == "ulysses" else 2.0  # causal work is balanced by halves
+    slices = np.where(c.cp > 1, each * c.cp, 1.0) * c.sequence_ranks
     return _divides(slices, plan.training.seq_len)
+
+
+def _context(plan: Plan, c: Columns) -> Array:
+    """Ulysses shares out the heads that tensor parallelism leaves to a rank: each rank gets as many
+    of the queries, and as many of keys and values or copies of one."""
+    model, ok = plan.model, c.cp == 1
+    if plan.context_way not in plan.stack.supports.context_ways:
+        return ok
+    if plan.context_way != "ulysses":
+        return _ones(c)
+    shared = c.tp * c.cp
+    keys = model.heads if model.latent else model.kv_heads
+    even = _divides(shared, keys) | (np.mod(shared, keys) == 0)
+    return ok | (_divides(shared, model.heads) & even)
 
 
 def _experts(plan: Plan, c: Columns) -> Array:
     if plan.model.moe is None:
         return c.ep == 1
-    return _divides(c.ep, plan.model.moe.experts) & _divides(c.ep, c.replicas)
+    split = experts.tensor_of(plan, c.tp)
+    whole = _divides(split, plan.model.moe.ffn_hidden) & _divides(c.ep, plan.model.moe.experts)
+    return whole & _divides(c.ep * split, experts.ranks(c))
 
 
 def _microbatches(plan: Plan, c: Columns) -> Array:
@@ -159,6 +175,11 @@ _ACTS: dict[str, Callable[[Columns], Array]] = {
     "shard_group": lambda c: c.zero >= 1,
     "schedule": lambda c: c.pp > 1,
     "placement": lambda c: (c.pp > 1) & (c.dp > 1),
+    "cp_comm_type": lambda c: c.cp > 1,
+    "tp_overlap": lambda c: (c.tp > 1) & (c.sequence_parallel > 0),
+    "dispatcher": lambda c: c.ep > 1,
+    "ep_overlap": lambda c: c.ep > 1,
+    "shared_expert_overlap": lambda c: c.ep > 1,
 }
 
 
@@ -181,6 +202,7 @@ RULES: tuple[Rule, ...] = (
         why.batch,
     ),
     Rule("sequence divides", ("seq_len",), _sequence, why.sequence),
+    Rule("heads divide by cp", ("cp", "cp_comm_type"), _context, why.context),
     Rule("experts divide by ep", ("ep",), _experts, why.experts),
     Rule("schedule fits pp and micro-batches", ("micro_batch",), _microbatches, why.microbatches),
     Rule("schedule fits vpp and stack", ("schedule",), _schedule, why.schedule),
@@ -204,7 +226,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "what is asked for acts",
-        ("zero", "shard_group", "schedule", "placement"),
+        ("zero", "shard_group", "schedule", "placement", "cp_comm_type", "tp_overlap"),
         _acting,
         why.acting,
     ),

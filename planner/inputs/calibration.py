@@ -9,6 +9,7 @@ from typing import Any
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec, LinkSpec, StorageSpec
+from planner.specs.host import HostSpec
 from planner.specs.stack import StackSpec
 
 
@@ -41,6 +42,7 @@ def read_calibration(name: str) -> Calibration:
         "links",
         "stacks",
         "storage",
+        "host",
         "node",
     }
     for key in data:
@@ -109,7 +111,12 @@ def read_calibration(name: str) -> Calibration:
         if "storage" in data
         else None
     )
-    return Calibration(str(path), gpu, overlay, links, stacks, device, own, storage)
+    host = (
+        catalog.build(HostSpec, data["host"], "--calibration", f"{path} [host]")
+        if "host" in data
+        else None
+    )
+    return Calibration(str(path), gpu, overlay, links, stacks, device, own, storage, host)
 
 
 @dataclass(frozen=True)
@@ -125,3 +132,4 @@ class Calibration:
     device: GpuSpec | None = None  # a device of its own, where no shipped profile is corrected
     own_links: dict[str, LinkSpec] = dataclasses.field(default_factory=dict)
     storage: StorageSpec | None = None  # what a node wrote and read
+    host: HostSpec | None = None  # its processors and memory, as an offloaded optimizer finds them

@@ -105,6 +105,7 @@ _FLAG = {
     "gpus": "--gpu",
     "networks": LINK,
     "clusters": "--cluster",
+    "hosts": "--host",
 }
 
 

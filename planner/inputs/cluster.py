@@ -13,6 +13,7 @@ from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec, ClusterTemplate
 from planner.specs.hardware import GpuSpec, LinkSpec, NvmeSpec, TypicalNode
+from planner.specs.host import HostSpec
 from planner.specs.names import NVME
 from planner.specs.options import Options, flag, rows
 from planner.specs.price import Price
@@ -20,6 +21,9 @@ from planner.units import in_unit
 
 Node = TypicalNode | ClusterTemplate
 _STATED = "stated in the request"
+# nodes that any fabric for training has below one tier of switches: half the ports of a switch of
+# 32 and less go to nodes of one card; a choice, from which on an answer names what it assumes
+_ONE_SWITCH = 16
 
 
 def cluster_spec(
@@ -49,6 +53,8 @@ def cluster_spec(
         )
     if gpus > per_node:
         assumed += of_cards
+    island, share, of_islands = _islands(options, template, gpus / per_node)
+    assumed += of_islands
     spec = ClusterSpec(
         title=template.title if template else f"{card.title} nodes",
         gpu=card,
@@ -59,7 +65,12 @@ def cluster_spec(
         nics_per_node=nics,
         nic_bandwidth=speed,
         nvlink_domain=max(domain, per_node),
+        island_nodes=island,
+        oversubscription=share,
         host_link=_link(options, "host_link", node.host_link, measured),
+        host=_host(options, node, measured),
+        host_stated=bool(options.host or template or (measured and measured.host)),
+        host_threads=options.host_threads,
         host_memory=node.host_memory,
         nvme=_nvme(options, node),
         price=price(options, card.id, template),
@@ -195,6 +206,37 @@ def _fabric(
     return named, speed, [remark]
 
 
+def _islands(
+    options: Options, template: ClusterTemplate | None, nodes: float
+) -> tuple[int | None, Sourced | None, list[str]]:
+    """Nodes of an island of the network, oversubscription of the links between islands, and what
+    was assumed of them."""
+    own = (template.island_nodes, template.oversubscription) if template else (None, None)
+    island = options.island_nodes or own[0]
+    stated = options.oversubscription
+    share = own[1] if stated is None else Sourced(stated, "1", "assumed", _STATED)
+    if island is None and share is not None and share > 1:
+        raise PlanError(
+            flag("oversubscription"),
+            options.oversubscription,
+            "is of links between islands, and this cluster states no islands: give --island-nodes",
+        )
+    if share is None and options.island_nodes is not None:
+        raise PlanError(
+            flag("island_nodes"),
+            options.island_nodes,
+            "acts where links between islands are oversubscribed, and this cluster states none:"
+            " give --oversubscription",
+        )
+    if share is None and nodes > _ONE_SWITCH:
+        remark = (
+            f"network: {nodes:.0f} nodes on one non-blocking fabric; islands with fewer links"
+            " between them slow what spans them (set --island-nodes, --oversubscription)"
+        )
+        return island, share, [remark]
+    return island, share, []
+
+
 def link_spec(asked: str, name: str, measured: Calibration | None = None) -> LinkSpec:
     """A link by id, alias or path, as a calibration measured it. Raises PlanError naming the option
     `name`, which also decides where the link must be."""
@@ -219,6 +261,14 @@ def link_spec(asked: str, name: str, measured: Calibration | None = None) -> Lin
             f"is a link {where}; `dpplan list networks` shows which links go where",
         )
     return link
+
+
+def _host(options: Options, node: Node, measured: Calibration | None) -> HostSpec:
+    """Processors and memory of a node: those that the request names, those that were measured, or
+    the usual ones."""
+    if options.host is None and measured is not None and measured.host is not None:
+        return measured.host
+    return catalog.load("hosts", HostSpec, options.host or node.host)
 
 
 def _nvme(options: Options, node: Node) -> NvmeSpec | None:

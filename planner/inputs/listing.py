@@ -11,12 +11,14 @@ from planner.specs.documents.listing import (
     ClusterEntry,
     Entry,
     GpuEntry,
+    HostEntry,
     KindEntry,
     ModelEntry,
     NetworkEntry,
     StackEntry,
 )
 from planner.specs.hardware import GpuSpec, LinkSpec
+from planner.specs.host import HostSpec
 from planner.specs.model import ModelSpec
 from planner.specs.names import SCHEDULES
 from planner.specs.stack import StackSpec
@@ -32,6 +34,7 @@ def list_catalog(kind: str) -> Sequence[Entry]:
 _HOLDS = {
     "clusters": "servers and cloud instances, for --cluster",
     "gpus": "GPUs, for --gpu",
+    "hosts": "processors and memory of a node, for --host",
     "models": "decoder-only language models, for --model",
     "networks": "links inside and between nodes, for --intra-node and --inter-node",
     "schedules": "pipeline schedules, for --schedule",
@@ -81,6 +84,22 @@ def _gpus() -> Sequence[Entry]:
             ),
         )
         for g in catalog.load_all("gpus", GpuSpec)
+    ]
+
+
+def _hosts() -> Sequence[Entry]:
+    return [
+        HostEntry(
+            id=h.id,
+            title=h.title,
+            aliases=list(h.aliases),
+            sockets=h.sockets,
+            cores=h.cores,
+            memory_bytes_per_s=float(h.memory_bandwidth),
+            core_bytes_per_s=float(h.core_bandwidth),
+            source=h.source,
+        )
+        for h in catalog.load_all("hosts", HostSpec)
     ]
 
 
@@ -146,6 +165,7 @@ def _stacks() -> Sequence[Entry]:
 KINDS: dict[str, Callable[[], Sequence[Entry]]] = {
     "clusters": _clusters,
     "gpus": _gpus,
+    "hosts": _hosts,
     "models": _models,
     "networks": _networks,
     "schedules": _schedules,

@@ -22,7 +22,10 @@ from planner.specs.options import LAYOUT, Options
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
-from planner.specs.training import TrainingSpec
+from planner.specs.training import TrainingSpec, scores_on_chip
+
+# families of stacks whose kernels are compiled without torch
+_NO_TORCH = ("jax", "native")
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,9 @@ def plans_of(
             pipeline_layout=_pipeline_layout(options, model),
             acting=acting(options),
         )
-        with_attention = _attention(training, options, stack)
+        with_attention = _overlaps(
+            _kernels(_attention(training, options, stack), options, stack), stack
+        )
         plans.append(
             Plan(
                 model=model,
@@ -130,6 +135,10 @@ def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:
     return text
 
 
+# options of dispatch, which is there where experts are shared out
+_OF_DISPATCH = ("dispatcher", "ep_overlap", "shared_expert_overlap")
+
+
 def acting(options: Options) -> tuple[str, ...]:
     """Options of the layout that the request states and that some layout of its GPUs lets act."""
     left = options.gpus // ((options.tp or 1) * (options.pp or 1))
@@ -138,18 +147,53 @@ def acting(options: Options) -> tuple[str, ...]:
         "zero": bool(options.zero) and left > 1 and options.dp != 1,
         "shard_group": options.shard_group is not None and options.zero != 0,
         "schedule": options.schedule is not None and stages,
+        "cp_comm_type": options.cp_comm_type is not None and left > 1 and options.cp != 1,
+        "tp_overlap": options.tp_overlap is not None and options.gpus > 1 and options.tp != 1,
+        **{name: bool(getattr(options, name)) and options.ep != 1 for name in _OF_DISPATCH},
         "placement": options.placement not in (None, PLACEMENTS[0]) and stages and options.dp != 1,
     }
     return tuple(name for name, can in could.items() if can)
 
 
 def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> TrainingSpec:
-    """--flash-attention / --no-flash-attention against what the stack does by default."""
-    if (
-        options.flash_attention is None
-        or options.flash_attention == stack.fusion.attention.startswith("flash")
+    """--attention, or --flash-attention / --no-flash-attention against what the stack does by
+    default."""
+    if options.attention is not None:
+        return training.model_copy(update={"attention": options.attention})
+    if options.flash_attention is None or options.flash_attention == scores_on_chip(
+        stack.fusion.attention
     ):
         return training
     return training.model_copy(
         update={"attention": "flash2" if options.flash_attention else "eager"}
     )
+
+
+def _kernels(training: TrainingSpec, options: Options, stack: StackSpec) -> TrainingSpec:
+    """--compile, --cuda-graphs and --fused-kernels, of the stacks that have no such kernels of
+    their own."""
+    fusion = stack.fusion
+    own = {
+        "compile": stack.family in _NO_TORCH,
+        "cuda_graphs": stack.family in _NO_TORCH,
+        "fused_kernels": fusion.fused_norm and fusion.fused_rotary and fusion.fused_gate,
+    }
+    asked = {name: bool(getattr(options, name)) for name in own}
+    for name, has in own.items():
+        if asked[name] and has and options.stack is not None:
+            remedy = f"changes nothing: {stack.title} has kernels of this kind of its own; leave it"
+            raise PlanError(f"--{name.replace('_', '-')}", getattr(options, name), remedy)
+    switches = ("compile", "fused_kernels")
+    acts: dict[str, object] = {n: True for n in switches if asked[n] and not own[n]}
+    if own["cuda_graphs"]:
+        acts["cuda_graphs"] = ()
+    return training.model_copy(update=acts)
+
+
+def _overlaps(training: TrainingSpec, stack: StackSpec) -> TrainingSpec:
+    """--tp-overlap, in a way that the stack has. Raises PlanError where it has not."""
+    asked, ways = training.tensor_overlap, ("none", *stack.overlap.tensor_ways)
+    if asked is not None and asked not in ways:
+        remedy = f"{stack.title} does not have it; it has {', '.join(ways)}"
+        raise PlanError("--tp-overlap", asked, remedy)
+    return training

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from planner.inputs.accumulation import accumulated
 from planner.inputs.batch import default_batch
+from planner.inputs.experts import expert_fields
 from planner.inputs.options import number
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
+from planner.specs.names import GRAPH_SCOPES, GraphScope
 from planner.specs.options import Options
 from planner.specs.training import MOST_SEQUENCES, TrainingSpec
 
 # longest sequence taken for a model whose training is not published: of the catalogue's published
 # pre-trainings one alone has longer ones
 LONGEST_DEFAULT = 8192
+_ALONE = ("none", "full")  # scopes of CUDA graphs beside which no other says anything
 
 
 def sequence_length(options: Options, model: ModelSpec) -> int:
@@ -86,6 +89,14 @@ def training_spec(
         optimizer=options.optimizer,
         tokens=number(options, "tokens"),
         loss_chunks=options.loss_chunks,
+        cpu_optimizer=options.cpu_optimizer,
+        cpu_update=options.cpu_update,
+        context_way=options.cp_comm_type,
+        cuda_graphs=_graphs(options, model),
+        tensor_overlap=options.tp_overlap,
+        state_precision=options.state_precision,
+        expandable_segments=options.expandable_segments,
+        **expert_fields(options, model),
     )
     return training, assumptions
 
@@ -99,3 +110,21 @@ def precision_sentence(precision: str, model: ModelSpec) -> str:
         else ""
     )
     return f"precision {precision} with an fp32 master copy{other} (set --precision)"
+
+
+def _graphs(options: Options, model: ModelSpec) -> tuple[GraphScope, ...]:
+    scopes = graph_scopes(options.cuda_graphs)
+    if model.moe is None and {"moe_router", "moe_preprocess"} & set(scopes):
+        remedy = f"captures the routing of experts, and {model.name} has none"
+        raise PlanError("--cuda-graphs", options.cuda_graphs, remedy)
+    return scopes
+
+
+def graph_scopes(text: str | None) -> tuple[GraphScope, ...]:
+    """Scopes of CUDA graphs from their names joined by +; none where nothing is stated."""
+    names = [] if text is None else [name.strip() for name in text.split("+")]
+    for name in names:
+        if name not in GRAPH_SCOPES or (name in _ALONE and len(names) > 1):
+            remedy = f"takes {', '.join(GRAPH_SCOPES)}, joined by +; none and full stand alone"
+            raise PlanError("--cuda-graphs", text, remedy)
+    return tuple(scope for scope in GRAPH_SCOPES if scope in names)

@@ -10,6 +10,7 @@ import numpy as np
 from planner import schedules
 from planner.estimate.factored import Space
 from planner.formulas.divisors import divisors
+from planner.formulas.experts import tensor_of
 from planner.formulas.stages import ENDS, equal_chunks, largest_chunk
 from planner.inputs.degrees import LEAST_MAX_TP, TOKENS_PER_CONTEXT_RANK
 from planner.ledger import Array
@@ -139,7 +140,8 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
         )
     table = _cross(table, "ep", _choices(request.ep, eps))
     if request.ep is None:
-        table = _where(table, np.mod(table["dp"] * table["cp"], table["ep"]) == 0)
+        apart = table["ep"] * tensor_of(plan, table["tp"])
+        table = _where(table, np.mod(table["tp"] * table["dp"] * table["cp"], apart) == 0)
     both = [0, 1] if supports.sequence_parallel else [0]
     asked = request.sequence_parallel
     table = _cross(

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+import math
+from typing import Annotated, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from planner.ledger import Sourced
-from planner.specs.base import Bytes, BytesPerSecond, Names, Quantity, Spec, Watts
-from planner.specs.hardware import GpuSpec, Id, LinkSpec, NvmeSpec
+from planner.specs.base import Bytes, BytesPerSecond, Names, Number, Quantity, Spec, Watts
+from planner.specs.hardware import USUAL_HOST, GpuSpec, Id, LinkSpec, NvmeSpec
+from planner.specs.host import HostSpec
+from planner.specs.names import MAX_ISLAND_NODES, MAX_OVERSUBSCRIPTION
 from planner.specs.price import Price, UsdPerHour
 
 MAX_GPUS = 1_000_000
+
+
+def _at_least_one(given: Sourced) -> Sourced:
+    if not 1.0 <= given <= MAX_OVERSUBSCRIPTION:
+        raise ValueError(
+            f"oversubscription is {float(given):g}; it must be from 1 (non-blocking) to"
+            f" {MAX_OVERSUBSCRIPTION:g}"
+        )
+    return given
+
+
+# of the ports of an island's switches towards nodes over those towards other islands: 1 is a
+# non-blocking fabric
+Oversubscription = Annotated[Number, AfterValidator(_at_least_one)]
+
+
+class Tiers(NamedTuple):
+    """GPUs that are together at each tier of the network."""
+
+    domain: int  # in a node, or a switched NVLink domain
+    island: float  # in an island of nodes; infinite where the fabric is one
 
 
 class ClusterTemplate(Spec):
@@ -29,8 +53,14 @@ class ClusterTemplate(Spec):
     nics_per_node: int = Field(ge=1, le=256)
     nic_bandwidth: BytesPerSecond
     nvlink_domain: int | None = Field(default=None, ge=1, le=1_000_000)
+    # nodes below one tier of switches: a leaf, rail group, pod or scalable unit
+    island_nodes: int | None = Field(default=None, ge=1, le=MAX_ISLAND_NODES)
+    oversubscription: Oversubscription | None = (
+        None  # of the links between islands; 1: non-blocking
+    )
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
+    host: Id = USUAL_HOST  # processors and memory, see specs.host
     nvme: NvmeSpec | None = None  # its drives, for those who offload to them
     usd_per_gpu_hour: UsdPerHour | None = None  # its own rate, in place of list prices
 
@@ -47,7 +77,12 @@ class ClusterSpec(Spec):
     nics_per_node: int = Field(ge=1, le=256)
     nic_bandwidth: BytesPerSecond
     nvlink_domain: int = Field(ge=1)
+    island_nodes: int | None = Field(default=None, ge=1, le=MAX_ISLAND_NODES)
+    oversubscription: Oversubscription | None = None
     host_link: LinkSpec
+    host: HostSpec
+    host_stated: bool = False  # named, of the cluster that was named, or measured; else assumed
+    host_threads: int | None = Field(default=None, ge=1, le=100_000)  # a rank; None: as the stack
     host_memory: Bytes | None = None
     nvme: NvmeSpec | None = None  # drives, only where the request offloads to them or states them
     price: Price
@@ -70,6 +105,14 @@ class ClusterSpec(Spec):
     @property
     def nodes(self) -> int:
         return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def tiers(self) -> Tiers:
+        """GPUs per NVLink domain and per island of nodes. An island holds whole domains."""
+        if self.island_nodes is None or float(self.oversubscription or 1.0) == 1.0:
+            return Tiers(self.nvlink_domain, math.inf)
+        island = self.island_nodes * self.gpus_per_node
+        return Tiers(self.nvlink_domain, float(max(island, self.nvlink_domain)))
 
     @property
     def gpus_per_host(self) -> int:

@@ -134,7 +134,7 @@ MEMORY: dict[str, str] = {
     "sequence_buffers": (
         "sequence parallelism: the gathered input of one GEMM and its output before the scatter"
     ),
-    "communication_buckets": "DDP copies, fixed buckets",
+    "communication_buckets": "DDP copies, fixed buckets, tokens of experts as they arrive",
     "gradient_copies": (
         "gradients that autograd hands over beside those that accumulate: placeholders by shape,"
         " the embedding's, or a whole set"

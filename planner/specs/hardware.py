@@ -20,6 +20,7 @@ from planner.specs.base import (
     Watts,
 )
 from planner.specs.names import PRECISIONS as PRECISIONS
+from planner.specs.names import AttentionName
 from planner.specs.names import Precision as Precision
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
@@ -46,11 +47,28 @@ class Fp16AccumulateRates(Spec):
     fp8: FlopPerSecond | None = None
 
 
+Tokens = Annotated[Sourced, Quantity("token")]
+
+
+class AttentionCurve(Spec):
+    """How fast one kernel of causal attention runs at head width 128, alone on this GPU.
+
+    forward, backward: share of the dense rate over long sequences, at the clock that the kernel
+    itself sustains. half_forward, half_backward: tokens at which it reaches half of that.
+    """
+
+    forward: Efficiency
+    backward: Efficiency
+    half_forward: Tokens
+    half_backward: Tokens
+
+
 class KernelCurve(Spec):
     """How fast kernels really run on this GPU; the parameters of formulas.kernels.
 
     gemm_efficiency: share of the dense rate inside a full wave of the largest tile, in a burst too
     short for the power limit.
+    fp8_efficiency: the same of the fp8 rate, by the table of fp8 GEMMs; left out: as in 16 bit.
     gemm_tile_exponent: loss of smaller tiles, rate ~ (tile area / 32768) ** exponent.
     gemm_tile_overhead: prologue and epilogue of one tile.
     gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap
@@ -64,6 +82,8 @@ class KernelCurve(Spec):
     limit).
     power_clock: tensor clock of long GEMMs over short ones in a table: what of sustained_clock is
     measured; no estimate reads it.
+    attention: curves of attention kernels by name, where tables are known; other kernels follow
+    attention_forward and attention_backward.
     attention_half_sequence: tokens at which the causal kernel reaches half of its long-sequence
     rate; left out: as on an A100.
     attention_width_exponent: loss of narrow heads, rate ~ (head width / 128) ** exponent; left out:
@@ -71,6 +91,7 @@ class KernelCurve(Spec):
     """
 
     gemm_efficiency: Efficiency
+    fp8_efficiency: Efficiency | None = None
     gemm_tile_exponent: Exponent
     gemm_tile_overhead: Seconds
     gemm_wave_softness: Fraction
@@ -81,7 +102,8 @@ class KernelCurve(Spec):
     attention_backward: Efficiency
     sustained_clock: Efficiency
     power_clock: Efficiency | None = None
-    attention_half_sequence: Annotated[Sourced, Quantity("token")] | None = None
+    attention: dict[AttentionName, AttentionCurve] = Field(default_factory=dict)
+    attention_half_sequence: Tokens | None = None
     attention_width_exponent: Exponent | None = None
 
 
@@ -128,6 +150,9 @@ class NvmeSpec(Spec):
     capacity: Bytes | None = None  # room for offloaded states; None: not known, and not checked
 
 
+USUAL_HOST = "server-ddr4"  # of a node that names none
+
+
 class TypicalNode(Spec):
     """The server this GPU is usually found in; used when the request names no other."""
 
@@ -141,6 +166,7 @@ class TypicalNode(Spec):
     )  # GPUs in one switched domain, when larger than the node
     host_memory: Bytes | None = None
     host_link: Id = "pcie4"
+    host: Id = USUAL_HOST  # processors and memory, see specs.host
     nvme: NvmeSpec | None = None  # its drives, for those who offload to them
 
 

@@ -29,8 +29,8 @@ Degree = Field(default=None, ge=1, le=1_000_000)
 
 
 class LayoutRequest(Spec):
-    """What the user fixed; None is left to the search. tp * pp * cp * dp = GPUs; ep divides dp *
-    cp."""
+    """What the user fixed; None is left to the search. tp * pp * cp * dp = GPUs; ep * etp
+    divides tp * dp * cp."""
 
     tp: int | None = Degree
     pp: int | None = Degree
@@ -79,8 +79,8 @@ class Layout(Spec):
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
-        """That ep divides dp * cp is a rule of the search alone: measured runs of Megatron-Core
-        whose experts are not split by tp (expert tensor parallel 1) have more expert ranks."""
+        """That experts fit on tp * dp * cp ranks is a rule of the search, which knows how many
+        ranks split each expert."""
         if (self.dp * self.cp) % self.shard_group:
             raise ValueError(
                 f"shard_group {self.shard_group} must divide dp * cp = {self.dp * self.cp}"

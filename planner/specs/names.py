@@ -24,6 +24,16 @@ ScheduleName = Literal[
     "breadth-first",
     "sequential",
 ]
+# kernels of attention. cudnn: also Transformer Engine's and XLA's, which call it
+AttentionName = Literal["cudnn", "flash4", "flash3", "flash2", "flash1", "fused_softmax", "eager"]
+# how tensor-parallel collectives run beside the GEMMs they feed: Transformer Engine's user buffers
+# (tp_comm_overlap), torch's asynchronous tensor parallelism, or not at all
+TensorOverlap = Literal["none", "async", "user-buffers"]
+# how the ranks of context parallelism share a sequence
+ContextWay = Literal["ring", "all-gather", "ulysses", "hybrid"]
+# parts of a training step that are captured as CUDA graphs, as Megatron-LM names them; full: the
+# whole iteration, layer: whole layers
+GraphScope = Literal["none", "attn", "mlp", "moe_router", "moe_preprocess", "layer", "full"]
 OffloadName = Literal[
     "none",
     "optimizer",
@@ -34,6 +44,7 @@ OffloadName = Literal[
     "params-nvme",
 ]
 # which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
+DispatcherName = Literal["alltoall", "allgather", "deepep", "hybridep"]
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 Packing = Literal["padded", "packed"]
 Split = Literal["equal", "proportional"]
@@ -42,12 +53,19 @@ RecomputeKind = Literal["none", "selective", "full", "block", "group"]
 Objective = Literal["time", "memory", "cost", "energy", "tokens-per-dollar"]
 # of a layout's memory, see evidence.memory.verdict
 Verdict = Literal["fits", "may not fit", "probably does not fit", "does not fit"]
-Kind = Literal["gpus", "models", "networks", "stacks", "clusters", "schedules"]
+# implementations of an optimizer on the host's processors, see specs.host
+CpuOptimizerName = Literal["deepspeed", "torch-fused", "torch-eager"]
+# when the host updates: beside nothing, beside the backward pass, or beside the whole next step
+CpuUpdateName = Literal["after", "overlapped", "delayed"]
+Kind = Literal["gpus", "models", "networks", "stacks", "clusters", "hosts", "schedules"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
+ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)
+CONTEXT_WAYS: tuple[ContextWay, ...] = get_args(ContextWay)
+GRAPH_SCOPES: tuple[GraphScope, ...] = get_args(GraphScope)
 PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # names of the columns that hold codes, positions in these (specs/columns.py)
@@ -99,3 +117,9 @@ def recompute_in(text: str, layers: int) -> str:
         return text
     inside = min(int(size), layers)
     return f"group:{inside}" if inside > 1 else "full"
+
+
+# bounds of the tiers of a network: nodes of an island, and oversubscription of the links between
+# islands, some hundred times that of any fabric for training
+MAX_ISLAND_NODES = 1_000_000
+MAX_OVERSUBSCRIPTION = 1000.0

@@ -7,10 +7,11 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
+from planner.specs.names import ContextWay, DispatcherName
 from planner.specs.ranks import RanksSpec
 from planner.specs.run import RunSpec
 from planner.specs.stack import StackSpec
-from planner.specs.training import Attention, TrainingSpec
+from planner.specs.training import Attention, TrainingSpec, scores_on_chip
 
 
 class Plan(Spec):
@@ -32,18 +33,58 @@ class Plan(Spec):
         return self.training.attention or self.stack.fusion.attention
 
     @property
+    def dispatchers(self) -> tuple[DispatcherName, DispatcherName]:
+        """How tokens reach the ranks of their experts inside one host, and across hosts: as asked,
+        else as the stack does it."""
+        asked, stack = self.training.dispatcher, self.stack.experts
+        return (asked, asked) if asked else (stack.dispatcher, stack.dispatcher_across)
+
+    @property
     def flash_attention(self) -> bool:
         """Whether scores stay on the chip."""
-        return self.attention.startswith("flash")
+        return scores_on_chip(self.attention)
+
+    @property
+    def fused_kernels(self) -> bool:
+        """Whether the request fuses what the stack does not: kernels of Liger or Transformer
+        Engine, or torch.compile."""
+        return bool(self.training.fused_kernels or self.training.compile) or self.liger
+
+    @property
+    def liger(self) -> bool:
+        """Whether norm, RoPE, gate and loss are Liger's kernels."""
+        return self.stack.fusion.liger and bool(self.training.fused_cross_entropy)
+
+    @property
+    def context_way(self) -> ContextWay:
+        """How ranks of context parallelism share a sequence: of the request, else of the stack."""
+        return self.training.context_way or self.stack.supports.context_ways[0]
 
     @property
     def fused_norm(self) -> bool:
         """Whether a norm is one kernel: LayerNorm everywhere; RMSNorm is several operators unless
-        the request, the stack or torch.compile fuses it."""
+        the request or the stack fuses it."""
         if self.model.norm == "layernorm" or self.training.compile:
             return True
         chosen = self.training.fused_norm
-        return self.stack.fusion.fused_norm if chosen is None else chosen
+        return self.fused_kernels or self.stack.fusion.fused_norm if chosen is None else chosen
+
+    @property
+    def fused_cross_entropy(self) -> bool | None:
+        """Whether the loss is one kernel over 16-bit logits, as compiled code has it; None: as the
+        stack does."""
+        chosen = self.training.fused_cross_entropy
+        return True if chosen is None and self.training.compile else chosen
+
+    @property
+    def fused_rotary(self) -> bool:
+        """Whether RoPE is one kernel."""
+        return self.fused_kernels or self.stack.fusion.fused_rotary
+
+    @property
+    def fused_gate(self) -> bool:
+        """Whether the activation of a gated MLP and its product are one kernel."""
+        return self.fused_kernels or self.stack.fusion.fused_gate
 
     @property
     def costs(self) -> bool:

@@ -11,21 +11,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.ledger import Sourced
-from planner.specs.base import (
-    Bytes,
-    BytesPerSecond,
-    Fraction,
-    Names,
-    Number,
-    Quantity,
-    Seconds,
-    Spec,
-)
+from planner.specs.base import Bytes, BytesPerSecond, Fraction, Names, Number, Seconds, Spec
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.layout import OffloadName, PlacementName, RecomputeKind, ScheduleName
+from planner.specs.names import ContextWay, CpuOptimizerName, DispatcherName, TensorOverlap
 from planner.specs.training import Attention
 
-Rate = Annotated[Sourced, Quantity("1")]
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
 LayerSplit = Literal["even", "even, last", "ends count", "stated", "ends dealt", "blocks", "cost"]
 
@@ -42,6 +33,8 @@ class Supports(Spec):
     uneven: Literal["no", "one chunk", "any"] = "no"
     zero_with_pipeline: list[ZeroStage] = Field(default_factory=lambda: [0, 1])
     context: bool = False
+    # ways to share a sequence, the default first
+    context_ways: tuple[ContextWay, ...] = Field(default=("ring",), min_length=1, strict=False)
     expert: bool = False
     schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), min_length=1, strict=False)
     recompute: list[RecomputeKind] = Field(min_length=1)
@@ -84,6 +77,9 @@ class StateBytes(Spec):
     fixed_buckets: float = Field(
         default=0.0, ge=0, le=1e13
     )  # bytes of communication buckets of fixed size
+    zero3_buckets: float | None = Field(
+        default=None, ge=0, le=1e13
+    )  # the same under ZeRO-3, where it has others
     optimizer_temporary: float = Field(
         default=0.0, ge=0, le=16
     )  # per owned parameter during the optimizer step
@@ -111,6 +107,9 @@ class Activations(Spec):
     logits: float = Field(
         ge=0, le=32
     )  # per logit at the loss: 2 (bf16) + 4 (fp32) and gradients held with them
+    compiled_logits: float | None = Field(
+        default=None, ge=0, le=32
+    )  # the same where torch.compile has the loss too
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
     fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
     stage_outputs: float = Field(
@@ -133,6 +132,7 @@ class Fusion(Spec):
     fused_experts: list[str] = Field(
         default_factory=list
     )  # architectures on which experts are one fused grouped GEMM, captured
+    liger: bool = False  # a fused cross-entropy comes with Liger's norm, RoPE and gate
     joint_qkv: bool  # queries, keys and values are one GEMM
     joint_gate: bool  # gate and up projection are one GEMM
     # share of memory bandwidth that elementwise kernels reach where the memory is slow
@@ -176,7 +176,9 @@ class Overlap(Spec):
     )
     # share of tensor-parallel collectives under sequence parallelism that overlap with GEMMs
     tensor_hidden: Fraction
-    # least share of dispatch and combine of experts that nothing hides
+    # ways in which a request may have them overlap, beside not at all
+    tensor_ways: tuple[TensorOverlap, ...] = Field(default=(), strict=False)
+    # least share of dispatch and combine of experts that nothing hides, where they overlap
     expert_exposed: Fraction = Sourced(
         0.15, "1", "assumed", "over the validated runs with experts, docs/accuracy", "2026-11"
     )
@@ -186,18 +188,45 @@ class Overlap(Spec):
     slowdown: Fraction  # extra compute time while sharing the chip with a collective
 
 
+class ExpertWork(Spec):
+    """How routed experts are run."""
+
+    # ranks that split every expert where the request does not say: one, or as many as split the
+    # dense layers
+    tensor: Literal["one", "as dense"] = "one"
+    # how tokens reach the ranks of their experts: inside one host, and across hosts
+    dispatcher: DispatcherName = "alltoall"
+    dispatcher_across: DispatcherName = "alltoall"
+    # GPU architectures on which both run beside compute of another micro-batch
+    overlapped: Names = ()
+    shared_overlap: bool = False  # and beside that of shared experts
+
+
 class Launch(Spec):
     """The CPU's part: time to issue one operator, operators per layer, operators one collective
     costs."""
 
     operator: Seconds
     captured: Names = ()  # GPU architectures on which whole iterations are CUDA graphs
+    # GPU architectures on which its launch scripts set CUDA_LAUNCH_BLOCKING=1: the CPU waits for
+    # every kernel
+    blocking: Names = ()
     operators_forward: Number
     operators_backward: Number
     operators_per_collective: Number
+    # what the hook of one weight's gradient costs per micro-batch, in operators; none: no Python
+    # hook of its own
+    operators_per_gradient: Number = Sourced(
+        0.0, "1", "assumed", "gradients have no hook in Python", "2026-11"
+    )
     step_overhead: Seconds
     # GPU time lost per layer and forward pass because the CPU waits for a result before it goes on
     layer_idle: Seconds
+    # the same per layer and pass where tensor parallel ranks share the layer, and for embedding and
+    # head: dispatch of distributed tensors, ranks that wait for each other beyond their collectives
+    tensor_idle: Seconds = Sourced(
+        0.0, "s", "assumed", "distributed tensors are dispatched beside the GPU's work", "2026-11"
+    )
 
 
 class Unstated(Spec):
@@ -220,8 +249,8 @@ class StackSpec(Spec):
     # stacks whose kernels and communication are of one kind, so that they err alike: megatron,
     # deepspeed, fsdp (torch's own kernels and communication), jax, native (C++ and CUDA)
     family: str = ""
-    release_of: Id | None = None  # the stack of which this is a later release
-    since: str | None = None  # its first release, as that stack numbers them
+    release_of: Id | None = None  # the stack of which this is a later release, or a fork
+    since: str | None = None  # its first release, as that stack numbers them; none: a fork
     supports: Supports
     state: StateBytes
     state_fp16: StateBytes | None = (
@@ -230,6 +259,7 @@ class StackSpec(Spec):
     activations: Activations
     fusion: Fusion
     overlap: Overlap
+    experts: ExpertWork = Field(default_factory=ExpertWork)
     launch: Launch
     unstated: Unstated = Field(default_factory=Unstated)  # for runs alone, see validation
     vocab_multiple: int = Field(default=1, ge=1, le=1_000_000)  # logits are padded to this times tp
@@ -246,4 +276,7 @@ class StackSpec(Spec):
         "shard"  # what a rank holds in host memory while it loads a checkpoint
     )
     offload_update: Literal["cpu", "gpu"] = "cpu"  # where an offloaded optimizer computes
-    cpu_adam: Rate  # parameters per second and node that the CPU optimizer updates under offload
+    cpu_optimizer: CpuOptimizerName = "deepspeed"  # its implementation on the CPU
+    # threads of a rank that shares its host with others: all cores, or the one that torchrun sets
+    # OMP_NUM_THREADS to where the user does not
+    host_threads: Literal["all", "one"] = "all"

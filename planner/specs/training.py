@@ -8,10 +8,25 @@ from typing import Literal
 from pydantic import Field
 
 from planner.specs.base import Spec
-from planner.specs.names import OptimizerName, Precision
+from planner.specs.names import (
+    AttentionName,
+    ContextWay,
+    CpuOptimizerName,
+    CpuUpdateName,
+    DispatcherName,
+    GraphScope,
+    OptimizerName,
+    Precision,
+    TensorOverlap,
+)
 
-Attention = Literal["flash3", "flash2", "flash1", "fused_softmax", "eager"]
+Attention = AttentionName
 Fp8Recipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
+
+
+def scores_on_chip(attention: Attention) -> bool:
+    """Whether scores never leave the chip: FlashAttention and cuDNN's equal of it."""
+    return attention not in ("fused_softmax", "eager")
 
 
 MOST_SEQUENCES = 1_000_000_000  # of a global batch
@@ -28,13 +43,18 @@ class TrainingSpec(Spec):
     tokens: float | None = Field(default=None, gt=0, le=1e18)  # tokens of the whole run
 
     attention: Attention | None = None
+    context_way: ContextWay | None = None  # how ranks of context parallelism share a sequence
     fused_norm: bool | None = None
+    # norm, RoPE and gate are one kernel each: Liger, Transformer Engine's layers, fms-acceleration
+    fused_kernels: bool = False
     fused_cross_entropy: bool | None = None
     loss_chunks: int = Field(
         default=1, ge=1, le=1_000_000
     )  # parts of the tokens whose logits, loss and gradients come in turn
     compile: bool | None = None
-    async_tensor_parallel: bool = False
+    # what is captured as CUDA graphs; empty: as the stack does
+    cuda_graphs: tuple[GraphScope, ...] = Field(default=(), strict=False)
+    tensor_overlap: TensorOverlap | None = None  # of tensor-parallel collectives with GEMMs
     fp8_recipe: Fp8Recipe | None = None
     selective: Literal["attention", "per_op"] = "attention"  # what `recompute selective` drops
     gradient_reduce: Literal["fp32", "bf16"] | None = None  # type of gradients on the wire
@@ -42,11 +62,33 @@ class TrainingSpec(Spec):
     moment_bytes: float | None = Field(
         default=None, gt=0, le=16
     )  # Adam moments per parameter, both together
+    # type in which weights, gradients and moments are kept: bf16, and nothing in fp32; None: as the
+    # stack does
+    state_precision: Literal["bf16"] | None = None
+    expandable_segments: bool = False  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
+
+    cpu_optimizer: CpuOptimizerName | None = None  # of an optimizer that is offloaded
+    cpu_update: CpuUpdateName = "after"  # when the host computes it
+
+    # a mixture of experts
+    etp: int | None = Field(default=None, ge=1, le=1_000_000)  # ranks that split every expert
+    dispatcher: DispatcherName | None = None  # how tokens reach the ranks of their experts
+    dispatcher_sms: int | None = Field(default=None, ge=1, le=1000)  # of the GPU that it works on
+    ep_overlap: bool | None = None  # beside compute of another micro-batch
+    shared_expert_overlap: bool | None = None  # beside compute of shared experts
+    # tokens of the fullest rank of experts over the mean, and what it may have at most
+    expert_load: float = Field(default=1.0, ge=1, le=1000)
+    capacity_factor: float | None = Field(default=None, ge=1, le=1000)
 
     @property
     def mixed_precision(self) -> bool:
         """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
         return self.precision not in ("fp32", "tf32")
+
+    @property
+    def fullest_rank(self) -> float:
+        """Tokens that the fullest rank of experts works on, over the mean."""
+        return min(self.expert_load, self.capacity_factor or self.expert_load)
 
     @property
     def element_bytes(self) -> float:

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate.layer.attention import core_s
-from planner.estimate.layer.collectives import Collective, layer_collectives, tensor_blocks
+from planner.estimate.layer.collectives import (
+    Collective,
+    end_collectives,
+    layer_collectives,
+    tensor_blocks,
+)
 from planner.estimate.layer.head import head_s
+from planner.estimate.layer.launches import TAIL_OPERATORS, issued_operators
 from planner.estimate.layer.matmul import weight_gemms, weight_gemms_s
 from planner.estimate.layer.operators import memory_bound_s, weight_traffic_s
 from planner.estimate.layer.shape import BothWays, LayerShape, local_shape, padded_vocab
@@ -22,14 +28,6 @@ from planner.ledger import Array, Ledger, section, total, under
 
 __all__ = ["Collective", "LayerCost", "layer_cost", "local_shape", "padded_vocab"]
 
-_TAIL_OPERATORS = 2.0  # after the last saved activation: the last GEMM and the residual add
-_MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping; own count
-# more for every local expert: grouped GEMMs are a loop over experts in the stacks validated; in fp8
-# each expert's operands are cast and scaled as well
-_EXPERT_OPERATORS, _EXPERT_OPERATORS_FP8 = 4.0, 5.0
-# operators of experts backward for each forward: the two gradients of a GEMM, while the routing is
-# known; a choice between 1 and 2
-_EXPERT_OPERATORS_BACK = 1.3
 # torchtitan's per-operator rule keeps attention and every second GEMM, and repeats all else
 # (torchtitan/distributed/activation_checkpoint.py)
 _REPEATED_GEMMS = 0.5
@@ -52,6 +50,7 @@ class LayerCost:
     launch_backward: Array
     collectives: tuple[Collective, ...]
     head: Ledger
+    ends: tuple[Collective, ...]  # of embedding, head and loss, whose seconds are in `head`
     forward_flop: Array  # per layer and micro-batch, by flops.CONVENTION
     core_flop: Array
 
@@ -71,30 +70,52 @@ def layer_cost(shape: LayerShape, m: Machine) -> LayerCost:
     with section("one layer, one micro-batch"):
         done = _compute(shape, m)
         computing = BothWays(total(done.seconds.forward), total(done.seconds.backward))
-        found = layer_collectives(shape, m, done.core, computing)
+        found = layer_collectives(shape, m, done.core, computing, _shared(done.seconds))
     with section("language-model head"):
         head = head_s(shape, m)
-    busy_forward = computing.forward + sum(x.forward_s for x in found) + m.layer_idle
-    busy_backward = computing.backward + sum(x.backward_s for x in found)
-    issued = _operators(shape, m, found)
+        ends = end_collectives(shape, m)
+    shared_idle = np.where(shape.tp > 1, m.tensor_idle, 0.0)
+    if np.any(shape.tp > 1):
+        head["tensor_parallel/ends"] = sum(x.forward_s + x.backward_s for x in ends)
+        head["launch/ends"] = 2.0 * shared_idle
+    idle = BothWays(m.layer_idle + shared_idle, shared_idle)
+    busy_forward = computing.forward + sum(x.forward_s for x in found) + idle.forward
+    busy_backward = computing.backward + sum(x.backward_s for x in found) + idle.backward
+    issued = issued_operators(shape, m, found)
     tail = _tail_s(shape, done.seconds.forward, found)
 
+    blocking = shape.plan.cluster.gpu.architecture in shape.plan.stack.launch.blocking
+    law = kernels.blocked_launch_s if blocking else kernels.launch_bound_s
+
     def with_launches(busy_s: Array, operators: Array) -> Array:
-        return kernels.launch_bound_s(busy_s, operators, m.operator_launch)
+        return law(busy_s, operators, m.operator_launch)
 
     return LayerCost(
         forward=done.seconds.forward,
         backward=done.seconds.backward,
         attention_core=done.core.forward,
-        repeat=with_launches(busy_forward - tail, issued.forward - _TAIL_OPERATORS),
+        repeat=with_launches(busy_forward - tail, issued.forward - TAIL_OPERATORS),
         repeated_per_operator=done.repeated_per_operator,
-        launch_forward=with_launches(busy_forward, issued.forward) - busy_forward + m.layer_idle,
-        launch_backward=with_launches(busy_backward, issued.backward) - busy_backward,
+        launch_forward=with_launches(busy_forward, issued.forward) - busy_forward + idle.forward,
+        launch_backward=with_launches(busy_backward, issued.backward)
+        - busy_backward
+        + idle.backward,
         collectives=found,
         head=head,
+        ends=ends,
         forward_flop=done.forward_flop,
         core_flop=shape.causal_flop,
     )
+
+
+def _shared(seconds: BothWays[Ledger]) -> BothWays[Array]:
+    """GEMMs of shared experts."""
+    names = [f"matmul/{name}" for name in ("shared_in", "shared_out")]
+
+    def of(ledger: Ledger) -> Array:
+        return sum((ledger[name] for name in names if name in ledger), start=np.zeros(1))
+
+    return BothWays(of(seconds.forward), of(seconds.backward))
 
 
 def _compute(shape: LayerShape, m: Machine) -> _Compute:
@@ -116,21 +137,6 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     backward["memory_bound/weights"] = weight_traffic_s(m, weight_gemms(shape))
     repeated = _REPEATED_GEMMS * gemms + sum(light.forward.values())
     return _Compute(BothWays(forward, backward), core, repeated, flop)
-
-
-def _operators(shape: LayerShape, m: Machine, found: tuple[Collective, ...]) -> BothWays[Array]:
-    """Operators that the CPU issues."""
-    calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
-    fp8 = shape.plan.training.precision == "fp8"
-    each = _EXPERT_OPERATORS_FP8 if fp8 else _EXPERT_OPERATORS
-    experts = shape.plan.model.expert_share * (_MOE_OPERATORS + each * shape.experts)
-    if "expert_operators" in m.without:
-        experts = 0.0 * experts
-    calling = m.operators_per_collective * calls
-    return BothWays(
-        m.operators_forward + experts + calling,
-        m.operators_backward + _EXPERT_OPERATORS_BACK * experts + calling,
-    )
 
 
 def _tail_s(shape: LayerShape, forward: Ledger, found: tuple[Collective, ...]) -> Array:

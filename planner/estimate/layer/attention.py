@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.estimate import uneven
+from planner.estimate.layer import context
 from planner.estimate.layer.matmul import gemm_s
 from planner.estimate.layer.operators import stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
@@ -28,41 +31,52 @@ _EAGER = 2.0
 
 def core_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
     """Seconds of the core."""
-    return _flash_s(shape, m) if shape.plan.flash_attention else _scores_s(shape, m)
+    found = _flash_s(shape, m) if shape.plan.flash_attention else _scores_s(shape, m)
+    if not np.any(shape.cp > 1):
+        return found
+    merged = context.merge_s(shape, m)
+    return BothWays(found.forward + merged.forward, found.backward + merged.backward)
 
 
 def _flash_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
     """One fused kernel, over the pairs that the causal mask and packed documents leave."""
     flop = shape.causal_flop
-    share = m.attention_version * (1.0 if "attention_shape" in m.without else _shape_frac(shape, m))
 
-    def one(flop: Array, launches: float, frac: Array) -> Array:
+    def one(flop: Array, launches: float, frac: Array, half: Array) -> Array:
+        short = 1.0 if "attention_shape" in m.without else _shape_frac(shape, m, half)
         return kernels.flash_attention_s(
             flop,
             launches,
             rate_flop_per_s=m.wide_rate * m.sustained_clock,
-            attention_frac=frac * share,
+            attention_frac=frac * short,
             gap_s=m.kernel_gap,
         )
 
+    forward = m.attention_forward * m.attention_version_forward
+    backward = m.attention_backward * m.attention_version_backward
     return BothWays(
-        one(flop, _FLASH_KERNELS.forward, m.attention_forward),
-        one(_FLASH_BACKWARD_FLOP * flop, _FLASH_KERNELS.backward, m.attention_backward),
+        one(flop, _FLASH_KERNELS.forward, forward, m.attention_half_forward),
+        one(
+            _FLASH_BACKWARD_FLOP * flop,
+            _FLASH_KERNELS.backward,
+            backward,
+            m.attention_half_backward,
+        ),
     )
 
 
-def _shape_frac(shape: LayerShape, m: Machine) -> Array:
+def _shape_frac(shape: LayerShape, m: Machine, half: Array) -> Array:
     """Share of the attention rate that sequence, window and head width leave: the mean over layers,
-    weighted by time."""
+    weighted by time. half: tokens at which half of the rate is reached; 0: as on an A100."""
     model = shape.plan.model
     s = float(shape.plan.training.seq_len) * uneven.attended_frac(shape.plan)
-    width = float(flops.head_widths(model)[1])
+    width, block = float(flops.head_widths(model)[1]), context.block_tokens(shape, s)
     share, window = flops.windowed_share(model), min(float(model.attention_window or s), s)
-    measured = (m.attention_half_sequence, m.attention_width_exponent)
+    measured = (half, m.attention_width_exponent)
     short = share * flops.causal_pairs(s, window)
     long = (1 - share) * flops.causal_pairs(s, s)
-    slow = short / kernels.attention_shape_frac(window, width, *measured)
-    slow = slow + long / kernels.attention_shape_frac(s, width, *measured)
+    slow = short / kernels.attention_shape_frac(np.minimum(window, block), width, *measured)
+    slow = slow + long / kernels.attention_shape_frac(block, width, *measured)
     return (short + long) / slow
 
 

@@ -8,16 +8,15 @@ import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.communicate import Group, place, share_of
+from planner.estimate.layer import context, dispatch
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
-from planner.formulas import collectives as formulas
 from planner.ledger import Array
 from planner.specs.plan import Plan
 
-_RING_HIDDEN = 0.7  # share of attention that can hide the next keys and values; assumed
-# keys and values travel forward; backward they travel again, with their gradients
-_RING_PASSES = BothWays(1.0, 2.0)
-_DISPATCH_AND_COMBINE = 2.0  # all-to-alls of a layer with experts, each way
+# of tokens in fp32, for a loss whose columns are split over ranks: the largest logit, the sum of
+# exponentials, the logit of the right word (Shoeybi et al. 2019, section 3)
+_LOSS_REDUCTIONS, _LOSS_BYTES = 3.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -48,17 +47,21 @@ class Collective:
 
 
 def layer_collectives(
-    shape: LayerShape, m: Machine, core: BothWays[Array], busy: BothWays[Array]
+    shape: LayerShape,
+    m: Machine,
+    core: BothWays[Array],
+    busy: BothWays[Array],
+    shared: BothWays[Array],
 ) -> tuple[Collective, ...]:
     """All collectives of a layer, given the compute they can hide behind.
 
-    core: seconds of attention; busy: of all compute of the layer.
+    core: seconds of attention; busy: of all compute of the layer; shared: of shared experts.
     """
     found = _tensor(shape, m)
     if np.any(shape.cp > 1):
-        found += (_context(shape, m, core),)
+        found += _context(shape, m, core)
     if shape.plan.model.expert_share > 0 and np.any(shape.ep > 1):
-        found += (_expert(shape, m, busy),)
+        found += (_expert(shape, m, busy, shared),)
     return found
 
 
@@ -73,7 +76,7 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     before and a reduce-scatter after each (Korthikanti et al. 2022, section 4.2)."""
     plan, sequence = shape.plan, shape.sequence_parallel
     activation = plan.training.element_bytes * shape.tokens * plan.model.hidden
-    group = place(shape.tp, 1.0, plan.cluster.nvlink_domain)
+    group = place(shape.tp, 1.0, plan.cluster.tiers)
     several = np.where(shape.tp > 1, 1.0, 0.0)
     exposed = several * (1.0 - m.tensor_hidden * sequence)
     blocks = tensor_blocks(plan)
@@ -111,6 +114,53 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     )
 
 
+def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
+    """Tensor parallelism of embedding, head and loss, per micro-batch: words are looked up in parts
+    of the table and added up, the gradient of the head's input is reduced, and the loss reduces its
+    parts of the logits, or ranks gather them whole."""
+    plan, sequence = shape.plan, shape.sequence_parallel
+    activation = plan.training.element_bytes * shape.tokens * plan.model.hidden
+    logits = plan.training.element_bytes * shape.tokens * shape.vocab
+    group = place(shape.tp, 1.0, plan.cluster.tiers)
+    several = np.where(shape.tp > 1, 1.0, 0.0)
+    none = np.zeros_like(shape.tokens)
+    whole = plan.stack.activations.gathered_logits
+
+    def collective(
+        operation: str, what: str, tensor_bytes: Array, seconds: Array, calls: BothWays[Array]
+    ) -> Collective:
+        return Collective(
+            operation=operation,
+            group="tensor",
+            what=what,
+            component="tensor_parallel",
+            tensor_bytes=tensor_bytes,
+            seconds=seconds,
+            forward=calls.forward * several,
+            backward=calls.backward * several,
+            hidden_backward=none,
+            issued=calls.forward * several,
+            placed=group,
+        )
+
+    once, what = BothWays(~sequence * 1.0, ~sequence * 1.0), "embedding and head"
+    halves = BothWays(sequence * 1.0, sequence * 1.0)
+    reduced = communicate.all_reduce_s(m, activation, group)
+    gathered = communicate.all_gather_s(m, activation, group)
+    scattered = communicate.reduce_scatter_s(m, activation, group)
+    found = (
+        collective("all_reduce", what, activation, reduced, once),
+        collective("all_gather", what, activation, gathered, halves),
+        collective("reduce_scatter", what, activation, scattered, halves),
+    )
+    if whole:
+        seconds = communicate.all_gather_s(m, logits, group)
+        return *found, collective("all_gather", "logits", logits, seconds, BothWays(1 + none, none))
+    tokens = _LOSS_BYTES * shape.tokens
+    seconds, calls = communicate.all_reduce_s(m, tokens, group), _LOSS_REDUCTIONS + none
+    return *found, collective("all_reduce", "loss", tokens, seconds, BothWays(calls, none))
+
+
 def _reductions_of_their_own(plan: Plan) -> float:
     """More all-reduces of input gradients per layer where GEMMs that share an input do not share
     its reduction."""
@@ -120,78 +170,43 @@ def _reductions_of_their_own(plan: Plan) -> float:
     return 2.0 * (not fusion.joint_qkv) + (plan.model.mlp_inputs - 1.0) * (not fusion.joint_gate)
 
 
-def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Collective:
-    """Keys and values pass around a ring while attention works on the part at hand."""
-    plan, model = shape.plan, shape.plan.model
-    mla = model.latent
-    per_token = (
-        float(mla.kv_rank + mla.rope_head_dim)
-        if mla
-        else 2.0 * model.kv_heads * model.head_dim / shape.tp
-    )
-    keys = plan.training.element_bytes * shape.tokens * per_token * shape.cp
-    ring = place(shape.cp, shape.tp, plan.cluster.nvlink_domain)
-    each = communicate.all_gather_s(m, keys, ring)
-    once = np.where(shape.cp > 1, 1.0, 0.0)
-    hides = 0.0 if plan.training.overlap is False else _RING_HIDDEN
-
-    def exposed(beside_s: Array) -> Array:
-        """Share of one pass around the ring that attention on the part at hand does not hide."""
-        rest = np.maximum(each - hides * beside_s, 0.0)
-        return share_of(once * (rest + m.slowdown * np.minimum(each, beside_s)), each)
-
-    forward = _RING_PASSES.forward * exposed(core.forward)
-    backward = _RING_PASSES.backward * exposed(core.backward / _RING_PASSES.backward)
-    passes = _RING_PASSES.forward + _RING_PASSES.backward
-    return Collective(
-        operation="all_gather",
-        group="context",
-        what="keys and values",
-        component="context_parallel",
-        tensor_bytes=keys,
-        seconds=each,
-        forward=forward,
-        backward=backward,
-        hidden_backward=np.maximum(passes * once - forward - backward, 0.0),
-        issued=once,
-        placed=ring,
+def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Collective, ...]:
+    """What the ranks that share a sequence send each other."""
+    return tuple(
+        Collective(group="context", component="context_parallel", **vars(one))
+        for one in context.exchanges(shape, m, core)
     )
 
 
-def _expert(shape: LayerShape, m: Machine, busy: BothWays[Array]) -> Collective:
-    """Tokens go to their experts and come back; no more hides than there is compute."""
-    plan, moe = shape.plan, shape.plan.model.moe
-    assert moe is not None
-    per_token = float(moe.experts_per_token)
-    each_token = plan.training.element_bytes * moe.experts_per_token * plan.model.hidden
-    routed = each_token * shape.local_tokens
-    ring = place(shape.ep, shape.tp, plan.cluster.nvlink_domain)
-    limit = float(moe.group_limit or per_token)  # a token has no more copies than experts
-    remote = formulas.remote_copies_frac(ring.nodes, per_token, limit)
-    if "shared_copies" in m.without:
-        remote = np.ones_like(remote)
-    each = communicate.all_to_all_s(m, routed, ring, remote)
-    # experts are split by tensor parallelism: what their ranks received apart they need whole
-    split = place(shape.tp, np.ones_like(shape.tp), plan.cluster.nvlink_domain)
-    whole = communicate.all_gather_s(m, each_token * shape.tokens, split)
-    each = each + np.where(shape.sequence_parallel & (shape.tp > 1), whole, 0.0)
-    calls = np.where(shape.ep > 1, _DISPATCH_AND_COMBINE * plan.model.expert_share, 0.0)
-    least = 1.0 if plan.training.overlap is False else float(plan.stack.overlap.expert_exposed)
+def _expert(
+    shape: LayerShape, m: Machine, busy: BothWays[Array], shared: BothWays[Array]
+) -> Collective:
+    """Tokens go to their experts and come back. Nothing hides that but shared experts or another
+    micro-batch, where the stack runs them beside it."""
+    plan = shape.plan
+    sent = dispatch.one_way(shape, m)
+    calls = np.where(shape.ep > 1, dispatch.CALLS * plan.model.expert_share, 0.0)
+    most = dispatch.hidden_share(plan)
+    beside_shared = 1.0 if dispatch.beside_shared(plan) else 0.0
 
-    def exposed(busy_s: Array) -> Array:
-        return calls * np.maximum(least, 1 - share_of(busy_s, calls * each))
+    def exposed(busy_s: Array, shared_s: Array) -> Array:
+        """Calls that nothing hides; no more is hidden than there is compute."""
+        whole = calls * sent.seconds
+        hidden = np.minimum(np.maximum(most * whole, beside_shared * shared_s), busy_s)
+        return calls * (1 - share_of(np.minimum(hidden, whole), whole))
 
-    forward, backward = exposed(busy.forward), exposed(busy.backward)
+    forward = exposed(busy.forward, shared.forward)
+    backward = exposed(busy.backward, shared.backward)
     return Collective(
         operation="all_to_all",
         group="expert",
         what="routed tokens",
         component="expert_parallel",
-        tensor_bytes=routed,
-        seconds=each,
+        tensor_bytes=sent.sent_bytes,
+        seconds=sent.seconds,
         forward=forward,
         backward=backward,
         hidden_backward=2 * calls - forward - backward,
         issued=calls,
-        placed=ring,
+        placed=sent.group,
     )

@@ -90,8 +90,8 @@ def _experts(shape: LayerShape) -> Iterator[Gemm]:
     model, t, tokens = shape.plan.model, shape.tp, shape.tokens
     assert model.moe is not None
     moe, share, h, local = model.moe, model.expert_share, float(model.hidden), shape.experts
-    rows = np.maximum(tokens * moe.experts_per_token / local, 1.0)
-    f = moe.ffn_hidden / t
+    rows = np.maximum(shape.routed / local, 1.0)
+    f = moe.ffn_hidden / shape.etp
     yield Gemm("expert_in", rows, model.mlp_inputs * f, h, local, per_layer=share, routed=True)
     yield Gemm("expert_out", rows, h, f, local, per_layer=share, routed=True)
     experts = float(moe.experts) + 0 * t

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from planner.estimate.layer import dispatch
 from planner.estimate.layer.matmul import Gemm
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
@@ -34,8 +35,10 @@ _ACTIVATION_KERNELS_BACK = 2.0  # of activation and gate; forward one per input 
 _QKV_COPIES = BothWays(4.0, 4.0)
 _BIAS_GRADIENT = 2.0  # per element: the output's gradient is read once more and summed over tokens
 _BIAS_KERNELS = 2.0  # of the QKV projection, and of the MLP; own count
-# per routed token and hidden element: gather to experts, weighted scatter back
-_PERMUTE = BothWays(8.0, 10.0)
+# per routed copy and hidden element: written once for its expert and read once on the way back;
+# backward its expert's output again, for the gradient of its weight
+_PERMUTE = BothWays(4.0, 6.0)
+_ONE_OF_COPIES = 4.0  # the token itself, read to be copied and written as their weighted sum
 # softmax and top-k of the router, permutation, activation and scaling; own count
 _EXPERT_KERNELS = BothWays(8.0, 10.0)
 
@@ -109,15 +112,24 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
             f, act.backward, m.activation_backward_s, _ACTIVATION_KERNELS_BACK
         )
     if model.moe is not None and share > 0:
-        routed = tokens * model.moe.experts_per_token
-        widths = routed * model.moe.ffn_hidden / t + tokens * model.moe.shared_ffn_hidden / t
+        routed = shape.routed
+        widths = (
+            routed * model.moe.ffn_hidden / shape.etp + tokens * model.moe.shared_ffn_hidden / t
+        )
 
-        def experts_s(per_width: Array, per_routed: float, launches: float) -> Array:
+        def experts_s(per_width: Array, per_routed: Array, launches: float) -> Array:
             moved = m.expert_traffic * (widths * per_width + routed * h * per_routed)
             return share * stream_s(plan, m, moved, launches)
 
-        forward["experts"] = experts_s(act.forward, _PERMUTE.forward, _EXPERT_KERNELS.forward)
-        backward["experts"] = experts_s(act.backward, _PERMUTE.backward, _EXPERT_KERNELS.backward)
+        arrived = dispatch.by_dispatcher(plan, shape.ep, shape.etp, dispatch.SORTED_BYTES)
+        more = np.where((shape.ep > 1) & (shape.experts > 1), arrived, 0.0)
+        more = more + _ONE_OF_COPIES / model.moe.experts_per_token
+        forward["experts"] = experts_s(
+            act.forward, _PERMUTE.forward + more, _EXPERT_KERNELS.forward
+        )
+        backward["experts"] = experts_s(
+            act.backward, _PERMUTE.backward + more, _EXPERT_KERNELS.backward
+        )
     qk, v = flops.head_widths(model)
     width = tokens * (model.heads * qk + model.kv_heads * (qk + v)) / t
     rope = 1.0 if model.positions == "rotary" else 0.0

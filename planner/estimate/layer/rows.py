@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate.factored import distinct_combinations, is_factored
-from planner.estimate.layer import LayerCost, layer_cost
+from planner.estimate.layer import LayerCost, dispatch, layer_cost
 from planner.estimate.layer.shape import key_of, local_shape
 from planner.estimate.machine import Machine
 from planner.estimate.stages import repeated_share
 from planner.formulas import pipeline
+from planner.formulas.experts import tensor_of
 from planner.ledger import Array, Ledger, each, total
 from planner.schedules.base import Work
 from planner.specs.columns import Columns, unique_rows
@@ -59,8 +60,13 @@ class LayerTime:
 def layer_time(plan: Plan, m: Machine, c: Columns, unit: LayerCost) -> LayerTime:
     """Recompute repeats forward work inside backward, its collectives included (Korthikanti et al.
     2022, section 5)."""
-    contention = m.slowdown * sum(
-        x.hidden_backward * x.seconds for x in unit.collectives if x.component == "tensor_parallel"
+    sharing = dispatch.slowdown(plan, m, c.ep, tensor_of(plan, c.tp))
+    # what shares the chip with compute: user buffers of tensor parallelism, and dispatch
+    shares = {"tensor_parallel": m.slowdown, "expert_parallel": sharing}
+    contention = sum(
+        slows * x.hidden_backward * x.seconds
+        for x in unit.collectives
+        if (slows := shares.get(x.component)) is not None
     )
     forward = total(unit.forward) + sum(x.forward_s for x in unit.collectives) + unit.launch_forward
     backward = (

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from planner.estimate import uneven
-from planner.formulas import flops
+from planner.formulas import experts, flops
 from planner.ledger import Array
 from planner.specs.columns import ByName, Columns
 from planner.specs.plan import Plan
@@ -40,11 +40,24 @@ class LayerShape:
     sequence_parallel: Array  # whether norms and residuals see a share of the tokens
     tokens: Array  # of a micro-batch on this rank
     local_tokens: Array  # those that norms and residuals see
-    experts: Array  # routed experts of this rank; 0 for a model without
+    etp: Array  # ranks that split every routed expert
+    experts: Array  # routed experts of this rank, whole or split; 0 for a model without
     vocab: Array  # padded, of all tensor-parallel ranks
     # FLOP of scores and weighted values forward, of the pairs that the causal mask, windows and
     # packed documents leave
     causal_flop: Array
+
+    @property
+    def routed(self) -> Array:
+        """Copies of tokens that the experts of the fullest rank work on."""
+        moe = self.plan.model.moe
+        per_token = 0.0 if moe is None else float(moe.experts_per_token)
+        fullest = self.plan.training.fullest_rank
+        return (
+            fullest
+            * per_token
+            * experts.gathered_tokens(self.tokens, self.tp, self.etp, self.sequence_parallel)
+        )
 
 
 def key_of(c: Columns) -> ByName:
@@ -74,6 +87,7 @@ def local_shape(
         sequence_parallel=sequence,
         tokens=tokens,
         local_tokens=tokens / np.where(sequence, tp, 1.0),
+        etp=experts.tensor_of(plan, tp),
         experts=0.0 * ep if model.moe is None else np.maximum(model.moe.experts / ep, 1.0),
         vocab=padded_vocab(plan, tp),
         causal_flop=attention_flop(flops.mean_pairs(model, seq_len) * uneven.attended_frac(plan)),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.estimate.machine.host import staged_bandwidth, update_bandwidth
 from planner.estimate.machine.kernels import kernel_numbers
 from planner.estimate.machine.links import link_numbers
 from planner.ledger import Array, Sourced
@@ -29,6 +30,18 @@ _ASYNC_TENSOR_PARALLEL = Sourced(
     "asynchronous tensor parallelism of torch: GEMMs and collectives in chunks; refit of"
     " torchtitan's runs",
 )
+_USER_BUFFERS = Sourced(
+    0.75,
+    "1",
+    "assumed",
+    "user buffers of Transformer Engine gather and reduce in chunks beside the GEMMs: over the"
+    " validated runs of NeMo on Hopper, whose recipes have them",
+)
+_TENSOR_OVERLAP = {
+    "none": _NO_OVERLAP,
+    "async": _ASYNC_TENSOR_PARALLEL,
+    "user-buffers": _USER_BUFFERS,
+}
 _OVERLAP_OFF = Sourced(0.0, "1", "assumed", "recipes for this architecture leave the overlap off")
 
 
@@ -63,16 +76,19 @@ class Machine:
     gate_backward: Array
     attention_forward: Array
     attention_backward: Array
-    attention_version: Array
+    attention_version_forward: Array  # the kernel over the profile's rate
+    attention_version_backward: Array
     cross_entropy_bytes: Array
     weight_bytes_moved: Array
     operator_launch: Array
+    captured_launch: Array  # of an operator inside a CUDA graph
     expert_traffic: Array  # share of the bytes that experts move outside of GEMMs
     operators_forward: Array
     operators_backward: Array
     operators_per_collective: Array
     step_overhead: Array
     layer_idle: Array
+    tensor_idle: Array
     # links
     intra_bandwidth: Array
     intra_base: Array  # s per collective call
@@ -91,6 +107,8 @@ class Machine:
     intra_switch_ranks: Array  # from so many ranks on; infinite without reduction in a switch
     nic_per_gpu: Array
     inter_hop: Array
+    inter_tier: Array  # s more of a step from island to island
+    oversubscription: Array  # of the links between islands
     inter_all_reduce: Array
     inter_all_gather: Array
     inter_reduce_scatter: Array
@@ -104,7 +122,8 @@ class Machine:
     tensor_hidden: Array  # share of collectives under sequence parallelism that GEMMs hide
     straggler_sigma: Array
     optimizer_bytes: Array
-    cpu_adam: Array
+    host_update: Array  # B/s that an update on the CPU moves in host memory, for all of its ranks
+    host_staged: Array  # B/s of a copy from pageable host memory to one GPU
     # measured seconds per element of operators without GEMMs (specs.hardware.OperatorTimes); 0:
     # counted in bytes
     norm_forward_s: Array = 0.0
@@ -119,7 +138,8 @@ class Machine:
     embedding_s: Array = 0.0
     table_s: Array = 0.0
     optimizer_s: Array = 0.0
-    attention_half_sequence: Array = 0.0  # tokens; 0: that of formulas.kernels
+    attention_half_forward: Array = 0.0  # tokens; 0: that of formulas.kernels
+    attention_half_backward: Array = 0.0
     attention_width_exponent: Array = 0.0  # 0: that of formulas.kernels
     # s more per call of the operation inside a node; 0: as the others
     intra_all_reduce_start: Array = 0.0
@@ -136,7 +156,14 @@ class Machine:
 
 
 # what `Machine.without` may name
-SWITCHES = ("alignment", "attention_shape", "tree", "expert_operators", "shared_copies")
+SWITCHES = (
+    "alignment",
+    "attention_shape",
+    "tree",
+    "expert_operators",
+    "split_operators",
+    "shared_copies",
+)
 
 
 def machine(plan: Plan) -> Machine:
@@ -150,10 +177,12 @@ def machine(plan: Plan) -> Machine:
         operators_per_collective=stack.launch.operators_per_collective,
         step_overhead=stack.launch.step_overhead,
         layer_idle=stack.launch.layer_idle,
+        tensor_idle=stack.launch.tensor_idle,
         slowdown=_NO_OVERLAP if plan.training.overlap is False else stack.overlap.slowdown,
         tensor_hidden=_tensor_hidden(plan),
         straggler_sigma=_jitter(plan),
-        cpu_adam=stack.cpu_adam,
+        host_update=update_bandwidth(plan),
+        host_staged=staged_bandwidth(plan),
     )
 
 
@@ -167,8 +196,9 @@ def _tensor_hidden(plan: Plan) -> Sourced:
     """Recipes switch the overlap of tensor-parallel collectives on from Hopper on."""
     if plan.training.overlap is False:
         return _NO_OVERLAP
-    if plan.training.async_tensor_parallel:
-        return _ASYNC_TENSOR_PARALLEL
+    asked = plan.training.tensor_overlap
+    if asked is not None:
+        return _TENSOR_OVERLAP[asked]
     if plan.cluster.gpu.architecture in ("volta", "ampere"):
         return _OVERLAP_OFF
     return plan.stack.overlap.tensor_hidden

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.estimate.machine.attention import attention_numbers
 from planner.estimate.machine.clock import fp8_frac, sustained_clock
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
-from planner.specs.hardware import PRECISIONS, GpuSpec
+from planner.specs.hardware import PRECISIONS
 from planner.specs.plan import Plan
-
-# share of the FlashAttention-2 rate of the GPU profile. FA1: over validated runs, more than the
-# half of Dao 2023 figure 4; FA3: 648 against 370 TFLOP/s (1.75) on H100 at head width 128, Shah et
-# al. 2024 (arXiv 2407.08608), lowered over validated runs
-_ATTENTION_VERSION = {
-    "flash1": 0.8,
-    "flash2": 1.0,
-    "flash3": 1.6,
-    "fused_softmax": 1.0,
-    "eager": 1.0,
-}
-_VERSION_SOURCE = "FlashAttention over version 2: arXiv 2307.08691, 2407.08608"
 
 _CAST = 3.0  # bytes per operand element of an fp8 GEMM, mean over its three GEMMs
 _CAST_SOURCE = (
@@ -74,6 +63,7 @@ _OPTIMIZER_TRAFFIC = {
     "sgd": 30.0,
     "sgd-momentum": 38.0,
 }
+_BF16_TRAFFIC = 0.5  # of these where every state is in bf16: half the bytes of each
 _OPTIMIZER_SOURCE = (
     "own count: read and write of gradient, master, moments and parameter, with unscaling, norm and"
     " zeroing"
@@ -82,6 +72,16 @@ _OPTIMIZER_SOURCE = (
 # operators of a captured iteration are replayed by the GPU itself
 _CAPTURED_LAUNCH = Sourced(
     2e-6, "s", "assumed", "replay of a CUDA graph: a few microseconds per node at most", "2026-11"
+)
+# code that torch.compile generates calls its kernels one after the other, without dispatcher,
+# modules and autograd
+_COMPILED_LAUNCH = Sourced(
+    10e-6, "s", "assumed", "wrapper code of inductor: some ten microseconds per kernel", "2026-11"
+)
+# generated kernels are vectorised as XLA's are (stacks maxtext, paxml): torch's own operators keep
+# fewer bytes in flight
+_COMPILED_LIMIT = Sourced(
+    2e13, "B/s", "assumed", "vectorised generated kernels, as XLA's; see stack maxtext", "2026-11"
 )
 # of what routing moves: tokens are gathered and scattered once, activation and casts stay in
 # registers
@@ -94,7 +94,7 @@ _EXPERTS_SOURCE = (
 
 def kernel_numbers(plan: Plan) -> dict[str, Any]:
     """Numbers by field of Machine. Raises PlanError where the GPU does not have the precision."""
-    gpu, stack, training = plan.cluster.gpu, plan.stack, plan.training
+    gpu, training = plan.cluster.gpu, plan.training
     curve, fusion, fp8 = gpu.kernels, plan.stack.fusion, training.precision == "fp8"
     rate = gpu.rate(training.precision)
     if rate is None:
@@ -103,7 +103,6 @@ def kernel_numbers(plan: Plan) -> dict[str, Any]:
             "--precision", training.precision, f"{gpu.title} does not have it; it has {has}"
         )
     fused = fused_experts(plan)
-    captured = fused or gpu.architecture in stack.launch.captured
     return {
         "dense_rate": rate,
         "wide_rate": (gpu.dense.bf16 or gpu.dense.fp16 or gpu.dense.fp32) if fp8 else rate,
@@ -121,27 +120,42 @@ def kernel_numbers(plan: Plan) -> dict[str, Any]:
         "kernel_gap": curve.kernel_gap,
         "memory_bandwidth": gpu.memory_bandwidth,
         "elementwise_frac": fusion.elementwise_frac,
-        "elementwise_limit": fusion.elementwise_limit,
+        "elementwise_limit": _limit(plan),
         "stream_frac": _STREAM,
         **_moved_bytes(plan),
-        "attention_forward": curve.attention_forward,
-        "attention_backward": curve.attention_backward,
-        "attention_version": Sourced(
-            _attention_version(plan.attention, gpu), "1", "assumed", _VERSION_SOURCE
-        ),
-        "attention_half_sequence": curve.attention_half_sequence or 0.0,
-        "attention_width_exponent": curve.attention_width_exponent or 0.0,
+        **attention_numbers(plan),
         "cross_entropy_bytes": fusion.cross_entropy_bytes,
         "weight_bytes_moved": fusion.weight_bytes_moved,
-        "operator_launch": _CAPTURED_LAUNCH if captured else stack.launch.operator,
+        "operator_launch": _operator_launch(plan),
+        "captured_launch": _CAPTURED_LAUNCH,
         "expert_traffic": Sourced(
             _FUSED_EXPERTS if fused else 1.0, "1", "assumed", _EXPERTS_SOURCE
         ),
         "optimizer_bytes": Sourced(
-            _OPTIMIZER_TRAFFIC[training.optimizer], "1", "assumed", _OPTIMIZER_SOURCE
+            _OPTIMIZER_TRAFFIC[training.optimizer]
+            * (_BF16_TRAFFIC if training.state_precision == "bf16" else 1.0),
+            "1",
+            "assumed",
+            _OPTIMIZER_SOURCE,
         ),
         **_operator_times(plan),
     }
+
+
+def _operator_launch(plan: Plan) -> Sourced:
+    """CPU time per operator: of the stack, of compiled code, or of an iteration that is captured
+    as a whole."""
+    own, scopes = plan.stack.launch.operator, plan.training.cuda_graphs
+    by_stack = fused_experts(plan) or plan.cluster.gpu.architecture in plan.stack.launch.captured
+    if "full" in scopes or (by_stack and not scopes):
+        return _CAPTURED_LAUNCH
+    return min(own, _COMPILED_LAUNCH, key=float) if plan.training.compile else own
+
+
+def _limit(plan: Plan) -> Sourced:
+    """What elementwise kernels would move on a memory of unlimited bandwidth."""
+    own = plan.stack.fusion.elementwise_limit
+    return max(own, _COMPILED_LIMIT, key=float) if plan.training.compile else own
 
 
 def fused_experts(plan: Plan) -> bool:
@@ -152,21 +166,13 @@ def fused_experts(plan: Plan) -> bool:
     )
 
 
-def _attention_version(attention: str, gpu: GpuSpec) -> float:
-    """FlashAttention-3 and cuDNN's equal need Hopper; elsewhere the profile's own rate is what the
-    newest kernels reach."""
-    if attention == "flash3" and gpu.architecture != "hopper":
-        return 1.0
-    return _ATTENTION_VERSION[attention]
-
-
 def _moved_bytes(plan: Plan) -> dict[str, Sourced]:
     """Bytes that norms, RoPE and gates move per element."""
-    fusion, norm = plan.stack.fusion, _norm_kernel(plan)
+    norm = _norm_kernel(plan)
     counted = {
         "norm": (_NORM[norm], _NORM_SOURCE[norm]),
-        "rotary": (_ROTARY[plan.training.compile or fusion.fused_rotary], _ROTARY_SOURCE),
-        "gate": (_GATE[plan.training.compile or fusion.fused_gate], _GATE_SOURCE),
+        "rotary": (_ROTARY[plan.fused_rotary], _ROTARY_SOURCE),
+        "gate": (_GATE[plan.fused_gate], _GATE_SOURCE),
     }
     return {
         f"{name}_{way}": Sourced(moved, "B", "assumed", source)

@@ -8,6 +8,16 @@ from typing import Any
 from planner.ledger import Sourced
 from planner.specs.plan import Plan
 
+_TIER = Sourced(
+    1e-6,
+    "s",
+    "assumed",
+    "two more switches and the cable between rows: 0.3 us each of InfiniBand, more of Ethernet",
+    "2026-11",
+)
+_NON_BLOCKING = Sourced(
+    1.0, "1", "assumed", "no oversubscription: a fabric whose islands are not stated", "2026-11"
+)
 _NO_LIMIT = 1e15  # B/s; more than any link carries, and a number that a report can print
 
 
@@ -39,6 +49,8 @@ def link_numbers(plan: Plan) -> dict[str, Any]:
         "intra_switch_ranks": float(intra.switch_minimum_ranks or math.inf),
         "nic_per_gpu": _like(nic, nic * cluster.nics_per_node / cluster.gpus_per_host),
         "inter_hop": inter.latency,
+        "inter_tier": _TIER,
+        "oversubscription": cluster.oversubscription or _NON_BLOCKING,
         "inter_all_reduce": inter.all_reduce_frac,
         "inter_all_gather": inter.all_gather_frac,
         "inter_reduce_scatter": inter.reduce_scatter_frac,
@@ -78,7 +90,9 @@ def _bridge_bandwidth(plan: Plan) -> Sourced:
 
 
 def _host_bandwidth(plan: Plan) -> Sourced:
-    link = plan.cluster.host_link
+    link, measured = plan.cluster.host_link, plan.cluster.host.copy_bandwidth
+    if measured is not None:
+        return measured
     return _like(link.bandwidth, link.bandwidth * link.send_recv_frac)
 
 
@@ -86,7 +100,7 @@ def _host_copy_bandwidth(plan: Plan) -> Sourced:
     """The link to host memory while all GPUs of the host copy: no more than a share of what its
     bridges carry."""
     alone, bridges = _host_bandwidth(plan), plan.cluster.host_link.host_bandwidth
-    if bridges is None:
+    if bridges is None or plan.cluster.host.copy_bandwidth is not None:
         return alone
     share = _like(bridges, bridges / plan.cluster.gpus_per_host)
     return alone if alone <= share else share

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.estimate.layer import padded_vocab
 from planner.estimate.stages import Repeated, StageSplit
-from planner.formulas import memory
+from planner.formulas import experts, memory
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
@@ -43,6 +43,23 @@ def tokens_of(plan: Plan, c: Columns) -> tuple[Array, Array]:
     parallelism)."""
     tokens = c.tokens(plan.training.seq_len)
     return tokens, tokens / c.sequence_ranks
+
+
+def routed_tokens(plan: Plan, c: Columns) -> Array:
+    """Copies of tokens that routed experts of this rank work on in a micro-batch."""
+    moe = plan.model.moe
+    per_token = 0.0 if moe is None else float(moe.experts_per_token)
+    training = plan.training  # buffers are as large as a capacity says, filled or not
+    return (
+        (training.capacity_factor or training.expert_load)
+        * per_token
+        * experts.gathered_tokens(
+            c.tokens(plan.training.seq_len),
+            c.tp,
+            experts.tensor_of(plan, c.tp),
+            c.sequence_parallel > 0,
+        )
+    )
 
 
 def one_input(plan: Plan, c: Columns) -> Array:
@@ -108,7 +125,10 @@ def attention_activations(plan: Plan, c: Columns) -> Ledger:
         width = float(model.heads * model.head_dim)
         copies = e + stack.activations.qkv_copies * wide
         pairs = 2.0 * np.maximum(model.kv_heads, tp) * model.head_dim
-        out["attention/qkv"] = memory.projected_bytes(tokens, width + pairs, copies, tp)
+        # Ulysses repeats keys and values where its ranks are more than their heads
+        sharing = tp * c.cp if plan.context_way == "ulysses" else tp
+        sent = 2.0 * np.maximum(model.kv_heads, sharing) * model.head_dim
+        out["attention/qkv"] = memory.projected_bytes(tokens, width + sent, copies, tp)
         if model.qk_norm != "none":
             normed = memory.projected_bytes(tokens, width + pairs / 2, norm_bytes(plan), tp)
             heads = (
@@ -171,8 +191,9 @@ def expert_activations(plan: Plan, c: Columns) -> Ledger:
         return {}
     tokens, _ = tokens_of(plan, c)
     h, e = float(model.hidden), plan.training.element_bytes
-    routed = tokens * model.moe.experts_per_token
-    widths = memory.mlp_kept_bytes(routed, float(model.moe.ffn_hidden), _mlp_bytes(plan), tp)
+    etp = experts.tensor_of(plan, tp)
+    routed = routed_tokens(plan, c)
+    widths = memory.mlp_kept_bytes(routed, float(model.moe.ffn_hidden), _mlp_bytes(plan), etp)
     shared = memory.mlp_kept_bytes(tokens, float(model.moe.shared_ffn_hidden), _mlp_bytes(plan), tp)
     copies = _EXPERT_INPUT * _input_bytes(plan) + _EXPERT_OUTPUT * e
     return {
@@ -263,16 +284,16 @@ def _transient(plan: Plan, c: Columns) -> Array:
     elements or of the scores."""
     model, e = plan.model, plan.training.element_bytes
     tokens, local = tokens_of(plan, c)
-    width = float(model.ffn_hidden) if model.dense_layers else 0.0
+    elements = tokens * (float(model.ffn_hidden) if model.dense_layers else 0.0) / c.tp
     if model.moe is not None and model.moe_layers:
-        width = max(
-            width,
-            float(model.moe.ffn_hidden * model.moe.experts_per_token + model.moe.shared_ffn_hidden),
-        )
+        routed = routed_tokens(plan, c) * model.moe.ffn_hidden / experts.tensor_of(plan, c.tp)
+        elements = np.maximum(elements, routed + tokens * model.moe.shared_ffn_hidden / c.tp)
     # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP
-    # has two such gradients
-    gradients = 1.0 if model.mlp == "plain" and model.activation == "gelu" else 2.0
-    hidden = memory.mlp_kept_bytes(tokens, width, gradients * e, c.tp)
+    # has two such gradients, which Liger writes over the gate's inputs (ops/swiglu.py of
+    # linkedin/Liger-Kernel): that of its output is all there is beside them
+    one = model.activation == "gelu" if model.mlp == "plain" else plan.liger
+    gradients = 1.0 if one else 2.0
+    hidden = elements * gradients * e
     scores = 0.0 if plan.flash_attention else _SCORE_GRADIENT[plan.attention] * e / _COUNTED_ELEMENT
     core = tokens * model.heads / c.tp * plan.training.seq_len * scores
     return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
@@ -292,7 +313,11 @@ def logits(plan: Plan, c: Columns) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
     tokens = tokens_of(plan, c)[0]
     e = plan.training.element_bytes
-    each = e if plan.training.fused_cross_entropy else plan.stack.activations.logits
+    kept = plan.stack.activations
+    compiled = plan.training.compile and kept.compiled_logits is not None
+    each = e if plan.training.fused_cross_entropy else kept.logits
+    if compiled and not plan.training.fused_cross_entropy:
+        each = kept.compiled_logits or 0.0
     # without mixed precision, what has 16-bit logits in it has them in fp32
     if not plan.training.mixed_precision and each % e == _COUNTED_ELEMENT:
         each += e - _COUNTED_ELEMENT

@@ -9,9 +9,11 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate import sync
+from planner.estimate.layer import dispatch
 from planner.estimate.memory import activations, offload
 from planner.estimate.stages import StageSplit, repeated
 from planner.estimate.states import RankParameters
+from planner.formulas import experts as expert_ranks
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
@@ -34,6 +36,9 @@ PHASES = (
 # 8-bit moments with block statistics (Dettmers 2021, arXiv 2110.02861); Adafactor's row and column
 # means are negligible beside a matrix
 MOMENT_BYTES = {"adam": 8.0, "adam8bit": 2.03, "adafactor": 0.01, "sgd": 0.0, "sgd-momentum": 4.0}
+
+_MOMENTS_LIKE_WEIGHTS = ("adam", "sgd", "sgd-momentum")  # made in the type of their weight
+_NARROW, _WIDE = 2.0, 4.0  # bytes of an element in bf16, in fp32
 
 LASTING = (
     "parameters",
@@ -68,6 +73,8 @@ class StageMemory:
 def state_of(plan: Plan) -> StateBytes:
     """The states of the stack in the plan's precision."""
     stack = plan.stack
+    if plan.training.state_precision == "bf16":
+        return bf16_states(stack.state)
     return (
         stack.state_fp16
         if stack.state_fp16 is not None and plan.training.precision == "fp16"
@@ -75,12 +82,33 @@ def state_of(plan: Plan) -> StateBytes:
     )
 
 
+def bf16_states(state: StateBytes) -> StateBytes:
+    """The same program with weights in bf16: gradients have the type of their weight, and so have
+    moments and the optimizer's temporaries; there is no master copy."""
+    if state.parameter == _NARROW and state.master == 0:
+        return state  # it is so already
+    wide = state.master or state.parameter  # the type that temporaries of the optimizer have
+    return state.model_copy(
+        update={
+            "parameter": _NARROW,
+            "gradient": _NARROW,
+            "gradient_wire": _NARROW,
+            "master": 0.0,
+            "cast_copy": False,
+            "bucket": min(state.bucket, _NARROW),
+            "optimizer_temporary": state.optimizer_temporary * _NARROW / wide,
+        }
+    )
+
+
 def state_ledger(plan: Plan) -> dict[str, float]:
     """Bytes per parameter: parameters, gradients, optimizer (fp32 master copy and moments)."""
     training, state = plan.training, state_of(plan)
-    moments = (
-        MOMENT_BYTES[training.optimizer] if training.moment_bytes is None else training.moment_bytes
-    )
+    moments = MOMENT_BYTES[training.optimizer]
+    if training.state_precision == "bf16" and training.optimizer in _MOMENTS_LIKE_WEIGHTS:
+        moments *= _NARROW / _WIDE
+    if training.moment_bytes is not None:
+        moments = training.moment_bytes
     if not training.mixed_precision:
         return {"parameters": 4.0, "gradients": 4.0, "optimizer": moments}
     gradient = state.gradient
@@ -118,7 +146,10 @@ def _states(
     state = state_of(plan)
     shared, experts = p.of_stage(split, first, last), split.moe * p.layer_experts
     shard = c.shards
-    expert_shard = np.maximum(np.minimum(shard, c.replicas / c.ep), 1.0)
+    # experts have replicas of their own, over which ZeRO shards them
+    expert_shard = np.where(
+        c.zero >= 1, np.minimum(shard * c.tp, expert_ranks.replicas(plan, c)), 1.0
+    )
     ledger = state_ledger(plan)
 
     def cut(each: float, level: float) -> Array:
@@ -143,7 +174,9 @@ def _states(
     host = np.where(away_optimizer, optimizer + gradients, 0.0) + np.where(
         away_params, parameters, 0.0
     )
-    owned = (shared + experts) / shard_count(c.zero, 1.0, shard)
+    owned = shared / shard_count(c.zero, 1.0, shard) + experts / shard_count(
+        c.zero, 1.0, expert_shard
+    )
     drive = 0.0 * host
     if np.any(on_drives := c.offloads(*NVME)):
         moved = np.where(on_drives, optimizer, 0.0) + np.where(
@@ -214,7 +247,12 @@ def one_stage(
         (c.zero >= 3) | whole, (narrow + wire) * layer, np.where(c.zero == 2, narrow * layer, 0.0)
     )
     several = np.where(c.replicas > 1, 1.0, 0.0)
-    buckets = several * (state.fixed_buckets + state.bucket * own.elements)
+    fixed = np.where(c.zero >= _ZERO_3, _zero3_buckets(state), state.fixed_buckets)
+    buckets = several * (fixed + state.bucket * own.elements)
+    if plan.model.moe is not None and plan.model.moe_layers:
+        local = activations.tokens_of(plan, c)[1]
+        etp = expert_ranks.tensor_of(plan, c.tp)
+        buckets = buckets + dispatch.buffer_bytes(plan, c.ep, etp, local)
     cast = np.where(
         state.cast_copy & training.mixed_precision & (c.zero < 3), _CAST_BYTES * own.elements, 0.0
     )
@@ -292,6 +330,11 @@ def one_stage(
     return StageMemory(
         phases, flat, own.host + host, own.drive, own.saving, own.loading, kept.whole, kept.input
     )
+
+
+def _zero3_buckets(state: StateBytes) -> float:
+    """Bytes of the buckets of fixed size that ZeRO-3 keeps."""
+    return state.fixed_buckets if state.zero3_buckets is None else state.zero3_buckets
 
 
 def _last_product(plan: Plan, c: Columns, p: RankParameters) -> Array:

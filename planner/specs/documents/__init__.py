@@ -28,6 +28,7 @@ ANSWERS: dict[str, str] = {
     "list networks": "listing.NetworkEntry",
     "list stacks": "listing.StackEntry",
     "list clusters": "listing.ClusterEntry",
+    "list hosts": "listing.HostEntry",
     "list schedules": "listing.Entry",
     "validate": "validate.Validation",
     "calibrate": "calibrate.Calibrated",

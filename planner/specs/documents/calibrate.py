@@ -32,6 +32,13 @@ class SlowPair(Document):
     times_the_middle: Annotated[float, key("time of a message over that of the median pair", "1")]
 
 
+class Unquiet(Document):
+    """A case whose samples are no measurement of it."""
+
+    case: Annotated[str, key("what was timed")]
+    why: Annotated[str, key("disturbed moments, or repeats that disagree")]
+
+
 class Calibrated(Document):
     """The answer of `dpplan calibrate --out`."""
 
@@ -39,7 +46,8 @@ class Calibrated(Document):
     out: Annotated[str, key("the file that was written")]
     gpu: Annotated[str, key("id of the device it is of")]
     cases: Annotated[int, key("measured cases")]
-    quiet: Annotated[int, key("of these, cases with samples of quiet moments")]
+    quiet: Annotated[int, key("of these, cases with repeats of quiet moments that agree")]
+    unquiet: Annotated[list[Unquiet], key("the others, which no curve was fitted to")]
     fits: Annotated[dict[str, FittedCurve], key("curves by name")]
     refused: Annotated[dict[str, str], key("why a curve was not fitted, by its name")]
     slow_pairs: Annotated[list[SlowPair], key("pairs of ranks with slow messages, slowest first")]
@@ -90,8 +98,11 @@ class VerifiedCase(Document):
     name: Annotated[str, key("the decoder in one line")]
     case: Annotated[TrainedCase, key("its keys as `--case` takes them")]
     used_in_fit: Annotated[bool, key("false: no fit has seen it")]
-    quiet: Annotated[bool, key("whether its samples are of quiet moments")]
-    spread: Annotated[float, key("largest minus smallest sample over the median", "1")]
+    quiet: Annotated[bool, key("whether its steps are of quiet moments and agree with each other")]
+    why: Annotated[str, key("why it is not quiet; empty where it is")]
+    repeats: Annotated[int, key("steps that count")]
+    tried: Annotated[int, key("steps that were timed")]
+    spread: Annotated[float, key("slowest minus fastest step that counts, over the median", "1")]
     predicted_step_s: Annotated[float, key("one optimizer step as estimated", "s")]
     measured_step_s: Annotated[float, key("one optimizer step as trained", "s")]
     error: Annotated[float, key("predicted over measured, minus one", "1")]
@@ -127,9 +138,11 @@ class Errors(Document):
 
 
 class Summary(Document):
-    """Errors over all decoders; null where none was trained."""
+    """Errors over the decoders whose steps were quiet, over all where none were; null where none
+    was trained."""
 
-    n: Annotated[int, key("decoders")]
+    n: Annotated[int, key("decoders that the errors are of")]
+    unquiet: Annotated[list[str], key("decoders that were not quiet, by name")]
     mape: Annotated[float | None, key("mean absolute relative error of the step", "1")]
     median_ape: Annotated[float | None, key("median of them", "1")]
     worst: Annotated[float | None, key("largest of them", "1")]

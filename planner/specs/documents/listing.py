@@ -83,3 +83,13 @@ class ClusterEntry(_Aliased):
     inter_node: Annotated[str, key("link id between nodes")]
     nics_per_node: Annotated[int, key("network cards of one node")]
     source: Annotated[str, key("where this was read")]
+
+
+class HostEntry(_Aliased):
+    """Processors and memory of one server."""
+
+    sockets: Annotated[int, key("processors")]
+    cores: Annotated[int, key("physical cores of all processors")]
+    memory_bytes_per_s: Annotated[float, key("bandwidth of all memory channels", "B/s")]
+    core_bytes_per_s: Annotated[float, key("what one core alone moves", "B/s")]
+    source: Annotated[str, key("where this was read")]

@@ -39,6 +39,12 @@ class Cluster(Document):
     nics_per_node: Annotated[int, key("network cards of one node")]
     nic_bytes_per_s: Annotated[float, key("bandwidth of one card, one way", "B/s")]
     nvlink_domain: Annotated[int, key("GPUs in one switched domain, at least a node")]
+    island_nodes: Annotated[
+        int | None, key("nodes of an island of the network; null: one fabric, or not known")
+    ]
+    oversubscription: Annotated[
+        float, key("of links between islands; 1: non-blocking, or assumed to be", "1")
+    ]
     usd_per_gpu_hour: Annotated[
         float | None, key("price; null: none of this kind is known", "USD/h")
     ]

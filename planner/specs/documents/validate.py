@@ -45,6 +45,7 @@ class Run(Document):
     family: Annotated[str, key("of the stack: megatron, deepspeed, fsdp, jax, native")]
     precision: Annotated[str, key("number format of training")]
     experts: Annotated[int, key("0 for a dense model")]
+    seq_len: Annotated[int, key("of one sequence", "tokens")]
     micro_batch_tokens: Annotated[float, key("of one micro-batch on one rank", "tokens")]
     predicted_step_s: Annotated[float, key("by the numbers that ship", "s")]
     measured_step_s: Annotated[float | None, key("null where the source has none", "s")]
@@ -124,6 +125,14 @@ class ErrorsOfSuites(Errors):
 
     suites: Annotated[int, key("suites of these runs")]
     mape_of_suites: Annotated[float | None, key("mean over suites of their `mape`", "1")]
+    mape_within_suites: Annotated[
+        float | None,
+        key(
+            "`mape` once the predictions of each suite of three runs or more are divided by their"
+            " median ratio: what no single number of a suite could mend",
+            "1",
+        ),
+    ]
 
 
 class Right(Document):
@@ -247,6 +256,10 @@ class Coverage(Document):
     left_out: Annotated[
         dict[str, LeftOut],
         key("by what else is left out with a run's suite: suites (nothing), GPUs, software, kinds"),
+    ]
+    one_band: Annotated[
+        BandLine,
+        key("instead, one band for all runs: the quantiles of the runs of all other suites"),
     ]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from planner.specs.names import Objective
 from planner.specs.options.cluster import ClusterOptions, ModelOptions
 from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, RankOptions
+from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
 from planner.specs.options.line import command_line
 from planner.specs.options.record import Record, refuse, refuse_of_all
@@ -51,6 +52,7 @@ class Options(  # fields come in the order of the parts from the last to the fir
     TrainingOptions,
     ObjectiveOptions,
     SearchOptions,
+    ExpertOptions,
     LayoutOptions,
     ClusterOptions,
     ModelOptions,

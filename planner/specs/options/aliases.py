@@ -127,11 +127,27 @@ OFFLOADS = (
         "all",
     ),
 )
+ATTENTIONS = (
+    *same("cudnn", "te", "transformer-engine", "fused"),
+    *same("flash4", "fa4", "flash-attention-4"),
+    *same("flash3", "fa3", "flash-attention-3"),
+    *same("flash2", "fa2", "flash-attention-2"),
+    *same("flash1", "fa1", "flash-attention-1"),
+    *same("eager", "unfused", "math"),
+    *refused("says not which version: take flash2, flash3, flash4 or cudnn", "flash", "sdpa"),
+)
+CONTEXT_WAYS = (
+    *same("ring", "p2p", "ring-attention"),
+    *same("all-gather", "allgather"),
+    *same("ulysses", "a2a", "all-to-all", "alltoall"),
+    *same("hybrid", "a2a+p2p", "usp"),
+)
 LISTED = (
     *same("gpus", "gpu", "cards"),
     *same("models", "model"),
     *same("networks", "network", "links", "interconnects"),
     *same("stacks", "stack", "frameworks"),
     *same("clusters", "cluster", "instances", "servers"),
+    *same("hosts", "host", "cpus"),
     *same("schedules", "schedule"),
 )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from planner.specs.names import NVME
+from planner.specs.names import (
+    MAX_ISLAND_NODES,
+    MAX_OVERSUBSCRIPTION,
+    NVME,
+    OFFLOADED_OPTIMIZER,
+    CpuOptimizerName,
+    CpuUpdateName,
+)
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.run import NOT_OF_RUNS, OF_COST
@@ -24,6 +31,21 @@ _OF_DRIVES = Needs(
     f"is of states on NVMe drives: give --offload {', '.join(NVME)}, or --search-offload, too",
     "--offload to NVMe",
 )
+
+_NO_UPDATE = "is of the update on the host, which this verb does not look at"
+
+
+def _on_host(given: Any) -> bool:
+    return given.search_offload or given.offload in OFFLOADED_OPTIMIZER
+
+
+_OF_UPDATE = Needs(
+    _on_host,
+    "is of an optimizer on the host: give --offload optimizer, --offload params, or"
+    " --search-offload, too",
+    "--offload optimizer",
+)
+_UPDATES = REQUESTS - {"strategies", "recommend offload"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +189,50 @@ class ClusterOptions(Record):
             form="folded",
         ),
     ] = None
+    island_nodes: Annotated[
+        int | None,
+        option(
+            "Nodes of an island of the network: below one leaf switch, rail group, pod or scalable"
+            " unit. Beside --oversubscription of the links between islands",
+            label="Nodes per island",
+            least=1,
+            most=MAX_ISLAND_NODES,
+            example="8",
+            unset="that of --cluster; else one non-blocking fabric",
+            verbs=REQUESTS | LINKS,
+            needs=Needs(
+                lambda given: given.oversubscription is not None or given.cluster is not None,
+                "acts where links between islands are oversubscribed: give --oversubscription, or"
+                " a --cluster that states it, too",
+                "--oversubscription",
+            ),
+            form="folded",
+        ),
+    ] = None
+    oversubscription: Annotated[
+        float | None,
+        option(
+            "Oversubscription of the links between islands of the network: bandwidth of the nodes"
+            " of an island over that of its links to other islands; 1 is non-blocking",
+            label="Oversubscription",
+            least=1,
+            most=MAX_OVERSUBSCRIPTION,
+            example="2",
+            unset="that of --cluster; else 1",
+            verbs=REQUESTS | LINKS,
+            needs=Needs(
+                lambda given: (
+                    given.island_nodes is not None
+                    or given.cluster is not None
+                    or given.oversubscription == 1
+                ),
+                "is of links between islands of nodes: give --island-nodes, or a --cluster that"
+                " states it, too",
+                "--island-nodes",
+            ),
+            form="folded",
+        ),
+    ] = None
     price: Annotated[
         float | str | None,
         option(
@@ -222,6 +288,64 @@ class ClusterOptions(Record):
             form="folded",
         ),
     ] = None
+    host: Annotated[
+        str | None,
+        option(
+            "Processors and memory of a node, which update an offloaded optimizer (dpplan list"
+            " hosts), or a host TOML",
+            label="Host",
+            catalogue="hosts",
+            example="epyc-9004",
+            unset=USUAL_NODE,
+            verbs=_UPDATES,
+            why_not=_NO_UPDATE,
+            needs=_OF_UPDATE,
+            form="folded",
+        ),
+    ] = None
+    host_threads: Annotated[
+        int | None,
+        option(
+            "Threads of each rank that update an offloaded optimizer (OMP_NUM_THREADS); torchrun"
+            " sets 1 where nothing else does",
+            label="Threads per rank",
+            least=1,
+            most=100_000,
+            example="2",
+            unset="as the launcher of the stack does: 1, or all cores",
+            verbs=_UPDATES,
+            why_not=_NO_UPDATE,
+            needs=_OF_UPDATE,
+            form="folded",
+        ),
+    ] = None
+    cpu_optimizer: Annotated[
+        CpuOptimizerName | None,
+        option(
+            "Implementation of an offloaded optimizer: DeepSpeed's, torch's fused AdamW, or torch's"
+            " loop of operators",
+            label="Optimizer on the CPU",
+            example="torch-eager",
+            unset="that of the stack",
+            verbs=_UPDATES,
+            why_not=_NO_UPDATE,
+            needs=_OF_UPDATE,
+            form="folded",
+        ),
+    ] = None
+    cpu_update: Annotated[
+        CpuUpdateName,
+        option(
+            "When the host updates: after the backward pass, overlapped with it (SuperOffload), or"
+            " delayed beside the next step (ZenFlow, ZeRO-Offload's delayed update)",
+            label="Update on the CPU",
+            example="delayed",
+            verbs=_UPDATES,
+            why_not=_NO_UPDATE,
+            needs=_OF_UPDATE,
+            form="folded",
+        ),
+    ] = "after"
     nvme_read: Annotated[
         str | None,
         option(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from planner.specs.names import OffloadName, PlacementName, ScheduleName, recompute_name
+from planner.specs.names import (
+    ContextWay,
+    OffloadName,
+    PlacementName,
+    ScheduleName,
+    TensorOverlap,
+    recompute_name,
+)
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option, rows
@@ -94,7 +101,7 @@ class LayoutOptions(Record):
     ep: Annotated[
         int | None,
         option(
-            "Expert-parallel degree of a mixture of experts; divides dp x cp",
+            "Expert-parallel degree of a mixture of experts; ep x etp divides tp x dp x cp",
             label="Expert parallel",
             least=1,
             most=MOST_DEGREE,
@@ -230,6 +237,39 @@ class SearchOptions(Record):
     VERBS: ClassVar = SEARCHES
     WHY_NOT: ClassVar = _BY_STRATEGY
 
+    cp_comm_type: Annotated[
+        ContextWay | None,
+        option(
+            "How context-parallel ranks share a sequence: ring (keys and values pass around),"
+            " all-gather, ulysses (all-to-all by heads) or hybrid (ulysses in a node, ring beyond)",
+            label="Context parallel by",
+            aliases=aliases.CONTEXT_WAYS,
+            example="ulysses",
+            unset="as the stack does",
+            needs=Needs(
+                lambda given: given.cp != 1,
+                "is of context parallelism: leave it out, or give --cp above 1",
+            ),
+            form="folded",
+        ),
+    ] = None
+    tp_overlap: Annotated[
+        TensorOverlap | None,
+        option(
+            "Overlap of tensor-parallel collectives with GEMMs under sequence parallelism: none,"
+            " async (torch's asynchronous tensor parallelism) or user-buffers (tp_comm_overlap of"
+            " Transformer Engine)",
+            label="Tensor parallel overlap",
+            example="none",
+            unset="as the stack does",
+            needs=Needs(
+                lambda given: given.tp != 1 and given.sequence_parallel is not False,
+                "is of tensor parallelism with sequence parallelism: leave it out, or give --tp"
+                " above 1",
+            ),
+            form="folded",
+        ),
+    ] = None
     grad_accum: Annotated[
         int | None,
         option(

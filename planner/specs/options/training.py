@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from planner.specs.names import OptimizerName, Precision
+from planner.specs.names import AttentionName, OptimizerName, Precision
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
-from planner.specs.options.row import Group, option
+from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.run import NOT_OF_RUNS
 from planner.specs.options.verbs import REQUESTS, RUNS
 
@@ -68,6 +68,33 @@ class TrainingOptions(Record):
             form="shown",
         ),
     ] = "adam"
+    state_precision: Annotated[
+        Literal["bf16"] | None,
+        option(
+            "Type of weights, gradients and moments alike: bf16 keeps no fp32 copy of anything",
+            label="States in",
+            example="bf16",
+            unset="as the stack does, with fp32 masters",
+            needs=Needs(
+                lambda given: given.precision in (None, "bf16", "fp8"),
+                "keeps bf16 states, with which kernels work in bf16 or fp8: leave it out, or take"
+                " --precision bf16",
+            ),
+            form="folded",
+        ),
+    ] = None
+    expandable_segments: Annotated[
+        bool,
+        option(
+            "PyTorch's allocator grows its segments (PYTORCH_CUDA_ALLOC_CONF"
+            " expandable_segments:True), which leaves fewer gaps",
+            label="Expandable segments",
+            example="true",
+            verbs=REQUESTS - {"batch"},
+            why_not="changes memory alone, not the time of a step",
+            form="folded",
+        ),
+    ] = False
     flash_attention: Annotated[
         bool | None,
         option(
@@ -78,6 +105,51 @@ class TrainingOptions(Record):
             form="folded",
         ),
     ] = None
+    attention: Annotated[
+        AttentionName | None,
+        option(
+            "Attention kernel: cudnn (as in Transformer Engine), flash4, flash3, flash2, flash1,"
+            " fused_softmax or eager",
+            label="Attention kernel",
+            aliases=aliases.ATTENTIONS,
+            example="flash1",
+            unset="as the stack does",
+            needs=Needs(
+                lambda given: given.flash_attention is None,
+                "says more than --flash-attention: leave that out",
+            ),
+            form="folded",
+        ),
+    ] = None
+    compile: Annotated[
+        bool,
+        option(
+            "Generated kernels of torch.compile in place of torch operators, loss included",
+            label="torch.compile",
+            example="true",
+            form="folded",
+        ),
+    ] = False
+    cuda_graphs: Annotated[
+        str | None,
+        option(
+            "Parts of a step captured as CUDA graphs: none, attn, mlp, moe_router, moe_preprocess,"
+            " layer or full, joined by +",
+            label="CUDA graphs",
+            example="attn+moe_router",
+            unset="as the stack does",
+            form="folded",
+        ),
+    ] = None
+    fused_kernels: Annotated[
+        bool,
+        option(
+            "Norm, RoPE and gate as one kernel each, as Liger or Transformer Engine have them",
+            label="Fused kernels",
+            example="true",
+            form="folded",
+        ),
+    ] = False
     loss_chunks: Annotated[
         int,
         option(

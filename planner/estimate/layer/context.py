@@ -1,0 +1,233 @@
+"""How ranks of context parallelism share a sequence, and what they send each other.
+
+Ring: keys and values pass around while attention works on the block at hand; partial results are
+merged. All-gather: every rank has all keys and values before it begins. Ulysses: all-to-alls give
+each rank whole sequences of a share of the heads, and back (Jacobs et al. 2023, arXiv 2309.14509).
+Hybrid: Ulysses inside a node, a ring between those groups (Fang and Zhao 2024, arXiv 2405.07719).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import communicate
+from planner.estimate.communicate import Group, place, share_of
+from planner.estimate.layer.operators import stream_s
+from planner.estimate.layer.shape import BothWays, LayerShape
+from planner.estimate.machine import Machine
+from planner.formulas import flops
+from planner.ledger import Array
+from planner.specs.names import ContextWay
+from planner.specs.plan import Plan
+
+_RING_HIDDEN = 0.7  # share of attention that can hide the next keys and values; assumed
+# keys and values travel forward; backward they travel again, with their gradients
+_RING_PASSES = BothWays(1.0, 2.0)
+# a block of n queries and n keys, of which the balanced order of tokens leaves three quarters on
+# average, is to the kernel what 1.5 n tokens under the causal mask are; own derivation
+_BLOCK_TOKENS = 1.5
+# bytes moved per element where a block's result joins those before it: its output (2) is added into
+# an fp32 sum (read 4, write 4); backward the gradients of queries, and of keys and values, are
+# added in 16 bit. Three quarters of a block, as above; own count
+_MERGED = BothWays(7.5, 4.5)
+_MERGE_KERNELS = BothWays(3.0, 3.0)
+_ULYSSES_CALLS = 4.0  # queries, keys, values; the output
+
+
+@dataclass(frozen=True)
+class Split:
+    """Degrees of context parallelism: ranks that share the heads, and ranks that share tokens."""
+
+    heads: Array
+    tokens: Array
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Calls of one kind in one layer and micro-batch; forward, backward: exposed calls."""
+
+    operation: str
+    what: str
+    tensor_bytes: Array
+    seconds: Array
+    forward: Array
+    backward: Array
+    hidden_backward: Array
+    issued: Array
+    placed: Group
+
+
+def split(plan: Plan, tp: Array, cp: Array) -> Split:
+    """How the plan's way divides a context-parallel group."""
+    one = np.ones_like(1.0 * cp)
+    way: ContextWay = plan.context_way
+    if way == "ulysses":
+        return Split(1.0 * cp, one)
+    if way == "hybrid":
+        return Split(_heads_of_hybrid(plan, tp, cp), cp / _heads_of_hybrid(plan, tp, cp))
+    return Split(one, 1.0 * cp)
+
+
+def _heads_of_hybrid(plan: Plan, tp: Array, cp: Array) -> Array:
+    """Ranks of Ulysses in a hybrid: as many as divide the key and value heads of a rank and fit
+    beside each other in a node."""
+    heads = plan.model.heads if plan.model.latent else plan.model.kv_heads
+    own = np.maximum(np.floor(heads / tp), 1.0).astype(np.int64)
+    room = np.maximum(np.floor(plan.cluster.nvlink_domain / tp), 1.0).astype(np.int64)
+    shared = np.gcd(own, np.asarray(cp).astype(np.int64))
+    return 1.0 * np.gcd(shared, room)
+
+
+def block_tokens(shape: LayerShape, tokens: float) -> Array:
+    """Tokens under the causal mask to which one call of the kernel corresponds; `tokens` where no
+    ring divides the sequence."""
+    if shape.plan.context_way not in ("ring", "hybrid"):
+        return tokens
+    ranks = split(shape.plan, shape.tp, shape.cp).tokens
+    return np.minimum(_BLOCK_TOKENS * tokens / ranks, tokens)
+
+
+def merge_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
+    """Seconds in which a ring merges its blocks' results."""
+    if shape.plan.context_way not in ("ring", "hybrid"):
+        return BothWays(0.0, 0.0)
+    ways = split(shape.plan, shape.tp, shape.cp)
+    more = ways.tokens - 1.0
+    queries, keys = _widths(shape, ways.heads)
+    sums = BothWays(queries / 2, queries / 2 + keys)
+
+    def one(elements: Array, each: float, kernels: float) -> Array:
+        time = stream_s(shape.plan, m, each * elements * more, 0.0)
+        return time + kernels * more * m.kernel_gap
+
+    tokens = shape.tokens * ways.heads
+    return BothWays(
+        one(tokens * sums.forward, _MERGED.forward, _MERGE_KERNELS.forward),
+        one(tokens * sums.backward, _MERGED.backward, _MERGE_KERNELS.backward),
+    )
+
+
+def _widths(shape: LayerShape, sharing: Array) -> tuple[Array, Array]:
+    """Elements per token of queries and output together, and of keys and values together, of one
+    rank of `sharing` that divide the heads. A rank has a whole head of keys and values at least:
+    where there are more ranks than those heads, they are repeated."""
+    model = shape.plan.model
+    qk, v = (float(width) for width in flops.head_widths(model))
+    ranks = shape.tp * sharing
+    own = model.heads if model.latent else model.kv_heads
+    return model.heads * (qk + v) / ranks, np.maximum(own / ranks, 1.0) * (qk + v)
+
+
+def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Exchange, ...]:
+    """What the ranks of a context-parallel group send each other. core: seconds of attention."""
+    way = shape.plan.context_way
+    found: tuple[Exchange, ...] = ()
+    if way in ("ulysses", "hybrid"):
+        found += (_all_to_all(shape, m),)
+    if way in ("ring", "hybrid"):
+        found += (_ring(shape, m, core),)
+    if way == "all-gather":
+        found += _gathers(shape, m)
+    return found
+
+
+def _all_to_all(shape: LayerShape, m: Machine) -> Exchange:
+    """Queries, keys and values before attention and its output after it, none of which anything
+    hides; the same of their gradients. What is sent of keys and values counts repeated heads."""
+    plan = shape.plan
+    sharing = split(plan, shape.tp, shape.cp).heads
+    group = place(sharing, shape.tp, plan.cluster.tiers)
+    queries, keys = _widths(shape, sharing)
+    whole = plan.training.element_bytes * shape.tokens * sharing * (queries + keys)
+    each = communicate.even_all_to_all_s(m, whole / _ULYSSES_CALLS, group)
+    calls = np.where(sharing > 1, _ULYSSES_CALLS, 0.0)
+    return Exchange(
+        operation="all_to_all",
+        what="heads",
+        tensor_bytes=whole / _ULYSSES_CALLS,
+        seconds=each,
+        forward=calls,
+        backward=calls,
+        hidden_backward=0.0 * calls,
+        issued=calls,
+        placed=group,
+    )
+
+
+def _keys(shape: LayerShape) -> tuple[Array, Group]:
+    """Bytes of the keys and values of all ranks that share tokens, and those ranks."""
+    plan, latent = shape.plan, shape.plan.model.latent
+    ways = split(plan, shape.tp, shape.cp)
+    # the ranks of a latent model send the compressed vector, unless heads were shared out before
+    compressed = float(latent.kv_rank + latent.rope_head_dim) if latent else 0.0
+    each = compressed if latent and plan.context_way != "hybrid" else _per_token(shape, ways.heads)
+    held = plan.training.element_bytes * shape.tokens * ways.heads * each
+    ring = place(ways.tokens, shape.tp * ways.heads, plan.cluster.tiers)
+    return held * ways.tokens, ring
+
+
+def _per_token(shape: LayerShape, sharing: Array) -> Array:
+    model = shape.plan.model
+    if model.latent:
+        return _widths(shape, sharing)[1]
+    return 2.0 * model.kv_heads * model.head_dim / (shape.tp * sharing)
+
+
+def _ring(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Exchange:
+    """Keys and values pass around a ring while attention works on the part at hand."""
+    keys, ring = _keys(shape)
+    each = communicate.all_gather_s(m, keys, ring)
+    once = np.where(ring.ranks > 1, 1.0, 0.0)
+    hides = 0.0 if shape.plan.training.overlap is False else _RING_HIDDEN
+
+    def exposed(beside_s: Array) -> Array:
+        """Share of one pass around the ring that attention on the part at hand does not hide."""
+        rest = np.maximum(each - hides * beside_s, 0.0)
+        return share_of(once * (rest + m.slowdown * np.minimum(each, beside_s)), each)
+
+    forward = _RING_PASSES.forward * exposed(core.forward)
+    backward = _RING_PASSES.backward * exposed(core.backward / _RING_PASSES.backward)
+    passes = _RING_PASSES.forward + _RING_PASSES.backward
+    return Exchange(
+        operation="all_gather",
+        what="keys and values",
+        tensor_bytes=keys,
+        seconds=each,
+        forward=forward,
+        backward=backward,
+        hidden_backward=np.maximum(passes * once - forward - backward, 0.0),
+        issued=once,
+        placed=ring,
+    )
+
+
+def _gathers(shape: LayerShape, m: Machine) -> tuple[Exchange, ...]:
+    """Keys and values are gathered before attention, again before its backward pass, and their
+    gradients reduced after it; nothing hides them (Llama 3, arXiv 2407.21783 section 3.3.2)."""
+    keys, group = _keys(shape)
+    once = np.where(group.ranks > 1, 1.0, 0.0)
+
+    def exchange(operation: str, what: str, seconds: Array, forward: Array) -> Exchange:
+        return Exchange(
+            operation=operation,
+            what=what,
+            tensor_bytes=keys,
+            seconds=seconds,
+            forward=forward,
+            backward=once,
+            hidden_backward=0.0 * once,
+            issued=once,
+            placed=group,
+        )
+
+    return (
+        exchange("all_gather", "keys and values", communicate.all_gather_s(m, keys, group), once),
+        exchange(
+            "reduce_scatter",
+            "gradients of keys and values",
+            communicate.reduce_scatter_s(m, keys, group),
+            0.0 * once,
+        ),
+    )

@@ -1,0 +1,175 @@
+"""How tokens reach the ranks of their experts and come back: which copies are sent, over which
+links, and what of it runs beside compute.
+
+- all-to-all (NCCL): a copy for every expert of a token; Megatron-LM, MoEAlltoAllTokenDispatcher;
+- all-gather: every rank of the group receives all tokens; MoEAllGatherTokenDispatcher;
+- DeepEP and HybridEP: a copy for every rank with an expert of the token, and one for every node
+  (or switched domain), which its ranks pass on (deepseek-ai/DeepEP, README and README_Hybrid-EP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import communicate
+from planner.estimate.communicate import Group, place
+from planner.estimate.layer.shape import LayerShape
+from planner.estimate.machine import Machine
+from planner.formulas import collectives as formulas
+from planner.ledger import Array
+from planner.specs.names import DispatcherName
+from planner.specs.plan import Plan
+
+CALLS = 2.0  # dispatch and combine of a layer with experts, each way
+# multiprocessors that the kernels work on: defaults of Megatron-LM (moe_deepep_num_sms,
+# moe_hybridep_num_sms); 0: NCCL's, which slow compute as any collective
+_SMS: dict[DispatcherName, float] = {
+    "alltoall": 0.0,
+    "allgather": 0.0,
+    "deepep": 20.0,
+    "hybridep": 16.0,
+}
+# bytes per routed copy and hidden element, each way: tokens that arrive by rank are sorted by
+# expert, and back after the experts (Megatron-LM, MoEAlltoAllTokenDispatcher); others deliver them
+# sorted
+SORTED_BYTES: dict[DispatcherName, float] = {
+    "alltoall": 8.0,
+    "allgather": 0.0,
+    "deepep": 0.0,
+    "hybridep": 0.0,
+}
+# operators for every local expert forward: a grouped GEMM calls one kernel each from C++; the
+# all-to-all's tokens are split, sorted and counted by expert as well. Those nearest to nemo-moe,
+# with all suites of experts in view (docs/log.md)
+EACH_EXPERT: dict[DispatcherName, float] = {
+    "alltoall": 2.0,
+    "allgather": 2.0,
+    "deepep": 1.0,
+    "hybridep": 1.0,
+}
+# in fp8 each expert's operands are cast and scaled as well
+EACH_EXPERT_FP8: dict[DispatcherName, float] = {
+    "alltoall": 3.0,
+    "allgather": 3.0,
+    "deepep": 1.5,
+    "hybridep": 1.5,
+}
+_BUFFERED = {"deepep", "hybridep"}  # dispatchers that receive into buffers of their own
+
+
+@dataclass(frozen=True)
+class OneWay:
+    """Dispatch of one micro-batch in one layer, or its combine."""
+
+    group: Group
+    sent_bytes: Array  # of one rank, over all its links
+    seconds: Array
+
+
+def across_hosts(plan: Plan, ep: Array, etp: Array) -> Array:
+    """Whether ranks that share experts are in several hosts."""
+    return ep * etp > plan.cluster.gpus_per_host
+
+
+def by_dispatcher(
+    plan: Plan, ep: Array, etp: Array, values: Mapping[DispatcherName, float]
+) -> Array:
+    """The value of the dispatcher that a layout uses."""
+    inside, across = plan.dispatchers
+    return np.where(across_hosts(plan, ep, etp), values[across], values[inside])
+
+
+def one_way(shape: LayerShape, m: Machine) -> OneWay:
+    """What each rank sends, and how long it takes."""
+    plan = shape.plan
+    inside, across = plan.dispatchers
+    found = _one_way(shape, m, inside)
+    if across == inside:
+        return found
+    other = _one_way(shape, m, across)
+    apart = across_hosts(plan, shape.ep, shape.etp)
+    return OneWay(
+        found.group,
+        np.where(apart, other.sent_bytes, found.sent_bytes),
+        np.where(apart, other.seconds, found.seconds),
+    )
+
+
+def _one_way(shape: LayerShape, m: Machine, dispatcher: DispatcherName) -> OneWay:
+    plan, moe = shape.plan, shape.plan.model.moe
+    assert moe is not None
+    per_token = float(moe.experts_per_token)
+    tokens_bytes = plan.training.element_bytes * plan.model.hidden * shape.local_tokens
+    tokens_bytes = tokens_bytes * plan.training.fullest_rank
+    # experts follow one another on neighbouring ranks, split or whole (Megatron-LM's rank order)
+    group = place(shape.ep, shape.etp, plan.cluster.tiers)
+    ranks = np.maximum(group.ranks, 1.0)
+    if dispatcher == "allgather":
+        sent = tokens_bytes * ranks
+        seconds = communicate.all_gather_s(m, sent, group)
+        return OneWay(group, sent, seconds + _split_s(shape, m, sent))
+    near = np.minimum(ranks, group.ranks_per_node)
+    away = 1 - 1 / group.nodes
+    if dispatcher == "alltoall" or "shared_copies" in m.without:
+        copies = per_token * np.ones_like(ranks)
+        inside, outside = copies * (near - 1) / ranks, copies * away
+    else:
+        copies = formulas.distinct_copies(ranks, per_token, np.inf)
+        limit = float(moe.group_limit or per_token)
+        # what came from other nodes lands on a rank of its own, and is passed on from there
+        inside = copies * (1 - 1 / near)
+        outside = formulas.distinct_copies(group.nodes, per_token, limit) * away
+    sent = tokens_bytes * copies
+    seconds = communicate.all_to_all_s(m, tokens_bytes * inside, tokens_bytes * outside, group)
+    return OneWay(group, sent, seconds + _split_s(shape, m, sent))
+
+
+def _split_s(shape: LayerShape, m: Machine, received_bytes: Array) -> Array:
+    """Ranks that split an expert received apart what each of them needs whole."""
+    group = place(shape.etp, np.ones_like(shape.etp), shape.plan.cluster.tiers)
+    whole = communicate.all_gather_s(m, received_bytes * shape.etp, group)
+    return np.where(shape.sequence_parallel & (shape.etp > 1), whole, 0.0)
+
+
+def overlaps(plan: Plan) -> bool:
+    """Whether dispatch and combine run beside compute of another micro-batch."""
+    if plan.training.overlap is False:
+        return False
+    asked = plan.training.ep_overlap
+    if asked is not None:
+        return asked
+    return plan.cluster.gpu.architecture in plan.stack.experts.overlapped
+
+
+def beside_shared(plan: Plan) -> bool:
+    """Whether they run beside shared experts."""
+    if plan.training.overlap is False:
+        return False
+    asked = plan.training.shared_expert_overlap
+    return plan.stack.experts.shared_overlap if asked is None else asked
+
+
+def hidden_share(plan: Plan) -> float:
+    """Share of dispatch and combine that another micro-batch hides where there is enough of it."""
+    return 1 - float(plan.stack.overlap.expert_exposed) if overlaps(plan) else 0.0
+
+
+def slowdown(plan: Plan, m: Machine, ep: Array, etp: Array) -> Array:
+    """Extra compute time while it shares the chip with dispatch: the part of the multiprocessors
+    that works on it, or that of any collective."""
+    asked = plan.training.dispatcher_sms
+    sms = by_dispatcher(plan, ep, etp, _SMS) if asked is None else float(asked)
+    return np.where(sms > 0, np.minimum(sms / m.compute_units, m.slowdown), m.slowdown)
+
+
+def buffer_bytes(plan: Plan, ep: Array, etp: Array, local_tokens: Array) -> Array:
+    """Memory that tokens are received in: all that every rank of the group could send one of them
+    (DeepEP, Hybrid-EP_Implementation, section 4.2); dispatch and combine share it."""
+    held: dict[DispatcherName, float] = {
+        name: float(name in _BUFFERED) for name in ("alltoall", "allgather", "deepep", "hybridep")
+    }
+    each = plan.training.element_bytes * plan.model.hidden * local_tokens * ep
+    return by_dispatcher(plan, ep, etp, held) * np.where(ep > 1, each, 0.0)

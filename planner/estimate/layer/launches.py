@@ -1,0 +1,133 @@
+"""Operators that the CPU issues for a layer: those of a layer whose norms, RoPE and gate are one
+kernel each, and what this recipe issues beside them.
+
+Counts of unfused operators are those that torch's dispatcher sees of the layers in transformers
+(Llama, Qwen 3, GPT-NeoX): tests/test_launches.py holds the sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.estimate.layer import dispatch
+from planner.estimate.layer.collectives import Collective
+from planner.estimate.layer.matmul import weight_gemms
+from planner.estimate.layer.shape import BothWays, LayerShape
+from planner.estimate.machine import Machine
+from planner.estimate.machine.kernels import fused_experts
+from planner.ledger import Array
+from planner.specs.plan import Plan
+from planner.specs.stack import StackSpec
+
+TAIL_OPERATORS = 2.0  # after the last saved activation: the last GEMM and the residual add
+# more than one kernel each way has. An RMSNorm of torch operators: cast, square, mean, epsilon,
+# root, scale, cast and weight
+UNFUSED_NORM = BothWays(7.0, 15.0)
+# of queries and keys: two products, sign, concatenation and sum; backward their gradients, slices
+# and clones
+UNFUSED_ROTARY = BothWays(9.0, 15.0)
+UNFUSED_GATE = BothWays(1.0, 2.0)  # activation and product
+# Megatron's scaled softmax works on so many pairs of sequence and head at a time, else torch
+# operators cast, scale, mask, normalise and cast back (megatron/core/fusions/fused_softmax.py,
+# is_kernel_available)
+_SOFTMAX_BATCH = 4.0
+_UNFUSED_SOFTMAX = BothWays(4.0, 6.0)
+_QK_NORMS, _LLAMA_NORMS = 2.0, 2.0
+_MOE_OPERATORS = 15.0  # router, permutation and their bookkeeping; own count
+_GRAPHED_MOE = {"moe_router": 5.0, "moe_preprocess": 4.0}  # of those; own count
+# of a layer's operators, those of attention: of a Llama with fused kernels 8 of 14 (products, core,
+# norm, RoPE and sum)
+_ATTENTION_SHARE = 8 / 14
+_TINY_S = 1e-12  # no operator takes less
+# operators of experts backward for each forward: the two gradients of a GEMM, while the routing is
+# known; a choice between 1 and 2
+_EXPERT_OPERATORS_BACK = 1.3
+
+
+def issued_operators(
+    shape: LayerShape, m: Machine, found: tuple[Collective, ...]
+) -> BothWays[Array]:
+    """Operators that the CPU issues for one layer and micro-batch."""
+    calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
+    calling, experts = m.operators_per_collective * calls, _of_experts(shape, m)
+    split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape.plan)
+    return BothWays(
+        dense * (m.operators_forward + split.forward) + experts + calling,
+        dense * (m.operators_backward + split.backward)
+        + _hooks(shape)
+        + _EXPERT_OPERATORS_BACK * experts
+        + calling,
+    )
+
+
+def decoder_operators(stack: StackSpec) -> float:
+    """Operators of a layer of a Llama without tensor parallelism on this stack, both ways."""
+    fusion, launch = stack.fusion, stack.launch
+    parts = (
+        (_LLAMA_NORMS * (not fusion.fused_norm), UNFUSED_NORM),
+        (float(not fusion.fused_rotary), UNFUSED_ROTARY),
+        (float(not fusion.fused_gate), UNFUSED_GATE),
+    )
+    own = float(launch.operators_forward) + float(launch.operators_backward)
+    return own + sum(n * (each.forward + each.backward) for n, each in parts)
+
+
+def _of_experts(shape: LayerShape, m: Machine) -> Array:
+    """Those of routing and of local experts, of a mean layer."""
+    if "expert_operators" in m.without:
+        return 0.0 * shape.experts
+    fp8 = shape.plan.training.precision == "fp8"
+    counts = dispatch.EACH_EXPERT_FP8 if fp8 else dispatch.EACH_EXPERT
+    each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, counts)
+    if fused_experts(shape.plan):
+        each = 0.0 * each
+    scopes = shape.plan.training.cuda_graphs
+    graphed = sum(n for scope, n in _GRAPHED_MOE.items() if scope in scopes)
+    routing = _MOE_OPERATORS - _replayed(m) * graphed
+    return shape.plan.model.expert_share * (routing + each * shape.experts)
+
+
+def _replayed(m: Machine) -> Array:
+    """What a CUDA graph saves of the time to issue an operator, as a share."""
+    return np.maximum(1 - m.captured_launch / np.maximum(m.operator_launch, _TINY_S), 0.0)
+
+
+def _dense_share(plan: Plan) -> float:
+    """Share of a layer's operators, those of experts apart, that CUDA graphs hold."""
+    scopes = plan.training.cuda_graphs
+    if "layer" in scopes:
+        return 1.0
+    mlp = (1 - _ATTENTION_SHARE) * (1 - plan.model.expert_share)
+    return _ATTENTION_SHARE * ("attn" in scopes) + mlp * ("mlp" in scopes)
+
+
+def _unfused(shape: LayerShape, m: Machine) -> BothWays[Array]:
+    """What kernels that are not fused add."""
+    if "split_operators" in m.without:
+        return BothWays(np.zeros(1), np.zeros(1))
+    plan, model = shape.plan, shape.plan.model
+    norms = model.norms_per_layer + _QK_NORMS * (model.qk_norm != "none")
+    parts = (
+        ((not plan.fused_norm) * norms, UNFUSED_NORM),
+        ((not plan.fused_rotary) * (model.positions == "rotary"), UNFUSED_ROTARY),
+        ((not plan.fused_gate) * (model.mlp == "gated"), UNFUSED_GATE),
+        (_split_softmax(shape), _UNFUSED_SOFTMAX),
+    )
+    return BothWays(
+        sum((n * each.forward for n, each in parts), start=np.zeros(1)),
+        sum((n * each.backward for n, each in parts), start=np.zeros(1)),
+    )
+
+
+def _split_softmax(shape: LayerShape) -> Array:
+    """1 where heads and sequences of a rank are no multiple of what the fused softmax takes."""
+    of_rank = shape.micro_batch * shape.plan.model.heads / shape.tp
+    fused = shape.plan.attention == "fused_softmax"
+    return fused * (np.mod(of_rank, _SOFTMAX_BATCH) > 0)
+
+
+def _hooks(shape: LayerShape) -> Array:
+    """Operators' worth of hooks that run as the gradient of each weight is ready."""
+    gemms = sum((p.per_layer + 0.0 * shape.tp for p in weight_gemms(shape)), start=np.zeros(1))
+    weights = gemms + shape.plan.model.norms_per_layer
+    return weights * float(shape.plan.stack.launch.operators_per_gradient)
