@@ -211,9 +211,7 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     """
     training, cluster, gpu = plan.training, plan.cluster, plan.cluster.gpu
     speed, memory = fits or everything, not fits or everything
-    out: list[Change] = []
-    if not plan.flash_attention:
-        out.append(Change("flash attention", {"flash_attention": True}))
+    out = _kernels(plan, speed)
     if not training.mixed_precision and gpu.dense.bf16 is not None:
         out.append(Change("precision bf16", {"precision": "bf16"}))
     if speed and training.precision in ("bf16", "fp16") and gpu.dense.fp8 is not None:
@@ -240,6 +238,24 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
             Change(f"stack {name}", {"stack": name}) for name in STACKS if name != plan.stack.id
         ]
     return out
+
+
+def _kernels(plan: Plan, speed: bool) -> list[Change]:
+    """Kernels in place of chains of torch operators."""
+    out: list[Change] = []
+    if not plan.flash_attention:
+        out.append(Change("flash attention", {"flash_attention": True}))
+    if speed and _chained(plan):
+        out.append(Change("fused kernels (norm, RoPE, gate)", {"fused_kernels": True}))
+    return out
+
+
+def _chained(plan: Plan) -> bool:
+    """Whether the norm, RoPE or gate of the model is a chain of torch operators."""
+    model = plan.model
+    rotary = model.positions == "rotary" and not plan.fused_rotary
+    gate = model.mlp == "gated" and not plan.fused_gate
+    return not plan.fused_norm or rotary or gate
 
 
 def chunked_loss(plan: Plan) -> Change:

@@ -31,7 +31,7 @@ class Effort:
 
 
 EFFORT: dict[Mode, Effort] = {
-    "quick": Effort(0.25, 0.05, 2, 1, 1, 45.0, 3.0, 20.0, 3),
+    "quick": Effort(0.25, 0.05, 2, 1, 2, 45.0, 3.0, 20.0, 4),
     "default": Effort(0.5, 0.15, 4, 2, 8, 420.0, 15.0, 280.0, 6),
     "thorough": Effort(2.0, 1.0, 9, 3, 20, 3600.0, 120.0, 1500.0, 12),
 }
@@ -244,10 +244,17 @@ def pairs(ranks: int) -> list[tuple[int, int]]:
 # ------------------------------------------------------------------------------------ verification
 
 
-def tiny(family: str) -> list[Case]:
+def tiny(family: str, parallel: str = "single", ranks: int = 1) -> list[Case]:
     """Layers so small that only their fixed cost shows: what the framework takes per layer and per
-    step."""
-    return [Case(n, 32, 2, 64, 64, 16, 1, family) for n in (2, 10)]
+    step. Ranks that share a layer have a head each, of the same width."""
+    heads = max(2, ranks)
+    return [
+        Case(n, _TINY_HEAD * heads, heads, 32 * heads, 32 * heads, 16, 1, family, parallel)
+        for n in (2, 10)
+    ]
+
+
+_TINY_HEAD = 16
 
 
 def unseen(ranks: int, mode: Mode, gpu: bool = False) -> list[Case]:

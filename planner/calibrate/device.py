@@ -14,6 +14,9 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BLOCK = 2**18  # random numbers that repeat in longer tensors
 # width of the GEMM that probes: two milliseconds or so on either
 _PROBE_CPU, _PROBE_GPU = 384, 4096
+# a GEMM of a quarter of the width takes 1/64 of the time; one that is twice as slow as in fp32 does
+# not catch up with its size; choices
+_SMALLER, _HOPELESS = 4, 2.0
 
 
 @dataclass(frozen=True)
@@ -84,16 +87,24 @@ class Device:
         return float(whole - free - torch.cuda.memory_reserved(self.torch_device))
 
     def precisions(self) -> list[str]:
-        """Precisions whose GEMMs are at least as fast as those of fp32 here."""
-        found = ["fp32"]
+        """Precisions whose GEMMs are at least as fast as those of fp32 here.
+
+        A CPU that only emulates one takes seconds for a GEMM: a small one tells.
+        """
         width = _PROBE_GPU if self.gpu else 2 * _PROBE_CPU
-        a = self.tensor(width, width)
-        base = min(self.time(lambda: torch.mm(a, a)) for _ in range(4))
-        for name in ("bf16", "fp16"):
-            low = a.to(DTYPES[name])
-            if min(self.time(lambda low=low: torch.mm(low, low)) for _ in range(2)) < base:  # type: ignore[misc]
-                found.append(name)
-        return found
+        small = width // _SMALLER
+        return ["fp32"] + [
+            name
+            for name, dtype in DTYPES.items()
+            if name != "fp32"
+            and self._square_s(small, dtype) < _HOPELESS * self._square_s(small, torch.float32)
+            and self._square_s(width, dtype) < self._square_s(width, torch.float32)
+        ]
+
+    def _square_s(self, width: int, dtype: torch.dtype) -> float:
+        """The fastest of a few GEMMs of square matrices, s."""
+        a = self.tensor(width, width, dtype=dtype)
+        return min(self.time(lambda: torch.mm(a, a)) for _ in range(4))
 
 
 def current(local_rank: int, threads: int) -> Device:

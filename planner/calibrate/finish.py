@@ -3,7 +3,7 @@ decoders with the curves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -12,14 +12,14 @@ from statistics import median
 
 import tomli_w
 
-from planner.calibrate import detect, fit_device, fit_links, overhead, predict, profile
+from planner.calibrate import detect, fit_device, fit_links, host, overhead, predict, profile
 from planner.calibrate.cases import Case
 from planner.calibrate.fit import Fit, Fits, attempted
 from planner.calibrate.overhead import Tables
 from planner.calibrate.profile import Session
-from planner.calibrate.record import Record, merged, usual_of
+from planner.calibrate.record import Record, label, merged, usual_of
 from planner.inputs import catalog
-from planner.specs.documents.calibrate import Calibrated, FittedCurve, SlowPair
+from planner.specs.documents.calibrate import Calibrated, FittedCurve, SlowPair, Unquiet
 from planner.specs.hardware import GpuSpec
 
 _SLOW_PAIR = 1.25  # a message that takes this many times the middle one names its pair; a choice
@@ -27,9 +27,10 @@ _FEW_PAIRS = 3  # fewer have no middle
 
 
 def finish(records: Sequence[Record], session: Session, out: Path) -> Calibrated:
-    """Fit, write the file, and say what was found: errors of each curve, outliers, refused curves,
-    cases that were not quiet."""
-    every = merged(records)
+    """Fit what was measured in quiet moments, write the file, and say what was found: errors of
+    each curve, outliers, refused curves, cases that were left out since they were not quiet."""
+    whole = merged(records)
+    every = [r for r in whole if r["quiet"]]
     fits = _fits(every, session)
     date = _date(records)
     conditions = {**session.conditions, "probe_s": usual_of(records)}
@@ -58,13 +59,21 @@ def finish(records: Sequence[Record], session: Session, out: Path) -> Calibrated
         schema_version=1,
         out=str(out),
         gpu=document["gpu"],
-        cases=len(every),
-        quiet=sum(r["quiet"] for r in every),
+        cases=len(whole),
+        quiet=len(every),
+        unquiet=[Unquiet(case=label(r), why=r["why"]) for r in whole if not r["quiet"]],
         fits={name: _summary(fit) for name, fit in fits.fits.items()},
-        refused=dict(fits.refused),
+        refused={**fits.refused, **_unknown(steps, session.ranks)},
         slow_pairs=slow_pairs(every),
         disturbed_frac=session.conditions.get("disturbed_frac", 0.0),
     )
+
+
+def _unknown(steps: Collection[Case], ranks: int) -> dict[str, str]:
+    """Fixed times of stacks that count as nothing, since decoders that show them were not quiet."""
+    missing = [case.name for case in overhead.fitted_cases(ranks) if case not in steps]
+    why = "counted as nothing where they need a step that was not quiet: "
+    return {"fixed times of stacks": why + ", ".join(missing)} if missing else {}
 
 
 def _fits(every: Sequence[Record], session: Session) -> Fits:
@@ -84,6 +93,9 @@ def _fits(every: Sequence[Record], session: Session) -> Fits:
     if session.ranks > 1:
         links["overlap"] = partial(fit_links.overlap, every)
     links["storage"] = partial(fit_links.storage, every)
+    links["host"] = partial(host.memory, every)
+    if not session.on_cpu:
+        links["host copies"] = partial(host.copies, every)
     units = session.found.compute_units
     device = fit_device.node(every, session.precisions, units, rates, bandwidth)
     return device.joined(attempted(links))

@@ -19,7 +19,6 @@ from planner.ledger import Array
 # median error above which a curve is refused, and distance from it (log) above which a case is
 # named as an outlier; choices
 REFUSED_ABOVE, OUTLIER_ABOVE = 0.25, 0.20
-DISTURBED_WEIGHT = 0.2  # of a case without quiet samples, against one that has them; a choice
 _SPARE = 2  # cases beyond one per parameter that a fit needs; a choice
 _LEAST_RANGE = 1e-30  # of a parameter, so that none is divided by zero
 
@@ -121,10 +120,8 @@ def curve(
         measured = np.array([r["seconds"] for r in over])
         return np.log(predict(dict(zip(names, values, strict=True)), over) / measured)
 
-    # moments that were not quiet say little
-    weight = np.array([1.0 if r.get("quiet", True) else DISTURBED_WEIGHT for r in fitted])
     found = least_squares(
-        lambda values: residual(values, fitted) * weight,
+        lambda values: residual(values, fitted),
         start,
         bounds=(low, high),
         loss="soft_l1",

@@ -97,12 +97,11 @@ def _flop_per_s(r: Record) -> float:
 
 
 def best_rate(records: Sequence[Record], precision: str) -> float:
-    """FLOP/s of the fastest GEMM that was measured in a quiet moment (of any, where none was
-    quiet)."""
+    """FLOP/s of the fastest GEMM."""
     mine = _of(records, "gemm", precision)
     if not mine:
         raise Unsupported(f"no GEMM in {precision} was measured")
-    return max(_flop_per_s(r) for r in [r for r in mine if r["quiet"]] or mine)
+    return max(_flop_per_s(r) for r in mine)
 
 
 _ATTENTION = (

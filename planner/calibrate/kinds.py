@@ -105,6 +105,11 @@ class _Overlap(_Visit, tag="overlap"):
     ranks: Count
 
 
+class _Host(_Visit, tag="host"):
+    what: Literal["stream", "update"]
+    threads: Count
+
+
 class _Storage(_Visit, tag="storage"):
     way: Literal["write", "read"]
     bytes: Count
@@ -125,6 +130,7 @@ _Any = (
     | _Optimizer
     | _Memory
     | _HostCopy
+    | _Host
     | _Collective
     | _Pair
     | _Overlap

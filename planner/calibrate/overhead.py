@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from planner.calibrate import cases
 from planner.calibrate.cases import Case
 from planner.calibrate.profile import STACKS, Document, number
+from planner.estimate.layer.launches import decoder_operators
 from planner.inputs.calibration import stack_spec
 
 Tables = dict[str, Document]  # of each stack
@@ -20,14 +21,19 @@ _SOME_BYTES = 24.0  # per weight: any number will do
 _NOTHING_GAINED = 0.75
 # stacks whose traffic of weights is found, and the parallelism of the decoder that shows it
 _WEIGHTS_MOVED = {"pytorch-ddp": "ddp", "pytorch-fsdp": "fsdp"}
+# stacks of which ranks together take more than one alone beside kernels and collectives (hooks,
+# distributed tensors, waiting for each other), and the parallelism that shows it
+_TOGETHER = {**_WEIGHTS_MOVED, "torchtitan": "tensor"}
+_PASSES = 2  # forward and backward
 _UNKNOWN = "not yet known"
 
 
 def fitted_cases(ranks: int) -> list[Case]:
-    """Small decoders of a fit: layers without work, and with ranks layers of weights without
-    tokens."""
+    """Small decoders of a fit: layers without work, alone and shared by ranks, and with ranks
+    layers of weights without tokens."""
     found = cases.tiny("llama")
     if ranks > 1:
+        found += [c for how in _TOGETHER.values() for c in cases.tiny("llama", how, ranks)]
         found += [
             Case(2, 512, 8, 1408, 512, 16, 1, parallel=how) for how in _WEIGHTS_MOVED.values()
         ]
@@ -46,23 +52,68 @@ def stacks(
     slowdown: how much a GEMM and an all-reduce slow each other down, 0 to 1.
     """
     tables = {name: _before(slowdown, on_cpu, date) for name in STACKS}
-    few, many = (next((c for c in steps if c == case), None) for case in cases.tiny("llama"))
-    if few is None or many is None:
+    rest = _rest(steps, tables, "single", predicted)
+    if rest is None:
         return tables
-    rest_few = steps[few] - predicted(tables, few)
-    rest_many = steps[many] - predicted(tables, many)
-    layer_s = max((rest_many - rest_few) / (many.layers - few.layers), 0.0)
-    step_s = max(rest_few - few.layers * layer_s, 0.0)
     tables = {
-        name: {**table, "launch": _launch(name, layer_s, step_s, on_cpu, date)}
+        name: {**table, "launch": _launch(name, *rest, on_cpu, date)}
         for name, table in tables.items()
     }
+    for name, parallel in _TOGETHER.items() if on_cpu else ():
+        more = _rest(steps, tables, parallel, predicted)
+        if more is not None:
+            tables = _shared(tables, name, parallel, *more, date)
     for name, parallel in _WEIGHTS_MOVED.items():
-        case = next((c for c in steps if c.parallel == parallel), None)
+        case = next((c for c in steps if c.parallel == parallel and not _is_tiny(c)), None)
         if case is not None:
             moved = _weight_bytes(steps[case], tables, name, case, date, predicted)
             tables = _moving(tables, name, moved, date)
     return tables
+
+
+def _rest(
+    steps: Mapping[Case, float], tables: Tables, parallel: str, predicted: Predicted
+) -> tuple[float, float] | None:
+    """Seconds per layer and per step that layers without work take beyond what is predicted; None
+    where the two decoders that show them were not timed."""
+    found = [c for c in steps if c.parallel == parallel and _is_tiny(c)]
+    few, many = min(found, key=_layers, default=None), max(found, key=_layers, default=None)
+    if few is None or many is None or few == many:
+        return None
+    rest_few = steps[few] - predicted(tables, few)
+    rest_many = steps[many] - predicted(tables, many)
+    layer_s = max((rest_many - rest_few) / (many.layers - few.layers), 0.0)
+    return layer_s, max(rest_few - few.layers * layer_s, 0.0)
+
+
+def _is_tiny(case: Case) -> bool:
+    return case in cases.tiny(case.family, case.parallel, case.heads)
+
+
+def _layers(case: Case) -> int:
+    return case.layers
+
+
+def _shared(
+    tables: Tables, stack: str, parallel: str, layer_s: float, step_s: float, date: str
+) -> Tables:
+    """The tables, where layers that ranks share take this much longer than a rank's own. A CPU
+    runs hooks and distributed tensors itself, and serves messages between them.
+
+    What a step takes once is kept of data parallelism alone: stages and replicas of a stack with
+    tensor parallelism do without.
+    """
+    launch = tables[stack]["launch"]
+    if parallel == "tensor":
+        what = "layers of almost no work that tensor parallel ranks share, beyond collectives"
+        more = {"tensor_idle": _said(layer_s / _PASSES, what, date)}
+    else:
+        what = f"layers of almost no work under {parallel}, beyond collectives"
+        more = {
+            name: _said(launch[name]["value"] + seconds, what, date)
+            for name, seconds in (("layer_idle", layer_s), ("step_overhead", step_s))
+        }
+    return {**tables, stack: {**tables[stack], "launch": {**launch, **more}}}
 
 
 def _said(value: float, what: str, date: str) -> Document:
@@ -96,8 +147,7 @@ def _launch(stack: str, layer_s: float, step_s: float, on_cpu: bool, date: str) 
         what = "what a layer of almost no work takes beyond its kernels"
         idle = {"layer_idle": _said(layer_s, what, date)}
         return {**idle, "step_overhead": step, **_operators(on_cpu, date)}
-    launch = stack_spec(stack).launch
-    operators = float(launch.operators_forward) + float(launch.operators_backward)
+    operators = decoder_operators(stack_spec(stack))
     what = "layers of almost no work, over the operators of a layer"
     return {"operator": _said(layer_s / operators, what, date), "step_overhead": step}
 

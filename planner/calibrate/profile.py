@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from planner.calibrate import detect
+from planner.calibrate import detect, host
 from planner.calibrate.detect import Hardware
 from planner.calibrate.fit import Fit, Fits
 from planner.inputs import catalog, files
@@ -124,6 +124,8 @@ def build(
             document["links"] = {own: _own_link(link, own, source, date)}
     if "storage" in fits.fits:
         document["storage"] = storage_table(fits.fits["storage"], found.host, date)
+    if "host" in fits.fits:
+        document["host"] = host_table(fits, found, date)
     if overhead:
         document["stacks"] = dict(overhead)
     document["node"] = {
@@ -229,6 +231,26 @@ def storage_table(fit: Fit, host: str, date: str) -> Document:
         "title": f"measured on {host}",
         "per_node": _fitted(fit, "write_bandwidth", date),
         "read_per_node": _fitted(fit, "read_bandwidth", date),
+    }
+
+
+def host_table(fits: Fits, found: Hardware, date: str) -> Document:
+    """The memory and the cores of this host, as an offloaded optimizer finds them."""
+    memory, copies = fits.fits["host"], fits.fits.get("host copies")
+    streamed = "dpplan calibrate: what all cores stream"
+    return {
+        "id": "measured",
+        "title": f"measured on {found.host}",
+        "source": f"dpplan calibrate on {found.host}",
+        "sockets": host.sockets(),
+        "cores": host.cores(),
+        "memory_bandwidth": _fitted(memory, "stream_bandwidth", date),
+        "stream_frac": number(1.0, streamed, date),
+        "core_bandwidth": _fitted(memory, "core_bandwidth", date),
+        "update_frac": _fitted(
+            memory, "update_frac", date, min(memory.numbers["update_frac"].value, _MOST_LINK_SHARE)
+        ),
+        **({name: _fitted(copies, name, date) for name in copies.numbers} if copies else {}),
     }
 
 

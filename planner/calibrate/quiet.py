@@ -5,6 +5,10 @@ A virtual machine shares cores with neighbours that /proc/stat does not show: th
 at half its speed for seconds, and a little faster while nobody else asks for the clock. The
 reference is the speed that the machine has most of the time, not its best moment: training is
 sustained. A sample counts when the probes around it run near the reference, and is scaled to it.
+
+A probe sees the speed of a core, not all that can hold a sample up: a page that is written back, a
+rank whose core serves somebody else. So samples of one piece of work are also held against each
+other (agreement), over the moments in which it was repeated.
 """
 
 from __future__ import annotations
@@ -14,13 +18,28 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import ceil, exp, floor, log, sqrt
 from statistics import median
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from planner.units import span
+
 T = TypeVar("T")
 SLACK = 1.08  # a probe this much slower or faster than the usual one is a disturbed moment
+# repeats of one piece of work that lie within this factor of their middle agree: probes may differ
+# by SLACK to both sides, and the work by as much again where it moves memory; a choice
+AGREE = 1.15
+# what repeats may leave open of their middle, as a share of it; a choice
+_MOST_OPEN = 0.10
+_NORMAL = 1.4826  # standard deviation over median absolute deviation, of normal noise
+_OF_MEDIAN = 1.2533  # standard error of a median over that of a mean, the root of pi / 2
+_FAR = 3.0  # standard deviations beyond which a repeat is no noise; a choice
+_OTHER_SPEED = 0.25  # share of repeats above which those on one side of a gap are a speed; a choice
+_MEDIAN = 0.5
+_FEWEST = 2  # repeats that can agree
+_LEAST_S = 1e-15  # below any time that is measured: a divisor that is not zero
 _PAUSE_S = 0.02  # between probes while waiting
 # of the work in a probe, of which the faster counts: the first may find its operands in memory, not
 # in a cache
@@ -78,10 +97,11 @@ class Value:
     """What samples say: seconds of the undisturbed machine."""
 
     seconds: float
-    spread: float  # (largest - smallest) / middle of the quiet samples
-    kept: int
+    spread: float  # (largest - smallest) / middle of the samples that count
+    kept: int  # samples beside usual probes that agree with each other
     tried: int
     quiet: bool
+    why: str = ""  # it is not quiet
 
 
 def usual_probe_s(probes: Sequence[float]) -> float:
@@ -101,25 +121,93 @@ def is_usual(probe_s: float, usual_s: float) -> bool:
     return usual_s / SLACK <= probe_s <= SLACK * usual_s
 
 
-def value_of(samples: Sequence[Sample], reference_s: float, share: float = 0.5) -> Value:
-    """Median (or another quantile: share) of the samples near the reference speed, scaled to it.
+def _near(samples: Sequence[Sample], reference_s: float, share: float) -> list[float]:
+    """Repeats between probes of the usual speed, scaled to it, fastest first. share below a half:
+    the fastest ones, of which it is the middle."""
+    near = sorted(_scaled([s for s in samples if is_usual(s.probe_s, reference_s)], reference_s))
+    return near[: max(2, ceil(2 * share * len(near)))]
 
-    Without two such samples it is of all of them, marked as not quiet.
+
+def _scaled(samples: Sequence[Sample], reference_s: float) -> list[float]:
+    return [s.seconds * reference_s / s.mean_s for s in samples]
+
+
+def _reach(repeats: Sequence[float]) -> tuple[float, float]:
+    """Middle of repeats, and the standard deviation of their logarithms by those that most have:
+    by the median of distances, so that a few far ones do not widen it."""
+    middle = median(repeats)
+    away = median(abs(log(max(x, _LEAST_S) / max(middle, _LEAST_S))) for x in repeats)
+    return middle, _NORMAL * away
+
+
+def _agreeing(repeats: Sequence[float]) -> list[float]:
+    """Repeats that differ from their middle no more than by their own noise."""
+    middle, noise = _reach(repeats)
+    factor = max(AGREE, exp(_FAR * noise))
+    return [x for x in repeats if middle / factor <= x <= factor * middle]
+
+
+def agreement(repeats: Sequence[float], steady: bool = True) -> str:
+    """Why repeats of one piece of work (s, fastest first) are no measurement of it; empty where
+    they are.
+
+    They must leave their middle open by little, and be of one speed. None of steady work may be
+    much faster than their noise explains: whatever disturbs work makes it slower, so that one fast
+    repeat shows the others to be disturbed. A slow one among many that agree is left out and spoils
+    nothing.
+    """
+    if len(repeats) < _FEWEST:
+        return "fewer than two samples of quiet moments"
+    between = span(repeats[0], repeats[-1], "s")
+    middle, noise = _reach(repeats)
+    if _two_speeds(repeats):
+        return f"{len(repeats)} repeats have two speeds: {between}"
+    if _OF_MEDIAN * noise / sqrt(len(repeats)) > _MOST_OPEN:
+        return f"{len(repeats)} repeats disagree: {between}"
+    if steady and repeats[0] < middle / max(AGREE**2, exp(_FAR * noise)):
+        return f"one repeat is much faster than the others: {between}"
+    return ""
+
+
+def _two_speeds(repeats: Sequence[float]) -> bool:
+    """Whether a gap wider than what lies on either side of it has more than a quarter of the
+    repeats on both."""
+    logs = [log(max(x, _LEAST_S)) for x in repeats]
+    least = floor(_OTHER_SPEED * len(logs)) + 1
+    for i in range(least, len(logs) - least + 1):
+        gap = logs[i] - logs[i - 1]
+        if gap > log(AGREE) and gap > max(logs[i - 1] - logs[0], logs[-1] - logs[i]):
+            return True
+    return False
+
+
+def agreed(samples: Sequence[Sample], reference_s: float, share: float = _MEDIAN) -> int:
+    """Samples of quiet moments that agree with each other; 0 where they are no measurement."""
+    repeats = _near(samples, reference_s, share)
+    return 0 if agreement(repeats, share >= _MEDIAN) else len(_agreeing(repeats))
+
+
+def value_of(samples: Sequence[Sample], reference_s: float, share: float = _MEDIAN) -> Value:
+    """Median (or another quantile below it: share) of samples near the reference speed that agree
+    with each other, scaled to that speed.
+
+    Without two such samples, and where repeats disagree, it is of all of them, marked as not quiet.
 
     reference_s: the usual probe. A verification takes that of its calibration, so that a machine
     whose clock has changed since is compared at one speed. Steps and GEMMs follow the probe:
     over 1.17 of its range a step took 1.17 times as long.
     """
-    kept = [s for s in samples if is_usual(s.probe_s, reference_s)]
-    quiet = len(kept) >= 2
-    scaled = [s.seconds * reference_s / s.mean_s for s in (kept if quiet else samples)]
-    middle = float(np.quantile(scaled, share))
+    repeats = _near(samples, reference_s, share)
+    why = agreement(repeats, share >= _MEDIAN)
+    counted = _scaled(samples, reference_s) if why else _agreeing(repeats)
+    middle = float(np.quantile(counted, share)) if why else median(counted)
     return Value(
         middle,
-        (max(scaled) - min(scaled)) / middle if middle > 0 else 0.0,
-        len(kept),
+        (max(counted) - min(counted)) / middle if middle > 0 else 0.0,
+        0 if why else len(counted),
         len(samples),
-        quiet,
+        not why,
+        why,
     )
 
 

@@ -12,8 +12,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from planner.calibrate.cases import Case
 from planner.calibrate.kinds import wrong
-from planner.calibrate.quiet import Sample, is_usual, usual_probe_s, value_of
+from planner.calibrate.quiet import Sample, agreed, usual_probe_s, value_of
 from planner.inputs import catalog
 from planner.specs.error import PlanError
 
@@ -33,6 +34,10 @@ _VALUES = (
 )
 
 
+_MERGED = ("seconds", "spread", "kept", "tried", "quiet", "why")  # the fields of a Value
+_NO_LABEL = (*_VALUES, *_MERGED, "kind", "held_out", "used_in_fit", "compiled")
+
+
 # of messages between ranks the quarter of prompt ones counts: where ranks share cores with the
 # threads that serve their messages, one waits for the other's time slice now and then, 4 ms for
 # what takes 0.3
@@ -40,14 +45,31 @@ PROMPT = 0.25
 _MESSAGES = ("collective", "pair")
 
 
+def _share_of(record: Record) -> float:
+    """The quantile of its samples that is a case's value."""
+    return PROMPT if record["kind"] in _MESSAGES else 0.5
+
+
 def key(record: Record) -> str:
     """What was measured, without what came out."""
     return json.dumps({k: v for k, v in record.items() if k not in _VALUES}, sort_keys=True)
 
 
+def label(record: Record) -> str:
+    """A case in one line: what was measured, its numbers as name=value."""
+    if record["kind"] == "step":
+        return f"step of {Case(**record['case']).name}"
+    said = [
+        str(v) if isinstance(v, str) else f"{k}={v}"
+        for k, v in record.items()
+        if k not in _NO_LABEL
+    ]
+    return " ".join([record["kind"], *said])
+
+
 def merged(records: Iterable[Record], reference_s: float | None = None) -> list[Record]:
     """One record per case, with the value of its samples over all visits (seconds, spread, kept,
-    tried, quiet).
+    tried, quiet, why).
 
     reference_s: probe of the machine as it usually is, by default that of these records.
     """
@@ -65,7 +87,7 @@ def merged(records: Iterable[Record], reference_s: float | None = None) -> list[
         found[name] = {**record, "all": samples}
     out = []
     for record in found.values():
-        value = value_of(record.pop("all"), usual_s, PROMPT if record["kind"] in _MESSAGES else 0.5)
+        value = value_of(record.pop("all"), usual_s, _share_of(record))
         record.pop("samples")
         out.append({**record, **asdict(value)})
     return out
@@ -193,8 +215,8 @@ class Records:
             )
 
     def quiet(self, what: Record, usual_s: float) -> int:
-        """Quiet samples of a case so far."""
-        return sum(is_usual(s.probe_s, usual_s) for s in self.samples.get(key(what), ()))
+        """Quiet samples of a case so far that agree with each other; 0 where they do not."""
+        return agreed(self.samples.get(key(what), ()), usual_s, _share_of(what))
 
     def add(self, record: Record) -> None:
         """Append what one visit measured; visits of the same case add up."""

@@ -34,7 +34,7 @@ def blocks(out: Verification) -> list[Block]:
             ">bytes of states",
             "exact",
             ">tokens/s",
-            "quiet",
+            "quiet steps",
         ],
         rows=[_row(case) for case in out.cases],
     )
@@ -68,7 +68,7 @@ def _row(case: VerifiedCase) -> list[str]:
         f"{case.predicted_bytes:,.0f} / {case.measured_bytes:,.0f}",
         "yes" if case.states_exact else "no",
         f"{case.measured_tokens_per_s:,.0f}",
-        "yes" if case.quiet else "no",
+        f"{case.repeats} of {case.tried}" if case.quiet else f"no: {case.why}",
     ]
 
 
@@ -81,8 +81,10 @@ def headline(out: Verification) -> str:
         f" {100 * s.mape:.1f} %, worst {100 * s.worst:.1f} %, bias {100 * s.bias:+.1f} %; bytes of"
         f" states {'exact' if s.states_exact else 'differ'}"
     )
-    if not out.quiet:
-        said += "; the machine was not quiet, so errors hold noise"
+    if s.unquiet and len(s.unquiet) == len(out.cases):
+        said += "; none was quiet, so errors hold noise"
+    elif s.unquiet:
+        said += f"; not quiet and left out: {', '.join(s.unquiet)}"
     if abs(out.speed - 1) > SLACK - 1:
         said += (
             f"; the machine runs at {out.speed:.2f} times the speed of its calibration, times are"

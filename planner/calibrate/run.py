@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from planner.calibrate import (
     detect,
     device,
     finish,
+    host,
     kernels,
     overhead,
     storage,
@@ -40,11 +42,15 @@ from planner.specs.error import PlanError
 # share of a mode's time for kernels, collectives and small models
 _KERNELS_SHARE, _LINKS_SHARE, _MODELS_SHARE = 0.6, 0.2, 0.2
 _ALONE_KERNELS_SHARE = 0.8
+_HOST_SHARE = 0.05  # beside them, for the memory of the host and an update on its processors
 # a message takes as long as its ranks take to wake up: two hundred or five hundred microseconds
-_MORE_OF_COLLECTIVES = 3
+_MORE_OF_MESSAGES, _WITH_MESSAGES = 3, ("collectives", "small models")
 # of the time for one decoder: waiting for quiet, and all steps that are timed
 _WAIT_SHARE, _STEPS_SHARE = 0.1, 0.8
 _TIMES_OF_PARTS = 3  # that parts of a step are timed one by one, for their middle
+# moments over which the steps of a decoder are spread, so that one is held against the other, and
+# visits of one whose steps disagree; choices
+_TRAININGS, _MOST_TRAININGS = 2, 4
 
 
 def work(settings: Settings) -> int:
@@ -151,6 +157,8 @@ def _measure(settings: Settings, ranks: Ranks, here: Device, base_bytes: float, 
     if folder is not None:
         stored = list(storage.tasks(folder, settings.mode, where.local_rank == 0))
         stages.append(("storage", stored, effort.storage_s / effort.total_s))
+    offloaded = list(host.tasks(settings.mode, where.local_rank == 0))
+    stages.append(("host", offloaded, _HOST_SHARE))
     for stage, tasks, share in stages:
         with ranks.named(stage):
             measure(
@@ -164,7 +172,7 @@ def _measure(settings: Settings, ranks: Ranks, here: Device, base_bytes: float, 
                 state,
                 ranks.meet,
                 busy=not here.gpu and (stage == "kernels" or where.ranks == 1),
-                more=_MORE_OF_COLLECTIVES if stage == "collectives" else 1,
+                more=_MORE_OF_MESSAGES if where.ranks > 1 and stage in _WITH_MESSAGES else 1,
             )
     if where.rank == 0:
         session = Session(
@@ -201,9 +209,13 @@ def _models(here: Device, where: Place) -> list[Task]:
     verification does not."""
     found: list[Task] = []
     for case in overhead.fitted_cases(where.ranks):
-        what = {"kind": "step", "case": plain(case), "precision": "fp32", "used_in_fit": True}
-        found.append((what, partial(_step_of, case, here, where)))
+        found.append((_step(case, "fp32", True), partial(_step_of, case, here, where)))
     return found
+
+
+def _step(case: Case, precision: str, used_in_fit: bool) -> Record:
+    """What a step of a decoder is recorded as."""
+    return {"kind": "step", "case": plain(case), "precision": precision, "used_in_fit": used_in_fit}
 
 
 def _prepared(case: Case, here: Device, precision: str, where: Place) -> training.Run:
@@ -225,16 +237,29 @@ def _verify(settings: Settings, ranks: Ranks, here: Device) -> None:
     found = detect.hardware(where.local_rank, settings.threads)
     records = _records(settings, ranks, found)
     probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
-    todo = settings.cases
-    each_s = cases.EFFORT[settings.mode].training_s / max(len(todo), 1)
-    for i, case in enumerate(todo):
-        with ranks.named(case.name):
-            ranks.meet()
-            if where.rank == 0:
-                tell(Progress(case.name, i, len(todo), each_s * (len(todo) - i)))
-            records.add(_trained(settings, case, ranks, here, probe, each_s))
-        if here.gpu:
-            torch.cuda.empty_cache()
+    total_s = cases.EFFORT[settings.mode].training_s
+    each_s = total_s / max(len(settings.cases) * _TRAININGS, 1)
+    start_s = time.perf_counter()
+    for visit in range(_MOST_TRAININGS):
+        todo = [
+            case
+            for case in settings.cases
+            if visit < _TRAININGS
+            or probe.agree(
+                float(records.quiet(_step(case, settings.precision, False), probe.usual_s) == 0)
+            )
+        ]
+        for i, case in enumerate(todo):
+            left_s = total_s - (time.perf_counter() - start_s)
+            if visit >= _TRAININGS and probe.agree(-left_s) > 0:
+                break
+            with ranks.named(case.name):
+                ranks.meet()
+                if where.rank == 0:
+                    tell(Progress(case.name, i, len(todo), max(left_s, 0.0), probe.disturbed_frac))
+                records.add(_trained(settings, case, ranks, here, probe, each_s))
+            if here.gpu:
+                torch.cuda.empty_cache()
     if where.rank == 0:
         tell(Result(found.as_dict()))
 
@@ -242,11 +267,11 @@ def _verify(settings: Settings, ranks: Ranks, here: Device) -> None:
 def _trained(
     settings: Settings, case: Case, ranks: Ranks, here: Device, probe: Probe, each_s: float
 ) -> Record:
-    """Train a decoder for about each_s seconds: what its steps took and what ranks held."""
+    """One visit of a decoder, about each_s seconds: what its steps took and what ranks held."""
     run = _prepared(case, here, settings.precision, ranks.where)
     samples = probe.samples(
         run.step,
-        want=cases.EFFORT[settings.mode].steps,
+        want=ceil(cases.EFFORT[settings.mode].steps / _TRAININGS),
         wait_s=_WAIT_SHARE * each_s,
         most_s=_STEPS_SHARE * each_s,
         busy=not here.gpu and case.parallel == "single",
@@ -256,10 +281,7 @@ def _trained(
     peak = training.peak_bytes(here, run.step)
     states = ranks.gather(run.states())
     return {
-        "kind": "step",
-        "case": plain(case),
-        "precision": settings.precision,
-        "used_in_fit": False,
+        **_step(case, settings.precision, False),
         "samples": [[s.seconds, s.before_s, s.after_s] for s in samples],
         "parts": parts,
         "states": states if case.parallel != "single" else states[:1],

@@ -57,8 +57,8 @@ def _calibrated(found: Calibrated) -> list[Block]:
     quiet = f"{found.quiet} of {found.cases} cases were measured in quiet moments"
     if found.quiet < found.cases:
         quiet += (
-            "; the others are scaled by a probe and less sure: run again on a quieter machine to"
-            " replace them"
+            "; the others are in no curve: run the same command again to measure them in quieter"
+            " moments"
         )
     block = Block(
         f"Calibration of {found.gpu}",
@@ -79,13 +79,17 @@ def _calibrated(found: Calibrated) -> list[Block]:
             for name, f in found.fits.items()
         ],
     )
-    far = Block("Outliers and refused fits", header=["curve", "what"])
+    far = Block("Outliers, refused fits, cases left out", header=["curve", "what"])
     far.rows = [
         [name, ", ".join(f.outliers[:_MOST_OUTLIERS])]
         for name, f in found.fits.items()
         if f.outliers
     ]
     far.rows += [[name, f"refused: {why}"] for name, why in found.refused.items()]
+    far.rows += [[u.case, f"left out: {u.why}"] for u in found.unquiet[:_MOST_ROWS]]
+    if len(found.unquiet) > _MOST_ROWS:
+        more = len(found.unquiet) - _MOST_ROWS
+        far.rows.append(["", f"left out: {more} more cases, all in --json"])
     far.rows += [
         [
             f"ranks {p.first} and {p.second}",

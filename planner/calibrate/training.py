@@ -3,8 +3,9 @@ and what each rank holds."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -34,15 +35,29 @@ class Run:
 
 def tensor_plan(case: Case) -> dict[str, Any]:
     """Which GEMMs a tensor-parallel rank holds a part of: columns of what comes in, rows of what
-    goes out."""
-    from torch.distributed.tensor import Replicate
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+    goes out.
 
+    Attention and MLP take their input as one distributed tensor, as torchtitan has it, so that
+    GEMMs that share it share the reduction of its gradient: left to themselves q, k, v, gate and up
+    make five all-reduces of a layer's backward where two do. Logits stay split for the loss.
+    """
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+    )
+
+    whole = Replicate()
     plan: dict[str, Any] = {
-        "embed": RowwiseParallel(input_layouts=Replicate()),
-        "head": ColwiseParallel(output_layouts=Replicate()),
+        "embed": RowwiseParallel(input_layouts=whole),
+        "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
     }
     for i in range(case.layers):
+        for name, inputs in (("attention", (whole, None)), ("mlp", (whole,))):
+            plan[f"layers.{i}.{name}"] = PrepareModuleInput(
+                input_layouts=inputs, desired_input_layouts=inputs
+            )
         for name in ("attention.q", "attention.k", "attention.v", "mlp.gate", "mlp.up"):
             plan[f"layers.{i}.{name}"] = ColwiseParallel()
         for name in ("attention.o", "mlp.down"):
@@ -111,6 +126,26 @@ def _split(model: Decoder, case: Case, device: Device, precision: str, ranks: in
     return model
 
 
+@contextlib.contextmanager
+def _split_loss() -> Iterator[None]:
+    """Ranks keep their columns of the logits, through the loss and its gradient."""
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    with loss_parallel():
+        yield
+
+
+def _as_it_is(work: Callable[[], T]) -> Callable[[], T]:
+    return work
+
+
+def _whole(loss: torch.Tensor) -> torch.Tensor:
+    """The loss as every rank has it."""
+    from torch.distributed.tensor import DTensor
+
+    return loss.to_local() if isinstance(loss, DTensor) else loss
+
+
 def _sharded_adam(own: list[torch.Tensor]) -> torch.optim.Optimizer:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -133,10 +168,11 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
     batches = words.split(case.micro_batch)
     losses: list[float] = []
     autocast = precision != "fp32" and not case.parallel.startswith("fsdp")
+    within = _split_loss() if case.parallel == "tensor" else _as_it_is
 
     def forward(batch: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device.torch_device.type, DTYPES[precision], enabled=autocast):
-            return loss_of(runs(batch[:, :-1]), batch[:, 1:])
+            return _whole(loss_of(runs(batch[:, :-1]), batch[:, 1:]))
 
     def update() -> None:
         optimizer.step()
@@ -155,9 +191,9 @@ def prepare(case: Case, device: Device, precision: str, rank: int, ranks: int) -
             forward(batch).backward()
 
     return Run(
-        step=lambda: _wall(device, once),
-        parts=lambda: _parts(device, batches, forward, update),
-        states=lambda: _states(own, backward, optimizer),
+        step=within(lambda: _wall(device, once)),
+        parts=within(lambda: _parts(device, batches, forward, update)),
+        states=within(lambda: _states(own, backward, optimizer)),
         loss=losses,
     )
 

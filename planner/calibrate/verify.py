@@ -52,18 +52,21 @@ def compare(
     )
 
 
-def _summary(rows: Sequence[VerifiedCase], tolerance: float) -> Summary:
+def _summary(every: Sequence[VerifiedCase], tolerance: float) -> Summary:
+    """Errors of quiet decoders; where none was quiet those of all are better than nothing."""
+    rows = [row for row in every if row.quiet] or every
     errors = [abs(row.error) for row in rows]
     by_kind: dict[str, list[float]] = {}
     for row in rows:
         by_kind.setdefault(row.case.parallel, []).append(abs(row.error))
     return Summary(
         n=len(rows),
+        unquiet=[row.name for row in every if not row.quiet],
         mape=sum(errors) / len(errors) if errors else None,
         median_ape=median(errors) if errors else None,
         worst=max(errors, default=None),
         bias=sum(row.error for row in rows) / len(rows) if rows else None,
-        states_exact=all(row.states_exact for row in rows),
+        states_exact=all(row.states_exact for row in every),
         tolerance=tolerance,
         within=bool(errors) and sum(errors) / len(errors) <= tolerance,
         parallel={
@@ -90,6 +93,9 @@ def one_case(
         case=case,
         used_in_fit=False,
         quiet=r["quiet"],
+        why=r["why"],
+        repeats=r["kept"],
+        tried=r["tried"],
         spread=r["spread"],
         predicted_step_s=said.step_s,
         measured_step_s=r["seconds"],

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.ledger import Array, Ledger
 from planner.specs.columns import Columns
-from planner.specs.names import OFFLOADS
+from planner.specs.names import OFFLOADED_OPTIMIZER, OFFLOADS
 from planner.specs.plan import Plan
 
 
@@ -38,6 +38,8 @@ FEATURES: dict[str, Feature] = {
     "expert": Feature("expert traffic", ("expert_parallel",)),
     "data": Feature("data parallel and pipeline traffic", ("data_parallel", "pipeline_transfer")),
     "waiting": Feature("pipeline bubble and waiting", ("bubble", "stragglers", "input")),
+    # copies' share of the step; how much longer it may be on another host, over that of a step
+    # which is all update
     "offload": Feature("offload", ("offload", "nvme")),
     "experts": Feature("mixture of experts"),  # 1 or 0
     "fp8": Feature("8-bit GEMMs"),  # 1 or 0
@@ -52,6 +54,24 @@ FEATURES: dict[str, Feature] = {
 # 4,096; a choice, below which errors grow
 _WORK = 2048 * 4096.0**2
 _LONG = 8192.0  # tokens; few validated runs are longer
+
+
+# A host that a request does not name may be slower than the one assumed by this: two sockets had
+# 154 GB/s of memory bandwidth in 2016 and have 922 since 2023, hosts of one GPU half of that apart.
+# How software uses it matters more: published updates are from 0.25e9 parameters/s and node (two
+# cores for eight ranks, ISEEKYAN/Megatron-LM#188) over 0.5e9 (gist chenyaofo/d4cd6a20), 1.4e9
+# (deepspeedai/DeepSpeed#735, blogs/deepspeed-zenflow) and 1.8e9 (#6834) to 4e9 (arXiv 2101.06840).
+_OTHER_HOST, _OTHER_USE = 2.0, 5.0
+_KNOWN = 1.2  # where either is stated or measured
+
+
+def slowest_host(plan: Plan) -> float:
+    """How often longer an update on the CPU may take than on the host that is assumed."""
+    cluster = plan.cluster
+    host = _KNOWN if cluster.host_stated else _OTHER_HOST
+    measured = cluster.host.update_frac is not None
+    use = _KNOWN if measured or cluster.host_threads is not None else _OTHER_USE
+    return host * use
 
 
 class Times(Protocol):
@@ -73,13 +93,17 @@ def features(plan: Plan, c: Columns, time: Times) -> Array:
         for name, one in FEATURES.items()
     }
     # an optimizer that is offloaded waits for the host link and the CPU
-    updated = np.where(c.offload == OFFLOADS.index("none"), 0.0, of_step["optimizer"])
+    codes = [OFFLOADS.index(name) for name in OFFLOADED_OPTIMIZER]
+    updated = np.where(np.isin(c.offload, codes), of_step["optimizer"], 0.0)
+    waits = updated
+    if plan.stack.offload_update == "cpu":
+        waits = np.log1p((slowest_host(plan) - 1) * updated) / np.log(_OTHER_HOST * _OTHER_USE)
     tokens = c.micro_batch * plan.training.seq_len / c.cp
     work = tokens * float(plan.model.hidden) ** 2 / c.tp
     found |= {
         "general": rows,
         "memory": found["memory"] - updated,
-        "offload": found["offload"] + updated,
+        "offload": found["offload"] + waits,
         "experts": rows * (plan.model.moe is not None),
         "fp8": rows * (plan.training.precision == "fp8"),
         "small": np.maximum(np.log2(_WORK / work), 0.0),

@@ -252,6 +252,8 @@ def _cluster(plan: Plan) -> Cluster:
         nics_per_node=c.nics_per_node,
         nic_bytes_per_s=float(c.nic_bandwidth),
         nvlink_domain=c.nvlink_domain,
+        island_nodes=c.island_nodes,
+        oversubscription=float(c.oversubscription or 1.0),
         usd_per_gpu_hour=None if usd is None else in_unit(float(usd), "USD/h"),
         price_market=price.market,
         price_source=price.words,

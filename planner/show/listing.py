@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.show.text import Block, words
-from planner.specs.documents.listing import Entry, GpuEntry, KindEntry, ModelEntry, NetworkEntry
+from planner.specs.documents.listing import (
+    Entry,
+    GpuEntry,
+    HostEntry,
+    KindEntry,
+    ModelEntry,
+    NetworkEntry,
+)
 from planner.units import percent, show
 
 _HEADERS = {
     "gpus": ["id", "title", ">memory", ">bandwidth", ">bf16", ">fp8", "node", "aliases"],
+    "hosts": ["id", "title", ">sockets", ">cores", ">memory", ">one core", "aliases"],
     "models": ["id", ">parameters", ">active", ">layers", ">hidden", ">context", "aliases"],
     "networks": ["id", "title", "where", ">one way", ">latency", ">all-reduce share"],
 }
 # columns that a narrow line leaves out, the first one first
 _DROPPED = {
     "gpus": ("node", "title", "fp8", "bf16", "bandwidth"),
+    "hosts": ("title", "aliases", "sockets"),
     "models": ("hidden", "layers", "active", "context"),
     "networks": ("title", "all-reduce share", "latency"),
     "stacks": ("title", "schedules", "aliases"),
@@ -58,5 +67,8 @@ def _row(e: Entry) -> list[str]:
         speed = "the cards'" if e.bytes_per_s is None else show(e.bytes_per_s, "B/s")
         latency = show(e.latency_s, "s")
         return [e.id, e.title, _SCOPES[e.scope], speed, latency, percent(e.all_reduce_frac)]
+    if isinstance(e, HostEntry):
+        speeds = (show(rate, "B/s") for rate in (e.memory_bytes_per_s, e.core_bytes_per_s))
+        return [e.id, e.title, str(e.sockets), str(e.cores), *speeds, ", ".join(e.aliases)]
     values = (getattr(e, name) for name in _names([e]))
     return [", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values]

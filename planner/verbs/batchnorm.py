@@ -26,7 +26,7 @@ def answer(given: Mapping[str, Any], channels: str | None) -> BatchNorm:
     """
     widths = batch_norm.resnet50() if channels is None else _channels(channels)
     cluster, m, assumed = links(given, "batchnorm")
-    found = batch_norm.traffic(m, widths, cluster.gpus, cluster.nvlink_domain, _ELEMENT_BYTES)
+    found = batch_norm.traffic(m, widths, cluster.gpus, cluster.tiers, _ELEMENT_BYTES)
     return BatchNorm(
         schema_version=SCHEMA_VERSION,
         cluster=BatchNormCluster(gpu=cluster.gpu.id, gpus=cluster.gpus, nodes=cluster.nodes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner import advise
+from planner.advise import host_update
 from planner.estimate import Estimates, Outline
 from planner.inputs.scenario import resolve
 from planner.ledger import Call, recording
@@ -38,7 +39,8 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
-    found = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=not brief)
+    assumptions = (*scenario.assumptions, *host_update.assumed(answer.chosen, answer.row))
+    found = report.report(answer.chosen, answer.row, assumptions, sensitivities=not brief)
     advice = [] if brief else advise.advice(scenario, answer.chosen, answer.row)
     out = extended(
         Estimate,
@@ -53,7 +55,10 @@ def _estimate(options: Options, brief: bool = False) -> tuple[Estimate, Answer]:
                 found.run,
             )
         ),
-        without=advise.deciding(scenario, answer.fits, advice),
+        without=[
+            *advise.deciding(scenario, answer.fits, advice),
+            *([] if brief else host_update.without(answer.chosen, answer.row)),
+        ],
         search=_counts(answer),
         tighter=_tighter(options, answer),
         crossing=crossing(options, answer),

@@ -117,17 +117,22 @@ def chart(options: Options) -> Chart:
 def _group(one: Estimates, gpus: int | None) -> tuple[str, Group]:
     """Which ranks reduce, and where they are placed."""
     tp, replicas = one.table.tp, one.table.dp * one.table.cp
-    domain = one.plan.cluster.nvlink_domain
+    tiers = one.plan.cluster.tiers
     if float(replicas[0]) > 1:
-        return "data", place(replicas, tp, domain)
+        return "data", place(replicas, tp, tiers)
     if float(tp[0]) > 1:
-        return "tensor", place(tp, np.ones_like(tp), domain)
+        return "tensor", place(tp, np.ones_like(tp), tiers)
     raise PlanError("--gpus", gpus, "one GPU reduces nothing; take at least two")
 
 
 def _times(m: Machine, group: Group) -> tuple[Array, dict[_Algorithm, Array]]:
     """Seconds of each size as estimates count them, and by each algorithm that can run there."""
-    many = Group(np.repeat(group.ranks, len(_SIZES)), np.repeat(group.ranks_per_node, len(_SIZES)))
+    many = Group(
+        *(
+            None if column is None else np.repeat(column, len(_SIZES))
+            for column in (group.ranks, group.ranks_per_node, group.ranks_per_island)
+        )
+    )
     with recording() as tree:
         taken = np.asarray(all_reduce_s(m, _SIZES, many), float)
     found = {call.formula.name: call.output for call in tree.calls}

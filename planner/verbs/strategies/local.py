@@ -48,7 +48,8 @@ def _diloco(x: Context) -> Cost:
     )
     exposed = np.where(inside > 1, exposed, 0.0)
     nodes = x.who.group.nodes
-    between = Group(nodes, np.ones_like(nodes))
+    island = x.who.group.ranks_per_island
+    between = Group(nodes, np.ones_like(nodes), None if island is None else island / inside)
     outer = data_parallel.local_steps_s(
         communicate.all_reduce_s(x.m, gradients / inside, between), h
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.estimate import uneven
+from planner.estimate.optimizer import cpu_rate
 from planner.formulas import all_reduce, collectives, data_parallel
 from planner.ledger import Array
 from planner.specs.plan import Plan
@@ -56,7 +57,7 @@ def exchange_s(x: Context, workers: Array) -> Array:
 
 def update_s(x: Context) -> Array:
     """The optimizer on the CPUs of the servers, each its part."""
-    return data_parallel.cpu_step_s(x.parameters / servers(x), x.m.cpu_adam)
+    return data_parallel.cpu_step_s(x.parameters / servers(x), cpu_rate(x.plan, x.m))
 
 
 def _cost(x: Context, exposed: Array, total: Array, jitter: Array) -> Cost:

@@ -109,6 +109,11 @@ MECHANISMS: tuple[Mechanism, ...] = (
     ),
     Mechanism("launch floor", "the CPU issues operators in no time", _set(operator_launch=0.0)),
     Mechanism(
+        "operators of chains",
+        "unfused norms, RoPE, gates and softmax cost the CPU no more than fused ones",
+        _without("split_operators"),
+    ),
+    Mechanism(
         "expert operators",
         "experts cost the CPU no operators",
         _without("expert_operators"),
@@ -167,7 +172,9 @@ MECHANISMS: tuple[Mechanism, ...] = (
         _without("attention_shape"),
     ),
     Mechanism(
-        "attention version", "every FlashAttention is version 2", _set(attention_version=1.0)
+        "attention kernel",
+        "every fused attention kernel has the long-sequence rate of the GPU's profile",
+        _set(attention_version_forward=1.0, attention_version_backward=1.0),
     ),
     Mechanism(
         "fp8 casts", "operands are cast to 8 bit in no time", _set(cast_bytes=0.0), acts_on=_fp8

@@ -59,8 +59,21 @@ def coverage(found: Sequence[Run], *, shipped: bool) -> Coverage:
     """
     runs = recorded() if shipped else residuals(residual_rows(found))
     return Coverage(
-        promised=COVERAGE, left_out={name: _left_out(runs, key) for name, key in _SCHEMES.items()}
+        promised=COVERAGE,
+        left_out={name: _left_out(runs, key) for name, key in _SCHEMES.items()},
+        one_band=_one_band(runs, recorded()),
     )
+
+
+def _one_band(runs: Residuals, known: Residuals) -> BandLine:
+    """What bands must beat: for every run the same quantiles, of the known runs of other suites."""
+    low, high = np.zeros(len(runs)), np.zeros(len(runs))
+    outside = (1 - COVERAGE) / 2
+    for name in sorted(set(runs.suite.tolist())):
+        others = known.log_ratio[known.suite != name]
+        at = runs.suite == name
+        low[at], high[at] = np.quantile(others, [outside, 1 - outside]) if len(others) else (0, 0)
+    return _line(runs.log_ratio, low, high, np.ones(len(runs), dtype=bool))
 
 
 def _left_out(runs: Residuals, key: Callable[[Residuals], Array]) -> LeftOut:

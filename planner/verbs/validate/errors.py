@@ -49,6 +49,8 @@ def summarise(runs: Sequence[Run], noise: float | None = None) -> Summary:
 
 _SHORT = 1024  # tokens per micro-batch and rank up to which launches and small kernels weigh most
 _LARGE = 128  # GPUs
+_NODE = 8  # GPUs
+_LONG = 32_768  # tokens
 
 # kinds of runs whose errors are reported apart
 KINDS: dict[str, Callable[[Run], bool]] = {
@@ -58,6 +60,13 @@ KINDS: dict[str, Callable[[Run], bool]] = {
     "mixture of experts": lambda run: run.experts > 0,
     "fp8": lambda run: run.precision == "fp8",
     "Volta": lambda run: run.architecture == "volta",
+    "Blackwell": lambda run: run.architecture.startswith("blackwell"),
+    "AMD": lambda run: run.architecture.startswith("cdna"),
+    "FSDP and ZeRO on up to one node": lambda run: (
+        run.family in ("fsdp", "deepspeed") and run.gpus <= _NODE
+    ),
+    "offload": lambda run: run.features.get("offload", 0.0) > 0,
+    f"sequences from {_LONG} tokens": lambda run: run.seq_len >= _LONG,
     f"up to {_SHORT} tokens per micro-batch": lambda run: run.micro_batch_tokens <= _SHORT,
     f"more than {_LARGE} GPUs": lambda run: run.gpus > _LARGE,
 }
@@ -83,7 +92,21 @@ def errors_of_suites(suites: Mapping[str, list[float]]) -> ErrorsOfSuites:
         **plain(errors([error for found in suites.values() for error in found])),
         suites=len(each),
         mape_of_suites=sum(each) / len(each) if each else None,
+        mape_within_suites=errors(
+            [error for found in suites.values() for error in _centred(found)]
+        ).mape,
     )
+
+
+_FEWEST = 3  # runs that have a median worth removing
+
+
+def _centred(relative: list[float]) -> list[float]:
+    """Errors left when all predictions are divided by their median ratio to what was measured."""
+    if len(relative) < _FEWEST:
+        return relative
+    middle = 1 + median(sorted(relative))
+    return [(1 + error) / middle - 1 for error in relative]
 
 
 def errors(relative: list[float]) -> Errors:

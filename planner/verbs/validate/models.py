@@ -26,6 +26,8 @@ class Family(Spec):
     biases: bool = True  # of LayerNorm, and of the GEMMs of a model with a plain MLP
     latent: LatentAttention | None = None  # of mixtures of experts with this width of a head
     group_limit: int | None = Field(default=None, ge=1)  # groups of experts that a token may use
+    # of its recipes for a stack: GPUs on which they let segments of the allocator grow
+    expandable_segments: dict[str, list[str]] = Field(default_factory=dict)
 
 
 @cache
@@ -39,6 +41,12 @@ def families() -> dict[str, Family]:
 def _family(name: str) -> Family:
     found = (one for word, one in families().items() if re.search(rf"\b{word}", name.lower()))
     return next(found, Family(source=""))
+
+
+def grows_segments(row: Row, stack: StackSpec) -> bool:
+    """Whether the recipe of this model and GPU lets the allocator's segments grow."""
+    found = _family(row.get("model", "")).expandable_segments.get(stack.id, [])
+    return row["gpu"].startswith(tuple(found))
 
 
 def row_model(row: Row, stack: StackSpec) -> ModelSpec:

@@ -4,6 +4,8 @@ empty."""
 from __future__ import annotations
 
 import re
+from math import ceil, log2
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,18 +17,35 @@ from planner.inputs.cluster import cluster_spec
 from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout, LayoutRequest
+from planner.specs.model import ModelSpec
+from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, ContextWay, GraphScope, TensorOverlap
 from planner.specs.options import Options
 from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
-from planner.specs.training import TrainingSpec
-from planner.verbs.validate.models import plain_gpt, row_model
+from planner.specs.training import Fp8Recipe, TrainingSpec, scores_on_chip
+from planner.verbs.validate.models import grows_segments, plain_gpt, row_model
 from planner.verbs.validate.rows import Row, Skip, number, options_of, whole
 
+# words that say of fused norm, RoPE and gate
+_FUSING = ("fused_ops", "liger", "transformer_engine")
+_FUSED_LOSS = {"fused_cross_entropy", "fused_ops"}
 # year and month, as NeMo numbers its containers, or a round of MLPerf Training: each order as text
 _RELEASE = re.compile(r"\d\d\.\d\d|v\d\.\d")
+# year and month in the name of a file of benchmarks, as torchtitan names its own
+_DATED = re.compile(r"_20(\d\d)(\d\d)[_.]")
+_RECIPES = {"fp8-cs": "tensorwise", "fp8-mx": "mxfp8"}  # scaling of fp8, as NeMo names it
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
 _SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages
+# of Megatron-Core's --cp-comm-type, and the names here
+_CONTEXT_WAYS: dict[str, ContextWay] = {
+    **{way: way for way in CONTEXT_WAYS},
+    "p2p": "ring",
+    "all_gather": "all-gather",
+    "a2a": "ulysses",
+    "a2a+p2p": "hybrid",
+}
+_RL_WORDS = 2048  # of a chunk of logits of prime-rl's RL trainer
 _MOMENTS_BYTES = {"bf16": 4.0, "fp32": 8.0}  # per parameter, both Adam moments
 
 
@@ -35,12 +54,13 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     expressed."""
     options = options_of(row)
     measured = calibration if calibration and calibration.gpu == row["gpu"] else None
-    stack = _released(stack_spec(row["stack"], measured), options.get("release", ""))
+    named = _forked(row["stack"], row.get("source_ref", ""))
+    stack = _released(stack_spec(named, measured), _release(row, options))
     model = row_model(row, stack)
     cluster = _cluster(row, model.name, measured)
     stated = _pipeline_layout(row, options, model.layers)
     layout = _layout(row, options, stack, None if stated is None else len(stated))
-    training = _training(row, options, stack)
+    training = _training(row, options, stack, model)
     if cluster.gpu.rate(training.precision) is None:
         raise Skip(f"precision is {training.precision}, which {cluster.gpu.title} does not have")
     request = LayoutRequest(pipeline_layout=None if stated is None else layout_text(stated))
@@ -52,6 +72,7 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
 
 def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSpec:
     cards, speed = row.get("nics_per_node", ""), row.get("nic_gbps", "")
+    tiers = options_of(row)
     asked = Options(
         model=model,
         gpu=row["gpu"],
@@ -61,6 +82,8 @@ def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSp
         inter_node=row.get("inter_node") or None,
         nics_per_node=int(number(row, "nics_per_node")) if cards else None,
         nic_bandwidth=f"{number(row, 'nic_gbps')} Gbit/s" if speed else None,
+        island_nodes=whole(tiers, "island_nodes") if "island_nodes" in tiers else None,
+        oversubscription=number(tiers, "oversubscription") if "oversubscription" in tiers else None,
     )
     return cluster_spec(asked, calibration)[0]
 
@@ -145,29 +168,89 @@ def _sharded(row: Row, options: dict[str, str], stack: StackSpec) -> tuple[int, 
     may_offload = offload != "none" and _OFFLOAD_ZERO in stack.supports.zero
     zero = whole(row, "zero", _OFFLOAD_ZERO if may_offload else stack.unstated.zero)
     zero = max([zero, *(stage for switch, stage in _SHARDING.items() if switch in flags)])
+    words = options.get("activation_offload", "none")
+    if offload == "none" and words != "none" and "activations" in stack.supports.offload:
+        offload = "activations"
     if "offload-master" in flags and "quants" not in flags and zero >= _OFFLOAD_ZERO:
         offload = "params"
     return zero, offload
 
 
-def _training(row: Row, options: dict[str, str], stack: StackSpec) -> TrainingSpec:
+def _training(
+    row: Row, options: dict[str, str], stack: StackSpec, model: ModelSpec
+) -> TrainingSpec:
     recipe = options.get("fp8_recipe") or options.get("fp_recipe", "")
+    recipe = _RECIPES.get(recipe, recipe)
     moments = options.get("adam_moments") or options.get("moments_dtype", "")
     return TrainingSpec(
         seq_len=whole(row, "seq_len"),
         global_batch=whole(row, "global_batch"),
         precision=row.get("precision", "") or "bf16",  # type: ignore[arg-type]
         attention=_attention(row, options, stack),  # type: ignore[arg-type]
+        context_way=_CONTEXT_WAYS.get(options.get("cp_comm_type", "")),
         fused_norm={"fused": True, "eager": False}.get(options.get("norm", "")),
-        fused_cross_entropy=True if "fused_cross_entropy" in options else None,
+        fused_kernels=any(word in options for word in _FUSING),
+        fused_cross_entropy=True if _FUSED_LOSS & options.keys() else None,
         compile=True if "compile" in options else None,
-        async_tensor_parallel="async_tp" in options,
-        fp8_recipe=recipe if recipe in ("rowwise", "tensorwise") else None,  # type: ignore[arg-type]
+        cuda_graphs=_graphs(options),
+        tensor_overlap=_tensor_overlap(options),
+        fp8_recipe=recipe if recipe in get_args(Fp8Recipe) else None,  # type: ignore[arg-type]
         selective="per_op" if options.get("selective") == "per_op" else "attention",
         gradient_reduce=options.get("grad_reduce"),  # type: ignore[arg-type]
         overlap=False if options.get("overlap") == "none" else None,
         moment_bytes=_MOMENTS_BYTES.get(moments),
+        state_precision=_state_precision(options),
+        expandable_segments={"0": False, "1": True}.get(
+            options.get("expandable_segments", ""), grows_segments(row, stack)
+        ),
+        loss_chunks=_loss_chunks(
+            options, stack, model, whole(row, "seq_len") * whole(row, "micro_batch", 1)
+        ),
+        etp=_count(options, "etp"),
+        dispatcher=options.get("dispatcher"),  # type: ignore[arg-type]
+        dispatcher_sms=_count(options, "dispatcher_sms"),
+        ep_overlap={"0": False, "1": True}.get(options.get("ep_overlap", "")),
+        capacity_factor=float(options["capacity_factor"]) if "capacity_factor" in options else None,
     )
+
+
+def _graphs(options: dict[str, str]) -> tuple[GraphScope, ...]:
+    """Scopes of CUDA graphs that the row names, as far as a plan has them."""
+    named = options.get("cuda_graph", "").split("+")
+    return tuple(scope for scope in GRAPH_SCOPES if scope in named)
+
+
+def _tensor_overlap(options: dict[str, str]) -> TensorOverlap | None:
+    """How tensor-parallel collectives run beside GEMMs where the row says it."""
+    if "async_tp" in options:
+        return "async"
+    return {"1": "user-buffers", "0": "none"}.get(options.get("tp_overlap", ""))  # type: ignore[return-value]
+
+
+def _state_precision(options: dict[str, str]) -> Literal["bf16"] | None:
+    """bf16 where weights and moments are, and no fp32 master copy is named: then there is none."""
+    types = [options.get(f"{what}_dtype") for what in ("params", "moments")]
+    has_master = options.get("master_dtype", "none") != "none"
+    return "bf16" if types == ["bf16", "bf16"] and not has_master else None
+
+
+def _loss_chunks(options: dict[str, str], stack: StackSpec, model: ModelSpec, tokens: int) -> int:
+    """Chunks of a fused head and loss: Liger's are a power of two of tokens, with about as many
+    logits as there are hidden elements (fused_linear_cross_entropy.py of linkedin/Liger-Kernel);
+    the RL trainer of prime-rl takes 2,048 words at a time (auto_setup_fused_lm_head_chunk_size
+    in its config)."""
+    if options.get("trainer") == "rl":
+        return ceil(model.vocab / _RL_WORDS)
+    liger = stack.fusion.liger and "fused_cross_entropy" in options
+    if not liger and options.get("liger") != "fused_linear_ce":
+        return 1
+    least = ceil(tokens / ceil(model.vocab / model.hidden))
+    return ceil(tokens / 2 ** ceil(log2(least)))
+
+
+def _count(options: dict[str, str], name: str) -> int | None:
+    """A whole number among the options, None where the row does not state it."""
+    return whole(options, name) if name in options else None
 
 
 def _attention(row: Row, options: dict[str, str], stack: StackSpec) -> str | None:
@@ -176,9 +259,15 @@ def _attention(row: Row, options: dict[str, str], stack: StackSpec) -> str | Non
         return options["attention"]
     flash = row.get("flash_attention", "")
     if flash in ("0", "1"):
-        wants, has = flash == "1", stack.fusion.attention.startswith("flash")
+        wants, has = flash == "1", scores_on_chip(stack.fusion.attention)
         return None if wants == has else "flash2" if wants else "fused_softmax"
     return stack.unstated.gpt_attention if plain_gpt(row) else None
+
+
+def _release(row: Row, options: dict[str, str]) -> str:
+    """The release that a row names, else the month of its benchmark."""
+    dated = _DATED.search(row.get("source_ref", ""))
+    return options.get("release") or (".".join(dated.groups()) if dated else "")
 
 
 def _released(stack: StackSpec, release: str) -> StackSpec:
@@ -194,6 +283,18 @@ def _released(stack: StackSpec, release: str) -> StackSpec:
         if s.since.startswith("v") == alike
     ]
     return max(later, key=lambda s: s.since or "", default=stack)
+
+
+def _forked(stack: str, reference: str) -> str:
+    """The fork of a stack that the organisation which printed the run keeps; the stack itself where
+    it keeps none. Both sources are repositories, owner/name."""
+    owner, found, _ = reference.partition("/")
+    forks = (
+        s.id
+        for s in catalog.load_all("stacks", StackSpec)
+        if s.release_of == stack and s.since is None and s.source.partition("/")[0] == owner
+    )
+    return next(forks, stack) if found else stack
 
 
 def _sharded_enough(plan: Plan, layout: Layout) -> Layout:

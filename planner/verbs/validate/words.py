@@ -8,21 +8,39 @@ of options in docs/validation.md.
 
 from __future__ import annotations
 
-from planner.estimate.memory import state_ledger
+from planner.estimate.memory import state_ledger, state_of
+from planner.specs.names import CONTEXT_WAYS
 from planner.specs.plan import Plan
 from planner.verbs.validate.rows import Row, options_of
 
 # read by `plans`, with the values that it reads; an empty set: any value
 READ: dict[str, frozenset[str]] = {
     "attention": frozenset(),
+    "cp_comm_type": frozenset({*CONTEXT_WAYS, "p2p", "all_gather", "a2a", "a2a+p2p"}),
     "norm": frozenset({"fused", "eager"}),
     "grad_reduce": frozenset({"bf16", "fp32"}),
     "compile": frozenset({"1"}),
     "async_tp": frozenset({"1"}),
+    "cuda_graph": frozenset(
+        {
+            "none",
+            "attn",
+            "mlp",
+            "layer",
+            "full",
+            "moe_router+moe_preprocess",
+            "attn+moe_router+moe_preprocess",
+            "attn+mlp+moe_router+moe_preprocess",
+        }
+    ),
+    "tp_overlap": frozenset({"0", "1"}),
     "fp8_recipe": frozenset(),
     "fp_recipe": frozenset({"tensorwise", "rowwise", "blockwise", "mxfp8"}),
     "selective": frozenset({"per_op"}),
     "fused_cross_entropy": frozenset({"1"}),
+    "fused_ops": frozenset({"foak"}),
+    "liger": frozenset({"fused_linear_ce"}),
+    "expandable_segments": frozenset({"1"}),
     "overlap": frozenset({"none"}),
     "adam_moments": frozenset({"bf16"}),
     "moments_dtype": frozenset({"bf16", "fp32"}),
@@ -31,14 +49,21 @@ READ: dict[str, frozenset[str]] = {
     "first_stage_layers": frozenset(),
     "last_stage_layers": frozenset(),
     "release": frozenset(),
+    "island_nodes": frozenset(),
+    "oversubscription": frozenset(),
+    "etp": frozenset(),
+    "dispatcher": frozenset({"alltoall", "allgather", "deepep", "hybridep"}),
+    "dispatcher_sms": frozenset(),
+    "ep_overlap": frozenset({"0", "1"}),
+    "capacity_factor": frozenset(),
 }
 
 # values that say what every estimate assumes
 ASSUMED: dict[str, frozenset[str]] = {
     "activation_offload": frozenset({"none"}),
-    "cuda_graph": frozenset({"none"}),
     "force_balance": frozenset({"1"}),  # experts get equally many tokens
     "grouped_gemm": frozenset({"1"}),
+    "permute_fusion": frozenset({"1"}),  # tokens are copied to experts by one kernel
     "fsdp": frozenset({"1", "torch-fsdp2", "megatron-fsdp"}),  # the stage stands in `zero`
     "optimizer": frozenset({"adam", "adamw"}),
     "optimizer_instances": frozenset({"1"}),
@@ -47,12 +72,12 @@ ASSUMED: dict[str, frozenset[str]] = {
     "peft": frozenset({"none"}),
     "pp_algorithm": frozenset({"1f1b", "1f1b-interleaved"}),  # stands in `schedule`
     "mtp": frozenset({"0"}),
-    "etp": frozenset({"1"}),
 }
 
 # who ran it and under which name, and results printed beside the step
 NEUTRAL = frozenset(
     {
+        "cuda_graph_impl",  # who captures
         "framework_config",
         "hbm_percent",
         "measured_by",
@@ -66,6 +91,8 @@ NEUTRAL = frozenset(
 # filled where `step_s` is the step of reinforcement learning, generation included
 _OTHER_STEP = "algorithm"
 
+# what a checkpoint keeps, on the host: the inputs of layers
+_KEPT_BY_RECOMPUTE = ("checkpoint_inputs", "1", "all")
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 
 
@@ -88,10 +115,12 @@ def _as_planned(key: str, value: str, plan: Plan) -> bool:
     """Whether the stack and the model of the estimate do what the word says."""
     states = state_ledger(plan)
     says: dict[str, bool] = {
+        "activation_offload": value in _KEPT_BY_RECOMPUTE
+        and "activations" in plan.stack.supports.offload,
         "autocast": value == plan.training.precision,
         "params_dtype": _BYTES.get(value) == states["parameters"],
         "grads_dtype": _BYTES.get(value) == states["gradients"],
-        "master_dtype": _BYTES.get(value) == plan.stack.state.master,
+        "master_dtype": _BYTES.get(value) == state_of(plan).master,
         "mla": value == "1" and plan.model.latent is not None,
         "overlap_grad_reduce": value == "1" and plan.stack.overlap.gradient_sync,
         "overlap_param_gather": value == "1" and plan.stack.overlap.sharded_sync,
