@@ -28,6 +28,7 @@ from planner.estimate.machine import Machine, machine
 from planner.inputs import catalog
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
+from planner.specs.cluster import Tiers
 from planner.specs.hardware import GpuSpec, LinkSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
@@ -180,7 +181,7 @@ def calls(rows: Iterable[dict[str, str]]) -> Calls:
         if key not in known:
             known[key] = _numbers(row)
         m, domain, link = known[key]
-        group = place(np.array([float(row["ranks"])]), np.ones(1), domain)
+        group = place(np.array([float(row["ranks"])]), np.ones(1), Tiers(domain, np.inf))
         collective.append(COLLECTIVES.index(row["collective"]))
         ranks.append(float(row["ranks"]))
         inside.append(float(group.ranks_per_node[0]))

@@ -16,8 +16,14 @@ has come belongs to the way the tables were measured and is one constant for all
 to 1.4 ms). gemm_efficiency is therefore the rate of short GEMMs. Training is a steady stream: it
 gets power_clock, and less.
 
+Tables of fp8 GEMMs (dtype fp8; aiconfigurator's TensorRT-LLM tables, whose kernel is cuBLASLt's as
+in Transformer Engine) time the dynamic quantisation of the activations with the GEMM. Everything
+but the rate is as in 16 bit; fitted are fp8_efficiency, the clock of long
+GEMMs, and bytes per element and fixed time of the quantisation, which no estimate reads: training
+casts otherwise.
+
 Prints one line per table, a parameter on a bound marked with *; with --toml the lines of [kernels]
-as well. Writes nothing.
+of 16-bit tables as well. Writes nothing.
 """
 
 from __future__ import annotations
@@ -56,6 +62,14 @@ PARAMETERS = (
     ("power_clock", "1", 0.50, 0.90, 1.00),
 )
 LOW, START, HIGH = (np.array([row[column] for row in PARAMETERS], float) for column in (2, 3, 4))
+FP8_PARAMETERS = (
+    ("fp8_efficiency", "1", 0.30, 0.70, 1.20),
+    ("quantisation", "B", 0.0, 4.0, 12.0),  # moved per element of the activations
+    ("quantisation", "us", -2.0, 3.0, 30.0),  # and fixed
+    ("power_clock", "1", 0.50, 0.95, 1.00),
+)
+FP8_BYTES = 1.0
+LARGE_WEIGHT = 1.5  # of m, n, k >= 1024, which the rate decides
 OVERHEAD, SOFTNESS = 2, 3  # the minimum over tiles makes small valleys: several starts along these
 
 
@@ -64,14 +78,15 @@ class Table(NamedTuple):
 
     gpu: str
     library: str
+    dtype: str
     m: np.ndarray
     n: np.ndarray
     k: np.ndarray
     time_s: np.ndarray
 
     def part(self, rows: np.ndarray) -> Table:
-        return Table(
-            self.gpu, self.library, self.m[rows], self.n[rows], self.k[rows], self.time_s[rows]
+        return self._replace(
+            m=self.m[rows], n=self.n[rows], k=self.k[rows], time_s=self.time_s[rows]
         )
 
     def trained(self) -> np.ndarray:
@@ -84,16 +99,18 @@ class Table(NamedTuple):
 
 
 def tables(paths: list[Path]) -> Iterator[Table]:
-    """Read CSV files, one table per (GPU, library)."""
-    rows: dict[tuple[str, str], list[tuple[float, float, float, float]]] = defaultdict(list)
+    """Read CSV files, one table per (GPU, library, dtype)."""
+    rows: dict[tuple[str, str, str], list[tuple[float, float, float, float]]] = defaultdict(list)
     for path in paths:
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 m, n, k = float(row["m"]), float(row["n"]), float(row["k"])
-                rows[row["gpu"], row["library"]].append((m, n, k, float(row["time_us"]) * 1e-6))
-    for (gpu, library), values in rows.items():
+                rows[row["gpu"], row["library"], row["dtype"]].append(
+                    (m, n, k, float(row["time_us"]) * 1e-6)
+                )
+    for (gpu, library, dtype), values in rows.items():
         m, n, k, time_s = np.array(values).T
-        yield Table(gpu, library, m, n, k, time_s)
+        yield Table(gpu, library, dtype, m, n, k, time_s)
 
 
 def predicted_s(table: Table, hardware: dict[str, float], values: np.ndarray) -> np.ndarray:
@@ -111,13 +128,52 @@ def predicted_s(table: Table, hardware: dict[str, float], values: np.ndarray) ->
         "memory_bytes_per_s": hardware["memory_bytes_per_s"],
         "memory_frac": memory,
     }
+    return _limited_s(table, rate, clock, curve)
+
+
+def _limited_s(table: Table, rate: float, clock: float, curve: dict[str, Any]) -> np.ndarray:
     short = gemm_s(table.m, table.n, table.k, rate_flop_per_s=rate, **curve)
     limited = 1 / (1 + (POWER_AFTER_S / short) ** POWER_STEEPNESS)
-    return np.asarray(
-        gemm_s(
-            table.m, table.n, table.k, rate_flop_per_s=rate * (1 - (1 - clock) * limited), **curve
-        )
+    left = rate * (1 - (1 - clock) * limited)
+    return np.asarray(gemm_s(table.m, table.n, table.k, rate_flop_per_s=left, **curve))
+
+
+def predicted_fp8_s(table: Table, gpu: GpuSpec, values: np.ndarray) -> np.ndarray:
+    """Seconds of each fp8 GEMM as its table would show it: with the quantisation of its
+    activations."""
+    efficiency, moved, fixed_us, clock = values
+    rate, bandwidth = gpu.rate("fp8"), float(gpu.memory_bandwidth)
+    assert rate is not None, f"{gpu.id} has no fp8"
+    curve = {
+        "compute_units": float(gpu.compute_units),
+        "efficiency": efficiency,
+        "tile_exponent": float(gpu.kernels.gemm_tile_exponent),
+        "tile_overhead_s": float(gpu.kernels.gemm_tile_overhead),
+        "wave_softness": float(gpu.kernels.gemm_wave_softness),
+        "launch_s": float(gpu.kernels.gemm_launch),
+        "memory_bytes_per_s": bandwidth,
+        "memory_frac": float(gpu.kernels.memory_frac),
+        "input_bytes": FP8_BYTES,
+    }
+    quantised = moved * table.m * table.k / bandwidth + fixed_us * 1e-6
+    return _limited_s(table, float(rate), clock, curve) + quantised
+
+
+def fit_fp8(table: Table, gpu: GpuSpec) -> np.ndarray:
+    """Least squares of the log error of an fp8 table, as for the 16-bit ones."""
+    from scipy.optimize import least_squares
+
+    low, start, high = (
+        np.array([row[column] for row in FP8_PARAMETERS], float) for column in (2, 3, 4)
     )
+    weight = np.where(table.trained(), 1.0, OTHER_WEIGHT)
+    weight *= np.where(table.large(), LARGE_WEIGHT, 1.0)
+
+    def residual(values: np.ndarray) -> np.ndarray:
+        return np.asarray(weight * np.log(predicted_fp8_s(table, gpu, values) / table.time_s))
+
+    found = least_squares(residual, start, bounds=(low, high), loss="soft_l1", f_scale=0.1)
+    return np.asarray(found.x)
 
 
 def hardware_of(gpu: GpuSpec) -> dict[str, float]:
@@ -220,14 +276,21 @@ def main() -> None:
     )
     print("all; as trained; m, n, k >= 1024")
     for table in tables(sorted(options.folder.glob("*.csv"))):
-        hardware = hardware_of(catalog.load("gpus", GpuSpec, table.gpu))
+        gpu = catalog.load("gpus", GpuSpec, table.gpu)
         first = np.random.default_rng(options.seed).random(len(table.m)) < 0.5
-        values = fit(table.part(first), hardware)
-        predicted = predicted_s(table, hardware, values)
+        fp8 = table.dtype == "fp8"
+        if fp8:
+            values = fit_fp8(table.part(first), gpu)
+            predicted = predicted_fp8_s(table, gpu, values)
+            found = ", ".join(f"{value:.3g}" for value in values)
+        else:
+            values = fit(table.part(first), hardware_of(gpu))
+            predicted = predicted_s(table, hardware_of(gpu), values)
+            found = shown(values)
         groups = (~first, ~first & table.trained(), ~first & table.large())
         report = "; ".join(error_text(predicted[group], table.time_s[group]) for group in groups)
-        print(f"{table.gpu} {table.library} | {shown(values)} | {report}")
-        if options.toml:
+        print(f"{table.gpu} {table.dtype} {table.library} | {found} | {report}")
+        if options.toml and not fp8:
             large = groups[-1]
             print(
                 toml(

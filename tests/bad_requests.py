@@ -24,7 +24,8 @@ SUFFIX = {"config": ".json"}
 def ask(kind: str, file: object) -> Answer:
     """A request that reads this file as that kind of file."""
     option = {"config": "model"}.get(kind, kind)
-    return estimate(**({"gpu": None} if kind == "cluster" else {}), **{option: file})
+    beside = {"cluster": {"gpu": None}, "host": {"offload": "optimizer"}}.get(kind, {})
+    return estimate(**beside, **{option: file})
 
 
 def file_refused(kind: str, file: Path, *said: str) -> str:

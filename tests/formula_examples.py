@@ -162,6 +162,33 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "write_s": [2.0, 8.0, 2.0],
         "tiles": [1.0, 4.0, 100.0],
     },
+    "formulas.offload.update_bandwidth_bytes_per_s": {
+        "threads": [8.0, 112.0],
+        "core_bytes_per_s": 2e10,
+        "stream_bytes_per_s": 3.3e11,
+        "update_frac": 0.62,
+    },
+    "formulas.offload.update_bytes": {
+        "master_bytes": 4.0,
+        "moment_bytes": [4.0, 2.0],
+        "gradient_bytes": 4.0,
+        "copy_bytes": 2.0,
+        "passes": (2.0, 4.0, 1.0, 1.0),
+        "other_bytes": 0.0,
+    },
+    "formulas.offload.gradients_exposed_s": {
+        "gradient_bytes": [1e9, 1e9, 1e9],
+        "wide_bytes": 2e9,
+        "link_bytes_per_s": [1e10, 2.5e10, 2.5e10],
+        "backward_s": [0.1, 0.1, 1.0],
+        "microbatches": [1.0, 4.0, 4.0],
+    },
+    "formulas.offload.parameters_back_s": {
+        "parameter_bytes": [1e9, 2e9],
+        "link_bytes_per_s": 2.5e10,
+        "staged_bytes_per_s": 1e10,
+        "staged": True,
+    },
     "formulas.offload.delayed_update_exposed_s": {
         "update_s": [1.0, 5.0, 0.0],
         "rest_s": [3.0, 3.0, 1.0],
@@ -233,6 +260,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "card_bytes_per_s": [2e10, 2.2e10, 2.5e10],
         "intra_bytes_per_s": 1e11,
     },
+    "formulas.collectives.uplink_bandwidth_bytes_per_s": {
+        "card_bytes_per_s": [4e10, 4e10, 4e10],
+        "nic_bytes_per_gpu_per_s": 5e10,
+        "oversubscription": [1.0, 2.0, 7.0],
+    },
+    "formulas.collectives.bisection_bytes_per_s": {
+        "card_bytes_per_s": [4e10, 4e10, 4e10],
+        "ranks": [8.0, 64.0, 512.0],
+        "ranks_per_node": 8.0,
+        "ranks_per_island": 64.0,
+        "uplink_bytes_per_s": 1e10,
+    },
     "formulas.collectives.ring_inter_s": {
         "tensor_bytes": [1e3, 1e6, 1e9],
         "ranks": [1.0, 16.0, 512.0],
@@ -253,10 +292,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "node_bytes_per_s": 1e11,
     },
     "formulas.collectives.all_to_all_s": {
-        "tensor_bytes": [1e6, 1e7, 1e8],
+        "inside_bytes": [1e6, 1e7, 1e8],
+        "outside_bytes": [0.0, 0.0, 2e7],
         "ranks": [1.0, 8.0, 64.0],
         "ranks_per_node": [1.0, 8.0, 8.0],
-        "remote_frac": [1.0, 0.5, 0.5],
         "base_s": 5e-6,
         "latency_s": 2e-6,
         "hop_s": 2e-5,
@@ -268,8 +307,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "latency_s": 4e-6,
         "bytes_per_s": 1e11,
     },
-    "formulas.collectives.remote_copies_frac": {
-        "nodes": [1.0, 4.0, 8.0],
+    "formulas.experts.gathered_tokens": {
+        "tokens": 4096.0,
+        "tp": [1.0, 2.0, 4.0],
+        "etp": [1.0, 1.0, 4.0],
+        "sequence_parallel": [False, True, True],
+    },
+    "formulas.collectives.distinct_copies": {
+        "places": [1.0, 4.0, 8.0],
         "experts_per_token": [2.0, 8.0, 8.0],
         "group_limit": [1e9, 1e9, 4.0],
     },
@@ -358,6 +403,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "operators": [0.0, 30.0, 30.0],
         "operator_launch_s": 3e-5,
     },
+    "formulas.kernels.blocked_launch_s": {
+        "gpu_s": [0.0, 1e-3, 1e-2],
+        "operators": [0.0, 30.0, 30.0],
+        "operator_launch_s": 3e-5,
+    },
     "formulas.memory.state_bytes": {
         "parameters": [7e9, 7e10],
         "bytes_per_parameter": [16.0, 2.0],
@@ -430,6 +480,20 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slowest_s": [1.0, 2.0],
         "microbatches": [4.0, 16.0],
         "idle_s": [0.0, 2.5],
+    },
+    "formulas.pipeline.ring_stall_s": {
+        "forward_s": [1e-2, 1e-2, 1e-2],
+        "backward_s": 2e-2,
+        "send_s": [1e-3, 2e-2, 4e-2],
+        "stages": 4.0,
+        "chunks": 2.0,
+        "microbatches": [8.0, 8.0, 16.0],
+    },
+    "formulas.pipeline.pair_stall_s": {
+        "forward_s": [1e-2, 1e-2],
+        "backward_s": 2e-2,
+        "send_s": [1e-3, 4e-2],
+        "pairs": 16.0,
     },
     "formulas.pipeline.weight_gradient_s": {"products_backward_s": [0.0, 3.0]},
     "formulas.inference.kv_cache_bytes": {

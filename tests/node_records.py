@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from planner.calibrate import cases, detect, fit_device, profile
+from planner.calibrate import cases, detect, fit_device, fit_links, profile
 from planner.calibrate.cases import Case
+from planner.calibrate.fit import attempted
 from planner.formulas import kernels
 
 pytest.importorskip("scipy", reason="fits need scipy, of the calibrate extra")
@@ -140,9 +142,26 @@ def node_records(
     return out
 
 
-def document(speed: float = 1.0, **given: Any) -> dict[str, Any]:
-    fits = fit_device.node(node_records(speed, **given), ["fp32"], 1)
-    return profile.build(fits, SESSION, "2026-11-21")
+def raw(records: list[dict[str, Any]], probe_s: float = 0.01) -> list[dict[str, Any]]:
+    """The same as lines of a record file: four samples each, between probes of one speed."""
+    out = []
+    for r in records:
+        what = {k: v for k, v in r.items() if k not in ("seconds", "quiet")}
+        samples = [[x * r["seconds"], probe_s, probe_s] for x in (0.99, 1.0, 1.0, 1.01)]
+        out.append({**what, "samples": samples, "when": 1.7e9})
+    return out
+
+
+def document(
+    speed: float = 1.0, session: profile.Session = SESSION, **given: Any
+) -> dict[str, Any]:
+    """The calibration of that node; one of several ranks has their link."""
+    records = node_records(speed, **given)
+    fits = fit_device.node(records, ["fp32"], 1)
+    if session.ranks > 1:
+        link = partial(fit_links.link, records, "pairs")
+        fits = fits.joined(attempted({"link pairs": link}))
+    return profile.build(fits, session, "2026-11-21")
 
 
 def written(folder: Path, name: str = "node.toml", speed: float = 1.0) -> Path:

@@ -12,6 +12,7 @@ from hypothesis import settings
 from planner.estimate.machine import Machine, machine
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
+from planner.ledger import Sourced
 from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout, LayoutRequest
@@ -57,6 +58,13 @@ def cluster(
 @cache
 def stack(name: str) -> StackSpec:
     return stack_spec(name)
+
+
+def in_islands(of: Plan, nodes: int, oversubscription: float) -> Plan:
+    """The plan on a fabric with so many nodes below one tier of switches."""
+    share = Sourced(oversubscription, "1", "assumed", "a test")
+    tiers = {"island_nodes": nodes, "oversubscription": share}
+    return of.model_copy(update={"cluster": of.cluster.model_copy(update=tiers)})
 
 
 def plan(

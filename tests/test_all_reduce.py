@@ -182,7 +182,7 @@ def test_a_ring_over_one_node_is_the_hierarchy_but_for_the_calls() -> None:
 def test_hierarchy_by_hand() -> None:
     # 2 nodes of 8 A100: half passes inside, 2 * 1/2 of an eighth between nodes over one card each
     x = net(16, intra_ramp=0.0, intra_base=0.0, intra_latency=0.0, inter_hop=0.0)
-    inside, card = float(x.inside(8.0)), float(x.card)
+    inside, card = float(x.inside(8.0)), float(x.card(x.ranks))
     expected = 2 * 7 / 8 * 1e9 / inside + 1e9 / 8 / card
     assert float(seconds(x, np.array([1e9]))["hierarchical"][0]) == pytest.approx(expected)
     assert card == pytest.approx(25e9, rel=0.2)

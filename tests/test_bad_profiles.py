@@ -19,6 +19,7 @@ PROFILES = {
     "gpu": ("gpus", "a100-sxm4-80gb"),
     "stack": ("stacks", "megatron-core"),
     "cluster": ("clusters", "dgx-a100"),
+    "host": ("hosts", "epyc-7742"),
 }
 WRONG_VALUES = {
     "text": '"many"',
@@ -35,8 +36,9 @@ WRONG_VALUES = {
 PLACES = {
     "model": ("layers", "hidden", "heads", "vocab"),
     "gpu": ("memory", "memory_bandwidth", "compute_units", "power"),
-    "stack": ("network_frac", "fragmentation_frac", "cpu_adam"),
+    "stack": ("network_frac", "fragmentation_frac"),
     "cluster": ("gpus_per_node", "nics_per_node", "nic_bandwidth"),
+    "host": ("cores", "memory_bandwidth", "stream_frac", "core_bandwidth"),
 }
 MAY_BE_ZERO = {"fragmentation_frac"}  # an allocator without slack is possible
 
@@ -79,7 +81,7 @@ def test_a_profile_with_an_unknown_key_or_without_a_needed_one_names_it(
     file = tmp_path / "given.toml"
     file.write_text("no_such_key = 1\n" + text, encoding="utf-8")
     file_refused(kind, file, "no_such_key", "unknown key")
-    needed = {"model": "layers", "gpu": "architecture", "stack": "title", "cluster": "title"}[kind]
+    needed = {"model": "layers", "gpu": "architecture"}.get(kind, "title")
     shorter, count = re.subn(rf"^{needed} *=.*\n", "", text, count=1, flags=re.MULTILINE)
     assert count == 1
     file.write_text(shorter, encoding="utf-8")

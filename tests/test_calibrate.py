@@ -158,7 +158,10 @@ def measured(case: Case, seconds: float, states: list[dict[str, float]]) -> dict
         "used_in_fit": False,
         "seconds": seconds,
         "spread": 0.01,
+        "kept": 6,
+        "tried": 6,
         "quiet": True,
+        "why": "",
         "parts": {"forward": seconds / 3, "backward": seconds / 2, "optimizer": seconds / 6},
         "states": states,
         "peak_bytes": None,
@@ -194,6 +197,31 @@ def test_a_verification_says_errors_bytes_and_whether_it_is_within(tmp_path: Pat
     assert row.used_in_fit is False
     assert out.summary.within
     assert not verified(tmp_path, 1 / 1.2).summary.within
+
+
+def test_a_decoder_that_was_not_quiet_is_named_and_judges_nothing(tmp_path: Path) -> None:
+    """Its estimate is ten times too fast, or so it seems."""
+    path = str(written(tmp_path))
+    where: dict[str, Any] = {"gpu": "cpu-test-cpu-9000-1t", "ranks": 1, "precision": "fp32"}
+    other = changed(CASE, layers=3)
+    rows = []
+    for one, factor in ((CASE, 1.05), (other, 10.0)):
+        said = predict.predict(one, **where, calibration=path)
+        held = [{name: round(value) for name, value in each.items()} for each in said.states]
+        rows.append(measured(one, factor * said.step_s, held))
+    rows[1] |= {"quiet": False, "kept": 0, "why": "2 repeats disagree: 370 ms .. 3.92 s"}
+    out = verify.compare(rows, **where, calibration=path, tolerance=0.1)
+    assert (out.summary.n, out.summary.unquiet, out.quiet) == (1, [other.name], False)
+    assert out.summary.mape == pytest.approx(1 - 1 / 1.05)
+    assert out.summary.within
+    said_of = report.markdown(out)
+    assert f"not quiet and left out: {other.name}" in said_of
+    assert "no: 2 repeats disagree" in said_of
+    rows[0] |= rows[1] | {"case": plain(CASE), "states": rows[0]["states"]}
+    none = verify.compare(rows, **where, calibration=path, tolerance=0.1)
+    assert none.summary.n == 2
+    assert not none.summary.within
+    assert "none was quiet" in report.headline(none)
 
 
 def test_a_byte_too_many_is_seen(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import dpplan, refused
-from node_records import BANDWIDTH, CASE, document, written
+from node_records import BANDWIDTH, CASE, SESSION, document, node_records, raw, written
 
-from planner.calibrate import nodes, predict, profile, record
+from planner.calibrate import finish, nodes, overhead, predict, profile, record
 from planner.formulas import kernels
+from planner.specs.document import plain
 from planner.specs.error import PlanError
 
 
@@ -138,6 +140,33 @@ def test_a_device_of_its_own_is_estimated_with_measured_numbers(tmp_path: Path) 
     assert left_out.status in (0, 3)  # the file names the device
 
 
+def test_two_ranks_are_estimated_with_their_own_link(tmp_path: Path) -> None:
+    """From raw records to an answer: curves, the link between ranks, what small decoders show."""
+    steps = [
+        {
+            "kind": "step",
+            "case": plain(case),
+            "precision": "fp32",
+            "used_in_fit": True,
+            "seconds": 2e-3 * case.layers + 5e-3 * (case.layers == 2),
+            "quiet": True,
+        }
+        for case in overhead.fitted_cases(2)
+    ]
+    path = tmp_path / "node.toml"
+    session = replace(SESSION, ranks=2, ranks_per_node=2)
+    found = finish.finish(raw([*node_records(ranks=2), *steps]), session, path)
+    curves = {"products fp32", "attention fp32", "operators fp32", "link pairs", "overlap"}
+    assert curves <= found.fits.keys()
+    words = "--model gpt2 --gpus 2 --dp 2 --stack pytorch-ddp --precision fp32 --global-batch 4"
+    answer = dpplan("estimate", *words.split(), "--gpu", found.gpu, "--calibration", path, "--json")
+    assert answer.status == 0, answer.stderr
+    out = answer.json()
+    assert out["provenance"]["measured_frac"] > 0.8
+    data = [row for row in out["communication"] if row["group"] == "data"]
+    assert {row["link"] for row in data} == {f"{found.gpu}-link"}
+
+
 def test_measured_operators_replace_counted_ones_and_only_those(tmp_path: Path) -> None:
     given = predict.predict(
         CASE,
@@ -168,7 +197,8 @@ def test_measured_operators_replace_counted_ones_and_only_those(tmp_path: Path) 
 def weights_s() -> float:
     """Traffic of weights outside of products, which stays counted: 24 bytes of pytorch-ddp at the
     copy rate."""
-    return 4 * (4 * 256**2 + 3 * 256 * 704) * 24.0 / (0.88 * BANDWIDTH)
+    held = 4 * (4 * 256**2 + 3 * 256 * 704) + 2 * 2048 * 256  # of layers, embedding and head
+    return held * 24.0 / (0.88 * BANDWIDTH)
 
 
 def test_shipped_profiles_do_not_move() -> None:
@@ -243,8 +273,8 @@ def test_stack_numbers_of_a_calibration_are_used(tmp_path: Path) -> None:
         ' "{}"\n'
     )
     seconds = []
-    for overhead in ("5 ms", "105 ms"):
-        path.write_text(text_of.format(overhead), encoding="utf-8")
+    for late in ("5 ms", "105 ms"):
+        path.write_text(text_of.format(late), encoding="utf-8")
         answer = dpplan(
             "estimate",
             "--model",

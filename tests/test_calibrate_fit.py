@@ -84,21 +84,6 @@ def test_a_link_is_recovered_and_its_held_out_sizes_predicted() -> None:
         fit_links.link(node_records(), "pairs")
 
 
-def test_quiet_samples_decide_and_disturbed_ones_are_scaled() -> None:
-    quiet_ones = [Sample(1.0, 0.010, 0.010), Sample(1.1, 0.0101, 0.010), Sample(5.0, 0.010, 0.050)]
-    value = quiet.value_of(quiet_ones, 0.010)
-    assert value.quiet
-    assert value.seconds == pytest.approx(
-        (1.0 + 1.1 * 0.010 / 0.01005) / 2
-    )  # each at the speed of its own probes
-    assert (value.kept, value.tried) == (2, 3)
-    scaled = quiet.value_of(
-        [Sample(2.0, 0.020, 0.020), Sample(3.0, 0.020, 0.040), Sample(4.0, 0.040, 0.040)], 0.010
-    )
-    assert not scaled.quiet
-    assert scaled.seconds == pytest.approx(1.0)
-
-
 def test_the_reference_is_the_speed_of_most_moments() -> None:
     steady = [0.0100 + 0.0001 * (i % 9) for i in range(60)]
     burst, load = [0.0085] * 20, [0.02 + 0.001 * i for i in range(40)]

@@ -8,8 +8,7 @@ from typing import Any
 import plans
 import pytest
 
-from planner.calibrate import cases, fit_links, record
-from planner.calibrate.record import PROMPT
+from planner.calibrate import cases, fit_links
 from planner.estimate import communicate
 from planner.estimate.communicate import Group
 
@@ -68,14 +67,3 @@ def test_starts_add_to_their_operation_alone() -> None:
             more, abs=1e-12
         )
     assert float(communicate.all_reduce_s(late, size, Group(1.0, 1.0))) == 0.0  # nobody to wait for
-
-
-def test_prompt_messages_count_and_products_in_the_middle() -> None:
-    """A third of the messages waited for a time slice."""
-    samples = [[3e-4, 0.01, 0.01]] * 8 + [[4e-3, 0.01, 0.01]] * 4
-    message = {"kind": "collective", "operation": "all_reduce", "bytes": 1024, "samples": samples}
-    product = {"kind": "gemm", "m": 8, "samples": [[float(i), 0.01, 0.01] for i in range(1, 6)]}
-    (first, second) = record.merged([message, product])
-    assert first["seconds"] == pytest.approx(3e-4)
-    assert second["seconds"] == pytest.approx(3.0)
-    assert 0 < PROMPT < 0.5

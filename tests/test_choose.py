@@ -18,6 +18,7 @@ from planner.formulas import run_level
 from planner.report import search as search_report
 from planner.search import Candidates, best, layouts, order, search
 from planner.specs.base import PlanError
+from planner.specs.cluster import Tiers
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.where import constraint
 
@@ -196,11 +197,12 @@ def test_ranks_of_a_group_per_node_are_those_that_numbering_puts_there(
         sum(rank // domain == node for rank in members)
         for node in {rank // domain for rank in members}
     )
+    tiers = Tiers(domain, np.inf)
     if name == "tp-cp-dp-pp":
-        group = communicate.place(np.array([float(dp * cp)]), np.array([float(tp)]), domain)
+        group = communicate.place(np.array([float(dp * cp)]), np.array([float(tp)]), tiers)
     else:
         group = communicate.place_twice(
-            *(np.array([float(n)]) for n in (cp, tp, dp, tp * cp * p)), domain
+            *(np.array([float(n)]) for n in (cp, tp, dp, tp * cp * p)), tiers
         )
     assert group.ranks[0] == len(members)
     assert group.ranks_per_node[0] == per_node

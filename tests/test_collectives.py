@@ -20,9 +20,9 @@ from planner.estimate.communicate import place
 from planner.formulas.collectives import (
     all_to_all_s,
     card_bandwidth_bytes_per_s,
+    distinct_copies,
     group_bandwidth_bytes_per_s,
     node_bandwidth_bytes_per_s,
-    remote_copies_frac,
     ring_inter_s,
     ring_intra_s,
     send_recv_s,
@@ -30,6 +30,7 @@ from planner.formulas.collectives import (
     tree_inter_s,
 )
 from planner.inputs import catalog
+from planner.specs.cluster import Tiers
 from planner.specs.hardware import LinkSpec
 
 RANKS = st.integers(2, 4096).map(float)
@@ -166,8 +167,8 @@ def test_leaving_a_node() -> None:
 
 
 def test_all_to_all() -> None:
-    # 16 ranks, 8 in a node: 15/16 GB / 100 GB/s = 9.375 ms inside; half of the copies leave: 0.5 GB
-    # / 9 GB/s = 55.556 ms; base 5 us, 7 steps of 1 us inside, 20 us to the other node
+    # 16 ranks, 8 in a node: 0.4 GB / 100 GB/s = 4 ms inside beside 0.5 GB / 9 GB/s = 55.556 ms
+    # that leave; base 5 us, 7 steps of 1 us inside, 20 us to the other node
     link = {
         "base_s": 5e-6,
         "latency_s": 2e-6,
@@ -175,35 +176,30 @@ def test_all_to_all() -> None:
         "intra_bytes_per_s": 100e9,
         "card_bytes_per_s": 9e9,
     }
-    assert float(all_to_all_s(1e9, 16, 8, 1.0, **link)) == pytest.approx(
-        9.375e-3 + 55.5556e-3 + 32e-6, rel=1e-5
-    )
-    # routing that reaches each node once with half of the copies halves what leaves
-    saved = float(all_to_all_s(1e9, 16, 8, 1.0, **link)) - float(
-        all_to_all_s(1e9, 16, 8, 0.5, **link)
-    )
-    assert saved == pytest.approx(27.7778e-3, rel=1e-5)
-    assert float(all_to_all_s(1e9, 8, 8, 1.0, **link)) == pytest.approx(
+    assert float(all_to_all_s(4e8, 5e8, 16, 8, **link)) == pytest.approx(55.5556e-3 + 32e-6)
+    # where little leaves, the links inside are what takes the time
+    assert float(all_to_all_s(8e9, 5e8, 16, 8, **link)) == pytest.approx(80e-3 + 32e-6)
+    assert float(all_to_all_s(8.75e8, 0.0, 8, 8, **link)) == pytest.approx(
         8.75e-3 + 12e-6
     )  # one node: nothing leaves
-    assert float(all_to_all_s(1e9, 1, 1, 1.0, **link)) == 0.0
+    assert float(all_to_all_s(1e9, 0.0, 1, 1, **link)) == 0.0
 
 
 def test_copies_that_leave() -> None:
-    # 2 choices over 2 nodes reach 2 (1 - 1/4) = 1.5 nodes: three quarters of the two copies
-    assert float(remote_copies_frac(2, 2, 1e9)) == pytest.approx(0.75)
-    assert float(remote_copies_frac(1, 8, 1e9)) == pytest.approx(1 / 8)
-    assert float(remote_copies_frac(1e9, 8, 1e9)) == pytest.approx(1.0, rel=1e-6)
+    # 2 choices over 2 nodes reach 2 (1 - 1/4) = 1.5 nodes
+    assert float(distinct_copies(2, 2, 1e9)) == pytest.approx(1.5)
+    assert float(distinct_copies(1, 8, 1e9)) == pytest.approx(1.0)
+    assert float(distinct_copies(1e9, 8, 1e9)) == pytest.approx(8.0, rel=1e-6)
     # DeepSeek-V3 (arXiv 2412.19437, section 2.1.2): 8 experts per token on 8 nodes, at most 4 nodes
     # each; chance alone gives 5.25
-    assert float(remote_copies_frac(8, 8, 1e9)) * 8 == pytest.approx(5.25, abs=0.01)
-    assert float(remote_copies_frac(8, 8, 4)) == pytest.approx(0.5)
+    assert float(distinct_copies(8, 8, 1e9)) == pytest.approx(5.25, abs=0.01)
+    assert float(distinct_copies(8, 8, 4)) == pytest.approx(4.0)
 
 
 def test_expected_nodes_agree_with_drawing_them() -> None:
     drawn = np.random.default_rng(1).integers(0, 6, size=(20000, 4))
     distinct = np.mean([len(set(row)) for row in drawn.tolist()])
-    assert float(remote_copies_frac(6, 4, 1e9)) * 4 == pytest.approx(distinct, rel=0.01)
+    assert float(distinct_copies(6, 4, 1e9)) == pytest.approx(distinct, rel=0.01)
 
 
 def test_point_to_point() -> None:
@@ -226,14 +222,14 @@ def test_point_to_point() -> None:
     ],
 )
 def test_ranks_of_a_group_in_a_node(ranks: int, stride: int, domain: int, inside: int) -> None:
-    group = place(np.array([float(ranks)]), np.array([float(stride)]), domain)
+    group = place(np.array([float(ranks)]), np.array([float(stride)]), Tiers(domain, np.inf))
     assert group.ranks_per_node.tolist() == [inside]
     assert group.nodes.tolist() == [max(ranks / inside, 1)]
 
 
 def _all_reduce(gpus: int, ranks: float, stride: float, size: float) -> float:
     plan = plans.plan(gpus=gpus)
-    group = place(np.array([ranks]), np.array([stride]), plan.cluster.nvlink_domain)
+    group = place(np.array([ranks]), np.array([stride]), plan.cluster.tiers)
     return float(communicate.all_reduce_s(plans.numbers(plan), np.array([size]), group)[0])
 
 
@@ -268,7 +264,7 @@ def test_a_pair_of_a_mesh_sends_over_its_own_link() -> None:
     plan = plans.plan(gpus=8, gpu="mi300x-192gb")
     m = plans.numbers(plan)
     for ranks, measured in ((2.0, 47.7e9), (8.0, 313e9)):
-        group = place(np.array([ranks]), np.ones(1), 8)
+        group = place(np.array([ranks]), np.ones(1), Tiers(8, np.inf))
         bus = (
             2
             * (ranks - 1)
@@ -283,7 +279,7 @@ def test_a_pair_of_a_mesh_sends_over_its_own_link() -> None:
         4e9
         / float(
             communicate.all_reduce_s(
-                rented, np.array([4e9]), place(np.array([2.0]), np.ones(1), 2)
+                rented, np.array([4e9]), place(np.array([2.0]), np.ones(1), Tiers(2, np.inf))
             )[0]
         )
         < 50e9
@@ -300,7 +296,7 @@ def test_the_switch_reduces_large_messages_of_large_groups() -> None:
     rings = plans.numbers(plans.plan(gpus=8, gpu="h200-sxm-141gb"), intra_switch_ranks=1e9)
 
     def times(ranks: float, size: float) -> tuple[float, float]:
-        group = place(np.array([ranks]), np.ones(1), 8)
+        group = place(np.array([ranks]), np.ones(1), Tiers(8, np.inf))
         one, other = (
             float(communicate.all_reduce_s(x, np.array([size]), group)[0]) for x in (m, rings)
         )
@@ -318,7 +314,7 @@ def test_the_switch_reduces_large_messages_of_large_groups() -> None:
 def test_groups_of_one_host_share_its_bridges() -> None:
     # a pair on a server of eight, with three other pairs at work, has a quarter of the bridges;
     # alone on a server of two, all
-    pair = place(np.array([2.0]), np.ones(1), 2)
+    pair = place(np.array([2.0]), np.ones(1), Tiers(2, np.inf))
     size = np.array([1e9])
     crowded, alone = (
         float(

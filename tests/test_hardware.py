@@ -16,9 +16,15 @@ from planner.ledger import Sourced
 from planner.specs.base import PlanError, Spec
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import GpuSpec, LinkSpec
+from planner.specs.host import HostSpec
 from planner.specs.options import Options
 
-KINDS: dict[str, type[Spec]] = {"gpus": GpuSpec, "networks": LinkSpec, "clusters": ClusterTemplate}
+KINDS: dict[str, type[Spec]] = {
+    "gpus": GpuSpec,
+    "networks": LinkSpec,
+    "clusters": ClusterTemplate,
+    "hosts": HostSpec,
+}
 PROFILES = [(kind, name) for kind in KINDS for name in catalog.ids(kind)]
 
 # every id that the published runs and collective tables used for validation name
@@ -228,7 +234,7 @@ def test_link_is_plausible(name: str) -> None:
         assert spec.bandwidth == link(name.removesuffix("-no-p2p")).bandwidth
 
 
-@pytest.mark.parametrize(("kind", "name"), [p for p in PROFILES if p[0] != "networks"])
+@pytest.mark.parametrize(("kind", "name"), [p for p in PROFILES if p[0] in ("gpus", "clusters")])
 def test_links_that_a_node_names_exist_in_the_right_scope(kind: str, name: str) -> None:
     spec = catalog.load(kind, KINDS[kind], name)
     node = spec.node if isinstance(spec, GpuSpec) else spec

@@ -194,7 +194,7 @@ FASTER = (
     "elementwise_frac",
     "inter_all_reduce",
     "intra_send",
-    "cpu_adam",
+    "host_update",
 )
 
 

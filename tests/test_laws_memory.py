@@ -297,11 +297,13 @@ def test_states_follow_the_ledger_of_the_stack(software: str) -> None:
 
 
 @pytest.mark.parametrize("software", STACKS)
-def test_every_stack_keeps_sixteen_bytes_or_more_with_adam(software: str) -> None:
+def test_every_stack_keeps_the_bytes_of_adam_with_its_weights(software: str) -> None:
     # fp32 master copy (or fp32 parameters) and two fp32 moments are 12; parameters and gradients to
-    # compute with add 4
+    # compute with add 4; LLMQ's weights in bf16 are the master weights
     ledger = state_ledger(plans.plan(software=software))
-    assert 14 <= sum(ledger.values()) <= 20
+    state = plans.stack(software).state
+    least = 12 if state.master == 0 and state.parameter == state.compute else 14
+    assert least <= sum(ledger.values()) <= 20
     assert sum(state_ledger(plans.plan(software=software, precision="fp32")).values()) == 16
     assert (
         state_ledger(plans.plan(software=software, optimizer="sgd"))["optimizer"]
@@ -313,7 +315,11 @@ def test_a_parallel_block_exchanges_once_where_two_blocks_exchange_twice() -> No
     def spent(parallel: bool) -> float:
         of = plans.plan(plans.model(parallel_block=parallel))
         time = evaluate(of, plans.rows(8, {"tp": 4})).time
-        return sum(float(t.seconds[0]) for t in time.traffic if t.group == "tensor")
+        return sum(
+            float(t.seconds[0])
+            for t in time.traffic
+            if t.group == "tensor" and t.what == "activations"
+        )
 
     assert spent(True) == pytest.approx(spent(False) / 2, rel=1e-12)
 

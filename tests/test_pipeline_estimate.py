@@ -14,6 +14,7 @@ from planner.estimate import evaluate, pipeline
 from planner.estimate.communicate import send_s
 from planner.estimate.pipeline import chunk_seconds
 from planner.schedules import timing
+from planner.schedules.base import Work
 
 GPUS = 8
 ROWS = [
@@ -125,7 +126,7 @@ def test_sends_are_those_of_the_timed_schedule(tp: int, dp: int, pp: int, placem
     )
     table = plans.rows(gpus, {"tp": tp, "pp": pp, "dp": dp, "placement": placement})
     m = plans.numbers(case, operator_launch=0.0)
-    sent = pipeline.sends(case, m, table, np.array([float(batch)]), np.array([1.0]))
+    sent = pipeline.sends(case, m, table, np.array([float(batch)]), Work(*np.ones((3, 1))))
     stride = tp if placement == "tp-cp-pp-dp" else tp * dp
     nodes = [stage * stride // node for stage in range(pp)]
     each = [float(send_s(m, sent.bytes, np.array([float(a != b)]))[0]) for a, b in pairwise(nodes)]

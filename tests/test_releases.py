@@ -43,6 +43,24 @@ def test_a_run_gets_the_latest_profile_that_is_not_newer(release: str, stack: st
     assert plan.stack.id == stack
 
 
+@pytest.mark.parametrize(
+    ("reference", "stack"),
+    [
+        ("bigscience-workshop/bigscience@9e64ede train/tr11-176B-ml", "bigscience"),
+        ("VIA-Research/vTrain@f8dda84 validation", "megatron-deepspeed"),
+        ("bigscience-workshop, private communication", "megatron-deepspeed"),
+        ("", "megatron-deepspeed"),
+    ],
+)
+def test_a_run_that_the_keepers_of_a_fork_printed_is_of_the_fork(
+    reference: str, stack: str
+) -> None:
+    run = row(stack="megatron-deepspeed", source_ref=reference)
+    assert row_plan(run)[0].stack.id == stack
+    other = row(stack="megatron-core", source_ref=reference)
+    assert row_plan(other)[0].stack.id == "megatron-core"
+
+
 def test_fused_experts_are_for_experts_on_blackwell() -> None:
     def fused(row: Row) -> bool:
         return fused_experts(row_plan(row | {"options": "release=26.06"})[0])

@@ -416,3 +416,15 @@ def test_messages_that_there_are_not_are_refused() -> None:
     assert (one["field"], "--pp 2" in one["remedy"]) == ("--sends", True)
     free = refused("--schedule", "1f1b", "--pp", "2", "--microbatches", "2", "--blocking-sends")
     assert (free["field"], "--p2p-s" in free["remedy"]) == ("--blocking-sends", True)
+
+
+@pytest.mark.parametrize("tp", ["1", "2", "4"])
+def test_slow_sends_stall_the_estimate_as_they_do_the_schedule(tp: str) -> None:
+    """10 GbE between two stages of a node each: a send takes longer than a chunk's forward."""
+    case = ["--model", "llama-2-13b", "--gpu", "rtx6000-ada", "--gpus", "16", "--pp", "2"]
+    answer = dpplan(
+        "schedule", *case, "--vpp", "5", "--tp", tp, "--placement", "tp-cp-dp-pp", "--json"
+    ).json()
+    step = answer["estimate"]["step"]
+    around = step["components"]["overhead"]
+    assert step["seconds"] - around == pytest.approx(answer["step_s"], rel=0.01)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from schedule_shapes import SHAPES, timed
 
 from planner import schedules
+from planner.formulas.pipeline import pair_stall_s, ring_stall_s
 from planner.schedules import base, checks, timing
 from planner.schedules.base import Action, Actions
 from planner.schedules.intervals import intervals
@@ -130,6 +131,40 @@ def test_hidden_sends_of_chunks_show_in_fill_and_drain(
     assert timed("interleaved", p, m, v, send=send).makespan[0] - timed(
         "interleaved", p, m, v
     ).makespan[0] == pytest.approx(2 * (v * p - 1) * send)
+
+
+def _step_s(p: int, m: int, v: int, b: float, send: float, every: int) -> tuple[float, float]:
+    """Seconds of a step of interleaved 1F1B with forwards of a second and `every` ranks to a node,
+    by the closed form (fill, drain and stall) and by the timed schedule."""
+    sends = np.array([send if (i + 1) % every == 0 else 0.0 for i in range(p * v - 1)])
+    program = schedules.program("interleaved", p, m, v)
+    timed_s, computing_s = (
+        float(timing.timed(program, timing.Durations(1.0, b, 0.0, c)).makespan[0])
+        for c in (sends, 0.0)
+    )
+    ring = ring_stall_s(1.0, b, send / every, stages=p, chunks=v, microbatches=m)
+    stall = max(float(ring), float(pair_stall_s(1.0, b, send, v * m)))
+    return computing_s + 2 * float(sends.sum()) + stall, timed_s
+
+
+@pytest.mark.parametrize(("p", "v"), [(2, 2), (2, 5), (4, 2), (4, 5), (8, 3)])
+@pytest.mark.parametrize("backward", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("send", [0.9, 1.2, 1.5, 2.0, 3.0])
+def test_sends_longer_than_a_chunk_stall_its_ring(
+    p: int, v: int, backward: float, send: float
+) -> None:
+    closed_s, timed_s = _step_s(p, 8 * p, v, backward, send, 1)
+    near = 1e-9 if send <= 1 else 0.04  # exact where nothing stalls
+    assert closed_s == pytest.approx(timed_s, rel=near)
+
+
+@pytest.mark.parametrize(("p", "every", "v"), [(8, 2, 2), (8, 4, 4), (4, 2, 3)])
+@pytest.mark.parametrize("send", [1.0, 1.5, 2.0, 4.0])
+def test_one_dear_boundary_stalls_the_ranks_beside_it(
+    p: int, every: int, v: int, send: float
+) -> None:
+    closed_s, timed_s = _step_s(p, 8 * p, v, 2.0, send, every)
+    assert closed_s == pytest.approx(timed_s, rel=1e-9 if send <= 1 else 0.05)
 
 
 def test_blocking_sends_take_the_time_of_their_rank() -> None:

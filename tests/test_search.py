@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import plans
 import pytest
+from brute_force import brute_force
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,234 +26,8 @@ from planner.search import best, family_rows, layouts, pareto, ranked, search, s
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
 from planner.specs.columns import Columns
-from planner.specs.layout import (
-    OFFLOADED_PARAMS,
-    OFFLOADS,
-    PLACEMENTS,
-    SCHEDULES,
-    Layout,
-    LayoutRequest,
-    recompute_in,
-)
+from planner.specs.layout import Layout, LayoutRequest, recompute_in
 from planner.specs.plan import Plan
-
-# ------------------------------------------------------------------------------------------ every l
-
-
-Row = namedtuple("Row", Layout.model_fields)  # type: ignore[misc]  # as a layout, but cheap enough to make a million of
-
-
-def allowed(p: Plan, x: Row) -> bool:
-    """Whether the layout is possible, from the definitions: everything that is shared out comes out
-    even."""
-    model, can, batch, seq = p.model, p.stack.supports, p.training.global_batch, p.training.seq_len
-    used = {"tensor": x.tp, "pipeline": x.pp, "context": x.cp, "expert": x.ep}
-    if any(degree > 1 and not getattr(can, what) for what, degree in used.items()):
-        return False
-    if x.sequence_parallel and (x.tp == 1 or not can.sequence_parallel or seq % x.tp):
-        return False
-    if (
-        model.heads % x.tp
-        or model.hidden % x.tp
-        or (model.kv_heads % x.tp and x.tp % model.kv_heads)
-    ):
-        return False
-    if any(
-        width % x.tp
-        for width in [model.ffn_hidden] * bool(model.dense_layers)
-        + ([model.moe.ffn_hidden] if model.moe else [])
-    ):
-        return False
-    if x.cp > 1 and seq % (2 * x.cp * (x.tp if x.sequence_parallel else 1)):
-        return False
-    if x.ep > 1 and (model.moe is None or model.moe.experts % x.ep or (x.dp * x.cp) % x.ep):
-        return False
-    if not filled(p, x.pp, x.vpp) or batch % (x.dp * x.micro_batch):
-        return False
-    chunks = {
-        "interleaved": x.vpp > 1,
-        "breadth-first": x.vpp > 1,
-        "zb-v": x.vpp == 2,
-        "dualpipev": x.vpp == 2,
-    }
-    if not chunks.get(x.schedule, x.vpp == 1) or (x.vpp > 1 and x.pp == 1):
-        return False
-    m = batch // (x.dp * x.micro_batch)
-    suits = {
-        "interleaved": m % x.pp == 0,
-        "breadth-first": m >= x.pp,
-        "zb-h2": m >= 2 * x.pp - 1,
-        "dualpipev": m >= 2 * x.pp,
-        "dualpipe": x.pp % 2 == 0 and m % 2 == 0 and m >= 2 * x.pp,
-    }
-    if x.pp > 1 and not suits.get(x.schedule, True):
-        return False
-    if x.pp > 1 and (x.schedule not in can.schedules or x.zero not in can.zero_with_pipeline):
-        return False
-    whole = x.shard_group == x.dp * x.cp
-    hybrid = x.zero == 3 and can.hybrid_shard and x.shard_group > 1
-    if x.zero not in can.zero or not (whole or hybrid):
-        return False
-    if x.offload.endswith("nvme") and p.cluster.nvme is None:
-        return False
-    if (
-        x.offload in OFFLOADED_PARAMS and x.zero < 3
-    ):  # only sharded parameters can live in host memory
-        return False
-    if x.offload == "activations" and (
-        (x.pp > 1 and not can.offload_with_pipeline)
-        or (x.recompute != "none" and not can.offload_with_recompute)
-    ):
-        return False
-    if x.placement not in can.placements or (x.placement != "tp-cp-dp-pp" and x.ep > 1):
-        return False
-    kind = x.recompute.partition(":")[0]
-    return kind in can.recompute and x.offload in can.offload
-
-
-def even(p: Plan, pp: int, vpp: int) -> bool:
-    """Stages and chunks of equal size; Megatron's may count embedding and head as a layer each if
-    both ends keep one."""
-    layers, each = p.model.layers, pp * vpp
-    ends = (
-        p.stack.id in ("megatron-core", "megatron-deepspeed", "torchtitan")
-        and 1 < pp <= (layers + 2) // 2
-    )
-    return layers % each == 0 or (ends and (layers + 2) % each == 0)
-
-
-def filled(p: Plan, pp: int, vpp: int) -> bool:
-    """Equal chunks, or unequal ones of a layer or more where the stack can have them."""
-    uneven = {"torchtitan": "any", "megatron-core": "any", "hai-llm": "any"}.get(
-        p.stack.id, "one chunk" if p.stack.id == "megatron-deepspeed" else "no"
-    )
-    dealt = uneven == "any" or (uneven == "one chunk" and vpp == 1)
-    return even(p, pp, vpp) or (dealt and pp * vpp <= p.model.layers)
-
-
-def counts_tried(p: Plan, pp: int) -> list[int]:
-    """Equal chunks; where a pipeline has no equal stages, one count per size of the largest."""
-    layers = p.model.layers
-    out = [v for v in range(1, layers + 1) if even(p, pp, v)]
-    if 1 not in out:
-        out += [
-            v for v in {-(-layers // (pp * n)) for n in range(1, layers + 1)} if filled(p, pp, v)
-        ]
-    return sorted({1, *out})
-
-
-def worth_trying(p: Plan, x: Row) -> bool:
-    """What the search leaves out unless it is asked for."""
-    r, node = p.request, p.cluster.nvlink_domain
-    ranks = x.dp * x.cp
-    return all(
-        (
-            r.tp is not None or x.tp <= 16,
-            r.cp is not None or x.cp == 1 or x.cp * 8192 <= p.training.seq_len,
-            r.micro_batch is not None or x.micro_batch <= 64,
-            r.schedule is not None
-            or (
-                x.schedule not in ("gpipe", "sequential", "breadth-first")
-                and (x.pp > 1 or x.schedule == "1f1b")
-            ),
-            r.recompute is not None or worth_repeating(x.recompute, largest_chunk(p, x.pp, x.vpp)),
-            r.shard_group is not None
-            or x.shard_group == ranks
-            or x.shard_group % min(node, ranks) == 0,
-            r.offload is not None or r.search_offload or x.offload == "none",
-            r.placement is not None
-            or x.placement == "tp-cp-dp-pp"
-            or (x.pp > 1 and x.dp > 1 and p.cluster.gpus > node),
-        )
-    )
-
-
-def worth_repeating(recompute: str, layers: int) -> bool:
-    """Blocks of fewer layers than a chunk has, groups of a few sizes that keep less than smaller
-    ones."""
-    kind, _, size = recompute.partition(":")
-    if kind == "block":
-        return int(size) < layers
-    if kind != "group":
-        return True
-    k = int(size)
-    listed = k in (2, 3, 4, 6, 8, 12, 16) or k == layers <= 16
-    return listed and 1 < k <= layers and -(-layers // k) < -(-layers // (k - 1))
-
-
-def brute_force(p: Plan) -> set[Layout]:
-    """All tuples of factors, filtered one by one."""
-    r, gpus = p.request, p.cluster.gpus
-    numbers = range(1, gpus + 1)
-
-    def tried(name: str, values: Any) -> Any:
-        fixed = getattr(r, name)
-        return list(values) if fixed is None else [fixed]
-
-    found = set()
-    for tp, pp, cp in itertools.product(
-        tried("tp", numbers), tried("pp", numbers), tried("cp", numbers)
-    ):
-        for dp in tried("dp", numbers):
-            if tp * pp * cp * dp != gpus:
-                continue
-            layers = -(-p.model.layers // pp)
-            repeats = [
-                "none",
-                "selective",
-                "full",
-                *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1)),
-            ]
-            for vpp, ep, group, zero, sequence, schedule, micro, placement in itertools.product(
-                tried("vpp", counts_tried(p, pp)),
-                tried(
-                    "ep",
-                    [
-                        e
-                        for e in numbers
-                        if e == 1 or (p.model.moe and p.model.moe.experts % e == 0)
-                    ],
-                ),
-                tried("shard_group", [n for n in range(1, dp * cp + 1) if (dp * cp) % n == 0]),
-                tried("zero", range(4)),
-                tried("sequence_parallel", [False, True]),
-                tried("schedule", SCHEDULES),
-                tried("micro_batch", range(1, p.training.global_batch // dp + 1)),
-                tried("placement", PLACEMENTS),
-            ):
-                most = (
-                    1
-                    if schedule in ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe")
-                    else p.model.layers
-                )
-                if (dp * cp) % group or p.training.global_batch % (dp * micro) or vpp > most:
-                    continue  # allowed() says so too, this only saves time
-                if not filled(p, pp, vpp):
-                    continue
-                asked = r.recompute and recompute_in(r.recompute, largest_chunk(p, pp, vpp))
-                for recompute, offload in itertools.product(
-                    [asked] if asked else repeats,
-                    tried("offload", OFFLOADS if r.search_offload else ["none"]),
-                ):
-                    x = Row(
-                        tp=tp,
-                        pp=pp,
-                        vpp=vpp,
-                        dp=dp,
-                        cp=cp,
-                        ep=ep,
-                        zero=zero,
-                        shard_group=group,
-                        sequence_parallel=sequence,
-                        recompute=recompute,
-                        schedule=schedule,
-                        micro_batch=micro,
-                        offload=offload,
-                        placement=placement,
-                    )
-                    if worth_trying(p, x) and allowed(p, x):
-                        found.add(Layout(**x._asdict()))
-    return found
 
 
 def table_layouts(table: Columns) -> list[Layout]:
@@ -290,7 +64,7 @@ SOFTWARE = (
 
 def random_plan(seed: int) -> Plan:
     """A small space: 4 to 8 GPUs, 2 to 6 layers, sometimes experts, sometimes a few values
-    fixed."""
+    fixed, of eight GPUs always."""
     draw = random.Random(seed)
     gpus = draw.choice([4, 6, 6, 8])
     heads = draw.choice([2, 4, 6, 8, 12])
@@ -305,6 +79,8 @@ def random_plan(seed: int) -> Plan:
         name: draw.choice(FIXABLE[name])
         for name in draw.sample(sorted(FIXABLE), draw.choice([0, 0, 0, 0, 1, 2]))
     }
+    if gpus == 8 and not fixed:  # all tuples of factors of eight take half a minute
+        fixed = {(name := draw.choice(["tp", "pp", "dp"])): draw.choice(FIXABLE[name])}
     if seed % 11 == 3 and "offload" not in fixed:
         fixed["search_offload"] = True
     return plans.plan(

@@ -250,7 +250,7 @@ def test_incast_at_the_servers() -> None:
                 StrategySettings(servers=n),
                 inter_hop=0.0,
                 intra_base=0.0,
-                cpu_adam=1e15,
+                host_update=1e30,
             ).exposed_s[0]
         )
         for n in (1, 8, 64)

@@ -139,7 +139,7 @@ def test_rows_and_suites_of_a_table(tmp_path: Path) -> None:
         ({"nic_gbps": "0"}, ["--nic-bandwidth", "positive"]),
         ({"gpus_per_node": "3"}, ["--gpus", "8", "3 GPUs per node"]),
         ({"experts": "8"}, ["moe_ffn_hidden is empty"]),
-        ({"stack": "hf-deepspeed", "cp": "2", "dp": "4"}, ["--cp 2", "context parallelism"]),
+        ({"stack": "llmq", "cp": "2", "dp": "4"}, ["--cp 2", "context parallelism"]),
         ({"stack": "llmq", "tp": "2", "dp": "4"}, ["--tp 2", "tensor parallelism"]),
         ({"outcome": "crashed"}, ["outcome", "'crashed'", "ok, oom"]),
         ({"step_s": "fast"}, ["step_s", "'fast'"]),
@@ -457,6 +457,9 @@ def test_kinds_by_hand() -> None:
     assert (found["all"].n, found["all"].suites) == (3, 2)
     assert found["all"].mape == pytest.approx(0.8 / 3)
     assert found["all"].mape_of_suites == pytest.approx(0.3)
+    three = kinds([entry(1.0, 1.0, suite="z", time_error=e) for e in (0.1, 0.2, 0.32)])
+    # predicted 1.1, 1.2 and 1.32 times as long; the median, 1.2, goes
+    assert three["all"].mape_within_suites == pytest.approx((0.1 / 1.2 + 0 + 0.12 / 1.2) / 3)
     assert (found["tier A"].n, found["tier A"].mape_of_suites) == (2, pytest.approx(0.2))
     for name in (
         "tier B",
@@ -466,6 +469,19 @@ def test_kinds_by_hand() -> None:
         "more than 128 GPUs",
     ):
         assert (found[name].n, found[name].mape) == (1, pytest.approx(0.4)), name
-    nothing = dict.fromkeys(("mape", "median_ape", "bias", "worst", "mape_of_suites"))
+    nothing = dict.fromkeys(
+        ("mape", "median_ape", "bias", "worst", "mape_of_suites", "mape_within_suites")
+    )
     assert found["Volta"] == ErrorsOfSuites(n=0, suites=0, **nothing)
-    assert kinds([changed(runs[0], architecture="volta")])["Volta"].n == 1
+    for name, of in {
+        "Volta": {"architecture": "volta"},
+        "Blackwell": {"architecture": "blackwell-ultra"},
+        "AMD": {"architecture": "cdna4"},
+        "FSDP and ZeRO on up to one node": {"family": "deepspeed"},
+        "offload": {"features": {"offload": 0.2}},
+        "sequences from 32768 tokens": {"seq_len": 32768},
+    }.items():
+        assert found[name] == ErrorsOfSuites(n=0, suites=0, **nothing), name
+        assert kinds([changed(runs[0], **of)])[name].n == 1, name
+    for of in ({"family": "fsdp", "gpus": 16}, {"family": "megatron"}):
+        assert kinds([changed(runs[0], **of)])["FSDP and ZeRO on up to one node"].n == 0

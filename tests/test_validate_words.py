@@ -71,3 +71,15 @@ def test_weights_from_host_memory_cost_a_constant_per_micro_batch() -> None:
     read = whole.time.components["data_parallel"][0] / 16
     assert read > 0
     assert twice.time.components["data_parallel"][0] / 8 == pytest.approx(read)
+
+
+def test_offloaded_activations_are_a_layout_where_the_stack_has_them() -> None:
+    words = "activation_offload=checkpoint_inputs"
+    fsdp = row(stack="pytorch-fsdp", zero=3, recompute="full", options=words)
+    assert row_plan(fsdp)[1].offload == "activations"
+    assert validate_rows([fsdp]).rows[0].not_expressed == ""
+    planned = fsdp | {"options": "activation_offload=planned"}
+    assert validate_rows([planned]).rows[0].not_expressed == "activation_offload"
+    other = row(stack="deepspeed", zero=3, options=words)
+    assert row_plan(other)[1].offload == "none"
+    assert validate_rows([other]).rows[0].not_expressed == "activation_offload"

@@ -17,6 +17,7 @@ from command import ROOT, dpplan
 
 from planner import api
 from planner.specs.document import plain
+from planner.specs.names import KINDS
 
 REQUEST = ["estimate", "--model", "llama-70b", "--gpus", "8", "--gpu", "a100", "--json"]
 
@@ -125,7 +126,7 @@ def test_the_installed_command_answers_from_its_own_files(installed: Path, tmp_p
 
 
 def test_the_installed_catalogue_is_complete(installed: Path, tmp_path: Path) -> None:
-    kinds = ("gpus", "models", "networks", "stacks", "clusters", "schedules")
+    kinds = KINDS
     code = (
         "from planner import api; from planner.specs.document import to_json;"
         f" print(to_json({{k: api.list_catalog(k) for k in {kinds}}}))"

@@ -1,0 +1,90 @@
+"""What small decoders show of a stack: steps made of known numbers give them back."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.calibrate import cases, overhead, predict
+from planner.calibrate.cases import Case
+from planner.calibrate.overhead import Tables
+
+KERNELS_S, BANDWIDTH = 3e-4, 10e9
+LAYER_S, STEP_S = 8e-4, 2e-3  # of a rank alone
+MORE_S = {"ddp": (3e-4, 5e-3), "fsdp": (4e-3, 9e-3)}  # of a layer and of a step, of ranks together
+TENSOR_S = 6e-3  # of a layer and pass
+MOVED = {"ddp": 9.0, "fsdp": 30.0}  # bytes per weight
+
+
+def weights(case: Case) -> int:
+    return case.layers * (4 * case.hidden**2 + 3 * case.hidden * case.ffn)
+
+
+def number(tables: Tables, stack: str, table: str, name: str) -> float:
+    return float(tables[stack].get(table, {}).get(name, {"value": 0.0})["value"])
+
+
+def predicted(tables: Tables, case: Case) -> float:
+    """A step by numbers of its stack alone."""
+    stack = predict._LAYOUTS[case.parallel][0]
+    tensor = (case.layers + 1) * 2 * number(tables, stack, "launch", "tensor_idle")
+    moved = number(tables, stack, "fusion", "weight_bytes_moved") * weights(case)
+    return (
+        case.layers * (KERNELS_S + number(tables, stack, "launch", "layer_idle"))
+        + number(tables, stack, "launch", "step_overhead")
+        + (tensor if case.parallel == "tensor" else 0.0)
+        + moved / BANDWIDTH
+    )
+
+
+def took(case: Case) -> float:
+    """The same step on a machine of known numbers."""
+    layer_s, step_s = MORE_S.get(case.parallel, (0.0, 0.0))
+    tensor = (case.layers + 1) * 2 * TENSOR_S if case.parallel == "tensor" else 0.0
+    whole = case.layers * (KERNELS_S + LAYER_S + layer_s) + STEP_S + step_s + tensor
+    return whole + MOVED.get(case.parallel, 0.0) * weights(case) / BANDWIDTH
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_numbers_of_stacks_are_recovered(ranks: int) -> None:
+    steps = {case: took(case) for case in overhead.fitted_cases(ranks)}
+    found = overhead.stacks(steps, 1.0, True, "2026-11-22", predicted)
+    assert number(found, "torchtitan", "launch", "layer_idle") == pytest.approx(LAYER_S, rel=1e-3)
+    assert number(found, "torchtitan", "launch", "tensor_idle") == pytest.approx(TENSOR_S, rel=1e-3)
+    for stack, parallel in (("pytorch-ddp", "ddp"), ("pytorch-fsdp", "fsdp")):
+        layer_s, step_s = MORE_S[parallel]
+        # the bytes that small layers move are in the fixed time of a layer, nowhere twice
+        small = MOVED[parallel] * weights(cases.tiny("llama", parallel, ranks)[0]) / 2 / BANDWIDTH
+        assert number(found, stack, "launch", "layer_idle") == pytest.approx(
+            LAYER_S + layer_s + small, rel=1e-3
+        )
+        assert number(found, stack, "launch", "step_overhead") == pytest.approx(
+            STEP_S + step_s, rel=1e-3
+        )
+        assert number(found, stack, "fusion", "weight_bytes_moved") == pytest.approx(
+            MOVED[parallel], rel=0.1
+        )
+        assert found[stack]["overlap"]["prefetch"] is False  # nothing is gained from it
+
+
+def test_a_rank_alone_shows_its_own_time_only() -> None:
+    steps = {case: took(case) for case in overhead.fitted_cases(1)}
+    found = overhead.stacks(steps, None, True, "2026-11-22", predicted)
+    for stack in found:
+        assert number(found, stack, "launch", "layer_idle") == pytest.approx(LAYER_S, rel=1e-3)
+        assert "tensor_idle" not in found[stack]["launch"]
+    assert overhead.stacks({}, None, True, "2026-11-22", predicted).keys() == found.keys()
+
+
+def test_ranks_that_take_no_longer_together_have_nothing_added() -> None:
+    steps = {
+        case: took(Case(**{**vars_of(case), "parallel": "single"}))
+        for case in overhead.fitted_cases(2)
+    }
+    found = overhead.stacks(steps, 0.2, True, "2026-11-22", predicted)
+    assert number(found, "torchtitan", "launch", "tensor_idle") == 0.0
+    assert number(found, "pytorch-fsdp", "launch", "layer_idle") == pytest.approx(LAYER_S, rel=1e-3)
+    assert "prefetch" not in found["pytorch-fsdp"]["overlap"]
+
+
+def vars_of(case: Case) -> dict[str, object]:
+    return {name: getattr(case, name) for name in case.__struct_fields__}

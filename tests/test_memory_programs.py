@@ -1,0 +1,78 @@
+"""What single programs hold: DeepSpeed's buckets, the gate that Liger overwrites, a compiled
+loss."""
+
+from __future__ import annotations
+
+import plans
+import pytest
+from run_tables import row
+
+from planner.estimate import Estimates, evaluate
+from planner.verbs.validate.plans import row_plan
+
+LOSS, BACKWARD = 2, 3  # phases of a timeline
+
+
+def run(software: str, chosen: dict[str, object] | None = None, **training: object) -> Estimates:
+    of = plans.plan(plans.model(vocab=128_000), software=software, **training)
+    return evaluate(of, plans.rows(8, {"zero": 3, "micro_batch": 4, **(chosen or {})}))
+
+
+def leaf(of: Estimates, name: str, phase: int = LOSS) -> float:
+    return float(of.memory.timeline[0][phase][name][0])
+
+
+@pytest.mark.parametrize("software", ["deepspeed", "hf-deepspeed", "llama-factory"])
+def test_zero_3_has_one_bucket_of_half_a_billion_elements_and_zero_2_two(software: str) -> None:
+    one, two = (run(software, {"zero": stage}) for stage in (3, 2))
+    assert leaf(one, "communication_buckets") == 5e8 * 2
+    assert leaf(two, "communication_buckets") == 2 * 5e8 * 2
+
+
+def test_liger_writes_the_gradients_of_a_gate_over_its_inputs() -> None:
+    kept, over = (
+        leaf(run("hf-deepspeed", fused_cross_entropy=fused), "backward_temporaries", BACKWARD)
+        for fused in (None, True)
+    )
+    # 4,096 tokens of 1,408 elements in 16 bit: one gradient less
+    assert kept - over == 4096 * 1408 * 2
+
+
+def test_a_compiled_loss_holds_16_bit_logits_and_their_gradient() -> None:
+    logits = 4096 * 128_000
+    assert leaf(run("torchtitan-25.04", compile=True), "logits") == 4 * logits
+    for software, compiled in (("torchtitan-25.04", None), ("torchtitan", True)):
+        assert leaf(run(software, compile=compiled), "logits") == 12 * logits
+
+
+@pytest.mark.parametrize(
+    ("named", "stated", "stack"),
+    [
+        ("benchmarks/llama3_h100_202412_torchtitan.md", "", "torchtitan"),
+        ("benchmarks/llama3-8b_h200_202506_trainy.md", "", "torchtitan-25.04"),
+        ("benchmarks/llama3_h100_202412_torchtitan.md", "release=25.04", "torchtitan-25.04"),
+        ("issue 202506123", "", "torchtitan"),
+    ],
+)
+def test_the_month_of_a_benchmark_is_its_release(named: str, stated: str, stack: str) -> None:
+    found = row(stack="torchtitan", source_ref=named, options=stated)
+    assert row_plan(found)[0].stack.id == stack
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "stack", "options", "grow"),
+    [
+        ("LLAMA3.1_405B", "gb200-186gb", "nemo", "", True),
+        ("LLAMA3.1_405B", "gb200-186gb", "nemo", "release=26.06", True),
+        ("LLAMA3.1_405B", "gb200-186gb", "nemo", "expandable_segments=0", False),
+        ("LLAMA3.1_405B", "gb200-186gb", "megatron-core", "", False),
+        ("LLAMA3.1_405B", "b200-sxm-180gb", "nemo", "", False),
+        ("LLAMA3_70B", "gb200-186gb", "nemo", "", False),
+        ("LLAMA3_70B", "gb200-186gb", "nemo", "expandable_segments=1", True),
+    ],
+)
+def test_recipes_of_nemo_let_segments_grow_where_its_script_says_so(
+    model: str, gpu: str, stack: str, options: str, grow: bool
+) -> None:
+    found = row(model=model, gpu=gpu, stack=stack, options=options, precision="fp8")
+    assert row_plan(found)[0].training.expandable_segments is grow
