@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 
-from pages import crossvalidation
+from pages import bands, crossvalidation, trust
 from pages.text import NOTICE, percent, table
 from planner import api
 from planner.estimate.ties import TIE
@@ -16,7 +16,7 @@ from planner.evidence import band as uncertainty
 from planner.evidence.case import Case
 from planner.evidence.effects import SPREADS
 from planner.evidence.spread import COVERAGE
-from planner.specs.documents.validate import BandLine, Coverage, Errors, Run, Summary, Validation
+from planner.specs.documents.validate import Coverage, Errors, Run, Summary, Validation
 from planner.verbs.validate.bands import coverage
 from planner.verbs.validate.errors import errors, noise_floor
 from planner.verbs.validate.files import memory_residual_lines, residual_lines
@@ -38,9 +38,15 @@ def _held() -> Coverage:
     return coverage((), shipped=True)
 
 
+@cache
+def _fresh() -> Validation:
+    """The document over suites that nothing was chosen with."""
+    return api.validate([FRESH])
+
+
 def recorded() -> str:
     """planner/data/residuals.csv: the residuals that the bands of every answer come from."""
-    return residual_lines(validated(), api.validate([FRESH]))
+    return residual_lines(validated(), _fresh())
 
 
 def recorded_memory() -> str:
@@ -163,83 +169,13 @@ in `planner/data/fresh`, which nothing was chosen with, count as they are.
 """
 
 
-def _lines(name: str, lines: dict[str, BandLine]) -> str:
-    return table(
-        [name, ">runs", ">inside", ">low", ">high", ">width", ">score"],
-        [
-            [
-                label,
-                line.n,
-                percent(line.inside_frac),
-                *(f"{x:.2f}" for x in (line.low, line.high, line.width, line.score)),
-            ]
-            for label, line in lines.items()
-        ],
-    )
+def _trust() -> list[str]:
+    fresh = [row for row in _fresh().rows if row.time_error is not None and not row.not_expressed]
+    return trust.parts(runs(), fresh)
 
 
-def _coverage() -> list[str]:
-    found = _held()
-    only = found.left_out["suites"]
-    return [
-        "## Do the bands hold\n",
-        (
-            "The shipped bands over all recorded residuals, as `dpplan validate --coverage` does:"
-            " each run in the band of residuals without its suite, and without what the line"
-            f" names. Promised are {found.promised:.0%}. Suites of hundreds of runs that were in"
-            " view lie inside more often, suites never in view less often; the mean over suites"
-            " counts each the same. Low, high and width are means of measured over predicted; the"
-            " score is the mean interval score on its logarithm, smaller is better.\n"
-        ),
-        table(
-            ["left out with its suite", ">runs", ">inside", ">mean of suites", ">width", ">score"],
-            [
-                [
-                    name,
-                    one.all.n,
-                    percent(one.all.inside_frac),
-                    percent(one.mean_of_suites),
-                    f"{one.all.width:.2f}",
-                    f"{one.all.score:.2f}",
-                ]
-                for name, one in found.left_out.items()
-            ],
-        ),
-        _lines("what the others share with a run", only.evidence),
-        _lines("kind of run", only.kinds),
-        _lines("suite", {f"`{name}`": line for name, line in only.suites.items()}),
-    ]
-
-
-def _fit_chances() -> list[str]:
-    found = validated().fit_coverage
-    return [
-        "## Do the chances to fit hold\n",
-        (
-            "Runs that ran or ran out of memory by the chance they had, each suite under the"
-            " evidence of all others, as `dpplan validate --coverage` does. Brier score"
-            f" {found.brier:.4f} over {found.n:,} runs that say something of their memory. Of"
-            f" {found.peaks} measured peaks {percent(found.below_frac)}"
-            f" ({percent(found.mean_of_suites)} on average over suites) lie below the need that"
-            f" {percent(found.promised, 0)} should stay below; a measured peak has fragmentation in"
-            " it that a full device gives back. Most of those above are nanotron's: many of its"
-            " runs hold one or two gathered inputs per layer more than others, and no row says"
-            " which kept them. Runs that ran with next to no chance offload or recompute in ways"
-            " that the estimate does not know.\n"
-        ),
-        table(
-            ["chance", ">runs", ">mean chance", ">ran"],
-            [
-                [
-                    f"{percent(line.low, 0)} to {percent(line.high, 0)}",
-                    line.n,
-                    percent(line.mean_chance),
-                    percent(line.ran_frac),
-                ]
-                for line in found.reliability
-            ],
-        ),
-    ]
+def _bands() -> list[str]:
+    return bands.parts(_held(), validated().fit_coverage)
 
 
 def _ranking() -> list[str]:
@@ -378,14 +314,39 @@ def _errors() -> list[str]:
             [*([f"`{k}`", *_cells(v)] for k, v in by_suite.items()), ["all", *_cells(found)]],
         ),
         "## By kind of run\n",
+        (
+            "Within suites: MAPE once the predictions of each suite are divided by their median"
+            " ratio to what was measured, the floor that no number of a machine or a stack could"
+            " undercut.\n"
+        ),
         table(
-            ["kind", ">runs", ">suites", ">MAPE", ">mean of suites", ">median", ">bias", ">worst"],
+            [
+                "kind",
+                ">runs",
+                ">suites",
+                ">MAPE",
+                ">mean of suites",
+                ">median",
+                ">bias",
+                ">worst",
+                ">within suites",
+            ],
             [
                 [
                     k,
                     e.n,
                     e.suites,
-                    *map(percent, (e.mape, e.mape_of_suites, e.median_ape, e.bias, e.worst)),
+                    *map(
+                        percent,
+                        (
+                            e.mape,
+                            e.mape_of_suites,
+                            e.median_ape,
+                            e.bias,
+                            e.worst,
+                            e.mape_within_suites,
+                        ),
+                    ),
                 ]
                 for k, e in validated().kinds.items()
             ],
@@ -436,10 +397,10 @@ def _cross_validation() -> list[str]:
 
 # the sections in their order; each gives Markdown parts
 SECTIONS: tuple[Callable[[], list[str]], ...] = (
+    _trust,
     _errors,
     _cross_validation,
-    _coverage,
-    _fit_chances,
+    _bands,
     _ranking,
     _memory,
     _ablations,

@@ -17,10 +17,11 @@ from planner.ledger import Sourced
 from planner.specs.base import Spec
 from planner.specs.cluster import ClusterTemplate
 from planner.specs.hardware import PRECISIONS, GpuSpec, LinkSpec
+from planner.specs.host import HostSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.stack import StackSpec
-from planner.units import in_unit, show
+from planner.units import in_unit, percent, show
 
 
 def _number(value: Any, unit: str) -> str:
@@ -225,6 +226,30 @@ def _clusters() -> str:
         "source",
     ]
     return f"## Clusters\n\n{len(kinds)} kinds of node, for `--cluster`.\n\n" + table(header, rows)
+
+
+def _hosts() -> str:
+    hosts = catalog.load_all("hosts", HostSpec)
+    rows = [
+        [
+            f"`{h.id}`",
+            h.title,
+            _aliases(h),
+            h.sockets,
+            h.cores,
+            _number(h.memory_bandwidth, "B/s"),
+            percent(h.stream_frac),
+            _number(h.core_bandwidth, "B/s"),
+            h.source,
+        ]
+        for h in hosts
+    ]
+    header = ["id", "title", "aliases", ">sockets", ">cores"]
+    header += [">memory", ">of it by all cores", ">one core", "source"]
+    return (
+        f"## Hosts\n\n{len(hosts)} kinds of processors and memory, for `--host`: what updates an"
+        " optimizer that is offloaded.\n\n" + table(header, rows)
+    )
 
 
 def _prices() -> str:
@@ -444,5 +469,15 @@ def page() -> str:
         " siblings print the same entries. To add your own, see [extending](extending.md).\n"
     )
     return "\n".join(
-        [head, _gpus(), _networks(), _clusters(), _prices(), _storages(), _models(), _stacks()]
+        [
+            head,
+            _gpus(),
+            _networks(),
+            _clusters(),
+            _hosts(),
+            _prices(),
+            _storages(),
+            _models(),
+            _stacks(),
+        ]
     )

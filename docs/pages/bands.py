@@ -1,0 +1,98 @@
+"""The sections of docs/accuracy.md on whether bands and chances to fit hold what they promise."""
+
+from __future__ import annotations
+
+from pages.text import percent, table
+from planner.specs.documents.validate import BandLine, Coverage, FitCoverage
+
+
+def parts(held: Coverage, fits: FitCoverage) -> list[str]:
+    """Both sections."""
+    return [*_coverage(held), *_fit_chances(fits)]
+
+
+def _lines(name: str, lines: dict[str, BandLine]) -> str:
+    return table(
+        [name, ">runs", ">inside", ">low", ">high", ">width", ">score"],
+        [
+            [
+                label,
+                line.n,
+                percent(line.inside_frac),
+                *(f"{x:.2f}" for x in (line.low, line.high, line.width, line.score)),
+            ]
+            for label, line in lines.items()
+        ],
+    )
+
+
+def _coverage(found: Coverage) -> list[str]:
+    only = found.left_out["suites"]
+    return [
+        "## Do the bands hold\n",
+        (
+            "The shipped bands over all recorded residuals, as `dpplan validate --coverage` does:"
+            " each run in the band of residuals without its suite, and without what the line"
+            f" names. Promised are {found.promised:.0%}. Suites of hundreds of runs that were in"
+            " view lie inside more often, suites never in view less often; the mean over suites"
+            " counts each the same. Low, high and width are means of measured over predicted; the"
+            " score is the mean interval score on its logarithm, smaller is better.\n"
+        ),
+        table(
+            ["left out with its suite", ">runs", ">inside", ">mean of suites", ">width", ">score"],
+            [
+                [
+                    name,
+                    one.all.n,
+                    percent(one.all.inside_frac),
+                    percent(one.mean_of_suites),
+                    f"{one.all.width:.2f}",
+                    f"{one.all.score:.2f}",
+                ]
+                for name, one in found.left_out.items()
+            ]
+            + [
+                [
+                    "one band for all runs, instead",
+                    found.one_band.n,
+                    percent(found.one_band.inside_frac),
+                    "-",
+                    f"{found.one_band.width:.2f}",
+                    f"{found.one_band.score:.2f}",
+                ]
+            ],
+        ),
+        _lines("what the others share with a run", only.evidence),
+        _lines("kind of run", only.kinds),
+        _lines("suite", {f"`{name}`": line for name, line in only.suites.items()}),
+    ]
+
+
+def _fit_chances(found: FitCoverage) -> list[str]:
+    return [
+        "## Do the chances to fit hold\n",
+        (
+            "Runs that ran or ran out of memory by the chance they had, each suite under the"
+            " evidence of all others, as `dpplan validate --coverage` does. Brier score"
+            f" {found.brier:.4f} over {found.n:,} runs that say something of their memory. Of"
+            f" {found.peaks} measured peaks {percent(found.below_frac)}"
+            f" ({percent(found.mean_of_suites)} on average over suites) lie below the need that"
+            f" {percent(found.promised, 0)} should stay below; a measured peak has fragmentation in"
+            " it that a full device gives back. Most of those above are nanotron's: many of its"
+            " runs hold one or two gathered inputs per layer more than others, and no row says"
+            " which kept them. Runs that ran with next to no chance offload or recompute in ways"
+            " that the estimate does not know.\n"
+        ),
+        table(
+            ["chance", ">runs", ">mean chance", ">ran"],
+            [
+                [
+                    f"{percent(line.low, 0)} to {percent(line.high, 0)}",
+                    line.n,
+                    percent(line.mean_chance),
+                    percent(line.ran_frac),
+                ]
+                for line in found.reliability
+            ],
+        ),
+    ]
