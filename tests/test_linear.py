@@ -118,8 +118,9 @@ HOSTILE: dict[Callable[[str], Any], list[tuple[str, str]]] = {
         ('{"\\ud800": 1}', "surrogate"),
     ],
     read_yaml: [
-        ("a: " + "[" * 2_000, "nested deeper"),
-        ("- " * 2_000, "nested deeper"),
+        ("a: " + "[" * LONG, "nested deeper"),
+        ("a: " + "{a: " * (LONG // 4), "nested deeper"),
+        ("- " * (LONG // 2), "nested deeper"),
         ("a: " + DIGITS, "digits"),
         ("a: .nan", "a: nan"),
         ("a: 1\na: 2", "given twice"),

@@ -7,6 +7,7 @@ was sent is no text at all.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -72,7 +73,7 @@ def read_yaml(text: str) -> dict[Any, Any]:
     import yaml
 
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _shallow()(text)
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
             raise ValueError("it must be a mapping of options")
@@ -88,6 +89,21 @@ def read_yaml(text: str) -> dict[Any, Any]:
         raise ValueError(f"is not valid YAML: {_one_line(error)}") from None
     _check(data)
     return data
+
+
+@functools.cache
+def _shallow() -> type[Any]:
+    """PyYAML's loader, without depth: for every bracket it looks again through all that are open,
+    which takes time with the square of their number."""
+    import yaml
+
+    class Shallow(yaml.SafeLoader):
+        def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
+            if self.flow_level >= MOST_NESTING:
+                raise RecursionError
+            super().fetch_flow_collection_start(TokenClass)
+
+    return Shallow
 
 
 def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
