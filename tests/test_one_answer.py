@@ -65,12 +65,7 @@ def test_a_report_is_that_of_estimate(verb: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_questions_asked_backwards_start_from_the_same_plan(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    if name == "a pipeline without NVLink":
-        reason = "known: recommend bandwidth leaves the pipeline layout out of its layout"
-        request.applymarker(pytest.mark.xfail(reason=reason))
+def test_questions_asked_backwards_start_from_the_same_plan(name: str) -> None:
     found = estimated(name)
     count, step = found["cluster"]["gpus"], found["step"]["seconds"]
     most = ("--max-gpus", count, *TOKENS, "--jobs", 1)

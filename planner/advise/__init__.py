@@ -36,9 +36,9 @@ from planner.advise.weigh import (
     two_changes,
 )
 from planner.estimate import Estimates
+from planner.estimate.stages import layout_document
 from planner.inputs.scenario import Scenario
 from planner.specs.documents.advice import Advice, OffloadChoices
-from planner.specs.documents.plan import layout_of
 from planner.specs.options import command_line
 
 __all__ = ["advice", "deciding", "offload_or_recompute"]
@@ -220,7 +220,7 @@ def _entry(base: Base, here: Weighed, one: Weighed) -> Advice:
         tokens_change_frac=one.tokens_per_s / here.tokens_per_s - 1,
         bytes_saved=here.device_bytes - one.device_bytes,
         device_bytes=one.device_bytes,
-        layout=layout_of(layout, plan.training.global_batch),
+        layout=layout_document(plan, layout),
         stack=plan.stack.id,
         link=plan.cluster.host_link.id if away else None,
         transfer_s=host_link.waiting_s(one.estimates, one.row) if away else None,

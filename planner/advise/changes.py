@@ -245,17 +245,9 @@ def _kernels(plan: Plan, speed: bool) -> list[Change]:
     out: list[Change] = []
     if not plan.flash_attention:
         out.append(Change("flash attention", {"flash_attention": True}))
-    if speed and _chained(plan):
+    if speed and plan.chained:
         out.append(Change("fused kernels (norm, RoPE, gate)", {"fused_kernels": True}))
     return out
-
-
-def _chained(plan: Plan) -> bool:
-    """Whether the norm, RoPE or gate of the model is a chain of torch operators."""
-    model = plan.model
-    rotary = model.positions == "rotary" and not plan.fused_rotary
-    gate = model.mlp == "gated" and not plan.fused_gate
-    return not plan.fused_norm or rotary or gate
 
 
 def chunked_loss(plan: Plan) -> Change:

@@ -11,10 +11,19 @@ import numpy as np
 
 from planner import schedules
 from planner.estimate.factored import rowwise
-from planner.formulas.stages import Contents, chunks_of, contents_of, mtp_layers, shape_of
+from planner.formulas.stages import (
+    Contents,
+    chunks_of,
+    contents_of,
+    mtp_layers,
+    shape_of,
+    stated_chunks,
+)
 from planner.ledger import Array
 from planner.specs.columns import Columns, unique_rows
-from planner.specs.layout import SCHEDULES
+from planner.specs.document import UNSET
+from planner.specs.documents import plan as documents
+from planner.specs.layout import SCHEDULES, Layout
 from planner.specs.pipeline_layout import chunk_text
 from planner.specs.plan import Plan
 
@@ -102,6 +111,18 @@ def rank_texts(plan: Plan, c: Columns) -> list[str]:
     if folded(c)[0]:
         words[1:] = words[1:, ::-1]
     return ["|".join(column) for column in words.T.tolist()]
+
+
+def layout_document(plan: Plan, layout: Layout) -> documents.Layout:
+    """A layout as documents tell it: with the batch that it divides, and with its chunks where they
+    differ."""
+    batch = plan.training.global_batch
+    return documents.Layout(
+        **layout.model_dump(),
+        global_batch=batch,
+        grad_accum=round(batch / (layout.dp * layout.micro_batch)),
+        pipeline_layout=stated_chunks(plan, layout.pp, layout.vpp) or UNSET,
+    )
 
 
 def fullest_inner(plan: Plan, c: Columns) -> Array:

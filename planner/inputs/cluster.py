@@ -231,7 +231,7 @@ def _islands(
     if share is None and nodes > _ONE_SWITCH:
         remark = (
             f"network: {nodes:.0f} nodes on one non-blocking fabric; islands with fewer links"
-            " between them slow what spans them (set --island-nodes, --oversubscription)"
+            " between them (--oversubscription) slow what spans them (set --island-nodes)"
         )
         return island, share, [remark]
     return island, share, []

@@ -102,22 +102,18 @@ def plans_of(
             pipeline_layout=_pipeline_layout(options, model),
             acting=acting(options),
         )
-        with_attention = _overlaps(
-            _kernels(_attention(training, options, stack), options, stack), stack
+        plan = Plan(
+            model=model,
+            cluster=cluster,
+            training=_overlaps(_attention(training, options, stack), stack),
+            stack=stack,
+            request=layout,
+            run=run,
+            ranks=ranks,
+            lengths=lengths,
+            data=data,
         )
-        plans.append(
-            Plan(
-                model=model,
-                cluster=cluster,
-                training=with_attention,
-                stack=stack,
-                request=layout,
-                run=run,
-                ranks=ranks,
-                lengths=lengths,
-                data=data,
-            )
-        )
+        plans.append(plan.model_copy(update={"training": _kernels(plan, options)}))
     return tuple(plans)
 
 
@@ -169,14 +165,17 @@ def _attention(training: TrainingSpec, options: Options, stack: StackSpec) -> Tr
     )
 
 
-def _kernels(training: TrainingSpec, options: Options, stack: StackSpec) -> TrainingSpec:
+def _kernels(plan: Plan, options: Options) -> TrainingSpec:
     """--compile, --cuda-graphs and --fused-kernels, of the stacks that have no such kernels of
-    their own."""
-    fusion = stack.fusion
+    their own. Raises PlanError where they change nothing."""
+    model, stack, training = plan.model, plan.stack, plan.training
+    if options.fused_kernels and not _can_fuse(model):
+        remedy = f"changes nothing: {model.name} has no RMSNorm, RoPE or gate to fuse; leave it out"
+        raise PlanError("--fused-kernels", options.fused_kernels, remedy)
     own = {
         "compile": stack.family in _NO_TORCH,
         "cuda_graphs": stack.family in _NO_TORCH,
-        "fused_kernels": fusion.fused_norm and fusion.fused_rotary and fusion.fused_gate,
+        "fused_kernels": not plan.chained,
     }
     asked = {name: bool(getattr(options, name)) for name in own}
     for name, has in own.items():
@@ -188,6 +187,12 @@ def _kernels(training: TrainingSpec, options: Options, stack: StackSpec) -> Trai
     if own["cuda_graphs"]:
         acts["cuda_graphs"] = ()
     return training.model_copy(update=acts)
+
+
+def _can_fuse(model: ModelSpec) -> bool:
+    """Whether a layer has what some stack runs as a chain of operators: LayerNorm is one kernel
+    everywhere."""
+    return model.norm == "rmsnorm" or model.positions == "rotary" or model.mlp == "gated"
 
 
 def _overlaps(training: TrainingSpec, stack: StackSpec) -> TrainingSpec:

@@ -19,13 +19,12 @@ from planner.estimate.memory import (
     peak_memory,
     state_ledger,
 )
-from planner.estimate.stages import rank_texts, repeated_share
+from planner.estimate.stages import layout_document, rank_texts, repeated_share
 from planner.evidence import memory as evidence
 from planner.evidence.band import Band, band
 from planner.evidence.whole_run import whole_run
 from planner.formulas import flops, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
-from planner.formulas.stages import stated_chunks
 from planner.inputs.prices import caution
 from planner.ledger import first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
@@ -52,7 +51,7 @@ from planner.specs.documents.memory import (
     Phase,
     Stage,
 )
-from planner.specs.documents.plan import Cluster, Model, Stack, layout_of
+from planner.specs.documents.plan import Cluster, Model, Stack
 from planner.specs.documents.run import Reliability, Run
 from planner.specs.model import NAMING
 from planner.specs.plan import Plan
@@ -116,11 +115,7 @@ def report(
         cluster=_cluster(plan),
         stack=Stack(plan.stack.id, plan.stack.title, state_ledger(plan)),
         training=plan.training,
-        layout=layout_of(
-            table.layout(0),
-            plan.training.global_batch,
-            stated_chunks(plan, int(table.pp[0]), int(table.vpp[0])) or UNSET,
-        ),
+        layout=layout_document(plan, table.layout(0)),
         memory=_memory(plan, one),
         step=Step(
             seconds=seconds,
@@ -167,7 +162,7 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
         model=plan.model.title or plan.model.name,
         cluster=_cluster(plan),
         stack=plan.stack.id,
-        layout=layout_of(one.table.layout(0), plan.training.global_batch),
+        layout=layout_document(plan, one.table.layout(0)),
         tokens_per_step=float(plan.training.global_batch * plan.training.seq_len),
         memory=Fit(
             **plain(_chance(one, 0)),
@@ -197,7 +192,7 @@ def line(estimates: Estimates, row: int) -> Line:
     training = plan.training
     return Line(
         stack=plan.stack.id,
-        layout=layout_of(estimates.table.layout(row), plan.training.global_batch),
+        layout=layout_document(plan, estimates.table.layout(row)),
         step_seconds=seconds,
         tokens_per_s=float(
             run_level.tokens_per_s(training.global_batch, training.seq_len, seconds)

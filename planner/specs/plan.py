@@ -87,6 +87,13 @@ class Plan(Spec):
         return self.fused_kernels or self.stack.fusion.fused_gate
 
     @property
+    def chained(self) -> bool:
+        """Whether norm, RoPE or gate of the model is a chain of torch operators."""
+        rotary = self.model.positions == "rotary" and not self.fused_rotary
+        gate = self.model.mlp == "gated" and not self.fused_gate
+        return not self.fused_norm or rotary or gate
+
+    @property
     def costs(self) -> bool:
         """Whether anything is paid for a step: machines or electricity."""
         return bool(self.cluster.price.usd_per_gpu_hour or self.run.electricity_usd_per_j)

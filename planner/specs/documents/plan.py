@@ -115,18 +115,6 @@ class Layout(LayoutChoice):
     ] = UNSET
 
 
-def layout_of(
-    chosen: specs.Layout, global_batch: int, pipeline_layout: str | Unset = UNSET
-) -> Layout:
-    """A layout with the batch that it divides."""
-    return Layout(
-        **chosen.model_dump(),
-        global_batch=global_batch,
-        grad_accum=round(global_batch / (chosen.dp * chosen.micro_batch)),
-        pipeline_layout=pipeline_layout,
-    )
-
-
 def describe(layout: Layout) -> str:
     """A layout in one line: only what differs from plain data parallelism."""
     degrees = ("tp", "pp", "vpp", "cp", "ep")

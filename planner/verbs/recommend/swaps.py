@@ -13,6 +13,7 @@ from planner.advise.weigh import Base
 from planner.estimate.machine import machine
 from planner.estimate.memory import layer_activations, state_ledger
 from planner.estimate.memory.activations import one_input
+from planner.estimate.stages import layout_document
 from planner.estimate.step import layer_seconds
 from planner.estimate.sync import compute_bytes
 from planner.formulas import offload as outside
@@ -28,7 +29,6 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.document import SCHEMA_VERSION, extended
 from planner.specs.documents.advice import Choice
-from planner.specs.documents.plan import layout_of
 from planner.specs.documents.recommend import (
     Bound,
     HostLink,
@@ -77,7 +77,7 @@ def offload(given: Mapping[str, Any]) -> SwapOrRecompute:
         gpu=plan.cluster.gpu.id,
         gpus=plan.cluster.gpus,
         stack=plan.stack.id,
-        layout=layout_of(table.layout(0), plan.training.global_batch),
+        layout=layout_document(plan, table.layout(0)),
         seq_len=plan.training.seq_len,
         host_link=plan.cluster.host_link.id,
         verdict=_faster(whole),
