@@ -100,9 +100,7 @@ def test_only_chosen_experts_count() -> None:
 @pytest.mark.parametrize("name", ["llama-2-70b", "mixtral-8x7b", "deepseek-v3", "gpt2"])
 def test_no_more_weights_than_parameters(name: str) -> None:
     model = load(name)
-    stored = sum(
-        leaf.count * leaf.occurrences(model) for leaf in parameter_leaves(model) if leaf.matmul
-    )
+    stored = sum(leaf.count * leaf.times for leaf in parameter_leaves(model) if leaf.matmul)
     tied = model.padded_vocab * model.hidden if model.tied_embeddings else 0
     assert total(matmul_weights(model)) <= stored + tied
     assert (total(matmul_weights(model)) < stored + tied) == (model.moe is not None)

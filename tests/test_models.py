@@ -186,7 +186,7 @@ def tiny(**fields: object) -> ModelSpec:
 
 
 def leaves(spec: ModelSpec) -> dict[str, tuple[int, int]]:
-    return {leaf.name: (leaf.count, leaf.occurrences(spec)) for leaf in parameter_leaves(spec)}
+    return {leaf.name: (leaf.count, leaf.times) for leaf in parameter_leaves(spec)}
 
 
 def test_leaves_of_a_llama_block() -> None:
@@ -380,7 +380,7 @@ def test_count_is_the_sum_of_its_leaves(spec: ModelSpec) -> None:
     parts = parameter_leaves(spec)
     assert len({leaf.name for leaf in parts}) == len(parts)
     assert all(isinstance(leaf.count, int) and leaf.count > 0 for leaf in parts)
-    assert parameter_count(spec) == sum(leaf.count * leaf.occurrences(spec) for leaf in parts)
+    assert parameter_count(spec) == sum(leaf.count * leaf.times for leaf in parts)
 
 
 @given(shapes())

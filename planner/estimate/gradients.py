@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from planner.formulas.params import Leaf, parameter_leaves
+from planner.formulas.params import parameter_leaves, stream_of
+from planner.specs import parts
+from planner.specs.layers import Kind, layers_of
 from planner.specs.model import ModelSpec
 
 # torch.nn.parallel.DistributedDataParallel: bucket_cap_mb, and dist._DEFAULT_FIRST_BUCKET_BYTES,
@@ -73,64 +75,43 @@ def _blocks(
     model: ModelSpec, joint_qkv: bool, joint_gate: bool
 ) -> tuple[_Block, list[_Block], _Block]:
     """Tensors of embedding, of every layer (layers of a kind share one list) and of head."""
-    leaves = parameter_leaves(model)
-    kinds: dict[str, _Block] = {}
-    layers = []
-    for layer in range(model.layers):
-        kind = "dense_layer" if model.moe is None or layer < model.dense_layers else "moe_layer"
-        if kind not in kinds:
-            kinds[kind] = _layer(
-                model,
-                [leaf for leaf in leaves if leaf.place in ("layer", kind)],
-                joint_qkv,
-                joint_gate,
-            )
-        layers.append(kinds[kind])
+    leaves, layers = parameter_leaves(model), layers_of(model)
+    kinds = [_layer(model, kind, joint_qkv, joint_gate) for kind in layers.kinds]
     last = [leaf for leaf in leaves if leaf.place == "last"]
     head = sum(leaf.count for leaf in last if leaf.matmul)
     first: _Block = [(leaf.name, leaf.count, 0.0) for leaf in leaves if leaf.place == "first"]
     return (
         first,
-        layers,
+        [kinds[i] for i in layers.order],
         [(leaf.name, leaf.count, leaf.count / head if leaf.matmul else 0.0) for leaf in last],
     )
 
 
-def _layer(model: ModelSpec, own: list[Leaf], joint_qkv: bool, joint_gate: bool) -> _Block:
-    whole = sum(leaf.count for leaf in own if leaf.matmul)
-    parts = [
-        part
-        for leaf in own
-        if leaf.name != "norm/layer"
-        for part in _parts(model, leaf, joint_qkv, joint_gate)
+def _layer(model: ModelSpec, kind: Kind, joint_qkv: bool, joint_gate: bool) -> _Block:
+    """Tensors of a layer: a norm, all parts but the last, the other norms, the last part."""
+    of = stream_of(model)
+    own = [
+        [one for tensor in part.tensors(of) for one in _kept_as(tensor, joint_qkv, joint_gate)]
+        for part in kind.parts
     ]
-    norm = next(leaf for leaf in own if leaf.name == "norm/layer")
-    biased = 2 if model.norm_bias else 1
-    norms = [("norm/layer", norm.count // (model.norms_per_layer * biased), False)] * biased
-    middle = next(
-        (i for i, (name, _, _) in enumerate(parts) if name.startswith(("mlp", "moe"))), len(parts)
-    )
-    ordered = [*norms, *parts[:middle], *norms * (model.norms_per_layer - 1), *parts[middle:]]
+    whole = sum(n for part in own for _, n, product in part if product)
+    norm = [("norm/layer", model.hidden, False)] * (2 if model.norm_bias else 1)
+    before = [one for part in own[:-1] for one in part]
+    after = own[-1]
+    if not before:
+        before, after = after, before
+    ordered = [*norm * min(kind.norms, 1), *before, *norm * (kind.norms - 1), *after]
     return [(name, n, n / whole if product else 0.0) for name, n, product in ordered]
 
 
-def _parts(
-    model: ModelSpec, leaf: Leaf, joint_qkv: bool, joint_gate: bool
-) -> list[tuple[str, int, bool]]:
+def _kept_as(leaf: parts.Tensor, joint_qkv: bool, joint_gate: bool) -> list[tuple[str, int, bool]]:
     """Tensors of a leaf: name, elements, whether a GEMM has it."""
-    if leaf.name in ("attention/qkv", "attention/qkv_bias") and not joint_qkv:
-        rows = leaf.count // (model.heads + 2 * model.kv_heads)
-        return [
-            (leaf.name, rows * heads, leaf.matmul)
-            for heads in (model.heads, model.kv_heads, model.kv_heads)
-        ]
-    if leaf.name in ("mlp/weights", "moe/experts", "moe/shared"):
-        matrices = model.mlp_inputs + 1
-        experts = model.moe.experts if model.moe is not None and leaf.name == "moe/experts" else 1
-        one = leaf.count // (matrices * experts)
-        sizes = [2 * one, one] if joint_gate and matrices == 3 else [one] * matrices
-        return [(leaf.name, size, True) for _ in range(experts) for size in sizes]
-    return [(leaf.name, leaf.count, leaf.matmul)]
+    sizes = list(leaf.sizes) or [leaf.count]
+    if leaf.join == "qkv" and joint_qkv:
+        sizes = [sum(sizes)]
+    if leaf.join == "gate" and joint_gate:
+        sizes = [sum(sizes[:-1]), sizes[-1]]
+    return [(leaf.name, n, leaf.matmul) for _ in range(leaf.experts) for n in sizes if n]
 
 
 @dataclass(frozen=True)

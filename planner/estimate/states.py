@@ -10,9 +10,11 @@ import numpy as np
 from planner.estimate.layer import padded_vocab
 from planner.estimate.stages import StageSplit
 from planner.formulas.experts import tensor_of
-from planner.formulas.params import parameter_leaves
+from planner.formulas.params import layer_tensors, parameter_leaves
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
+from planner.specs.layers import Kind, layers_of
+from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
 
@@ -61,35 +63,37 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
     dense_layer, expert_layer, layer_experts = (np.zeros_like(tp) for _ in range(3))
     vocab = padded_vocab(plan, tp)
     for leaf in parameter_leaves(model):
-        count = float(leaf.count)
-        share = leaf.occurrences(model) / model.layers
+        share = leaf.times / model.layers
         if leaf.name in ("embedding/word", "head/logits"):
             local = vocab * model.hidden / tp
-        elif (
-            leaf.name == "attention/qkv"
-        ):  # with fewer key/value heads than ranks, each rank keeps a copy of one
-            local = (
-                model.hidden
-                * (model.heads + 2 * np.maximum(model.kv_heads, tp))
-                * model.head_dim
-                / tp
-            )
-        elif leaf.shard == "replicated":
-            local = count + 0 * tp
         else:
-            local = count / tp
+            local = leaf.local(tp)
         if leaf.place == "first":
             first[leaf.name] = local
         elif leaf.place == "last":
             last[leaf.name] = local
         elif leaf.shard == "expert":
-            local = count / (ep * etp)
-            experts = experts + share * local
-            layer_experts = layer_experts + local
+            experts = experts + share * leaf.count / (ep * etp)
         else:
-            layer[leaf.name] = share * local
-            dense_layer = dense_layer + (leaf.place != "moe_layer") * local
-            expert_layer = expert_layer + (leaf.place != "dense_layer") * local
+            layer[leaf.name] = layer.get(leaf.name, 0.0) + share * local
+    layers = layers_of(model).kinds
+    for kind in layers:
+        own, routed = _of_kind(model, kind, tp, ep * etp)
+        if any(part.type == "moe" for part in kind.parts):
+            expert_layer, layer_experts = own, routed
+        else:
+            dense_layer = own
     if model.tied_embeddings:
         last["head/logits"] = np.where(pp > 1, vocab * model.hidden / tp, 0.0)
     return RankParameters(layer, experts, first, last, dense_layer, expert_layer, layer_experts)
+
+
+def _of_kind(model: ModelSpec, kind: Kind, tp: Array, sharing: Array) -> tuple[Array, Array]:
+    """Elements of a layer of a kind on one rank: all but routed experts, and those."""
+    own, routed = np.zeros_like(tp), np.zeros_like(tp)
+    for tensor in layer_tensors(model, kind):
+        if tensor.shard == "expert":
+            routed = routed + tensor.count / sharing
+        else:
+            own = own + tensor.local(tp)
+    return own, routed

@@ -16,6 +16,7 @@ import numpy as np
 from planner.formulas.params import parameter_leaves
 from planner.ledger import Array, Ledger, formula
 from planner.specs.model import ModelSpec
+from planner.specs.parts import Attended, Core, Scan
 
 CONVENTION = (
     "6 FLOP per matmul weight and token (head included), attention 6*L*s*heads*head_dim per token:"
@@ -48,6 +49,30 @@ def attention_forward_flop(
     return 2 * pairs * heads * (query_width + value_width)
 
 
+def core_pairs(core: Attended, seq_tokens: Array) -> Array:
+    """Query-key pairs of one head and sequence that the mask of a core leaves."""
+    if core.keys is not None:
+        return seq_tokens * float(core.keys)
+    s = np.minimum(seq_tokens, float(core.chunk or np.inf))
+    window = np.minimum(float(core.window or np.inf), s)
+    pairs = causal_pairs(s, window)
+    if core.mask == "full":  # as far ahead as back
+        pairs = 2 * pairs
+    return pairs * (seq_tokens / s)
+
+
+def core_forward_flop(core: Core, seq_tokens: Array) -> Array:
+    """FLOP forward of a core of one layer over one sequence."""
+    if isinstance(core, Scan):
+        return core.flop * seq_tokens
+    return attention_forward_flop(
+        core_pairs(core, seq_tokens),
+        float(core.heads),
+        float(core.query_width),
+        float(core.value_width),
+    )
+
+
 def head_widths(model: ModelSpec) -> tuple[int, int]:
     """Width of a query/key head and of a value head."""
     if model.latent is None:
@@ -62,7 +87,7 @@ def matmul_weights(model: ModelSpec) -> Ledger:
     for leaf in parameter_leaves(model):
         if leaf.matmul:
             active = leaf.count * leaf.active_frac[0] / leaf.active_frac[1]
-            out[leaf.name] = out.get(leaf.name, 0.0) + active * leaf.occurrences(model)
+            out[leaf.name] = out.get(leaf.name, 0.0) + active * leaf.times
     if model.tied_embeddings:
         out["head/logits"] = float(model.padded_vocab * model.hidden)
     return out

@@ -1,149 +1,118 @@
 """Parameter counts, leaf by leaf.
 
 Each leaf says where it lives (`place`) and how it is divided (`shard`), so memory, FLOP and traffic
-all start here. Counts are exact integers. Symbols: h hidden, a heads, k key/value heads, d head
-width, f MLP width, V vocabulary, E experts.
+all start here. Counts are exact integers. What a layer has, its parts say (specs.parts).
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.specs.layers import Kind, layers_of
 from planner.specs.model import ModelSpec
+from planner.specs.parts import LayerEmbedding, Stream, Tensor
+from planner.specs.parts.base import replicated
 
-Place = Literal["layer", "dense_layer", "moe_layer", "first", "last"]
-Shard = Literal["tensor", "replicated", "expert"]
+Place = Literal["layer", "first", "last", "mtp"]
+
+_MTP_NORMS = 3  # of the next word's embedding, of the hidden state, before the shared head
 
 
 @dataclass(frozen=True)
-class Leaf:
+class Leaf(Tensor):
     """One parameter tensor (or a few of one kind): elements per occurrence, occurrences in the
     model."""
 
-    name: str
-    count: int
-    place: Place
-    shard: Shard
-    matmul: bool  # a weight of a matrix multiplication, hence 2 FLOP per token and element
-    active_frac: tuple[int, int] = (
-        1,
-        1,
-    )  # share of the elements that one token uses (routed experts)
-
-    def occurrences(self, model: ModelSpec) -> int:
-        return {
-            "layer": model.layers,
-            "dense_layer": model.dense_layers,
-            "moe_layer": model.moe_layers,
-            "first": 1,
-            "last": 1,
-        }[self.place]
+    place: Place = "layer"
+    times: int = 1
 
 
-def parameter_leaves(model: ModelSpec) -> list[Leaf]:
+def stream_of(model: ModelSpec) -> Stream:
+    """The residual stream of a model."""
+    return Stream(model.hidden, model.norm_bias)
+
+
+def layer_tensors(model: ModelSpec, kind: Kind) -> tuple[Tensor, ...]:
+    """Every tensor of a layer of a kind."""
+    of = stream_of(model)
+    norms = replicated("norm/layer", kind.norms * of.norm(model.hidden))
+    own = [tensor for part in kind.parts for tensor in part.tensors(of)]
+    return tuple(tensor for tensor in (norms, *own) if tensor.count)
+
+
+@functools.lru_cache(maxsize=512)
+def parameter_leaves(model: ModelSpec) -> tuple[Leaf, ...]:
     """Every trainable tensor of the model, as Hugging Face transformers counts them (a tied head
-    counts once)."""
-    h, a, k, d = model.hidden, model.heads, model.kv_heads, model.head_dim
-    leaves: list[Leaf] = []
+    counts once). Tensors that layers of several kinds have are one leaf."""
+    layers = layers_of(model)
+    times: dict[Tensor, int] = {}
+    for kind, count in zip(layers.kinds, layers.counts, strict=True):
+        for tensor in layer_tensors(model, kind):
+            times[tensor] = times.get(tensor, 0) + count
+    inner = [_leaf(tensor, "layer", n) for tensor, n in times.items()]
+    found = (*_placed(_first(model), "first"), *inner, *_placed(_last(model), "last"))
+    return (*found, *_mtp(model, layers.kinds[layers.order[-1]]))
 
-    def add(
-        name: str,
-        count: int,
-        place: Place,
-        shard: Shard = "tensor",
-        matmul: bool = True,
-        active: tuple[int, int] = (1, 1),
-    ) -> None:
-        if count:
-            leaves.append(Leaf(name, count, place, shard, matmul, active))
 
-    def norm(name: str, width: int, place: Place, times: int = 1) -> None:
-        add(name, times * width * (2 if model.norm_bias else 1), place, "replicated", False)
+def _leaf(tensor: Tensor, place: Place, times: int = 1) -> Leaf:
+    return Leaf(**vars(tensor), place=place, times=times)
 
-    add("embedding/word", model.padded_vocab * h, "first", matmul=False)
+
+def _placed(tensors: Iterable[Tensor], place: Place) -> Iterable[Leaf]:
+    return (_leaf(tensor, place) for tensor in tensors if tensor.count)
+
+
+def _first(model: ModelSpec) -> Iterable[Tensor]:
+    """Tables of words, positions and layers."""
+    of, h = stream_of(model), model.hidden
+    yield Tensor("embedding/word", model.padded_vocab * h, matmul=False)
     if model.positions == "learned":
-        add(
-            "embedding/position",
-            (model.position_rows or model.max_positions) * h,
-            "first",
-            "replicated",
-            False,
-        )
-    if model.embedding_norm:
-        norm("embedding/norm", h, "first")
+        yield replicated("embedding/position", (model.position_rows or model.max_positions) * h)
+    yield replicated("embedding/norm", of.norm(h) * model.embedding_norm)
+    layers = layers_of(model)
+    own = [
+        part
+        for kind, count in zip(layers.kinds, layers.counts, strict=True)
+        for part in kind.parts * count
+        if isinstance(part, LayerEmbedding)
+    ]
+    if own:
+        yield Tensor("embedding/layers", sum(p.vocab * p.width for p in own), matmul=False)
+        yield Tensor("embedding/layers_in", h * sum(p.width for p in own), "replicated")
+        yield replicated("embedding/layers_norm", of.norm(own[0].width))
 
-    norm("norm/layer", h, "layer", model.norms_per_layer)
-    if model.latent is None:
-        q, kv = a * d, 2 * k * d
-        add("attention/qkv", h * (q + kv), "layer")
-        add("attention/qkv_bias", (q + kv) * model.bias_qkv, "layer", matmul=False)
-        add("attention/out", q * h, "layer")
-        if model.qk_norm == "per_head":
-            norm("attention/qk_norm", d, "layer", 2)
-        elif model.qk_norm == "full":
-            norm("attention/qk_norm", q + k * d, "layer")
-    else:
-        mla = model.latent
-        q_width = a * (mla.nope_head_dim + mla.rope_head_dim)
-        if mla.query_rank is None:
-            add("attention/q", h * q_width, "layer")
-        else:
-            add("attention/q_down", h * mla.query_rank, "layer", "replicated")
-            norm("attention/q_norm", mla.query_rank, "layer")
-            add("attention/q_up", mla.query_rank * q_width, "layer")
-        add("attention/kv_down", h * (mla.kv_rank + mla.rope_head_dim), "layer", "replicated")
-        norm("attention/kv_norm", mla.kv_rank, "layer")
-        add("attention/kv_up", mla.kv_rank * a * (mla.nope_head_dim + mla.value_head_dim), "layer")
-        add("attention/out", a * mla.value_head_dim * h, "layer")
-    add("attention/out_bias", h * model.bias_attention_out, "layer", "replicated", False)
 
-    matrices = model.mlp_inputs + 1
-    if model.dense_layers:
-        add("mlp/weights", matrices * h * model.ffn_hidden, "dense_layer")
-        add(
-            "mlp/bias_in",
-            (matrices - 1) * model.ffn_hidden * model.bias_mlp,
-            "dense_layer",
-            matmul=False,
-        )
-        add("mlp/bias_out", h * model.bias_mlp, "dense_layer", "replicated", False)
-    if model.moe is not None and model.moe_layers:
-        moe = model.moe
-        share = (moe.experts_per_token, moe.experts)
-        add("moe/router", h * moe.experts, "moe_layer", "replicated")
-        add(
-            "moe/experts",
-            moe.experts * matrices * h * moe.ffn_hidden,
-            "moe_layer",
-            "expert",
-            active=share,
-        )
-        bias_in, bias_out = (matrices - 1) * model.bias_mlp, h * model.bias_mlp
-        biases = moe.experts * (bias_in * moe.ffn_hidden + bias_out)
-        add("moe/experts_bias", biases, "moe_layer", "expert", matmul=False, active=share)
-        add("moe/shared", matrices * h * moe.shared_ffn_hidden, "moe_layer")
-        if moe.shared_ffn_hidden:
-            add("moe/shared_bias_in", bias_in * moe.shared_ffn_hidden, "moe_layer", matmul=False)
-            add("moe/shared_bias_out", bias_out, "moe_layer", "replicated", False)
-        add("moe/shared_gate", h * moe.shared_gate, "moe_layer", "replicated")
+def _last(model: ModelSpec) -> Iterable[Tensor]:
+    """Final norm and head."""
+    yield replicated("head/norm", stream_of(model).norm(model.hidden) * model.final_norm)
+    yield Tensor("head/logits", model.padded_vocab * model.hidden * (not model.tied_embeddings))
+    yield Tensor("head/bias", model.padded_vocab * model.bias_head, matmul=False)
 
-    if model.final_norm:
-        norm("head/norm", h, "last")
-    if not model.tied_embeddings:
-        add("head/logits", model.padded_vocab * h, "last")
-    add("head/bias", model.padded_vocab * model.bias_head, "last", matmul=False)
-    return leaves
+
+def _mtp(model: ModelSpec, kind: Kind) -> Iterable[Leaf]:
+    """Modules of multi-token prediction: a projection of the hidden state and the next word's
+    embedding, a layer as the last one, and norms; embedding and head are shared (DeepSeek-V3, arXiv
+    2412.19437 section 2.2)."""
+    if not model.mtp:
+        return ()
+    h, of = model.hidden, stream_of(model)
+    own = (Tensor("mtp/projection", 2 * h * h, "replicated"),)
+    norms = (replicated("mtp/norms", _MTP_NORMS * of.norm(h)),)
+    all_of = (*own, *norms, *layer_tensors(model, kind))
+    return tuple(_leaf(tensor, "mtp", model.mtp) for tensor in all_of)
 
 
 def parameter_count(model: ModelSpec) -> int:
     """All parameters of the model, exact."""
-    return sum(leaf.count * leaf.occurrences(model) for leaf in parameter_leaves(model))
+    return sum(leaf.count * leaf.times for leaf in parameter_leaves(model))
 
 
 def active_parameter_count(model: ModelSpec) -> int:
     """Parameters that take part in the forward pass of one token (top-k of the experts), exact."""
     return sum(
-        leaf.count * leaf.active_frac[0] // leaf.active_frac[1] * leaf.occurrences(model)
+        leaf.count * leaf.active_frac[0] // leaf.active_frac[1] * leaf.times
         for leaf in parameter_leaves(model)
     )

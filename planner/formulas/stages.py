@@ -202,7 +202,7 @@ def _head_in_layers(model: ModelSpec, split: str) -> float:
     head = float(model.padded_vocab * model.hidden)
     if split == "cost":
         inner = sum(
-            leaf.count * leaf.occurrences(model)
+            leaf.count * leaf.times
             for leaf in parameter_leaves(model)
             if leaf.matmul and leaf.place not in ("first", "last")
         )

@@ -20,6 +20,8 @@ _SHAPE = (
     "vocab",
     "latent",
     "moe",
+    "parts",
+    "stack",
 )
 
 FIELD = "--model"

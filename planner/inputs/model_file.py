@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.inputs import catalog
 from planner.specs.base import PlanError
-from planner.specs.model import ModelSpec
+from planner.specs.model import FLAT, ModelSpec
 
 FIELD = "--model"
 _MULTIPLE = 256  # of which Llama makes the width of a gated MLP a multiple (arXiv 2302.13971, code)
@@ -46,6 +46,10 @@ def read(path: Path) -> tuple[ModelSpec, list[str]]:
             raise PlanError(f"{FIELD} {path}", key, f"unknown key; it is {_OURS[key]} here")
     inferred = _inferred(data, path)
     needed = [name for name, one in ModelSpec.model_fields.items() if one.is_required()]
+    if "stack" in data:  # says itself what its layers are made of
+        inferred = {name: value for name, value in inferred.items() if name == "name"}
+    else:
+        needed += FLAT
     missing = [name for name in needed if name not in data | inferred and _follows(name, data)]
     if missing and not _is_wrong(data):
         listed = ", ".join(f"{name} {value}" for name, value in inferred.items() if name != "name")

@@ -1,4 +1,9 @@
-"""What is trained: the shape of a decoder-only transformer, as the counts and kernels see it."""
+"""What is trained: the shape of a model, as the counts and kernels see it.
+
+A decoder whose layers are alike but for windows and experts is written flat: heads, widths, one
+table for latent attention and one for experts. Any other is a stack of layers made of parts
+(specs.parts); `specs.layers` gives the layers of both.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +12,29 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from planner.specs.base import Names, Spec
+from planner.specs.layers import Repeat, check
+from planner.specs.parts import AnyPart, LatentAttention, Routing
+from planner.specs.parts.base import MAX_POSITIONS, Width
+from planner.specs.parts.mlp import Activation
 from planner.specs.published import Published
 
-Width = Field(ge=1, le=10_000_000)
-MAX_POSITIONS = 1_000_000_000
+__all__ = ["MAX_POSITIONS", "NAMING", "Experts", "LatentAttention", "ModelSpec"]
+
+FLAT = ("heads", "kv_heads", "head_dim", "ffn_hidden")  # what a plain decoder has to state
 NAMING = {"aliases", "hub", "published"}  # fields that are no shape but of the one that was trained
 
 
-class LatentAttention(Spec):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank queries, keys and
-    values."""
-
-    query_rank: int | None = Field(
-        default=None, ge=1, le=10_000_000
-    )  # None: queries are projected directly
-    kv_rank: int = Width
-    nope_head_dim: int = Width  # query/key width without RoPE, per head
-    rope_head_dim: int = Width  # width under RoPE, shared by all heads on the key side
-    value_head_dim: int = Width
-
-
-class Experts(Spec):
+class Experts(Routing):
     """The mixture-of-experts part of a model."""
 
-    experts: int = Field(ge=2, le=100_000)
-    experts_per_token: int = Field(ge=1, le=100_000)
-    ffn_hidden: int = Width  # width of one routed expert
-    shared_ffn_hidden: int = Field(
-        default=0, ge=0, le=10_000_000
-    )  # total width of the shared experts
-    shared_gate: bool = False  # a learned sigmoid gate on the shared expert (Qwen2-MoE)
     dense_layers: int = Field(default=0, ge=0, le=100_000)  # the first layers with a dense MLP
     every: int = Field(
         default=1, ge=1, le=100_000
     )  # 1: each later layer has experts; 2: every second one
-    group_limit: int | None = Field(
-        default=None, ge=1, le=100_000
-    )  # nodes (groups) a token may reach, DeepSeek-V2/V3
 
 
 class ModelSpec(Spec):
-    """A decoder-only transformer. Widths are counts of elements; all layers share one attention
+    """A model. Widths are counts of elements; without a stack all layers share one attention
     shape."""
 
     name: str = Field(min_length=1, max_length=200)
@@ -58,17 +45,20 @@ class ModelSpec(Spec):
 
     layers: int = Field(ge=1, le=100_000)
     hidden: int = Width
-    heads: int = Field(ge=1, le=100_000)
-    kv_heads: int = Field(ge=1, le=100_000)
-    head_dim: int = Width
-    ffn_hidden: int = Width  # width of the dense MLP (of the dense layers, if there are experts)
+    # needed without a stack; in a stack what its layers call attention and mlp
+    heads: int = Field(default=0, ge=0, le=100_000)
+    kv_heads: int = Field(default=0, ge=0, le=100_000)
+    head_dim: int = Field(default=0, ge=0, le=10_000_000)
+    ffn_hidden: int = Field(
+        default=0, ge=0, le=10_000_000
+    )  # width of the dense MLP (of the dense layers, if there are experts)
     vocab: int = Width
     max_positions: int = Field(
         default=2048, ge=1, le=MAX_POSITIONS
     )  # tokens of context that it reads, before extension by rotary scaling
 
     mlp: Literal["plain", "gated"] = "gated"
-    activation: Literal["gelu", "silu", "relu", "relu2"] = "silu"
+    activation: Activation = "silu"
     norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
     norm_bias: bool = False
     norms_per_layer: int = Field(default=2, ge=1, le=4)  # 1: shared by a parallel block; 4: Gemma 2
@@ -102,20 +92,29 @@ class ModelSpec(Spec):
 
     latent: LatentAttention | None = None
     moe: Experts | None = None
+    parts: tuple[AnyPart, ...] = Field(default=(), strict=False)  # of a stack, by name
+    stack: tuple[Repeat, ...] = Field(default=(), strict=False)  # the layers, in order
+    norms_per_block: int = Field(default=1, ge=0, le=4)  # in a stack; 2: before and after each
+    mtp: int = Field(default=0, ge=0, le=100)  # modules of multi-token prediction
     published: Published = Field(default_factory=Published)  # how its authors trained it
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.heads % self.kv_heads:
+        if not self.stack:
+            missing = [name for name in FLAT if not getattr(self, name)]
+            if missing:
+                raise ValueError(
+                    f"{missing[0]} is needed: a model without a stack is a plain decoder"
+                )
+            if self.parts:
+                raise ValueError("parts are of a stack: add [[stack]] with the layers made of them")
+        if self.kv_heads and self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
-        if self.moe and self.moe.experts_per_token > self.moe.experts:
-            raise ValueError(
-                f"experts_per_token {self.moe.experts_per_token} exceeds experts {self.moe.experts}"
-            )
         if self.moe and self.moe.dense_layers > self.layers:
             raise ValueError(f"dense_layers {self.moe.dense_layers} exceeds layers {self.layers}")
         if self.latent and (self.bias_qkv or self.qk_norm != "none"):
             raise ValueError("latent attention has no bias_qkv and no qk_norm; leave them out")
+        check(self)
         return self
 
     @property

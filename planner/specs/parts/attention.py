@@ -1,0 +1,111 @@
+"""Attention by heads: full, grouped, windowed, chunked; with sinks, norms, gates and biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from planner.specs.parts.base import (
+    Attended,
+    Heads,
+    Mask,
+    MaybeWidth,
+    Part,
+    Pieces,
+    Positions,
+    Product,
+    Stream,
+    Tensor,
+    Width,
+    replicated,
+)
+
+QkNorm = Literal["none", "per_head", "full"]
+
+
+class Attention(Part):
+    """Multi-head attention with grouped keys and values."""
+
+    type: Literal["attention"] = "attention"
+    heads: int = Heads
+    kv_heads: int = Heads
+    head_dim: int = Width
+    value_dim: int | None = MaybeWidth  # of a value head, where it is not head_dim
+    mask: Mask = "causal"
+    window: int | None = Positions  # sliding window in tokens
+    chunk: int | None = Positions  # tokens attend inside blocks of so many (Llama 4)
+    rotary: bool = True
+    sinks: bool = False  # a learned logit per head that takes attention away (gpt-oss)
+    qk_norm: QkNorm = "none"  # one weight per head dimension, or per projected width
+    output_gate: Literal["none", "per_head", "per_element"] = (
+        "none"  # of queries' width: Qwen3-Next
+    )
+    bias_qkv: bool = False
+    bias_out: bool = False
+    own_kv: bool = True  # False: keys and values of an earlier layer (Gemma 3n)
+    values_are_keys: bool = False  # one projection for both (Gemma 4)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        if self.values_are_keys and self.values != self.head_dim:
+            raise ValueError("values_are_keys: value_dim must be that of head_dim; leave it out")
+        return self
+
+    @property
+    def values(self) -> int:
+        """Width of a value head."""
+        return self.value_dim or self.head_dim
+
+    @property
+    def key_value_widths(self) -> tuple[int, ...]:
+        """Columns of the projections of keys and values that this layer has."""
+        if not self.own_kv:
+            return ()
+        keys = self.kv_heads * self.head_dim
+        return (keys,) if self.values_are_keys else (keys, self.kv_heads * self.values)
+
+    @property
+    def gate_width(self) -> int:
+        """Columns of the projection of the output's gate."""
+        each = {"none": 0, "per_head": 1, "per_element": self.values}[self.output_gate]
+        return self.heads * each
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h, q, kv = of.hidden, self.heads * self.head_dim, self.key_value_widths
+        own, units = (q + self.gate_width, *kv), (self.heads, self.kv_heads, self.kv_heads)
+        pieces = tuple(Pieces(h * width, n) for width, n in zip(own, units, strict=False))
+        sizes = tuple(piece.elements for piece in pieces)
+        yield Tensor("attention/qkv", sum(sizes), pieces=pieces, sizes=sizes, join="qkv")
+        if self.bias_qkv:
+            yield Tensor("attention/qkv_bias", sum(own), matmul=False, sizes=own, join="qkv")
+        yield Tensor("attention/out", self.heads * self.values * h)
+        if self.qk_norm == "per_head":
+            yield replicated("attention/qk_norm", of.norm(self.head_dim) * (1 + self.own_kv))
+        elif self.qk_norm == "full":
+            keys = self.kv_heads * self.head_dim * self.own_kv
+            yield replicated("attention/qk_norm", of.norm(q + keys))
+        yield Tensor("attention/sinks", self.heads * self.sinks, matmul=False)
+        yield replicated("attention/out_bias", h * self.bias_out)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        q = self.heads * self.head_dim + self.gate_width
+        yield Product("q", of.hidden, Pieces(q, self.heads), group="qkv", join="qkv")
+        widths = self.key_value_widths
+        if len(set(widths)) == 1:
+            pieces = Pieces(widths[0], self.kv_heads)
+            yield Product("kv", of.hidden, pieces, times=len(widths), group="qkv", join="qkv")
+        else:
+            for name, width in zip(("k", "v"), widths, strict=False):
+                pieces = Pieces(width, self.kv_heads)
+                yield Product(name, of.hidden, pieces, group="qkv", join="qkv")
+        out = Pieces(of.hidden, 1)
+        yield Product("attention_out", self.heads * self.values, out, "rows")
+
+    def core(self) -> tuple[Attended, ...]:
+        return (
+            Attended(self.heads, self.head_dim, self.values, self.mask, self.window, self.chunk),
+        )

@@ -1,0 +1,153 @@
+"""What every part of a layer declares: its tensors, its GEMMs and its core operators, as counts.
+
+A part is a frozen spec with a `type`. What it declares is plain data: the floors above price it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from planner.ledger import Array
+from planner.specs.base import Spec
+
+Shard = Literal["tensor", "replicated", "expert"]
+Mask = Literal["causal", "full"]
+Split = Literal["columns", "rows", "none"]
+
+Width = Field(ge=1, le=10_000_000)
+MaybeWidth = Field(default=None, ge=1, le=10_000_000)
+Heads = Field(ge=1, le=100_000)
+MAX_POSITIONS = 1_000_000_000
+Positions = Field(default=None, ge=1, le=MAX_POSITIONS)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What all parts of a model read and write: the residual stream and its norms."""
+
+    hidden: int
+    norm_bias: bool = False
+
+    def norm(self, width: int) -> int:
+        """Elements of a norm of this width."""
+        return width * (2 if self.norm_bias else 1)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Elements that ranks divide by whole units: heads, groups, single columns. A rank has one unit
+    at least: where there are more ranks than units, they are repeated."""
+
+    elements: int
+    units: int
+
+    def local(self, ranks: Array) -> Array:
+        """Elements of one of so many ranks."""
+        return np.maximum(self.units, ranks) * (self.elements / self.units) / ranks
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Parameters of one layer that are divided and used alike."""
+
+    name: str
+    count: int  # elements
+    shard: Shard = "tensor"
+    matmul: bool = True  # a weight of a matrix multiplication, hence 2 FLOP per token and element
+    active_frac: tuple[int, int] = (1, 1)  # share that one token uses (routed experts)
+    pieces: tuple[Pieces, ...] = ()  # where some of it is divided by units; else by elements
+    # elements of the tensors it is kept as, where those are several; a stack may join them: those
+    # of queries, keys and values all, those of an MLP but for the last. Experts have them each
+    sizes: tuple[int, ...] = ()
+    join: Literal["none", "qkv", "gate"] = "none"
+    experts: int = 1
+
+    def local(self, ranks: Array) -> Array:
+        """Elements of one rank of tensor parallelism."""
+        if self.shard == "replicated":
+            return float(self.count) + 0 * ranks
+        if self.pieces:
+            return sum(piece.local(ranks) for piece in self.pieces)
+        return float(self.count) / ranks
+
+
+def replicated(name: str, count: int) -> Tensor:
+    """Norms, biases of sums and the like: whole on every rank, in no GEMM."""
+    return Tensor(name, count, "replicated", matmul=False)
+
+
+@dataclass(frozen=True)
+class Product:
+    """GEMMs of one weight shape forward: (tokens x k) (k x n).
+
+    times: how many there are; `join`: a stack that fuses these computes all products of the group
+    as one, n side by side.
+    """
+
+    name: str
+    k: int
+    n: Pieces
+    split: Split = "columns"  # what tensor parallelism divides
+    times: int = 1
+    group: str = ""
+    join: Literal["always", "qkv", "gate"] = "always"
+    fp8: bool = True  # in fp8 where the recipe is
+    shared: bool = False  # of shared experts, beside which tokens travel
+
+
+@dataclass(frozen=True)
+class Attended:
+    """Scores, softmax and weighted values of one layer."""
+
+    heads: int
+    query_width: int
+    value_width: int
+    mask: Mask = "causal"
+    window: int | None = None  # keys that a query sees at most
+    chunk: int | None = None  # tokens of the blocks that see nothing outside themselves
+    keys: int | None = None  # tokens attended to, where they are not the sequence itself
+    kernel: str = "attention"  # whose rate it has
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A recurrence over the sequence, or another core kernel whose work is linear in tokens.
+
+    By token and layer; a fit by the name and the GPU's architecture says what of a roofline it
+    reaches. FLOP are those of the chunked kernel.
+    """
+
+    name: str
+    flop: float
+    read_elements: float  # elements read and written forward, inputs and outputs once each
+    units: int  # heads or groups that tensor parallelism divides
+    backward: float = 2.0  # FLOP backward over forward
+
+
+Core = Attended | Scan
+
+
+class Part(Spec):
+    """Base of all parts. `name` is how the layers of a model refer to it."""
+
+    type: str
+    name: str = Field(default="", max_length=100)
+
+    mixes: ClassVar[bool] = True  # tokens of a sequence with each other
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        """Parameters of one layer."""
+        raise NotImplementedError
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        """GEMMs of one layer, in the order of the forward pass; those of routed experts apart."""
+        raise NotImplementedError
+
+    def core(self) -> tuple[Core, ...]:
+        """What mixes tokens."""
+        return ()

@@ -1,0 +1,66 @@
+"""Kimi delta attention (Kimi Linear, arXiv 2510.26692): a delta rule with a decay per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.parts.base import (
+    Heads,
+    MaybeWidth,
+    Part,
+    Pieces,
+    Product,
+    Scan,
+    Stream,
+    Tensor,
+    Width,
+    replicated,
+)
+from planner.specs.parts.delta import chunked_delta_flop
+
+
+class KimiDelta(Part):
+    """A delta rule whose decay and output gate come through narrow projections."""
+
+    type: Literal["kimi_delta"] = "kimi_delta"
+    heads: int = Heads
+    head_dim: int = Width
+    rank: int | None = MaybeWidth  # of decay and gate; None: head_dim
+    conv: int = Field(default=4, ge=1, le=1024)
+
+    @property
+    def inner(self) -> int:
+        """Width of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def low(self) -> int:
+        """Width of the narrow projections of decay and gate."""
+        return self.rank or self.head_dim
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h, inner = of.hidden, self.inner
+        yield Tensor("kda/qkv", 3 * h * inner)
+        yield Tensor("kda/conv", 3 * inner * self.conv, matmul=False)
+        yield Tensor("kda/down", 2 * h * self.low, "replicated")
+        yield Tensor("kda/up", 2 * self.low * inner)
+        yield Tensor("kda/step", h * self.heads)
+        yield Tensor("kda/decay", inner + self.heads, matmul=False)
+        yield replicated("kda/norm", self.head_dim)
+        yield Tensor("kda/out", inner * h)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        h, inner = of.hidden, Pieces(self.inner, self.heads)
+        yield Product("kda_qkv", h, Pieces(3 * self.inner, self.heads))
+        yield Product("kda_down", h, Pieces(2 * self.low, 1), "none")
+        yield Product("kda_up", self.low, inner, times=2, group="kda_up")
+        yield Product("kda_step", h, Pieces(self.heads, self.heads))
+        yield Product("kda_out", self.inner, Pieces(h, 1), "rows")
+
+    def core(self) -> tuple[Scan, ...]:
+        flop = chunked_delta_flop(self.heads, self.head_dim, self.head_dim)
+        # queries, keys, values, decay and output; a step per head
+        return (Scan("kda", flop, 5.0 * self.inner + self.heads, self.heads),)

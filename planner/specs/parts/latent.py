@@ -1,0 +1,108 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), with or without a sparse index
+(DeepSeek sparse attention, DeepSeek-V3.2-Exp report)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.base import Spec
+from planner.specs.parts.base import (
+    MAX_POSITIONS,
+    Attended,
+    Core,
+    Heads,
+    Part,
+    Pieces,
+    Product,
+    Stream,
+    Tensor,
+    Width,
+    replicated,
+)
+
+
+class SparseIndex(Spec):
+    """The lightning indexer: narrow heads score all keys, attention reads the best of them."""
+
+    heads: int = Heads
+    head_dim: int = Width
+    top_k: int = Field(ge=1, le=MAX_POSITIONS)  # keys that a query attends to
+
+
+class LatentAttention(Spec):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank queries, keys and
+    values."""
+
+    query_rank: int | None = Field(
+        default=None, ge=1, le=10_000_000
+    )  # None: queries are projected directly
+    kv_rank: int = Width
+    nope_head_dim: int = Width  # query/key width without RoPE, per head
+    rope_head_dim: int = Width  # width under RoPE, shared by all heads on the key side
+    value_head_dim: int = Width
+    index: SparseIndex | None = None
+
+
+class Latent(LatentAttention, Part):
+    """Latent attention of a layer."""
+
+    type: Literal["latent"] = "latent"
+    heads: int = Heads
+    bias_out: bool = False
+    bias_down: bool = False
+
+    @property
+    def query_width(self) -> int:
+        return self.nope_head_dim + self.rope_head_dim
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h, rank, q = of.hidden, self.query_rank, self.heads * self.query_width
+        if rank is None:
+            yield Tensor("attention/q", h * q)
+        else:
+            yield Tensor("attention/q_down", h * rank, "replicated")
+            yield replicated("attention/q_norm", of.norm(rank))
+            yield Tensor("attention/q_up", rank * q)
+        yield Tensor("attention/kv_down", h * (self.kv_rank + self.rope_head_dim), "replicated")
+        down = self.kv_rank + self.rope_head_dim + (rank or 0)
+        yield replicated("attention/down_bias", down * self.bias_down)
+        yield replicated("attention/kv_norm", of.norm(self.kv_rank))
+        up = self.heads * (self.nope_head_dim + self.value_head_dim)
+        yield Tensor("attention/kv_up", self.kv_rank * up)
+        yield Tensor("attention/out", self.heads * self.value_head_dim * h)
+        yield replicated("attention/out_bias", h * self.bias_out)
+        if self.index:
+            width, read = self.index.heads * self.index.head_dim, rank or h
+            yield Tensor("attention/index_q", read * width, "replicated")
+            narrow = self.index.head_dim + self.index.heads
+            yield Tensor("attention/index_k", h * narrow, "replicated")
+            yield replicated("attention/index_norm", 2 * self.index.head_dim)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        h, q = of.hidden, Pieces(self.heads * self.query_width, self.heads)
+        down = self.kv_rank + self.rope_head_dim
+        if self.query_rank is None:
+            yield Product("q", h, q)
+            yield Product("kv_down", h, Pieces(down, 1), "none")
+        else:
+            yield Product("q_kv_down", h, Pieces(self.query_rank + down, 1), "none")
+            yield Product("q_up", self.query_rank, q)
+        up = self.heads * (self.nope_head_dim + self.value_head_dim)
+        yield Product("kv_up", self.kv_rank, Pieces(up, self.heads))
+        if self.index:
+            width = self.index.heads * self.index.head_dim
+            yield Product("index_q", self.query_rank or h, Pieces(width, 1), "none")
+            narrow = self.index.head_dim + self.index.heads
+            yield Product("index_k", h, Pieces(narrow, 1), "none")
+        yield Product("attention_out", self.heads * self.value_head_dim, Pieces(h, 1), "rows")
+
+    def core(self) -> tuple[Core, ...]:
+        if self.index is None:
+            return (Attended(self.heads, self.query_width, self.value_head_dim),)
+        index = Attended(self.index.heads, self.index.head_dim, 0, kernel="dsa_index")
+        chosen = self.index.top_k
+        width, value = self.query_width, self.value_head_dim
+        return index, Attended(self.heads, width, value, window=chosen, kernel="dsa")

@@ -1,0 +1,28 @@
+"""The gate by which a layer reads an embedding of its own (Gemma 3n, Gemma 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from planner.specs.parts.base import Part, Pieces, Product, Stream, Tensor, Width, replicated
+
+
+class LayerEmbedding(Part):
+    """Gate down to the embedding's width, and its projection back, with a norm of its own. The
+    table of all layers is counted with the embedding."""
+
+    type: Literal["layer_embedding"] = "layer_embedding"
+    width: int = Width
+    vocab: int = Width  # rows of the table
+
+    mixes = False
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        yield Tensor("layer_embedding/weights", 2 * of.hidden * self.width, "replicated")
+        yield replicated("layer_embedding/norm", of.norm(of.hidden))
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        h = of.hidden
+        yield Product("layer_embedding_in", h, Pieces(self.width, 1), "none")
+        yield Product("layer_embedding_out", self.width, Pieces(h, 1), "none")

@@ -1,0 +1,57 @@
+"""Linear attention with a fixed decay per head: lightning attention (arXiv 2405.17381), as in
+MiniMax-01."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.parts.base import (
+    Heads,
+    Part,
+    Pieces,
+    Product,
+    Scan,
+    Stream,
+    Tensor,
+    Width,
+    replicated,
+)
+
+
+class Lightning(Part):
+    """Queries, keys and values of all heads; a norm and a gate on the output."""
+
+    type: Literal["lightning"] = "lightning"
+    heads: int = Heads
+    head_dim: int = Width
+    gate: bool = True  # a projection as wide as the output
+    norm: bool = True
+    qk_norm: bool = False  # per head
+    bias_qkv: bool = False
+    chunk: int = Field(default=256, ge=1, le=1_000_000)  # tokens of a chunk of the kernel
+
+    @property
+    def inner(self) -> int:
+        """Width of all heads."""
+        return self.heads * self.head_dim
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h, inner = of.hidden, self.inner
+        yield Tensor("lightning/in", h * inner * (3 + self.gate))
+        yield Tensor("lightning/in_bias", 3 * inner * self.bias_qkv, matmul=False)
+        yield Tensor("lightning/norm", inner * self.norm, matmul=False)
+        yield replicated("lightning/qk_norm", 2 * self.head_dim * self.qk_norm)
+        yield Tensor("lightning/out", inner * h)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        columns = Pieces(self.inner * (3 + self.gate), self.heads)
+        yield Product("lightning_in", of.hidden, columns)
+        yield Product("lightning_out", self.inner, Pieces(of.hidden, 1), "rows")
+
+    def core(self) -> tuple[Scan, ...]:
+        # inside a chunk scores and values; the state read and written (arXiv 2405.17381 section 3)
+        flop = 2.0 * self.inner * (2 * self.chunk + 2 * self.head_dim)
+        return (Scan("lightning", flop, 4.0 * self.inner, self.heads),)

@@ -1,0 +1,54 @@
+"""Selective state spaces: Mamba (arXiv 2312.00752), a state per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.parts.base import Part, Pieces, Product, Scan, Stream, Tensor, Width, replicated
+
+# FLOP per channel and state element of a token: decay and input, multiplied and added to the state,
+# which is multiplied with its output weight; own count
+_SCAN_FLOP = 6.0
+
+
+class Mamba(Part):
+    """A Mamba-1 mixer: every channel has a diagonal state of its own."""
+
+    type: Literal["mamba"] = "mamba"
+    inner: int = Width  # channels, mostly twice hidden
+    state: int = Width
+    dt_rank: int = Width
+    conv: int = Field(default=4, ge=1, le=1024)
+    conv_bias: bool = True
+    bias: bool = False  # of the projections in and out
+    norms: bool = False  # trained ones on what the scan is steered by (Jamba)
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h, inner, steered = of.hidden, self.inner, self.dt_rank + 2 * self.state
+        yield Tensor("mamba/in", 2 * inner * h)
+        yield Tensor("mamba/in_bias", 2 * inner * self.bias, matmul=False)
+        yield Tensor("mamba/conv", inner * (self.conv + self.conv_bias), matmul=False)
+        yield Tensor("mamba/steer", inner * steered)
+        yield Tensor("mamba/step", self.dt_rank * inner)
+        yield Tensor("mamba/step_bias", inner, matmul=False)
+        yield Tensor("mamba/decay", inner * self.state + inner, matmul=False)
+        yield replicated("mamba/norms", steered * self.norms)
+        yield Tensor("mamba/out", inner * h)
+        yield replicated("mamba/out_bias", h * self.bias)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        inner = self.inner
+        yield Product("mamba_in", of.hidden, Pieces(2 * inner, inner))
+        yield Product("mamba_steer", inner, Pieces(self.dt_rank + 2 * self.state, 1), "rows")
+        yield Product("mamba_step", self.dt_rank, Pieces(inner, inner))
+        yield Product("mamba_out", inner, Pieces(of.hidden, 1), "rows")
+
+    def core(self) -> tuple[Scan, ...]:
+        moved = (
+            4.0 * self.inner + 2.0 * self.state
+        )  # x, z, step in, y out; input and output weights
+        flop = _SCAN_FLOP * self.inner * self.state
+        return (Scan("mamba_scan", flop, moved, self.inner),)

@@ -1,0 +1,108 @@
+"""A mixture of experts in place of the MLP: a router, routed experts, shared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from planner.specs.base import Spec
+from planner.specs.parts.base import (
+    MaybeWidth,
+    Part,
+    Pieces,
+    Product,
+    Stream,
+    Tensor,
+    Width,
+    replicated,
+)
+from planner.specs.parts.mlp import Activation
+
+
+class Routing(Spec):
+    """Experts and how tokens reach them."""
+
+    experts: int = Field(ge=2, le=100_000)
+    experts_per_token: int = Field(ge=1, le=100_000)
+    ffn_hidden: int = Width  # width of one routed expert
+    shared_ffn_hidden: int = Field(
+        default=0, ge=0, le=10_000_000
+    )  # total width of the shared experts
+    shared_gate: bool = False  # a learned sigmoid gate on the shared expert (Qwen2-MoE)
+    group_limit: int | None = Field(
+        default=None, ge=1, le=100_000
+    )  # nodes (groups) a token may reach, DeepSeek-V2/V3
+    router_bias: bool = False  # a trained one (gpt-oss); those that balance loads are no parameters
+    zero_experts: int = Field(
+        default=0, ge=0, le=100_000
+    )  # experts that pass a token on unchanged, beside the others (LongCat)
+    latent: int | None = MaybeWidth  # width that routed experts read and write, not hidden
+
+    @model_validator(mode="after")
+    def _few_enough(self) -> Self:
+        if self.experts_per_token > self.experts + self.zero_experts:
+            raise ValueError(
+                f"experts_per_token {self.experts_per_token} exceeds experts {self.experts}"
+            )
+        return self
+
+
+class Moe(Routing, Part):
+    """The experts of a layer."""
+
+    type: Literal["moe"] = "moe"
+    gated: bool = True
+    activation: Activation = "silu"
+    bias: bool = False
+
+    mixes = False
+
+    @property
+    def inputs(self) -> int:
+        """Matrices that read an expert's input: up and gate, or up alone."""
+        return 2 if self.gated else 1
+
+    @property
+    def active_frac(self) -> tuple[int, int]:
+        """Share of the routed experts' weights that a token uses; zero experts take their part."""
+        return self.experts_per_token, self.experts + self.zero_experts
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h, matrices = of.hidden, self.inputs + 1
+        read = self.latent or h
+        yield Tensor("moe/router", h * (self.experts + self.zero_experts), "replicated")
+        yield replicated("moe/router_bias", (self.experts + self.zero_experts) * self.router_bias)
+        yield Tensor("moe/latent", 2 * h * (self.latent or 0), "replicated")
+        sizes = (read * self.ffn_hidden,) * matrices
+        yield Tensor(
+            "moe/experts",
+            self.experts * sum(sizes),
+            "expert",
+            active_frac=self.active_frac,
+            sizes=sizes,
+            join="gate",
+            experts=self.experts,
+        )
+        bias_in, bias_out = self.inputs * self.bias, self.bias
+        biases = self.experts * (bias_in * self.ffn_hidden + bias_out * read)
+        yield Tensor("moe/experts_bias", biases, "expert", False, self.active_frac)
+        sizes = (h * self.shared_ffn_hidden,) * matrices
+        yield Tensor("moe/shared", sum(sizes), sizes=sizes, join="gate")
+        if self.shared_ffn_hidden:
+            yield Tensor("moe/shared_bias_in", bias_in * self.shared_ffn_hidden, matmul=False)
+            yield replicated("moe/shared_bias_out", bias_out * h)
+        yield Tensor("moe/shared_gate", h * self.shared_gate, "replicated")
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        h, f = of.hidden, self.shared_ffn_hidden
+        experts = Pieces(self.experts + self.zero_experts, 1)
+        yield Product("router", h, experts, "none", fp8=False)
+        if self.latent:
+            yield Product("latent_in", h, Pieces(self.latent, 1), "none")
+            yield Product("latent_out", self.latent, Pieces(h, 1), "none")
+        if f:
+            # a shared expert's products travel beside the tokens
+            yield Product("shared_in", h, Pieces(f * self.inputs, f), shared=True)
+            yield Product("shared_out", f, Pieces(h, 1), "rows", shared=True)

@@ -1,0 +1,58 @@
+"""The real-gated linear recurrent unit of Griffin (arXiv 2402.19427), as in RecurrentGemma."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from planner.specs.parts.base import (
+    Heads,
+    Part,
+    Pieces,
+    Product,
+    Scan,
+    Stream,
+    Tensor,
+    Width,
+    replicated,
+)
+
+_LRU_FLOP = (
+    8.0  # per channel and token: gates applied, decay and its complement, the sum; own count
+)
+
+
+class RgLru(Part):
+    """Two branches: a GELU, and a convolution with a gated recurrence by channel."""
+
+    type: Literal["rg_lru"] = "rg_lru"
+    inner: int = Width
+    blocks: int = Heads  # the gates' matrices are block-diagonal
+    conv: int = Field(default=4, ge=1, le=1024)
+
+    @model_validator(mode="after")
+    def _even(self) -> Self:
+        if self.inner % self.blocks:
+            raise ValueError(f"blocks {self.blocks} must divide inner {self.inner}")
+        return self
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h, inner = of.hidden, self.inner
+        yield Tensor("lru/in", 2 * h * inner)
+        yield Tensor("lru/in_bias", 2 * inner, matmul=False)
+        yield Tensor("lru/conv", inner * (self.conv + 1), matmul=False)
+        yield Tensor("lru/gates", 2 * inner * (inner // self.blocks))
+        yield Tensor("lru/gates_bias", 3 * inner, matmul=False)  # and the decay
+        yield Tensor("lru/out", inner * h)
+        yield replicated("lru/out_bias", h)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        inner, block = self.inner, self.inner // self.blocks
+        yield Product("lru_in", of.hidden, Pieces(inner, inner), times=2, group="lru_in")
+        yield Product("lru_gates", block, Pieces(inner, self.blocks), times=2, group="lru_gates")
+        yield Product("lru_out", inner, Pieces(of.hidden, 1), "rows")
+
+    def core(self) -> tuple[Scan, ...]:
+        return (Scan("rg_lru", _LRU_FLOP * self.inner, 4.0 * self.inner, self.blocks),)

@@ -1,0 +1,34 @@
+"""The time mix of RWKV-4 (arXiv 2305.13048): a sum over the past with a decay per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from planner.specs.parts.base import Part, Pieces, Product, Scan, Stream, Tensor, Width, replicated
+
+_WKV_FLOP = 10.0  # per channel and token: two running sums, scaled, added to and divided; own count
+
+
+class Rwkv(Part):
+    """Key, value and receptance, each of a mix with the token before."""
+
+    type: Literal["rwkv"] = "rwkv"
+    inner: int = Width
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h, inner = of.hidden, self.inner
+        yield Tensor("rwkv/decay", 2 * inner, matmul=False)
+        yield replicated("rwkv/time_mix", 3 * h)
+        yield Tensor("rwkv/in", 3 * h * inner)
+        yield Tensor("rwkv/out", inner * h)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        # their inputs differ, so that no stack joins them
+        inner = self.inner
+        for name in ("rwkv_key", "rwkv_value", "rwkv_receptance"):
+            yield Product(name, of.hidden, Pieces(inner, inner))
+        yield Product("rwkv_out", inner, Pieces(of.hidden, 1), "rows")
+
+    def core(self) -> tuple[Scan, ...]:
+        return (Scan("wkv", _WKV_FLOP * self.inner, 3.0 * self.inner, self.inner),)

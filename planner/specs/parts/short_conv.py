@@ -1,0 +1,34 @@
+"""The gated short convolution of LFM2 (arXiv 2511.23404)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.parts.base import Part, Pieces, Product, Scan, Stream, Tensor, replicated
+
+
+class ShortConv(Part):
+    """Three projections: gate in, gate out, and what is convolved over a few tokens."""
+
+    type: Literal["short_conv"] = "short_conv"
+    conv: int = Field(default=3, ge=1, le=1024)
+    bias: bool = False
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        h = of.hidden
+        yield Tensor("conv/in", 3 * h * h)
+        yield Tensor("conv/in_bias", 3 * h * self.bias, matmul=False)
+        yield Tensor("conv/conv", h * (self.conv + self.bias), matmul=False)
+        yield Tensor("conv/out", h * h)
+        yield replicated("conv/out_bias", h * self.bias)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        h = of.hidden
+        yield Product("conv_in", h, Pieces(3 * h, h))
+        yield Product("conv_out", h, Pieces(h, 1), "rows")
+
+    def core(self) -> tuple[Scan, ...]:
+        return ()

@@ -1,0 +1,94 @@
+"""Layers made of parts: what a stack says, what every part declares."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.formulas.flops import core_forward_flop, core_pairs
+from planner.formulas.params import parameter_leaves, stream_of
+from planner.specs.layers import layers_of
+from planner.specs.model import ModelSpec
+from planner.specs.parts import Attended
+from tests import plans
+from tests.part_models import MODELS, model_of
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_products_are_the_weights(name: str) -> None:
+    """GEMMs and tensors are declared apart; both know every weight, but for the single column of
+    a shared expert's gate, which is no GEMM to speak of."""
+    model = model_of(name)
+    of = stream_of(model)
+    for part in {part for kind in layers_of(model).kinds for part in kind.parts}:
+        own = [one for one in part.tensors(of) if one.matmul and one.shard != "expert"]
+        weights = sum(one.count for one in own if one.name != "moe/shared_gate")
+        products = sum(one.times * one.k * one.n.elements for one in part.products(of))
+        assert products == weights, part.type
+
+
+def test_a_stack_repeats_until_all_layers_are_there() -> None:
+    found = layers_of(model_of("gemma3_text"))
+    assert [kind.name for kind in found.kinds] == ["short + mlp", "attention + mlp"]
+    assert found.order == (0, 0, 0, 0, 0, 1, 0, 0)
+    assert found.counts == (7, 1)
+    assert [kind.norms for kind in found.kinds] == [4, 4]
+
+
+def test_side_by_side_parts_share_a_norm() -> None:
+    (kind,) = layers_of(model_of("falcon_h1")).kinds
+    assert [[part.type for part in block] for block in kind.blocks] == [
+        ["attention", "mamba2"],
+        ["mlp"],
+    ]
+    assert kind.norms == 2
+
+
+def test_a_flat_decoder_is_its_stack() -> None:
+    flat = plans.model(layers=4, attention_window=8, window_every=2)
+    shape = {"heads": flat.heads, "kv_heads": flat.kv_heads, "head_dim": flat.head_dim}
+    short = {**shape, "type": "attention", "name": "short", "window": 8}
+    fields = flat.model_dump(exclude={"attention_window", "window_every", "published"})
+    stack = [{"layers": ["short + mlp", "attention + mlp"]}]
+    stacked = ModelSpec.model_validate({**fields, "parts": [short], "stack": stack})
+    assert parameter_leaves(stacked) == parameter_leaves(flat)
+    assert layers_of(stacked).order == layers_of(flat).order
+    own, other = (
+        [[part.core() for part in kind.parts] for kind in layers_of(model).kinds]
+        for model in (flat, stacked)
+    )
+    assert own == other
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"stack": [{"layers": ["mamba"], "times": 3}]}, "stack makes 3 layers, but layers is 4"),
+        ({"stack": [{"layers": ["mambo"]}]}, "no part is called 'mambo'"),
+        ({"stack": [{"layers": ["mamba + attention"]}]}, "attention needs heads"),
+        ({"stack": [{"layers": ["mamba"]}, {"layers": ["mamba"]}]}, "times is needed"),
+        ({"stack": []}, "heads is needed"),
+    ],
+)
+def test_a_stack_that_says_too_little_is_refused(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        ModelSpec.model_validate({**model_of("mamba").model_dump(exclude={"published"}), **change})
+
+
+def test_pairs_that_masks_leave() -> None:
+    """Counted pair by pair: s 12, windows and blocks of 4."""
+    s = 12
+    causal = {(i, j) for i in range(s) for j in range(i + 1)}
+    masks = {
+        Attended(1, 8, 8): causal,
+        Attended(1, 8, 8, window=4): {(i, j) for i, j in causal if i - j < 4},
+        Attended(1, 8, 8, chunk=4): {(i, j) for i, j in causal if i // 4 == j // 4},
+        Attended(1, 8, 8, mask="full"): {(i, j) for i in range(s) for j in range(s)},
+        Attended(1, 8, 8, keys=5): {(i, j) for i in range(s) for j in range(5)},
+    }
+    for core, pairs in masks.items():
+        # the diagonal counts half, as s^2 / 2 has it
+        half = (core.window or s) / 2 if core.mask == "causal" and not core.keys else 0.0
+        assert float(core_pairs(core, float(s))) == pytest.approx(len(pairs) - half), core
+        assert float(core_forward_flop(core, float(s))) == pytest.approx(
+            2 * 16 * (len(pairs) - half)
+        )
