@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import planner  # noqa: F401  (before numpy, whose threads it counts)
+
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
+
+# torch's threads, where two processes of tests share two cores, wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # of the processor: a limit against endless work that a busy machine does not bring nearer
 SECONDS = 10.0

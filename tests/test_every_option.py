@@ -26,6 +26,8 @@ from planner.specs.options.recommend import Limits
 from planner.specs.options.schema import from_example
 from planner.verbs import allreduce, batch, batchnorm, compare, recommend, strategies
 from planner.verbs import input as loading
+from planner.verbs.batch import runs
+from planner.verbs.recommend import links, swaps
 from planner.verbs.schedule import draw
 
 Given = dict[str, Any]
@@ -230,9 +232,13 @@ def _without_echo(document: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two models and few batches: what a question asks of every one, it asks of them."""
+def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models, and few batches, bandwidths and lengths: what a question asks of every one, it
+    asks of them."""
     monkeypatch.setattr(recommend.batches, "largest_published", lambda: ("", 64 * 2048))
+    monkeypatch.setattr(runs, "_COUNTS", 2)
+    monkeypatch.setattr(links, "_TIMES", (0.5, 2.0))
+    monkeypatch.setattr(swaps, "_LENGTHS", ())
     few = [catalog.load("models", ModelSpec, name) for name in ("gpt2", "gpt2-medium")]
     every = catalog.load_all
     monkeypatch.setattr(

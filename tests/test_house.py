@@ -56,6 +56,13 @@ def imported(*words: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(answer.stderr)}
 
 
+def test_linear_algebra_is_of_one_thread() -> None:
+    """What numpy reads when it is loaded is there before it."""
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    order = list(sys.modules)
+    assert order.index("planner") < order.index("numpy")
+
+
 @pytest.mark.parametrize(
     "words",
     [

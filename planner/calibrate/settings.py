@@ -99,7 +99,8 @@ def place() -> Place:
 def environment(settings: Settings) -> dict[str, str]:
     """What the environment of a rank must hold before it starts."""
     threads = str(settings.threads)
-    return {**MALLOC, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    counts = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**MALLOC, **dict.fromkeys(counts, threads)}
 
 
 def tell(message: Progress | Result) -> None:

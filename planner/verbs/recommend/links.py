@@ -142,7 +142,7 @@ def _of_wire(plan: Plan, table: Columns, wire: str) -> Wire:
         exposed_s=float(now * now_s),
         latency_frac=float(unlimited),
         step_unlimited_s=float(unlimited_s),
-        free={f"{share:g}": _needed(plan, table, wire, share, own) for share in FREE},
+        free=_needed(plan, table, wire, own),
         curve=[
             LinkPoint(times, times * own, float(step_s), float(share))
             for times, step_s, share in zip(_TIMES, seconds, exposed, strict=True)
@@ -150,21 +150,29 @@ def _of_wire(plan: Plan, table: Columns, wire: str) -> Wire:
     )
 
 
-def _needed(plan: Plan, table: Columns, wire: str, share: float, own: float) -> float | None:
-    """Least bandwidth per GPU at which one layout waits less than a share of its step for a wire;
-    None: no bandwidth is enough.
+def _needed(plan: Plan, table: Columns, wire: str, own: float) -> dict[str, float | None]:
+    """For each share that counts as free, the least bandwidth per GPU at which one layout waits
+    less than that share of its step for a wire; None: no bandwidth is enough.
 
     0 where it never waits so long. More bandwidth never exposes more, so each round keeps one gap
     between its points.
     """
-    low, high = _RANGE
+    found: dict[float, float | None] = {}
+    gaps = dict.fromkeys(FREE, _RANGE)
     for _ in range(_ROUNDS):
-        times = np.geomspace(low, high, _POINTS)
-        free = exposed_share(plan, table, wire, times)[0] < share
-        if not free[-1]:
-            return None
-        if free[0]:
-            return 0.0 if low == _RANGE[0] else low * own
-        at = int(free.argmax())
-        low, high = float(times[at - 1]), float(times[at])
-    return math.sqrt(low * high) * own
+        points = {share: np.geomspace(low, high, _POINTS) for share, (low, high) in gaps.items()}
+        if not points:
+            break
+        exposed = exposed_share(plan, table, wire, np.concatenate([*points.values()]))[0]
+        for (share, times), mine in zip(
+            points.items(), np.split(exposed, len(points)), strict=True
+        ):
+            free = mine < share
+            at = int(free.argmax())
+            if free[-1] and at:
+                gaps[share] = float(times[at - 1]), float(times[at])
+                continue
+            low, _ = gaps.pop(share)
+            found[share] = None if not free[-1] else 0.0 if low == _RANGE[0] else low * own
+    found |= {share: math.sqrt(low * high) * own for share, (low, high) in gaps.items()}
+    return {f"{share:g}": found[share] for share in FREE}
