@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -18,9 +19,31 @@ if TYPE_CHECKING:
 # torch's threads, where two processes of tests share two cores, wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# first, so that at the end no process is alone with them
+LONGEST = (
+    "test_web_browser.py",
+    "test_every_option.py",
+    "test_crossval.py",
+    "test_calibrate_ranks.py",
+    "test_memory_oracle.py",
+)
+
 # of the processor: a limit against endless work that a busy machine does not bring nearer
 SECONDS = 10.0
 MANY = 6  # times as long for a property, which asks many times
+
+
+gc.disable()  # thousands of tests are collected, of which nothing is garbage
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

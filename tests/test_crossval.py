@@ -116,7 +116,7 @@ def test_a_prior_keeps_what_the_runs_say_nothing_about() -> None:
 
 
 def test_runs_of_no_weight_have_no_part_in_a_fit() -> None:
-    runs, parameters = suite("llm-foundry-h100"), PLATFORM
+    runs, parameters = suite("llm-foundry-h100")[::3], PLATFORM
     out = np.arange(len(runs)) % 3 == 0
     wrong = [
         replace(c, log_seconds=c.log_seconds + 2.0) if o else c
@@ -193,7 +193,7 @@ def held(document: CrossValidation, kind: str) -> list[float | None]:
 def test_held_out_predictions_do_not_depend_on_what_was_measured_there() -> None:
     """Larger runs 1.5 times as slow as they were: predictions of them from smaller ones stay, those
     of smaller ones move."""
-    runs = suite("llm-foundry-h100")
+    runs = suite("llm-foundry-h100")[::2]
     large = [c.plan.cluster.gpus > 64 for c in runs]
     other = [
         replace(c, log_seconds=c.log_seconds + np.log(1.5)) if big else c
@@ -241,7 +241,7 @@ def test_a_document_by_hand() -> None:
 
 def test_the_order_of_layouts_is_judged_as_in_validation() -> None:
     """By the same ties: time the GPU is busy and collectives come from the same estimate."""
-    document = api.validate((), suites=("nanotron-ultrascale",), cross_validation=True)
+    document = api.validate((), suites=("deepspeed-a800-gist",), cross_validation=True)
     judged = document.cross_validation.kinds["defaults"].ranking
     assert plain(judged) == pytest.approx(plain(document.summary.ranking))  # sums in another order
     assert document.summary.ranking.groups
