@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from zlib import crc32
 
 import numpy as np
@@ -23,16 +24,18 @@ from planner.verbs.validate.errors import errors, errors_of_suites, recipe_of
 from planner.verbs.validate.fit import (
     ACROSS,
     WITHIN,
+    Asked,
     Case,
-    Multipliers,
+    Question,
     Trust,
     Value,
-    fits,
+    answers,
     multipliers,
     step_times,
     suite_weights,
+    times_of,
 )
-from planner.verbs.validate.parameters import CLOCK_ONLY, PLATFORM, SHARED, Parameter
+from planner.verbs.validate.parameters import CLOCK_ONLY, PLATFORM, SHARED
 from planner.verbs.validate.ranking import (
     Ranked,
     busy_s,
@@ -104,17 +107,16 @@ class _Prediction:
 _Predictions = dict[int, _Prediction]  # by place of the run, of those that could be held out
 
 
-def _predict(
-    case: Case, parameters: Sequence[Parameter], points: Sequence[Multipliers]
-) -> list[_Prediction]:
-    """A run under each of these sets of multipliers, in one evaluation."""
-    time = step_times(case, parameters, points)
-    return [
+def _predict(case: Case, asked: Sequence[Asked]) -> list[list[_Prediction]]:
+    """A run under the sets of multipliers of each question, in one evaluation."""
+    time = times_of(case, asked)
+    every = (
         _Prediction(
             float(time.seconds[j]), busy_s(time, j), collectives(time, j), repeated_s(time, j)
         )
-        for j in range(len(points))
-    ]
+        for j in range(len(time.seconds))
+    )
+    return [list(islice(every, len(points))) for _, points in asked]
 
 
 def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation:
@@ -122,18 +124,47 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation
 
     noise: noise floor of the measurements, within which predictions of two layouts tie.
     """
+    platforms = _platforms(found)
+    parts = {name: folds_of([found[i] for i in own]) for name, own in platforms.items()}
+    suites, *of_platforms = answers(
+        found,
+        [
+            _every_suite(found),
+            *(
+                Question(
+                    own, PLATFORM, [np.where(out, 0.0, 1.0) for _, out in parts[name]], _CALIBRATED
+                )
+                for name, own in platforms.items()
+            ),
+            *(Question(own, CLOCK_ONLY, [np.ones(len(own))]) for own in platforms.values()),
+        ],
+    )
+    left_out, clocked = of_platforms[: len(platforms)], of_platforms[len(platforms) :]
+    *each, values = suites
+    of_suite = dict(zip(_suites(found), map(multipliers, each), strict=True))
     kinds: dict[str, _Predictions] = {name: {} for name in MEANINGS}
-    kinds["defaults"] = {i: _predict(case, (), [{}])[0] for i, case in enumerate(found)}
-    kinds["suites"], values = _without_suites(found)
     clocks = []
-    for name, members in _platforms(found).items():
-        for kind, held_out in _hold_out(found, members).items():
-            kinds[kind] |= held_out
-        inside = [found[i] for i in members]
-        (fitted,) = fits(inside, CLOCK_ONLY, [np.ones(len(members))])
-        point = [multipliers(fitted)]
-        kinds["clock"] |= {i: _predict(found[i], CLOCK_ONLY, point)[0] for i in members}
-        clocks += [_clock(name, inside[0], value) for value in fitted]
+    for (name, own), fitted, (clock,) in zip(platforms.items(), left_out, clocked, strict=True):
+        clocks += [_clock(name, found[own[0]], value) for value in clock]
+        for place, i in enumerate(own):
+            folds = [
+                (kind, multipliers(numbers))
+                for (kind, out), numbers in zip(parts[name], fitted, strict=True)
+                if out[place]
+            ]
+            plain, suite, folded, one_clock = _predict(
+                found[i],
+                [
+                    ((), [{}]),
+                    (SHARED, [of_suite[found[i].row["suite"]]]),
+                    (PLATFORM, [point for _, point in folds]),
+                    (CLOCK_ONLY, [multipliers(clock)]),
+                ],
+            )
+            kinds["defaults"][i], kinds["suites"][i] = plain[0], suite[0]
+            kinds["clock"][i] = one_clock[0]
+            for (kind, _), prediction in zip(folds, folded, strict=True):
+                kinds[kind][i] = prediction
     return CrossValidation(
         kinds={name: _held_out(name, found, kinds[name], noise) for name in MEANINGS},
         parameters=[_fitted(value) for value in values],
@@ -157,21 +188,22 @@ def cross_validate(found: Sequence[Case], noise: float = 0.0) -> CrossValidation
 def without_each_suite(found: Sequence[Case]) -> tuple[Array, list[Value]]:
     """Step time (s) of each case by shared numbers fitted on all other suites, and the values
     fitted on all suites."""
-    predicted, values = _without_suites(found)
-    return np.array([predicted[i].seconds for i in range(len(found))]), values
+    ((*each, values),) = answers(found, [_every_suite(found)])
+    points = dict(zip(_suites(found), map(multipliers, each), strict=True))
+    times = [step_times(case, SHARED, [points[case.row["suite"]]]) for case in found]
+    return np.array([float(time.seconds[0]) for time in times]), values
 
 
-def _without_suites(found: Sequence[Case]) -> tuple[_Predictions, list[Value]]:
+def _suites(found: Sequence[Case]) -> list[str]:
+    return sorted({case.row["suite"] for case in found})
+
+
+def _every_suite(found: Sequence[Case]) -> Question:
+    """Shared numbers without each of the suites, and with all of them."""
     weight = suite_weights(found)
     suites = np.array([case.row["suite"] for case in found], dtype=str)
-    names = sorted(set(suites.tolist()))
-    *each, everything = fits(
-        found, SHARED, [*(np.where(suites == name, 0.0, weight) for name in names), weight], ACROSS
-    )
-    points = {name: [multipliers(values)] for name, values in zip(names, each, strict=True)}
-    return {
-        i: _predict(case, SHARED, points[case.row["suite"]])[0] for i, case in enumerate(found)
-    }, everything
+    without = [np.where(suites == name, 0.0, weight) for name in _suites(found)]
+    return Question(range(len(found)), SHARED, [*without, weight], ACROSS)
 
 
 def _platforms(found: Sequence[Case]) -> dict[str, list[int]]:
@@ -191,25 +223,6 @@ def folds_of(members: Sequence[Case]) -> list[tuple[str, Array]]:
         if len(names) > 1:
             out += [(kind, parts == name) for name in names if fold.only in (None, name)]
     return out
-
-
-def _hold_out(found: Sequence[Case], members: list[int]) -> dict[str, _Predictions]:
-    """Runs of a platform by what is fitted on its other runs, by kind of leaving out."""
-    inside = [found[i] for i in members]
-    parts = folds_of(inside)
-    fitted = fits(inside, PLATFORM, [np.where(out, 0.0, 1.0) for _, out in parts], _CALIBRATED)
-    predicted: dict[str, _Predictions] = defaultdict(dict)
-    for j, case in enumerate(inside):
-        left_out = [
-            (kind, multipliers(values))
-            for (kind, out), values in zip(parts, fitted, strict=True)
-            if out[j]
-        ]
-        if left_out:
-            found_here = _predict(case, PLATFORM, [point for _, point in left_out])
-            for (kind, _), prediction in zip(left_out, found_here, strict=True):
-                predicted[kind][members[j]] = prediction
-    return predicted
 
 
 def _held_out(name: str, found: Sequence[Case], predicted: _Predictions, noise: float) -> HeldOut:

@@ -126,6 +126,9 @@ def multipliers(values: Sequence[Value]) -> Multipliers:
     return {value.label: value.multiplier for value in values}
 
 
+Asked = tuple[Sequence[Parameter], Sequence[Multipliers]]  # points, and what they multiply
+
+
 def step_times(
     case: Case,
     parameters: Sequence[Parameter],
@@ -139,6 +142,30 @@ def step_times(
     moved: after each point, a row more for every multiplier of the case (in the order of `labels`)
     with that one 2 % larger.
     """
+    return times_of(case, [(parameters, points)], moved=moved)
+
+
+def times_of(case: Case, asked: Sequence[Asked], *, moved: bool = False) -> StepTime:
+    """`step_times` of several questions in turn, in one evaluation: it takes as long as that of
+    one."""
+    parts = [_numbers(case, *one, moved) for one in asked]
+    rows = sum(count for count, _ in parts)
+    numbers: dict[str, Any] = {}
+    for name in case.numbers.names():
+        own = float(getattr(case.numbers, name))
+        numbers[name] = (
+            np.concatenate([part.get(name, np.full(count, own)) for count, part in parts])
+            if any(name in part for _, part in parts)
+            else np.full(rows, own)
+        )
+    table = case.table.each(lambda column: np.repeat(column, rows))
+    return step_time(case.plan, table, replace(case.numbers, **numbers))
+
+
+def _numbers(
+    case: Case, parameters: Sequence[Parameter], points: Sequence[Multipliers], moved: bool
+) -> tuple[int, dict[str, Array]]:
+    """(rows, the numbers of the machine that differ between them)."""
     known = labels(case, parameters)
     each = len(known) + 1 if moved else 1
     columns: dict[str, Array] = {}
@@ -148,22 +175,19 @@ def step_times(
             factor[i + 1 :: each] *= 1 + _STEP
         for name in parameter.numbers:
             columns[name] = columns.get(name, float(getattr(case.numbers, name))) * factor
-    rows = each * len(points)
-    table = case.table.each(lambda column: np.repeat(column, rows))
-    numbers: dict[str, Any] = {
-        n: columns.get(n, np.full(rows, float(getattr(case.numbers, n))))
-        for n in case.numbers.names()
-    }
-    return step_time(case.plan, table, replace(case.numbers, **numbers))
+    return each * len(points), columns
 
 
-def elasticities(
-    case: Case, parameters: Sequence[Parameter], points: Sequence[Multipliers]
-) -> tuple[Array, Array]:
-    """Log of the step time at each point (points,), and d log time / d log multiplier there
-    (points, multipliers of the case)."""
-    seconds = step_times(case, parameters, points, moved=True).seconds.reshape(len(points), -1)
-    return np.log(seconds[:, 0]), np.log(seconds[:, 1:] / seconds[:, :1]) / np.log(1 + _STEP)
+def elasticities(case: Case, asked: Sequence[Asked]) -> list[tuple[Array, Array]]:
+    """For each question the log of the step time at each point (points,), and d log time / d log
+    multiplier there (points, multipliers of the case)."""
+    seconds = times_of(case, asked, moved=True).seconds
+    lengths = [len(points) * (len(labels(case, parameters)) + 1) for parameters, points in asked]
+    out = []
+    for part, (_, points) in zip(np.split(seconds, np.cumsum(lengths)[:-1]), asked, strict=True):
+        each = part.reshape(len(points), -1)
+        out.append((np.log(each[:, 0]), np.log(each[:, 1:] / each[:, :1]) / np.log(1 + _STEP)))
+    return out
 
 
 @dataclass(frozen=True)
@@ -220,28 +244,52 @@ class Problem:
         ]
 
 
-def problems(
-    found: Sequence[Case], parameters: Sequence[Parameter], points: Sequence[Multipliers]
-) -> list[Problem]:
-    """The runs linear around each of these points."""
-    known = dict(
-        sorted(
-            {label: p for case in found for label, p in labels(case, parameters).items()}.items()
+@dataclass(frozen=True)
+class Question:
+    """Fits on some of the runs: these numbers, once for each set of weights of the members."""
+
+    members: Sequence[int]  # places of the runs
+    parameters: Sequence[Parameter]
+    weights: Sequence[Array]
+    trust: Trust = WITHIN
+
+
+def _problems(
+    found: Sequence[Case], questions: Sequence[Question], points: Sequence[Sequence[Multipliers]]
+) -> list[list[Problem]]:
+    """For each question its runs, linear around each of its points."""
+    at_points = []
+    asking: dict[int, list[tuple[int, int]]] = {}  # by run: questions, and its place in each
+    for q, (question, own) in enumerate(zip(questions, points, strict=True)):
+        known = {
+            label: parameter
+            for i in question.members
+            for label, parameter in labels(found[i], question.parameters).items()
+        }
+        runs = len(question.members)
+        at_points.append(
+            [
+                Problem(
+                    dict(sorted(known.items())),
+                    np.log([point.get(label, 1.0) for label in sorted(known)]),
+                    np.zeros((runs, len(known))),
+                    np.zeros(runs),
+                )
+                for point in own
+            ]
         )
-    )
-    column = {label: i for i, label in enumerate(known)}
-    slopes, residual = (
-        np.zeros((len(points), len(found), len(known))),
-        np.zeros((len(points), len(found))),
-    )
-    for i, case in enumerate(found):
-        log_seconds, each = elasticities(case, parameters, points)
-        residual[:, i] = case.log_seconds - log_seconds
-        slopes[:, i, [column[label] for label in labels(case, parameters)]] = each
-    at = np.array([[np.log(point.get(label, 1.0)) for label in known] for point in points]).reshape(
-        len(points), -1
-    )
-    return [Problem(known, *parts) for parts in zip(at, slopes, residual, strict=True)]
+        for place, i in enumerate(question.members if own else ()):
+            asking.setdefault(i, []).append((q, place))
+    for i, here in asking.items():
+        case = found[i]
+        answers = elasticities(case, [(questions[q].parameters, points[q]) for q, _ in here])
+        for (q, place), (log_seconds, slopes) in zip(here, answers, strict=True):
+            order = sorted(at_points[q][0].known)
+            columns = [order.index(label) for label in labels(case, questions[q].parameters)]
+            for problem, log_s, each in zip(at_points[q], log_seconds, slopes, strict=True):
+                problem.residual[place] = case.log_seconds - log_s
+                problem.slopes[place, columns] = each
+    return at_points
 
 
 def suite_weights(found: Sequence[Case]) -> Array:
@@ -250,23 +298,37 @@ def suite_weights(found: Sequence[Case]) -> Array:
     return suite_weight(suite_members(suites), _WITHIN_SUITE)
 
 
+def answers(found: Sequence[Case], questions: Sequence[Question]) -> list[list[list[Value]]]:
+    """For each question one fit for each set of weights: linear around the defaults, then once
+    more around its own first answer.
+
+    A run of weight 0 has no part in its fit, the point of linearisation included.
+    """
+    starts = _problems(found, questions, [[{}] for _ in questions])
+    points = [
+        [multipliers(start.solve(weight, question.trust)) for weight in question.weights]
+        for question, (start,) in zip(questions, starts, strict=True)
+    ]
+    again = _problems(found, questions, points)
+    return [
+        [
+            problem.solve(weight, question.trust)
+            for problem, weight in zip(own, question.weights, strict=True)
+        ]
+        for question, own in zip(questions, again, strict=True)
+    ]
+
+
 def fits(
     found: Sequence[Case],
     parameters: Sequence[Parameter],
     weights: Sequence[Array],
     trust: Trust = WITHIN,
 ) -> list[list[Value]]:
-    """One fit for each set of weights of the runs: linear around the defaults, then once more
-    around its own first answer.
-
-    A run of weight 0 has no part in its fit, the point of linearisation included.
-    """
-    if not found or not weights:
+    """The answers to one question of all these runs."""
+    if not found:
         return [[] for _ in weights]
-    (start,) = problems(found, parameters, [{}])
-    points = [multipliers(start.solve(weight, trust)) for weight in weights]
-    again = problems(found, parameters, points)
-    return [problem.solve(weight, trust) for problem, weight in zip(again, weights, strict=True)]
+    return answers(found, [Question(range(len(found)), parameters, weights, trust)])[0]
 
 
 def fit(
