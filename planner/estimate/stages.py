@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -145,10 +146,12 @@ def _each(
     plan: Plan, of: Callable[..., Array], pp: Array, vpp: Array, fold: Array, *columns: Array
 ) -> Array:
     kinds, which = unique_rows({"pp": pp, "vpp": vpp, "fold": fold})
-    order = np.argsort(which, kind="stable")
-    ends = np.cumsum(np.bincount(which, minlength=len(kinds["pp"])))
+    parts: list[Any] = [slice(None)]
+    if len(kinds["pp"]) != 1:
+        ends = np.cumsum(np.bincount(which, minlength=len(kinds["pp"])))
+        parts = np.split(np.argsort(which, kind="stable"), ends[:-1])
     out, shape = np.zeros(len(pp)), shape_of(plan)
-    for p, v, f, rows in zip(*kinds.values(), np.split(order, ends[:-1]), strict=True):
+    for p, v, f, rows in zip(*kinds.values(), parts, strict=True):
         held = contents_of(shape, int(p), int(v), bool(f))
         out[rows] = of(held, *(column[rows] for column in columns))
     return out

@@ -194,9 +194,13 @@ def joined(tables: Sequence[Columns]) -> Columns:
 def unique_rows(columns: Mapping[str, Array]) -> tuple[ByName, Array]:
     """(distinct combinations of these columns, index of each row's combination): evaluate once,
     gather."""
+    rows = len(next(iter(columns.values())))
+    differ = [one for one in columns.values() if rows > 1 and (one != one[0]).any()]
+    if not differ:
+        return {name: column[:1] for name, column in columns.items()}, np.zeros(rows, np.intp)
     key: Array = 0.0
     stride = 1.0
-    for column in columns.values():
+    for column in differ:
         values, code = np.unique(column, return_inverse=True)
         key = key + code * stride
         stride *= len(values)
