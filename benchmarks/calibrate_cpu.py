@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from planner.calibrate.quiet import Others  # noqa: E402
+from planner.calibrate.others import Others  # noqa: E402
 
 QUIET_CORES = 0.15  # CPU seconds per second that others may use
 DISTURBED_CASES = (

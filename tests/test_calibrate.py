@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command import dpplan, refused
 from node_records import CASE, SESSION, node_records, written
@@ -158,6 +159,8 @@ def measured(case: Case, seconds: float, states: list[dict[str, float]]) -> dict
         "used_in_fit": False,
         "seconds": seconds,
         "spread": 0.01,
+        "moments": [0.98 * seconds, 1.02 * seconds],
+        "others": [0.0, 0.03],
         "kept": 6,
         "tried": 6,
         "quiet": True,
@@ -222,6 +225,34 @@ def test_a_decoder_that_was_not_quiet_is_named_and_judges_nothing(tmp_path: Path
     assert none.summary.n == 2
     assert not none.summary.within
     assert "none was quiet" in report.headline(none)
+
+
+def test_a_verification_says_how_far_its_own_steps_differ(tmp_path: Path) -> None:
+    """Repeats, moments and the scatter of errors by parallelism, as numbers and in words."""
+    path = str(written(tmp_path))
+    where: dict[str, Any] = {"gpu": "cpu-test-cpu-9000-1t", "ranks": 1, "precision": "fp32"}
+    rows = []
+    for layers, factor in ((2, 0.9), (3, 1.0), (4, 1.1), (5, 1.2)):
+        case = changed(CASE, layers=layers)
+        said = predict.predict(case, **where, calibration=path)
+        held = [{name: round(value) for name, value in each.items()} for each in said.states]
+        rows.append(measured(case, factor * said.step_s, held))
+    rows[3]["moments"] = [0.5, 1.0]
+    out = verify.compare(rows, **where, calibration=path, tolerance=0.1)
+    found, errors = out.summary.steadiness, out.summary.parallel["single"]
+    assert found.repeats == pytest.approx(0.01)
+    assert found.moments == pytest.approx(0.04)
+    assert found.moments_worst == pytest.approx(0.5 / 0.75)
+    assert (found.others_least, found.others_most) == (0.0, 0.03)
+    # Student's t with three degrees of freedom: 1.638 at nine tenths; one more than these four
+    logs = np.log([0.9, 1.0, 1.1, 1.2])
+    wide = 1.638 * np.std(logs, ddof=1) * np.sqrt(1 + 1 / 4)
+    assert errors.low == pytest.approx(np.exp(logs.mean() - wide), rel=1e-3)
+    assert errors.high == pytest.approx(np.exp(logs.mean() + wide), rel=1e-3)
+    assert "its moments by 4.0 %" in report.steadiness(out)
+    assert "other programs had 0 % to 3.0 % of the cores" in report.markdown(out)
+    two = verify.compare(rows[:2], **where, calibration=path, tolerance=0.1)
+    assert two.summary.parallel["single"].low is None  # two have no scatter to speak of
 
 
 def test_a_byte_too_many_is_seen(tmp_path: Path) -> None:

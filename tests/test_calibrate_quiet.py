@@ -124,8 +124,8 @@ def test_wide_noise_of_one_speed_needs_more_repeats() -> None:
 
 
 def test_messages_may_wait_for_a_turn_now_and_then() -> None:
-    """A third waited for a time slice; the prompt ones count."""
-    message = {"kind": "collective", "operation": "all_reduce", "bytes": 1024}
+    """A third waited for a time slice; the prompt ones tell a slow pair from the others."""
+    message = {"kind": "pair", "first": 0, "second": 1, "bytes": 1024}
     waited = [[3e-4, 0.01, 0.01]] * 8 + [[4e-3, 0.01, 0.01]] * 4
     product = {"kind": "gemm", "m": 8}
     even = [[1.0 + i / 50, 0.01, 0.01] for i in range(5)]

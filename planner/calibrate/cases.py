@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Literal
 
 from planner.specs.documents.calibrate import TrainedCase
@@ -244,17 +245,31 @@ def pairs(ranks: int) -> list[tuple[int, int]]:
 # ------------------------------------------------------------------------------------ verification
 
 
-def tiny(family: str, parallel: str = "single", ranks: int = 1) -> list[Case]:
+_FEW_LAYERS, _MANY_LAYERS = 2, 10
+
+
+def tiny(family: str) -> list[Case]:
     """Layers so small that only their fixed cost shows: what the framework takes per layer and per
-    step. Ranks that share a layer have a head each, of the same width."""
-    heads = max(2, ranks)
+    step."""
+    return [Case(n, 32, 2, 64, 64, 16, 1, family) for n in (_FEW_LAYERS, _MANY_LAYERS)]
+
+
+def shared(parallel: str, ranks: int) -> list[Case]:
+    """Small layers of ranks together: what hooks and distributed tensors take per layer and step.
+    Of some milliseconds of work each, as collectives are timed between; ranks split every width."""
+    heads = ranks * ceil(4 / ranks)
+    hidden, ffn, vocab = (
+        each * ceil(width / each) for width, each in ((128, 2 * heads), (352, heads), (512, heads))
+    )
     return [
-        Case(n, _TINY_HEAD * heads, heads, 32 * heads, 32 * heads, 16, 1, family, parallel)
-        for n in (2, 10)
+        Case(n, hidden, heads, ffn, vocab, 128, 1, parallel=parallel)
+        for n in (_FEW_LAYERS, _MANY_LAYERS)
     ]
 
 
-_TINY_HEAD = 16
+def of_weights(parallel: str) -> Case:
+    """Layers of many weights and few tokens: what is done per weight beside the collectives."""
+    return Case(2, 512, 8, 1408, 512, 16, 1, parallel=parallel)
 
 
 def unseen(ranks: int, mode: Mode, gpu: bool = False) -> list[Case]:

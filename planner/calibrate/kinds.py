@@ -30,6 +30,7 @@ class _Visit(Struct, tag_field="kind", kw_only=True):
 
     samples: Annotated[list[Sample], Meta(min_length=1)]
     when: Annotated[float, Meta(ge=0, le=_MOST_WHEN)] = 0.0
+    others: Annotated[float, Meta(ge=0, le=_MOST_S)] = 0.0  # share of the cores
 
 
 class _Gemm(_Visit, tag="gemm"):

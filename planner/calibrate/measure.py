@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.calibrate.cases import Effort
 from planner.calibrate.quiet import Probe
-from planner.calibrate.record import Record, Records
+from planner.calibrate.record import Record, Records, visit
 from planner.calibrate.settings import Progress
 
 Timed = Callable[[], float]  # runs once; seconds per item
@@ -40,7 +40,7 @@ def measure(
     start_s = time.perf_counter()
     want = more * effort.samples
     at_once = ceil(want / min(more * effort.moments, effort.visits))
-    for visit in range(effort.visits):
+    for again in range(effort.visits):
         open_tasks = [
             task
             for task in tasks
@@ -49,21 +49,14 @@ def measure(
         done = len(tasks) - len(open_tasks)
         for what, prepare in open_tasks:
             left = total_s - (time.perf_counter() - start_s)
-            if visit and probe.agree(-left) > 0:
+            if again and probe.agree(-left) > 0:
                 return
             before()
             tell(Progress(stage, done, len(tasks), max(left, 0.0), probe.disturbed_frac))
             found = probe.samples(
                 prepare(), want=at_once, wait_s=effort.wait_s, most_s=effort.visit_s, busy=busy
             )
-            records.add(
-                {
-                    **what,
-                    "samples": [[s.seconds, s.before_s, s.after_s] for s in found],
-                    "when": round(time.time(), 1),
-                    **conditions(),
-                }
-            )
+            records.add({**what, **visit(found), **conditions()})
             done += records.quiet(what, probe.usual_s) >= want
         if not open_tasks:
             break

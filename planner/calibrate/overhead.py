@@ -4,6 +4,9 @@ predict for them: `[launch]`, `[overlap]` and `[fusion]` of the stacks."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
 
 from planner.calibrate import cases
 from planner.calibrate.cases import Case
@@ -29,14 +32,12 @@ _UNKNOWN = "not yet known"
 
 
 def fitted_cases(ranks: int) -> list[Case]:
-    """Small decoders of a fit: layers without work, alone and shared by ranks, and with ranks
-    layers of weights without tokens."""
+    """Small decoders of a fit: layers without work of a rank alone, small layers that ranks share,
+    and with ranks layers of weights without tokens."""
     found = cases.tiny("llama")
     if ranks > 1:
-        found += [c for how in _TOGETHER.values() for c in cases.tiny("llama", how, ranks)]
-        found += [
-            Case(2, 512, 8, 1408, 512, 16, 1, parallel=how) for how in _WEIGHTS_MOVED.values()
-        ]
+        found += [c for how in _TOGETHER.values() for c in cases.shared(how, ranks)]
+        found += [cases.of_weights(how) for how in _WEIGHTS_MOVED.values()]
     return found
 
 
@@ -59,16 +60,58 @@ def stacks(
         name: {**table, "launch": _launch(name, *rest, on_cpu, date)}
         for name, table in tables.items()
     }
-    for name, parallel in _TOGETHER.items() if on_cpu else ():
-        more = _rest(steps, tables, parallel, predicted)
+    for name, parallel in _TOGETHER.items():
+        shown = [c for c in steps if c.parallel == parallel]
+        more = _beyond({c: steps[c] for c in shown}, tables, name, on_cpu, predicted)
         if more is not None:
-            tables = _shared(tables, name, parallel, *more, date)
-    for name, parallel in _WEIGHTS_MOVED.items():
-        case = next((c for c in steps if c.parallel == parallel and not _is_tiny(c)), None)
-        if case is not None:
-            moved = _weight_bytes(steps[case], tables, name, case, date, predicted)
-            tables = _moving(tables, name, moved, date)
+            tables = _shared(tables, name, parallel, more, on_cpu, date)
     return tables
+
+
+class _Beyond(NamedTuple):
+    """What a step of ranks together takes beyond kernels, collectives and a rank's own layers; None
+    where no decoder shows it."""
+
+    layer_s: float | None
+    step_s: float | None
+    bytes_per_weight: float | None
+
+
+def _beyond(
+    steps: Mapping[Case, float], tables: Tables, stack: str, on_cpu: bool, predicted: Predicted
+) -> _Beyond | None:
+    """Least squares of the relative error, no number below zero: a step is linear in all three.
+
+    The first two need two depths, and a CPU, which runs hooks and distributed tensors itself and
+    serves messages between them.
+    """
+    from scipy.optimize import nnls
+
+    heavy = [c for c in steps if c == cases.of_weights(c.parallel)]
+    fixed = on_cpu and len({c.layers for c in steps if c not in heavy}) > 1
+    weighed = stack in _WEIGHTS_MOVED and bool(heavy)
+    found = [c for c in steps if (c in heavy and weighed) or (c not in heavy and fixed)]
+    if not found:
+        return None
+    rows, rests = [], []
+    for case in found:
+        took_s = steps[case]
+        without_s = predicted(_moving(tables, stack, 0.0, _UNKNOWN), case)
+        some_s = predicted(_moving(tables, stack, _SOME_BYTES, _UNKNOWN), case)
+        # none where communication hides what they take
+        moving = some_s - without_s if some_s - without_s > _LEAST_SHARE * without_s else 0.0
+        rows.append(
+            [
+                case.layers / took_s if fixed else 0.0,
+                1.0 / took_s if fixed else 0.0,
+                moving / _SOME_BYTES / took_s if weighed else 0.0,
+            ]
+        )
+        rests.append(1.0 - without_s / took_s)
+    layer_s, step_s, moved = (float(x) for x in nnls(np.array(rows), np.array(rests))[0])
+    return _Beyond(
+        layer_s if fixed else None, step_s if fixed else None, moved if weighed else None
+    )
 
 
 def _rest(
@@ -76,7 +119,7 @@ def _rest(
 ) -> tuple[float, float] | None:
     """Seconds per layer and per step that layers without work take beyond what is predicted; None
     where the two decoders that show them were not timed."""
-    found = [c for c in steps if c.parallel == parallel and _is_tiny(c)]
+    found = [c for c in steps if c.parallel == parallel]
     few, many = min(found, key=_layers, default=None), max(found, key=_layers, default=None)
     if few is None or many is None or few == many:
         return None
@@ -86,34 +129,34 @@ def _rest(
     return layer_s, max(rest_few - few.layers * layer_s, 0.0)
 
 
-def _is_tiny(case: Case) -> bool:
-    return case in cases.tiny(case.family, case.parallel, case.heads)
-
-
 def _layers(case: Case) -> int:
     return case.layers
 
 
 def _shared(
-    tables: Tables, stack: str, parallel: str, layer_s: float, step_s: float, date: str
+    tables: Tables, stack: str, parallel: str, more: _Beyond, on_cpu: bool, date: str
 ) -> Tables:
-    """The tables, where layers that ranks share take this much longer than a rank's own. A CPU
-    runs hooks and distributed tensors itself, and serves messages between them.
+    """The tables, where layers that ranks share take this much longer than a rank's own.
 
     What a step takes once is kept of data parallelism alone: stages and replicas of a stack with
     tensor parallelism do without.
     """
-    launch = tables[stack]["launch"]
+    found = tables
+    if more.bytes_per_weight is not None:
+        found = _moving(found, stack, more.bytes_per_weight, date)
+    if more.layer_s is None or more.step_s is None:
+        return found
+    launch = found[stack]["launch"]
     if parallel == "tensor":
-        what = "layers of almost no work that tensor parallel ranks share, beyond collectives"
-        more = {"tensor_idle": _said(layer_s / _PASSES, what, date)}
+        what = "small layers that tensor parallel ranks share, beyond kernels and collectives"
+        added = {"tensor_idle": _said(more.layer_s / _PASSES, what, date)}
     else:
-        what = f"layers of almost no work under {parallel}, beyond collectives"
-        more = {
+        what = f"small layers under {parallel}, beyond kernels, collectives and bytes of weights"
+        added = {
             name: _said(launch[name]["value"] + seconds, what, date)
-            for name, seconds in (("layer_idle", layer_s), ("step_overhead", step_s))
+            for name, seconds in (("layer_idle", more.layer_s), ("step_overhead", more.step_s))
         }
-    return {**tables, stack: {**tables[stack], "launch": {**launch, **more}}}
+    return {**found, stack: {**found[stack], "launch": {**launch, **added}}}
 
 
 def _said(value: float, what: str, date: str) -> Document:
@@ -160,17 +203,3 @@ def _moving(tables: Tables, stack: str, bytes_per_weight: float, date: str) -> T
         "weight_bytes_moved": _said(bytes_per_weight, what, date),
     }
     return {**tables, stack: {**tables[stack], "fusion": fusion}}
-
-
-def _weight_bytes(
-    step_s: float, tables: Tables, stack: str, case: Case, date: str, predicted: Predicted
-) -> float:
-    """Bytes per weight that explain a step. Time is linear in them: two predictions give them; none
-    where communication hides what they take."""
-    without, some = (
-        predicted(_moving(tables, stack, moved, date), case) for moved in (0.0, _SOME_BYTES)
-    )
-    explained = some - without
-    if explained <= _LEAST_SHARE * without:
-        return 0.0
-    return _SOME_BYTES * (step_s - without) / explained

@@ -7,24 +7,25 @@ reference is the speed that the machine has most of the time, not its best momen
 sustained. A sample counts when the probes around it run near the reference, and is scaled to it.
 
 A probe sees the speed of a core, not all that can hold a sample up: a page that is written back, a
-rank whose core serves somebody else. So samples of one piece of work are also held against each
-other (agreement), over the moments in which it was repeated.
+rank whose core serves somebody else. So samples count only while others leave the cores alone
+(others.py), and those of one piece of work are held against each other (agreement), over the
+moments in which it was repeated.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import ceil, exp, floor, log, sqrt
 from statistics import median
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from planner.units import span
+from planner.calibrate.others import MOST_OTHERS, Crowd
+from planner.units import percent, span
 
 T = TypeVar("T")
 SLACK = 1.08  # a probe this much slower or faster than the usual one is a disturbed moment
@@ -48,31 +49,6 @@ _OFTEN = 50  # probes after which the usual one is looked for again
 _WARM_UP = 20  # probes before the first sample
 
 
-def _busy_s() -> float:
-    """CPU seconds of the whole machine since it started, idle and waiting time left out; 0 where
-    /proc is missing."""
-    try:
-        with open("/proc/stat", encoding="ascii") as file:
-            ticks = [int(x) for x in file.readline().split()[1:]]
-    except (OSError, ValueError):
-        return 0.0
-    return (sum(ticks[:3]) + sum(ticks[5:8])) / os.sysconf("SC_CLK_TCK")
-
-
-@dataclass
-class Others:
-    """CPU seconds per second that processes outside this one and its children use."""
-
-    started: float = field(default_factory=time.perf_counter)
-    busy: float = field(default_factory=_busy_s)
-    own: float = field(default_factory=lambda: sum(os.times()[:4]))
-
-    def share(self) -> float:
-        wall = time.perf_counter() - self.started
-        used = _busy_s() - self.busy - (sum(os.times()[:4]) - self.own)
-        return max(0.0, used / wall) if wall > 0.05 else 0.0
-
-
 @dataclass(frozen=True)
 class Sample:
     """One timed piece of work, and the probes before and after it, in seconds."""
@@ -80,6 +56,7 @@ class Sample:
     seconds: float
     before_s: float
     after_s: float
+    others: float = 0.0  # share of the cores that other programs had in its visit
 
     @property
     def probe_s(self) -> float:
@@ -122,9 +99,10 @@ def is_usual(probe_s: float, usual_s: float) -> bool:
 
 
 def _near(samples: Sequence[Sample], reference_s: float, share: float) -> list[float]:
-    """Repeats between probes of the usual speed, scaled to it, fastest first. share below a half:
-    the fastest ones, of which it is the middle."""
-    near = sorted(_scaled([s for s in samples if is_usual(s.probe_s, reference_s)], reference_s))
+    """Repeats between probes of the usual speed, while nobody else had the cores, scaled to that
+    speed, fastest first. share below a half: the fastest ones, of which it is the middle."""
+    own = (s for s in samples if s.others <= MOST_OTHERS)
+    near = sorted(_scaled([s for s in own if is_usual(s.probe_s, reference_s)], reference_s))
     return near[: max(2, ceil(2 * share * len(near)))]
 
 
@@ -169,6 +147,14 @@ def agreement(repeats: Sequence[float], steady: bool = True) -> str:
     return ""
 
 
+def _crowded(samples: Sequence[Sample]) -> str:
+    """That all but one sample were taken while others had the cores; empty where they were not."""
+    found = sorted(s.others for s in samples)
+    if len(found) < _FEWEST or found[1] <= MOST_OTHERS:
+        return ""
+    return f"other programs had {percent(median(found))} of the cores"
+
+
 def _two_speeds(repeats: Sequence[float]) -> bool:
     """Whether a gap wider than what lies on either side of it has more than a quarter of the
     repeats on both."""
@@ -198,7 +184,7 @@ def value_of(samples: Sequence[Sample], reference_s: float, share: float = _MEDI
     over 1.17 of its range a step took 1.17 times as long.
     """
     repeats = _near(samples, reference_s, share)
-    why = agreement(repeats, share >= _MEDIAN)
+    why = _crowded(samples) or agreement(repeats, share >= _MEDIAN)
     counted = _scaled(samples, reference_s) if why else _agreeing(repeats)
     middle = float(np.quantile(counted, share)) if why else median(counted)
     return Value(
@@ -209,6 +195,11 @@ def value_of(samples: Sequence[Sample], reference_s: float, share: float = _MEDI
         not why,
         why,
     )
+
+
+def moments(visits: Sequence[Sequence[Sample]], reference_s: float) -> list[float]:
+    """Middle of the samples of each visit, scaled to the reference speed, disturbed or not."""
+    return [median(_scaled(samples, reference_s)) for samples in visits if samples]
 
 
 class _Spent(NamedTuple):
@@ -231,7 +222,7 @@ class Probe:
 
     agree takes the largest of a number over the ranks that measure together, so that all take the
     same decisions. one_thread: the work runs on one thread of the CPU, so that its CPU time leaves
-    out when another process had the core.
+    out when another process had the core. crowd: what others have of the cores.
     """
 
     def __init__(
@@ -239,8 +230,10 @@ class Probe:
         work: Callable[[], None],
         agree: Callable[[float], float] = lambda number: number,
         one_thread: bool = False,
+        crowd: Crowd | None = None,
     ) -> None:
         self.work, self.agree, self.one_thread = work, agree, one_thread
+        self.crowd = crowd
         self.seen: list[float] = []
         self.usual_s = float("inf")
         self.tried = self.disturbed = 0
@@ -301,4 +294,7 @@ class Probe:
             before = after
             if self.agree(time.perf_counter() - start_s) > most_s:
                 break
-        return found
+        crowd = self.crowd.share() if self.crowd else 0.0
+        if busy and self.one_thread:  # its time is that of the CPU
+            return found
+        return [replace(sample, others=crowd) for sample in found]

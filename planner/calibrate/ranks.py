@@ -95,6 +95,16 @@ class Ranks:
         dist.all_gather_object(held, value, group=self.together)
         return held
 
+    def of_node(self, number: float) -> float:
+        """Sum over the ranks of this machine."""
+        if self.together is None:
+            return number
+        each = torch.zeros(self.where.ranks, dtype=torch.float64)
+        each[self.where.rank] = number
+        dist.all_reduce(each, group=self.together)
+        first = self.where.rank - self.where.local_rank
+        return float(each[first : first + self.where.per_node].sum())
+
     def lost(self) -> list[int]:
         """Ranks whose beats stand still for a while; beats are counted, since clocks of nodes
         differ."""

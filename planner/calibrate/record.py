@@ -6,7 +6,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from io import FileIO
 from pathlib import Path
@@ -14,15 +15,17 @@ from typing import Any
 
 from planner.calibrate.cases import Case
 from planner.calibrate.kinds import wrong
-from planner.calibrate.quiet import Sample, agreed, usual_probe_s, value_of
+from planner.calibrate.quiet import Sample, agreed, moments, usual_probe_s, value_of
 from planner.inputs import catalog
 from planner.specs.error import PlanError
 
 Record = dict[str, Any]
-SCHEMA = 1
+SCHEMA = 2
+_DIGITS = 4  # of the share that others had
 MOST_BYTES = 200_000_000  # of records: a thorough run on many ranks writes some 10 MB
 _VALUES = (
     "samples",
+    "others",
     "when",
     "parts",
     "states",
@@ -35,14 +38,13 @@ _VALUES = (
 
 
 _MERGED = ("seconds", "spread", "kept", "tried", "quiet", "why")  # the fields of a Value
-_NO_LABEL = (*_VALUES, *_MERGED, "kind", "held_out", "used_in_fit", "compiled")
+_NO_LABEL = (*_VALUES, *_MERGED, "moments", "others", "kind", "held_out", "used_in_fit", "compiled")
 
 
-# of messages between ranks the quarter of prompt ones counts: where ranks share cores with the
-# threads that serve their messages, one waits for the other's time slice now and then, 4 ms for
-# what takes 0.3
+# of messages between pairs, which only name the slow ones, the quarter of prompt ones counts: one
+# waits for another program's time slice now and then, 4 ms for what takes 0.3
 PROMPT = 0.25
-_MESSAGES = ("collective", "pair")
+_MESSAGES = ("pair",)
 
 
 def _share_of(record: Record) -> float:
@@ -69,7 +71,7 @@ def label(record: Record) -> str:
 
 def merged(records: Iterable[Record], reference_s: float | None = None) -> list[Record]:
     """One record per case, with the value of its samples over all visits (seconds, spread, kept,
-    tried, quiet, why).
+    tried, quiet, why), the middle of each visit (moments) and what others had of the cores then.
 
     reference_s: probe of the machine as it usually is, by default that of these records.
     """
@@ -80,17 +82,38 @@ def merged(records: Iterable[Record], reference_s: float | None = None) -> list[
         if "samples" not in record:
             continue
         name = key(record)
-        samples = [Sample(*one) for one in record["samples"]]
-        earlier = found.get(name)
-        if earlier:
-            samples = earlier["all"] + samples
-        found[name] = {**record, "all": samples}
+        earlier = found.get(name, {"all": []})
+        found[name] = {**record, "all": [*earlier["all"], samples_of(record)]}
     out = []
     for record in found.values():
-        value = value_of(record.pop("all"), usual_s, _share_of(record))
+        visits = record.pop("all")
+        every = [sample for visit in visits for sample in visit]
+        value = value_of(every, usual_s, _share_of(record))
         record.pop("samples")
-        out.append({**record, **asdict(value)})
+        several = {
+            "moments": moments(visits, usual_s),
+            "others": [visit[0].others for visit in visits if visit],
+        }
+        out.append({**record, **asdict(value), **several})
     return out
+
+
+def visit(samples: Sequence[Sample]) -> Record:
+    """What a visit of a case took, as a line of the records has it."""
+    return {
+        "samples": [[s.seconds, s.before_s, s.after_s] for s in samples],
+        "others": round(samples[0].others, _DIGITS),
+        "when": round(time.time(), 1),
+    }
+
+
+def samples_of(record: Record) -> list[Sample]:
+    """The samples of a line of the records."""
+    others = record.get("others", 0.0)
+    return [
+        Sample(seconds, before_s, after_s, others)
+        for seconds, before_s, after_s in record["samples"]
+    ]
 
 
 def usual_of(records: Iterable[Record]) -> float:
@@ -210,9 +233,7 @@ class Records:
 
     def _collect(self, record: Record) -> None:
         if "samples" in record:
-            self.samples.setdefault(key(record), []).extend(
-                Sample(*one) for one in record["samples"]
-            )
+            self.samples.setdefault(key(record), []).extend(samples_of(record))
 
     def quiet(self, what: Record, usual_s: float) -> int:
         """Quiet samples of a case so far that agree with each other; 0 where they do not."""

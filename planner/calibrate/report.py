@@ -12,7 +12,7 @@ from planner.show.page import page
 from planner.show.text import Block
 from planner.specs.document import to_json
 from planner.specs.documents.calibrate import Verification, VerifiedCase
-from planner.units import show
+from planner.units import percent, show
 
 _TITLE = "Predicted against measured"
 _MOST_NAMES = 12  # of decoders that fit below the bars
@@ -42,11 +42,19 @@ def blocks(out: Verification) -> list[Block]:
         "By parallelism",
         text=[
             f"tolerance {out.summary.tolerance:.1%} of the mean error:"
-            f" {'within' if out.summary.within else 'beyond'}"
+            f" {'within' if out.summary.within else 'beyond'}",
+            steadiness(out),
         ],
-        header=["parallel", ">decoders", ">mean error", ">worst"],
+        header=["parallel", ">decoders", ">mean error", ">worst", ">bias", ">8 of 10 further ones"],
         rows=[
-            [name, str(e.n), f"{100 * e.mape:.1f} %", f"{100 * e.worst:.1f} %"]
+            [
+                name,
+                str(e.n),
+                percent(e.mape),
+                percent(e.worst),
+                percent(e.bias, sign=True),
+                "-" if e.low is None or e.high is None else f"{e.low:.2f} .. {e.high:.2f}",
+            ]
             for name, e in out.summary.parallel.items()
         ],
     )
@@ -93,11 +101,26 @@ def headline(out: Verification) -> str:
     return said
 
 
+def steadiness(out: Verification) -> str:
+    """How far one decoder's own steps differ, in words."""
+    s = out.summary.steadiness
+    said = (
+        f"steps of one decoder differ by {percent(s.repeats)}, its moments by {percent(s.moments)}"
+        f" (middle decoder; worst {percent(s.moments_worst)})"
+    )
+    if s.others_most is not None:
+        said += (
+            f", while other programs had {percent(s.others_least)} to {percent(s.others_most)} of"
+            " the cores"
+        )
+    return f"{said}; the last column is measured over predicted"
+
+
 def markdown(out: Verification) -> str:
     decoders, kinds = blocks(out)
     lines = [
         f"# {_TITLE}",
-        *(f"{sentence}." for sentence in (*decoders.text, _parts_said(out))),
+        *(f"{sentence}." for sentence in (*decoders.text, _parts_said(out), *kinds.text)),
         _markdown_table(decoders),
         _markdown_table(kinds),
     ]

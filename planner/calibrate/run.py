@@ -31,10 +31,11 @@ from planner.calibrate import (
 from planner.calibrate.cases import Case
 from planner.calibrate.device import Device
 from planner.calibrate.measure import Task, measure
+from planner.calibrate.others import Crowd
 from planner.calibrate.profile import Session
 from planner.calibrate.quiet import Probe
 from planner.calibrate.ranks import Lost, Ranks
-from planner.calibrate.record import Record, Records
+from planner.calibrate.record import Record, Records, visit
 from planner.calibrate.settings import LOST, WRONG, Place, Progress, Result, Settings, place, tell
 from planner.specs.document import plain
 from planner.specs.error import PlanError
@@ -122,11 +123,18 @@ def _records(settings: Settings, ranks: Ranks, found: detect.Hardware) -> Record
     return mine
 
 
+def _probe(settings: Settings, ranks: Ranks, here: Device) -> Probe:
+    """Tells quiet moments of this machine, for all ranks together."""
+    used = 0 if here.gpu else ranks.where.per_node
+    crowd = Crowd(used, settings.threads, ranks.agree, ranks.of_node)
+    return Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1, crowd)
+
+
 def _measure(settings: Settings, ranks: Ranks, here: Device, base_bytes: float, out: Path) -> None:
     where = ranks.where
     found = detect.hardware(where.local_rank, settings.threads)
     records = _records(settings, ranks, found)
-    probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
+    probe = _probe(settings, ranks, here)
     everyone = ranks.gather(found.as_dict())
     precisions = ranks.share(here.precisions())
     effort = cases.EFFORT[settings.mode]
@@ -236,22 +244,22 @@ def _verify(settings: Settings, ranks: Ranks, here: Device) -> None:
     where = ranks.where
     found = detect.hardware(where.local_rank, settings.threads)
     records = _records(settings, ranks, found)
-    probe = Probe(here.probe(), ranks.agree, not here.gpu and settings.threads == 1)
+    probe = _probe(settings, ranks, here)
     total_s = cases.EFFORT[settings.mode].training_s
     each_s = total_s / max(len(settings.cases) * _TRAININGS, 1)
     start_s = time.perf_counter()
-    for visit in range(_MOST_TRAININGS):
+    for again in range(_MOST_TRAININGS):
         todo = [
             case
             for case in settings.cases
-            if visit < _TRAININGS
+            if again < _TRAININGS
             or probe.agree(
                 float(records.quiet(_step(case, settings.precision, False), probe.usual_s) == 0)
             )
         ]
         for i, case in enumerate(todo):
             left_s = total_s - (time.perf_counter() - start_s)
-            if visit >= _TRAININGS and probe.agree(-left_s) > 0:
+            if again >= _TRAININGS and probe.agree(-left_s) > 0:
                 break
             with ranks.named(case.name):
                 ranks.meet()
@@ -282,12 +290,11 @@ def _trained(
     states = ranks.gather(run.states())
     return {
         **_step(case, settings.precision, False),
-        "samples": [[s.seconds, s.before_s, s.after_s] for s in samples],
+        **visit(samples),
         "parts": parts,
         "states": states if case.parallel != "single" else states[:1],
         "peak_bytes": peak,
         "loss": run.loss,
-        "when": round(time.time(), 1),
     }
 
 

@@ -4,21 +4,25 @@ and held."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from math import exp, log1p, sqrt
+from statistics import mean, median, stdev
 
 from planner.calibrate.cases import Case
 from planner.calibrate.predict import STATES, predict
 from planner.calibrate.record import Record
+from planner.evidence.spread import SIDE
 from planner.specs.documents.calibrate import (
     Errors,
     MeasuredParts,
     PredictedParts,
+    Steadiness,
     Summary,
     Verification,
     VerifiedCase,
 )
 
 _WHOLE_TENSORS = ("zero1",)  # deals out whole tensors: ranks differ, their sum does not
+_FEWEST = 3  # errors that have a scatter; a choice
 _NO_TIME_S = 1e-12  # below any that is measured: a divisor that is not zero
 
 
@@ -58,7 +62,7 @@ def _summary(every: Sequence[VerifiedCase], tolerance: float) -> Summary:
     errors = [abs(row.error) for row in rows]
     by_kind: dict[str, list[float]] = {}
     for row in rows:
-        by_kind.setdefault(row.case.parallel, []).append(abs(row.error))
+        by_kind.setdefault(row.case.parallel, []).append(row.error)
     return Summary(
         n=len(rows),
         unquiet=[row.name for row in every if not row.quiet],
@@ -69,10 +73,47 @@ def _summary(every: Sequence[VerifiedCase], tolerance: float) -> Summary:
         states_exact=all(row.states_exact for row in every),
         tolerance=tolerance,
         within=bool(errors) and sum(errors) / len(errors) <= tolerance,
-        parallel={
-            name: Errors(n=len(e), mape=sum(e) / len(e), worst=max(e))
-            for name, e in by_kind.items()
-        },
+        parallel={name: errors_of(e) for name, e in by_kind.items()},
+        steadiness=_steadiness(every),
+    )
+
+
+def errors_of(errors: Sequence[float]) -> Errors:
+    """Mean and worst of relative errors, and the band that holds eight of ten further ones where
+    these are a sample of them: Student's t of measured over predicted."""
+    away = [abs(error) for error in errors]
+    low, high = _band([-log1p(error) for error in errors])
+    return Errors(
+        n=len(errors), mape=mean(away), worst=max(away), bias=mean(errors), low=low, high=high
+    )
+
+
+def _band(logs: Sequence[float]) -> tuple[float | None, float | None]:
+    """Ends of the band of the next factor whose logarithm is one more of these."""
+    from scipy.special import stdtrit
+
+    if len(logs) < _FEWEST:
+        return None, None
+    middle = mean(logs)
+    wide = float(stdtrit(len(logs) - 1, SIDE)) * stdev(logs) * sqrt(1 + 1 / len(logs))
+    return exp(middle - wide), exp(middle + wide)
+
+
+def _steadiness(rows: Sequence[VerifiedCase]) -> Steadiness:
+    """What repeats and moments of one decoder differ by."""
+    between = [
+        (max(row.moments) - min(row.moments)) / median(row.moments)
+        for row in rows
+        if len(row.moments) > 1
+    ]
+    repeats = [row.spread for row in rows if row.quiet]
+    others = [share for row in rows for share in row.others]
+    return Steadiness(
+        repeats=median(repeats) if repeats else None,
+        moments=median(between) if between else None,
+        moments_worst=max(between, default=None),
+        others_least=min(others, default=None),
+        others_most=max(others, default=None),
     )
 
 
@@ -97,6 +138,8 @@ def one_case(
         repeats=r["kept"],
         tried=r["tried"],
         spread=r["spread"],
+        moments=r["moments"],
+        others=r["others"],
         predicted_step_s=said.step_s,
         measured_step_s=r["seconds"],
         error=error,

@@ -232,8 +232,13 @@ def end_of_step(
     per_layer = c.syncs_per_layer
     # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv
     # 1910.02054, section 7.2.1): Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5
-    # -> 21.9 %
-    updated = np.where(per_layer & (c.zero == 2) & (not stack.state.zero2_gathers), gathered, 0.0)
+    # -> 21.9 %. FSDP gathers them layer by layer in the next forward pass, behind the layer before
+    # where it prefetches; the root group has its own gather
+    late = gathered
+    if stack.state.zero2_gathers:
+        ahead = stack.overlap.prefetch
+        late = 0.0 * gathered if ahead else gather(np.maximum(shared - root, 0.0), who.shards)
+    updated = np.where(per_layer & (c.zero == 2), late, 0.0)
     exposed = np.where(
         per_layer,
         (ends + _ROOT_EXPOSED * root_s if stack.overlap.prefetch else root_s) + updated,

@@ -103,6 +103,12 @@ class VerifiedCase(Document):
     repeats: Annotated[int, key("steps that count")]
     tried: Annotated[int, key("steps that were timed")]
     spread: Annotated[float, key("slowest minus fastest step that counts, over the median", "1")]
+    moments: Annotated[
+        list[float], key("middle of the steps of each moment, at the speed of the calibration", "s")
+    ]
+    others: Annotated[
+        list[float], key("share of the cores that other programs had, by moment", "1")
+    ]
     predicted_step_s: Annotated[float, key("one optimizer step as estimated", "s")]
     measured_step_s: Annotated[float, key("one optimizer step as trained", "s")]
     error: Annotated[float, key("predicted over measured, minus one", "1")]
@@ -135,6 +141,34 @@ class Errors(Document):
     n: Annotated[int, key("decoders")]
     mape: Annotated[float, key("mean absolute relative error of the step", "1")]
     worst: Annotated[float, key("largest absolute relative error", "1")]
+    bias: Annotated[float, key("mean signed error: negative is predicted too fast", "1")]
+    low: Annotated[
+        float | None,
+        key(
+            "of eight in ten further decoders like these, the least of measured over predicted,"
+            " by the scatter of these; null of fewer than three",
+            "1",
+        ),
+    ]
+    high: Annotated[float | None, key("the same at the slow end", "1")]
+
+
+class Steadiness(Document):
+    """How far steps of one decoder differ that should not: what no estimate can be nearer than."""
+
+    repeats: Annotated[
+        float | None,
+        key("slowest minus fastest step over the middle, median over quiet decoders", "1"),
+    ]
+    moments: Annotated[
+        float | None,
+        key("the same of the middles of its moments, over all decoders that had several", "1"),
+    ]
+    moments_worst: Annotated[float | None, key("largest of these", "1")]
+    others_least: Annotated[
+        float | None, key("least share of the cores that other programs had in a moment", "1")
+    ]
+    others_most: Annotated[float | None, key("largest of these", "1")]
 
 
 class Summary(Document):
@@ -151,6 +185,7 @@ class Summary(Document):
     tolerance: Annotated[float, key("mean error above which the exit status is 3", "1")]
     within: Annotated[bool, key("whether the mean error is within the tolerance")]
     parallel: Annotated[dict[str, Errors], key("errors by parallelism")]
+    steadiness: Annotated[Steadiness, key("repeats and moments of one decoder held together")]
 
 
 class Verification(Document):
