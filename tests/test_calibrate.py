@@ -13,8 +13,10 @@ from node_records import CASE, SESSION, node_records, written
 
 from planner.calibrate import (
     cases,
+    command,
     detect,
     fit_device,
+    nodes,
     predict,
     profile,
     report,
@@ -251,6 +253,14 @@ def test_a_verification_says_how_far_its_own_steps_differ(tmp_path: Path) -> Non
     assert errors.high == pytest.approx(np.exp(logs.mean() + wide), rel=1e-3)
     assert "its moments by 4.0 %" in report.steadiness(out)
     assert "other programs had 0 % to 3.0 % of the cores" in report.markdown(out)
+    assert verify.kept(out) == {"decoders": 4, "low": errors.low, "high": errors.high}
+    file = Path(path)
+    before = nodes.read(file, "--calibration")
+    assert command._kept(out, before, file).kept
+    assert nodes.read(file, "--calibration") == {**before, "verified": verify.kept(out)}
+    assert not command._kept(out, before, tmp_path / "none" / "node.toml").kept
+    rows[0]["quiet"] = rows[1]["quiet"] = False
+    assert verify.kept(verify.compare(rows, **where, calibration=path, tolerance=0.1)) is None
     two = verify.compare(rows[:2], **where, calibration=path, tolerance=0.1)
     assert two.summary.parallel["single"].low is None  # two have no scatter to speak of
 

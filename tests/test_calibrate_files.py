@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import dpplan, refused
@@ -252,6 +253,35 @@ def test_what_a_calibration_says_of_others_is_read_with_it(
     path.write_text(f"{text}{value}\n", encoding="utf-8")
     with pytest.raises(PlanError, match=table.split("\n")[1]):
         nodes.read(path, "--diff")
+
+
+def test_a_band_is_no_narrower_than_the_calibration_came_out(tmp_path: Path) -> None:
+    """What verification keeps in the file widens the band of an estimate, never narrows it, and is
+    of no other node."""
+    path = tmp_path / "node.toml"
+
+    def step(**verified: float) -> dict[str, Any]:
+        node = document()
+        profile.write({**node, "verified": verified} if verified else node, path)
+        words = "--model gpt2 --stack pytorch-ddp --precision fp32 --gpus 1 --json"
+        device = ("--gpu", node["gpu"], "--calibration", path)
+        answer = dpplan("estimate", *words.split(), *device)
+        assert answer.status == 0, answer.stderr
+        found: dict[str, Any] = answer.json()["step"]
+        return found
+
+    plain_step = step()
+    low, high = (plain_step[end] / plain_step["seconds"] for end in ("low", "high"))
+    inside = step(decoders=9, low=(low + 1) / 2, high=(high + 1) / 2)
+    assert inside == plain_step
+    wide = step(decoders=9, low=low / 2, high=(high + 1) / 2)
+    assert wide["low"] == pytest.approx(wide["seconds"] * low / 2)
+    assert wide["high"] == pytest.approx(plain_step["high"])
+    assert wide["seconds"] == plain_step["seconds"]
+    assert "came out on 9 decoders" in wide["confidence"]
+    assert "verified" not in nodes.merge([nodes.read(path, "--merge")] * 2, ["a", "b"])[0]
+    with pytest.raises(PlanError, match="above high"):
+        step(decoders=9, low=1.2, high=1.1)
 
 
 def test_a_calibration_of_another_device_is_refused(tmp_path: Path) -> None:

@@ -148,11 +148,26 @@ def verification(own: CalibrateOptions, told: Told) -> Verification:
         tolerance=own.tolerance,
         speed=reference / record.usual_of(raw) if reference else 1.0,
     )
+    if document:
+        out = _kept(out, document, catalog.user_path(str(own.calibration), "--calibration"))
     if folder:
         from planner.calibrate import report as pages
 
         pages.write(out, folder)
     return out
+
+
+def _kept(out: Verification, document: dict[str, Any], path: Path) -> Verification:
+    """Keep in the calibration file how near it came, where the bands of estimates find it. A file
+    that cannot be written stays as it is, and the answer says so."""
+    found = verify.kept(out)
+    if found is None:
+        return out
+    try:
+        profile.write({**document, "verified": found}, path)
+    except PlanError:
+        return out
+    return msgspec.structs.replace(out, kept=True)
 
 
 def _can_run(case: Case, processes: int) -> None:

@@ -93,7 +93,7 @@ def speeds(document: Document) -> dict[str, float]:
     return out
 
 
-_NO_NUMBERS = ("node", "kernels")  # tables whose numbers no node is compared by
+_NO_NUMBERS = ("node", "kernels", "verified")  # tables whose numbers no node is compared by
 
 
 def measured(document: Mapping[str, Any], path: str = "") -> dict[str, float]:
@@ -205,6 +205,7 @@ def merge(documents: Sequence[Document], names: Sequence[str]) -> tuple[Document
         if _told(key) and value > 0 and middles[key] > 0 and _worse(key, value, middles[key]) > FAR
     ]
     merged = replaced(typical, "")
+    merged.pop("verified", None)  # it was of one node's own numbers
     said = f"middle of {len(documents)} nodes"
     merged["source"] = f"{typical['source']}; {said}" if "source" in typical else said
     return merged, sorted(far, key=lambda row: -row.worse)

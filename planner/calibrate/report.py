@@ -113,7 +113,8 @@ def steadiness(out: Verification) -> str:
             f", while other programs had {percent(s.others_least)} to {percent(s.others_most)} of"
             " the cores"
         )
-    return f"{said}; the last column is measured over predicted"
+    said += "; the last column is measured over predicted"
+    return f"{said}; bands of estimates with the file are no narrower" if out.kept else said
 
 
 def markdown(out: Verification) -> str:

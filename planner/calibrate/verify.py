@@ -88,6 +88,16 @@ def errors_of(errors: Sequence[float]) -> Errors:
     )
 
 
+def kept(out: Verification) -> dict[str, float] | None:
+    """What the calibration file keeps for the bands of estimates; None where too few decoders were
+    quiet to say."""
+    errors = [row.error for row in out.cases if row.quiet]
+    found = errors_of(errors) if errors else None
+    if found is None or found.low is None or found.high is None:
+        return None
+    return {"decoders": found.n, "low": found.low, "high": found.high}
+
+
 def _band(logs: Sequence[float]) -> tuple[float | None, float | None]:
     """Ends of the band of the next factor whose logarithm is one more of these."""
     from scipy.special import stdtrit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from planner.evidence.effects import SPREADS, Evidence, Forecast, Levels, Model
 from planner.evidence.spread import Spread
 from planner.evidence.weights import quantile
 from planner.ledger import Array
+from planner.specs.cluster import Verified
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
@@ -186,8 +187,21 @@ def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
 
 
 def band(plan: Plan, c: Columns, time: Times, row: int = 0) -> Band:
-    """Band of the step time of one layout, from the shipped residuals."""
-    return _recorded_band(case_of(plan, c, time, row))
+    """Band of the step time of one layout, from the shipped residuals; no narrower than what a
+    calibration of its own machine came out at."""
+    return no_narrower(_recorded_band(case_of(plan, c, time, row)), plan.cluster.verified)
+
+
+def no_narrower(found: Band, verified: Verified | None) -> Band:
+    """The band, where it reaches as far as verification of a calibration did."""
+    if verified is None or (found.low <= verified.low and verified.high <= found.high):
+        return found
+    ends = (min(found.low, verified.low), max(found.high, verified.high))
+    return replace(
+        found,
+        spread=Spread.of_ends(*ends),
+        basis=f"{found.basis}; as wide as the calibration came out on {verified.decoders} decoders",
+    )
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.inputs import catalog
 from planner.specs.base import PlanError
+from planner.specs.cluster import Verified
 from planner.specs.hardware import GpuSpec, LinkSpec, StorageSpec
 from planner.specs.host import HostSpec
 from planner.specs.stack import StackSpec
@@ -43,6 +44,7 @@ def read_calibration(name: str) -> Calibration:
         "stacks",
         "storage",
         "host",
+        "verified",
         "node",
     }
     for key in data:
@@ -116,7 +118,12 @@ def read_calibration(name: str) -> Calibration:
         if "host" in data
         else None
     )
-    return Calibration(str(path), gpu, overlay, links, stacks, device, own, storage, host)
+    verified = (
+        catalog.build(Verified, data["verified"], "--calibration", f"{path} [verified]")
+        if "verified" in data
+        else None
+    )
+    return Calibration(str(path), gpu, overlay, links, stacks, device, own, storage, host, verified)
 
 
 @dataclass(frozen=True)
@@ -133,3 +140,4 @@ class Calibration:
     own_links: dict[str, LinkSpec] = dataclasses.field(default_factory=dict)
     storage: StorageSpec | None = None  # what a node wrote and read
     host: HostSpec | None = None  # its processors and memory, as an offloaded optimizer finds them
+    verified: Verified | None = None  # how near its estimates came

@@ -76,6 +76,7 @@ def cluster_spec(
         price=price(options, card.id, template),
         clock=None if options.clock is None else Sourced(options.clock, "1", "measured", _STATED),
         power_limit=_power_limit(options, card),
+        verified=measured.verified if measured else None,
     )
     return spec, assumed
 

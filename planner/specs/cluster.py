@@ -65,6 +65,21 @@ class ClusterTemplate(Spec):
     usd_per_gpu_hour: UsdPerHour | None = None  # its own rate, in place of list prices
 
 
+class Verified(Spec):
+    """What decoders took that were trained to verify a calibration, over what was estimated: eight
+    in ten further ones are to be expected between low and high."""
+
+    decoders: int = Field(ge=3)
+    low: float = Field(gt=0, le=1e3)
+    high: float = Field(gt=0, le=1e3)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low:g} must not be above high {self.high:g}")
+        return self
+
+
 class ClusterSpec(Spec):
     """A concrete cluster: every choice made."""
 
@@ -90,6 +105,7 @@ class ClusterSpec(Spec):
         None  # tensor clock under load, where it is known
     )
     power_limit: Watts | None = None  # per GPU, where it is set below the board's
+    verified: Verified | None = None  # how near a calibration came, where it was verified
 
     @model_validator(mode="after")
     def _whole_nodes(self) -> Self:

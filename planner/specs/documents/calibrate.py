@@ -207,6 +207,13 @@ class Verification(Document):
     cases: Annotated[list[VerifiedCase], key("the decoders")]
     summary: Annotated[Summary, key("errors over all decoders")]
     quiet: Annotated[bool, key("whether every decoder was timed in quiet moments")]
+    kept: Annotated[
+        bool,
+        key(
+            "whether the calibration file now holds the range of eight in ten further decoders, by"
+            " those that were quiet: bands of estimates with it are no narrower"
+        ),
+    ] = False
 
 
 class Difference(Document):
