@@ -1,11 +1,14 @@
 """How near `dpplan calibrate` comes on this CPU: calibrate, then verify on decoders that no fit has
 seen, and hold it to the bar.
 
-    python benchmarks/calibrate_cpu.py FOLDER [--only one,two,ranks] [--wait 600]
+    python benchmarks/calibrate_cpu.py FOLDER [--only one,two,ranks]
+        [--steps calibrate,verify] [--wait 600]
 
-one: one process, one thread; two: one process, two threads; ranks: two processes with gloo, DDP and
-FSDP2. Each calibrates anew into FOLDER (seven minutes at most) and trains its decoders (five at
-most); on a quiet machine it takes about half. Waits for a quiet machine first, up to --wait
+one: one process, one thread; two: one process, two threads; ranks: two processes with gloo, DDP,
+FSDP2 and tensor parallelism. Each calibrates into FOLDER (seven minutes at most; what a run that
+was ended has measured there counts) and trains its decoders (five at most); on a quiet machine it
+takes about half. --steps verify trains again beside a calibration of an earlier run: another moment
+of the same machine. Waits for a quiet machine first, up to --wait
 seconds, and says of each part whether the machine stayed quiet: a noisy part that misses its bar is
 reported as skipped.
 
@@ -50,7 +53,7 @@ PARTS = {
     "two": Part(("--threads", "2"), ("single",), 0.08, float("inf")),
     "ranks": Part(
         ("--processes", "2", "--threads", "1"),
-        ("ddp", "fsdp", "fsdp-noreshard"),
+        ("ddp", "fsdp", "fsdp-noreshard", "tensor"),
         0.12,
         float("inf"),
     ),
@@ -82,13 +85,20 @@ def wait_for_quiet(seconds: float) -> bool:
             return False
 
 
-def run_part(name: str, part: Part, folder: Path) -> tuple[str, str]:
+def run_part(name: str, part: Part, folder: Path, steps: list[str]) -> tuple[str, str]:
     """(passed, missed or skipped; what happened)."""
-    out = folder / f"{name}.toml"
+    out, said = folder / f"{name}.toml", folder / f"{name}.json"
     start = time.monotonic()
-    status, found = dpplan("calibrate", "--out", str(out), *part.options)
-    if status:
-        return "missed", f"calibrate ended with status {status}: {found.get('error')}"
+    if "calibrate" in steps:
+        status, found = dpplan("calibrate", "--out", str(out), *part.options)
+        if status:
+            return "missed", f"calibrate ended with status {status}: {found.get('error')}"
+        said.write_text(json.dumps(found), encoding="utf-8")
+    elif not said.exists():
+        return "missed", f"{said} does not exist: add calibrate to --steps"
+    found = json.loads(said.read_text(encoding="utf-8"))
+    if "verify" not in steps:
+        return "passed", f"{found['quiet']} of {found['cases']} cases quiet"
     calibrated_s, start = time.monotonic() - start, time.monotonic()
     status, verified = dpplan(
         "calibrate",
@@ -123,6 +133,7 @@ def run_part(name: str, part: Part, folder: Path) -> tuple[str, str]:
             f"bytes of states {'exact' if verified['summary']['states_exact'] else 'DIFFER'}; "
             f"speed {verified['speed']:.2f} of that at calibration"
         ),
+        f"steadiness: {verified['summary']['steadiness']}",
         "held-out medians: " + ", ".join(f"{curve} {value:.1%}" for curve, value in held.items()),
         *(
             f"  {row['name']}: {row['predicted_step_s']:.4g} s, measured"
@@ -147,6 +158,7 @@ def main() -> int:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--steps", default="calibrate,verify")
     parser.add_argument("--wait", type=float, default=600.0)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -157,7 +169,7 @@ def main() -> int:
             f"{name}: {'quiet' if quiet else 'other processes use the cores'} at the start",
             flush=True,
         )
-        verdict, told = run_part(name, PARTS[name], given.folder)
+        verdict, told = run_part(name, PARTS[name], given.folder, given.steps.split(","))
         verdicts.append(verdict)
         print(f"  {verdict}\n    {told}", flush=True)
     return 1 if "missed" in verdicts else 3 if "skipped" in verdicts else 0
