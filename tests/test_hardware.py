@@ -165,6 +165,7 @@ def test_gpu_is_plausible(name: str) -> None:
         ("rtx4090", 165.2),
         ("rtx5090", 209.5),
         ("rtx3090", 71.2),
+        ("rtx-a6000-48gb", 154.8),
         ("mi300x-192gb", 1307.4),
         ("mi250x-128gb", 191.5),
     ],

@@ -90,7 +90,7 @@ def test_what_is_of_another_kind_is_named_as_such(kind: str, name: str, said: st
         ("gpus", "rtx409", ["rtx4090"]),
         ("gpus", "t4", []),
         ("gpus", "a10g", []),
-        ("gpus", "a6000", []),
+        ("gpus", "a5000", []),
         ("gpus", "rtx-3090ti", ["rtx-3090"]),
         ("gpus", "amd-a100", []),
     ],

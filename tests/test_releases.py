@@ -43,22 +43,28 @@ def test_a_run_gets_the_latest_profile_that_is_not_newer(release: str, stack: st
     assert plan.stack.id == stack
 
 
+CARD = "NVIDIA-NeMo/Megatron-Bridge@067f987d examples/model_verification_cards/x/card.yaml items."
+
+
 @pytest.mark.parametrize(
-    ("reference", "stack"),
+    ("named", "reference", "stack"),
     [
-        ("bigscience-workshop/bigscience@9e64ede train/tr11-176B-ml", "bigscience"),
-        ("VIA-Research/vTrain@f8dda84 validation", "megatron-deepspeed"),
-        ("bigscience-workshop, private communication", "megatron-deepspeed"),
-        ("", "megatron-deepspeed"),
+        ("megatron-deepspeed", "bigscience-workshop/bigscience@9e64ede train/tr11", "bigscience"),
+        ("megatron-deepspeed", "VIA-Research/vTrain@f8dda84 validation", "megatron-deepspeed"),
+        ("megatron-deepspeed", "bigscience-workshop, by letter", "megatron-deepspeed"),
+        ("megatron-deepspeed", "", "megatron-deepspeed"),
+        ("megatron-core", "bigscience-workshop/bigscience@9e64ede train", "megatron-core"),
+        ("megatron-core", "NVIDIA-NeMo/Megatron-Bridge@067f987d skills/x/card.yaml", "nemo"),
+        ("megatron-core", CARD + "pretrain.H100", "nemo"),
+        ("megatron-core", CARD + "pretrain_performance.H100", "nemo-26.06"),
+        ("megatron-core", "NVIDIA/Megatron-LM@d98e8a64 tests", "megatron-core"),
+        ("nemo", CARD + "pretrain_performance.H100", "nemo"),
     ],
 )
-def test_a_run_that_the_keepers_of_a_fork_printed_is_of_the_fork(
-    reference: str, stack: str
+def test_a_run_is_of_the_program_that_its_source_runs(
+    named: str, reference: str, stack: str
 ) -> None:
-    run = row(stack="megatron-deepspeed", source_ref=reference)
-    assert row_plan(run)[0].stack.id == stack
-    other = row(stack="megatron-core", source_ref=reference)
-    assert row_plan(other)[0].stack.id == "megatron-core"
+    assert row_plan(row(stack=named, source_ref=reference))[0].stack.id == stack
 
 
 def test_fused_experts_are_for_experts_on_blackwell() -> None:

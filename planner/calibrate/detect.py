@@ -33,6 +33,7 @@ _NAMES = {
     "NVIDIA GeForce RTX 3090": "rtx3090",
     "NVIDIA GeForce RTX 4090": "rtx4090",
     "NVIDIA GeForce RTX 5090": "rtx5090",
+    "NVIDIA RTX A6000": "rtx-a6000-48gb",
     "NVIDIA RTX 6000 Ada Generation": "rtx6000-ada",
     "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
     "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",

@@ -251,6 +251,8 @@ class StackSpec(Spec):
     family: str = ""
     release_of: Id | None = None  # the stack of which this is a later release, or a fork
     since: str | None = None  # its first release, as that stack numbers them; none: a fork
+    # runs that are of this profile: the stack that their rows name -> a shell pattern of sources
+    printed_in: dict[str, str] = Field(default_factory=dict)
     supports: Supports
     state: StateBytes
     state_fp16: StateBytes | None = (

@@ -4,6 +4,7 @@ empty."""
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from math import ceil, log2
 from typing import Literal, get_args
 
@@ -54,7 +55,7 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     expressed."""
     options = options_of(row)
     measured = calibration if calibration and calibration.gpu == row["gpu"] else None
-    named = _forked(row["stack"], row.get("source_ref", ""))
+    named = _printed(row["stack"], row.get("source_ref", ""))
     stack = _released(stack_spec(named, measured), _release(row, options))
     model = row_model(row, stack)
     cluster = _cluster(row, model.name, measured)
@@ -257,6 +258,8 @@ def _attention(row: Row, options: dict[str, str], stack: StackSpec) -> str | Non
     """Attention kernel that the row names; None: the stack's own."""
     if "attention" in options:
         return options["attention"]
+    if "transformer_engine" in options and stack.family != "jax":
+        return "cudnn"  # as its DotProductAttention chooses; in JAX behind NVTE_FUSED_ATTN alone
     flash = row.get("flash_attention", "")
     if flash in ("0", "1"):
         wants, has = flash == "1", scores_on_chip(stack.fusion.attention)
@@ -285,16 +288,15 @@ def _released(stack: StackSpec, release: str) -> StackSpec:
     return max(later, key=lambda s: s.since or "", default=stack)
 
 
-def _forked(stack: str, reference: str) -> str:
-    """The fork of a stack that the organisation which printed the run keeps; the stack itself where
-    it keeps none. Both sources are repositories, owner/name."""
-    owner, found, _ = reference.partition("/")
-    forks = (
-        s.id
+def _printed(stack: str, reference: str) -> str:
+    """The profile of the runs of a stack that this source prints, by the narrowest pattern; the
+    stack itself where there is none."""
+    found = (
+        (len(pattern), s.id)
         for s in catalog.load_all("stacks", StackSpec)
-        if s.release_of == stack and s.since is None and s.source.partition("/")[0] == owner
+        if (pattern := s.printed_in.get(stack)) and fnmatchcase(reference, pattern)
     )
-    return next(forks, stack) if found else stack
+    return max(found, default=(0, stack))[1]
 
 
 def _sharded_enough(plan: Plan, layout: Layout) -> Layout:
