@@ -208,7 +208,7 @@ def _training(
             options, stack, model, whole(row, "seq_len") * whole(row, "micro_batch", 1)
         ),
         etp=_count(options, "etp"),
-        dispatcher=options.get("dispatcher"),  # type: ignore[arg-type]
+        dispatcher=_dispatcher(options),  # type: ignore[arg-type]
         dispatcher_sms=_count(options, "dispatcher_sms"),
         ep_overlap={"0": False, "1": True}.get(options.get("ep_overlap", "")),
         capacity_factor=float(options["capacity_factor"]) if "capacity_factor" in options else None,
@@ -252,6 +252,12 @@ def _loss_chunks(options: dict[str, str], stack: StackSpec, model: ModelSpec, to
 def _count(options: dict[str, str], name: str) -> int | None:
     """A whole number among the options, None where the row does not state it."""
     return whole(options, name) if name in options else None
+
+
+def _dispatcher(options: dict[str, str]) -> str | None:
+    """Dispatcher that the row names; "none", where every rank has all experts, is none."""
+    named = options.get("dispatcher", "none")
+    return None if named == "none" else named
 
 
 def _attention(row: Row, options: dict[str, str], stack: StackSpec) -> str | None:

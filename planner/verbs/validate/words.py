@@ -52,7 +52,7 @@ READ: dict[str, frozenset[str]] = {
     "island_nodes": frozenset(),
     "oversubscription": frozenset(),
     "etp": frozenset(),
-    "dispatcher": frozenset({"alltoall", "allgather", "deepep", "hybridep"}),
+    "dispatcher": frozenset({"none", "alltoall", "allgather", "deepep", "hybridep"}),
     "dispatcher_sms": frozenset(),
     "ep_overlap": frozenset({"0", "1"}),
     "capacity_factor": frozenset(),
