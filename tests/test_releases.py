@@ -162,3 +162,22 @@ def test_every_family_has_a_source_and_only_mpt_has_no_biases() -> None:
     plain = {"mlp": "gelu", "norm": "layernorm"}
     assert not row_plan(row(model="MPT-7b", **plain))[0].model.bias_mlp
     assert row_plan(row(model="prompt-7b", **plain))[0].model.bias_mlp
+
+
+def test_a_loss_is_compiled_where_the_stack_compiles_it_with_the_model() -> None:
+    def fused(**cells: str) -> bool | None:
+        return row_plan(row(**cells))[0].fused_cross_entropy
+
+    assert fused(stack="torchtitan", options="compile") is None
+    assert fused(stack="torchtitan", options="compile;release=25.04")
+    assert fused(stack="nanogpt", options="compile", zero="0")
+    assert fused(stack="nanogpt", options="", zero="0") is None
+    assert fused(stack="pytorch-fsdp", options="compile") is None
+    assert fused(stack="pytorch-fsdp", options="compile;fused_cross_entropy=1")
+
+
+def test_no_dispatcher_is_none() -> None:
+    plain, none = (
+        row_plan(on("b200-sxm-180gb") | {"options": o})[0] for o in ("", "dispatcher=none")
+    )
+    assert none == plain

@@ -71,10 +71,11 @@ class Plan(Spec):
 
     @property
     def fused_cross_entropy(self) -> bool | None:
-        """Whether the loss is one kernel over 16-bit logits, as compiled code has it; None: as the
-        stack does."""
+        """Whether the loss is one kernel over 16-bit logits, as compiled code has it where it is
+        compiled with the model; None: as the stack does."""
         chosen = self.training.fused_cross_entropy
-        return True if chosen is None and self.training.compile else chosen
+        compiled = self.training.compile and self.stack.activations.compiled_logits is not None
+        return True if chosen is None and compiled else chosen
 
     @property
     def fused_rotary(self) -> bool:
