@@ -442,6 +442,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "hidden": 4096.0,
         "masks": 2.0,
     },
+    "formulas.memory.updated_gradient_bytes": {
+        "elements": [4096.0 * 11008.0, 2e8],
+        "waiting_elements": [0.0, 32000.0 * 4096.0],
+        "bytes_per_element": [2.0, 4.0],
+        "shards": [1.0, 8.0],
+    },
     "formulas.memory.mlp_kept_bytes": {
         "tokens": [2048.0, 4096.0],
         "ffn_hidden": 11008.0,

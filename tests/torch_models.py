@@ -205,6 +205,7 @@ def plan(
     mode: str = "none",
     micro: int = 1,
     precision: str = "bf16",
+    in_backward: bool = False,
 ) -> Plan:
     """One GPU that runs transformers' modules; gradients are there from a micro-batch's backward to
     the step, as torch has it."""
@@ -218,8 +219,12 @@ def plan(
         attention=attention,
         selective="per_op" if mode == "per_op" else "attention",
         precision=precision,
+        optimizer_in_backward=in_backward,
+        state_precision="bf16" if in_backward else None,
     )
     state = of.stack.state.model_copy(update={"persistent_gradients": False})
+    if in_backward:  # torch's own Adam, whose denominators are as large as the weights
+        state = state.model_copy(update={"optimizer_temporary": state.master})
     return of.model_copy(update={"stack": of.stack.model_copy(update={"state": state})})
 
 
@@ -302,3 +307,31 @@ def whole_step(name: str, layers: int, mode: str, batch: int, sequence: int, mic
             gradients = sum(p.grad.nbytes for p in own)
             optimizer.step()
     return Step(sum(p.nbytes for p in own), gradients, optimizer.bytes(), live.peak)
+
+
+def step_in_backward(name: str, layers: int, mode: str, batch: int, sequence: int) -> Step:
+    """Peak of the second step where every weight has an AdamW of its own, in its own type, that a
+    hook runs as soon as its gradient is there (torchtune, training/memory.py)."""
+    model, words, live = build(name, layers, mode), tokens(batch, sequence), LiveBytes()
+    own = list(model.parameters())
+    for tensor in (*own, *model.buffers(), words):
+        live.add(tensor.data)
+    optimizers = {p: torch.optim.AdamW([p], foreach=True) for p in own}
+
+    def update(p: torch.Tensor) -> None:
+        optimizers[p].step()  # type: ignore[index]
+        optimizers[p].zero_grad()  # type: ignore[index]
+
+    for p in own:
+        p.register_post_accumulate_grad_hook(update)
+    with live:
+        for _ in range(2):
+            live.peak = live.now
+            model(input_ids=words, labels=words, use_cache=False).loss.backward()
+    states = [
+        s for one in optimizers.values() for kept in one.state.values() for s in kept.values()
+    ]
+    moments = sum(s.nbytes for s in states if s.dim())
+    return Step(
+        sum(p.nbytes for p in own), sum(p.grad is not None for p in own), moments, live.peak
+    )

@@ -24,6 +24,22 @@ def state_bytes(parameters: Array, bytes_per_parameter: Array, shards: Array) ->
 
 @formula(
     unit="B",
+    equation="(N + N_waiting) bytes / shards",
+    source=(
+        "LOMO, arXiv 2306.09782 section 3.1: a weight is updated when its gradient is there, so"
+        " that gradients of two tensors at most are alive"
+    ),
+)
+def updated_gradient_bytes(
+    elements: Array, waiting_elements: Array, bytes_per_element: Array, shards: Array
+) -> Array:
+    """Gradients alive while one is used for its update inside backward, or what the update makes
+    of their size; those of weights that wait for a second gradient stay beside."""
+    return (elements + waiting_elements) * bytes_per_element / shards
+
+
+@formula(
+    unit="B",
     equation="T' h norms bytes",
     source="Korthikanti et al. 2022 (arXiv 2205.05198) section 4.1: 2sbh per norm input",
 )

@@ -307,6 +307,29 @@ def offload_activations(p: Plan, x: Layout) -> str:
     )
 
 
+def optimizer_in_backward(p: Plan, x: Layout) -> str:
+    """The stack cannot update weights inside backward, or gradients are still needed then."""
+    able, each = p.stack.supports.optimizer_in_backward, x.dp * x.micro_batch
+    needs = {
+        "no": "cannot",
+        "one GPU": "can on one GPU alone, since all replicas' gradients share buckets",
+        "sharded": "can on one GPU, or without --pp and --ep where gradients are sharded",
+    }
+    turns = p.training.global_batch // each
+    return (
+        f"{p.stack.title} {needs[able]} with weights that are updated inside backward, which frees"
+        f" each gradient at once: nothing accumulates, and no state waits on the host; here"
+        f" micro-batches per step are {turns}, zero {x.zero}, pp {x.pp}, ep {x.ep}, dp x cp"
+        f" {x.dp * x.cp}, offload {x.offload}"
+        + _ways(
+            f"--global-batch {each}" if turns > 1 else "",
+            "--zero 2 or 3" if able == "sharded" and x.zero in (0, 1) and x.dp * x.cp > 1 else "",
+            "--stack pytorch-fsdp or torchtitan" if able != "sharded" else "",
+            "leave out --optimizer-in-backward",
+        )
+    )
+
+
 def placement(p: Plan, x: Layout) -> str:
     """The stack does not order ranks so, or experts forbid it."""
     known = p.stack.supports.placements

@@ -14,10 +14,12 @@ from planner.formulas import refusals as why
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layout import NVME, OFFLOADED_PARAMS, SCHEDULES, Layout
+from planner.specs.layout import NVME, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS, SCHEDULES, Layout
 from planner.specs.options import flag
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
+
+_ZERO_2 = 2.0  # the first ZeRO stage that shards gradients
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,18 @@ def _offload_activations(plan: Plan, c: Columns) -> Array:
     return ~c.offloads("activations") | (piped & repeated)
 
 
+def _optimizer_in_backward(plan: Plan, c: Columns) -> Array:
+    if not plan.training.optimizer_in_backward:
+        return _ones(c)
+    # of one layer's gradients, where they are reduced layer by layer
+    sharded = (c.zero >= _ZERO_2) & (c.pp == 1) & (c.ep == 1)
+    able = {"no": False, "one GPU": c.gpus == 1, "sharded": (c.gpus == 1) | sharded}
+    once = c.microbatches(plan.training.global_batch) == 1
+    return (
+        once & able[plan.stack.supports.optimizer_in_backward] & ~c.offloads(*OFFLOADED_OPTIMIZER)
+    )
+
+
 def _placement(plan: Plan, c: Columns) -> Array:
     known = c.is_placement(*plan.stack.supports.placements)
     return known & ((c.placement == 0) | (c.ep == 1))
@@ -216,6 +230,12 @@ RULES: tuple[Rule, ...] = (
         ("offload",),
         _offload_activations,
         why.offload_activations,
+    ),
+    Rule(
+        "weights can be updated in backward",
+        ("optimizer_in_backward",),
+        _optimizer_in_backward,
+        why.optimizer_in_backward,
     ),
     Rule("placement supported", ("placement",), _placement, why.placement),
     Rule(

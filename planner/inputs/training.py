@@ -96,6 +96,7 @@ def training_spec(
         tensor_overlap=options.tp_overlap,
         state_precision=options.state_precision,
         expandable_segments=options.expandable_segments,
+        optimizer_in_backward=options.optimizer_in_backward,
         **expert_fields(options, model),
     )
     return training, assumptions

@@ -41,6 +41,9 @@ class Supports(Spec):
     offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)
     offload_with_pipeline: bool = False  # activations can be offloaded on several stages
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
+    # weights can be updated inside backward: not at all, on one GPU, or also where their gradients
+    # are sharded layer by layer
+    optimizer_in_backward: Literal["no", "one GPU", "sharded"] = "no"
     # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the
     # stacks can do otherwise
     placements: tuple[PlacementName, ...] = Field(

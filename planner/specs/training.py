@@ -66,6 +66,8 @@ class TrainingSpec(Spec):
     # stack does
     state_precision: Literal["bf16"] | None = None
     expandable_segments: bool = False  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
+    # every weight is updated as soon as its gradient is there, which is freed then
+    optimizer_in_backward: bool = False
 
     cpu_optimizer: CpuOptimizerName | None = None  # of an optimizer that is offloaded
     cpu_update: CpuUpdateName = "after"  # when the host computes it

@@ -63,6 +63,9 @@ _OPTIMIZER_TRAFFIC = {
     "sgd": 30.0,
     "sgd-momentum": 38.0,
 }
+# of these what looks at all gradients first: unscaling (8), their norm (4), zeroing (4); a gradient
+# that is used inside backward is freed instead
+_ALL_GRADIENTS_TRAFFIC = 16.0
 _BF16_TRAFFIC = 0.5  # of these where every state is in bf16: half the bytes of each
 _OPTIMIZER_SOURCE = (
     "own count: read and write of gradient, master, moments and parameter, with unscaling, norm and"
@@ -132,7 +135,10 @@ def kernel_numbers(plan: Plan) -> dict[str, Any]:
             _FUSED_EXPERTS if fused else 1.0, "1", "assumed", _EXPERTS_SOURCE
         ),
         "optimizer_bytes": Sourced(
-            _OPTIMIZER_TRAFFIC[training.optimizer]
+            (
+                _OPTIMIZER_TRAFFIC[training.optimizer]
+                - (_ALL_GRADIENTS_TRAFFIC if training.optimizer_in_backward else 0.0)
+            )
             * (_BF16_TRAFFIC if training.state_precision == "bf16" else 1.0),
             "1",
             "assumed",

@@ -10,7 +10,7 @@ import numpy as np
 from planner import schedules
 from planner.estimate import sync
 from planner.estimate.layer import dispatch
-from planner.estimate.memory import activations, offload
+from planner.estimate.memory import activations, in_backward, offload
 from planner.estimate.stages import StageSplit, repeated
 from planner.estimate.states import RankParameters
 from planner.formulas import experts as expert_ranks
@@ -324,6 +324,11 @@ def one_stage(
             "optimizer_temporaries": temporary,
         },
     ]
+    if training.optimizer_in_backward:
+        gradient = state_ledger(plan)["gradients"]
+        alone = in_backward.alive(plan, c, p, gradient, state.optimizer_temporary)
+        phases = in_backward.phases(plan, phases, alone, weight)
+        temporary = nothing
     # the caching allocator keeps what the passes freed; flat buffers larger than any of it need
     # segments of their own
     flat = np.where(state.flat_temporaries, temporary + embedding, 0.0)

@@ -95,6 +95,21 @@ class TrainingOptions(Record):
             form="folded",
         ),
     ] = False
+    optimizer_in_backward: Annotated[
+        bool,
+        option(
+            "Update every weight as soon as its gradient is there, and free that (optimizer_in_bwd"
+            " of torchtune, early_step_in_backward of torchtitan, LOMO)",
+            label="Optimizer in backward",
+            example="true",
+            needs=Needs(
+                lambda given: given.precision != "fp16",
+                "cannot look for overflows in all gradients first, which fp16 needs: leave it out,"
+                " or take --precision bf16",
+            ),
+            form="folded",
+        ),
+    ] = False
     flash_attention: Annotated[
         bool | None,
         option(

@@ -204,6 +204,7 @@ def _training(
         expandable_segments={"0": False, "1": True}.get(
             options.get("expandable_segments", ""), grows_segments(row, stack)
         ),
+        optimizer_in_backward="optimizer_in_bwd" in options,
         loss_chunks=_loss_chunks(
             options, stack, model, whole(row, "seq_len") * whole(row, "micro_batch", 1)
         ),

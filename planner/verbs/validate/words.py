@@ -41,6 +41,7 @@ READ: dict[str, frozenset[str]] = {
     "fused_ops": frozenset({"foak"}),
     "liger": frozenset({"fused_linear_ce"}),
     "expandable_segments": frozenset({"1"}),
+    "optimizer_in_bwd": frozenset({"1"}),
     "overlap": frozenset({"none"}),
     "adam_moments": frozenset({"bf16"}),
     "moments_dtype": frozenset({"bf16", "fp32"}),

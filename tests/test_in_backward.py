@@ -1,0 +1,103 @@
+"""Weights that are updated inside backward: where it is possible, and what it is worth."""
+
+from __future__ import annotations
+
+import plans
+import pytest
+from run_tables import row
+
+from planner import api
+from planner.estimate import Estimates, evaluate
+from planner.estimate.memory import PHASES
+from planner.formulas.rules import check
+from planner.specs.base import PlanError
+from planner.specs.columns import Columns
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.words import not_expressed
+
+REQUEST = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 8, "optimizer_in_backward": True}
+RULE = "weights can be updated in backward"
+
+
+@pytest.mark.parametrize(
+    ("software", "gpus", "chosen", "allowed"),
+    [
+        ("pytorch-fsdp", 1, {}, True),
+        ("pytorch-fsdp", 8, {"zero": 3}, True),
+        ("pytorch-fsdp", 8, {"zero": 2}, True),
+        ("pytorch-fsdp", 8, {"zero": 0}, False),
+        ("pytorch-fsdp", 8, {"zero": 3, "offload": "params"}, False),
+        ("torchtitan", 8, {"zero": 3, "tp": 2}, True),
+        ("torchtitan", 8, {"zero": 3, "pp": 2}, False),
+        ("pytorch-ddp", 1, {}, True),
+        ("pytorch-ddp", 8, {}, False),
+        ("hf-deepspeed", 1, {}, True),
+        ("hf-deepspeed", 8, {"zero": 3}, False),
+        ("megatron-core", 1, {}, False),
+    ],
+)
+def test_where_it_is_possible(software: str, gpus: int, chosen: dict, allowed: bool) -> None:
+    layout = plans.layout(gpus, **chosen)
+    for turns in (1, 2):
+        of = plans.plan(
+            software=software, gpus=gpus, global_batch=layout.dp * turns, optimizer_in_backward=True
+        )
+        # nothing accumulates: one micro-batch per step
+        assert bool(check(of, Columns.of([layout]))[RULE][0]) is (allowed and turns == 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"global_batch": 64, "micro_batch": 2}, ["--global-batch 16", "per step are 4"]),
+        ({"global_batch": 8, "zero": 0}, ["--zero 2 or 3"]),
+        (
+            {"global_batch": 8, "zero": 1, "stack": "megatron-core"},
+            ["--stack pytorch-fsdp", "cannot"],
+        ),
+        ({"global_batch": 8, "precision": "fp16"}, ["overflows", "--precision bf16"]),
+    ],
+)
+def test_refusals_name_the_remedy(more: dict, says: list[str]) -> None:
+    asked = {"stack": "pytorch-fsdp", "zero": 3, "micro_batch": 1, **more}
+    with pytest.raises(PlanError) as refused:
+        api.estimate(api.read_options({**REQUEST, **asked}))
+    assert all(part in str(refused.value) for part in says), str(refused.value)
+
+
+def run(inside: bool, **training: object) -> Estimates:
+    of = plans.plan(
+        software="pytorch-fsdp", global_batch=8, optimizer_in_backward=inside, **training
+    )
+    return evaluate(of, plans.rows(8, {"zero": 3, "recompute": "full"}))
+
+
+def test_gradients_and_their_passes_are_what_it_saves() -> None:
+    """The update reads each gradient once: none of 16 bytes for scale, norm and zeroing is moved,
+    and at no time are the gradients of more than a layer there."""
+    before, after = run(False), run(True)
+    share = float(after.time.components["optimizer"][0] / before.time.components["optimizer"][0])
+    assert share == pytest.approx(30 / 46)
+    for name in after.time.components.keys() - {"optimizer", "overhead"}:
+        assert after.time.components[name][0] == before.time.components[name][0]
+    most = [
+        max(float(phase["gradients"][0]) for phase in one.memory.timeline[0])
+        for one in (before, after)
+    ]
+    layers = before.plan.model.layers
+    assert most[1] < 2 * most[0] / layers
+    ends = [
+        sum(
+            float(leaf[0])
+            for leaf in one.memory.timeline[0][PHASES.index("optimizer step")].values()
+        )
+        for one in (before, after)
+    ]
+    assert ends[1] < ends[0]
+
+
+def test_rows_say_it() -> None:
+    found = row(stack="pytorch-fsdp", gpus="1", dp="1", options="optimizer_in_bwd=1")
+    plan, _ = row_plan(found)
+    assert plan.training.optimizer_in_backward
+    assert not_expressed(found, plan) == []
