@@ -76,3 +76,23 @@ def test_recipes_of_nemo_let_segments_grow_where_its_script_says_so(
 ) -> None:
     found = row(model=model, gpu=gpu, stack=stack, options=options, precision="fp8")
     assert row_plan(found)[0].training.expandable_segments is grow
+
+
+def test_zero_3_of_bigscience_keeps_checkpoints_in_host_memory_shared_by_tensor_ranks() -> None:
+    """One layer's input stays on the GPU; the others, an eighth each where tp is 2 of 8 GPUs."""
+    chosen = {"tp": 2, "recompute": "full"}
+    (one, two) = (run("bigscience", {**chosen, "zero": stage}) for stage in (3, 1))
+    here, whole = (leaf(x, "activations") for x in (one, two))
+    each, layers = 4096 * 512 * 2, one.plan.model.layers  # 4 sequences of 1,024 tokens
+    assert whole - here == (layers - 1) * each
+    assert float(one.memory.host[0]) == (layers - 1) * each / 2
+
+
+def test_recipes_say_what_reduces_gradients_and_who_fuses_the_loss() -> None:
+    sft, other = (
+        row(stack="megatron-core", model=name) for name in ("Llama3 70B (sft)", "Llama3 70B")
+    )
+    assert [row_plan(r)[0].training.gradient_reduce for r in (sft, other)] == ["bf16", None]
+    factory, trainer = (row(stack=name) for name in ("llama-factory", "hf-deepspeed"))
+    assert [row_plan(r)[0].training.fused_cross_entropy for r in (factory, trainer)] == [True, None]
+    assert row_plan(factory)[0].training.loss_chunks > 1

@@ -115,6 +115,8 @@ class Activations(Spec):
     )  # the same where torch.compile has the loss too
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
     fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
+    # under ZeRO-3 inputs of repeated layers wait in host memory, shared out over tensor ranks
+    host_checkpoints: bool = False
     stage_outputs: float = Field(
         default=0.0, ge=0, le=8
     )  # copies of a stage's output kept per micro-batch in flight
@@ -240,6 +242,7 @@ class Unstated(Spec):
     recompute: Literal["none", "selective", "full"] = "none"  # of activations
     gpt_attention: Attention | None = None  # of GPTs with learned positions; none: as any model
     gpt_dropout: bool = False  # such GPTs train with dropout
+    fused_cross_entropy: bool = False  # the head and its loss are one kernel
 
 
 class StackSpec(Spec):

@@ -21,6 +21,7 @@ from planner.specs.plan import Plan
 # layers on the GPU: with copies on streams of their own the one that computes and the one being
 # copied; else a layer at most while its tensors leave one after the other
 _AHEAD, _IN_TURN = 2.0, 1.0
+_ZERO_3 = 3
 
 # of a gradient beside its optimizer state on the drives: fp32 (DeepSpeed, swap_out_gradients)
 GRADIENT_BYTES = 4.0
@@ -60,13 +61,16 @@ def moved(
     saves, weights among them (`weight_bytes`) where no checkpoint runs the layer again, and the GPU
     holds the activations of one layer besides.
     """
-    offloaded = c.offloads("activations")
+    checkpoints = plan.stack.activations.host_checkpoints & (c.zero >= _ZERO_3)
+    checkpoints = checkpoints & c.is_recompute("full", "group")
+    offloaded = c.offloads("activations") | checkpoints
     if not np.any(offloaded):
         return 0.0 * alive_bytes, 0.0 * alive_bytes
     window = _AHEAD if plan.stack.overlap.offload_copies else _IN_TURN
     leaving = alive_bytes - memory.resident_bytes(alive_bytes, of.largest, window)
     saved = alive_bytes + weight_bytes * (1 - repeated_share(plan, c))
     host = leaving if plan.stack.overlap.offload_copies else saved
+    host = np.where(checkpoints, leaving / c.tp, host)
     return np.where(offloaded, leaving, 0.0), np.where(offloaded, host, 0.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,6 +29,8 @@ class Family(Spec):
     group_limit: int | None = Field(default=None, ge=1)  # groups of experts that a token may use
     # of its recipes for a stack: GPUs on which they let segments of the allocator grow
     expandable_segments: dict[str, list[str]] = Field(default_factory=dict)
+    # of its recipes for a stack: type in which gradients are reduced
+    gradient_reduce: dict[str, Literal["fp32", "bf16"]] = Field(default_factory=dict)
 
 
 @cache
@@ -43,9 +46,14 @@ def _family(name: str) -> Family:
     return next(found, Family(source=""))
 
 
+def family_of(row: Row) -> Family:
+    """The family of a row's model; an empty one where none is known."""
+    return _family(row.get("model", ""))
+
+
 def grows_segments(row: Row, stack: StackSpec) -> bool:
     """Whether the recipe of this model and GPU lets the allocator's segments grow."""
-    found = _family(row.get("model", "")).expandable_segments.get(stack.id, [])
+    found = family_of(row).expandable_segments.get(stack.id, [])
     return row["gpu"].startswith(tuple(found))
 
 

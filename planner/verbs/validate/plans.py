@@ -25,7 +25,7 @@ from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import Fp8Recipe, TrainingSpec, scores_on_chip
-from planner.verbs.validate.models import grows_segments, plain_gpt, row_model
+from planner.verbs.validate.models import family_of, grows_segments, plain_gpt, row_model
 from planner.verbs.validate.rows import Row, Skip, number, options_of, whole
 
 # words that say of fused norm, RoPE and gate
@@ -191,13 +191,13 @@ def _training(
         context_way=_CONTEXT_WAYS.get(options.get("cp_comm_type", "")),
         fused_norm={"fused": True, "eager": False}.get(options.get("norm", "")),
         fused_kernels=any(word in options for word in _FUSING),
-        fused_cross_entropy=True if _FUSED_LOSS & options.keys() else None,
+        fused_cross_entropy=_fuses_loss(options, stack) or None,
         compile=True if "compile" in options else None,
         cuda_graphs=_graphs(options),
         tensor_overlap=_tensor_overlap(options),
         fp8_recipe=recipe if recipe in get_args(Fp8Recipe) else None,  # type: ignore[arg-type]
         selective="per_op" if options.get("selective") == "per_op" else "attention",
-        gradient_reduce=options.get("grad_reduce"),  # type: ignore[arg-type]
+        gradient_reduce=options.get("grad_reduce") or family_of(row).gradient_reduce.get(stack.id),  # type: ignore[arg-type]
         overlap=False if options.get("overlap") == "none" else None,
         moment_bytes=_MOMENTS_BYTES.get(moments),
         state_precision=_state_precision(options),
@@ -236,6 +236,10 @@ def _state_precision(options: dict[str, str]) -> Literal["bf16"] | None:
     return "bf16" if types == ["bf16", "bf16"] and not has_master else None
 
 
+def _fuses_loss(options: dict[str, str], stack: StackSpec) -> bool:
+    return bool(_FUSED_LOSS & options.keys()) or stack.unstated.fused_cross_entropy
+
+
 def _loss_chunks(options: dict[str, str], stack: StackSpec, model: ModelSpec, tokens: int) -> int:
     """Chunks of a fused head and loss: Liger's are a power of two of tokens, with about as many
     logits as there are hidden elements (fused_linear_cross_entropy.py of linkedin/Liger-Kernel);
@@ -243,7 +247,7 @@ def _loss_chunks(options: dict[str, str], stack: StackSpec, model: ModelSpec, to
     in its config)."""
     if options.get("trainer") == "rl":
         return ceil(model.vocab / _RL_WORDS)
-    liger = stack.fusion.liger and "fused_cross_entropy" in options
+    liger = stack.fusion.liger and _fuses_loss(options, stack)
     if not liger and options.get("liger") != "fused_linear_ce":
         return 1
     least = ceil(tokens / ceil(model.vocab / model.hidden))

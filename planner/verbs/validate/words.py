@@ -8,6 +8,8 @@ of options in docs/validation.md.
 
 from __future__ import annotations
 
+from itertools import compress
+
 from planner.estimate.memory import state_ledger, state_of
 from planner.specs.names import CONTEXT_WAYS
 from planner.specs.plan import Plan
@@ -45,7 +47,17 @@ READ: dict[str, frozenset[str]] = {
     "overlap": frozenset({"none"}),
     "adam_moments": frozenset({"bf16"}),
     "moments_dtype": frozenset({"bf16", "fp32"}),
-    "flags": frozenset(),
+    "flags": frozenset(
+        {
+            "offload-opt-m",
+            "offload-opt-v",
+            "offload-master",
+            "offload-quants",
+            "shard-weights",
+            "shard-gradients",
+            "optimizer and parameters to CPU",
+        }
+    ),
     "pp_layout": frozenset(),
     "first_stage_layers": frozenset(),
     "last_stage_layers": frozenset(),
@@ -101,12 +113,18 @@ def not_expressed(row: Row, plan: Plan) -> list[str]:
     """Words of a row that its estimate leaves out, sorted."""
     words = options_of(row)
     out = [key for key, value in words.items() if not _expressed(key, value, plan)]
-    return sorted([*out, *([_OTHER_STEP] if row.get(_OTHER_STEP, "") else [])])
+    # modules that a row repeats, where the stack repeats whole layers alone
+    kind = row.get("recompute", "").partition(":")[0]
+    modules = kind == "selective" and kind not in plan.stack.supports.recompute
+    others = [modules, row.get(_OTHER_STEP, "")]
+    return sorted([*out, *compress(("recompute", _OTHER_STEP), others)])
 
 
 def _expressed(key: str, value: str, plan: Plan) -> bool:
     if key in NEUTRAL:
         return True
+    if key == "flags" and value not in READ[key]:  # switches, all of which have to be read
+        return READ[key].issuperset(value.replace("+", " ").split())
     if key in READ:
         return not READ[key] or value in READ[key]
     return value in ASSUMED.get(key, ()) or _as_planned(key, value, plan)
