@@ -3,6 +3,8 @@ without a GPU, to the byte."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import plans
 import pytest
@@ -51,6 +53,52 @@ def test_bytes_kept_by_the_rule_of_every_second_product(name: str) -> None:
     saw = (torch_models.kept_bytes(name, n, "per_op", 2, 96) for n in (2, 4))
     said = (predicted_kept(name, n, "per_op", 2, 96) for n in (2, 4))
     assert -np.subtract(*said) == pytest.approx(-np.subtract(*saw), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "of", "attention", "kernel"),
+    [
+        ("gpt2", ("embd_pdrop", "resid_pdrop"), "hidden", "sdpa", "flash2"),
+        ("gpt2", ("embd_pdrop", "resid_pdrop", "attn_pdrop"), "all", "eager", "fused_softmax"),
+        ("llama", ("attention_dropout",), "attention", "eager", "eager"),
+    ],
+)
+def test_masks_of_dropout(
+    name: str,
+    rates: tuple[str, ...],
+    of: str,
+    attention: str,
+    kernel: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A byte per hidden element after attention and after the MLP and one of the embedding, one
+    per score and 16 bits of what is left of it; none of what is repeated. To the byte, with the
+    kernel of GPUs, whose masks are bytes. GPT-2's softmax works in 16 bit, as fused ones do."""
+
+    def fused(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        return torch.native_dropout(x, p, True)[0] if p and training else x
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", fused)
+    family, fields = MODELS[name]
+
+    def found(rate: float, layers: int, mode: str) -> tuple[float, float]:
+        monkeypatch.setitem(MODELS, name, (family, {**fields, **dict.fromkeys(rates, rate)}))
+        torch_models.spec.cache_clear()
+        seen = torch_models.kept_bytes(name, layers, mode, 2, 96, attention=attention)
+        plan = torch_models.plan(name, layers, 2, 96, mode, kernel=kernel)
+        if rate > 0:
+            assert plan.model.dropout
+            model = plan.model.model_copy(update={"dropout_of": of})
+            plan = plan.model_copy(update={"model": model})
+        memory = evaluate(plan, plans.rows(1, {"micro_batch": 2, "recompute": mode})).memory
+        return seen, float(memory.timeline[0][PHASES.index("forward")]["activations"][0])
+
+    for mode in ("none", "full"):
+        for layers in (2, 4):
+            seen, said = np.subtract(found(0.1, layers, mode), found(0.0, layers, mode))
+            assert said == seen
+            assert (seen > 0) == (mode == "none" or of != "attention")
+    torch_models.spec.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["llama, grouped queries", "qwen3", "gpt2", "opt"])

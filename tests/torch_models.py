@@ -206,10 +206,11 @@ def plan(
     micro: int = 1,
     precision: str = "bf16",
     in_backward: bool = False,
+    kernel: str | None = None,
 ) -> Plan:
     """One GPU that runs transformers' modules; gradients are there from a micro-batch's backward to
     the step, as torch has it."""
-    attention = "eager" if mode == "selective" else None
+    attention = "eager" if mode == "selective" else kernel
     of = plans.plan(
         spec(name, layers),
         software="hf-deepspeed",
@@ -235,10 +236,11 @@ def kept_bytes(
     batch: int,
     sequence: int,
     dtype: torch.dtype = torch.bfloat16,
+    attention: str = "sdpa",
 ) -> int:
     """Bytes alive after forward beside parameters, tokens and logits."""
     model, words, live = (
-        build(name, layers, mode, dtype=dtype),
+        build(name, layers, mode, attention, dtype),
         tokens(batch, sequence),
         LiveBytes(),
     )

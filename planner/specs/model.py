@@ -79,6 +79,8 @@ class ModelSpec(Spec):
     bias_mlp: bool = False
     bias_head: bool = False
     dropout: bool = False  # whether the published recipe trains with dropout
+    # of scores, of hidden elements (the embedding, what attention and MLP add), or of all
+    dropout_of: Literal["all", "attention", "hidden"] = "all"
 
     attention_window: int | None = Field(
         default=None, ge=1, le=MAX_POSITIONS

@@ -19,8 +19,9 @@ from planner.specs.plan import Plan
 
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
 # its 16-bit output (and with dropout a mask and the dropped output, arXiv 2205.05198 eq. 1); eager
-# attention an fp32 softmax and its 16-bit copy
-SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 9.0)}
+# attention an fp32 softmax and its 16-bit copy, with dropout a mask and the dropped copy in its
+# place. FlashAttention keeps the state of its random numbers alone
+SCORE_BYTES = {"fused_softmax": (2.0, 5.0), "eager": (6.0, 7.0)}
 # per score element in backward, beyond what is kept: fused softmax in place; eager an fp32 gradient
 # before and after softmax
 _SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
@@ -147,7 +148,8 @@ def attention_activations(plan: Plan, c: Columns) -> Ledger:
         )
         out["attention/latent"] = memory.product_input_bytes(local, 2 * low, e)
         out["attention/qkv"] = memory.projected_bytes(tokens, high, e, tp)
-    kept_scores = 0.0 if plan.flash_attention else SCORE_BYTES[plan.attention][int(model.dropout)]
+    dropped = model.dropout and model.dropout_of != "hidden"
+    kept_scores = 0.0 if plan.flash_attention else SCORE_BYTES[plan.attention][int(dropped)]
     score = kept_scores * wide
     out["attention/core"] = memory.attention_core_bytes(
         tokens, float(model.heads), float(training.seq_len), score + 0 * tp, tp
@@ -155,9 +157,19 @@ def attention_activations(plan: Plan, c: Columns) -> Ledger:
     # an fp8 GEMM keeps its own copy of the attention's output
     again = _FP8_COPY if _input_bytes(plan) < e else 0.0
     out["attention/output"] = memory.projected_bytes(tokens, width, e + again, tp)
-    if model.dropout:
+    if _drops_hidden(plan):
         out["dropout"] = memory.dropout_mask_bytes(local, h, _DROPOUT_MASKS)
     return out
+
+
+def _drops_hidden(plan: Plan) -> bool:
+    return plan.model.dropout and plan.model.dropout_of != "attention"
+
+
+def embedding_mask(plan: Plan, c: Columns) -> Array:
+    """What dropout of the embedding keeps of a micro-batch; no layer repeats it."""
+    masks = 1.0 if _drops_hidden(plan) else 0.0
+    return memory.dropout_mask_bytes(tokens_of(plan, c)[1], float(plan.model.hidden), masks)
 
 
 def _mlp_bytes(plan: Plan) -> float:

@@ -221,15 +221,16 @@ def one_stage(
     passed = (
         stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c.pp > 1)
     )
+    beside = passed + activations.embedding_mask(plan, c) * first  # of a micro-batch, in no layer
     layers = p.of_stage(split, 0.0 * first, 0.0 * last) + split.moe * p.layer_experts
     offloaded, host = offload.moved(
         plan, c, kept, live * kept.stage, live * sync.compute_bytes(plan) * layers
     )
-    alive = live * (kept.stage + passed) + ends - offloaded
+    alive = live * (kept.stage + beside) + ends - offloaded
     # with the first gradients of a micro-batch all there, the others in flight still wait
     others = np.maximum(chunks - 1, 0.0) / c.vpp
     waiting = (
-        others * (kept.stage + passed)
+        others * (kept.stage + beside)
         + kept.unit
         - offload.moved(plan, c, kept, others * kept.stage + kept.unit, 0.0)[0]
     )

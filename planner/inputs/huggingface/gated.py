@@ -13,6 +13,7 @@ from planner.inputs.huggingface.parts import (
     GELU,
     Shape,
     attention_bias,
+    attention_dropout,
     dropout,
     grouped_heads,
     rotary_context,
@@ -37,7 +38,7 @@ def _gated(
         "mlp": "gated",
         "norm": "rmsnorm",
         "tied_embeddings": doc.flag("tie_word_embeddings", tied),
-        "dropout": dropout(doc, "attention_dropout"),
+        **attention_dropout(doc),
     }
 
 
@@ -147,8 +148,9 @@ def gemma2(doc: Document) -> Shape:
 def phi3(doc: Document) -> Shape:
     doc.only("attention_bias", False, "Phi-3 has no biases")
     shape = _gated(doc)
-    drop = dropout(doc, "resid_pdrop", "embd_pdrop") or shape["dropout"]
-    return {**shape, **windows(doc, shape["layers"], lambda layer: True), "dropout": drop}
+    hidden = dropout(doc, "resid_pdrop", "embd_pdrop")
+    drop = {"dropout": True, "dropout_of": "all"} if hidden else {}
+    return {**shape, **windows(doc, shape["layers"], lambda layer: True), **drop}
 
 
 def nemotron(doc: Document) -> Shape:
@@ -212,7 +214,7 @@ def _latent(doc: Document) -> Shape:
         "ffn_hidden": doc.count("intermediate_size"),
         "activation": doc.word("hidden_act", ACTIVATIONS, "silu"),
         "tied_embeddings": doc.flag("tie_word_embeddings", False),
-        "dropout": dropout(doc, "attention_dropout"),
+        **attention_dropout(doc),
         "latent": latent,
         "moe": moe,
     }

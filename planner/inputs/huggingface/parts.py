@@ -116,6 +116,11 @@ def dropout(doc: Document, *keys: str, default: bool = False) -> bool:
     return any(rate > 0 for rate in rates)
 
 
+def attention_dropout(doc: Document) -> Shape:
+    """Dropout of the scores alone."""
+    return {"dropout": True, "dropout_of": "attention"} if dropout(doc, "attention_dropout") else {}
+
+
 def windows(
     doc: Document, layers: int, windowed: Callable[[int], bool], default: int | None = None
 ) -> Shape:
