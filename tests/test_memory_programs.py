@@ -8,6 +8,8 @@ import pytest
 from run_tables import row
 
 from planner.estimate import Estimates, evaluate
+from planner.estimate.memory import PHASES
+from planner.formulas.params import parameter_count
 from planner.verbs.validate.plans import row_plan
 
 LOSS, BACKWARD = 2, 3  # phases of a timeline
@@ -27,6 +29,21 @@ def test_zero_3_has_one_bucket_of_half_a_billion_elements_and_zero_2_two(softwar
     one, two = (run(software, {"zero": stage}) for stage in (3, 2))
     assert leaf(one, "communication_buckets") == 5e8 * 2
     assert leaf(two, "communication_buckets") == 2 * 5e8 * 2
+
+
+def test_deepspeed_copies_the_gradients_that_it_updates_zero_3_a_billion_at_a_time() -> None:
+    """A flat copy in 16 bit, and that in fp32: 6 bytes of what a rank owns."""
+    of = plans.plan(
+        plans.model(vocab=256_000, hidden=8192, ffn_hidden=28_672), software="deepspeed"
+    )
+    kept = [
+        evaluate(of, plans.rows(8, {"zero": stage, "offload": away}))
+        for stage, away in ((2, "none"), (3, "none"), (3, "optimizer"))
+    ]
+    owned = parameter_count(of.model) / 8
+    assert owned > 1e9
+    saw = [leaf(one, "optimizer_temporaries", PHASES.index("optimizer step")) for one in kept]
+    assert saw == [pytest.approx(6 * owned), pytest.approx(6 * min(owned, 1e9)), 0]
 
 
 def test_liger_writes_the_gradients_of_a_gate_over_its_inputs() -> None:

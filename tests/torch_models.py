@@ -223,7 +223,9 @@ def plan(
         optimizer_in_backward=in_backward,
         state_precision="bf16" if in_backward else None,
     )
-    state = of.stack.state.model_copy(update={"persistent_gradients": False})
+    state = of.stack.state.model_copy(
+        update={"persistent_gradients": False, "optimizer_temporary": 0.0}
+    )
     if in_backward:  # torch's own Adam, whose denominators are as large as the weights
         state = state.model_copy(update={"optimizer_temporary": state.master})
     return of.model_copy(update={"stack": of.stack.model_copy(update={"state": state})})

@@ -259,6 +259,12 @@ def one_stage(
     )
     standing = np.where(state.persistent_gradients | (microbatches > 1), own.gradients, 0.0)
     temporary = state.optimizer_temporary * own.owned
+    if state.zero3_turn is not None:
+        temporary = np.where(
+            c.zero >= _ZERO_3,
+            np.minimum(temporary, state.optimizer_temporary * state.zero3_turn),
+            temporary,
+        )
     on_cpu = c.offloads(*OFFLOADED_OPTIMIZER) & (stack.offload_update == "cpu")
     temporary = np.where(on_cpu, 0.0, temporary)
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
