@@ -53,7 +53,7 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, found: str) -> 
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
-        ("models", "bert-large", "is an encoder, which is not modelled"),
+        ("models", "bert-large", "is an encoder: the catalogue has none, but its config.json"),
         ("models", "xlm-roberta-base", "is an encoder"),
         ("models", "flan-t5-xxl", "is an encoder-decoder"),
         ("models", "openai/whisper-large-v3", "is a speech model"),

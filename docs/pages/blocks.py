@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, advice, documents, keys, options, serving, traffic
+from pages import accuracy, advice, documents, keys, options, serving, traffic, types
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -203,6 +203,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "checkpoint storage": keys.checkpoint_storage,
     "schedules": keys.schedules,
     "clocks": keys.clocks,
+    "model types": types.types,
     "extend gpu": lambda: (
         file("docs/examples/gpu.toml")
         + "\n"

@@ -70,7 +70,7 @@ def _same_shape(model: ModelSpec) -> ModelSpec | None:
 def _from_hub(asked: str, name: str) -> Path:
     """config.json of org/name. Raises PlanError at once where the name says that it is none to be
     planned."""
-    if why := not_modelled.of_name("models", asked):
+    if why := not_modelled.of_name("models", asked, fetched=True):
         raise PlanError(FIELD, name, why)
     known = "" if catalog.is_path(asked) else catalog.find("models", asked).stem
     return hub.config_of(asked, name, known)

@@ -12,16 +12,18 @@ class Other:
     """A kind of thing that is not modelled.
 
     is_a: what it is, as in "X is ..."; remedy: the nearest thing that can be done; words: parts of
-    names, and model types of transformers.
+    names, and model types of transformers; read: its config.json is read, so that only a name
+    that is no file is answered.
     """
 
     is_a: str
     remedy: str
     words: frozenset[str]
+    read: bool = False
 
 
-def _other(is_a: str, remedy: str, words: str) -> Other:
-    return Other(is_a, remedy, frozenset(words.split()))
+def _other(is_a: str, remedy: str, words: str, read: bool = False) -> Other:
+    return Other(is_a, remedy, frozenset(words.split()), read)
 
 
 _DECODERS = "dpplan plans decoder-only language models (`dpplan list models`)"
@@ -30,6 +32,7 @@ _AS_DECODER = (
     f"{_DECODERS}; a model TOML with its layers, hidden, heads and vocab counts the same GEMMs,"
     " with causal attention"
 )
+_CONFIG = "the catalogue has none, but its config.json is read: give org/name or its path"
 _MODELS = (
     _other(
         "an adapter, which is not modelled",
@@ -50,8 +53,7 @@ _MODELS = (
     _other(
         "an encoder, which is not modelled",
         _AS_DECODER,
-        "bert roberta deberta distilbert modernbert albert electra camembert xlm esm longformer"
-        " bigbird roformer biobert scibert finbert",
+        "deberta distilbert modernbert albert electra esm longformer",
     ),
     _other(
         "an encoder-decoder, which is not modelled",
@@ -64,11 +66,10 @@ _MODELS = (
         "whisper wav2vec wav2vec2 hubert wavlm seamless bark musicgen encodec vits conformer",
     ),
     _other(
-        "a vision or multimodal model, which is not modelled",
-        f"{_DECODERS}; its language part can be written as a model TOML",
+        "a vision model, which is not modelled",
+        _NO_NEAR,
         "vit deit beit swin clip siglip dino dinov2 dinov3 sam sam2 resnet resnet50 convnext yolo"
-        " detr efficientnet llava blip blip2 flamingo idefics idefics2 internvl pixtral paligemma"
-        " vl mllama vision florence unet segformer",
+        " detr efficientnet blip blip2 flamingo florence unet segformer",
     ),
     _other(
         "a diffusion model, which is not modelled",
@@ -76,10 +77,27 @@ _MODELS = (
         "diffusion sd sdxl sd3 flux dit pixart wan cogvideo hunyuanvideo kandinsky imagen dalle",
     ),
     _other(
-        "a state-space or recurrent model, which is not modelled",
+        "an encoder",
+        _CONFIG,
+        "bert roberta camembert xlm bigbird roformer biobert scibert finbert",
+        read=True,
+    ),
+    _other(
+        "a state-space or recurrent model",
+        _CONFIG,
+        "mamba mamba2 rwkv jamba griffin recurrentgemma falcon-mamba bamba",
+        read=True,
+    ),
+    _other(
+        "a vision-language model",
+        f"{_CONFIG}, and its language model is planned",
+        "llava idefics idefics2 internvl pixtral paligemma vl mllama vision",
+        read=True,
+    ),
+    _other(
+        "a recurrent model, which is not modelled",
         f"{_NO_NEAR}: its scans are no attention",
-        "mamba mamba2 rwkv rwkv5 rwkv6 jamba hyena retnet zamba griffin recurrentgemma lstm xlstm"
-        " falcon-mamba bamba",
+        "rwkv5 rwkv6 hyena retnet zamba lstm xlstm",
     ),
     _other(
         "a closed model",
@@ -133,21 +151,25 @@ _KINDS = {"networks": _NETWORKS, "models": _MODELS, "gpus": _GPUS, "stacks": _ST
 _WEIGHTS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".onnx", ".ckpt", ".index")
 
 
-def of_name(kind: str, name: str) -> str:
+def of_name(kind: str, name: str, fetched: bool = False) -> str:
     """What a name says it is, where that is not modelled, with the nearest thing to do; "" where it
-    says nothing. A name is taken apart at its separators: no part of a word counts."""
+    says nothing. A name is taken apart at its separators: no part of a word counts.
+
+    fetched: the name is one whose config.json can be read.
+    """
     if kind == "models" and name.lower().endswith(_WEIGHTS):
         return "is a file of weights; give the config.json beside it, or a catalogue name"
     words = name.lower().split()
     parts = {part for word in words for part in re.split(r"[-_/:.]", word)} | {name.lower()}
-    return next((_said(one) for one in _KINDS.get(kind, ()) if one.words & parts), "")
+    kinds = [one for one in _KINDS.get(kind, ()) if not (fetched and one.read)]
+    return next((_said(one) for one in kinds if one.words & parts), "")
 
 
 def of_type(model_type: str) -> str:
     """The same of a model type of transformers, such as "bert" or "t5"."""
     whole = model_type.lower().replace("_", "-")
     parts = {whole, *whole.split("-")}
-    return next((_said(one) for one in _MODELS if one.words & parts), "")
+    return next((_said(one) for one in _MODELS if one.words & parts and not one.read), "")
 
 
 def _said(one: Other) -> str:

@@ -50,8 +50,11 @@ def read_toml(text: str) -> dict[str, Any]:
     return data
 
 
-def read_json(text: str | bytes) -> Any:
-    """What a JSON text holds; a key that is given twice is an error, not the last one's value."""
+def read_json(text: str | bytes, dropped: tuple[str, ...] = ()) -> Any:
+    """What a JSON text holds; a key that is given twice is an error, not the last one's value.
+
+    dropped: keys of the document that nobody reads, whose values may be infinite.
+    """
     try:
         data = json.loads(text, object_pairs_hook=unique, parse_int=_whole)
     except RecursionError:
@@ -63,6 +66,8 @@ def read_json(text: str | bytes) -> Any:
         raise NotText("is not valid JSON: it is not UTF-8 text") from None
     except ValueError as error:
         raise ValueError(f"is not valid JSON: {_one_line(error)}") from None
+    for key in dropped if isinstance(data, dict) else ():
+        data.pop(key, None)
     _check(data)
     return data
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.inputs.catalog import build, read_text
-from planner.inputs.huggingface import gated, plain
+from planner.inputs.huggingface import gated, nested, plain, refused, typed
 from planner.inputs.huggingface.document import Document, plain_name
+from planner.inputs.huggingface.harmless import is_harmless
 from planner.inputs.huggingface.parts import Shape
 from planner.inputs.not_modelled import of_type
 from planner.inputs.readers import read_json
@@ -28,6 +29,7 @@ FAMILIES: dict[str, Callable[[Document], Shape]] = {
     "gemma2": gated.gemma2,
     "gpt2": plain.gpt2,
     "gpt_neox": plain.gpt_neox,
+    "kimi_k2": gated.deepseek_v3,  # its own code is DeepSeek-V3's
     "llama": gated.llama,
     "mistral": gated.mistral,
     "mixtral": gated.mixtral,
@@ -42,77 +44,9 @@ FAMILIES: dict[str, Callable[[Document], Shape]] = {
     "qwen3_moe": gated.qwen3_moe,
 }
 
-# Keys that change neither a tensor nor an operation: origin, numerics, generation, storage, other
-# heads.
-_HARMLESS = frozenset(
-    {
-        "_name_or_path",
-        "auto_map",
-        "transformers_version",
-        "unsloth_fixed",
-        "unsloth_version",
-        "tokenizer_class",
-        "tokenizer_name",
-        "torch_dtype",
-        "dtype",
-        "use_bfloat16",
-        "attn_implementation",
-        "_attn_implementation",
-        "_attn_implementation_autoset",
-        "_flash_attn_2_enabled",
-        "use_cache",
-        "tie_encoder_decoder",
-        "cache_implementation",
-        "gradient_checkpointing",
-        "torchscript",
-        "tf_legacy_loss",
-        "return_dict",
-        "output_attentions",
-        "output_hidden_states",
-        "chunk_size_feed_forward",
-        "is_decoder",
-        "remove_invalid_values",
-        "pretraining_tp",
-        "bad_words_ids",
-        "initializer_range",
-        "init_std",
-        "rms_norm_eps",
-        "layer_norm_eps",
-        "layer_norm_epsilon",
-        "norm_eps",
-        "id2label",
-        "label2id",
-        "num_labels",
-        "problem_type",
-        "finetuning_task",
-        "task_specific_params",
-        "classifier_dropout",
-        "prefix",
-        "max_length",
-        "min_length",
-        "do_sample",
-        "early_stopping",
-        "num_beams",
-        "num_beam_groups",
-        "diversity_penalty",
-        "temperature",
-        "top_k",
-        "top_p",
-        "typical_p",
-        "repetition_penalty",
-        "length_penalty",
-        "no_repeat_ngram_size",
-        "encoder_no_repeat_ngram_size",
-        "num_return_sequences",
-        "output_scores",
-        "return_dict_in_generate",
-        "suppress_tokens",
-        "begin_suppress_tokens",
-        "exponential_decay_length_penalty",
-        "max_sequence_length",
-    }
-)
+KNOWN = frozenset({*FAMILIES, *typed.TYPES})
 
+_INFINITE = ("time_step_limit",)  # Mamba's, which transformers writes as [0.0, Infinity]
 _CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel", "LMHead")
 
 
@@ -128,11 +62,14 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
     document = Document(str(path), data)
     family = document.get("model_type")
     _refuse_others(document, family)
-    if not isinstance(family, str) or family not in FAMILIES:
-        raise document.error("model_type", _families_sentence(family))
+    inner, kind = nested.language_model(document, family)
+    if not isinstance(kind, str) or kind not in KNOWN:
+        raise inner.error("model_type", refused.sentence(inner, kind, KNOWN))
     _common(document)
-    shape = FAMILIES[family](document)
-    _refuse_unknown(document, family)
+    if inner is not document:
+        _common(inner)
+    shape = FAMILIES[kind](inner) if kind in FAMILIES else typed.read(inner, kind)
+    _refuse_unknown(inner, kind)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
     shape |= {
         "name": name[:200] or "config",
@@ -146,7 +83,7 @@ def _parse(path: Path) -> dict[str, Any]:
     field = f"{FIELD} {path}"
     text = read_text(path, FIELD)
     try:
-        data = read_json(text)
+        data = read_json(text, _INFINITE)
     except ValueError as error:
         raise PlanError(field, None, str(error)) from None
     if not isinstance(data, dict):
@@ -167,19 +104,9 @@ def _refuse_others(document: Document, family: object) -> None:
         )
     if document.get("_class_name") is not None:
         raise document.error("_class_name", "is a part of a diffusion pipeline, not modelled")
-    if isinstance(family, str) and (why := of_type(family)):
+    known = isinstance(family, str) and (family in KNOWN or nested.has_language_model(document))
+    if isinstance(family, str) and not known and (why := of_type(family)):
         raise document.error("model_type", why)
-
-
-def _families_sentence(family: object) -> str:
-    known = (
-        f"known model types: {', '.join(sorted(FAMILIES))}; another decoder can be written as a"
-        " model TOML"
-    )
-    if family is None:
-        return f"is missing; {known}"
-    close = difflib.get_close_matches(str(family).lower()[:100], FAMILIES, n=3, cutoff=0.6)
-    return f"unknown; did you mean {', '.join(close)}? {known}" if close else f"unknown; {known}"
 
 
 def _common(document: Document) -> None:
@@ -207,7 +134,7 @@ def _refuse_unknown(document: Document, family: str) -> None:
     for place, key, value in document.unread():
         # null is how transformers writes "not set", so it says no more than an absent key; token
         # ids shape nothing
-        if value is None or key in _HARMLESS or key.endswith("_token_id"):
+        if value is None or is_harmless(key):
             continue
         close = difflib.get_close_matches(key[:100], place.read_keys(), n=2, cutoff=0.8)
         hint = f"did you mean {' or '.join(close)}? " if close else ""

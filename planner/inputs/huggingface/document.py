@@ -4,13 +4,14 @@ was inferred."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from planner.specs.base import PlanError
 
 MAX_WIDTH = 10_000_000
+_KINDS = {str: "words", int: "whole numbers", bool: "true or false"}
 
 
 def plain_name(text: str) -> str:
@@ -27,8 +28,58 @@ class Document:
     data: Mapping[str, Any]
     prefix: str = ""
     notes: list[str] = field(default_factory=list)
+    assumed: Mapping[str, Any] = field(default_factory=dict)  # what transformers takes if absent
     _read: set[str] = field(default_factory=set)
     _parts: list[Document] = field(default_factory=list)
+
+    def of_class(self, assumed: Mapping[str, Any], spellings: Mapping[str, str]) -> Document:
+        """The same object with the defaults of its class in transformers, and its keys in the
+        spelling of that class. A key that is null is no default: it is None there as well."""
+        spellings = {
+            other: own
+            for one, two in spellings.items()
+            for other, own in ([(one, two)] if two in assumed else [(two, one)])
+        }
+        data = dict(assumed)
+        for key, value in self.data.items():
+            name = spellings.get(key, key)
+            if name != key and self.data.get(name, value) != value:
+                raise self.error(key, f"contradicts {self.prefix}{name}; keep one of them")
+            data[name] = value
+        own = {key: value for key, value in assumed.items() if key not in self.given(spellings)}
+        part = Document(self.where, data, self.prefix, self.notes, own)
+        part._read.update(self._read)
+        self._parts.append(part)
+        self._read.update(self.data)
+        return part
+
+    def given(self, spellings: Mapping[str, str]) -> set[str]:
+        """Keys of the object, in the spelling of its class."""
+        return {spellings.get(key, key) for key in self.data}
+
+    def say_assumed(self) -> None:
+        """Note the numbers that were read from the class and not from the file."""
+        for key in sorted(self._read & self.assumed.keys()):
+            value = self.assumed[key]
+            if isinstance(value, int) and not isinstance(value, bool):
+                self.note(key, value, "as transformers assumes")
+
+    def first(self, names: Sequence[str]) -> str:
+        """The first of several names that is a key here; the first of all where none is."""
+        return next((name for name in names if name in self.data), names[0])
+
+    def listed(self, key: str, kind: type, length: int | None = None) -> list[Any] | None:
+        """A list of one kind of thing and of one length; None when absent or null."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or any(
+            not isinstance(one, kind) or isinstance(one, bool) != (kind is bool) for one in value
+        ):
+            raise self.error(key, f"must be a list of {_KINDS[kind]}")
+        if length is not None and len(value) != length:
+            raise self.error(key, f"must list one per layer, {length} in all")
+        return value
 
     def error(self, key: str, remedy: str) -> PlanError:
         """The error for one key, to be raised by the caller."""
@@ -142,13 +193,21 @@ class Document:
         value = self.get(key)
         if value is not None and not isinstance(value, dict):
             raise self.error(key, "must be an object")
-        part = Document(self.where, value or {}, f"{self.prefix}{key}.", self.notes)
+        prefix = f"{self.prefix}{key}."
+        known = next((part for part in self._parts if part.prefix == prefix), None)
+        if known is not None:
+            return known
+        part = Document(self.where, value or {}, prefix, self.notes)
         self._parts.append(part)
         return part
 
     def unread(self) -> Iterator[tuple[Document, str, Any]]:
         """Keys that nothing asked for, with the object they are in."""
-        yield from ((self, key, value) for key, value in self.data.items() if key not in self._read)
+        yield from (
+            (self, key, value)
+            for key, value in self.data.items()
+            if key not in self._read and key not in self.assumed
+        )
         for part in self._parts:
             yield from part.unread()
 

@@ -122,6 +122,9 @@ def qwen2_moe(doc: Document) -> Shape:
 
 
 def qwen3_moe(doc: Document) -> Shape:
+    doc.only("qkv_bias", False, "biases of queries, keys and values alone are not expressed")
+    doc.only("use_qk_norm", True, "queries and keys without norms are not expressed")
+    doc.only("shared_expert_intermediate_size", 0, "a shared expert of Qwen3 is not expressed")
     shape = _gated(doc, kv_default=False)
     return {**shape, **attention_bias(doc), "qk_norm": "per_head", "moe": _qwen_experts(doc)}
 

@@ -10,6 +10,7 @@ from planner.specs.parts.attention import Attention
 from planner.specs.parts.base import Attended, Core, Part, Pieces, Product, Scan, Stream, Tensor
 from planner.specs.parts.cross import CrossAttention
 from planner.specs.parts.delta import GatedDelta
+from planner.specs.parts.extra import Extra, Projection
 from planner.specs.parts.kda import KimiDelta
 from planner.specs.parts.latent import Latent, LatentAttention, SparseIndex
 from planner.specs.parts.layer_embedding import LayerEmbedding
@@ -47,6 +48,8 @@ AnyPart = Annotated[
     Attention
     | ChannelMix
     | CrossAttention
+    | Extra
+    | Projection
     | GatedDelta
     | KimiDelta
     | Latent

@@ -30,6 +30,7 @@ class KimiDelta(Part):
     head_dim: int = Width
     rank: int | None = MaybeWidth  # of decay and gate; None: head_dim
     conv: int = Field(default=4, ge=1, le=1024)
+    low_rank: bool = True  # False: decay and gate are projected at full width
 
     @property
     def inner(self) -> int:
@@ -45,8 +46,8 @@ class KimiDelta(Part):
         h, inner = of.hidden, self.inner
         yield Tensor("kda/qkv", 3 * h * inner)
         yield Tensor("kda/conv", 3 * inner * self.conv, matmul=False)
-        yield Tensor("kda/down", 2 * h * self.low, "replicated")
-        yield Tensor("kda/up", 2 * self.low * inner)
+        yield Tensor("kda/down", 2 * h * self.low * self.low_rank, "replicated")
+        yield Tensor("kda/up", 2 * (self.low if self.low_rank else h) * inner)
         yield Tensor("kda/step", h * self.heads)
         yield Tensor("kda/decay", inner + self.heads, matmul=False)
         yield replicated("kda/norm", self.head_dim)
@@ -55,8 +56,10 @@ class KimiDelta(Part):
     def products(self, of: Stream) -> Iterator[Product]:
         h, inner = of.hidden, Pieces(self.inner, self.heads)
         yield Product("kda_qkv", h, Pieces(3 * self.inner, self.heads))
-        yield Product("kda_down", h, Pieces(2 * self.low, 1), "none")
-        yield Product("kda_up", self.low, inner, times=2, group="kda_up")
+        if self.low_rank:
+            yield Product("kda_down", h, Pieces(2 * self.low, 1), "none")
+        read = self.low if self.low_rank else h
+        yield Product("kda_up", read, inner, times=2, group="kda_up")
         yield Product("kda_step", h, Pieces(self.heads, self.heads))
         yield Product("kda_out", self.inner, Pieces(h, 1), "rows")
 

@@ -16,6 +16,7 @@ from planner.specs.parts.base import (
     Heads,
     Part,
     Pieces,
+    Positions,
     Product,
     Stream,
     Tensor,
@@ -30,6 +31,7 @@ class SparseIndex(Spec):
     heads: int = Heads
     head_dim: int = Width
     top_k: int = Field(ge=1, le=MAX_POSITIONS)  # keys that a query attends to
+    own: bool = True  # False: the keys that an earlier layer chose (GLM-5)
 
 
 class LatentAttention(Spec):
@@ -51,6 +53,7 @@ class Latent(LatentAttention, Part):
 
     type: Literal["latent"] = "latent"
     heads: int = Heads
+    window: int | None = Positions  # sliding window in tokens
     bias_out: bool = False
     bias_down: bool = False
 
@@ -74,7 +77,7 @@ class Latent(LatentAttention, Part):
         yield Tensor("attention/kv_up", self.kv_rank * up)
         yield Tensor("attention/out", self.heads * self.value_head_dim * h)
         yield replicated("attention/out_bias", h * self.bias_out)
-        if self.index:
+        if self.index and self.index.own:
             width, read = self.index.heads * self.index.head_dim, rank or h
             yield Tensor("attention/index_q", read * width, "replicated")
             narrow = self.index.head_dim + self.index.heads
@@ -92,7 +95,7 @@ class Latent(LatentAttention, Part):
             yield Product("q_up", self.query_rank, q)
         up = self.heads * (self.nope_head_dim + self.value_head_dim)
         yield Product("kv_up", self.kv_rank, Pieces(up, self.heads))
-        if self.index:
+        if self.index and self.index.own:
             width = self.index.heads * self.index.head_dim
             yield Product("index_q", self.query_rank or h, Pieces(width, 1), "none")
             narrow = self.index.head_dim + self.index.heads
@@ -101,8 +104,11 @@ class Latent(LatentAttention, Part):
 
     def core(self) -> tuple[Core, ...]:
         if self.index is None:
-            return (Attended(self.heads, self.query_width, self.value_head_dim),)
-        index = Attended(self.index.heads, self.index.head_dim, 0, kernel="dsa_index")
+            width, value = self.query_width, self.value_head_dim
+            return (Attended(self.heads, width, value, window=self.window),)
         chosen = self.index.top_k
         width, value = self.query_width, self.value_head_dim
-        return index, Attended(self.heads, width, value, window=chosen, kernel="dsa")
+        attended = Attended(self.heads, width, value, window=chosen, kernel="dsa")
+        if not self.index.own:
+            return (attended,)
+        return Attended(self.index.heads, self.index.head_dim, 0, kernel="dsa_index"), attended

@@ -1,0 +1,67 @@
+"""The block of model types: which types of transformers a config.json may have, with the
+parameters that both count."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pages.text import ROOT, table
+from planner.formulas.params import parameter_count
+from planner.inputs.huggingface import KNOWN, read_config
+from planner.inputs.huggingface.typed import defaults
+
+DATA = ROOT / "tests" / "data"
+
+
+def types() -> str:
+    """Types that are read, those whose count differs, and published configurations."""
+    configs = json.loads((DATA / "hf_configs.json").read_text("utf-8"))
+    counts = json.loads((DATA / "hf_counts.json").read_text("utf-8"))
+    published = {name: row["config"] for name, row in configs["published"].items()}
+    known = {name: _default(name, configs["defaults"]) for name in counts if name in defaults()}
+    asked = {name: config for name, config in known.items() if config is not None}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        ours = {name: _count(path, config) for name, config in {**asked, **published}.items()}
+    theirs = {name: counts[name]["parameters"] for name in ours if "parameters" in counts[name]}
+    exact = [name for name in asked if ours[name] == theirs.get(name)]
+    other = [name for name in asked if name in theirs and ours[name] != theirs[name]]
+    refused = [name for name in counts if name not in asked and name not in published]
+    lines = [
+        f"{len(exact)} of the {len(counts) - len(published)} types of transformers' causal language"
+        " models are read with transformers' parameters to the unit:"
+        f" {', '.join(f'`{name}`' for name in exact)}.",
+        *(f"`{name}`: {ours[name]:,} here, {theirs[name]:,} there." for name in other),
+        f"Not read: {', '.join(f'`{name}`' for name in refused)}.",
+    ]
+    rows = [
+        (
+            f"`{name}`",
+            f"`{config['model_type']}`",
+            f"{ours[name]:,}",
+            configs["published"][name]["source"],
+        )
+        for name, config in published.items()
+        if ours[name] == theirs.get(name)
+    ]
+    header = ("Published configuration", "type", ">parameters of the language model", "from")
+    return "\n\n".join(lines) + "\n\n" + table(header, rows)
+
+
+def _default(family: str, changes: dict[str, Any]) -> dict[str, Any] | None:
+    """The defaults of a type's class as a config.json; None where the type is not read."""
+    known = defaults()[family]
+    if family not in KNOWN and known.get("text") not in KNOWN:
+        return None
+    keys = {**known["keys"], **changes.get(family, {}), "model_type": family}
+    if "text" in known:
+        keys["text_config"] = _default(known["text"], changes)
+    return keys
+
+
+def _count(path: Path, config: dict[str, Any]) -> int:
+    path.write_text(json.dumps(config), "utf-8")
+    return parameter_count(read_config(path)[0])

@@ -1,0 +1,80 @@
+"""What a type of model is made of, as deviations from a Llama-like decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from planner.inputs.huggingface import kinds as k
+from planner.inputs.huggingface import mixers as m
+from planner.inputs.huggingface.document import Document
+from planner.inputs.huggingface.kinds import CHUNKED, FULL, SLIDING
+from planner.inputs.huggingface.layers import Blocks, Part
+from planner.inputs.huggingface.source import Source
+
+Flag = bool | str
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer as the hooks of a type see it."""
+
+    place: int
+    kind: str
+    sparse: bool
+    last: bool
+
+
+Hook = Callable[[Source, "Family", Layer], list[Part]]
+
+
+def nothing(s: Source, f: Family, layer: Layer) -> list[Part]:
+    return []
+
+
+@dataclass(frozen=True)
+class Family:
+    """Traits of a type; the defaults are Llama's."""
+
+    kinds: k.Kinds = k.full
+    mixers: Mapping[str, m.Mixer] = field(
+        default_factory=lambda: {FULL: m.attention, SLIDING: m.window, CHUNKED: m.chunked}
+    )
+    sparse: k.Sparse = k.never
+    mlp: m.Mixer = m.mlp
+    moe: m.Mixer = m.moe
+    beside_mixer: Hook = nothing  # parts in the block of the mixer
+    beside_mlp: Hook = nothing  # parts in the block of the MLP
+    has_mlp: bool = True  # beside the mixer of a layer
+    blocks: Callable[[Source, Family, Layer], Blocks] | None = None  # of layers of another order
+    order: Callable[[list[str]], list[str]] = list  # of kinds that are listed, as it is corrected
+    layer_count: Callable[[Document], int] | None = None  # where no key states it
+
+    gated: bool = True
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norm_bias: Flag = False
+    norms: int = 1  # per block
+    parallel: Flag = False
+    parallel_norms: int = 1
+    embedding_norm: bool = False
+    final_norm: bool = True
+    positions: Literal["rotary", "learned", "alibi", "none"] = "rotary"
+    rows: int = 0  # rows of a learned table before the first position
+    mask: Literal["causal", "full"] = "causal"
+    bias_qkv: Flag = "attention_bias"
+    bias_out: Flag = "attention_bias"
+    bias_mlp: Flag = "mlp_bias"
+    bias_head: Flag = False
+    tied: bool = True  # where tie_word_embeddings says so
+    bias_experts: bool = False
+    qk_norm: Literal["none", "per_head", "full"] = "none"
+    qk_norm_if: Flag = True
+    gate: Literal["none", "per_head", "per_element"] = "none"
+    gate_if: Flag = True
+    sinks: bool = False
+    shared_gate: bool = False
+    router_bias: bool = False
+    mamba_norms: bool = False
+    mamba_norm_if: Flag = True
+    ignored: tuple[str, ...] = ()  # keys that change no tensor and no operation counted here

@@ -1,0 +1,35 @@
+"""The language model inside a model of several parts: its keys are nested, its head may be tied by
+the keys around them."""
+
+from __future__ import annotations
+
+from planner.inputs.huggingface.document import Document, plain_name
+from planner.inputs.huggingface.typed import defaults
+
+_NAMES = ("text_config", "llm_config", "language_config")
+_SHOWN = 5  # keys in a note
+
+
+def has_language_model(doc: Document) -> bool:
+    """Whether a table of a language model is nested in the file."""
+    return any(isinstance(doc.data.get(name), dict) for name in _NAMES)
+
+
+def language_model(doc: Document, family: object) -> tuple[Document, object]:
+    """The document of the language model and its type: the file itself, unless it nests one."""
+    known = defaults().get(family, {}) if isinstance(family, str) else {}
+    name = next((one for one in _NAMES if isinstance(doc.data.get(one), dict)), None)
+    if name is None:
+        if "text" in known:
+            raise doc.error("text_config", "is missing; the file must state it")
+        return doc, family
+    part = doc.part(name)
+    tied = doc.data.get("tie_word_embeddings", known.get("keys", {}).get("tie_word_embeddings"))
+    data = dict(part.data) if tied is None else {**part.data, "tie_word_embeddings": tied}
+    inner = Document(part.where, data, part.prefix, part.notes)
+    kind = inner.get("model_type") or known.get("text")
+    others = [plain_name(key) for key, value in doc.data.items() if isinstance(value, dict)]
+    others = [key for key in others if key.endswith("_config") and key != name]
+    rest = f"; not counted: {', '.join(others[:_SHOWN])}" if others else ""
+    doc.notes.append(f"the language model of {name} is planned{rest}")
+    return inner, kind

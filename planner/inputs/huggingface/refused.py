@@ -1,0 +1,76 @@
+"""Types that are not read: which of their parts are missing here, and what of the file a model TOML
+can start from."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from typing import Any
+
+from planner.inputs.huggingface.document import Document
+from planner.inputs.huggingface.source import FFN, HEADS, HIDDEN, LAYERS, MAX_LAYERS
+
+_SEQ2SEQ = "a decoder whose layers attend to an encoder, and the encoder"
+_NARROW = "embeddings of another width than the model"
+_SHARED = "a block of attention and MLP that several layers share"
+_MISSING = {
+    "deepseek_v4": "attention to compressed keys and values (CSA, HCA) and grouped output"
+    " projections",
+    "electra": _NARROW,
+    "rembert": _NARROW,
+    "zamba": _SHARED,
+    "zamba2": _SHARED,
+    "jetmoe": "experts of attention heads",
+    "hrm_text": "layers that run several times in a step",
+    "inkling_text": "convolutions of keys and values, and relative logits",
+    "inkling2_text": "convolutions of keys and values, and relative logits",
+    "qwen4_exp": "hyper-connections with n-gram embeddings and a block index",
+    "qwen4_exp_text": "hyper-connections with n-gram embeddings and a block index",
+    "xlstm": "a matrix memory with exponential gates (mLSTM)",
+    "zaya": "attention on convolved queries and keys, a router of several layers",
+    "minimax_m3": "attention to blocks of keys",
+    "blt": "local encoders and decoders of bytes around a global model",
+    "reformer": "attention by hashing",
+    "xlnet": "two-stream attention with relative positions",
+    **dict.fromkeys(
+        (
+            *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart"),
+            *("mvp", "pegasus", "plbart", "prophetnet", "trocr", "whisper", "musicgen"),
+            "musicgen_melody",
+        ),
+        _SEQ2SEQ,
+    ),
+    "git": "image tokens in the sequence of a decoder",
+}
+_FILLED = (("layers", LAYERS), ("hidden", HIDDEN), ("heads", HEADS), ("ffn_hidden", FFN))
+
+
+def sentence(doc: Document, family: object, known: Collection[str]) -> str:
+    """Why a type is not read and what to do, as the rest of a sentence."""
+    start = _start(doc)
+    own = "is its own code (auto_map), which is not run; " if doc.data.get("auto_map") else ""
+    if family is None:
+        return f"is missing; {len(known)} types are known, such as llama; {start}"
+    name = str(family)[:100]
+    if why := _MISSING.get(name):
+        return f"is not read: missing here is {why}; {start}"
+    close = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
+    near = f"did you mean {', '.join(close)}? " if close else ""
+    return (
+        f"unknown; {near}{own}{len(known)} types are known (docs/models), of which this is none:"
+        f" its attention and MLP are not guessed; {start}"
+    )
+
+
+def _start(doc: Document) -> str:
+    """What a model TOML would begin with, from the keys that most files share."""
+    found: dict[str, Any] = {}
+    for ours, names in (*_FILLED, ("vocab", ("vocab_size",))):
+        value = next((doc.data[name] for name in names if name in doc.data), None)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**7:
+            found[ours] = value
+    if found.get("layers", 0) > MAX_LAYERS:
+        del found["layers"]
+    filled = ", ".join(f"{key} = {value}" for key, value in found.items())
+    begun = f" that begins with {filled}" if filled else ""
+    return f"write its layers as a model TOML{begun} (docs/extending: parts and stack)"

@@ -1,0 +1,131 @@
+"""Read a type of the table: defaults of its class, sizes, layers, and the model around them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from planner.inputs.huggingface import kinds, layers, parts
+from planner.inputs.huggingface.document import Document
+from planner.inputs.huggingface.encoders import ENCODERS
+from planner.inputs.huggingface.families import FAMILIES as DECODERS
+from planner.inputs.huggingface.family import Family, Layer
+from planner.inputs.huggingface.harmless import is_numeric
+from planner.inputs.huggingface.source import HIDDEN, LAYERS, MAX_LAYERS, POSITIONS, SIZES, Source
+
+_DEFAULTS = Path(__file__).parents[2] / "data" / "hf_defaults.json"
+TYPES = {**DECODERS, **ENCODERS}
+_ROPE = ("rope_scaling", "rope_parameters")
+
+
+@cache
+def defaults() -> dict[str, dict[str, Any]]:
+    """By type: keys of its class in transformers with their defaults, other spellings of them, and
+    the type of what is nested as text_config."""
+    found: dict[str, dict[str, Any]] = json.loads(_DEFAULTS.read_text("utf-8"))
+    return found
+
+
+def read(doc: Document, family: str) -> dict[str, Any]:
+    """Fields of a ModelSpec for a type of the table. Raises PlanError for what it does not say."""
+    f = TYPES[family]
+    known = defaults().get(family, {})
+    for key, names in (("num_hidden_layers", LAYERS), ("hidden_size", HIDDEN)):
+        stated = {*names, *(a for a, real in known.get("alias", {}).items() if real in names)}
+        if f.layer_count is None and all(doc.data.get(name) is None for name in stated):
+            raise doc.error(key, "is missing; the file must state it")
+    doc = doc.of_class(known.get("keys", {}), known.get("alias", {}))
+    count = f.layer_count(doc) if f.layer_count else None
+    s = Source(
+        doc, count or doc.count(doc.first(LAYERS), maximum=MAX_LAYERS), doc.count(doc.first(HIDDEN))
+    )
+    shape = {
+        "layers": s.layers,
+        "hidden": s.hidden,
+        "vocab": doc.count("vocab_size"),
+        "norm": f.norm,
+        "norm_bias": s.on(f.norm_bias),
+        "norms_per_block": f.parallel_norms if s.on(f.parallel) else f.norms,
+        "embedding_norm": f.embedding_norm,
+        "final_norm": f.final_norm,
+        "tied_embeddings": f.tied and s.flag("tie_word_embeddings"),
+        "bias_head": s.on(f.bias_head),
+        "dropout": s.any_rate(),
+        **_positions(s, f),
+        **layers.stacked(_layers(s, f)),
+    }
+    doc.only("attn_output_gate", True, "attention without its gate is not expressed")
+    if doc.get("use_bidirectional_attention") in (True, "all"):
+        raise doc.error("use_bidirectional_attention", "only causal attention is planned")
+    doc.ignore(*f.ignored, *(key for key in doc.data if is_numeric(key)))
+    doc.say_assumed()
+    _ignore_idle(s, known)
+    return layers.flattened(shape)
+
+
+def _ignore_idle(s: Source, known: dict[str, Any]) -> None:
+    """What no layer asked for: sizes of parts that this model has not, and keys that say no more
+    than the class does without them."""
+    keys = known.get("keys", {})
+    for key, value in s.doc.data.items():
+        same = key in keys and type(value) is type(keys[key]) and value == keys[key]
+        if same or value in ([], {}) or (key in SIZES and key in keys):
+            s.doc.ignore(key)
+        elif key.endswith("_config") and isinstance(value, dict):
+            s.doc.ignore(key)
+            s.note(f"{key} is not counted: the language model alone is planned")
+
+
+def _positions(s: Source, f: Family) -> dict[str, Any]:
+    name = s.doc.first(POSITIONS)
+    tables = [table for key in _ROPE if (table := s.doc.part(key)).data]
+    for table in tables:
+        table.ignore(*table.data)
+    positions = s.doc.count(name, maximum=parts.MAX_POSITIONS, default=2048, why="assumed")
+    for table in (s.doc, *tables):
+        original = table.optional_count(
+            "original_max_position_embeddings", maximum=parts.MAX_POSITIONS
+        )
+        if original is not None and original < positions:
+            s.note(
+                f"context {original}: rotary scaling extends it to {positions} after the main"
+                " training"
+            )
+            positions = original
+    shape: dict[str, Any] = {"positions": f.positions, "max_positions": positions}
+    if f.positions == "learned" and f.rows:
+        shape["position_rows"] = positions + f.rows
+    return shape
+
+
+def _layers(s: Source, f: Family) -> list[layers.Blocks]:
+    listed = s.kinds()
+    named = f.kinds(s) if listed is None else listed
+    named = f.order(named)
+    order = [kinds.SYNONYMS.get(kind, kind) if kind not in f.mixers else kind for kind in named]
+    for kind in order:
+        if kind not in f.mixers:
+            raise s.error(
+                "layer_types",
+                f"{kind!r:.60} is not understood; known here: {', '.join(sorted(f.mixers))}",
+            )
+    if len(order) != s.layers:
+        raise s.error("layer_types", f"must list one kind per layer, {s.layers} in all")
+    sparse = f.sparse(s)
+    out = []
+    for i, kind in enumerate(order):
+        layer = Layer(i, kind, sparse[i], i == s.layers - 1)
+        out.append(_blocks(s, f, layer))
+    return out
+
+
+def _blocks(s: Source, f: Family, layer: Layer) -> layers.Blocks:
+    if f.blocks:
+        return f.blocks(s, f, layer)
+    mixer = f.mixers[layer.kind](s, f, layer) + f.beside_mixer(s, f, layer)
+    if not f.has_mlp:
+        return [mixer]
+    mlp = (f.moe if layer.sparse else f.mlp)(s, f, layer) + f.beside_mlp(s, f, layer)
+    return [mixer + mlp] if s.on(f.parallel) else [mixer, mlp]

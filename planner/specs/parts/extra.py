@@ -1,0 +1,46 @@
+"""What a layer has beside the parts with names: small trained tensors, and one more GEMM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from planner.specs.parts.base import Part, Pieces, Product, Stream, Tensor, Width, replicated
+
+MAX_ELEMENTS = 10_000_000_000
+
+
+class Extra(Part):
+    """Trained tensors that no GEMM reads: scales, norms of a branch, biases."""
+
+    type: Literal["extra"] = "extra"
+    elements: int = Field(ge=1, le=MAX_ELEMENTS)
+
+    mixes = False
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        yield replicated("extra/elements", self.elements)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        return iter(())
+
+
+class Projection(Part):
+    """A dense layer on the way, whole on every rank: a gate, an adapter, the transform before a
+    head."""
+
+    type: Literal["projection"] = "projection"
+    inputs: int = Width
+    outputs: int = Width
+    bias: bool = False
+
+    mixes = False
+
+    def tensors(self, of: Stream) -> Iterator[Tensor]:
+        yield Tensor("projection/weights", self.inputs * self.outputs, "replicated")
+        yield replicated("projection/bias", self.outputs * self.bias)
+
+    def products(self, of: Stream) -> Iterator[Product]:
+        yield Product("projection", self.inputs, Pieces(self.outputs, 1), "none")

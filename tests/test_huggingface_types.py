@@ -1,0 +1,145 @@
+"""Every model type of transformers that is read: parameters equal to transformers' own, to the
+unit, for the default configuration and for published ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.formulas.params import parameter_count
+from planner.inputs.huggingface import KNOWN, read_config
+from planner.inputs.huggingface.typed import TYPES, defaults
+from planner.specs.base import PlanError
+from planner.specs.model import ModelSpec
+
+DATA = Path(__file__).parent / "data"
+# configurations (names and numbers, with their source) and what transformers 5.23 counts for them:
+# benchmarks/hf_types.py
+CONFIGS = json.loads((DATA / "hf_configs.json").read_text("utf-8"))
+COUNTS = json.loads((DATA / "hf_counts.json").read_text("utf-8"))
+LEAST = 150  # types of transformers 5.23 that are to be read, of 189
+
+# transformers allocates the first projection of zero experts as well, which compute nothing
+LARGER_THERE = {"longcat_flash": 256 * 2 * 2048 * 6144 * 28}
+
+
+def default_config(family: str) -> dict[str, Any]:
+    """The keys and defaults of a type's class, as a config.json."""
+    known = defaults()[family]
+    keys = {**known["keys"], **CONFIGS["defaults"].get(family, {}), "model_type": family}
+    if "text" in known:
+        keys["text_config"] = default_config(known["text"])
+    return keys
+
+
+def read(folder: Path, config: dict[str, Any]) -> tuple[ModelSpec, list[str]]:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return read_config(path)
+
+
+def accepted(family: str) -> bool:
+    return family in KNOWN or defaults().get(family, {}).get("text") in KNOWN
+
+
+def test_defaults_count_what_transformers_counts(tmp_path: Path) -> None:
+    exact = []
+    for family in (name for name in COUNTS if name in defaults() and accepted(name)):
+        want = COUNTS[family]["parameters"] - LARGER_THERE.get(family, 0)
+        got = parameter_count(read(tmp_path, default_config(family))[0])
+        assert got == want, family
+        exact.append(family)
+    assert len(exact) - len(LARGER_THERE) >= LEAST, len(exact)
+
+
+def test_published_configurations_count_what_transformers_counts(tmp_path: Path) -> None:
+    for name, row in CONFIGS["published"].items():
+        assert row["source"], name
+        spec, _ = read(tmp_path, row["config"])
+        assert parameter_count(spec) == COUNTS[name]["parameters"], name
+
+
+def test_what_a_file_leaves_out_is_what_transformers_assumes(tmp_path: Path) -> None:
+    left = {"model_type": "gpt_oss", "num_hidden_layers": 24, "hidden_size": 2880}
+    spec, notes = read(tmp_path, {**left, "num_local_experts": 32})
+    assert parameter_count(spec) == COUNTS["openai/gpt-oss-20b"]["parameters"]
+    assert "head_dim not given: 64, as transformers assumes" in notes
+    with pytest.raises(PlanError, match=r"num_hidden_layers.*the file must state it"):
+        read(tmp_path, {"model_type": "gpt_oss", "hidden_size": 2880})
+
+
+def test_windows_chunks_and_kinds_are_read(tmp_path: Path) -> None:
+    yarn = {"rope_type": "yarn", "original_max_position_embeddings": 4096}
+    oss, _ = read(tmp_path, {**default_config("gpt_oss"), "rope_parameters": yarn})
+    assert [part.name for part in oss.parts] == ["window", "moe", "attention"]
+    assert (oss.parts[0].window, oss.parts[0].sinks) == (128, True)  # type: ignore[union-attr]
+    assert oss.stack[0].layers == ("window + moe", "attention + moe")
+    assert oss.max_positions == 4096  # before YaRN
+    llama, _ = read(tmp_path, default_config("llama4_text"))
+    chunked = next(part for part in llama.parts if part.name == "chunked")
+    assert chunked.chunk == 8192  # type: ignore[union-attr]
+    kimi, _ = read(tmp_path, default_config("kimi_linear"))
+    assert {part.type for part in kimi.parts} == {"kimi_delta", "latent", "mlp", "moe"}
+
+
+def test_layers_that_are_alike_make_a_plain_decoder(tmp_path: Path) -> None:
+    for family in ("olmo2", "granite", "glm4", "cohere", "gptj", "seed_oss", "starcoder2"):
+        spec, _ = read(tmp_path, default_config(family))
+        assert not spec.stack, family
+    glm4, _ = read(tmp_path, default_config("glm4"))
+    assert (glm4.norms_per_layer, glm4.bias_qkv, glm4.bias_attention_out) == (4, True, False)
+    assert read(tmp_path, default_config("gpt_oss"))[0].stack
+
+
+def test_the_language_model_of_several_parts_is_read(tmp_path: Path) -> None:
+    row = CONFIGS["published"]["Qwen/Qwen3-VL-8B-Instruct"]["config"]
+    inner = {**row["text_config"]}
+    spec, notes = read(tmp_path, {**row, "vision_config": {"depth": 27}, "image_token_id": 5})
+    assert spec.hidden == inner["hidden_size"]
+    assert "the language model of text_config is planned; not counted: vision_config" in notes
+    with pytest.raises(PlanError, match="text_config: is missing"):
+        read(tmp_path, {"model_type": "gemma3"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"no_such_key": 3}, ["no_such_key: 3", "unknown key for olmo2"]),
+        ({"layer_types": ["linear_attention"] * 4}, ["layer_types", "full_attention"]),
+        ({"model_type": "deepseek_v4"}, ["missing here is attention to compressed", "layers = 4"]),
+        ({"model_type": "of_mine", "auto_map": {"A": "b"}}, ["its own code", "hidden = 64"]),
+        ({"model_type": "zamba2"}, ["a block of attention and MLP that several layers share"]),
+        ({"hidden_size": "64"}, ["hidden_size", "whole number"]),
+        ({"num_hidden_layers": 10**6}, ["num_hidden_layers", "between 1 and 10,000"]),
+    ],
+)
+def test_what_is_not_understood_is_named(
+    tmp_path: Path, changes: dict[str, Any], words: list[str]
+) -> None:
+    config = {
+        "model_type": "olmo2",
+        "num_hidden_layers": 4,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+    }
+    with pytest.raises(PlanError) as error:
+        read(tmp_path, {**config, **changes})
+    assert all(word in str(error.value) for word in words), str(error.value)
+    assert len(str(error.value)) < 1000
+
+
+def test_any_value_of_any_kind_is_read_or_refused(tmp_path: Path) -> None:
+    """One odd value per key of one type in twelve."""
+    odd: list[Any] = [None, -1, 1.5, 10**30, "x" * 300, True, [None], {"a": {"b": []}}]
+    for place, family in enumerate(sorted(TYPES)):
+        if place % 12:
+            continue
+        config = default_config(family)
+        for i, key in enumerate(config):
+            with contextlib.suppress(PlanError):
+                spec, _ = read(tmp_path, {**config, key: odd[i % len(odd)]})
+                assert parameter_count(spec) > 0
