@@ -16,6 +16,7 @@ from planner.evidence import band as uncertainty
 from planner.evidence.case import Case
 from planner.evidence.effects import SPREADS
 from planner.evidence.spread import COVERAGE
+from planner.show.validate import KINDS
 from planner.specs.documents.validate import Coverage, Errors, Run, Summary, Validation
 from planner.verbs.validate.bands import coverage
 from planner.verbs.validate.errors import errors, noise_floor
@@ -320,17 +321,7 @@ def _errors() -> list[str]:
             " undercut.\n"
         ),
         table(
-            [
-                "kind",
-                ">runs",
-                ">suites",
-                ">MAPE",
-                ">mean of suites",
-                ">median",
-                ">bias",
-                ">worst",
-                ">within suites",
-            ],
+            KINDS,
             [
                 [
                     k,
