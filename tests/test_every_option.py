@@ -238,6 +238,7 @@ def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recommend.batches, "largest_published", lambda: ("", 64 * 2048))
     monkeypatch.setattr(runs, "_COUNTS", 2)
     monkeypatch.setattr(links, "_TIMES", (0.5, 2.0))
+    monkeypatch.setattr(links, "_ROUNDS", 1)
     monkeypatch.setattr(swaps, "_LENGTHS", ())
     few = [catalog.load("models", ModelSpec, name) for name in ("gpt2", "gpt2-medium")]
     every = catalog.load_all

@@ -7,12 +7,13 @@ import ast
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Literal, get_args, get_origin
 
 from pages.text import table
+from planner.specs.base import Spec
 
 _UNITS = {
     "Bytes": 'number, "80 GiB"',
@@ -46,20 +47,27 @@ def _type(text: str, module: ModuleType) -> str:
 
 
 def fields(where: str) -> str:
-    """Keys of a spec: `planner.specs.hardware:GpuSpec`. Name, type, default and the comment beside
-    it in the code."""
-    module_name, _, name = where.partition(":")
-    module = importlib.import_module(module_name)
-    path = inspect.getsourcefile(module)
-    said = dict(_said(inspect.getdoc(getattr(module, name)) or ""))
-    source = Path(path or "").read_text(encoding="utf-8")
-    lines = source.splitlines()
-    body = next(
-        node
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and node.name == name
-    )
-    rows = []
+    """Keys of a spec: `planner.specs.hardware:GpuSpec`, with those of the specs that it extends.
+    Name, type, default and the comment beside it in the code."""
+    module, _, name = where.partition(":")
+    spec = getattr(importlib.import_module(module), name)
+    # what it states itself last, in place of what it extends
+    known = [row for one in reversed(spec.__mro__) if one in _specs(spec) for row in _own(one)]
+    rows = {row[0]: row for row in known}
+    return table(["key", "type", "default", "meaning"], [*rows.values()])
+
+
+def _specs(spec: type) -> list[type]:
+    """A spec and what it extends, without what all specs are."""
+    return [one for one in spec.__mro__ if issubclass(one, Spec) and one is not Spec]
+
+
+def _own(spec: type) -> Iterator[list[str]]:
+    """Rows of the keys that a class itself states."""
+    said = dict(_said(inspect.getdoc(spec) or ""))
+    source = inspect.getsource(spec)
+    lines, (body,) = source.splitlines(), ast.parse(source).body
+    assert isinstance(body, ast.ClassDef)
     for node in body.body:
         if not isinstance(node, ast.AnnAssign):
             continue
@@ -68,15 +76,12 @@ def fields(where: str) -> str:
             .partition("#")[2]
             .strip()
         )
-        rows.append(
-            [
-                f"`{ast.unparse(node.target)}`",
-                _type(ast.unparse(node.annotation), module),
-                _default(node.value),
-                comment or said.get(ast.unparse(node.target), "").rstrip("."),
-            ]
-        )
-    return table(["key", "type", "default", "meaning"], rows)
+        yield [
+            f"`{ast.unparse(node.target)}`",
+            _type(ast.unparse(node.annotation), sys.modules[spec.__module__]),
+            _default(node.value),
+            comment or said.get(ast.unparse(node.target), "").rstrip("."),
+        ]
 
 
 def _said(doc: str) -> Iterator[tuple[str, str]]:
@@ -90,7 +95,7 @@ def _default(value: ast.expr | None) -> str:
     if value is None:
         return "needed"
     if isinstance(value, ast.Name):
-        return "needed" if value.id == "Width" else value.id
+        return {"Width": "needed", "MaybeWidth": "`None`"}.get(value.id, value.id)
     if isinstance(value, ast.Call):
         for word in value.keywords:
             if word.arg == "default":
