@@ -63,60 +63,44 @@ def test_linear_algebra_is_of_one_thread() -> None:
     assert order.index("planner") < order.index("numpy")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["estimate", *REQUEST],
-        ["estimate", *REQUEST, "--json"],
-        ["estimate", *REQUEST, "--explain"],
-        ["search", *REQUEST, "--top", "1"],
-        ["list", "gpus"],
-        ["validate", "--suite", "small-runs"],
-        ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
-        [
-            "compare",
-            "--model",
-            "gpt2",
-            "--gpu",
-            "a100",
-            "--sweep",
-            "gpus=1..4",
-            "--stack",
-            "pytorch-ddp",
-        ],
-        [
-            "recommend",
-            "--model",
-            "gpt2",
-            "--gpu",
-            "a100",
-            "--max-gpus",
-            "8",
-            "--stack",
-            "pytorch-ddp",
-        ],
-        [
-            "batch",
-            "--model",
-            "gpt2",
-            "--gpu",
-            "a100",
-            "--sweep",
-            "gpus=1,2",
-            "--stack",
-            "pytorch-ddp",
-            "--tokens",
-            "1B",
-        ],
-        ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"],
-        ["allreduce", "--gpus", "16", "--gpu", "a100"],
-    ],
-    ids=" ".join,
-)
-def test_a_command_imports_nothing_heavy(words: list[str]) -> None:
-    found = imported(*words)
-    assert not found & {*HEAVY, "rich", "yaml"}
-    assert "numpy" in found
+SMALL = ["--model", "gpt2", "--gpu", "a100", "--stack", "pytorch-ddp"]
+COMMANDS = [
+    ["estimate", *REQUEST],
+    ["estimate", *REQUEST, "--json"],
+    ["estimate", *REQUEST, "--explain"],
+    ["search", *REQUEST, "--top", "1"],
+    ["list", "gpus"],
+    ["validate", "--suite", "small-runs"],
+    ["schedule", "--schedule", "1f1b", "--pp", "4", "--microbatches", "8"],
+    ["compare", *SMALL, "--sweep", "gpus=1..4"],
+    ["recommend", *SMALL, "--max-gpus", "8"],
+    ["batch", *SMALL, "--sweep", "gpus=1,2", "--tokens", "1B"],
+    ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"],
+    ["allreduce", "--gpus", "16", "--gpu", "a100"],
+]
+# one process for all: what a command loads is what is there after it and was not before
+ONE_BY_ONE = """
+import json, sys
+from planner.cli import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["dpplan", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        status = ended.code
+    print(json.dumps([words, status or 0, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def test_a_command_imports_nothing_heavy() -> None:
+    answer = python(ONE_BY_ONE, json.dumps(COMMANDS))
+    lines = [json.loads(line) for line in answer.stderr.splitlines()]
+    assert [words for words, _, _ in lines] == COMMANDS
+    for words, status, modules in lines:
+        found = {name.partition(".")[0] for name in modules}
+        assert status in (0, 3), words
+        assert not found & {*HEAVY, "rich", "yaml"}, words
+        assert "numpy" in found
 
 
 def test_help_imports_neither_numpy_nor_the_planner() -> None:
