@@ -386,6 +386,19 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "elementwise_frac": 0.4,
         "gap_s": 4e-6,
     },
+    "formulas.kernels.mixer_work_s": {
+        "flop": [1e9, 1e12],
+        "moved_bytes": [1e6, 1e9],
+        "flop_per_s": 300e12,
+        "memory_bytes_per_s": 3e12,
+    },
+    "formulas.kernels.mixer_s": {
+        "work_s": [1e-4, 1e-3, 1e-3],
+        "waiting_s": [1e-5, 1e-4, 1e-2],
+        "kernels": 8.0,
+        "ordered_frac": 0.2,
+        "gap_s": 3e-6,
+    },
     "formulas.kernels.power_limited_clock_frac": {
         "power_w": [700.0, 350.0, 500.0],
         "dense_rate_flop_per_s": [989e12, 756e12, 148e12],

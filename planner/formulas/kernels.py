@@ -201,6 +201,43 @@ def flash_attention_s(
 
 @formula(
     unit="s",
+    equation="flop / rate + bytes / bandwidth",
+    source=(
+        "a chain of kernels, some bound by units and some by memory, none of which hides another;"
+        " fitted per architecture on aiconfigurator tables of linear attention, docs/models.md"
+    ),
+)
+def mixer_work_s(
+    flop: Array, moved_bytes: Array, flop_per_s: Array, memory_bytes_per_s: Array
+) -> Array:
+    """Time of the work of a mixer of tokens, at the rates that its kernels reach."""
+    return flop / flop_per_s + moved_bytes / memory_bytes_per_s
+
+
+@formula(
+    unit="s",
+    equation="(1 - o) W + ((o W)^4 + waiting^4)^(1/4) + kernels gap",
+    source=(
+        "the kernel that takes the chunks of a sequence in turn is bound by its work or by waiting"
+        " for the chunk before; smooth maximum as of gemm_s; fitted as mixer_work_s"
+    ),
+)
+def mixer_s(
+    work_s: Array, waiting_s: Array, kernels: Array, *, ordered_frac: Array, gap_s: Array
+) -> Array:
+    """Time of a mixer of tokens that is a chain of kernels.
+
+    waiting_s: chunks of the longest sequence times that of one; ordered_frac: share of the work
+    that the kernel has which takes them in turn. With few heads and sequences it does not fill the
+    GPU; with many it is bound by its work like the others.
+    """
+    ordered = ordered_frac * np.asarray(work_s, float)
+    fourth = np.square(np.square(ordered)) + np.square(np.square(waiting_s))
+    return (1 - ordered_frac) * work_s + np.sqrt(np.sqrt(fourth)) + kernels * gap_s
+
+
+@formula(
+    unit="s",
     equation="(gpu^6 + cpu^6)^(1/6)",
     source=(
         "smooth maximum of two queues that wait for each other; exponent assumed, differs from max"
