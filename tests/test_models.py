@@ -64,6 +64,25 @@ RELEASED = {
     "deepseek-v3": 671_026_419_200 - 58 * 256,
 }
 
+# What transformers 5.23 makes of the configs of the Hub on the meta device: all parameters, a tied
+# head once, no multi-token prediction
+TRANSFORMERS = {
+    "glm-4.5": 352_797_814_784,
+    "glm-4.5-air": 106_852_245_504,
+    "granite-3-2b": 2_533_531_648,
+    "granite-3-8b": 8_170_848_256,
+    "kimi-k2": 1_026_408_209_408,
+    "minimax-m2": 228_689_748_992,
+    "mistral-large-2": 122_610_069_504,
+    "mistral-small-24b": 23_572_403_200,
+    "moonlight-16b-a3b": 15_960_108_544,
+    "olmo-2-13b": 13_716_198_400,
+    "olmo-2-32b": 32_234_279_936,
+    "olmo-2-7b": 7_298_617_344,
+    "phi-4": 14_659_507_200,
+    "smollm3-3b": 3_075_098_624,
+}
+
 # Counts as the papers print them, in billions: (total, printed step)
 PRINTED = {
     "gpt3-125m": (0.125, 0.001),
@@ -98,6 +117,7 @@ ACTIVE_PRINTED = {
     "qwen3-30b-a3b": (3.3, 0.11),  # printed "3.3B" of 3.353
     "qwen3-235b-a22b": (22.0, 1.0),
     "deepseek-v2": (21.0, 1.0),
+    "kimi-k2": (32.6, 0.6),  # printed "32.6B", which leaves the embedding out
     "deepseek-v3": (37.0, 1.11),  # printed "37B" of 37.55, which counts both embeddings
 }
 
@@ -138,6 +158,10 @@ def test_unknown_model_answers_with_near_matches() -> None:
 @pytest.mark.parametrize(("name", "count"), RELEASED.items())
 def test_count_of_released_weights(name: str, count: int) -> None:
     assert parameter_count(model(name)) == count
+
+
+def test_counts_of_transformers() -> None:
+    assert {name: parameter_count(model(name)) for name in TRANSFORMERS} == TRANSFORMERS
 
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED.items())
