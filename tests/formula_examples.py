@@ -355,9 +355,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "formulas.flops.model_flop": {
         "matmul_weight_count": [1e9, 7e9],
-        "attention_weight": [1e5, 3e5],
+        "attended": [1e5 * 2048.0, 3e5 * 4096.0],
         "tokens": [1e6, 4e6],
-        "seq_tokens": [2048.0, 4096.0],
+        "scanned": [0.0, 1e6],
     },
     "formulas.kernels.alignment_frac": {
         "n": [64.0, 72.0, 100.0],
@@ -522,6 +522,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "windowed_layers": 16.0,
         "window_tokens": 4096.0,
         "element_bytes": 2.0,
+    },
+    "formulas.inference.state_bytes": {
+        "elements": [1e6, 0.0],
+        "layers": 16.0,
+        "element_bytes": 4.0,
     },
     "formulas.inference.working_bytes": {
         "chunk_tokens": 2048.0,

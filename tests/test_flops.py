@@ -10,24 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.formulas.flops import (
+    attended_elements,
     attention_forward_flop,
     causal_pairs,
-    counted_positions,
-    head_widths,
     matmul_weights,
-    mean_pairs,
     model_flop,
 )
 from planner.formulas.params import parameter_leaves
 from planner.formulas.run_level import utilisation
 from planner.inputs import catalog
 from planner.ledger import total
+from planner.specs.layers import attended_of
 from planner.specs.model import LatentAttention, ModelSpec
 
 
 def flop_per_token(model: ModelSpec, seq: float) -> float:
-    weight = model.layers * model.heads * sum(head_widths(model))
-    return float(model_flop(total(matmul_weights(model)), weight, 1.0, seq))
+    whole = 2 * attended_elements(model, seq)  # of the score matrix, as the papers below have it
+    return float(model_flop(total(matmul_weights(model)), whole, 1.0))
 
 
 def load(name: str) -> ModelSpec:
@@ -48,7 +47,7 @@ def test_gpt_3_needs_3e23() -> None:
     # FLOP, attention left out
     weights = total(matmul_weights(load("gpt3-175b")))
     assert weights == pytest.approx(174.6e9, rel=1e-3)
-    assert float(model_flop(weights, 0.0, 300e9, 2048.0)) == pytest.approx(3.14e23, rel=2e-3)
+    assert float(model_flop(weights, 0.0, 300e9)) == pytest.approx(3.14e23, rel=2e-3)
 
 
 @given(
@@ -79,7 +78,7 @@ def test_palm_utilisation() -> None:
     # TFLOP/s, 540.35B parameters, 118 layers, 48 heads of 256, sequences of 2048: MFU 46.2 %, and
     # 45.7 % without attention
     for attention, printed in ((118 * 48 * 2 * 256, 0.462), (0, 0.457)):
-        flop = model_flop(540.35e9, attention, 238.3e3, 2048.0)
+        flop = model_flop(540.35e9, attention * 2048.0, 238.3e3)
         assert float(utilisation(flop, 6144, 275e12, 1.0)) == pytest.approx(printed, abs=5e-4)
 
 
@@ -106,10 +105,12 @@ def test_no_more_weights_than_parameters(name: str) -> None:
     assert (total(matmul_weights(model)) < stored + tied) == (model.moe is not None)
 
 
-def test_head_widths_of_latent_attention() -> None:
+def test_widths_of_latent_attention() -> None:
     latent = LatentAttention(kv_rank=64, nope_head_dim=48, rope_head_dim=16, value_head_dim=32)
-    assert head_widths(plans.model(latent=latent)) == (64, 32)
-    assert head_widths(plans.model()) == (64, 64)
+    for model, widths in ((plans.model(latent=latent), (64, 32)), (plans.model(), (64, 64))):
+        ((core, layers),) = attended_of(model)
+        assert (core.query_width, core.value_width) == widths
+        assert layers == model.layers
 
 
 def test_attention_by_hand() -> None:
@@ -136,10 +137,12 @@ def test_causal_pairs_limits() -> None:
 def test_windows_on_every_second_layer() -> None:
     # three of seven layers see 256 tokens back
     model = plans.model(layers=7, attention_window=256, window_every=2)
-    expected = (4 * 1024**2 / 2 + 3 * (256 * 1024 - 256**2 / 2)) / 7
-    assert float(mean_pairs(model, 1024.0)) == pytest.approx(expected)
-    assert float(mean_pairs(plans.model(), 1024.0)) == 1024**2 / 2
-    assert np.all(mean_pairs(model, np.array([128.0, 256.0])) == np.array([128.0, 256.0]) ** 2 / 2)
+    expected = 4 * 1024**2 / 2 + 3 * (256 * 1024 - 256**2 / 2)
+    width = 8 * (64 + 64)
+    assert attended_elements(model, 1024.0) * 1024 == pytest.approx(width * expected)
+    assert attended_elements(plans.model(), 1024.0) * 1024 == 8 * width * 1024**2 / 2
+    short = np.array([128.0, 256.0])  # no longer than the window
+    assert np.all(attended_elements(model, short) == 7 * width * short / 2)
 
 
 @pytest.mark.parametrize("seq", [512.0, 4096.0, 131072.0])
@@ -148,11 +151,12 @@ def test_a_window_is_counted_as_what_it_leaves(seq: float) -> None:
     every = plans.model(attention_window=window)
     # each query of a long sequence sees a window behind it, but for the corner of the matrix
     w = min(window, seq)
-    assert float(counted_positions(every, seq)) == pytest.approx(w - w * w / seq / 2)
-    assert float(counted_positions(plans.model(), seq)) == pytest.approx(seq / 2)
+    all_of = 8 * 8 * (64 + 64)
+    assert attended_elements(every, seq) == pytest.approx(all_of * (w - w * w / seq / 2))
+    assert attended_elements(plans.model(), seq) == pytest.approx(all_of * seq / 2)
     half = plans.model(attention_window=window, window_every=2)
-    middle = (float(counted_positions(every, seq)) + seq / 2) / 2
-    assert float(counted_positions(half, seq)) == pytest.approx(middle)
+    middle = (attended_elements(every, seq) + all_of * seq / 2) / 2
+    assert attended_elements(half, seq) == pytest.approx(middle)
 
 
 # the last two: most of the time is attention on a GPU whose kernels reach most of its rate, where

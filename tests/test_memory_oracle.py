@@ -19,8 +19,9 @@ from torch_models import DENSE, GROUP, MODELS, MODES  # noqa: E402
 
 from planner.estimate import evaluate  # noqa: E402
 from planner.estimate.memory import PHASES  # noqa: E402
-from planner.formulas.flops import head_widths, matmul_weights, model_flop  # noqa: E402
+from planner.formulas.flops import matmul_weights, model_flop  # noqa: E402
 from planner.ledger import total  # noqa: E402
+from planner.specs.layers import attended_of  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
@@ -157,7 +158,10 @@ def test_flop_of_a_step(name: str, batch: int, sequence: int) -> None:
     with counter:
         model(input_ids=words, labels=words, use_cache=False).loss.backward()
     spec = torch_models.spec(name, layers)
-    weight = spec.layers * spec.heads * sum(head_widths(spec))
-    expected = float(model_flop(total(matmul_weights(spec)), weight, batch * sequence, sequence))
+    # torch counts the whole score matrix
+    met = sequence * sum(
+        n * c.heads * (c.query_width + c.value_width) for c, n in attended_of(spec)
+    )
+    expected = float(model_flop(total(matmul_weights(spec)), met, batch * sequence))
     rotations = 2 * (spec.head_dim // 2) * sequence if spec.positions == "rotary" else 0
     assert counter.get_total_flops() - expected in (0, rotations, batch * rotations)

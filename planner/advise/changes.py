@@ -176,7 +176,7 @@ def pinned(options: Options, plan: Plan, layout: Layout) -> Options:
     follows = {
         "dp": True,
         "cp": layout.cp == 1 and not supports.context,
-        "ep": plan.model.moe is None,
+        "ep": plan.model.routed is None,
         "vpp": layout.pp == 1,
         "schedule": layout.pp == 1,
         "sequence_parallel": layout.tp == 1,

@@ -9,10 +9,14 @@ from planner.formulas import inference
 from planner.formulas.params import parameter_count
 from planner.ledger import Array
 from planner.specs.documents.inference import Held, Inference, LargestBatch
+from planner.specs.layers import parts_of, shared_heads
 from planner.specs.model import ModelSpec
+from planner.specs.parts import Mlp, Moe, Part
+from planner.specs.parts.mlp import ChannelMix
 from planner.specs.plan import Plan
 
 BYTES = 2.0  # of a weight and of a cached element: bf16
+STATE_BYTES = 4.0  # of an element of a recurrent state: fp32
 BUDGET_FRAC = 0.9  # of the device: gpu_memory_utilization of vLLM by default; recalled
 CHUNK_TOKENS = 2048.0  # of prompts read at once; assumed
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -22,52 +26,42 @@ _SHORTEST, _CONTEXTS = (
 )  # lengths of the table: doubling up to the model's context, at most so many
 
 
-def cache_width(model: ModelSpec) -> tuple[float, int]:
-    """(elements per token and layer, tensor-parallel ranks over which they can be divided; more
-    hold copies)."""
-    if model.latent is not None:
-        return float(model.latent.kv_rank + model.latent.rope_head_dim), 1
-    return float(2 * model.kv_heads * model.head_dim), model.kv_heads
-
-
-def sequence_bytes(model: ModelSpec, tokens: Array) -> Array:
-    """Cache of sequences of these lengths, all GPUs together."""
-    windowed = 0 if model.attention_window is None else model.layers // model.window_every
-    return inference.kv_cache_bytes(
-        tokens,
-        cache_width(model)[0],
-        float(model.layers - windowed),
-        float(windowed),
-        float(model.attention_window or 0),
-        BYTES,
-    )
+def sequence_bytes(model: ModelSpec, tokens: Array, tp: int = 1) -> Array:
+    """Cache of sequences of these lengths on one of so many GPUs: keys and values, and states. More
+    GPUs than a part's heads hold copies."""
+    held: Array = 0.0 * tokens
+    for part, count in parts_of(model):
+        cached = part.cached()
+        short = float(count) if cached.window else 0.0
+        each = inference.kv_cache_bytes(
+            tokens, float(cached.per_token), count - short, short, float(cached.window or 0), BYTES
+        )
+        state = inference.state_bytes(float(cached.once), float(count), STATE_BYTES)
+        held = held + (each + state) / min(tp, cached.units)
+    return held
 
 
 def device_bytes(plan: Plan, tp: int, batch: Array, tokens: Array) -> Array:
     """Bytes per GPU with this tensor-parallel degree: weights, cache, working memory, context."""
     model = plan.model
-    shards = min(tp, cache_width(model)[1])
-    ffn = (
-        model.ffn_hidden
-        if model.moe is None
-        else model.moe.ffn_hidden * model.moe.experts_per_token + model.moe.shared_ffn_hidden
-    )
+    ffn = max((_ffn(part) for part, _ in parts_of(model)), default=0.0)
     work = inference.working_bytes(
-        CHUNK_TOKENS,
-        float(model.hidden),
-        float(ffn),
-        batch,
-        float(model.padded_vocab),
-        float(tp),
-        BYTES,
+        CHUNK_TOKENS, float(model.hidden), ffn, batch, float(model.padded_vocab), float(tp), BYTES
     )
     weights = BYTES * parameter_count(model) / tp
     return (
         weights
-        + batch * sequence_bytes(model, tokens) / shards
+        + batch * sequence_bytes(model, tokens, tp)
         + work
         + float(plan.cluster.gpu.context_memory)
     )
+
+
+def _ffn(part: Part) -> float:
+    """Width of what a token passes through in an MLP."""
+    if isinstance(part, Moe):
+        return float(part.ffn_hidden * part.experts_per_token + part.shared_ffn_hidden)
+    return float(part.ffn_hidden) if isinstance(part, Mlp | ChannelMix) else 0.0
 
 
 def serving(plan: Plan) -> Inference:
@@ -75,7 +69,7 @@ def serving(plan: Plan) -> Inference:
     which contexts they hold."""
     model, gpu = plan.model, plan.cluster.gpu
     budget = BUDGET_FRAC * float(gpu.usable_memory)
-    degrees = [t for t in (1, 2, 4, 8, 16, 32, 64, 128) if model.heads % t == 0]
+    degrees = [t for t in (1, 2, 4, 8, 16, 32, 64, 128) if shared_heads(model) % t == 0]
     longest = float(model.max_positions)
     tp = next((t for t in degrees if float(device_bytes(plan, t, 1.0, longest)) <= budget), None)
     shown = tp or degrees[-1]

@@ -24,6 +24,7 @@ from planner.ledger import Array
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.document import UNSET
 from planner.specs.documents import plan as documents
+from planner.specs.layers import memory_kinds
 from planner.specs.layout import SCHEDULES, Layout
 from planner.specs.pipeline_layout import chunk_text
 from planner.specs.plan import Plan
@@ -35,15 +36,14 @@ _FOLDED = tuple(name for name in SCHEDULES if schedules.BY_NAME[name].CHUNKS == 
 class StageSplit:
     """What a rank of a pipeline holds, one value per row."""
 
-    dense: Array  # layers with a dense MLP
-    moe: Array  # layers with experts
+    kinds: tuple[Array, ...]  # layers of every kind that memory tells apart
     first: Array  # 1 where it has the embedding
     last: Array  # 1 where it has the head
     mtp: Array  # layers of multi-token prediction among the others, each with a head of its own
 
     @property
     def layers(self) -> Array:
-        return self.dense + self.moe
+        return functools.reduce(np.add, self.kinds)
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class Repeated:
     group and no block spans two chunks. One value per row."""
 
     inputs: Array  # kept in place of whole layers
-    dense: Array  # layers that are repeated
-    moe: Array
+    kinds: tuple[Array, ...]  # layers of every kind that are repeated
     group: Array  # layers of the largest group
 
 
@@ -64,16 +63,13 @@ def folded(c: Columns) -> Array:
 
 def stage_split(plan: Plan, c: Columns, stage: Array) -> StageSplit:
     """What the given rank of every row holds (formulas.stages.contents)."""
-    dense, moe, mtp = (
-        _of_pipelines(plan, c, functools.partial(_layers, kind), stage) if there else 0.0 * stage
-        for kind, there in (
-            ("dense", plan.model.dense_layers > 0),
-            ("moe", plan.model.moe is not None),
-            ("mtp", mtp_layers(plan) > 0),
-        )
+    kinds = tuple(
+        _of_pipelines(plan, c, functools.partial(_layers, kind), stage)
+        for kind in range(len(memory_kinds(plan.model).kinds))
     )
+    mtp = _of_pipelines(plan, c, _mtp, stage) if mtp_layers(plan) else 0.0 * stage
     last = np.where(folded(c), 0.0, c.pp - 1)
-    return StageSplit(dense, moe, (stage == 0) * 1.0, (stage == last) * 1.0, mtp)
+    return StageSplit(kinds, (stage == 0) * 1.0, (stage == last) * 1.0, mtp)
 
 
 def repeated(plan: Plan, c: Columns, stage: Array) -> Repeated:
@@ -86,14 +82,15 @@ def repeated(plan: Plan, c: Columns, stage: Array) -> Repeated:
     some = c.is_recompute("block", "group", "full")
     block, size = c.is_recompute("block"), np.maximum(c.recompute_size, 1.0)
     most = np.where(block, size, np.where(some, np.inf, 0.0))  # layers of a chunk that are repeated
-    all_of = _of_pipelines(plan, c, functools.partial(_repeated, "layers"), stage, most)
-    dense = all_of
-    if plan.model.moe is not None:
-        dense = _of_pipelines(plan, c, functools.partial(_repeated, "dense"), stage, most)
+    kinds = tuple(
+        _of_pipelines(plan, c, functools.partial(_repeated, kind), stage, most)
+        for kind in range(len(memory_kinds(plan.model).kinds))
+    )
+    all_of = functools.reduce(np.add, kinds)
     group = np.where(c.is_recompute("group"), size, 1.0)
     groups = _of_pipelines(plan, c, _groups, stage, group)
     largest = np.minimum(group, np.maximum(_of_pipelines(plan, c, _largest, stage), 1.0))
-    return Repeated(np.where(block, all_of, groups), dense, all_of - dense, largest)
+    return Repeated(np.where(block, all_of, groups), kinds, largest)
 
 
 def repeated_share(plan: Plan, c: Columns) -> Array:
@@ -132,9 +129,9 @@ def fullest_inner(plan: Plan, c: Columns) -> Array:
     return _of_pipelines(plan, c, _inner)
 
 
-def first_with_experts(plan: Plan, c: Columns, most: bool) -> Array:
-    """The first rank of every row that has layers with experts, or the most of them."""
-    return _of_pipelines(plan, c, functools.partial(_with_experts, most))
+def first_with(plan: Plan, c: Columns, kind: int, most: bool) -> Array:
+    """The first rank of every row that has layers of a kind, or the most of them."""
+    return _of_pipelines(plan, c, functools.partial(_with, kind, most))
 
 
 def _of_pipelines(plan: Plan, c: Columns, of: Callable[..., Array], *columns: Array) -> Array:
@@ -157,13 +154,18 @@ def _each(
     return out
 
 
-def _layers(kind: str, held: Contents, stage: Array) -> Array:
-    return np.asarray(getattr(held, kind).sum(axis=0)[stage.astype(np.intp)])
+def _layers(kind: int, held: Contents, stage: Array) -> Array:
+    return np.asarray(held.kinds[kind].sum(axis=0)[stage.astype(np.intp)])
 
 
-def _repeated(kind: str, held: Contents, stage: Array, most: Array) -> Array:
-    each = getattr(held, kind)[:, stage.astype(np.intp)]
-    return np.asarray(np.minimum(each, most).sum(axis=0))
+def _mtp(held: Contents, stage: Array) -> Array:
+    return np.asarray(held.mtp.sum(axis=0)[stage.astype(np.intp)])
+
+
+def _repeated(kind: int, held: Contents, stage: Array, most: Array) -> Array:
+    at = stage.astype(np.intp)
+    of = held._replace(kinds=held.kinds[..., at], before=held.before[:, at])
+    return np.asarray(of.first_of(kind, most).sum(axis=0))
 
 
 def _groups(held: Contents, stage: Array, size: Array) -> Array:
@@ -184,6 +186,6 @@ def _inner(held: Contents) -> Array:
     return np.asarray(1.0 + layers[1:-1].argmax() if len(layers) > 2 else len(layers) - 1.0)
 
 
-def _with_experts(most: bool, held: Contents) -> Array:
-    moe = held.moe.sum(axis=0)
-    return np.asarray(float((moe if most else moe > 0).argmax()))
+def _with(kind: int, most: bool, held: Contents) -> Array:
+    layers = held.kinds[kind].sum(axis=0)
+    return np.asarray(float((layers if most else layers > 0).argmax()))

@@ -3,6 +3,7 @@ stage."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from planner.formulas.experts import tensor_of
 from planner.formulas.params import layer_tensors, parameter_leaves
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
-from planner.specs.layers import Kind, layers_of
+from planner.specs.layers import Kind, memory_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 
@@ -29,9 +30,8 @@ class RankParameters:
     # final norm and head, on the last stage; a tied head is a copy when there is more than one
     # stage
     last: Ledger
-    dense_layer: Array  # a layer with a dense MLP
-    expert_layer: Array  # a layer with experts, routed ones apart
-    layer_experts: Array  # routed experts of a layer that has them
+    kinds: tuple[Array, ...]  # a layer of each kind, routed experts apart
+    kinds_experts: tuple[Array, ...]  # routed experts of a layer of each kind
 
     def per_layer(self) -> Array:
         return total(self.layer) + self.experts
@@ -46,9 +46,24 @@ class RankParameters:
         )
 
     def of_stage(self, split: StageSplit, with_first: Array, with_last: Array) -> Array:
-        """Elements without routed experts of a stage, its dense and expert layers counted apart."""
+        """Elements without routed experts of a stage, layers of each kind counted apart."""
         ends = with_first * total(self.first) + with_last * total(self.last)
-        return split.dense * self.dense_layer + split.moe * self.expert_layer + ends
+        return sum(n * each for n, each in zip(split.kinds, self.kinds, strict=True)) + ends
+
+    def experts_of_stage(self, split: StageSplit) -> Array:
+        """Elements of the routed experts of a stage."""
+        each = zip(split.kinds, self.kinds_experts, strict=True)
+        return sum((n * one for n, one in each), start=0.0 * self.experts)
+
+    @property
+    def largest(self) -> Array:
+        """Elements of the largest layer, routed experts apart."""
+        return functools.reduce(np.maximum, self.kinds)
+
+    @property
+    def most_experts(self) -> Array:
+        """Elements of the routed experts of a layer that has them."""
+        return functools.reduce(np.maximum, self.kinds_experts)
 
 
 def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
@@ -60,7 +75,6 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
     first: Ledger = {}
     last: Ledger = {}
     experts: Array = np.zeros_like(tp)
-    dense_layer, expert_layer, layer_experts = (np.zeros_like(tp) for _ in range(3))
     vocab = padded_vocab(plan, tp)
     for leaf in parameter_leaves(model):
         share = leaf.times / model.layers
@@ -68,6 +82,10 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
             local = vocab * model.hidden / tp
         else:
             local = leaf.local(tp)
+        if leaf.place == "mtp":
+            if leaf.name.startswith("mtp"):  # its layers are among those of its stage
+                last[leaf.name] = local * leaf.times
+            continue
         if leaf.place == "first":
             first[leaf.name] = local
         elif leaf.place == "last":
@@ -76,16 +94,11 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
             experts = experts + share * leaf.count / (ep * etp)
         else:
             layer[leaf.name] = layer.get(leaf.name, 0.0) + share * local
-    layers = layers_of(model).kinds
-    for kind in layers:
-        own, routed = _of_kind(model, kind, tp, ep * etp)
-        if any(part.type == "moe" for part in kind.parts):
-            expert_layer, layer_experts = own, routed
-        else:
-            dense_layer = own
     if model.tied_embeddings:
         last["head/logits"] = np.where(pp > 1, vocab * model.hidden / tp, 0.0)
-    return RankParameters(layer, experts, first, last, dense_layer, expert_layer, layer_experts)
+    found = [_of_kind(model, kind, tp, ep * etp) for kind in memory_kinds(model).kinds]
+    own, routed = (tuple(each) for each in zip(*found, strict=True))
+    return RankParameters(layer, experts, first, last, own, routed)
 
 
 def _of_kind(model: ModelSpec, kind: Kind, tp: Array, sharing: Array) -> tuple[Array, Array]:

@@ -104,7 +104,7 @@ def features(plan: Plan, c: Columns, time: Times) -> Array:
         "general": rows,
         "memory": found["memory"] - updated,
         "offload": found["offload"] + waits,
-        "experts": rows * (plan.model.moe is not None),
+        "experts": rows * (plan.model.routed is not None),
         "fp8": rows * (plan.training.precision == "fp8"),
         "small": np.maximum(np.log2(_WORK / work), 0.0),
         "long": found["attention"] * max(np.log2(plan.training.seq_len / _LONG), 0.0),

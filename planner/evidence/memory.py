@@ -327,7 +327,7 @@ def verdict(fits: bool, chance: float) -> Verdict:
 
 def _of_plan(plan: Plan) -> Array:
     return _recorded_shares(
-        plan.stack.release_of or plan.stack.id, plan.cluster.gpu.id, plan.model.moe is not None
+        plan.stack.release_of or plan.stack.id, plan.cluster.gpu.id, plan.model.routed is not None
     )
 
 

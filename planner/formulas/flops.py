@@ -15,6 +15,7 @@ import numpy as np
 
 from planner.formulas.params import parameter_leaves
 from planner.ledger import Array, Ledger, formula
+from planner.specs.layers import attended_of, scans_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Attended, Core, Scan
 
@@ -73,13 +74,6 @@ def core_forward_flop(core: Core, seq_tokens: Array) -> Array:
     )
 
 
-def head_widths(model: ModelSpec) -> tuple[int, int]:
-    """Width of a query/key head and of a value head."""
-    if model.latent is None:
-        return model.head_dim, model.head_dim
-    return model.latent.nope_head_dim + model.latent.rope_head_dim, model.latent.value_head_dim
-
-
 def matmul_weights(model: ModelSpec) -> Ledger:
     """Weights that one token multiplies with, over the whole model: leaves by name, the tied or
     untied head included."""
@@ -93,40 +87,29 @@ def matmul_weights(model: ModelSpec) -> Ledger:
     return out
 
 
-def windowed_share(model: ModelSpec) -> float:
-    """Share of layers with a sliding window."""
-    if model.attention_window is None:
-        return 0.0
-    return (model.layers // model.window_every) / model.layers
+def attended_elements(model: ModelSpec, seq_tokens: Array) -> Array:
+    """Elements of keys and values that the queries of a token meet, over all layers: heads times
+    both widths times keys, averaged over the tokens of a sequence."""
+    each = (count * core_forward_flop(core, seq_tokens) for core, count in attended_of(model))
+    return sum(each, start=0.0 * seq_tokens) / (2 * seq_tokens)
 
 
-def mean_pairs(model: ModelSpec, seq_tokens: Array) -> Array:
-    """Causal query-key pairs per head and sequence, averaged over layers with and without a
-    window."""
-    share = windowed_share(model)
-    pairs = (1 - share) * causal_pairs(seq_tokens, seq_tokens)
-    if share:
-        pairs = pairs + share * causal_pairs(seq_tokens, float(model.attention_window or 0))
-    return pairs
-
-
-def counted_positions(model: ModelSpec, seq_tokens: Array) -> Array:
-    """Keys per query that the convention counts, averaged over queries and layers: those that the
-    causal mask leaves, and the window of a windowed layer."""
-    return mean_pairs(model, seq_tokens) / seq_tokens
+def scanned_flop(model: ModelSpec) -> float:
+    """FLOP forward per token of cores that carry a state, over all layers."""
+    return float(sum(count * core.flop for core, count in scans_of(model)))
 
 
 @formula(
     unit="FLOP",
-    equation="6 N_matmul T + 3 * 4 s a (d_qk + d_v)/2 L T",
+    equation="6 N_matmul T + 6 K T + 3 F T",
     source="PaLM, arXiv 2204.02311 appendix B; FlopCounterMode",
 )
 def model_flop(
-    matmul_weight_count: Array, attention_weight: Array, tokens: Array, seq_tokens: Array
+    matmul_weight_count: Array, attended: Array, tokens: Array, scanned: Array = 0.0
 ) -> Array:
-    """FLOP of one forward and backward pass over `tokens` that each see `seq_tokens` positions, no
-    recompute.
+    """FLOP of one forward and backward pass over `tokens`, no recompute.
 
-    attention_weight: layers * heads * (query width + value width) elements.
+    attended: elements of keys and values that the queries of a token meet, over all layers;
+    scanned: FLOP forward per token of cores that carry a state.
     """
-    return tokens * (6 * matmul_weight_count + 6 * attention_weight * seq_tokens)
+    return tokens * (6 * matmul_weight_count + 6 * attended + 3 * scanned)

@@ -35,6 +35,16 @@ def kv_cache_bytes(
 
 @formula(
     unit="B",
+    equation="bytes elements layers",
+    source="a recurrent layer keeps its state and its convolution's last inputs, at any length",
+)
+def state_bytes(elements: Array, layers: Array, element_bytes: Array) -> Array:
+    """States of one sequence."""
+    return element_bytes * elements * layers
+
+
+@formula(
+    unit="B",
     equation="t bytes (4 h + 2 f/tp) + 4 n V/tp",
     source=(
         "own count: residual, norm, attention in and out, both halves of the MLP, fp32 logits of"

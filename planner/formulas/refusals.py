@@ -11,8 +11,12 @@ from planner import schedules
 from planner.formulas.experts import tensor_of
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
+from planner.specs.layers import attended_of, cores_of, limits_of, shared_heads
 from planner.specs.layout import NVME, PLACEMENTS, Layout
+from planner.specs.model import ModelSpec
 from planner.specs.options import flag
+from planner.specs.parts import Scan
+from planner.specs.parts.base import WIDTHS, Limit
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
@@ -52,23 +56,40 @@ def degrees(p: Plan, x: Layout) -> str:
 
 
 def heads(p: Plan, x: Layout) -> str:
-    """Heads cannot be shared out."""
-    k, tps = p.model.kv_heads, _numbers(p.model.heads)
-    fitting = _divides(tps, p.model.heads)
-    if p.model.latent is None:
-        fitting &= _divides(tps, k) | (np.mod(tps, k) == 0)
-    return (
-        f"{p.model.heads} heads ({k} of keys and values) cannot be shared by tp {x.tp}"
-        f"{_ways(_nearest('--tp', x.tp, fitting))}"
-    )
+    """Heads, groups or channels cannot be shared out."""
+    limits = [one for one in limits_of(p.model) if one.what not in WIDTHS]
+    tps = _numbers(shared_heads(p.model))
+    fitting = np.ones_like(tps, dtype=bool)
+    refused = []
+    for one in limits:
+        fits = _fits(one, tps)
+        fitting &= fits
+        if not _fits(one, np.array([x.tp]))[0]:
+            refused.append(one)
+    said = _names(p.model, refused)
+    return f"{said} cannot be shared by tp {x.tp}{_ways(_nearest('--tp', x.tp, fitting))}"
+
+
+def _fits(limit: Limit, tps: Array) -> Array:
+    """Whether degrees divide what is limited, or hold copies of it."""
+    copies = limit.repeats & (np.mod(tps, limit.count) == 0)
+    return _divides(tps, limit.count) | copies
+
+
+def _names(model: ModelSpec, refused: list[Limit]) -> str:
+    """What cannot be shared; heads of keys and values are told with the heads they are of."""
+    if any(one.what in ("heads", "heads of keys and values") for one in refused):
+        core = next(core for core, _ in attended_of(model))
+        return f"{core.heads} heads ({core.kv_heads or core.heads} of keys and values)"
+    return " and ".join(f"{one.count} {one.what}" for one in refused)
 
 
 def widths(p: Plan, x: Layout) -> str:
     """Hidden or MLP widths cannot be cut."""
-    model, tps = p.model, _numbers(p.model.heads)
+    model, tps = p.model, _numbers(shared_heads(p.model))
     each = [model.hidden]
-    each += [model.ffn_hidden] if model.dense_layers else []
-    fitting = _divides(tps, math.gcd(*each)) & _divides(tps, model.heads)
+    each += [one.count for one in limits_of(model) if one.what in WIDTHS]
+    fitting = _divides(tps, math.gcd(*each)) & _divides(tps, shared_heads(model))
     return (
         f"widths {', '.join(f'{one:,}' for one in each)} (hidden and MLP) do not all divide by tp"
         f" {x.tp}{_ways(_nearest('--tp', x.tp, fitting))}"
@@ -149,13 +170,21 @@ def context(p: Plan, x: Layout) -> str:
             f"{p.stack.title} shares sequences by {' or '.join(ways)}, not {p.context_way}"
             f"{_ways('leave out --cp-comm-type', '--stack ' + FREE_STACK)}"
         )
-    own, cps = model.heads / x.tp, _numbers(model.heads)
-    keys = model.heads if model.latent else model.kv_heads
-    shared = x.tp * cps
-    fitting = _divides(shared, model.heads) & (_divides(shared, keys) | (np.mod(shared, keys) == 0))
+    cps, fitting = _numbers(shared_heads(model)), np.ones(1, dtype=bool)
+    for core, _ in cores_of(model):
+        if isinstance(core, Scan) and core.units % (x.tp * x.cp):
+            fitting = _divides(x.tp * cps, core.units)
+            return (
+                f"ranks that share a sequence share the {core.units} heads or channels of"
+                f" {core.name}, of which tp {x.tp} leaves {core.units / x.tp:g}: they do not divide"
+                f" by cp {x.cp}{_ways(_nearest('--cp', x.cp, fitting))}"
+            )
+    core = next(core for core, _ in attended_of(model))
+    own, keys, shared = core.heads / x.tp, core.kv_heads or core.heads, x.tp * cps
+    fitting = _divides(shared, core.heads) & (_divides(shared, keys) | (np.mod(shared, keys) == 0))
     others = [way for way in ways if way != "ulysses"]
     return (
-        f"Ulysses shares heads: the {own:g} of {model.heads} ({keys} of keys and values) that tp"
+        f"Ulysses shares heads: the {own:g} of {core.heads} ({keys} of keys and values) that tp"
         f" {x.tp} leaves a rank do not divide by cp {x.cp}"
         + _ways(
             _nearest("--cp", x.cp, fitting),
@@ -166,9 +195,9 @@ def context(p: Plan, x: Layout) -> str:
 
 def experts(p: Plan, x: Layout) -> str:
     """Experts cannot be shared out."""
-    if p.model.moe is None:
+    if p.model.routed is None:
         return f"ep {x.ep} needs a model with experts; leave out --ep"
-    count, width, ranks = p.model.moe.experts, p.model.moe.ffn_hidden, x.tp * x.dp * x.cp
+    count, width, ranks = p.model.routed.experts, p.model.routed.ffn_hidden, x.tp * x.dp * x.cp
     etp = int(tensor_of(p, np.float64(x.tp)))
     if width % etp:
         near = _nearest("--etp", etp, _divides(_numbers(width), width))

@@ -14,8 +14,11 @@ from planner.formulas import refusals as why
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
 from planner.specs.columns import Columns
+from planner.specs.layers import cores_of, limits_of
 from planner.specs.layout import NVME, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS, SCHEDULES, Layout
 from planner.specs.options import flag
+from planner.specs.parts import Scan
+from planner.specs.parts.base import WIDTHS
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
@@ -51,16 +54,20 @@ def _in_domain(plan: Plan, c: Columns) -> Array:
 
 
 def _heads(plan: Plan, c: Columns) -> Array:
-    k = float(plan.model.kv_heads)
-    heads = _divides(c.tp, plan.model.heads)
-    if plan.model.latent is not None:
-        return heads
-    return heads & (_divides(c.tp, k) | (np.mod(c.tp, k) == 0))
+    ok = _ones(c)
+    for limit in limits_of(plan.model):
+        if limit.what not in WIDTHS:
+            copies = limit.repeats & (np.mod(c.tp, limit.count) == 0)
+            ok = ok & (_divides(c.tp, limit.count) | copies)
+    return ok
 
 
 def _ffn(plan: Plan, c: Columns) -> Array:
-    ok = _divides(c.tp, plan.model.ffn_hidden) if plan.model.dense_layers else _ones(c)
-    return ok & _divides(c.tp, plan.model.hidden)
+    ok = _divides(c.tp, plan.model.hidden)
+    for limit in limits_of(plan.model):
+        if limit.what in WIDTHS:
+            ok = ok & _divides(c.tp, limit.count)
+    return ok
 
 
 def _layers(plan: Plan, c: Columns) -> Array:
@@ -90,22 +97,27 @@ def _sequence(plan: Plan, c: Columns) -> Array:
 def _context(plan: Plan, c: Columns) -> Array:
     """Ulysses shares out the heads that tensor parallelism leaves to a rank: each rank gets as many
     of the queries, and as many of keys and values or copies of one."""
-    model, ok = plan.model, c.cp == 1
+    ok = c.cp == 1
     if plan.context_way not in plan.stack.supports.context_ways:
         return ok
-    if plan.context_way != "ulysses":
-        return _ones(c)
-    shared = c.tp * c.cp
-    keys = model.heads if model.latent else model.kv_heads
-    even = _divides(shared, keys) | (np.mod(shared, keys) == 0)
-    return ok | (_divides(shared, model.heads) & even)
+    shared, even = c.tp * c.cp, _ones(c)
+    for core, _ in cores_of(plan.model):
+        if isinstance(core, Scan):  # whose ranks share heads, whatever way attention goes
+            even = even & _divides(shared, core.units)
+        elif plan.context_way == "ulysses":
+            keys = core.kv_heads or core.heads
+            even = even & _divides(shared, core.heads)
+            even = even & (_divides(shared, keys) | (np.mod(shared, keys) == 0))
+    return ok | even
 
 
 def _experts(plan: Plan, c: Columns) -> Array:
-    if plan.model.moe is None:
+    if plan.model.routed is None:
         return c.ep == 1
     split = experts.tensor_of(plan, c.tp)
-    whole = _divides(split, plan.model.moe.ffn_hidden) & _divides(c.ep, plan.model.moe.experts)
+    whole = _divides(split, plan.model.routed.ffn_hidden) & _divides(
+        c.ep, plan.model.routed.experts
+    )
     return whole & _divides(c.ep * split, experts.ranks(c))
 
 

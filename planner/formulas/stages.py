@@ -10,38 +10,49 @@ import numpy as np
 from planner.formulas import flops
 from planner.formulas.params import parameter_leaves
 from planner.ledger import Array, total
+from planner.specs.layers import memory_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
 
 ENDS = 2  # what embedding and head count where each counts as a layer
 ENDS_COUNT = ("ends count", "stated", "ends dealt")  # splits in which they may
-_ALL = 10**9  # more layers than any model has
 _ONE_FORWARD = 1e-12  # beside a threshold that a sum of shares reaches exactly
 
 
 class Shape(NamedTuple):
     """All that the contents of a pipeline depend on besides its ranks and chunks."""
 
-    layers: int
-    dense: int  # layers with a dense MLP, which come first; all and more without experts
-    mixed: float | None  # share of layers with experts where they alternate
+    order: tuple[int, ...]  # kind of every layer
+    mtp: int  # modules of multi-token prediction
     split: str
     head_layers: float  # cost of the head, in layers
     stated: str | None  # the pipeline layout that was stated
 
+    @property
+    def layers(self) -> int:
+        return len(self.order)
+
 
 class Contents(NamedTuple):
-    """Layers with a dense MLP and with experts of every chunk, MTP layers among them, and how many
-    of those; shapes (vpp, pp): the chunks of a rank are a column."""
+    """Layers of every chunk by kind, MTP layers among them, and how many of those; shapes
+    (..., vpp, pp): the chunks of a rank are a column."""
 
-    dense: Array
-    moe: Array
+    kinds: Array  # (kinds, vpp, pp)
     mtp: Array
+    before: Array  # layers of the model before the chunk
+    seen: Array  # (kinds, layers + 1): of the first layers, how many are of the kind
 
     @property
     def layers(self) -> Array:
-        return self.dense + self.moe
+        return np.asarray(self.kinds.sum(axis=0))
+
+    def first_of(self, kind: int, most: Array) -> Array:
+        """Layers of a kind among the first so many of every chunk; most: a shape that broadcasts
+        against (vpp, pp)."""
+        start = self.before.astype(np.intp)
+        end = (self.before + np.minimum(self.layers, most)).astype(np.intp)
+        return np.asarray(self.seen[kind][end] - self.seen[kind][start])
 
 
 def contents(plan: Plan, pp: int, vpp: int, folded: bool = False) -> Contents:
@@ -72,9 +83,8 @@ def shape_of(plan: Plan) -> Shape:
     """What the contents of the plan's pipelines depend on."""
     model, split = plan.model, plan.stack.layer_split
     return Shape(
-        model.layers,
-        model.dense_layers if model.moe is not None else _ALL,
-        model.expert_share if model.moe is not None and model.moe.every > 1 else None,
+        memory_kinds(model).order,
+        model.mtp,
         split,
         _head_in_layers(model, split) if split in ("cost", "stated") else 0.0,
         plan.request.pipeline_layout,
@@ -87,19 +97,22 @@ def contents_of(shape: Shape, pp: int, vpp: int, folded: bool) -> Contents:
     mtp = np.zeros(pp * vpp)
     if shape.stated is None:
         each = _dealt(shape, pp, vpp)
+        mtp[-1] = shape.mtp  # beside the head, whose weights they share
+        each = each + mtp
     else:
         chunks = pipeline_layout(shape.stated)
         mtp = np.array([float(chunk.mtp) for chunk in chunks])
         each = np.array([float(chunk.layers) for chunk in chunks]) + mtp
-    if shape.mixed is None:
-        before = np.cumsum(each) - each
-        dense = np.clip(shape.dense - before, 0.0, each)
-    else:
-        dense = each * (1 - shape.mixed)
-    tables = [part.reshape(vpp, pp) for part in (dense, each - dense, mtp)]
+    ends = np.cumsum(each)
+    order = np.array(shape.order + shape.order[-1:] * max(int(ends[-1]) - shape.layers, 0))
+    same = order[None, :] == np.arange(max(shape.order) + 1)[:, None]
+    seen = np.pad(np.cumsum(same, axis=1), ((0, 0), (1, 0))).astype(float)
+    kinds = np.diff(seen[:, ends.astype(np.intp)], axis=1, prepend=0.0)
+    tables = [part.reshape(*part.shape[:-1], vpp, pp) for part in (kinds, mtp, ends - each)]
     if folded:
-        tables = [np.concatenate([one[:1], one[1:, ::-1]]) for one in tables]
-    return Contents(*tables)
+        tables = [np.concatenate([one[..., :1, :], one[..., 1:, ::-1]], axis=-2) for one in tables]
+    kinds, mtp, before = tables
+    return Contents(kinds, mtp, before, seen)
 
 
 def _dealt(shape: Shape, pp: int, vpp: int) -> Array:
@@ -125,9 +138,9 @@ def ends_fit(layers: int, pp: Array, vpp: Array) -> Array:
 
 
 def mtp_layers(plan: Plan) -> int:
-    """Layers of multi-token prediction that a stated pipeline layout has."""
+    """Layers of multi-token prediction: of the model, or of a stated pipeline layout."""
     stated = plan.request.pipeline_layout
-    return 0 if stated is None else sum(chunk.mtp for chunk in pipeline_layout(stated))
+    return plan.model.mtp if stated is None else sum(chunk.mtp for chunk in pipeline_layout(stated))
 
 
 def chunks_of(plan: Plan, pp: int, vpp: int) -> tuple[Chunk, ...]:

@@ -17,6 +17,7 @@ from planner.inputs import catalog
 from planner.inputs.degrees import LEAST_MAX_TP, contexts_of, stages_of
 from planner.inputs.usual import tried
 from planner.ledger import Array
+from planner.specs.layers import shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.stack import StackSpec
@@ -120,7 +121,7 @@ def _replicas(options: Options, model: ModelSpec, seq_len: int) -> tuple[int, ..
         for name in ([options.stack] if options.stack else {name for name, _ in tried(options)})
     ]
     tensor = (
-        [t for t in divisors(model.heads) if t <= LEAST_MAX_TP]
+        [t for t in divisors(shared_heads(model)) if t <= LEAST_MAX_TP]
         if any(s.tensor for s in stacks)
         else [1]
     )

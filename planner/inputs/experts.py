@@ -15,14 +15,14 @@ def expert_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
     for this model."""
     given = {name: getattr(options, name) for name in rows(ExpertOptions)}
     given = {name: value for name, value in given.items() if value is not None}
-    if model.moe is None:
+    if model.routed is None:
         for name, value in given.items():
             raise PlanError(
                 flag(name),
                 value,
                 f"is of a mixture of experts, and {model.name} is none; leave it out",
             )
-    elif given.get("shared_expert_overlap") and not model.moe.shared_ffn_hidden:
+    elif given.get("shared_expert_overlap") and not model.routed.shared_ffn_hidden:
         raise PlanError(
             flag("shared_expert_overlap"), True, f"{model.name} has no shared experts; leave it out"
         )

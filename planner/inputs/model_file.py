@@ -45,11 +45,11 @@ def read(path: Path) -> tuple[ModelSpec, list[str]]:
         if key in _OURS:
             raise PlanError(f"{FIELD} {path}", key, f"unknown key; it is {_OURS[key]} here")
     inferred = _inferred(data, path)
-    needed = [name for name, one in ModelSpec.model_fields.items() if one.is_required()]
-    if "stack" in data:  # says itself what its layers are made of
+    flat = () if "stack" in data else FLAT  # a stack says itself what its layers are made of
+    fields = ModelSpec.model_fields.items()
+    needed = [name for name, one in fields if one.is_required() or name in flat]
+    if not flat:
         inferred = {name: value for name, value in inferred.items() if name == "name"}
-    else:
-        needed += FLAT
     missing = [name for name in needed if name not in data | inferred and _follows(name, data)]
     if missing and not _is_wrong(data):
         listed = ", ".join(f"{name} {value}" for name, value in inferred.items() if name != "name")

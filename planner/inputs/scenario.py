@@ -16,7 +16,6 @@ from planner.inputs.training import training_spec
 from planner.inputs.usual import tried
 from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
-from planner.specs.layers import untimed
 from planner.specs.layout import PLACEMENTS, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options
@@ -93,12 +92,6 @@ def plans_of(
     plans, run = [], run_spec(options, cluster.nodes, calibration)
     for name, zero in [(options.stack, options.zero)] if options.stack else tried(options):
         stack = stack_spec(name, calibration)
-        if (why := untimed(model)) is not None:
-            raise PlanError(
-                "--model",
-                model.name,
-                f"has {why}, which is counted but cannot be timed yet; choose another model",
-            )
         layout = LayoutRequest(
             **{**fixed, "zero": zero},
             grad_accum=options.grad_accum,

@@ -115,7 +115,7 @@ def precision_sentence(precision: str, model: ModelSpec) -> str:
 
 def _graphs(options: Options, model: ModelSpec) -> tuple[GraphScope, ...]:
     scopes = graph_scopes(options.cuda_graphs)
-    if model.moe is None and {"moe_router", "moe_preprocess"} & set(scopes):
+    if model.routed is None and {"moe_router", "moe_preprocess"} & set(scopes):
         remedy = f"captures the routing of experts, and {model.name} has none"
         raise PlanError("--cuda-graphs", options.cuda_graphs, remedy)
     return scopes

@@ -336,15 +336,14 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     training, model = plan.training, plan.model
     gpus = plan.cluster.gpus
     tokens = float(training.global_batch * training.seq_len)
-    qk, v = flops.head_widths(model)
     weights = total(flops.matmul_weights(model))
     seq_len = float(training.seq_len)
     # of the same document, where rows are packed
-    seen = float(flops.counted_positions(model, seq_len)) * uneven.attended_frac(plan)
+    seen = float(flops.attended_elements(model, seq_len)) * uneven.attended_frac(plan)
+    scanned = flops.scanned_flop(model)
 
-    def model_flop(positions: float) -> float:
-        attention = float(model.layers * model.heads * (qk + v))
-        return float(flops.model_flop(weights, attention, tokens, positions))
+    def model_flop(attended: float) -> float:
+        return float(flops.model_flop(weights, attended, tokens, scanned))
 
     useful = model_flop(seen)
     executed = useful + first(one.time.repeated_flop) * gpus

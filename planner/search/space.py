@@ -16,6 +16,7 @@ from planner.inputs.degrees import LEAST_MAX_TP, TOKENS_PER_CONTEXT_RANK
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.columns import COLUMNS, ByName, unique_rows
+from planner.specs.layers import shared_heads
 from planner.specs.layout import (
     NVME,
     OFFLOADS,
@@ -85,8 +86,9 @@ def degrees(plan: Plan) -> dict[str, list[int]]:
     elif supports.uneven == "no" or plan.request.uneven_stages is False:
         pps = [p for p in pps if equal_chunks(plan, p, 1)]
     longest = max(1, plan.training.seq_len // TOKENS_PER_CONTEXT_RANK)
+    heads = shared_heads(model)
     return {
-        "tp": [t for t in parts if t <= most and model.heads % t == 0] if supports.tensor else [1],
+        "tp": [t for t in parts if t <= most and heads % t == 0] if supports.tensor else [1],
         "pp": pps,
         "cp": [c for c in parts if c <= longest] if supports.context else [1],
     }
@@ -126,7 +128,7 @@ def outer(plan: Plan, batches: Sequence[int]) -> ByName:
     )
     del table["microbatches"]
 
-    eps = divisors(model.moe.experts) if model.moe and supports.expert else [1]
+    eps = divisors(model.routed.experts) if model.routed and supports.expert else [1]
     if _length(table) * len(eps) > MOST_ROWS * len(batches):
         fixed = plan.request.model_dump(
             exclude={"acting"}, exclude_none=True, exclude_defaults=True

@@ -9,14 +9,17 @@ else.
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from planner.specs.base import Names, Spec
-from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
+from planner.specs.parts import Attended, Attention, Core, Latent, Mlp, Moe, Part, Scan
+from planner.specs.parts.base import WIDTHS, Limit
 
 if TYPE_CHECKING:
     from planner.specs.model import ModelSpec
@@ -73,6 +76,92 @@ def layers_of(model: ModelSpec) -> Layers:
     return Layers(kinds, tuple(at[word] for word in words))
 
 
+@functools.lru_cache(maxsize=512)
+def memory_kinds(model: ModelSpec) -> Layers:
+    """The layers by kinds that differ in what they hold: what an attention leaves out of the scores
+    does not tell them apart."""
+    found = layers_of(model)
+    holding = [_without_masks(kind) for kind in found.kinds]
+    distinct = tuple(dict.fromkeys(holding))
+    first = [holding.index(one) for one in distinct]
+    at = [distinct.index(one) for one in holding]
+    return Layers(tuple(found.kinds[i] for i in first), tuple(at[i] for i in found.order))
+
+
+def _without_masks(kind: Kind) -> tuple[object, ...]:
+    masks = {"window": None, "chunk": None, "mask": "causal", "rotary": True}
+
+    def bare(part: Part) -> Part:
+        return part.model_copy(
+            update={**(masks if isinstance(part, Attention) else {}), "name": ""}
+        )
+
+    return tuple(tuple(bare(part) for part in block) for block in kind.blocks), kind.norms
+
+
+@functools.lru_cache(maxsize=512)
+def parts_of(model: ModelSpec) -> tuple[tuple[Part, int], ...]:
+    """Every part that the model has, and how often over all layers."""
+    layers = layers_of(model)
+    out: dict[Part, int] = {}
+    for kind, count in zip(layers.kinds, layers.counts, strict=True):
+        for part in kind.parts:
+            out[part] = out.get(part, 0) + count
+    return tuple(out.items())
+
+
+@functools.lru_cache(maxsize=512)
+def cores_of(model: ModelSpec) -> tuple[tuple[Core, int], ...]:
+    """Every core operator of the model, and how often over all layers."""
+    out: dict[Core, int] = {}
+    for part, count in parts_of(model):
+        for core in part.core():
+            out[core] = out.get(core, 0) + count
+    return tuple(out.items())
+
+
+def attended_of(model: ModelSpec) -> tuple[tuple[Attended, int], ...]:
+    """The cores that score keys."""
+    return tuple((core, n) for core, n in cores_of(model) if isinstance(core, Attended))
+
+
+def scans_of(model: ModelSpec) -> tuple[tuple[Scan, int], ...]:
+    """The cores that carry a state from token to token."""
+    return tuple((core, n) for core, n in cores_of(model) if isinstance(core, Scan))
+
+
+def mean_norms(model: ModelSpec) -> float:
+    """Norms as wide as the model of a mean layer."""
+    layers = layers_of(model)
+    norms = sum(kind.norms * n for kind, n in zip(layers.kinds, layers.counts, strict=True))
+    return norms / model.layers
+
+
+def mean_blocks(model: ModelSpec) -> float:
+    """Blocks of a mean layer: parts side by side are one."""
+    layers = layers_of(model)
+    counts = zip(layers.kinds, layers.counts, strict=True)
+    return sum(len(kind.blocks) * n for kind, n in counts) / model.layers
+
+
+def mean_of(model: ModelSpec, value: Callable[[Part], float]) -> float:
+    """Sum over the parts of a mean layer of what each says."""
+    return sum(value(part) * n for part, n in parts_of(model)) / model.layers
+
+
+@functools.lru_cache(maxsize=512)
+def limits_of(model: ModelSpec) -> tuple[Limit, ...]:
+    """What tensor parallelism has to divide."""
+    every = (limit for part, _ in parts_of(model) for limit in part.limits())
+    return tuple(dict.fromkeys(every))
+
+
+def shared_heads(model: ModelSpec) -> int:
+    """The most ranks over which all heads can be divided without copies."""
+    own = (one.count for one in limits_of(model) if not one.repeats and one.what not in WIDTHS)
+    return math.gcd(*own) or model.hidden
+
+
 def check(model: ModelSpec) -> None:
     """Raises ValueError where a stack names no part or does not make the model's layers."""
     if not model.stack:
@@ -87,22 +176,13 @@ def check(model: ModelSpec) -> None:
     for name in dict.fromkeys(_stacked(model)):
         _kind(model, name)
     used = {word for text in _stacked(model) for block in _words(text) for word in block}
+    kinds = (_kind(model, name) for name in dict.fromkeys(_stacked(model)))
+    experts = [part for kind in kinds for part in kind.parts if isinstance(part, Moe)]
+    if len({part.model_copy(update={"name": ""}) for part in experts}) > 1:
+        raise ValueError("stack: experts of one kind per model are planned, and two are named")
     idle = [name for name in names if name not in used]
     if idle:
         raise ValueError(f"parts: no layer of the stack has {idle[0]!r}")
-
-
-def untimed(model: ModelSpec) -> str | None:
-    """What of a model can be counted but not be timed; None: it can."""
-    if model.stack:
-        return "a stack of layers that differ"
-    if model.mtp:
-        return "modules of multi-token prediction"
-    if model.latent and model.latent.index:
-        return "a sparse index"
-    if model.moe and (model.moe.latent or model.moe.zero_experts):
-        return "experts of a latent width or that compute nothing"
-    return None
 
 
 def _stacked(model: ModelSpec) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from planner.specs.base import Names, Spec
-from planner.specs.layers import Repeat, check
-from planner.specs.parts import AnyPart, LatentAttention, Routing
+from planner.specs.layers import Repeat, check, parts_of
+from planner.specs.parts import AnyPart, LatentAttention, Moe, Routing
 from planner.specs.parts.base import MAX_POSITIONS, Width
 from planner.specs.parts.mlp import Activation
 from planner.specs.published import Published
@@ -120,16 +120,19 @@ class ModelSpec(Spec):
         return self
 
     @property
+    def routed(self) -> Moe | None:
+        """The experts of its layers."""
+        found = (part for part, _ in parts_of(self) if isinstance(part, Moe))
+        return next(found, None)
+
+    @property
     def moe_layers(self) -> int:
         """Number of layers with experts."""
-        if self.moe is None:
-            return 0
-        after = self.layers - self.moe.dense_layers
-        return -(-after // self.moe.every) if self.moe.every > 1 else after
+        return sum(count for part, count in parts_of(self) if isinstance(part, Moe))
 
     @property
     def dense_layers(self) -> int:
-        """Number of layers with a dense MLP."""
+        """Number of layers without experts."""
         return self.layers - self.moe_layers
 
     @property

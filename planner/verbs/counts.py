@@ -9,6 +9,7 @@ from planner.formulas.divisors import divisors
 from planner.inputs.degrees import contexts_of, stages_of
 from planner.inputs.model import model_spec
 from planner.inputs.training import sequence_length
+from planner.specs.layers import shared_heads
 from planner.specs.options import Options
 
 
@@ -25,7 +26,7 @@ def layout_counts(options: Options, most: int, *, every: bool = False) -> list[i
     replicas = list(range(1, most + 1)) if batch is None else divisors(batch)
     products = {1}
     for degrees in (
-        [options.tp] if options.tp else divisors(model.heads),
+        [options.tp] if options.tp else divisors(shared_heads(model)),
         [options.pp] if options.pp else stages_of(model.layers, uneven),
         [options.cp] if options.cp else contexts_of(sequence_length(options, model)),
         [options.dp] if options.dp else replicas,

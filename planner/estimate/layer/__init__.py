@@ -104,7 +104,7 @@ def layer_cost(shape: LayerShape, m: Machine) -> LayerCost:
         head=head,
         ends=ends,
         forward_flop=done.forward_flop,
-        core_flop=shape.causal_flop,
+        core_flop=shape.core_flop,
     )
 
 
@@ -122,12 +122,13 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     forward: Ledger = {}
     backward: Ledger = {}
     gemms: Array = 0.0
-    flop = shape.causal_flop
+    flop = shape.core_flop
     for p in weight_gemms(shape):
         with section(p.name):
             each = weight_gemms_s(shape.plan, m, p)
-        forward[f"matmul/{p.name}"] = p.per_layer * each.forward
-        backward[f"matmul/{p.name}"] = p.per_layer * each.backward
+        name = f"matmul/{p.name}"  # parts of one type, differently shaped, share it
+        forward[name] = forward.get(name, 0.0) + p.per_layer * each.forward
+        backward[name] = backward.get(name, 0.0) + p.per_layer * each.backward
         gemms = gemms + p.per_layer * each.forward
         flop = flop + p.per_layer * 2 * p.m * p.n * p.k * p.batch
     core = core_s(shape, m)

@@ -1,17 +1,19 @@
-"""The attention core: scores, softmax and weighted values."""
+"""The cores of a layer: scores, softmax and weighted values, and what stands in their place."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from planner.estimate import uneven
-from planner.estimate.layer import context
+from planner.estimate.layer import context, mixers
 from planner.estimate.layer.matmul import gemm_s
 from planner.estimate.layer.operators import stream_s
-from planner.estimate.layer.shape import BothWays, LayerShape
+from planner.estimate.layer.shape import BothWays, LayerShape, core_flop
 from planner.estimate.machine import Machine
 from planner.formulas import flops, kernels
 from planner.ledger import Array
+from planner.specs.layers import cores_of
+from planner.specs.parts import Attended, Core, Scan
 
 # five GEMMs backward, among them the scores again, for two forward: Dao 2023 (FlashAttention-2,
 # arXiv 2307.08691) section 4.1
@@ -30,20 +32,52 @@ _EAGER = 2.0
 
 
 def core_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
-    """Seconds of the core."""
-    found = _flash_s(shape, m) if shape.plan.flash_attention else _scores_s(shape, m)
-    if not np.any(shape.cp > 1):
-        return found
-    merged = context.merge_s(shape, m)
-    return BothWays(found.forward + merged.forward, found.backward + merged.backward)
+    """Seconds of the cores of a mean layer."""
+    model = shape.plan.model
+    found = [(_one_core(shape, m, core), count / model.layers) for core, count in cores_of(model)]
+    forward = sum((one.forward * share for one, share in found), start=0.0 * shape.tokens)
+    backward = sum((one.backward * share for one, share in found), start=0.0 * shape.tokens)
+    if np.any(shape.cp > 1):
+        merged = context.merge_s(shape, m)
+        forward, backward = forward + merged.forward, backward + merged.backward
+    return BothWays(forward, backward)
 
 
-def _flash_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
-    """One fused kernel, over the pairs that the causal mask and packed documents leave."""
-    flop = shape.causal_flop
+def _one_core(shape: LayerShape, m: Machine, core: Core) -> BothWays[Array]:
+    plan = shape.plan
+    flop = core_flop(plan, core, shape.tp, shape.micro_batch / shape.cp)
+    if isinstance(core, Scan):
+        moved = core.read_elements / shape.tp * plan.training.element_bytes * shape.tokens
+        architecture = plan.cluster.gpu.architecture
+        # ranks that share sequences take whole ones of a share of the heads
+        return mixers.scan_s(m, architecture, core.name, flop, moved, plan.training.seq_len)
+    if core.kernel != "attention":
+        return _sparse_s(shape, m, core, flop)
+    if plan.flash_attention:
+        return _flash_s(shape, m, core, flop)
+    return _scores_s(shape, m, core)
+
+
+def _sparse_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> BothWays[Array]:
+    """Attention over chosen keys, or the choice. Every query pays for all of its slots."""
+    plan, s = shape.plan, float(shape.plan.training.seq_len)
+    queries, architecture = shape.tokens, plan.cluster.gpu.architecture
+    if core.kernel == "dsa":
+        slots = queries * min(float(core.window or s), s)
+        heads = core.heads / shape.tp
+        paid = flops.attention_forward_flop(slots, heads, float(core.absorbed), 0.0)
+        return mixers.sparse_attention_s(m, architecture, paid)
+    pairs = flops.core_pairs(core, s) * shape.micro_batch / shape.cp
+    chosen = min(float(core.chosen), s)
+    choosing = queries * (1 - chosen / s)
+    return mixers.sparse_index_s(m, architecture, pairs, flop, choosing, chosen)
+
+
+def _flash_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> BothWays[Array]:
+    """One fused kernel, over the pairs that masks and packed documents leave."""
 
     def one(flop: Array, launches: float, frac: Array, half: Array) -> Array:
-        short = 1.0 if "attention_shape" in m.without else _shape_frac(shape, m, half)
+        short = 1.0 if "attention_shape" in m.without else _shape_frac(shape, m, core, half)
         return kernels.flash_attention_s(
             flop,
             launches,
@@ -65,34 +99,32 @@ def _flash_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
     )
 
 
-def _shape_frac(shape: LayerShape, m: Machine, half: Array) -> Array:
-    """Share of the attention rate that sequence, window and head width leave: the mean over layers,
-    weighted by time. half: tokens at which half of the rate is reached; 0: as on an A100."""
-    model = shape.plan.model
+def _shape_frac(shape: LayerShape, m: Machine, core: Attended, half: Array) -> Array:
+    """Share of the attention rate that sequence, window and head width leave. half: tokens at which
+    half of the rate is reached; 0: as on an A100."""
     s = float(shape.plan.training.seq_len) * uneven.attended_frac(shape.plan)
-    width, block = float(flops.head_widths(model)[1]), context.block_tokens(shape, s)
-    share, window = flops.windowed_share(model), min(float(model.attention_window or s), s)
-    measured = (half, m.attention_width_exponent)
-    short = share * flops.causal_pairs(s, window)
-    long = (1 - share) * flops.causal_pairs(s, s)
-    slow = short / kernels.attention_shape_frac(np.minimum(window, block), width, *measured)
-    slow = slow + long / kernels.attention_shape_frac(block, width, *measured)
-    return (short + long) / slow
+    s = s * (2.0 if core.mask == "full" else 1.0)  # rates are known by causal lengths
+    block = context.block_tokens(shape, s)
+    short = min(float(core.window or s), float(core.chunk or s), s)
+    return kernels.attention_shape_frac(
+        np.minimum(short, block), float(core.value_width), half, m.attention_width_exponent
+    )
 
 
-def _scores_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
+def _scores_s(shape: LayerShape, m: Machine, core: Attended) -> BothWays[Array]:
     """GEMMs over the whole score matrix, and a softmax that reads and writes it."""
     plan = shape.plan
-    s, qk = float(plan.training.seq_len), float(flops.head_widths(plan.model)[0])
-    batch = shape.micro_batch * plan.model.heads / shape.tp
+    s, qk = float(plan.training.seq_len), float(core.query_width)
+    keys = float(core.keys or s)
+    batch = shape.micro_batch * core.heads / shape.tp
     rows = s / shape.cp
     width = plan.training.element_bytes
-    alignment = kernels.alignment_frac(s, qk, width, m.vector_rate / m.wide_rate)
-    gemms = gemm_s(plan, m, rows, s, qk, batch, alignment=alignment) + gemm_s(
-        plan, m, rows, qk, s, batch, alignment=alignment
+    alignment = kernels.alignment_frac(keys, qk, width, m.vector_rate / m.wide_rate)
+    gemms = gemm_s(plan, m, rows, keys, qk, batch, alignment=alignment) + gemm_s(
+        plan, m, rows, qk, keys, batch, alignment=alignment
     )
     slower = _EAGER if plan.attention == "eager" else 1.0
-    scores = batch * s * s / shape.cp
+    scores = batch * s * keys / shape.cp
 
     def softmax(bytes_each: float) -> Array:
         return stream_s(plan, m, bytes_each * slower * scores, _SOFTMAX_KERNELS * slower)

@@ -12,6 +12,8 @@ from planner.estimate.layer import context, dispatch
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.ledger import Array
+from planner.specs.layers import mean_blocks, mean_of
+from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
 from planner.specs.plan import Plan
 
 # of tokens in fp32, for a loss whose columns are split over ranks: the largest logit, the sum of
@@ -68,7 +70,7 @@ def layer_collectives(
 def tensor_blocks(plan: Plan) -> float:
     """Collectives of tensor parallelism per layer and pass: attention and MLP share one where they
     run in parallel."""
-    return 1.0 if plan.model.parallel_block else 2.0
+    return mean_blocks(plan.model)
 
 
 def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
@@ -167,7 +169,15 @@ def _reductions_of_their_own(plan: Plan) -> float:
     fusion = plan.stack.fusion
     if not plan.stack.overlap.reduce_each_product:
         return 0.0
-    return 2.0 * (not fusion.joint_qkv) + (plan.model.mlp_inputs - 1.0) * (not fusion.joint_gate)
+
+    def more(part: Part) -> float:
+        if isinstance(part, Attention | Latent):
+            return 2.0 * (not fusion.joint_qkv)
+        if isinstance(part, Mlp | Moe):
+            return (part.inputs - 1.0) * (not fusion.joint_gate)
+        return 0.0
+
+    return mean_of(plan.model, more)
 
 
 def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Collective, ...]:

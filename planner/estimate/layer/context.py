@@ -8,6 +8,7 @@ Hybrid: Ulysses inside a node, a ring between those groups (Fang and Zhao 2024, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,10 @@ from planner.estimate.communicate import Group, place, share_of
 from planner.estimate.layer.operators import stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
-from planner.formulas import flops
 from planner.ledger import Array
+from planner.specs.layers import attended_of, scans_of
 from planner.specs.names import ContextWay
+from planner.specs.parts import Attended
 from planner.specs.plan import Plan
 
 _RING_HIDDEN = 0.7  # share of attention that can hide the next keys and values; assumed
@@ -33,6 +35,7 @@ _BLOCK_TOKENS = 1.5
 # added in 16 bit. Three quarters of a block, as above; own count
 _MERGED = BothWays(7.5, 4.5)
 _MERGE_KERNELS = BothWays(3.0, 3.0)
+_STATE_CALLS = 2.0  # what is read, together; the output
 _ULYSSES_CALLS = 4.0  # queries, keys, values; the output
 
 
@@ -73,7 +76,7 @@ def split(plan: Plan, tp: Array, cp: Array) -> Split:
 def _heads_of_hybrid(plan: Plan, tp: Array, cp: Array) -> Array:
     """Ranks of Ulysses in a hybrid: as many as divide the key and value heads of a rank and fit
     beside each other in a node."""
-    heads = plan.model.heads if plan.model.latent else plan.model.kv_heads
+    heads = math.gcd(*(core.kv_heads or core.heads for core, _ in attended_of(plan.model)), 0)
     own = np.maximum(np.floor(heads / tp), 1.0).astype(np.int64)
     room = np.maximum(np.floor(plan.cluster.nvlink_domain / tp), 1.0).astype(np.int64)
     shared = np.gcd(own, np.asarray(cp).astype(np.int64))
@@ -113,17 +116,22 @@ def _widths(shape: LayerShape, sharing: Array) -> tuple[Array, Array]:
     """Elements per token of queries and output together, and of keys and values together, of one
     rank of `sharing` that divide the heads. A rank has a whole head of keys and values at least:
     where there are more ranks than those heads, they are repeated."""
-    model = shape.plan.model
-    qk, v = (float(width) for width in flops.head_widths(model))
-    ranks = shape.tp * sharing
-    own = model.heads if model.latent else model.kv_heads
-    return model.heads * (qk + v) / ranks, np.maximum(own / ranks, 1.0) * (qk + v)
+    model, ranks = shape.plan.model, shape.tp * sharing
+    queries, keys = 0.0 * ranks, 0.0 * ranks
+    for core, count in attended_of(model):
+        share, width = count / model.layers, float(core.query_width + core.value_width)
+        own = core.kv_heads or core.heads
+        queries = queries + share * (core.heads * width / ranks)
+        keys = keys + share * (np.maximum(own / ranks, 1.0) * width)
+    return queries, keys
 
 
 def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Exchange, ...]:
     """What the ranks of a context-parallel group send each other. core: seconds of attention."""
     way = shape.plan.context_way
-    found: tuple[Exchange, ...] = ()
+    found: tuple[Exchange, ...] = _states(shape, m)
+    if not attended_of(shape.plan.model):
+        return found
     if way in ("ulysses", "hybrid"):
         found += (_all_to_all(shape, m),)
     if way in ("ring", "hybrid"):
@@ -156,23 +164,58 @@ def _all_to_all(shape: LayerShape, m: Machine) -> Exchange:
     )
 
 
+def _states(shape: LayerShape, m: Machine) -> tuple[Exchange, ...]:
+    """Layers with a state carried from token to token: all-to-alls give each rank whole sequences
+    of a share of the heads, and back, whatever way attention goes (MambaContextParallel of
+    Megatron-LM); the same of their gradients."""
+    plan, model = shape.plan, shape.plan.model
+    read = sum(core.read_elements * n for core, n in scans_of(model)) / model.layers
+    if not read:
+        return ()
+    group = place(shape.cp, shape.tp, plan.cluster.tiers)
+    whole = plan.training.element_bytes * shape.tokens * shape.cp * read / shape.tp
+    each = communicate.even_all_to_all_s(m, whole / _STATE_CALLS, group)
+    share = sum(n for _, n in scans_of(model)) / model.layers
+    calls = np.where(shape.cp > 1, _STATE_CALLS * share, 0.0)
+    return (
+        Exchange(
+            operation="all_to_all",
+            what="heads of recurrent layers",
+            tensor_bytes=whole / _STATE_CALLS,
+            seconds=each / share,
+            forward=calls,
+            backward=calls,
+            hidden_backward=0.0 * calls,
+            issued=calls,
+            placed=group,
+        ),
+    )
+
+
 def _keys(shape: LayerShape) -> tuple[Array, Group]:
     """Bytes of the keys and values of all ranks that share tokens, and those ranks."""
-    plan, latent = shape.plan, shape.plan.model.latent
+    plan = shape.plan
     ways = split(plan, shape.tp, shape.cp)
-    # the ranks of a latent model send the compressed vector, unless heads were shared out before
-    compressed = float(latent.kv_rank + latent.rope_head_dim) if latent else 0.0
-    each = compressed if latent and plan.context_way != "hybrid" else _per_token(shape, ways.heads)
+    each = sum(
+        _per_token(shape, core, ways.heads) * (count / plan.model.layers)
+        for core, count in attended_of(plan.model)
+    )
     held = plan.training.element_bytes * shape.tokens * ways.heads * each
     ring = place(ways.tokens, shape.tp * ways.heads, plan.cluster.tiers)
     return held * ways.tokens, ring
 
 
-def _per_token(shape: LayerShape, sharing: Array) -> Array:
-    model = shape.plan.model
-    if model.latent:
-        return _widths(shape, sharing)[1]
-    return 2.0 * model.kv_heads * model.head_dim / (shape.tp * sharing)
+def _per_token(shape: LayerShape, core: Attended, sharing: Array) -> Array:
+    """Elements of keys and values that a rank sends: of a latent model the compressed vector,
+    unless heads were shared out before; nothing where they are another layer's."""
+    if not core.own_kv or core.keys is not None:
+        return 0.0 * sharing
+    if core.sent and shape.plan.context_way != "hybrid":
+        return float(core.sent) + 0.0 * sharing
+    ranks, width = shape.tp * sharing, float(core.query_width + core.value_width)
+    if core.sent:
+        return np.maximum((core.kv_heads or core.heads) / ranks, 1.0) * width
+    return core.kv_heads * width / ranks
 
 
 def _ring(shape: LayerShape, m: Machine, core: BothWays[Array]) -> Exchange:

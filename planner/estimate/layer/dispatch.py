@@ -100,10 +100,11 @@ def one_way(shape: LayerShape, m: Machine) -> OneWay:
 
 
 def _one_way(shape: LayerShape, m: Machine, dispatcher: DispatcherName) -> OneWay:
-    plan, moe = shape.plan, shape.plan.model.moe
+    plan, moe = shape.plan, shape.plan.model.routed
     assert moe is not None
-    per_token = float(moe.experts_per_token)
-    tokens_bytes = plan.training.element_bytes * plan.model.hidden * shape.local_tokens
+    per_token = moe.per_token
+    width = moe.read(plan.model.hidden)
+    tokens_bytes = plan.training.element_bytes * width * shape.local_tokens
     tokens_bytes = tokens_bytes * plan.training.fullest_rank
     # experts follow one another on neighbouring ranks, split or whole (Megatron-LM's rank order)
     group = place(shape.ep, shape.etp, plan.cluster.tiers)

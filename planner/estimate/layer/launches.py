@@ -16,6 +16,8 @@ from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import fused_experts
 from planner.ledger import Array
+from planner.specs.layers import attended_of, mean_norms, mean_of
+from planner.specs.parts import Attention, CrossAttention, Mlp, Moe, Part
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 
@@ -51,13 +53,22 @@ def issued_operators(
     calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
     calling, experts = m.operators_per_collective * calls, _of_experts(shape, m)
     split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape.plan)
+    full = _of_decoder(shape.plan)
     return BothWays(
-        dense * (m.operators_forward + split.forward) + experts + calling,
-        dense * (m.operators_backward + split.backward)
+        dense * (full * m.operators_forward + split.forward) + experts + calling,
+        dense * (full * m.operators_backward + split.backward)
         + _hooks(shape)
         + _EXPERT_OPERATORS_BACK * experts
         + calling,
     )
+
+
+def _of_decoder(plan: Plan) -> float:
+    """Operators of a mean layer over those of a decoder's: mixers count as attention does."""
+    model = plan.model
+    mixers = mean_of(model, lambda part: float(part.mixes))
+    others = mean_of(model, lambda part: float(not part.mixes))
+    return _ATTENTION_SHARE * mixers + (1 - _ATTENTION_SHARE) * others
 
 
 def decoder_operators(stack: StackSpec) -> float:
@@ -106,11 +117,13 @@ def _unfused(shape: LayerShape, m: Machine) -> BothWays[Array]:
     if "split_operators" in m.without:
         return BothWays(np.zeros(1), np.zeros(1))
     plan, model = shape.plan, shape.plan.model
-    norms = model.norms_per_layer + _QK_NORMS * (model.qk_norm != "none")
+    norms = mean_norms(model) + mean_of(model, _qk_norms)
+    rotated = sum(n for core, n in attended_of(model) if core.rotary) / model.layers
+    gates = mean_of(model, lambda part: float(isinstance(part, Mlp | Moe) and part.gated))
     parts = (
         ((not plan.fused_norm) * norms, UNFUSED_NORM),
-        ((not plan.fused_rotary) * (model.positions == "rotary"), UNFUSED_ROTARY),
-        ((not plan.fused_gate) * (model.mlp == "gated"), UNFUSED_GATE),
+        ((not plan.fused_rotary) * (model.positions == "rotary") * rotated, UNFUSED_ROTARY),
+        ((not plan.fused_gate) * gates, UNFUSED_GATE),
         (_split_softmax(shape), _UNFUSED_SOFTMAX),
     )
     return BothWays(
@@ -119,15 +132,23 @@ def _unfused(shape: LayerShape, m: Machine) -> BothWays[Array]:
     )
 
 
+def _qk_norms(part: Part) -> float:
+    return _QK_NORMS * (isinstance(part, Attention | CrossAttention) and part.qk_norm != "none")
+
+
 def _split_softmax(shape: LayerShape) -> Array:
-    """1 where heads and sequences of a rank are no multiple of what the fused softmax takes."""
-    of_rank = shape.micro_batch * shape.plan.model.heads / shape.tp
-    fused = shape.plan.attention == "fused_softmax"
-    return fused * (np.mod(of_rank, _SOFTMAX_BATCH) > 0)
+    """Layers whose heads and sequences of a rank are no multiple of what the fused softmax takes,
+    as a share."""
+    fused, model = shape.plan.attention == "fused_softmax", shape.plan.model
+    each = (
+        n * (np.mod(shape.micro_batch * core.heads / shape.tp, _SOFTMAX_BATCH) > 0)
+        for core, n in attended_of(model)
+    )
+    return fused * sum(each, start=0.0 * shape.tp) / model.layers
 
 
 def _hooks(shape: LayerShape) -> Array:
     """Operators' worth of hooks that run as the gradient of each weight is ready."""
     gemms = sum((p.per_layer + 0.0 * shape.tp for p in weight_gemms(shape)), start=np.zeros(1))
-    weights = gemms + shape.plan.model.norms_per_layer
+    weights = gemms + mean_norms(shape.plan.model)
     return weights * float(shape.plan.stack.launch.operators_per_gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,8 +11,10 @@ import numpy as np
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
+from planner.formulas.params import stream_of
 from planner.ledger import Array
-from planner.specs.model import LatentAttention
+from planner.specs.layers import parts_of
+from planner.specs.parts import Moe, Product
 from planner.specs.plan import Plan
 
 # share of the matrix rate that the GEMMs of a weight keep when a width is no multiple of 16 B: a
@@ -19,6 +22,7 @@ from planner.specs.plan import Plan
 # (Karpathy, 2023-02-03, recalled), the aligned head being a quarter of it; an RTX 3090 loses 4 %
 # (RobertRiachi/nanoPALM#6)
 UNALIGNED_WEIGHT = 0.5
+_Gemms = tuple[Product, ...] | Moe  # what is computed as one: products, or routed experts
 _FP8_BYTES = 1.0  # of a GEMM operand in fp8
 # bytes per weight to read and to write an fp32 gradient that a GEMM accumulates into
 _ACCUMULATED = 8.0
@@ -41,65 +45,60 @@ class Gemm:
 def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
     """The GEMMs of a mean layer, in the order of the forward pass."""
     model = shape.plan.model
-    yield from _attention(shape) if model.latent is None else _latent(shape, model.latent)
-    if model.expert_share < 1:
-        yield from _dense_mlp(shape)
-    if model.expert_share > 0:
-        yield from _experts(shape)
+    of, joins = stream_of(model), _joins(shape.plan)
+    counts: dict[_Gemms, int] = {}
+    for part, count in parts_of(model):
+        if isinstance(part, Moe):
+            counts[part] = counts.get(part, 0) + count
+        for products in _fused(part.products(of), joins):
+            counts[products] = counts.get(products, 0) + count
+    for gemms, count in counts.items():
+        share = count / model.layers
+        if isinstance(gemms, Moe):
+            yield from _experts(shape, gemms, share)
+        else:
+            yield _gemm(shape, gemms, joins[gemms[0].join], share)
 
 
-def _attention(shape: LayerShape) -> Iterator[Gemm]:
-    model, t, tokens = shape.plan.model, shape.tp, shape.tokens
-    h, d = float(model.hidden), float(model.head_dim)
-    # with fewer key/value heads than ranks, each rank computes a copy of one
-    kv = np.maximum(model.kv_heads, t) * d / t
-    if shape.plan.stack.fusion.joint_qkv:
-        yield Gemm("qkv", tokens, model.heads * d / t + 2 * kv, h)
-    else:
-        yield Gemm("q", tokens, model.heads * d / t, h)
-        yield Gemm("kv", tokens, kv, h, per_layer=2.0)
-    yield Gemm("attention_out", tokens, h, model.heads * d / t)
+def _joins(plan: Plan) -> dict[str, bool]:
+    """Groups of products that the stack computes as one."""
+    fusion = plan.stack.fusion
+    return {"always": True, "qkv": fusion.joint_qkv, "gate": fusion.joint_gate}
 
 
-def _latent(shape: LayerShape, mla: LatentAttention) -> Iterator[Gemm]:
-    """Multi-head latent attention: queries, keys and values pass through narrow projections."""
-    model, t, tokens = shape.plan.model, shape.tp, shape.tokens
-    h = float(model.hidden)
-    q_width = float(mla.nope_head_dim + mla.rope_head_dim)
-    kv_down = float(mla.kv_rank + mla.rope_head_dim)
-    if mla.query_rank is None:
-        yield Gemm("q", tokens, model.heads * q_width / t, h)
-        yield Gemm("kv_down", tokens, kv_down + 0 * t, h)
-    else:
-        yield Gemm("q_kv_down", tokens, mla.query_rank + kv_down + 0 * t, h)
-        yield Gemm("q_up", tokens, model.heads * q_width / t, float(mla.query_rank))
-    up = model.heads * float(mla.nope_head_dim + mla.value_head_dim)
-    yield Gemm("kv_up", tokens, up / t, float(mla.kv_rank))
-    yield Gemm("attention_out", tokens, h, model.heads * float(mla.value_head_dim) / t)
+def _fused(products: Iterator[Product], joins: dict[str, bool]) -> Iterator[tuple[Product, ...]]:
+    """Products by the GEMM that they are part of."""
+    for _, group in itertools.groupby(products, key=lambda one: one.group or one.name):
+        found = tuple(group)
+        if joins[found[0].join]:
+            yield found
+        else:
+            yield from ((one,) for one in found)
 
 
-def _dense_mlp(shape: LayerShape) -> Iterator[Gemm]:
-    model, tokens, h = shape.plan.model, shape.tokens, float(shape.plan.model.hidden)
-    dense, f = 1 - model.expert_share, model.ffn_hidden / shape.tp
-    apart = 1.0 if shape.plan.stack.fusion.joint_gate else float(model.mlp_inputs)
-    yield Gemm("mlp_in", tokens, model.mlp_inputs / apart * f, h, per_layer=apart * dense)
-    yield Gemm("mlp_out", tokens, h, f, per_layer=dense)
+def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share: float) -> Gemm:
+    """One GEMM of products that read the same, their columns side by side."""
+    one, t = products[0], shape.tp
+    columns = sum(p.n.local(t) * (p.times if joined else 1) for p in products)
+    tokens = shape.tokens
+    if one.source_tokens is not None:
+        tokens = shape.micro_batch * float(one.source_tokens) / shape.cp
+    return Gemm(
+        name=one.group if joined and one.group else one.name,
+        m=tokens,
+        n=columns if one.split == "columns" else float(one.n.elements) + 0 * t,
+        k=one.k / t if one.split == "rows" else float(one.k),
+        per_layer=share * (1 if joined else one.times),
+        fp8=one.fp8,
+    )
 
 
-def _experts(shape: LayerShape) -> Iterator[Gemm]:
-    model, t, tokens = shape.plan.model, shape.tp, shape.tokens
-    assert model.moe is not None
-    moe, share, h, local = model.moe, model.expert_share, float(model.hidden), shape.experts
+def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
+    local = shape.experts
     rows = np.maximum(shape.routed / local, 1.0)
-    f = moe.ffn_hidden / shape.etp
-    yield Gemm("expert_in", rows, model.mlp_inputs * f, h, local, per_layer=share, routed=True)
+    h, f = float(moe.read(shape.plan.model.hidden)), moe.ffn_hidden / shape.etp
+    yield Gemm("expert_in", rows, moe.inputs * f, h, local, per_layer=share, routed=True)
     yield Gemm("expert_out", rows, h, f, local, per_layer=share, routed=True)
-    experts = float(moe.experts) + 0 * t
-    yield Gemm("router", tokens, experts, h, per_layer=share, fp8=False)
-    if moe.shared_ffn_hidden:
-        f = moe.shared_ffn_hidden / t
-        yield Gemm("shared_in", tokens, model.mlp_inputs * f, h, per_layer=share)
-        yield Gemm("shared_out", tokens, h, f, per_layer=share)
 
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:

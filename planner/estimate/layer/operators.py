@@ -12,12 +12,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from planner.estimate.layer import dispatch
+from planner.estimate.layer import dispatch, mixers
 from planner.estimate.layer.matmul import Gemm
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
-from planner.formulas import flops, kernels
+from planner.formulas import kernels
+from planner.formulas.params import stream_of
 from planner.ledger import Array, Ledger
+from planner.specs.layers import attended_of, mean_norms, mean_of, parts_of
+from planner.specs.model import ModelSpec
+from planner.specs.parts import Attended, Attention, Latent, Mlp, Moe, Part
 from planner.specs.plan import Plan
 
 _COUNTED_ELEMENT = 2.0  # bytes of the elements for which the bytes below are counted
@@ -26,7 +30,6 @@ _COUNTED_ELEMENT = 2.0  # bytes of the elements for which the bytes below are co
 # on the way back
 _ADD = BothWays(6.0, 6.0)
 _BIAS_DROPOUT_ADD = BothWays(7.0, 11.0)
-_ADDS = 2.0  # per layer: after attention and after the MLP
 _NORM_KERNELS_BACK = 2.0  # gradients of the input, and of scale and shift
 _GELU = BothWays(4.0, 6.0)  # per MLP element
 _ACTIVATION_KERNELS_BACK = 2.0  # of activation and gate; forward one per input GEMM
@@ -89,62 +92,128 @@ def operator_s(
 def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     """Seconds of each operator of a mean layer."""
     plan, model = shape.plan, shape.plan.model
-    tokens, t, h = shape.tokens, shape.tp, float(model.hidden)
+    h = float(model.hidden)
     one = functools.partial(operator_s, plan, m)
-    hidden, norms = shape.local_tokens * h, float(model.norms_per_layer)
+    hidden, norms = shape.local_tokens * h, mean_norms(model)
+    adds = mean_of(model, lambda part: 1.0)
     add = _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD
     back = _NORM_KERNELS_BACK * norms
     forward: Ledger = {
         "norm": one(hidden * norms, m.norm_forward, m.norm_forward_s, norms),
-        "residual": one(hidden * _ADDS, add.forward, m.residual_forward_s, _ADDS),
+        "residual": one(hidden * adds, add.forward, m.residual_forward_s, adds),
     }
     backward: Ledger = {
         "norm": one(hidden * norms, m.norm_backward, m.norm_backward_s, back),
-        "residual": one(hidden * _ADDS, add.backward, m.residual_backward_s, _ADDS),
+        "residual": one(hidden * adds, add.backward, m.residual_backward_s, adds),
     }
-    gated = model.mlp == "gated"
-    act = BothWays(m.gate_forward, m.gate_backward) if gated else _GELU
-    dense, share = 1 - model.expert_share, model.expert_share
-    if dense > 0:
-        f, launches = tokens * model.ffn_hidden / t, float(model.mlp_inputs)
-        forward["activation"] = dense * one(f, act.forward, m.activation_forward_s, launches)
-        backward["activation"] = dense * one(
-            f, act.backward, m.activation_backward_s, _ACTIVATION_KERNELS_BACK
-        )
-    if model.moe is not None and share > 0:
-        routed = shape.routed
-        widths = (
-            routed * model.moe.ffn_hidden / shape.etp + tokens * model.moe.shared_ffn_hidden / t
-        )
-
-        def experts_s(per_width: Array, per_routed: Array, launches: float) -> Array:
-            moved = m.expert_traffic * (widths * per_width + routed * h * per_routed)
-            return share * stream_s(plan, m, moved, launches)
-
-        arrived = dispatch.by_dispatcher(plan, shape.ep, shape.etp, dispatch.SORTED_BYTES)
-        more = np.where((shape.ep > 1) & (shape.experts > 1), arrived, 0.0)
-        more = more + _ONE_OF_COPIES / model.moe.experts_per_token
-        forward["experts"] = experts_s(
-            act.forward, _PERMUTE.forward + more, _EXPERT_KERNELS.forward
-        )
-        backward["experts"] = experts_s(
-            act.backward, _PERMUTE.backward + more, _EXPERT_KERNELS.backward
-        )
-    qk, v = flops.head_widths(model)
-    width = tokens * (model.heads * qk + model.kv_heads * (qk + v)) / t
-    rope = 1.0 if model.positions == "rotary" else 0.0
-    copied = m.rotary_forward * rope + _QKV_COPIES.forward
-    forward["rotary"] = one(width, copied, m.rotary_forward_s, 1.0 + rope)
-    copied = m.rotary_backward * rope + _QKV_COPIES.backward
-    backward["rotary"] = one(width, copied, m.rotary_backward_s, 1.0 + rope)
-    biased = model.bias_qkv * width + tokens * (
-        model.bias_attention_out * h
-        + model.bias_mlp * (model.mlp_inputs * model.ffn_hidden / t + h)
-    )
+    for part, count in parts_of(model):
+        share = count / model.layers
+        for name, seconds in _of_part(shape, m, part).items():
+            forward[name] = forward.get(name, 0.0) + share * seconds.forward
+            backward[name] = backward.get(name, 0.0) + share * seconds.backward
+    forward, backward = _with_rotary(shape, m, forward, backward)
+    biased = sum(_biased(shape, part) * (count / model.layers) for part, count in parts_of(model))
     if np.any(biased > 0):
         launches = _BIAS_KERNELS * (model.bias_qkv + model.bias_mlp)
         backward["bias"] = stream_s(plan, m, _BIAS_GRADIENT * biased, launches)
     return BothWays(forward, backward)
+
+
+def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Array]]:
+    """What a part moves beside its GEMMs and its core."""
+    plan, tokens, t = shape.plan, shape.tokens, shape.tp
+    found: dict[str, BothWays[Array]] = {}
+    if isinstance(part, Mlp):
+        act, f = _activation(m, part.gated), tokens * part.ffn_hidden / t
+        found["activation"] = BothWays(
+            operator_s(plan, m, f, act.forward, m.activation_forward_s, float(part.inputs)),
+            operator_s(plan, m, f, act.backward, m.activation_backward_s, _ACTIVATION_KERNELS_BACK),
+        )
+    if isinstance(part, Moe):
+        found["experts"] = _experts_s(shape, m, part)
+    for stream in part.streams(stream_of(plan.model)):
+        elements = tokens * stream.elements.local(t)
+        if stream.convolution:
+            moved = stream.forward * elements * plan.training.element_bytes / _COUNTED_ELEMENT
+            architecture = plan.cluster.gpu.architecture
+            found[stream.name] = mixers.short_convolution_s(m, architecture, moved)
+        else:
+            found[stream.name] = BothWays(
+                stream_s(plan, m, stream.forward * elements, 1.0),
+                stream_s(plan, m, stream.backward * elements, 1.0),
+            )
+    return found
+
+
+def _activation(m: Machine, gated: bool) -> BothWays[Array]:
+    return BothWays(m.gate_forward, m.gate_backward) if gated else _GELU
+
+
+def _experts_s(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:
+    """Routing, permutation and activation of experts, and the activation of shared ones."""
+    plan, routed, act = shape.plan, shape.routed, _activation(m, moe.gated)
+    h = float(moe.read(plan.model.hidden))
+    widths = routed * moe.ffn_hidden / shape.etp
+    widths = widths + shape.tokens * moe.shared_ffn_hidden / shape.tp
+    arrived = dispatch.by_dispatcher(plan, shape.ep, shape.etp, dispatch.SORTED_BYTES)
+    more = np.where((shape.ep > 1) & (shape.experts > 1), arrived, 0.0)
+    more = more + _ONE_OF_COPIES / moe.experts_per_token
+
+    def one(per_width: Array, per_routed: Array, launches: float) -> Array:
+        moved = m.expert_traffic * (widths * per_width + routed * h * per_routed)
+        return stream_s(plan, m, moved, launches)
+
+    return BothWays(
+        one(act.forward, _PERMUTE.forward + more, _EXPERT_KERNELS.forward),
+        one(act.backward, _PERMUTE.backward + more, _EXPERT_KERNELS.backward),
+    )
+
+
+def _with_rotary(
+    shape: LayerShape, m: Machine, forward: Ledger, backward: Ledger
+) -> tuple[Ledger, Ledger]:
+    """Rotation of queries and keys, and their layout for the attention kernel."""
+    plan, model = shape.plan, shape.plan.model
+    for rope in (1.0, 0.0):
+        cores = [(core, n) for core, n in attended_of(model) if _rotates(model, core) == rope]
+        share = sum(n for _, n in cores) / model.layers
+        if not cores:
+            continue
+        width = sum(_copied(core) * n for core, n in cores) / model.layers
+        elements = shape.tokens * width / shape.tp
+        for ledger, moved, seconds in (
+            (forward, m.rotary_forward * rope + _QKV_COPIES.forward, m.rotary_forward_s),
+            (backward, m.rotary_backward * rope + _QKV_COPIES.backward, m.rotary_backward_s),
+        ):
+            spent = operator_s(plan, m, elements, moved, seconds, share * (1.0 + rope))
+            ledger["rotary"] = ledger.get("rotary", 0.0) + spent
+    return forward, backward
+
+
+def _rotates(model: ModelSpec, core: Attended) -> bool:
+    return model.positions == "rotary" and core.rotary
+
+
+def _copied(core: Attended) -> float:
+    """Elements per token of queries, keys and values."""
+    kv = (core.kv_heads or core.heads) * core.own_kv
+    return float(core.heads * core.query_width + kv * (core.query_width + core.value_width))
+
+
+def _biased(shape: LayerShape, part: Part) -> Array:
+    """Elements of a micro-batch whose gradients are summed for a bias."""
+    h, tokens, t = shape.plan.model.hidden, shape.tokens, shape.tp
+    if isinstance(part, Attention):
+        (core,) = part.core()
+        width = tokens * _copied(core) / t
+        return part.bias_qkv * width + tokens * (part.bias_out * h)
+    if isinstance(part, Latent):
+        return tokens * (part.bias_out * h)
+    if isinstance(part, Mlp):
+        return tokens * part.bias * (part.inputs * part.ffn_hidden / t + h)
+    if isinstance(part, Moe):
+        return shape.routed * part.bias * (part.inputs * part.ffn_hidden / shape.etp + h)
+    return 0.0 * tokens
 
 
 def weight_traffic_s(m: Machine, gemms: Iterable[Gemm]) -> Array:

@@ -12,6 +12,8 @@ from planner.estimate import uneven
 from planner.formulas import experts, flops
 from planner.ledger import Array
 from planner.specs.columns import ByName, Columns
+from planner.specs.layers import cores_of
+from planner.specs.parts import Core, Scan
 from planner.specs.plan import Plan
 
 # the columns that the cost of a layer depends on: the arguments of `local_shape`
@@ -43,15 +45,15 @@ class LayerShape:
     etp: Array  # ranks that split every routed expert
     experts: Array  # routed experts of this rank, whole or split; 0 for a model without
     vocab: Array  # padded, of all tensor-parallel ranks
-    # FLOP of scores and weighted values forward, of the pairs that the causal mask, windows and
-    # packed documents leave
-    causal_flop: Array
+    # FLOP of all cores of a mean layer forward: of scores those of the pairs that masks, windows
+    # and packed documents leave
+    core_flop: Array
 
     @property
     def routed(self) -> Array:
         """Copies of tokens that the experts of the fullest rank work on."""
-        moe = self.plan.model.moe
-        per_token = 0.0 if moe is None else float(moe.experts_per_token)
+        moe = self.plan.model.routed
+        per_token = 0.0 if moe is None else moe.per_token
         fullest = self.plan.training.fullest_rank
         return (
             fullest
@@ -69,15 +71,9 @@ def local_shape(
     plan: Plan, *, tp: Array, cp: Array, ep: Array, micro_batch: Array, sequence_parallel: Array
 ) -> LayerShape:
     """The shape of a layer on one rank, for each combination of these columns."""
-    model, seq_len = plan.model, float(plan.training.seq_len)
+    model = plan.model
     tokens = micro_batch * plan.training.seq_len / cp
     sequence = sequence_parallel > 0
-    qk, v = flops.head_widths(model)
-
-    def attention_flop(pairs: float) -> Array:
-        each = pairs * micro_batch / cp
-        return flops.attention_forward_flop(each, model.heads / tp, float(qk), float(v))
-
     return LayerShape(
         plan=plan,
         tp=tp,
@@ -88,9 +84,25 @@ def local_shape(
         tokens=tokens,
         local_tokens=tokens / np.where(sequence, tp, 1.0),
         etp=experts.tensor_of(plan, tp),
-        experts=0.0 * ep if model.moe is None else np.maximum(model.moe.experts / ep, 1.0),
+        experts=0.0 * ep if model.routed is None else np.maximum(model.routed.experts / ep, 1.0),
         vocab=padded_vocab(plan, tp),
-        causal_flop=attention_flop(flops.mean_pairs(model, seq_len) * uneven.attended_frac(plan)),
+        core_flop=sum(
+            core_flop(plan, core, tp, micro_batch / cp) * (count / model.layers)
+            for core, count in cores_of(model)
+        )
+        + 0.0 * tokens,
+    )
+
+
+def core_flop(plan: Plan, core: Core, tp: Array, sequences: Array) -> Array:
+    """FLOP forward of a core on one rank, over so many sequences."""
+    seq_len = float(plan.training.seq_len)
+    if isinstance(core, Scan):
+        return flops.core_forward_flop(core, seq_len) * sequences / tp
+    pairs = flops.core_pairs(core, seq_len) * uneven.attended_frac(plan) * sequences
+    heads = core.heads / tp if core.split else core.heads + 0.0 * tp
+    return flops.attention_forward_flop(
+        pairs, heads, float(core.query_width), float(core.value_width)
     )
 
 

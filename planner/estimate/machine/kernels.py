@@ -167,7 +167,7 @@ def _limit(plan: Plan) -> Sourced:
 def fused_experts(plan: Plan) -> bool:
     """Whether experts run as one fused grouped GEMM inside a captured iteration."""
     return (
-        plan.model.moe is not None
+        plan.model.routed is not None
         and plan.cluster.gpu.architecture in plan.stack.fusion.fused_experts
     )
 

@@ -19,12 +19,13 @@ from planner.estimate.memory.timeline import (
     state_ledger,
     state_of,
 )
-from planner.estimate.stages import first_with_experts, fullest_inner, repeated, stage_split
+from planner.estimate.stages import first_with, fullest_inner, repeated, stage_split
 from planner.estimate.states import rank_parameters
 from planner.formulas import memory
 from planner.formulas.stages import contents
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
+from planner.specs.layers import memory_kinds
 from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.plan import Plan
 
@@ -88,12 +89,12 @@ class Memory:
 
 
 def representative_stages(plan: Plan, c: Columns) -> list[Array]:
-    """First, last and the fullest stage between them, of which one is the worst; where the first
-    layers have a dense MLP also the first stage with experts and the first with most of them. Three
-    or five columns of stage numbers."""
+    """First, last and the fullest stage between them, of which one is the worst; where layers
+    differ also the first stage with those of a later kind, and the first with most of them. Columns
+    of stage numbers."""
     stages = [0.0 * c.pp, fullest_inner(plan, c), c.pp - 1]
-    if plan.model.moe is not None and 0 < plan.model.dense_layers < plan.model.layers:
-        stages[2:2] = [first_with_experts(plan, c, most) for most in (False, True)]
+    for kind in range(len(memory_kinds(plan.model).kinds) - 1, 0, -1):
+        stages[2:2] = [first_with(plan, c, kind, most) for most in (False, True)]
     return stages
 
 

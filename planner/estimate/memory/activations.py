@@ -13,8 +13,12 @@ import numpy as np
 from planner.estimate.layer import padded_vocab
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import experts, memory
+from planner.formulas.params import stream_of
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
+from planner.specs.layers import Kind, memory_kinds, parts_of
+from planner.specs.parts import Attended, Attention, CrossAttention, Latent, Mlp, Moe, Part, Scan
+from planner.specs.parts.mlp import ChannelMix
 from planner.specs.plan import Plan
 
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
@@ -48,8 +52,8 @@ def tokens_of(plan: Plan, c: Columns) -> tuple[Array, Array]:
 
 def routed_tokens(plan: Plan, c: Columns) -> Array:
     """Copies of tokens that routed experts of this rank work on in a micro-batch."""
-    moe = plan.model.moe
-    per_token = 0.0 if moe is None else float(moe.experts_per_token)
+    moe = plan.model.routed
+    per_token = 0.0 if moe is None else moe.per_token
     training = plan.training  # buffers are as large as a capacity says, filled or not
     return (
         (training.capacity_factor or training.expert_load)
@@ -72,13 +76,50 @@ def one_input(plan: Plan, c: Columns) -> Array:
 
 def layer_activations(plan: Plan, c: Columns) -> Ledger:
     """Bytes that one mean layer keeps for backward, by operator, without recompute."""
-    share = plan.model.expert_share
-    out = attention_activations(plan, c)
-    if share < 1:
-        out |= {name: (1 - share) * leaf for name, leaf in dense_activations(plan, c).items()}
-    if share > 0:
-        out |= {name: share * leaf for name, leaf in expert_activations(plan, c).items()}
+    layers, out = memory_kinds(plan.model), dict[str, Array]()
+    for kind, count in zip(layers.kinds, layers.counts, strict=True):
+        share = count / plan.model.layers
+        for name, leaf in kind_activations(plan, c, kind).items():
+            out[name] = out.get(name, 0.0) + share * leaf
     return out
+
+
+def kind_activations(plan: Plan, c: Columns, kind: Kind) -> Ledger:
+    """Bytes that one layer of a kind keeps for backward, by operator, without recompute."""
+    out = _norm_activations(plan, c, kind)
+    of = stream_of(plan.model)
+    for block in kind.blocks:
+        for i, part in enumerate(block):
+            # what stands side by side reads one input, unless each has a norm of its own
+            own_input = i == 0 or kind.norms > len(kind.blocks)
+            kept = _of_part(plan, c, part, own_input)
+            tokens = tokens_of(plan, c)[0]
+            for one in part.kept(of):
+                elements = tokens * one.elements.local(c.tp)
+                kept[one.name] = plan.training.element_bytes * elements
+            for name, leaf in kept.items():
+                out[name] = out.get(name, 0.0) + leaf
+    return out
+
+
+def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
+    if isinstance(part, Mlp):
+        return _dense_activations(plan, c, part, own_input)
+    if isinstance(part, Moe):
+        return _expert_activations(plan, c, part)
+    inputs = memory.product_input_bytes(
+        _inputs(plan, c), float(plan.model.hidden), _input_bytes(plan)
+    )
+    out: Ledger = {f"{_group(part)}/input": inputs * own_input}
+    if isinstance(part, Latent):
+        return out | _latent_activations(plan, c, part)
+    if isinstance(part, Attention | CrossAttention):
+        return out | _attention_activations(plan, c, part)
+    return out
+
+
+def _group(part: Part) -> str:
+    return "attention" if part.mixes else "mlp"
 
 
 def norm_bytes(plan: Plan) -> float:
@@ -107,56 +148,19 @@ def _inputs(plan: Plan, c: Columns) -> Array:
     return np.where(whole, tokens, local)
 
 
-def attention_activations(plan: Plan, c: Columns) -> Ledger:
-    """Norms of the layer and its attention."""
-    model, stack, training = plan.model, plan.stack, plan.training
-    e, tp, h = plan.training.element_bytes, c.tp, float(model.hidden)
-    wide = e / _COUNTED_ELEMENT
-    tokens, local = tokens_of(plan, c)
-    # per token: mean and deviation, or the latter alone
-    statistics = _STATISTIC_BYTES * (2.0 if model.norm == "layernorm" else 1.0)
+def _statistics(plan: Plan) -> float:
+    """Bytes of a norm per token: mean and deviation, or the latter alone."""
+    return _STATISTIC_BYTES * (2.0 if plan.model.norm == "layernorm" else 1.0)
+
+
+def _norm_activations(plan: Plan, c: Columns, kind: Kind) -> Ledger:
+    """Norms of a layer, and masks of dropout."""
+    (_, local), h = tokens_of(plan, c), float(plan.model.hidden)
+    norms = float(kind.norms)
     out: Ledger = {
-        "norm": memory.norm_kept_bytes(local, h, float(model.norms_per_layer), norm_bytes(plan)),
-        "norm/statistics": memory.norm_kept_bytes(
-            local, 1.0, float(model.norms_per_layer), statistics
-        ),
-        "attention/input": memory.product_input_bytes(_inputs(plan, c), h, _input_bytes(plan)),
+        "norm": memory.norm_kept_bytes(local, h, norms, norm_bytes(plan)),
+        "norm/statistics": memory.norm_kept_bytes(local, 1.0, norms, _statistics(plan)),
     }
-    if model.latent is None:
-        width = float(model.heads * model.head_dim)
-        copies = e + stack.activations.qkv_copies * wide
-        pairs = 2.0 * np.maximum(model.kv_heads, tp) * model.head_dim
-        # Ulysses repeats keys and values where its ranks are more than their heads
-        sharing = tp * c.cp if plan.context_way == "ulysses" else tp
-        sent = 2.0 * np.maximum(model.kv_heads, sharing) * model.head_dim
-        out["attention/qkv"] = memory.projected_bytes(tokens, width + sent, copies, tp)
-        if model.qk_norm != "none":
-            normed = memory.projected_bytes(tokens, width + pairs / 2, norm_bytes(plan), tp)
-            heads = (
-                model.heads + np.maximum(model.kv_heads, tp) if model.qk_norm == "per_head" else 2.0
-            )
-            out["attention/qk_norm"] = normed + memory.projected_bytes(
-                tokens, heads, statistics, tp
-            )
-    else:
-        mla = model.latent
-        width = float(model.heads * mla.value_head_dim)
-        low = float((mla.query_rank or 0) + mla.kv_rank + mla.rope_head_dim)
-        high = float(
-            model.heads
-            * (2 * mla.nope_head_dim + mla.rope_head_dim + mla.value_head_dim + mla.rope_head_dim)
-        )
-        out["attention/latent"] = memory.product_input_bytes(local, 2 * low, e)
-        out["attention/qkv"] = memory.projected_bytes(tokens, high, e, tp)
-    dropped = model.dropout and model.dropout_of != "hidden"
-    kept_scores = 0.0 if plan.flash_attention else SCORE_BYTES[plan.attention][int(dropped)]
-    score = kept_scores * wide
-    out["attention/core"] = memory.attention_core_bytes(
-        tokens, float(model.heads), float(training.seq_len), score + 0 * tp, tp
-    )
-    # an fp8 GEMM keeps its own copy of the attention's output
-    again = _FP8_COPY if _input_bytes(plan) < e else 0.0
-    out["attention/output"] = memory.projected_bytes(tokens, width, e + again, tp)
     if _drops_hidden(plan):
         out["dropout"] = memory.dropout_mask_bytes(local, h, _DROPOUT_MASKS)
     return out
@@ -172,63 +176,125 @@ def embedding_mask(plan: Plan, c: Columns) -> Array:
     return memory.dropout_mask_bytes(tokens_of(plan, c)[1], float(plan.model.hidden), masks)
 
 
-def _mlp_bytes(plan: Plan) -> float:
+def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttention) -> Ledger:
+    """Queries, keys and values of heads, and what comes of them."""
+    stack, e, tp = plan.stack, plan.training.element_bytes, c.tp
+    (core,) = part.core()
+    tokens, width = tokens_of(plan, c)[0], float(part.heads * part.head_dim)
+    copies = e + stack.activations.qkv_copies * e / _COUNTED_ELEMENT
+    each = (core.query_width + core.value_width) * core.own_kv
+    pairs = float(each) * np.maximum(part.kv_heads, tp)
+    # Ulysses repeats keys and values where its ranks are more than their heads
+    sharing = tp * c.cp if plan.context_way == "ulysses" else tp
+    sent = float(each) * np.maximum(part.kv_heads, sharing)
+    if core.keys is not None:  # of another sequence
+        sent = sent * (core.keys / float(plan.training.seq_len))
+    out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, copies, tp)}
+    if part.qk_norm != "none":
+        normed = memory.projected_bytes(tokens, width + pairs / 2, norm_bytes(plan), tp)
+        heads = part.heads + np.maximum(part.kv_heads, tp) if part.qk_norm == "per_head" else 2.0
+        out["attention/qk_norm"] = normed + memory.projected_bytes(
+            tokens, heads, _statistics(plan), tp
+        )
+    return out | _core_activations(plan, c, core)
+
+
+def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
+    """Low-rank queries, keys and values, and what comes of them."""
+    e = plan.training.element_bytes
+    tokens, local = tokens_of(plan, c)
+    low = float((mla.query_rank or 0) + mla.kv_rank + mla.rope_head_dim)
+    wide = 2 * mla.nope_head_dim + mla.rope_head_dim + mla.value_head_dim + mla.rope_head_dim
+    out: Ledger = {
+        "attention/latent": memory.product_input_bytes(local, 2 * low, e),
+        "attention/qkv": memory.projected_bytes(tokens, float(mla.heads * wide), e, c.tp),
+    }
+    *_, core = (core for core in mla.core() if isinstance(core, Attended))
+    return out | _core_activations(plan, c, core)
+
+
+def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
+    """Scores where a kernel keeps them, and the weighted values."""
+    e, tp, tokens = plan.training.element_bytes, c.tp, tokens_of(plan, c)[0]
+    dropped = plan.model.dropout and plan.model.dropout_of != "hidden"
+    kept = 0.0 if plan.flash_attention else SCORE_BYTES[plan.attention][int(dropped)]
+    score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
+    # an fp8 GEMM keeps its own copy of the attention's output
+    again = _FP8_COPY if _input_bytes(plan) < e else 0.0
+    width = float(core.heads * core.value_width)
+    return {
+        "attention/core": memory.attention_core_bytes(
+            tokens, float(core.heads), keys, score + 0 * tp, tp
+        ),
+        "attention/output": memory.projected_bytes(tokens, width, e + again, tp),
+    }
+
+
+def _mlp_bytes(plan: Plan, part: Mlp | Moe) -> float:
     """Bytes per MLP element: inputs of the activation function and of the second GEMM."""
     kept, e = plan.stack.activations, plan.training.element_bytes
-    each = kept.mlp_gated if plan.model.mlp == "gated" else kept.mlp_plain
+    each = kept.mlp_gated if part.gated else kept.mlp_plain
     # a ReLU keeps its output alone, which the second GEMM keeps anyway
-    if plan.model.mlp == "plain" and plan.model.activation == "relu":
+    if not part.gated and part.activation == "relu":
         each -= _COUNTED_ELEMENT if each >= 2 * _COUNTED_ELEMENT else 0.0
     return each * e / _COUNTED_ELEMENT - (e - _input_bytes(plan))
 
 
-def dense_activations(plan: Plan, c: Columns) -> Ledger:
-    """A dense MLP. A parallel block with one norm reads the attention's input, which is kept
-    already."""
-    model, tokens = plan.model, tokens_of(plan, c)[0]
-    own_input = not (model.parallel_block and model.norms_per_layer == 1)
-    inputs = memory.product_input_bytes(_inputs(plan, c), float(model.hidden), _input_bytes(plan))
+def _dense_activations(plan: Plan, c: Columns, part: Mlp, own_input: bool) -> Ledger:
+    """A dense MLP."""
+    tokens, h = tokens_of(plan, c)[0], float(plan.model.hidden)
+    inputs = memory.product_input_bytes(_inputs(plan, c), h, _input_bytes(plan))
+    width = float(part.ffn_hidden)
     return {
         "mlp/input": inputs if own_input else 0.0 * inputs,
-        "mlp/hidden": memory.mlp_kept_bytes(
-            tokens, float(model.ffn_hidden), _mlp_bytes(plan), c.tp
-        ),
+        "mlp/hidden": memory.mlp_kept_bytes(tokens, width, _mlp_bytes(plan, part), c.tp),
     }
 
 
-def expert_activations(plan: Plan, c: Columns) -> Ledger:
+def _expert_activations(plan: Plan, c: Columns, moe: Moe) -> Ledger:
     """Router, experts and shared experts."""
-    model, tp = plan.model, c.tp
-    if model.moe is None:
-        return {}
     tokens, _ = tokens_of(plan, c)
-    h, e = float(model.hidden), plan.training.element_bytes
-    etp = experts.tensor_of(plan, tp)
+    h, e = float(plan.model.hidden), plan.training.element_bytes
+    etp, each = experts.tensor_of(plan, c.tp), _mlp_bytes(plan, moe)
     routed = routed_tokens(plan, c)
-    widths = memory.mlp_kept_bytes(routed, float(model.moe.ffn_hidden), _mlp_bytes(plan), etp)
-    shared = memory.mlp_kept_bytes(tokens, float(model.moe.shared_ffn_hidden), _mlp_bytes(plan), tp)
+    widths = memory.mlp_kept_bytes(routed, float(moe.ffn_hidden), each, etp)
+    shared = memory.mlp_kept_bytes(tokens, float(moe.shared_ffn_hidden), each, c.tp)
     copies = _EXPERT_INPUT * _input_bytes(plan) + _EXPERT_OUTPUT * e
+    scored = float(moe.experts + moe.zero_experts)
     return {
         "moe/input": memory.product_input_bytes(_inputs(plan, c), h, e),
-        "moe/router": memory.product_input_bytes(tokens, float(model.moe.experts), _ROUTER_BYTES),
-        "moe/routed": memory.product_input_bytes(routed, h, copies),
+        "moe/router": memory.product_input_bytes(tokens, scored, _ROUTER_BYTES),
+        "moe/routed": memory.product_input_bytes(routed, float(moe.read(int(h))), copies),
         "moe/hidden": widths + shared,
     }
 
 
-def _selective_saving(plan: Plan, c: Columns, kept: Ledger) -> Array:
+def _selective_saving(plan: Plan, c: Columns, kind: Kind, kept: Ledger) -> Array:
     """Bytes per layer that selective recompute no longer keeps."""
+    core = kept.get("attention/core", 0.0 * c.tp)
     if plan.training.selective == "attention":
-        return kept["attention/core"]
+        return core
     # torchtitan's rule keeps the layer's input, the attention's output and the output of every
     # second GEMM: q, v, gate, down; compiled, the last of these is not kept, since backward does
     # not read it. It runs in 16 bit
     e, model = _COUNTED_ELEMENT, plan.model
     tokens = c.tokens(plan.training.seq_len)
     whole = 1.0 if plan.training.compile else 2.0
-    widths = whole * model.hidden + (2 * model.heads + model.kv_heads) * model.head_dim / c.tp
-    widths = widths + model.ffn_hidden / c.tp
-    return np.maximum(total(kept) - e * tokens * widths - kept["attention/core"], 0.0)
+    widths = whole * model.hidden + sum(_selected(part) for part in kind.parts) / c.tp
+    return np.maximum(total(kept) - e * tokens * widths - core, 0.0)
+
+
+def _selected(part: Part) -> float:
+    """Widths of the products of a part that torchtitan's rule keeps, and of its core's output."""
+    if isinstance(part, Attention | CrossAttention):
+        return float((2 * part.heads + part.kv_heads) * part.head_dim)
+    if isinstance(part, Latent):
+        return float(2 * part.heads * part.value_head_dim)
+    if isinstance(part, Mlp | ChannelMix):
+        return float(part.ffn_hidden)
+    if isinstance(part, Moe):
+        return float(part.experts_per_token * part.ffn_hidden + part.shared_ffn_hidden)
+    return sum(float(core.read_elements) / 2 for core in part.core() if isinstance(core, Scan))
 
 
 @dataclass(frozen=True)
@@ -249,7 +315,6 @@ class Kept:
 def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
     """What the recompute rule of every row leaves of the activations of a stage. again: the layers
     that it repeats; a group works on one of its chunk at a time."""
-    shared = attention_activations(plan, c)
     entering = one_input(plan, c)
     # the input is among the activations already, unless a norm of several operators keeps fp32
     # copies in its place
@@ -258,15 +323,14 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
     selective, grouped = c.is_recompute("selective"), c.is_recompute("group")
     stage = np.where(repeats, again.inputs * entering, 0.0)
     unit, working, largest = 0.0 * stage, 0.0 * stage, 0.0 * stage
-    wholes = []
-    for count, repeated, part in (
-        (split.dense, again.dense, dense_activations(plan, c)),
-        (split.moe, again.moe, expert_activations(plan, c)),
+    known, mean = memory_kinds(plan.model), 0.0 * stage
+    for kind, held, count, repeated in zip(
+        known.kinds, known.counts, split.kinds, again.kinds, strict=True
     ):
-        ledger = shared | part
+        ledger = kind_activations(plan, c, kind)
         whole = total(ledger)
-        wholes.append(whole)
-        saved = np.where(selective, _selective_saving(plan, c, ledger), 0.0)
+        mean = mean + held / plan.model.layers * whole
+        saved = np.where(selective, _selective_saving(plan, c, kind, ledger), 0.0)
         here = count > 0
         left = count - repeated  # layers that keep what backward needs
         stage = stage + left * (whole - saved)
@@ -277,8 +341,6 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
         layers = np.where(grouped, again.group, 1.0)
         once = np.where(repeats, np.maximum(layers * whole - counted, 0.0), saved)
         working = np.where(here, np.maximum(working, once), working)
-    share = plan.model.expert_share
-    mean = (1 - share) * wholes[0] + share * wholes[1]
     return Kept(
         stage,
         np.minimum(unit, stage),
@@ -296,19 +358,32 @@ def _transient(plan: Plan, c: Columns) -> Array:
     elements or of the scores."""
     model, e = plan.model, plan.training.element_bytes
     tokens, local = tokens_of(plan, c)
-    elements = tokens * (float(model.ffn_hidden) if model.dense_layers else 0.0) / c.tp
-    if model.moe is not None and model.moe_layers:
-        routed = routed_tokens(plan, c) * model.moe.ffn_hidden / experts.tensor_of(plan, c.tp)
-        elements = np.maximum(elements, routed + tokens * model.moe.shared_ffn_hidden / c.tp)
+    hidden, core = 0.0 * tokens, 0.0 * tokens
+    scores = 0.0 if plan.flash_attention else _SCORE_GRADIENT[plan.attention] * e / _COUNTED_ELEMENT
+    for part, _ in parts_of(model):
+        if isinstance(part, Mlp):
+            elements = tokens * float(part.ffn_hidden) / c.tp
+            hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * e)
+        if isinstance(part, Moe):
+            elements = routed_tokens(plan, c) * part.ffn_hidden / experts.tensor_of(plan, c.tp)
+            elements = elements + tokens * part.shared_ffn_hidden / c.tp
+            hidden = np.maximum(hidden, elements * _hidden_gradients(plan, part) * e)
+        for one in part.core():
+            if isinstance(one, Attended):
+                keys = one.keys or plan.training.seq_len
+                core = np.maximum(core, tokens * one.heads / c.tp * keys * scores)
+            else:  # gradients of all that it reads
+                core = np.maximum(core, tokens * one.read_elements / c.tp * e)
+    return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
+
+
+def _hidden_gradients(plan: Plan, part: Mlp | Moe) -> float:
+    """Gradients of hidden elements that are alive at once."""
     # a GELU's output is freed before the gradient of its input comes; a ReLU keeps it, a gated MLP
     # has two such gradients, which Liger writes over the gate's inputs (ops/swiglu.py of
     # linkedin/Liger-Kernel): that of its output is all there is beside them
-    one = model.activation == "gelu" if model.mlp == "plain" else plan.liger
-    gradients = 1.0 if one else 2.0
-    hidden = elements * gradients * e
-    scores = 0.0 if plan.flash_attention else _SCORE_GRADIENT[plan.attention] * e / _COUNTED_ELEMENT
-    core = tokens * model.heads / c.tp * plan.training.seq_len * scores
-    return np.maximum(hidden, core) + memory.product_input_bytes(local, float(model.hidden), e)
+    one = plan.liger if part.gated else part.activation == "gelu"
+    return 1.0 if one else 2.0
 
 
 def sequence_buffers(plan: Plan, c: Columns) -> Array:

@@ -26,7 +26,8 @@ def largest_tensor(plan: Plan, c: Columns, p: RankParameters) -> Array:
     fusion = plan.stack.fusion
     every = tensors(plan.model, fusion.joint_qkv, fusion.joint_gate)
     dense = [one.elements for one in every if one.layer is not None and one.name != "moe/experts"]
-    experts = p.layer_experts / (plan.model.mlp_inputs + 1)
+    moe = plan.model.routed
+    experts = p.most_experts / (moe.inputs + 1 if moe else 1)
     return np.maximum(float(max(dense)) / c.tp, experts)
 
 

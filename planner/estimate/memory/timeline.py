@@ -18,7 +18,9 @@ from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
+from planner.specs.layers import parts_of
 from planner.specs.layout import NVME, NVME_PARAMS, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS, SCHEDULES
+from planner.specs.parts import Mlp
 from planner.specs.plan import Plan
 from planner.specs.stack import StateBytes
 
@@ -144,7 +146,7 @@ def _states(
     plan: Plan, c: Columns, p: RankParameters, split: StageSplit, first: Array, last: Array
 ) -> _States:
     state = state_of(plan)
-    shared, experts = p.of_stage(split, first, last), split.moe * p.layer_experts
+    shared, experts = p.of_stage(split, first, last), p.experts_of_stage(split)
     shard = c.shards
     # experts have replicas of their own, over which ZeRO shards them
     expert_shard = np.where(
@@ -222,7 +224,7 @@ def one_stage(
         stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c.pp > 1)
     )
     beside = passed + activations.embedding_mask(plan, c) * first  # of a micro-batch, in no layer
-    layers = p.of_stage(split, 0.0 * first, 0.0 * last) + split.moe * p.layer_experts
+    layers = p.of_stage(split, 0.0 * first, 0.0 * last) + p.experts_of_stage(split)
     offloaded, host = offload.moved(
         plan, c, kept, live * kept.stage, live * sync.compute_bytes(plan) * layers
     )
@@ -250,7 +252,7 @@ def one_stage(
     several = np.where(c.replicas > 1, 1.0, 0.0)
     fixed = np.where(c.zero >= _ZERO_3, _zero3_buckets(state), state.fixed_buckets)
     buckets = several * (fixed + state.bucket * own.elements)
-    if plan.model.moe is not None and plan.model.moe_layers:
+    if plan.model.routed is not None and plan.model.moe_layers:
         local = activations.tokens_of(plan, c)[1]
         etp = expert_ranks.tensor_of(plan, c.tp)
         buckets = buckets + dispatch.buffer_bytes(plan, c.ep, etp, local)
@@ -352,10 +354,12 @@ def _zero3_buckets(state: StateBytes) -> float:
 def _last_product(plan: Plan, c: Columns, p: RankParameters) -> Array:
     """Elements of the MLP's last weight (of all experts of a layer, which are one tensor): its
     gradient comes while its input and the gradient of that are alive."""
-    dense = (
-        plan.model.ffn_hidden * plan.model.hidden / c.tp if plan.model.dense_layers else 0.0 * c.tp
-    )
-    return np.maximum(dense, p.layer_experts / (plan.model.mlp_inputs + 1))
+    dense = 0.0 * c.tp
+    for part, _ in parts_of(plan.model):
+        if isinstance(part, Mlp):
+            dense = np.maximum(dense, part.ffn_hidden * plan.model.hidden / c.tp)
+    moe = plan.model.routed
+    return np.maximum(dense, p.most_experts / (moe.inputs + 1 if moe else 1))
 
 
 def _gradient_copies(
@@ -370,11 +374,8 @@ def _gradient_copies(
     """
     state = state_of(plan)
     each = state.layer_gradient_copy
-    local = plan.model.moe.experts / c.ep if plan.model.moe is not None else 1.0
-    shapes = (
-        np.maximum(p.dense_layer, p.expert_layer) if plan.model.dense_layers else p.expert_layer
-    )
-    placeholders = each * (shapes + p.layer_experts / local) + 0.0 * first
+    local = plan.model.routed.experts / c.ep if plan.model.routed is not None else 1.0
+    placeholders = each * (p.largest + p.most_experts / local) + 0.0 * first
     words = p.first["embedding/word"]
     adds = (microbatches > 1) | (state.persistent_gradients and state.gradient > state.compute)
     return (

@@ -9,7 +9,9 @@ from pydantic import model_validator
 
 from planner.specs.parts.base import (
     Attended,
+    Cached,
     Heads,
+    Limit,
     Mask,
     MaybeWidth,
     Part,
@@ -107,5 +109,22 @@ class Attention(Part):
 
     def core(self) -> tuple[Attended, ...]:
         return (
-            Attended(self.heads, self.head_dim, self.values, self.mask, self.window, self.chunk),
+            Attended(
+                self.heads,
+                self.head_dim,
+                self.values,
+                self.kv_heads,
+                own_kv=self.own_kv,
+                rotary=self.rotary,
+                mask=self.mask,
+                window=self.window,
+                chunk=self.chunk,
+            ),
         )
+
+    def limits(self) -> tuple[Limit, ...]:
+        return Limit("heads", self.heads), Limit("heads of keys and values", self.kv_heads, True)
+
+    def cached(self) -> Cached:
+        short = self.window or self.chunk
+        return Cached(sum(self.key_value_widths), short, units=self.kv_heads)

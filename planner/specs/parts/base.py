@@ -97,7 +97,7 @@ class Product:
     group: str = ""
     join: Literal["always", "qkv", "gate"] = "always"
     fp8: bool = True  # in fp8 where the recipe is
-    shared: bool = False  # of shared experts, beside which tokens travel
+    source_tokens: int | None = None  # tokens per sequence, where it reads another one
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,19 @@ class Attended:
     heads: int
     query_width: int
     value_width: int
+    kv_heads: int = 0  # heads of keys and values that are kept and sent; 0: as many as heads
+    sent: int = 0  # width of a vector that is sent in their place; 0: there is none
+    own_kv: bool = True
+    rotary: bool = True
     mask: Mask = "causal"
     window: int | None = None  # keys that a query sees at most
     chunk: int | None = None  # tokens of the blocks that see nothing outside themselves
     keys: int | None = None  # tokens attended to, where they are not the sequence itself
-    kernel: str = "attention"  # whose rate it has
+    kernel: Literal["attention", "dsa", "dsa_index"] = "attention"  # whose rate it has
+    # elements per key that a kernel over chosen latent keys works on, in place of both widths
+    absorbed: int = 0
+    chosen: int = 0  # keys that an index chooses per query
+    split: bool = True  # whether tensor parallelism divides the heads
 
 
 @dataclass(frozen=True)
@@ -124,12 +132,71 @@ class Scan:
 
     name: str
     flop: float
-    read_elements: float  # elements read and written forward, inputs and outputs once each
-    units: int  # heads or groups that tensor parallelism divides
-    backward: float = 2.0  # FLOP backward over forward
+    read_elements: float  # read and written forward, inputs and outputs once each
+    units: int  # heads or channels that tensor parallelism divides
 
 
 Core = Attended | Scan
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A kernel bound by bandwidth beside GEMMs and cores, per token and layer."""
+
+    name: str
+    elements: Pieces
+    forward: float  # bytes moved per element, counted for elements of 16 bit
+    backward: float
+    convolution: bool = False  # has a rate of its own
+
+
+def convolved(name: str, elements: Pieces) -> Streamed:
+    """A causal convolution over a few tokens, with its activation: read and written; backward its
+    input again, and gradients."""
+    return Streamed(name, elements, 4.0, 8.0, convolution=True)
+
+
+def activated(name: str, elements: Pieces) -> Streamed:
+    """A function of each element, or of the elements of a head: read and written; backward its
+    input again."""
+    return Streamed(name, elements, 4.0, 6.0)
+
+
+def gated(name: str, elements: Pieces) -> Streamed:
+    """A product with a gate, norm included: two read, one written; backward three read and two
+    written."""
+    return Streamed(name, elements, 6.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What backward needs of a layer, per token: elements in the compute precision."""
+
+    name: str
+    elements: Pieces
+
+
+WIDTHS = ("width of the MLP",)  # limits that are no heads
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A count that tensor parallelism has to divide; of those that repeat, ranks beyond it hold
+    copies."""
+
+    what: str
+    count: int
+    repeats: bool = False
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What generating text keeps of a layer: per token of context, and once per sequence."""
+
+    per_token: int = 0  # elements
+    window: int | None = None  # tokens of context kept at most
+    once: int = 0  # elements of a state
+    units: int = 1  # ranks over which it can be divided; more hold copies
 
 
 class Part(Spec):
@@ -151,3 +218,19 @@ class Part(Spec):
     def core(self) -> tuple[Core, ...]:
         """What mixes tokens."""
         return ()
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        """Kernels that only move data."""
+        return ()
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        """What backward needs besides the part's input, without recompute."""
+        return ()
+
+    def limits(self) -> tuple[Limit, ...]:
+        """What tensor parallelism has to divide."""
+        return ()
+
+    def cached(self) -> Cached:
+        """What a token of context costs when text is generated."""
+        return Cached()

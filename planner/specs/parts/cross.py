@@ -11,7 +11,9 @@ from planner.specs.parts.attention import QkNorm
 from planner.specs.parts.base import (
     MAX_POSITIONS,
     Attended,
+    Cached,
     Heads,
+    Limit,
     MaybeWidth,
     Part,
     Pieces,
@@ -54,9 +56,33 @@ class CrossAttention(Part):
         q = self.heads * self.head_dim
         yield Product("cross_q", of.hidden, Pieces(q, self.heads))
         kv = Pieces(self.kv_heads * self.head_dim, self.kv_heads)
-        yield Product("cross_kv", self.source_hidden or of.hidden, kv, times=2, group="cross_kv")
+        yield Product(
+            "cross_kv",
+            self.source_hidden or of.hidden,
+            kv,
+            times=2,
+            group="cross_kv",
+            source_tokens=self.source_tokens,
+        )
         yield Product("cross_out", q, Pieces(of.hidden, 1), "rows")
 
     def core(self) -> tuple[Attended, ...]:
         width = self.head_dim
-        return (Attended(self.heads, width, width, "full", keys=self.source_tokens),)
+        return (
+            Attended(
+                self.heads,
+                width,
+                width,
+                self.kv_heads,
+                rotary=False,
+                mask="full",
+                keys=self.source_tokens,
+            ),
+        )
+
+    def limits(self) -> tuple[Limit, ...]:
+        return Limit("heads", self.heads), Limit("heads of keys and values", self.kv_heads, True)
+
+    def cached(self) -> Cached:
+        once = 2 * self.source_tokens * self.kv_heads * self.head_dim
+        return Cached(once=once, units=self.kv_heads)

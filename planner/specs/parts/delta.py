@@ -8,14 +8,21 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from planner.specs.parts.base import (
+    Cached,
     Heads,
+    Kept,
+    Limit,
     Part,
     Pieces,
     Product,
     Scan,
     Stream,
+    Streamed,
     Tensor,
     Width,
+    activated,
+    convolved,
+    gated,
     replicated,
 )
 
@@ -85,3 +92,37 @@ class GatedDelta(Part):
         flop = chunked_delta_flop(self.value_heads, self.key_dim, self.value_dim)
         moved = 2.0 * self.keys + 2.0 * self.values + 2.0 * self.value_heads
         return (Scan("gated_delta", flop, moved, self.value_heads),)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        keys, values = Pieces(2 * self.keys, self.key_heads), Pieces(self.values, self.value_heads)
+        return (
+            convolved("delta/conv", Pieces(2 * self.keys + self.values, self.key_heads)),
+            activated("delta/norm", keys),
+            gated("delta/gate", values),
+        )
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        # of flash-linear-attention: what was projected, convolved and normed, the inverse of each
+        # chunk's triangle, the rule's output, and what is projected out
+        keys, values = Pieces(2 * self.keys, self.key_heads), Pieces(self.values, self.value_heads)
+        return (
+            Kept("delta/in", keys),
+            Kept("delta/in_values", Pieces(self.headed, self.value_heads)),
+            Kept("delta/conv", keys),
+            Kept("delta/conv_values", values),
+            Kept("delta/norm", keys),
+            Kept("delta/chunk", Pieces(self.value_heads * CHUNK, self.value_heads)),
+            Kept("delta/core", values),
+            Kept("delta/output", values),
+        )
+
+    def limits(self) -> tuple[Limit, ...]:
+        return (
+            Limit("value heads of the delta rule", self.value_heads),
+            Limit("key heads of the delta rule", self.key_heads, True),
+        )
+
+    def cached(self) -> Cached:
+        state = self.value_heads * self.key_dim * self.value_dim
+        state += (2 * self.keys + self.values) * self.conv
+        return Cached(once=state, units=self.value_heads)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from planner.specs.parts.base import Part, Pieces, Product, Stream, Tensor, Width, replicated
+from planner.specs.parts.base import Kept, Part, Pieces, Product, Stream, Tensor, Width, replicated
 
 MAX_ELEMENTS = 10_000_000_000
 
@@ -44,3 +44,6 @@ class Projection(Part):
 
     def products(self, of: Stream) -> Iterator[Product]:
         yield Product("projection", self.inputs, Pieces(self.outputs, 1), "none")
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        return (Kept("projection/output", Pieces(self.outputs, 1)),)

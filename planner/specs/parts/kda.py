@@ -8,18 +8,25 @@ from typing import Literal
 from pydantic import Field
 
 from planner.specs.parts.base import (
+    Cached,
     Heads,
+    Kept,
+    Limit,
     MaybeWidth,
     Part,
     Pieces,
     Product,
     Scan,
     Stream,
+    Streamed,
     Tensor,
     Width,
+    activated,
+    convolved,
+    gated,
     replicated,
 )
-from planner.specs.parts.delta import chunked_delta_flop
+from planner.specs.parts.delta import CHUNK, chunked_delta_flop
 
 
 class KimiDelta(Part):
@@ -67,3 +74,33 @@ class KimiDelta(Part):
         flop = chunked_delta_flop(self.heads, self.head_dim, self.head_dim)
         # queries, keys, values, decay and output; a step per head
         return (Scan("kda", flop, 5.0 * self.inner + self.heads, self.heads),)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        inner = Pieces(self.inner, self.heads)
+        return (
+            convolved("kda/conv", Pieces(3 * self.inner, self.heads)),
+            activated("kda/norm", Pieces(2 * self.inner, self.heads)),
+            activated("kda/decay", inner),
+            gated("kda/gate", inner),
+        )
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        # as of the gated delta net, with a decay per channel in fp32 and two triangles per chunk
+        inner, heads = self.inner, self.heads
+        return (
+            Kept("kda/in", Pieces(3 * inner, heads)),
+            Kept("kda/low", Pieces(2 * self.low, 1)),
+            Kept("kda/conv", Pieces(3 * inner, heads)),
+            Kept("kda/norm", Pieces(2 * inner, heads)),
+            Kept("kda/decay", Pieces(3 * inner, heads)),
+            Kept("kda/chunk", Pieces(2 * heads * CHUNK, heads)),
+            Kept("kda/core", Pieces(inner, heads)),
+            Kept("kda/gate", Pieces(inner, heads)),
+            Kept("kda/output", Pieces(inner, heads)),
+        )
+
+    def limits(self) -> tuple[Limit, ...]:
+        return (Limit("heads of Kimi delta attention", self.heads),)
+
+    def cached(self) -> Cached:
+        return Cached(once=self.inner * (self.head_dim + 3 * self.conv), units=self.heads)

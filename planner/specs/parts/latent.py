@@ -12,8 +12,11 @@ from planner.specs.base import Spec
 from planner.specs.parts.base import (
     MAX_POSITIONS,
     Attended,
+    Cached,
     Core,
     Heads,
+    Kept,
+    Limit,
     Part,
     Pieces,
     Positions,
@@ -103,12 +106,42 @@ class Latent(LatentAttention, Part):
         yield Product("attention_out", self.heads * self.value_head_dim, Pieces(h, 1), "rows")
 
     def core(self) -> tuple[Core, ...]:
-        if self.index is None:
-            width, value = self.query_width, self.value_head_dim
-            return (Attended(self.heads, width, value, window=self.window),)
-        chosen = self.index.top_k
         width, value = self.query_width, self.value_head_dim
-        attended = Attended(self.heads, width, value, window=chosen, kernel="dsa")
+        sent = self.kv_rank + self.rope_head_dim
+        if self.index is None:
+            return (Attended(self.heads, width, value, sent=sent, window=self.window),)
+        chosen = Attended(
+            self.heads,
+            width,
+            value,
+            sent=sent,
+            window=self.index.top_k,
+            kernel="dsa",
+            absorbed=sent + self.kv_rank,
+        )
         if not self.index.own:
-            return (attended,)
-        return Attended(self.index.heads, self.index.head_dim, 0, kernel="dsa_index"), attended
+            return (chosen,)
+        index = Attended(
+            self.index.heads,
+            self.index.head_dim,
+            0,
+            kv_heads=1,
+            sent=self.index.head_dim,
+            kernel="dsa_index",
+            chosen=self.index.top_k,
+            split=False,
+        )
+        return index, chosen
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        if self.index is None or not self.index.own:
+            return ()
+        whole = self.index.heads * self.index.head_dim + self.index.head_dim + self.index.heads
+        return (Kept("attention/index", Pieces(whole, 1)),)
+
+    def limits(self) -> tuple[Limit, ...]:
+        return (Limit("heads", self.heads),)
+
+    def cached(self) -> Cached:
+        index = self.index.head_dim if self.index and self.index.own else 0
+        return Cached(self.kv_rank + self.rope_head_dim + index, self.window)

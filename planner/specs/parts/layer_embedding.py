@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from planner.specs.parts.base import Part, Pieces, Product, Stream, Tensor, Width, replicated
+from planner.specs.parts.base import (
+    Kept,
+    Part,
+    Pieces,
+    Product,
+    Stream,
+    Streamed,
+    Tensor,
+    Width,
+    gated,
+    replicated,
+)
 
 
 class LayerEmbedding(Part):
@@ -26,3 +37,10 @@ class LayerEmbedding(Part):
         h = of.hidden
         yield Product("layer_embedding_in", h, Pieces(self.width, 1), "none")
         yield Product("layer_embedding_out", self.width, Pieces(h, 1), "none")
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        return (gated("layer_embedding/gate", Pieces(self.width, 1)),)
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        gate = Kept("layer_embedding/gate", Pieces(3 * self.width, 1))
+        return gate, Kept("layer_embedding/output", Pieces(of.hidden, 1))

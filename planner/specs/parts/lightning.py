@@ -9,14 +9,20 @@ from typing import Literal
 from pydantic import Field
 
 from planner.specs.parts.base import (
+    Cached,
     Heads,
+    Kept,
+    Limit,
     Part,
     Pieces,
     Product,
     Scan,
     Stream,
+    Streamed,
     Tensor,
     Width,
+    activated,
+    gated,
     replicated,
 )
 
@@ -55,3 +61,21 @@ class Lightning(Part):
         # inside a chunk scores and values; the state read and written (arXiv 2405.17381 section 3)
         flop = 2.0 * self.inner * (2 * self.chunk + 2 * self.head_dim)
         return (Scan("lightning", flop, 4.0 * self.inner, self.heads),)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        projected = activated("lightning/activation", Pieces(3 * self.inner, self.heads))
+        return projected, gated("lightning/gate", Pieces(self.inner, self.heads))
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        return (
+            Kept("lightning/in", Pieces((3 + self.gate) * self.inner, self.heads)),
+            Kept("lightning/activation", Pieces(3 * self.inner, self.heads)),
+            Kept("lightning/core", Pieces(self.inner, self.heads)),
+            Kept("lightning/output", Pieces(self.inner, self.heads)),
+        )
+
+    def limits(self) -> tuple[Limit, ...]:
+        return (Limit("heads of linear attention", self.heads),)
+
+    def cached(self) -> Cached:
+        return Cached(once=self.inner * self.head_dim, units=self.heads)

@@ -7,7 +7,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from planner.specs.parts.base import Part, Pieces, Product, Scan, Stream, Tensor, Width, replicated
+from planner.specs.parts.base import (
+    Cached,
+    Kept,
+    Limit,
+    Part,
+    Pieces,
+    Product,
+    Scan,
+    Stream,
+    Streamed,
+    Tensor,
+    Width,
+    convolved,
+    replicated,
+)
 
 # FLOP per channel and state element of a token: decay and input, multiplied and added to the state,
 # which is multiplied with its output weight; own count
@@ -52,3 +66,22 @@ class Mamba(Part):
         )  # x, z, step in, y out; input and output weights
         flop = _SCAN_FLOP * self.inner * self.state
         return (Scan("mamba_scan", flop, moved, self.inner),)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        return (convolved("mamba/conv", Pieces(self.inner, self.inner)),)
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        # convolution and steps are computed again in backward (mamba_inner_fn, checkpoint_lvl 1)
+        inner = self.inner
+        steered = Kept("mamba/steer", Pieces(self.dt_rank + 2 * self.state, 1))
+        return Kept("mamba/in", Pieces(2 * inner, inner)), steered, _output(inner)
+
+    def limits(self) -> tuple[Limit, ...]:
+        return (Limit("channels of Mamba", self.inner),)
+
+    def cached(self) -> Cached:
+        return Cached(once=self.inner * (self.state + self.conv), units=self.inner)
+
+
+def _output(inner: int) -> Kept:
+    return Kept("mamba/output", Pieces(inner, inner))

@@ -8,14 +8,20 @@ from typing import Literal
 from pydantic import Field
 
 from planner.specs.parts.base import (
+    Cached,
     Heads,
+    Kept,
+    Limit,
     Part,
     Pieces,
     Product,
     Scan,
     Stream,
+    Streamed,
     Tensor,
     Width,
+    convolved,
+    gated,
     replicated,
 )
 
@@ -75,3 +81,28 @@ class Mamba2(Part):
         across = 2 * self.inner * self.state
         moved = 2.0 * self.inner + 2.0 * self.groups * self.state + self.heads
         return (Scan("mamba2_scan", 2.0 * (inside + across), moved, self.heads),)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        inner = Pieces(self.inner, self.heads)
+        passes = convolved("mamba/conv", Pieces(self.convolved, self.heads))
+        return passes, gated("mamba/norm", inner)
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        # the fused kernel keeps what was projected and what the scan gives
+        # (mamba_split_conv1d_scan_combined); the projection out keeps its input
+        headed = Pieces(2 * self.inner + self.heads, self.heads)
+        grouped = Pieces(2 * self.groups * self.state, self.groups)
+        inner = Pieces(self.inner, self.heads)
+        return (
+            Kept("mamba/in", headed),
+            Kept("mamba/grouped", grouped),
+            Kept("mamba/scan", inner),
+            Kept("mamba/output", inner),
+        )
+
+    def limits(self) -> tuple[Limit, ...]:
+        return Limit("heads of Mamba-2", self.heads), Limit("groups of states", self.groups, True)
+
+    def cached(self) -> Cached:
+        state = self.inner * self.state + self.convolved * self.conv
+        return Cached(once=state, units=self.heads)

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from planner.specs.parts.base import Part, Pieces, Product, Stream, Tensor, Width, replicated
+from planner.specs.parts.base import (
+    Kept,
+    Limit,
+    Part,
+    Pieces,
+    Product,
+    Stream,
+    Streamed,
+    Tensor,
+    Width,
+    activated,
+    gated,
+    replicated,
+)
 
 Activation = Literal["gelu", "silu", "relu", "relu2"]
 
@@ -39,6 +52,9 @@ class Mlp(Part):
         yield Product("mlp_in", h, inputs, times=self.inputs, group="mlp_in", join="gate")
         yield Product("mlp_out", f, Pieces(h, 1), "rows")
 
+    def limits(self) -> tuple[Limit, ...]:
+        return (Limit("width of the MLP", self.ffn_hidden),)
+
 
 class ChannelMix(Part):
     """The MLP of RWKV (arXiv 2305.13048): its input is mixed with the token before, its output
@@ -60,3 +76,17 @@ class ChannelMix(Part):
         yield Product("mlp_in", h, Pieces(f, f))
         yield Product("mlp_receptance", h, Pieces(h, h))
         yield Product("mlp_out", f, Pieces(h, 1), "rows")
+
+    def limits(self) -> tuple[Limit, ...]:
+        return (Limit("width of the MLP", self.ffn_hidden),)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        h, f = of.hidden, self.ffn_hidden
+        mixed = activated("mlp/time_mix", Pieces(2 * h, 1))
+        squared = activated("mlp/activation", Pieces(f, f))
+        return mixed, squared, gated("mlp/receptance", Pieces(h, h))
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        h, f = of.hidden, self.ffn_hidden
+        inputs = Kept("mlp/time_mix", Pieces(2 * h, 1))
+        return inputs, Kept("mlp/hidden", Pieces(2 * f, f)), Kept("mlp/gated", Pieces(2 * h, h))

@@ -65,13 +65,23 @@ class Moe(Routing, Part):
         return 2 if self.gated else 1
 
     @property
+    def per_token(self) -> float:
+        """Experts that compute for a token, on average."""
+        whole, some = self.active_frac[1], self.experts_per_token * self.experts
+        return some / whole
+
+    def read(self, hidden: int) -> int:
+        """Width of what a routed expert reads and writes."""
+        return self.latent or hidden
+
+    @property
     def active_frac(self) -> tuple[int, int]:
         """Share of the routed experts' weights that a token uses; zero experts take their part."""
         return self.experts_per_token, self.experts + self.zero_experts
 
     def tensors(self, of: Stream) -> Iterator[Tensor]:
         h, matrices = of.hidden, self.inputs + 1
-        read = self.latent or h
+        read = self.read(h)
         yield Tensor("moe/router", h * (self.experts + self.zero_experts), "replicated")
         yield replicated("moe/router_bias", (self.experts + self.zero_experts) * self.router_bias)
         yield Tensor("moe/latent", 2 * h * (self.latent or 0), "replicated")
@@ -103,6 +113,5 @@ class Moe(Routing, Part):
             yield Product("latent_in", h, Pieces(self.latent, 1), "none")
             yield Product("latent_out", self.latent, Pieces(h, 1), "none")
         if f:
-            # a shared expert's products travel beside the tokens
-            yield Product("shared_in", h, Pieces(f * self.inputs, f), shared=True)
-            yield Product("shared_out", f, Pieces(h, 1), "rows", shared=True)
+            yield Product("shared_in", h, Pieces(f * self.inputs, f))
+            yield Product("shared_out", f, Pieces(h, 1), "rows")

@@ -8,14 +8,21 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from planner.specs.parts.base import (
+    Cached,
     Heads,
+    Kept,
+    Limit,
     Part,
     Pieces,
     Product,
     Scan,
     Stream,
+    Streamed,
     Tensor,
     Width,
+    activated,
+    convolved,
+    gated,
     replicated,
 )
 
@@ -56,3 +63,25 @@ class RgLru(Part):
 
     def core(self) -> tuple[Scan, ...]:
         return (Scan("rg_lru", _LRU_FLOP * self.inner, 4.0 * self.inner, self.blocks),)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        inner = Pieces(self.inner, self.blocks)
+        gates = activated("lru/gates", Pieces(2 * self.inner, self.blocks))
+        return convolved("lru/conv", inner), gates, gated("lru/product", inner)
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        # the recurrence runs in fp32: two elements each
+        inner, blocks = self.inner, self.blocks
+        return (
+            Kept("lru/in", Pieces(2 * inner, blocks)),
+            Kept("lru/conv", Pieces(inner, blocks)),
+            Kept("lru/gates", Pieces(4 * inner, blocks)),
+            Kept("lru/core", Pieces(2 * inner, blocks)),
+            Kept("lru/output", Pieces(inner, blocks)),
+        )
+
+    def limits(self) -> tuple[Limit, ...]:
+        return (Limit("blocks of the recurrent unit", self.blocks),)
+
+    def cached(self) -> Cached:
+        return Cached(once=self.inner * (1 + self.conv), units=self.blocks)

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from planner.specs.parts.base import Part, Pieces, Product, Scan, Stream, Tensor, Width, replicated
+from planner.specs.parts.base import (
+    Cached,
+    Kept,
+    Limit,
+    Part,
+    Pieces,
+    Product,
+    Scan,
+    Stream,
+    Streamed,
+    Tensor,
+    Width,
+    activated,
+    gated,
+    replicated,
+)
 
 _WKV_FLOP = 10.0  # per channel and token: two running sums, scaled, added to and divided; own count
 
@@ -32,3 +47,22 @@ class Rwkv(Part):
 
     def core(self) -> tuple[Scan, ...]:
         return (Scan("wkv", _WKV_FLOP * self.inner, 3.0 * self.inner, self.inner),)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        mixed = activated("rwkv/time_mix", Pieces(3 * of.hidden, 1))
+        return mixed, gated("rwkv/gate", Pieces(self.inner, self.inner))
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        inner = self.inner
+        return (
+            Kept("rwkv/time_mix", Pieces(3 * of.hidden, 1)),
+            Kept("rwkv/in", Pieces(3 * inner, inner)),
+            Kept("rwkv/core", Pieces(inner, inner)),
+            Kept("rwkv/output", Pieces(inner, inner)),
+        )
+
+    def limits(self) -> tuple[Limit, ...]:
+        return (Limit("channels of RWKV", self.inner),)
+
+    def cached(self) -> Cached:
+        return Cached(once=3 * self.inner, units=self.inner)

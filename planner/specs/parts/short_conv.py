@@ -7,7 +7,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from planner.specs.parts.base import Part, Pieces, Product, Scan, Stream, Tensor, replicated
+from planner.specs.parts.base import (
+    Kept,
+    Part,
+    Pieces,
+    Product,
+    Stream,
+    Streamed,
+    Tensor,
+    convolved,
+    gated,
+    replicated,
+)
 
 
 class ShortConv(Part):
@@ -30,5 +41,12 @@ class ShortConv(Part):
         yield Product("conv_in", h, Pieces(3 * h, h))
         yield Product("conv_out", h, Pieces(h, 1), "rows")
 
-    def core(self) -> tuple[Scan, ...]:
-        return ()
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        whole = Pieces(of.hidden, of.hidden)
+        gates = (gated("conv/gate_in", whole), gated("conv/gate_out", whole))
+        return (*gates, convolved("conv/conv", whole))
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        # what was projected, its gated part, what was convolved, and what is projected out
+        h = of.hidden
+        return Kept("conv/in", Pieces(3 * h, h)), Kept("conv/conv", Pieces(3 * h, h))

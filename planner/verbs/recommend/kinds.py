@@ -142,7 +142,7 @@ def bare_bytes(plans: Sequence[Plan]) -> float:
 
 def least_flop(model: ModelSpec, tokens: float) -> float:
     """FLOP of a run that counts GEMMs with weights alone."""
-    return float(flops.model_flop(float(total(flops.matmul_weights(model))), 0.0, tokens, 0.0))
+    return float(flops.model_flop(float(total(flops.matmul_weights(model))), 0.0, tokens))
 
 
 def _powered(cluster: ClusterSpec, limits: Limits) -> float:

@@ -47,7 +47,7 @@ def _fp8(plan: Plan) -> bool:
 
 
 def _experts(plan: Plan) -> bool:
-    return plan.model.moe is not None
+    return plan.model.routed is not None
 
 
 def _several_nodes(plan: Plan) -> bool:

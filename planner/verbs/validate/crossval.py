@@ -74,7 +74,7 @@ FOLDS = {
     ),
     "models": Fold(
         "each model by the platform's other models",
-        lambda c: f"{c.plan.model.layers}/{c.plan.model.hidden}/{c.plan.model.moe is not None}",
+        lambda c: f"{c.plan.model.layers}/{c.plan.model.hidden}/{c.plan.model.routed is not None}",
     ),
     "gpus": Fold(
         "each number of GPUs by the platform's other numbers", lambda c: str(c.plan.cluster.gpus)

@@ -135,7 +135,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         tier=row.get("tier", ""),
         architecture=plan.cluster.gpu.architecture,
         precision=plan.training.precision,
-        experts=plan.model.moe.experts if plan.model.moe else 0,
+        experts=plan.model.routed.experts if plan.model.routed else 0,
         seq_len=plan.training.seq_len,
         micro_batch_tokens=float(
             one.table.micro_batch[0] * plan.training.seq_len / one.table.cp[0]
