@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import pytest
 
 from planner.formulas.flops import core_forward_flop, core_pairs
 from planner.formulas.params import parameter_leaves, stream_of
 from planner.specs.layers import layers_of
 from planner.specs.model import ModelSpec
-from planner.specs.parts import Attended
+from planner.specs.parts import Attended, Stream
 from tests import plans
 from tests.part_models import MODELS, model_of
 
@@ -92,3 +95,30 @@ def test_pairs_that_masks_leave() -> None:
         assert float(core_forward_flop(core, float(s))) == pytest.approx(
             2 * 16 * (len(pairs) - half)
         )
+
+
+def test_the_example_of_a_new_mixer_is_whole() -> None:
+    """docs/extending shows it: what it declares has to agree with itself."""
+    path = Path(__file__).parent.parent / "docs" / "examples" / "part.py"
+    found = runpy.run_path(str(path))
+    part = found["Retention"](name="retention", heads=4, key_dim=8, value_dim=16)
+    of = Stream(hidden=32)
+    weights = sum(one.count for one in part.tensors(of))
+    assert weights == 32 * 2 * (32 + 64) + 64 * 32
+    assert weights == sum(one.k * one.n.elements for one in part.products(of))
+    assert float(core_forward_flop(part.core()[0], 10.0)) == 10 * part.core()[0].flop
+    assert [limit.count for limit in part.limits()] == [4]
+    assert sum(one.elements.local(2.0) for one in part.kept(of)) == (2 * 96 + 2 * 64) / 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_tensor_parallelism_divides_is_whole_on_one_rank(name: str) -> None:
+    """Shares of all ranks add up to the whole, or to more where units are repeated."""
+    model = model_of(name)
+    of = stream_of(model)
+    for part in {part for kind in layers_of(model).kinds for part in kind.parts}:
+        for tensor in part.tensors(of):
+            assert float(tensor.local(1.0)) == tensor.count
+            assert 2 * float(tensor.local(2.0)) >= tensor.count
+        for one in (*part.kept(of), *part.streams(of)):
+            assert float(one.elements.local(1.0)) == one.elements.elements

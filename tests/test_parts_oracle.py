@@ -1,23 +1,42 @@
-"""Parameters of every part against transformers itself, built on the meta device: equal to the
-unit."""
+"""Parts against transformers itself: parameters of models on the meta device, FLOP of forward
+passes on the CPU as torch's FlopCounterMode counts them, and what a module saves for backward."""
 
 from __future__ import annotations
+
+import functools
 
 import pytest
 import torch
 import transformers
+from torch.utils.flop_counter import FlopCounterMode
+from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
 
+from planner.formulas.flops import core_forward_flop, matmul_weights
 from planner.formulas.params import parameter_count
+from planner.ledger import total
+from planner.specs.layers import attended_of, cores_of
+from planner.specs.model import ModelSpec
+from planner.specs.parts import Scan, Stream
+from planner.specs.parts.delta import CHUNK
+from planner.specs.parts.short_conv import ShortConv
 from tests.part_models import MODELS, model_of
 
 pytestmark = pytest.mark.oracle
 
+TOKENS = 256
+GEMMS = ("aten.mm", "aten.addmm", "aten.baddbmm")  # of weights; scores and scans are aten.bmm
+
+
+def built(model_type: str) -> transformers.PreTrainedModel:
+    """The model in transformers."""
+    config = transformers.AutoConfig.for_model(model_type, **MODELS[model_type][0])
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+
 
 def counted(model_type: str) -> int:
     """Parameters in transformers."""
-    config = transformers.AutoConfig.for_model(model_type, **MODELS[model_type][0])
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config)
+        model = built(model_type)
     return sum(weight.numel() for weight in model.parameters())
 
 
@@ -25,3 +44,75 @@ def test_parameters_are_those_of_transformers() -> None:
     assert {name: parameter_count(model_of(name)) for name in MODELS} == {
         name: counted(name) for name in MODELS
     }
+
+
+@functools.cache
+def flop_of(model_type: str) -> dict[str, int]:
+    """FLOP of a forward pass by operator."""
+    torch.manual_seed(0)
+    model, words = built(model_type).eval(), torch.randint(0, 95, (1, TOKENS))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(words, use_cache=False)
+    return {str(name): n for name, n in counter.get_flop_counts()["Global"].items()}
+
+
+def whole_scores(spec: ModelSpec) -> float:
+    """FLOP of scores and values of whole score matrices, as eager attention computes them."""
+    pairs = TOKENS**2
+    return sum(
+        n * 2 * pairs * core.heads * (core.query_width + core.value_width)
+        for core, n in attended_of(spec)
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deepseek_v32", "gpt_oss", "jamba", "kimi_linear", "nemotron_h", "recurrent_gemma", "rwkv"],
+)
+def test_gemms_are_those_of_transformers(name: str) -> None:
+    """But for routed experts, whose products transformers groups in an operator that is not
+    counted."""
+    spec = model_of(name)
+    weights = {leaf: n for leaf, n in matmul_weights(spec).items() if leaf != "moe/experts"}
+    found = sum(n for operator, n in flop_of(name).items() if operator in GEMMS)
+    assert found == 2 * TOKENS * total(weights)
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "olmo_hybrid", "kimi_linear", "minimax"])
+def test_recurrences_are_those_of_transformers(name: str) -> None:
+    """Chunked delta rules and lightning attention; the delta rule solves for a triangle, which is
+    not counted, where ours applies its inverse to keys and values."""
+    spec = model_of(name)
+    scans = [(core, n) for core, n in cores_of(spec) if isinstance(core, Scan)]
+    ours = sum(n * float(core_forward_flop(core, float(TOKENS))) for core, n in scans)
+    keys, values, heads = {
+        "qwen3_next": (8, 6, 4),
+        "olmo_hybrid": (8, 6, 2),
+        "kimi_linear": (8, 8, 4),
+        "minimax": (0, 0, 4),
+    }[name]
+    ((_, layers),) = scans
+    solved = layers * 2.0 * heads * CHUNK * (keys + values) * TOKENS
+    assert flop_of(name)["aten.bmm"] - whole_scores(spec) == ours - solved
+
+
+def test_a_short_convolution_keeps_what_torch_saves() -> None:
+    """All but its input and its weights; torch pads the convolution's input by two tokens."""
+    config = transformers.Lfm2Config(**MODELS["lfm2"][0])
+    module = Lfm2ShortConv(config, 0)
+    given = torch.randn(1, TOKENS, config.hidden_size, requires_grad=True)
+    apart = {one.untyped_storage().data_ptr() for one in (*module.parameters(), given)}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in apart:
+            saved[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module(given)
+    of = Stream(config.hidden_size)
+    ours = sum(float(one.elements.local(1.0)) for one in ShortConv().kept(of))
+    padded = (config.conv_L_cache - 1) * config.hidden_size
+    assert sum(saved.values()) == TOKENS * ours + padded

@@ -11,6 +11,7 @@ from planner.specs.base import PlanError
 from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.hardware import GpuSpec, StorageSpec
+from planner.specs.layers import attended_of
 from planner.specs.model import ModelSpec
 from planner.specs.options import LOADING, Options
 from planner.specs.ranks import RanksSpec
@@ -75,7 +76,7 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
     if options.length_mean is None:
         return None
     packing = options.packing or "packed"
-    if packing == "packed" and model.attention_window is not None:
+    if packing == "packed" and any(core.window or core.chunk for core, _ in attended_of(model)):
         raise PlanError(
             "--packing",
             "packed",

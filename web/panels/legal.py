@@ -149,7 +149,7 @@ def candidates(name: str, options: Options, plan: Plan | None, gpus: int) -> lis
     if name == "vpp":
         return _whole(x for x in divisors(model.layers if model else 1) if x <= _LARGEST["vpp"])
     if name == "ep":
-        experts = model.moe.experts if model and model.moe else 1
+        experts = model.routed.experts if model and model.routed else 1
         return _whole(x for x in divisors(experts) if x <= gpus)[:_MOST_STEPS]
     if name == "micro_batch":
         return _whole(_MICRO)

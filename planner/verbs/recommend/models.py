@@ -224,6 +224,13 @@ def scaled(model: ModelSpec, heads: int, layers: int) -> ModelSpec:
 def ladder(model: ModelSpec) -> list[tuple[int, int]]:
     """(heads, layers) that scaled shapes may have: layers over heads stay near those of the
     model."""
+    if model.stack:
+        raise PlanError(
+            "--model",
+            model.name,
+            "is a stack of layers that differ, which is not scaled to other sizes; start from a"
+            " plain decoder, or leave out the search for sizes",
+        )
     step = _HEADS if model.kv_heads == model.heads else math.lcm(_HEADS, model.kv_heads)
     rungs = []
     for heads in range(step, max(_MOST_HEADS, step) + 1, step):

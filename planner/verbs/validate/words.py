@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import compress
 
 from planner.estimate.memory import state_ledger, state_of
+from planner.specs.layers import parts_of
 from planner.specs.names import CONTEXT_WAYS
 from planner.specs.plan import Plan
 from planner.verbs.validate.rows import Row, options_of
@@ -140,7 +141,7 @@ def _as_planned(key: str, value: str, plan: Plan) -> bool:
         "params_dtype": _BYTES.get(value) == states["parameters"],
         "grads_dtype": _BYTES.get(value) == states["gradients"],
         "master_dtype": _BYTES.get(value) == state_of(plan).master,
-        "mla": value == "1" and plan.model.latent is not None,
+        "mla": value == "1" and any(part.type == "latent" for part, _ in parts_of(plan.model)),
         "overlap_grad_reduce": value == "1" and plan.stack.overlap.gradient_sync,
         "overlap_param_gather": value == "1" and plan.stack.overlap.sharded_sync,
     }
