@@ -12,7 +12,7 @@ from planner.estimate.layer import Collective, layer_cost, local_shape
 from planner.estimate.layer.shape import key_of
 from planner.estimate.machine import machine
 from planner.estimate.machine.attention import attention_numbers, kernel_on
-from planner.estimate.memory.activations import attention_activations
+from planner.estimate.memory.activations import layer_activations
 from planner.formulas import refusals
 from planner.formulas.kernels import attention_shape_frac
 from planner.formulas.rules import check
@@ -201,7 +201,7 @@ def test_ulysses_keeps_the_keys_and_values_that_it_repeats() -> None:
     # them beside the 32 heads of queries
     columns = rows(16, {"cp": 16, "zero": 1})
     ring, ulysses = (
-        float(attention_activations(_shared(way, gpus=16), columns)["attention/qkv"][0])
+        float(layer_activations(_shared(way, gpus=16), columns)["attention/qkv"][0])
         for way in ("ring", "ulysses")
     )
     assert ulysses / ring == pytest.approx((32 + 2 * 16) / (32 + 2 * 8))

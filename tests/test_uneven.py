@@ -55,7 +55,7 @@ def test_the_chunks_of_deepseek_v3_are_those_of_its_recipes() -> None:
     for pp, vpp in ((16, 1), (4, 4), (8, 2)):
         held = contents(plans.plan(shape, software="megatron-core"), pp, vpp)
         assert held.layers.reshape(-1).tolist() == [4] * 15 + [1]
-        assert held.dense.reshape(-1).tolist() == [3, *[0] * 15]
+        assert held.kinds[0].reshape(-1).tolist() == [3, *[0] * 15]
     held = contents(plans.plan(shape, software="megatron-core"), 16, 2)
     assert held.layers.reshape(-1).tolist() == [2] * 30 + [1, 0]
 

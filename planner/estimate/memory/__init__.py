@@ -90,11 +90,13 @@ class Memory:
 
 def representative_stages(plan: Plan, c: Columns) -> list[Array]:
     """First, last and the fullest stage between them, of which one is the worst; where layers
-    differ also the first stage with those of a later kind, and the first with most of them. Columns
-    of stage numbers."""
+    differ also the first stage with those of a later kind, the one after it, which may have no
+    others and more micro-batches in flight than the fullest, and the first with most of them.
+    Columns of stage numbers."""
     stages = [0.0 * c.pp, fullest_inner(plan, c), c.pp - 1]
     for kind in range(len(memory_kinds(plan.model).kinds) - 1, 0, -1):
-        stages[2:2] = [first_with(plan, c, kind, most) for most in (False, True)]
+        begins = first_with(plan, c, kind, False)
+        stages[2:2] = [begins, np.minimum(begins + 1, c.pp - 1), first_with(plan, c, kind, True)]
     return stages
 
 
