@@ -119,6 +119,10 @@ class ModelSpec(Spec):
         check(self)
         return self
 
+    def __hash__(self) -> int:
+        """Of a few fields: what is made of a model is looked up thousands of times."""
+        return hash((self.name, self.layers, self.hidden, self.vocab))
+
     @property
     def routed(self) -> Moe | None:
         """The experts of its layers."""
