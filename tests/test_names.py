@@ -151,7 +151,7 @@ def test_a_short_model_file_names_only_what_is_missing(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert said("layers = 2\nhidden = 512").endswith(
-        "needs vocab and heads, too; inferred: ffn_hidden 1536"
+        "needs heads and vocab, too; inferred: ffn_hidden 1536"
     )
     assert said("hidden = 512\nheads = 7\nlayers = 2\nvocab = 9").endswith(
         "needs head_dim, too; inferred: kv_heads 7, ffn_hidden 1536"
