@@ -11,12 +11,24 @@ import numpy as np
 import pytest
 from run_tables import row
 
+from planner.estimate.islands import behind_unknown
 from planner.estimate.machine import SWITCHES, machine
-from planner.evidence.band import Band, band, band_of, model_of, residuals
+from planner.evidence.band import (
+    LINEAGE,
+    NEW_GPU,
+    OTHER_PROGRAM,
+    Band,
+    band,
+    band_of,
+    missed,
+    residuals,
+    weights,
+    widened,
+)
 from planner.evidence.case import FEATURES, Case
-from planner.evidence.effects import SPREADS, Model, covariance
-from planner.evidence.spread import Spread, student
+from planner.evidence.spread import SIDE, Spread, student
 from planner.evidence.whole_run import whole_run
+from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 from planner.specs.columns import Columns
 from planner.specs.document import changed
 from planner.verbs.validate.ablation import MECHANISMS, ablations, with_each_off
@@ -81,7 +93,7 @@ def test_an_ablation_by_hand() -> None:
 
 def runs_like(*ratios: float, **changes: Any) -> list[dict[str, Any]]:
     one = {"suite": "s", "gpu": "g", "architecture": "a", "stack": "k", "family": "f", "seen": 0}
-    plain = dict.fromkeys(FEATURES, 0.0) | {"general": 1.0}
+    plain = dict.fromkeys(FEATURES, 0.0)
     return [
         {"run_id": f"s-{i}", "measured_over_predicted": ratio, **one, **plain, **changes}
         for i, ratio in enumerate(ratios)
@@ -89,7 +101,7 @@ def runs_like(*ratios: float, **changes: Any) -> list[dict[str, Any]]:
 
 
 def case(**features: float) -> Case:
-    given = dict.fromkeys(FEATURES, 0.0) | {"general": 1.0} | features
+    given = dict.fromkeys(FEATURES, 0.0) | features
     return Case("g", "a", "k", "f", tuple(given.values()))
 
 
@@ -108,53 +120,57 @@ def test_a_band_contains_the_expected_time_whatever_the_runs_say() -> None:
         assert found.low <= 1 <= found.high
 
 
-def test_more_evidence_narrows_and_nothing_alike_widens() -> None:
-    many, few = residuals(MANY), residuals(MANY[:8])
-    near = band_of(many, CASE)
-    assert width(near) < width(band_of(few, CASE)) < width(band_of(residuals([]), CASE))
-    other_gpu = replace(CASE, gpu="h")
-    other_architecture = replace(other_gpu, architecture="b")
-    other_stack = replace(CASE, stack="l")
-    nothing = replace(other_architecture, stack="l", family="m")
+def test_the_ends_are_those_of_runs_alike() -> None:
+    """A suite of 100 evenly spread from -0.5 to 0.49: 10 % lie below -0.4, and 90 % below 0.4."""
+    even = [math.exp(i / 100) for i in range(-50, 50)]
+    found = missed(residuals(runs_like(*even)), "g", lineage=False)
+    assert np.log(found.ends()) == pytest.approx([-0.405, 0.395], abs=1e-9)
+    other = missed(residuals(runs_like(*even)), "h", lineage=False)
+    assert math.log(other.ends()[1]) == pytest.approx(math.hypot(0.395, math.log(NEW_GPU)))
+    assert missed(residuals([]), "g", lineage=True).ends() == pytest.approx((0.5, 2.0))
+
+
+def test_programs_of_the_other_kind_weigh_less() -> None:
+    """Megatron's lineage beside other programs, each other's errors counting for OTHER_PROGRAM."""
+    own = runs_like(*SPREAD, family=LINEAGE, suite="a")
+    other = runs_like(*(ratio**3 for ratio in SPREAD), family="fsdp", suite="b")
+    both = residuals(own + other)
+    weight = weights(both, lineage=True)
+    assert weight[-1] / weight[0] == pytest.approx(OTHER_PROGRAM)
+    assert (
+        weights(both, lineage=False)[0] / weights(both, lineage=False)[-1]
+        == weight[-1] / (weight[0])
+    )
     widths = [
-        width(band_of(many, one))
-        for one in (CASE, other_gpu, other_architecture, replace(nothing, gpu="i"))
+        width(band_of(both, replace(CASE, family=family))) for family in (LINEAGE, "fsdp", "jax")
     ]
-    assert widths == sorted(widths)
-    assert width(near) < width(band_of(many, other_stack)) < width(band_of(many, nothing))
+    assert widths[0] < widths[1] == widths[2]
 
 
-@pytest.mark.parametrize("name", [name for name in FEATURES if name != "general"])
-def test_what_no_run_has_shown_widens_a_band(name: str) -> None:
-    runs = residuals(MANY)
-    assert width(band_of(runs, case(**{name: 0.5}))) > width(band_of(runs, CASE))
-    shown = [r | {name: 0.5} for r in MANY]
-    both = residuals(MANY + [r | {"suite": r["suite"] * 2} for r in shown])
-    assert width(band_of(both, case(**{name: 0.5}))) < width(band_of(runs, case(**{name: 0.5})))
-
-
-def test_one_suite_by_hand() -> None:
-    """One run of a suite on the same GPU and stack: with variance of the general effect t^2 and
-    noise n^2 the next run of another suite has the mean y (1 - s) t^2 / (t^2 + n^2) and the
-    variance t^2 + n^2 - ((1 - s) t^2)^2 / (t^2 + n^2), where s is the suite's share."""
-    shared, noise = SPREADS.general**2, SPREADS.noise**2
-    common = (SPREADS.everywhere + SPREADS.hardware + SPREADS.software) * shared
-    ahead = model_of(residuals(runs_like(1.3))).next(CASE)
-    assert ahead.mean == pytest.approx(math.log(1.3) * common / (shared + noise))
-    assert ahead.variance == pytest.approx(shared + noise - common**2 / (shared + noise))
+@pytest.mark.parametrize("name", list(FEATURES))
+def test_what_nobody_states_widens_a_band_by_hand(name: str) -> None:
+    """A share of 0.4 of the step by factors of 3 and 2, beside 0.1 either way: hypot(0.1, ln 1.8)
+    slower, hypot(0.1, ln 0.8) faster; by a factor of 1 nothing."""
+    around, one = Spread.of_ends(math.exp(-0.1), math.exp(0.1)), FEATURES[name]
+    found, parts = widened(around, case(**{name: 0.4}))
+    slower = math.log(1 + (one.slower - 1) * 0.4)
+    faster = math.log(1 - (1 - 1 / one.faster) * 0.4)
+    low, high = np.log(found.ends())
+    assert (-low, high) == pytest.approx((math.hypot(0.1, faster), math.hypot(0.1, slower)))
+    assert sum(parts.values()) == pytest.approx(1)
+    assert parts["general"] == pytest.approx(0.01 / (0.01 + slower**2))
+    assert width(band_of(residuals(MANY), case(**{name: 0.4}))) >= width(
+        band_of(residuals(MANY), CASE)
+    )
 
 
 def test_a_large_suite_does_not_drown_the_others() -> None:
-    """300 runs of one suite that are 20 % slow, and 16 suites of 8 that are right: the middle stays
-    with the suites."""
-    joined = band_of(residuals(MANY + runs_like(*[1.2] * 300, suite="z")), CASE)
+    """300 runs of one suite that are 20 % slow, and 16 suites of 8 that are right."""
+    slow = runs_like(*[1.2] * 300, suite="z")
+    weight = weights(residuals(MANY + slow), lineage=False)
+    assert weight[-300:].sum() < weight[:-300].sum() / 3
+    joined = band_of(residuals(MANY + slow), CASE)
     assert math.log(joined.high * joined.low) < math.log(1.2) / 2
-
-
-def test_errors_of_suites_in_view_count_for_more() -> None:
-    seen = band_of(residuals([r | {"seen": 1} for r in runs_like(1.2, 1.2)]), CASE)
-    unseen = band_of(residuals(runs_like(1.2, 1.2)), CASE)
-    assert seen.high > unseen.high
 
 
 @pytest.mark.parametrize(
@@ -212,43 +228,74 @@ def test_offloading_widens_the_band_of_an_estimate() -> None:
     assert width(found("1")) > 2 * width(found("0"))
 
 
-def test_runs_drawn_from_the_model_lie_inside() -> None:
-    """Ratios drawn from the model itself, with heavier tails: the last suite lies in the band of
-    the others in 80 % of draws."""
+def test_islands_that_nobody_states_widen_the_slow_side() -> None:
+    """By what the step takes on them; not where the fabric is stated, nor on few nodes."""
+
+    def slow_end(gpus: int, options: str = "") -> tuple[float, float]:
+        one = predict(
+            row(gpus=gpus, dp=gpus // 8, tp=8, global_batch=gpus, zero=3, options=options)
+        )
+        behind = behind_unknown(one.plan, one.table, one.time.seconds)
+        found = band(one.plan, one.table, one.time, islands=behind)
+        assert found.low == band(one.plan, one.table, one.time).low
+        return float(behind[0]), found.high
+
+    (none, few), (_, stated) = slow_end(128), slow_end(256, "oversubscription=1")
+    behind, many = slow_end(256)
+    assert none == slow_end(256, "oversubscription=1")[0] == 0
+    assert behind > 0.05
+    assert many > max(few, stated)
+    on = predict(
+        row(
+            gpus=256,
+            dp=32,
+            tp=8,
+            global_batch=256,
+            zero=3,
+            options=f"island_nodes={ONE_SWITCH};oversubscription={OVERSUBSCRIBED}",
+        )
+    )
+    one = predict(row(gpus=256, dp=32, tp=8, global_batch=256, zero=3))
+    assert behind == pytest.approx(on.time.seconds[0] / one.time.seconds[0] - 1)
+
+
+def test_suites_drawn_alike_lie_inside() -> None:
+    """Suites with an error of their own, and runs with more, of heavy tails: 80 % of the runs of
+    a next suite lie in the band of 40 others."""
     draw = np.random.default_rng(1)
-    suites = [chr(97 + i) for i in range(12)]
-    rows = [
-        r | {"suite": s, "gpu": "gh"[i % 2], "stack": "kl"[i // 6], "launch": 0.1 * (i % 4)}
-        for i, s in enumerate(suites)
-        for r in runs_like(1, 1, 1)
-    ]
-    runs = residuals(rows)
-    alone = replace(model_of(runs).evidence, runs=np.ones(len(suites)))
-    root = np.linalg.cholesky(covariance(alone, SPREADS))
-    inside, n = 0, 400
-    last = runs.case(len(rows) - 1)
-    for _ in range(n):
-        heavy = math.sqrt(5 / draw.chisquare(5))
-        given = replace(alone, log_ratio=heavy * (root @ draw.normal(size=len(suites))))
-        place = int(np.flatnonzero(given.suite == suites[-1])[0])
-        ahead = Model(given.where(given.suite != suites[-1])).next(last)
-        size = abs(given.log_ratio[place] - ahead.mean) / math.sqrt(ahead.variance)
-        inside += size <= student(0.9)
-    assert inside / n == pytest.approx(0.8, abs=0.05)
+
+    def suites(n: int) -> Any:
+        return draw.standard_t(5, size=(n, 1)) * 0.1 + draw.standard_t(5, size=(n, 5)) * 0.1
+
+    inside = []
+    for _ in range(100):
+        known = [
+            r
+            for i, one in enumerate(np.exp(suites(40)))
+            for r in runs_like(*one.tolist(), suite=str(i))
+        ]
+        low, high = missed(residuals(known), "g", lineage=False).ends()
+        following = np.exp(suites(40))
+        inside.append(((following >= low) & (following <= high)).mean())
+    assert np.mean(inside) == pytest.approx(2 * SIDE - 1, abs=0.03)
 
 
 def test_shipped_bands_hold_what_they_promise() -> None:
-    """On average over suites, with suites, GPUs, software and kinds left out; and no run of the
-    file enters the bands that judge it."""
+    """On average over suites and by runs, with suites, GPUs, software and kinds left out, and
+    better than one band for all by both; no run of the file enters the bands that judge it."""
     found = coverage([], shipped=True)
     for name, one in found.left_out.items():
-        # 0.86 without a run's GPU: spreads are those of before the mechanisms of November
-        assert 0.75 <= one.mean_of_suites <= 0.87, name
-        assert one.all.inside_frac >= 0.80, name
+        assert 0.75 <= one.mean_of_suites <= 0.85, name
+        # predictions did see the GPUs that are left out of bands here
+        assert 0.80 <= one.all.inside_frac <= (0.92 if name == "GPUs" else 0.87), name
     only = found.left_out["suites"]
-    assert only.kinds["offload"].inside_frac >= 0.75
+    assert only.score_of_suites < 0.9 * found.one_band.score_of_suites
+    assert only.all.score < found.one_band.all.score
+    # few suites each, which were missed by more than others: no more is promised of them
+    assert only.kinds["offload"].inside_frac >= 0.6
+    assert only.kinds["mixture of experts"].inside_frac >= 0.7
     assert only.kinds["attention, long sequences"].inside_frac >= 0.75
-    assert only.kinds["suites never in view"].inside_frac >= 0.65
+    assert only.kinds["suites never in view"].inside_frac >= 0.75
 
 
 def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:
@@ -263,11 +310,9 @@ def test_coverage_of_a_file_is_that_of_the_shipped_bands() -> None:
 
 
 def test_runs_that_were_slower_widen_the_slow_side() -> None:
-    around = Spread.around(0.05, 0.1)
-    assert around.ends() == pytest.approx(
-        [math.exp(0.05 + t * 0.1) for t in (-1.4759, 1.4759)], 1e-4
-    )
-    assert Spread.around(0.5, 0.1).ends()[0] == 1
+    found = band_of(residuals(runs_like(1.0, 1.1, 1.2, 1.3)), CASE)
+    assert found.low == pytest.approx(1)
+    assert found.high > 1.25
 
 
 def test_a_whole_run_is_less_sure_than_its_step() -> None:

@@ -13,10 +13,10 @@ from pages.text import NOTICE, percent, table
 from planner import api
 from planner.estimate.ties import TIE
 from planner.evidence import band as uncertainty
-from planner.evidence.case import Case
-from planner.evidence.effects import SPREADS
+from planner.evidence.case import FEATURES, Case
 from planner.evidence.spread import COVERAGE
 from planner.show.validate import KINDS
+from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 from planner.specs.documents.validate import Coverage, Errors, Run, Summary, Validation
 from planner.verbs.validate.bands import coverage
 from planner.verbs.validate.errors import errors, noise_floor
@@ -91,30 +91,20 @@ def _band(found: list[Run]) -> str:
 _HEADER = [">runs", ">MAPE", ">median", ">bias", ">worst", ">noise"]
 
 
-def _spreads() -> str:
-    """The parameters of the model of errors."""
+def _widening() -> str:
+    """What mechanisms may take beside what is expected."""
     return table(
-        ["effect of", ">spread", "for every"],
-        [[what, f"{getattr(SPREADS, name):g}", unit] for name, what, unit in _PARAMETERS],
+        ["mechanism", ">slower", ">faster"],
+        [
+            [one.words, *("-" if x == 1 else f"{x:g}" for x in (one.slower, one.faster))]
+            for name, one in FEATURES.items()
+            if name not in _MOST and max(one.slower, one.faster) > 1
+        ],
     )
 
 
-_PARAMETERS = (
-    ("general", "what all runs share", "run"),
-    (
-        "mechanism",
-        "attention, memory-bound kernels, launches, traffic (tensor, expert, data and pipeline"
-        " parallel), bubble and waiting: each",
-        "share of the step it takes",
-    ),
-    ("offload", "offload", "share of the step"),
-    ("experts", "mixture of experts", "run that is one"),
-    ("fp8", "8-bit GEMMs", "run that has them"),
-    ("small", "small kernels", "halving of a kernel's work below 2,048 tokens at width 4,096"),
-    ("long", "long sequences", "doubling beyond 8,192 tokens, where attention takes all"),
-    ("scale", "number of GPUs", "doubling"),
-    ("noise", "single runs of a suite", "run"),
-)
+_MOST = ("offload", "islands")  # whose feature is already what they add at most
+
 
 MEANING = f"""## What the words mean
 
@@ -142,31 +132,35 @@ model, layout, batch and result; tier B rows rest on an assumption or two.
 
 ## Bands
 
-The band beside every step time should hold {COVERAGE:.0%} of unseen runs. It comes from
-a model of errors: the logarithm of measured over predicted step time is a sum over what a run is,
-feature times effect, and noise. Most features are the shares of the step that mechanisms take in
-the estimate, so a run is described by where its time goes. Every effect is a sum of independent
-parts: one that all runs share ({SPREADS.everywhere:.0%} of its variance), one of the GPU
-({SPREADS.hardware:.0%}, half of it of the architecture), one of the software
-({SPREADS.software:.0%}, half of it of the family of stacks), and the rest of the suite, which no
-other run shares: its machine, its team and its way of measuring. The validated runs then give mean
-and variance of the next run in closed form. What many suites agree on loses nearly all of its
-variance but that of a new suite; what nothing alike was measured of keeps the whole. The band is
-the 10 % and the 90 % quantile of a Student's t of 5 degrees of freedom around that mean. It always
-contains the expected time, which is the median, and is not centred on it: where runs like it were
-slower than predicted, the upper end is further away.
+The band beside every step time should hold {COVERAGE:.0%} of unseen runs: its ends are the 10 %
+and the 90 % quantile of measured over predicted step time. It always contains the expected time.
 
-{_spreads()}
+Its base is what validated runs were missed by: quantiles of their residuals, in which a run of a
+suite of n counts as 1/(1 + (n - 1) {uncertainty.CORRELATION:g}), because errors of a suite
+correlate. Runs of the other kind of program (of Megatron's lineage, which has one recipe, or not)
+weigh {uncertainty.OTHER_PROGRAM:g}. Everything else that was tried tells suites apart no better
+than chance ([log](log.md)): GPU, architecture, stack, number of GPUs, length, experts, what takes
+the time.
 
-The spreads are estimates: `benchmarks/spreads.py` finds those under which runs of suites left out
-are likeliest. Mechanisms that the runs do not tell apart share one spread, which is also what a
-mechanism has that no run has shown.
+Beside it, independent and added in quadrature, stands what nobody measured or states. A GPU that no
+run was on moves either end by {uncertainty.NEW_GPU - 1:.0%}. A mechanism that may
+take longer or less by a factor moves the end of the band by its share of the step:
+
+{_widening()}
+
+An optimizer that is offloaded is as slow as the slowest host that the request may mean, ten times
+where neither host nor threads are stated, and copies three times, as from memory that is not
+pinned. Beyond {ONE_SWITCH} nodes whose fabric neither request nor cluster states, the slow end is
+that of islands of so many nodes with {OVERSUBSCRIBED:g} times fewer links between them: the same
+step evaluated there.
+
+The weights and factors are choices among round numbers, by the interval score of suites left out:
+`benchmarks/bands.py` prints it for these and their neighbours.
 
 Residuals are those of runs that were not seen: suites that were in view while the model was made
 are predicted by shared numbers fitted on all other suites (`suites` [below](#cross-validation)).
-Choices of mechanisms were made with them in view all the same, so their errors are divided by
-{uncertainty.SEEN:g}, where the likelihood of suites left out is largest. The residuals of the runs
-in `planner/data/fresh`, which nothing was chosen with, count as they are.
+Choices of mechanisms were made with them in view all the same. Suites in `planner/data/fresh`,
+which nothing was chosen with, lie inside as often ([below](#do-the-bands-hold)).
 """
 
 

@@ -1,8 +1,12 @@
 """How sure an answer is: the distribution of measured over expected step time, from what validated
-runs have shown of the plan's GPU, software and mechanisms (planner/evidence/effects.py).
+runs of suites that nobody fitted to were missed by.
 
-Runs of one suite share a machine, a team and a way of measuring, so they err together; a band is
-that of a run in a suite nobody has seen. Predicted is by numbers fitted without the run's suite.
+Runs of one suite share a machine, a team and a way of measuring, so they err together, and what
+they err by hardly depends on where their time goes, on which GPU, or with which of two like
+programs: of thirty features tried (docs/log.md), only whether a program is of Megatron's lineage
+tells suites apart. A band therefore has the quantiles of the runs of all suites, those of its own
+kind of program weighing more, and beside them, independent of them, what mechanisms add that hang
+on what no request states: hosts, kernels, the network.
 """
 
 from __future__ import annotations
@@ -17,9 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from planner.evidence.case import FEATURES, Case, Times, case_of
-from planner.evidence.effects import SPREADS, Evidence, Forecast, Levels, Model
-from planner.evidence.spread import Spread
-from planner.evidence.weights import quantile
+from planner.evidence.spread import SIDE, Spread, student
+from planner.evidence.weights import quantile, suite_members, suite_weight
 from planner.ledger import Array
 from planner.specs.cluster import Verified
 from planner.specs.columns import Columns
@@ -27,20 +30,37 @@ from planner.specs.plan import Plan
 
 RESIDUALS = Path(__file__).parent.parent / "data" / "residuals.csv"
 
-# Errors of suites that were in view while the model was made, over those of suites that were not.
-# The likelihood of suites left out is largest here of 1, 0.8, 0.75 and 0.65.
-SEEN = 0.65
-# runs of one suite, GPU and stack whose features differ by less than this, in standard deviations
-# of their effects, count as one with less noise: a choice, for speed
-_ALIKE = 0.1
+# Choices: round numbers near the best interval score of suites left out, by suites and by runs;
+# `benchmarks/bands.py` prints it for these and for others
+LINEAGE = "megatron"  # family of programs with one recipe: fused kernels, static shapes
+OTHER_PROGRAM = 0.3  # weight of a run with a program that is of it where the case is not, or so
+CORRELATION = 0.05  # of errors within a suite: how little each of its many runs counts
+# either way, on a GPU that no run was on: clocks of GPUs under load are 0.65 to 1 of their boost,
+# and 0.85 is assumed where none was measured
+NEW_GPU = 1.08
 _AS_MUCH = 0.5  # a run that has half of a feature says something of it
+
+
+@dataclass(frozen=True)
+class Levels:
+    """GPU and software of runs, by name; a column each."""
+
+    architecture: Array
+    gpu: Array
+    family: Array
+    stack: Array
+
+    def where(self, mask: Array) -> Levels:
+        """Some of the runs."""
+        return Levels(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
 class Band:
     """Distribution of measured over expected step time, and what it rests on.
 
-    parts: shares of the variance, by feature, and `noise`. runs: on the same GPU or software.
+    parts: shares of the squared slow half of the width: `general`, what runs alike were missed by,
+    and features that widen. runs: on the same GPU or software.
     """
 
     spread: Spread
@@ -85,6 +105,11 @@ class Residuals:
             self.log_ratio[mask],
             self.seen[mask],
         )
+
+    def feature(self, name: str) -> Array:
+        """One column of FEATURES."""
+        column: Array = self.features[:, list(FEATURES).index(name)]
+        return column
 
     def case(self, row: int) -> Case:
         """What the band of one of them depends on."""
@@ -139,57 +164,63 @@ def recorded() -> Residuals:
     return _columns(dict(zip(header, zip(*lines, strict=True), strict=True)))
 
 
-def model_of(runs: Residuals) -> Model:
-    """The errors of the next run, given these: runs that say the same count as one with less
-    noise."""
+def weights(runs: Residuals, *, lineage: bool) -> Array:
+    """How much each run says of one whose program is of LINEAGE, or is not: less where many of its
+    suite say the same, and where its own program is of the other kind."""
+    alike = (runs.levels.family == LINEAGE) == lineage
+    weight: Array = np.where(alike, 1.0, OTHER_PROGRAM)
+    return weight * suite_weight(suite_members(runs.suite), CORRELATION)
+
+
+def missed(runs: Residuals, gpu: str, *, lineage: bool) -> Spread:
+    """What runs were missed by, and what a GPU adds that none was on; without any run, a factor of
+    two either way."""
     if not len(runs):
-        return Model(Evidence(runs.features, runs.levels, runs.suite, runs.log_ratio, runs.seen))
-    grid = np.round(runs.features * SPREADS.of_features() / _ALIKE).astype(int)
-    names = (runs.suite, runs.levels.gpu, runs.levels.stack)
-    key = np.column_stack([np.unique(one, return_inverse=True)[1].reshape(-1) for one in names])
-    _, first, which, count = np.unique(
-        np.hstack([key, grid]), axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    which = which.reshape(-1)
-
-    def mean(column: Array) -> Array:
-        return np.asarray(np.bincount(which, column) / count)
-
-    return Model(
-        Evidence(
-            np.stack([mean(column) for column in runs.features.T], axis=1),
-            runs.levels.where(first),
-            runs.suite[first],
-            mean(np.where(runs.seen, runs.log_ratio / SEEN, runs.log_ratio)),
-            count.astype(float),
-        )
-    )
+        return Spread.of_ends(0.5, 2.0)
+    weight = weights(runs, lineage=lineage)
+    low, high = (quantile(runs.log_ratio, weight, q) for q in (1 - SIDE, SIDE))
+    found = Spread.of_ends(math.exp(min(low, 0.0)), math.exp(max(high, 0.0)))
+    known = (runs.levels.gpu == gpu).any()
+    return found if known else found.beside(math.log(NEW_GPU) / student(SIDE))
 
 
-@cache
-def recorded_model(without: str = "") -> Model:
-    """The errors of the next run given the shipped residuals, one suite left out."""
-    runs = recorded()
-    return model_of(runs.where(runs.suite != without))
+def widened(around: Spread, case: Case) -> tuple[Spread, dict[str, float]]:
+    """The distribution with what mechanisms may take more or less than expected, and the shares of
+    the squared width of its slow half."""
+    low, high = (math.log(end) for end in around.ends())
+    below, above = {"general": -low}, {"general": high}
+    for (name, one), share in zip(FEATURES.items(), case.features, strict=True):
+        below[name] = -math.log1p(-(1 - 1 / one.faster) * min(share, 1.0))
+        above[name] = math.log1p((one.slower - 1) * share)
+    ends = math.exp(-math.hypot(*below.values())), math.exp(math.hypot(*above.values()))
+    whole = sum(part**2 for part in above.values()) or 1.0
+    shown = ["general", *(name for name, one in FEATURES.items() if one.slower > 1)]
+    return Spread.of_ends(*ends), {name: above[name] ** 2 / whole for name in shown}
 
 
 def forget() -> None:
     """Read the recorded residuals again."""
-    for known in (recorded, recorded_model, _recorded_band):
+    for known in (recorded, _recorded_missed, _recorded_band):
         known.cache_clear()
+
+
+@cache
+def _recorded_missed(gpu: str, lineage: bool, without: str) -> Spread:
+    """What the shipped runs of all other suites were missed by."""
+    runs = recorded()
+    return missed(runs.where(runs.suite != without), gpu, lineage=lineage)
 
 
 def shipped_ends(case: Case, suite: str) -> tuple[float, float]:
     """Ends of the band of a run as factors, from shipped residuals without those of its suite."""
-    own = suite if (recorded().suite == suite).any() else ""
-    spread = spread_of(recorded_model(own).next(case))
-    return spread.ends()
+    return widened(_recorded_missed(case.gpu, case.family == LINEAGE, suite), case)[0].ends()
 
 
-def band(plan: Plan, c: Columns, time: Times, row: int = 0) -> Band:
+def band(plan: Plan, c: Columns, time: Times, row: int = 0, islands: Array | float = 0.0) -> Band:
     """Band of the step time of one layout, from the shipped residuals; no narrower than what a
-    calibration of its own machine came out at."""
-    return no_narrower(_recorded_band(case_of(plan, c, time, row)), plan.cluster.verified)
+    calibration of its own machine came out at. islands: as in `case_of`."""
+    found = _recorded_band(case_of(plan, c, time, row, islands))
+    return no_narrower(found, plan.cluster.verified)
 
 
 def no_narrower(found: Band, verified: Verified | None) -> Band:
@@ -207,34 +238,22 @@ def no_narrower(found: Band, verified: Verified | None) -> Band:
 @cache
 def _recorded_band(case: Case) -> Band:
     """Comparisons ask for the same case again and again."""
-    return band_of(recorded(), case, recorded_model())
+    return band_of(recorded(), case)
 
 
-def band_of(runs: Residuals, case: Case, model: Model | None = None) -> Band:
-    """Band of a case from these runs; it always contains the expected time.
-
-    model: `model_of` these runs, where known.
-    """
-    ahead = (model or model_of(runs)).next(case)
+def band_of(runs: Residuals, case: Case) -> Band:
+    """Band of a case from these runs; it always contains the expected time."""
+    spread, parts = widened(missed(runs, case.gpu, lineage=case.family == LINEAGE), case)
     at = runs.levels
     gpu, stack = at.gpu == case.gpu, at.stack == case.stack
-    hardware = _nearest(gpu, at.architecture == case.architecture, ("GPU", "architecture"))
-    software = _nearest(stack, at.family == case.family, ("stack", "family"))
-    whole = sum(ahead.parts.values())
-    parts = {name: part / whole for name, part in ahead.parts.items()}
     return Band(
-        spread_of(ahead),
+        spread,
         f"{_alike(runs, case, gpu, stack)}; {_widest(runs, case, parts)}",
         int((gpu & stack if (gpu & stack).any() else gpu | stack).sum()),
-        hardware,
-        software,
+        _nearest(gpu, at.architecture == case.architecture, ("GPU", "architecture")),
+        _nearest(stack, at.family == case.family, ("stack", "family")),
         parts,
     )
-
-
-def spread_of(ahead: Forecast) -> Spread:
-    """The distribution of a forecast around what is expected."""
-    return Spread.around(ahead.mean, math.sqrt(ahead.variance))
 
 
 def _nearest(same: Array, like: Array, names: tuple[str, str]) -> str:
@@ -264,11 +283,9 @@ def _alike(runs: Residuals, case: Case, gpu: Array, stack: Array) -> str:
 
 def _widest(runs: Residuals, case: Case, parts: Mapping[str, float]) -> str:
     """What most of the width comes from, and whether any run has shown it."""
-    names = [name for name in FEATURES if name != "general"]
-    name = max(names, key=lambda one: parts[one])
-    if parts[name] < parts["general"]:
+    name = max(parts, key=parts.__getitem__)
+    if name == "general":
         return "the width is mostly that between clusters and teams"
-    place = list(FEATURES).index(name)
-    shown = runs.features[:, place] >= _AS_MUCH * case.features[place]
+    shown = runs.feature(name) >= _AS_MUCH * case.feature(name)
     said = f"the width is mostly {FEATURES[name].words} ({parts[name]:.0%})"
     return said if shown.any() else f"{said}, which no validated run shows as much"

@@ -1,5 +1,5 @@
 """What the certainty of a step time depends on: where its time goes, on which hardware, with which
-software, and how far it lies from ordinary runs."""
+software, and what of the machine nobody states."""
 
 from __future__ import annotations
 
@@ -16,43 +16,39 @@ from planner.specs.plan import Plan
 
 @dataclass(frozen=True)
 class Feature:
-    """Something that errors grow with: the share of the step that a mechanism takes, or a distance
-    from ordinary runs.
+    """Something by which runs are told apart. Where it is a share of the step that may take longer
+    or less than estimated, the band reaches to both.
 
     components: of the step, whose share it is. words: as a sentence about the width names it.
+    slower, faster: by how much.
     """
 
     words: str
     components: tuple[str, ...] = ()
+    slower: float = 1.0
+    faster: float = 1.0
 
 
-# Compute in GEMMs is in `general`, which is one for every run.
 FEATURES: dict[str, Feature] = {
-    "general": Feature("what all runs share"),
-    "attention": Feature("attention", ("attention",)),
-    "memory": Feature("memory-bound kernels", ("memory_bound", "optimizer")),
-    "launch": Feature("kernel launches and fixed costs", ("launch", "overhead")),
+    # on hosts whose single threads are faster than those that launches were measured on
+    "launch": Feature("kernel launches", ("launch", "overhead"), faster=1.2),
     "tensor": Feature(
         "tensor and context parallel traffic", ("tensor_parallel", "context_parallel")
     ),
-    "expert": Feature("expert traffic", ("expert_parallel",)),
+    # all-to-all of NCCL, and kernels that move tokens once per node, are this far apart
+    "expert": Feature("expert traffic", ("expert_parallel",), slower=2.0, faster=2.0),
     "data": Feature("data parallel and pipeline traffic", ("data_parallel", "pipeline_transfer")),
     "waiting": Feature("pipeline bubble and waiting", ("bubble", "stragglers", "input")),
-    # copies' share of the step; how much longer it may be on another host, over that of a step
-    # which is all update
-    "offload": Feature("offload", ("offload", "nvme")),
+    # what a slow host adds to the step, and islands of the network, over the step: both at most
+    "offload": Feature("offload", ("offload", "nvme"), slower=2.0),
+    "islands": Feature("islands of the network, of which nothing is stated", slower=2.0),
     "experts": Feature("mixture of experts"),  # 1 or 0
     "fp8": Feature("8-bit GEMMs"),  # 1 or 0
-    # halvings of the work of a kernel below _WORK: launches, tails and caches weigh
-    "small": Feature("small kernels"),
     # doublings of the sequence beyond _LONG, times the share of attention
     "long": Feature("long sequences"),
     "scale": Feature("number of GPUs"),  # doublings beyond one
 }
 
-# elements of a hidden x hidden GEMM per rank: a micro-batch of 2,048 tokens of a model of width
-# 4,096; a choice, below which errors grow
-_WORK = 2048 * 4096.0**2
 _LONG = 8192.0  # tokens; few validated runs are longer
 
 
@@ -63,6 +59,9 @@ _LONG = 8192.0  # tokens; few validated runs are longer
 # (deepspeedai/DeepSpeed#735, blogs/deepspeed-zenflow) and 1.8e9 (#6834) to 4e9 (arXiv 2101.06840).
 _OTHER_HOST, _OTHER_USE = 2.0, 5.0
 _KNOWN = 1.2  # where either is stated or measured
+# Copies from memory that is not pinned: 6 to 9 GB/s over PCI Express 4 beside 25 of pinned memory
+# (recalled)
+_COPIES = 3.0
 
 
 def slowest_host(plan: Plan) -> float:
@@ -84,8 +83,11 @@ class Times(Protocol):
     def components(self) -> Ledger: ...
 
 
-def features(plan: Plan, c: Columns, time: Times) -> Array:
-    """A line of FEATURES for every layout."""
+def features(plan: Plan, c: Columns, time: Times, islands: Array | float = 0.0) -> Array:
+    """A line of FEATURES for every layout.
+
+    islands: how much longer each step takes on the islands that the network may have, over it.
+    """
     rows = np.ones(len(c))
     of_step = {name: rows * seconds / time.seconds for name, seconds in time.components.items()}
     found = {
@@ -95,19 +97,13 @@ def features(plan: Plan, c: Columns, time: Times) -> Array:
     # an optimizer that is offloaded waits for the host link and the CPU
     codes = [OFFLOADS.index(name) for name in OFFLOADED_OPTIMIZER]
     updated = np.where(np.isin(c.offload, codes), of_step["optimizer"], 0.0)
-    waits = updated
-    if plan.stack.offload_update == "cpu":
-        waits = np.log1p((slowest_host(plan) - 1) * updated) / np.log(_OTHER_HOST * _OTHER_USE)
-    tokens = c.micro_batch * plan.training.seq_len / c.cp
-    work = tokens * float(plan.model.hidden) ** 2 / c.tp
+    slowest = slowest_host(plan) if plan.stack.offload_update == "cpu" else _COPIES
     found |= {
-        "general": rows,
-        "memory": found["memory"] - updated,
-        "offload": found["offload"] + waits,
+        "offload": (_COPIES - 1) * found["offload"] + (slowest - 1) * updated,
+        "islands": rows * islands,
         "experts": rows * (plan.model.routed is not None),
         "fp8": rows * (plan.training.precision == "fp8"),
-        "small": np.maximum(np.log2(_WORK / work), 0.0),
-        "long": found["attention"] * max(np.log2(plan.training.seq_len / _LONG), 0.0),
+        "long": rows * of_step["attention"] * max(np.log2(plan.training.seq_len / _LONG), 0.0),
         "scale": rows * np.log2(plan.cluster.gpus),
     }
     return np.stack([found[name] for name in FEATURES], axis=1)
@@ -123,14 +119,20 @@ class Case:
     family: str  # of the stack
     features: tuple[float, ...]  # in the order of FEATURES
 
+    def feature(self, name: str) -> float:
+        """One of them."""
+        return self.features[list(FEATURES).index(name)]
 
-def case_of(plan: Plan, c: Columns, time: Times, row: int = 0) -> Case:
-    """The case of one layout."""
+
+def case_of(
+    plan: Plan, c: Columns, time: Times, row: int = 0, islands: Array | float = 0.0
+) -> Case:
+    """The case of one layout; islands: as in `features`."""
     stack = plan.stack
     return Case(
         plan.cluster.gpu.id,
         plan.cluster.gpu.architecture,
         stack.release_of or stack.id,
         stack.family or stack.id,
-        tuple(features(plan, c, time)[row].tolist()),
+        tuple(features(plan, c, time, islands)[row].tolist()),
     )

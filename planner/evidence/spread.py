@@ -42,13 +42,6 @@ class Spread:
     above: float
 
     @classmethod
-    def around(cls, middle: float, scale: float) -> Spread:
-        """The distribution whose band is that of Student's t around `middle`, as far as it contains
-        what is expected: where runs alike were slower, the slow side is the wider."""
-        shift = middle / student(SIDE)
-        return cls(max(scale - shift, 0.0), max(scale + shift, 0.0))
-
-    @classmethod
     def of_ends(cls, low: float, high: float) -> Spread:
         """The distribution that has this band."""
         return cls(-math.log(low) / student(SIDE), math.log(high) / student(SIDE))

@@ -11,7 +11,7 @@ from planner.inputs.prices import markets, price
 from planner.inputs.run import electricity
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
-from planner.specs.cluster import ClusterSpec, ClusterTemplate
+from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED, ClusterSpec, ClusterTemplate
 from planner.specs.hardware import GpuSpec, LinkSpec, NvmeSpec, TypicalNode
 from planner.specs.host import HostSpec
 from planner.specs.names import NVME
@@ -21,9 +21,6 @@ from planner.units import in_unit
 
 Node = TypicalNode | ClusterTemplate
 _STATED = "stated in the request"
-# nodes that any fabric for training has below one tier of switches: half the ports of a switch of
-# 32 and less go to nodes of one card; a choice, from which on an answer names what it assumes
-_ONE_SWITCH = 16
 
 
 def cluster_spec(
@@ -229,10 +226,11 @@ def _islands(
             "acts where links between islands are oversubscribed, and this cluster states none:"
             " give --oversubscription",
         )
-    if share is None and nodes > _ONE_SWITCH:
+    if share is None and nodes > ONE_SWITCH:
         remark = (
             f"network: {nodes:.0f} nodes on one non-blocking fabric; islands with fewer links"
-            " between them (--oversubscription) slow what spans them (set --island-nodes)"
+            " between them (--oversubscription) slow what spans them (set --island-nodes), and the"
+            f" band reaches to {OVERSUBSCRIBED:g} times fewer"
         )
         return island, share, [remark]
     return island, share, []

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.estimate import Estimates, cut, evaluate, fit, inference, loading, run, uneven, waiting
 from planner.estimate.communicate import Traffic
+from planner.estimate.islands import behind_unknown
 from planner.estimate.machine import machine
 from planner.estimate.machine.clock import sustained_clock
 from planner.estimate.memory import (
@@ -103,7 +104,7 @@ def report(
     plan = estimates.plan
     table = estimates.table.pick([row])
     one = evaluate_row(estimates, row)
-    own, around = machine(plan), band(plan, table, one.time)
+    own, around = machine(plan), _band(plan, table, one)
     seconds = first(one.time.seconds)
     whole = _sure(plan, run.whole_run(plan, one.time), around)
     if numbers is None:
@@ -154,7 +155,7 @@ def _without_loading_s(one: Estimates) -> float:
 def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
     """The figures of a single layout that comparisons show, from what is already evaluated."""
     plan = one.plan
-    seconds, around = first(one.time.seconds), band(plan, one.table, one.time)
+    seconds, around = first(one.time.seconds), _band(plan, one.table, one)
     exposed = exposed_s(one.time)
     name, share = bottleneck(one.time, exposed)
     device, usable = first(one.memory.device), plan.usable_bytes
@@ -211,6 +212,12 @@ def _chance(estimates: Estimates, row: int) -> Chance:
     known = evidence.fit_chances(estimates.plan, evidence.combinations(table), device)
     chance = first(known) if rest_fits else 0.0
     return Chance(fits, chance, evidence.verdict(fits, chance))
+
+
+def _band(plan: Plan, table: Columns, one: Estimates) -> Band:
+    """Band of the step of one layout."""
+    seconds = one.time.seconds
+    return band(plan, table, one.time, islands=behind_unknown(plan, table, seconds))
 
 
 def _sure(plan: Plan, whole: Run, around: Band) -> Run:

@@ -212,8 +212,12 @@ _BAND = [">runs", ">inside", ">low", ">high", ">score"]
 
 def _band_cells(line: BandLine) -> list[str]:
     """Cells under `_BAND`."""
-    numbers = ("-" if x is None else f"{x:.2f}" for x in (line.low, line.high, line.score))
+    numbers = (_score(x) for x in (line.low, line.high, line.score))
     return [str(line.n), percent(line.inside_frac), *numbers]
+
+
+def _score(x: float | None) -> str:
+    return "-" if x is None else f"{x:.2f}"
 
 
 def _coverage_blocks(found: Coverage) -> list[Block]:
@@ -224,12 +228,11 @@ def _coverage_blocks(found: Coverage) -> list[Block]:
             f"promised {found.promised:.0%} of runs; each run by the band of all suites but its"
             " own, and without what the line names; scores are interval scores, smaller is better"
         ],
-        header=["left out", *_BAND, ">mean of suites"],
+        header=["left out", *_BAND, ">mean of suites", ">score of suites"],
         rows=[
-            [name, *_band_cells(one.all), percent(one.mean_of_suites)]
-            for name, one in found.left_out.items()
-        ]
-        + [["one band for all", *_band_cells(found.one_band), "-"]],
+            [name, *_band_cells(one.all), percent(one.mean_of_suites), _score(one.score_of_suites)]
+            for name, one in {**found.left_out, "one band for all": found.one_band}.items()
+        ],
         order="least left out first",
     )
     only = found.left_out["suites"]

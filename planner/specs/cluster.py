@@ -26,6 +26,13 @@ def _at_least_one(given: Sourced) -> Sourced:
     return given
 
 
+# nodes that any fabric for training has below one tier of switches: half the ports of a switch of
+# 32 and less go to nodes of one card; a choice, from which on an answer names what it assumes
+ONE_SWITCH = 16
+# of links between islands, where nothing is said of the fabric, at the slow end of the band: full
+# fat trees have 1, cost-saving ones 2 to 4. Published runs on so many nodes (298) lie where 1 puts
+# them, so that every step towards 4 costs interval score (docs/log.md)
+OVERSUBSCRIBED = 2.0
 # of the ports of an island's switches towards nodes over those towards other islands: 1 is a
 # non-blocking fabric
 Oversubscription = Annotated[Number, AfterValidator(_at_least_one)]
@@ -129,6 +136,11 @@ class ClusterSpec(Spec):
             return Tiers(self.nvlink_domain, math.inf)
         island = self.island_nodes * self.gpus_per_node
         return Tiers(self.nvlink_domain, float(max(island, self.nvlink_domain)))
+
+    @property
+    def islands_unknown(self) -> bool:
+        """Whether ranks may be on several islands of nodes of which nothing is said."""
+        return self.oversubscription is None and self.nodes > ONE_SWITCH
 
     @property
     def gpus_per_host(self) -> int:

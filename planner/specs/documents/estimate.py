@@ -49,10 +49,9 @@ class Evidence(Document):
     width: Annotated[
         dict[str, float],
         key(
-            "shares of the variance of the band: `general`, what clusters and teams differ in;"
-            " mechanisms, by what they take of the step and what runs have shown of them; distances"
-            " from ordinary runs (`small` kernels, `long` sequences, `scale`); `noise` of single"
-            " runs",
+            "shares of the squared width of the band's slow half: `general`, what runs alike were"
+            " missed by; and what no request states: `offload`, hosts and copies; `islands` of the"
+            " network; `expert` traffic",
             "1",
         ),
     ]

@@ -64,7 +64,7 @@ class Run(Document):
     high_step_s: Annotated[float, key("slow end, likewise", "s")]
     features: Annotated[
         dict[str, float],
-        key("what the band rests on: shares of the step by mechanism, and distances; see accuracy"),
+        key("what the band rests on: shares of the step by mechanism, and what tells runs apart"),
     ]
     unseen_step_s: Annotated[
         float | None,
@@ -235,6 +235,9 @@ class LeftOut(Document):
     mean_of_suites: Annotated[
         float | None, key("mean over suites of `inside_frac`; null without runs", "1")
     ]
+    score_of_suites: Annotated[
+        float | None, key("mean over suites of their scores; null without runs", "1")
+    ]
     suites: Annotated[dict[str, BandLine], key("by suite")]
     evidence: Annotated[
         dict[str, BandLine],
@@ -258,7 +261,7 @@ class Coverage(Document):
         key("by what else is left out with a run's suite: suites (nothing), GPUs, software, kinds"),
     ]
     one_band: Annotated[
-        BandLine,
+        LeftOut,
         key("instead, one band for all runs: the quantiles of the runs of all other suites"),
     ]
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.evidence.band import Residuals, model_of, recorded, residuals, spread_of
-from planner.evidence.case import FEATURES
-from planner.evidence.effects import Forecast, Model
-from planner.evidence.spread import COVERAGE
+from planner.evidence.band import LINEAGE, Residuals, missed, recorded, residuals, widened
+from planner.evidence.spread import COVERAGE, SIDE, Spread
 from planner.ledger import Array
 from planner.specs.documents.validate import BandLine, Coverage, LeftOut, Run
 from planner.verbs.validate.predict import has_time
@@ -57,46 +55,52 @@ def coverage(found: Sequence[Run], *, shipped: bool) -> Coverage:
     ln(measured over predicted): width plus the distance of what fell outside, 2/(1 - coverage)
     fold; smaller is better.
     """
-    runs = recorded() if shipped else residuals(residual_rows(found))
+    known = recorded()
+    runs = known if shipped else residuals(residual_rows(found))
     return Coverage(
         promised=COVERAGE,
-        left_out={name: _left_out(runs, key) for name, key in _SCHEMES.items()},
-        one_band=_one_band(runs, recorded()),
+        left_out={
+            name: _judged(runs, *ends(runs, key, known), _evidence(runs, key, known))
+            for name, key in _SCHEMES.items()
+        },
+        one_band=_judged(runs, *one_band(runs, known), _evidence(runs, _SCHEMES["suites"], known)),
     )
 
 
-def _one_band(runs: Residuals, known: Residuals) -> BandLine:
+def one_band(runs: Residuals, known: Residuals) -> tuple[Array, Array]:
     """What bands must beat: for every run the same quantiles, of the known runs of other suites."""
     low, high = np.zeros(len(runs)), np.zeros(len(runs))
-    outside = (1 - COVERAGE) / 2
     for name in sorted(set(runs.suite.tolist())):
         others = known.log_ratio[known.suite != name]
         at = runs.suite == name
-        low[at], high[at] = np.quantile(others, [outside, 1 - outside]) if len(others) else (0, 0)
-    return _line(runs.log_ratio, low, high, np.ones(len(runs), dtype=bool))
+        low[at], high[at] = np.quantile(others, [1 - SIDE, SIDE]) if len(others) else (0, 0)
+    return low, high
 
 
-def _left_out(runs: Residuals, key: Callable[[Residuals], Array]) -> LeftOut:
-    """Each run in the band of the recorded residuals that do not share its value of `key`, nor its
-    suite."""
-    low, high = ends(runs, key, recorded())
+def _judged(runs: Residuals, low: Array, high: Array, near: Array) -> LeftOut:
+    """Each run in its band."""
     value = runs.log_ratio
-    near = _evidence(runs, key, recorded())
 
     def lines(of: Array) -> dict[str, BandLine]:
         names = sorted(set(of.tolist()))
         return {name: _line(value, low, high, of == name) for name in names}
 
     suites = lines(runs.suite)
-    inside = [line.inside_frac for line in suites.values() if line.inside_frac is not None]
+    judged = [line for line in suites.values() if line.n]
     kinds = {name: _line(value, low, high, of(runs)) for name, of in _KINDS.items()}
     return LeftOut(
         all=_line(value, low, high, np.ones(len(runs), dtype=bool)),
-        mean_of_suites=sum(inside) / len(inside) if inside else None,
+        mean_of_suites=_mean([line.inside_frac for line in judged]),
+        score_of_suites=_mean([line.score for line in judged]),
         suites=suites,
         evidence=lines(near),
         kinds={name: line for name, line in kinds.items() if line.n},
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def ends(
@@ -107,41 +111,30 @@ def ends(
     low, high = np.zeros(len(runs)), np.zeros(len(runs))
     own, theirs = key(runs), key(known)
     for name, suite in sorted(set(zip(own.tolist(), runs.suite.tolist(), strict=True))):
-        at = (own == name) & (runs.suite == suite)
-        model = _model(known, (theirs != name) & (known.suite != suite))
-        low[at], high[at] = _band(model, runs.where(at))
+        others = known.where((theirs != name) & (known.suite != suite))
+        around: dict[tuple[str, bool], Spread] = {}
+        for row in np.flatnonzero((own == name) & (runs.suite == suite)):
+            case = runs.case(int(row))
+            kind = case.gpu, case.family == LINEAGE
+            if kind not in around:
+                around[kind] = missed(others, case.gpu, lineage=kind[1])
+            found, _ = widened(around[kind], case)
+            low[row], high[row] = np.log(found.ends())
     return low, high
-
-
-def _model(known: Residuals, kept: Array) -> Model:
-    return model_of(known.where(kept))
-
-
-def _band(model: Model, runs: Residuals) -> tuple[Array, Array]:
-    mean, variance = model.ahead(runs.levels, runs.features)
-    spreads = [
-        spread_of(Forecast(float(m), float(v), {})) for m, v in zip(mean, variance, strict=True)
-    ]
-    low, high = np.log([one.ends() for one in spreads]).T
-    return low, high
-
-
-def _feature(runs: Residuals, name: str) -> Array:
-    return np.asarray(runs.features[:, list(FEATURES).index(name)])
 
 
 # kinds of runs, by what takes the time; a run can be of several
 _KINDS: dict[str, Callable[[Residuals], Array]] = {
-    "offload": lambda r: _feature(r, "offload") > 0,
-    "mixture of experts": lambda r: _feature(r, "experts") > 0,
-    "8-bit GEMMs": lambda r: _feature(r, "fp8") > 0,
-    "attention, long sequences": lambda r: _feature(r, "long") > _MUCH,
-    "launch-bound": lambda r: _feature(r, "launch") > _MUCH,
+    "offload": lambda r: r.feature("offload") > 0,
+    "mixture of experts": lambda r: r.feature("experts") > 0,
+    "8-bit GEMMs": lambda r: r.feature("fp8") > 0,
+    "attention, long sequences": lambda r: r.feature("long") > _MUCH,
+    "launch-bound": lambda r: r.feature("launch") > _MUCH,
     "exposed communication": lambda r: (
-        sum(_feature(r, name) for name in ("tensor", "expert", "data")) > 2 * _MUCH
+        sum(r.feature(name) for name in ("tensor", "expert", "data")) > 2 * _MUCH
     ),
-    "pipeline bubble": lambda r: _feature(r, "waiting") > _MUCH,
-    f"more than {_LARGE} GPUs": lambda r: _feature(r, "scale") > np.log2(_LARGE),
+    "pipeline bubble": lambda r: r.feature("waiting") > _MUCH,
+    f"more than {_LARGE} GPUs": lambda r: r.feature("scale") > np.log2(_LARGE),
     "suites never in view": lambda r: ~r.seen,
 }
 

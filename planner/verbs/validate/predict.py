@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from planner.estimate import Estimates, evaluate
+from planner.estimate.islands import behind_unknown
 from planner.evidence.band import shipped_ends
 from planner.evidence.case import FEATURES, case_of
 from planner.formulas.params import parameter_count
@@ -122,7 +123,8 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
     plan, kind = one.plan, row.get("memory_kind", "")
     predicted_s, predicted_gib = float(one.time.seconds[0]), memory.peak_bytes(one, kind) / 2**30
     ran = outcome != "oom"
-    case = case_of(plan, one.table, one.time)
+    islands = behind_unknown(plan, one.table, one.time.seconds)
+    case = case_of(plan, one.table, one.time, islands=islands)
     low, high = shipped_ends(case, row["suite"])
     return Run(
         run_id=row["run_id"],

@@ -1,0 +1,100 @@
+"""How the choices behind the bands (planner/evidence/band.py, case.py) score on suites left out.
+
+Prints coverage and interval score of the shipped bands, of one band for all and of bands that know
+how far each suite was missed, then with one choice after the other changed. Seconds.
+
+    python benchmarks/bands.py
+    python benchmarks/bands.py --write    residuals of today's predictions first (2 min of a core)
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.evidence import band, case
+from planner.evidence.spread import COVERAGE, SIDE
+from planner.evidence.weights import suite_members
+from planner.ledger import Array
+from planner.verbs.validate.bands import ends, one_band
+
+
+def line(name: str, runs: band.Residuals, low: Array, high: Array) -> None:
+    """Coverage and score by runs, and as mean of suites."""
+    value, suite = runs.log_ratio, 1 / suite_members(runs.suite)
+    inside = ((value >= low) & (value <= high)).astype(float)
+    missed = np.maximum(low - value, 0) + np.maximum(value - high, 0)
+    score = high - low + 2 / (1 - COVERAGE) * missed
+    cells = [f"{np.average(x, weights=w):9.3f}" for w in (None, suite) for x in (inside, score)]
+    print(f"{name:44}", *cells)
+
+
+@contextmanager
+def changed(module: Any, name: str, value: Any) -> Iterator[None]:
+    """One choice, for a while."""
+    shipped = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, shipped)
+
+
+def own(runs: band.Residuals) -> tuple[Array, Array]:
+    """Both ends of a band that knows the quantiles of each run's suite: what no band can know."""
+    low, high = np.zeros(len(runs)), np.zeros(len(runs))
+    for name in set(runs.suite.tolist()):
+        at = runs.suite == name
+        low[at], high[at] = np.quantile(runs.log_ratio[at], [1 - SIDE, SIDE])
+    return low, high
+
+
+def write() -> None:
+    """The residuals of shipped and fresh runs, each suite by numbers fitted without it."""
+    from planner import api
+    from planner.verbs.validate.files import residual_lines
+    from planner.verbs.validate.rows import FRESH
+
+    found = residual_lines(api.validate(unseen=True), api.validate([FRESH]))
+    band.RESIDUALS.write_text(found, encoding="utf-8")
+    band.forget()
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--write", action="store_true", help="write the residuals first")
+    if asked.parse_args().write:
+        write()
+    runs = band.recorded()
+
+    def score(name: str) -> None:
+        line(name, runs, *ends(runs, lambda r: r.suite, runs))
+
+    print(f"{len(runs):,} runs, {len(set(runs.suite.tolist()))} suites")
+    heads = ("inside", "score", "of suites", "score")
+    print(f"{'':44}", *(f"{name:>9}" for name in heads))
+    score("shipped")
+    line("one band for all", runs, *one_band(runs, runs))
+    line("each suite's own quantiles (oracle)", runs, *own(runs))
+    choices = {"OTHER_PROGRAM": (0.1, 0.5, 1.0), "CORRELATION": (0.02, 0.1, 0.16, 0.3)}
+    for name, values in choices.items():
+        for value in values:
+            with changed(band, name, value):
+                score(f"{name} {getattr(band, name):g}")
+    shares = [name for name, one in case.FEATURES.items() if one.components or one.slower > 1]
+    for name in shares:
+        one = case.FEATURES[name]
+        for side in ("slower", "faster"):
+            for factor in (1.0, 1.2, 1.5, 2.0, 3.0):
+                plan = case.FEATURES | {name: replace(one, **{side: factor})}
+                with changed(band, "FEATURES", plan):
+                    score(f"{name} {side} {factor:g}")
+
+
+if __name__ == "__main__":
+    main()
