@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from planner.formulas.params import active_parameter_count, parameter_count, parameter_leaves
 from planner.inputs import catalog
 from planner.specs.base import PlanError
+from planner.specs.layers import layers_of
 from planner.specs.model import ModelSpec
+from planner.specs.parts import Moe
 
 IDS = catalog.ids("models")
 
@@ -67,19 +69,40 @@ RELEASED = {
 # What transformers 5.23 makes of the configs of the Hub on the meta device: all parameters, a tied
 # head once, no multi-token prediction
 TRANSFORMERS = {
+    "deepseek-v3.2": 671_877_929_216,
+    "gemma-3-12b": 11_766_034_176,
+    "gemma-3-1b": 999_885_952,
+    "gemma-3-27b": 27_009_346_304,
+    "gemma-3-4b": 3_880_263_168,
     "glm-4.5": 352_797_814_784,
     "glm-4.5-air": 106_852_245_504,
+    "glm-5": 743_911_199_232,
+    "gpt-oss-120b": 116_829_156_672,
+    "gpt-oss-20b": 20_914_757_184,
     "granite-3-2b": 2_533_531_648,
     "granite-3-8b": 8_170_848_256,
     "kimi-k2": 1_026_408_209_408,
+    "llama-4-maverick": 400_711_848_960,
+    "llama-4-scout": 107_769_861_120,
     "minimax-m2": 228_689_748_992,
     "mistral-large-2": 122_610_069_504,
     "mistral-small-24b": 23_572_403_200,
     "moonlight-16b-a3b": 15_960_108_544,
+    "nemotron-3-nano": 31_577_937_344,
+    "nemotron-3-super": 120_668_687_360,
+    "nemotron-3-ultra": 549_308_968_960,
+    "nemotron-h-56b": 56_324_350_464,
     "olmo-2-13b": 13_716_198_400,
     "olmo-2-32b": 32_234_279_936,
     "olmo-2-7b": 7_298_617_344,
+    "olmo-3-32b": 32_233_522_176,
+    "olmo-3-7b": 7_298_011_136,
     "phi-4": 14_659_507_200,
+    "qwen3-next-80b-a3b": 79_674_391_296,
+    "qwen3.5-122b-a10b": 122_111_526_912,
+    "qwen3.5-27b": 26_895_998_464,
+    "qwen3.5-35b-a3b": 34_660_610_688,
+    "qwen3.5-397b-a17b": 396_346_350_336,
     "smollm3-3b": 3_075_098_624,
 }
 
@@ -129,7 +152,8 @@ def test_catalogue_entry(name: str) -> None:
     assert spec.title
     assert spec.source
     assert 0 < active_parameter_count(spec) <= parameter_count(spec)
-    assert (active_parameter_count(spec) < parameter_count(spec)) == (spec.moe is not None)
+    sparse = any(isinstance(part, Moe) for kind in layers_of(spec).kinds for part in kind.parts)
+    assert (active_parameter_count(spec) < parameter_count(spec)) == sparse
 
 
 def test_ids_and_aliases_are_unique_and_reachable() -> None:
