@@ -85,7 +85,7 @@ def test_what_is_of_another_kind_is_named_as_such(kind: str, name: str, said: st
     ("kind", "name", "near"),
     [
         ("models", "lama-2-70b", ["llama-2-70b", "llama-3-70b", "llama-2-7b", "llama-1-7b"]),
-        ("models", "yi-34b", ["llama-1-33b", "qwen-2.5-32b", "qwen-3-32b"]),  # of that size
+        ("models", "yi-34b", ["llama-1-33b", "olmo-2-32b", "qwen3.5-35b-a3b"]),  # of that size
         ("models", "xyzzy-large", []),
         ("gpus", "rtx409", ["rtx4090"]),
         ("gpus", "t4", []),

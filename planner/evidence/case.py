@@ -41,7 +41,7 @@ FEATURES: dict[str, Feature] = {
     "waiting": Feature("pipeline bubble and waiting", ("bubble", "stragglers", "input")),
     # what a slow host adds to the step, and islands of the network, over the step: both at most
     "offload": Feature("offload", ("offload", "nvme"), slower=2.0),
-    "islands": Feature("islands of the network, of which nothing is stated", slower=2.0),
+    "islands": Feature("unknown islands of the network", slower=2.0),
     "experts": Feature("mixture of experts"),  # 1 or 0
     "fp8": Feature("8-bit GEMMs"),  # 1 or 0
     # doublings of the sequence beyond _LONG, times the share of attention
