@@ -523,7 +523,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "window_tokens": 4096.0,
         "element_bytes": 2.0,
     },
-    "formulas.inference.state_bytes": {
+    "formulas.inference.recurrent_state_bytes": {
         "elements": [1e6, 0.0],
         "layers": 16.0,
         "element_bytes": 4.0,

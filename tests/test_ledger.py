@@ -244,3 +244,9 @@ def test_a_formula_says_what_it_is(name: str) -> None:
             unit_factor(what.unit)
         except UnitError as error:
             pytest.fail(str(error))
+
+
+def test_names_of_formulas_are_unique() -> None:
+    """The tree of an explanation calls them by name alone."""
+    names = [one.name for one in FORMULAS.values()]
+    assert len(set(names)) == len(names)

@@ -285,9 +285,10 @@ def test_shipped_bands_hold_what_they_promise() -> None:
     better than one band for all by both; no run of the file enters the bands that judge it."""
     found = coverage([], shipped=True)
     for name, one in found.left_out.items():
-        assert 0.75 <= one.mean_of_suites <= 0.85, name
-        # predictions did see the GPUs that are left out of bands here
-        assert 0.80 <= one.all.inside_frac <= (0.92 if name == "GPUs" else 0.87), name
+        # predictions did see the GPUs that are left out of bands here, which are wider without
+        unseen = 0.05 * (name == "GPUs")
+        assert 0.75 <= one.mean_of_suites <= 0.85 + unseen, name
+        assert 0.80 <= one.all.inside_frac <= 0.87 + unseen, name
     only = found.left_out["suites"]
     assert only.score_of_suites < 0.9 * found.one_band.score_of_suites
     assert only.all.score < found.one_band.all.score

@@ -36,7 +36,7 @@ def sequence_bytes(model: ModelSpec, tokens: Array, tp: int = 1) -> Array:
         each = inference.kv_cache_bytes(
             tokens, float(cached.per_token), count - short, short, float(cached.window or 0), BYTES
         )
-        state = inference.state_bytes(float(cached.once), float(count), STATE_BYTES)
+        state = inference.recurrent_state_bytes(float(cached.once), float(count), STATE_BYTES)
         held = held + (each + state) / min(tp, cached.units)
     return held
 

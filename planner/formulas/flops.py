@@ -21,7 +21,8 @@ from planner.specs.parts import Attended, Core, Scan
 
 CONVENTION = (
     "6 FLOP per matmul weight and token (head included), attention 6*L*s*heads*head_dim per token:"
-    " the causal half of the scores; sliding windows and packed documents what they leave of it"
+    " the causal half of the scores; sliding windows and packed documents what they leave of it,"
+    " full masks all of it"
 )
 PALM = 2.0  # score pairs that PaLM counts over those of a causal mask
 
@@ -87,10 +88,16 @@ def matmul_weights(model: ModelSpec) -> Ledger:
     return out
 
 
-def attended_elements(model: ModelSpec, seq_tokens: Array) -> Array:
+def attended_elements(model: ModelSpec, seq_tokens: Array, of_causal: float = 1.0) -> Array:
     """Elements of keys and values that the queries of a token meet, over all layers: heads times
-    both widths times keys, averaged over the tokens of a sequence."""
-    each = (count * core_forward_flop(core, seq_tokens) for core, count in attended_of(model))
+    both widths times keys, averaged over the tokens of a sequence.
+
+    of_causal: how often those under a causal mask count; `PALM` for both halves of the matrix.
+    """
+    each = (
+        count * core_forward_flop(core, seq_tokens) * (1.0 if core.mask == "full" else of_causal)
+        for core, count in attended_of(model)
+    )
     return sum(each, start=0.0 * seq_tokens) / (2 * seq_tokens)
 
 

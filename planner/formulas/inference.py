@@ -38,7 +38,7 @@ def kv_cache_bytes(
     equation="bytes elements layers",
     source="a recurrent layer keeps its state and its convolution's last inputs, at any length",
 )
-def state_bytes(elements: Array, layers: Array, element_bytes: Array) -> Array:
+def recurrent_state_bytes(elements: Array, layers: Array, element_bytes: Array) -> Array:
     """States of one sequence."""
     return element_bytes * elements * layers
 

@@ -346,7 +346,8 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     weights = total(flops.matmul_weights(model))
     seq_len = float(training.seq_len)
     # of the same document, where rows are packed
-    seen = float(flops.attended_elements(model, seq_len)) * uneven.attended_frac(plan)
+    alike = uneven.attended_frac(plan)
+    seen = float(flops.attended_elements(model, seq_len)) * alike
     scanned = flops.scanned_flop(model)
 
     def model_flop(attended: float) -> float:
@@ -356,7 +357,7 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     executed = useful + first(one.time.repeated_flop) * gpus
     seconds = first(one.time.seconds)
     rate = uneven.peak_flop_per_s(plan)
-    whole = model_flop(seen * flops.PALM)
+    whole = model_flop(float(flops.attended_elements(model, seq_len, flops.PALM)) * alike)
     palm = float(run_level.utilisation(whole, gpus, rate, seconds))
     per_s = float(run_level.tokens_per_s(training.global_batch, training.seq_len, seconds))
     return Throughput(

@@ -89,7 +89,7 @@ def _answer(r: Estimate) -> Block:
         (
             "speed",
             f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU;"
-            f" causal MFU {percent(t.mfu)}{_as_palm(t)}; {layout.global_batch:,} x"
+            f" {_mfu(t)}; {layout.global_batch:,} x"
             f" {r.training.seq_len:,} tokens a step",
         ),
         ("run", whole),
@@ -98,11 +98,13 @@ def _answer(r: Estimate) -> Block:
     return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
 
 
-def _as_palm(t: Throughput) -> str:
-    """The count of most training programs and papers, where it differs from ours to be seen."""
-    if t.mfu_palm is UNSET or percent(t.mfu_palm) == percent(t.mfu):
-        return ""
-    return f", PaLM's {percent(t.mfu_palm)}"
+def _mfu(t: Throughput) -> str:
+    """Beside the count of most training programs and papers, where that differs to be seen."""
+    if t.mfu_palm is UNSET:
+        return f"causal MFU {percent(t.mfu)}"
+    if percent(t.mfu_palm) == percent(t.mfu):
+        return f"MFU {percent(t.mfu)}"
+    return f"causal MFU {percent(t.mfu)}, PaLM's {percent(t.mfu_palm)}"
 
 
 def layout_words(layout: Layout) -> str:
