@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.show.estimate import crossing_text
+from planner.show.estimate import active, crossing_text
 from planner.show.explain import machine_value
 from planner.specs.base import PlanError
 from planner.specs.components import BOTTLENECKS
@@ -44,6 +44,7 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "layout": describe(report.layout),
         "stack": report.stack.title,
         "parameters": show(report.model.parameters, "count"),
+        "active": active(report.model),
         "band": text("band_basis", basis=step.confidence),
         "convention": text("convention", convention=report.throughput.flop_convention),
         "assumptions": report.assumptions,

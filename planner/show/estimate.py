@@ -11,7 +11,7 @@ from planner.show.text import Block, words
 from planner.specs.document import UNSET
 from planner.specs.documents.estimate import Crossing, Estimate, Report, Throughput, Tighter
 from planner.specs.documents.memory import Fit
-from planner.specs.documents.plan import describe
+from planner.specs.documents.plan import Model, describe
 from planner.specs.documents.run import Run
 from planner.units import chance_text, in_unit, percent, show, span
 
@@ -44,17 +44,19 @@ def _answer_block(r: Estimate) -> Block:
     return Block(title_of(r), [f"{label:<12}{text}" for label, text in answer_rows(r)])
 
 
+def active(model: Model) -> str:
+    """Parameters that one token uses, where it does not use all."""
+    if model.active_parameters == model.parameters:
+        return ""
+    return f" ({show(model.active_parameters, 'count')} active)"
+
+
 def answer_rows(r: Estimate) -> list[tuple[str, str]]:
     """The answer line by line; a line without a label goes on with the one above."""
     model, m, step, t, run = r.model, r.memory, r.step, r.throughput, r.run
-    active = (
-        ""
-        if model.active_parameters == model.parameters
-        else f" ({show(model.active_parameters, 'count')} active)"
-    )
     verdict = m.verdict if m.fits else f"{m.verdict.upper()} ({short_of(r)})"
     rows = [
-        ("model", f"{model.parameters:,} parameters{active}"),
+        ("model", f"{model.parameters:,} parameters{active(model)}"),
         ("layout", f"{describe(r.layout)}  [{r.stack.title}]"),
         (
             "memory",
