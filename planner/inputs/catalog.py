@@ -98,6 +98,13 @@ def _names(text: str) -> set[str]:
     }
 
 
+@cache
+def owners(kind: str) -> Mapping[str, str]:
+    """The id of the profile that has a name, by every name in lower case."""
+    found = {name: one for one in ids(kind) for name in _names(_text(folder(kind) / f"{one}.toml"))}
+    return found | {one: one for one in ids(kind)}
+
+
 LINK = "link"  # what errors call a network: which of the options names it, the caller knows
 _FLAG = {
     "models": "--model",

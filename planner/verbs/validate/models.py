@@ -9,13 +9,15 @@ from typing import Literal
 from pydantic import Field
 
 from planner.inputs import catalog
+from planner.inputs.names import spellings
 from planner.specs.base import Spec
 from planner.specs.model import Experts, LatentAttention, ModelSpec
 from planner.specs.stack import StackSpec
-from planner.verbs.validate.rows import SHIPPED, Row, whole
+from planner.verbs.validate.rows import SHIPPED, Row, Skip, whole
 
 _FAMILIES = SHIPPED.parent / "families.toml"
 _POSITIONS = {"rope": "rotary", "learned": "learned", "alibi": "alibi"}
+_SHAPE = ("layers", "hidden", "heads")  # cells; a row without them has the catalogue's shape
 _VOCAB = 32_000  # tokens where none is printed: that of LLaMA
 _FFN_FACTOR = 4  # width of an MLP over that of the model where none is printed
 
@@ -57,8 +59,45 @@ def grows_segments(row: Row, stack: StackSpec) -> bool:
     return row["gpu"].startswith(tuple(found))
 
 
+@cache
+def _catalogued(name: str) -> ModelSpec | None:
+    """The catalogue's model of this name, alias or id of the Hugging Face Hub; None: of another
+    name."""
+    owners = catalog.owners("models")
+    found = next((owners[word] for word in spellings(name) if word in owners), None)
+    return catalog.load("models", ModelSpec, found) if found else None
+
+
+def _agreed(row: Row, known: ModelSpec) -> ModelSpec:
+    """The catalogue's model, where it has the numbers that the row states."""
+    has = {
+        "layers": {known.layers},
+        "hidden": {known.hidden},
+        "vocab": {known.vocab, known.padded_vocab},
+        "experts": {known.routed.experts if known.routed else 0},
+    }
+    for name, numbers in has.items():
+        if row.get(name, "") and whole(row, name) not in numbers:
+            raise Skip(
+                f"{name} is {row[name]}, where {known.name} of the catalogue has"
+                f" {min(numbers)}; name another model, or leave the cell empty"
+            )
+    return known
+
+
 def row_model(row: Row, stack: StackSpec) -> ModelSpec:
-    """Transformer shape of a row. Raises Skip where a cell cannot be read."""
+    """Shape of a row's model: that of the catalogue's model of this name where its layers differ,
+    which no columns say, or where the row leaves the shape out; else that of its cells. Raises Skip
+    where a cell cannot be read, and where it contradicts the catalogue."""
+    known = _catalogued(row.get("model", ""))
+    blank = not any(row.get(name, "") for name in _SHAPE)
+    if known is not None and (known.stack or blank):
+        return _agreed(row, known)
+    if blank:
+        raise Skip(
+            f"model is {row.get('model', '')!r}, which the catalogue does not have, and"
+            f" {', '.join(_SHAPE)} are empty"
+        )
     heads = whole(row, "heads", minimum=1)
     hidden = whole(row, "hidden")
     head_dim = whole(row, "head_dim", hidden // heads)

@@ -100,7 +100,10 @@ def group_of(row: Row) -> str:
         for part in row.get("options", "").split(";")
         if part.partition("=")[0] not in _LAYOUT_OPTIONS
     )
-    return "|".join([*(row.get(name, "") for name in _SAME), ";".join(rest)])
+    same = [row.get(name, "") for name in _SAME]
+    if not row.get("layers", ""):
+        same.append(row.get("model", ""))  # which alone says the shape
+    return "|".join([*same, ";".join(rest)])
 
 
 def layout_of(row: Row) -> str:
