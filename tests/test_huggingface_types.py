@@ -132,6 +132,39 @@ def test_what_is_not_understood_is_named(
     assert len(str(error.value)) < 1000
 
 
+def test_no_key_that_shapes_a_tensor_is_taken_for_a_constant(tmp_path: Path) -> None:
+    """Names near those of constants, which shape tensors in one code or another."""
+    keys = (
+        *("ffn_dim_multiplier", "qkv_multipliers", "pad_vocab_size_multiple", "kda_num_heads"),
+        *("index_rope_head_dim", "time_step_rank", "moe_capacity_factor", "use_mla"),
+        *("block_overlap", "conv_enabled", "full_attention_interval", "first_k_dense_replace"),
+        *("sliding_window_pattern", "linear_attn_config", "moe_router_rank"),
+    )
+    for key in keys:
+        value = {"size": 3} if key.endswith("_config") else 3
+        with pytest.raises(PlanError, match=f"{key}: .*unknown key for olmo2"):
+            read(tmp_path, {**default_config("olmo2"), key: value})
+
+
+def test_rules_of_an_order_say_nothing_beside_a_list(tmp_path: Path) -> None:
+    olmo = {**default_config("olmo2"), "full_attention_interval": 4}
+    listed = {**olmo, "layer_types": ["full_attention"] * olmo["num_hidden_layers"]}
+    assert not read(tmp_path, listed)[0].stack
+    with pytest.raises(PlanError, match="full_attention_interval"):
+        read(tmp_path, olmo)
+
+
+def test_layers_that_choose_keys_are_read_from_a_pattern(tmp_path: Path) -> None:
+    glm = default_config("glm_moe_dsa")
+    full = [i % 3 == 0 for i in range(glm["num_hidden_layers"])]
+    types = {"indexer_types": ["full" if own else "shared" for own in full]}
+    pattern = {"index_topk_pattern": "".join("S" if not own else "F" for own in full)}
+    counts = [parameter_count(read(tmp_path, {**glm, **keys})[0]) for keys in (types, pattern, {})]
+    assert counts[0] == counts[1] < counts[2]
+    with pytest.raises(PlanError, match=r"index_topk_pattern: .*F or S for each of"):
+        read(tmp_path, {**glm, "index_topk_pattern": "FS"})
+
+
 def test_any_value_of_any_kind_is_read_or_refused(tmp_path: Path) -> None:
     """One odd value per key of one type in twelve."""
     odd: list[Any] = [None, -1, 1.5, 10**30, "x" * 300, True, [None], {"a": {"b": []}}]

@@ -14,6 +14,7 @@ from typing import Any
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from test_huggingface_types import CONFIGS, COUNTS, accepted, default_config
 
 from fuzz import values
 from fuzz.case import Case, Took, ask
@@ -67,6 +68,9 @@ KINDS: dict[str, Kind] = {
         tuple(sorted((ROOT / "tests" / "configs").glob("*.json"))),
         ("estimate", "--model=FILE", *_OWN),
         ".json",
+    ),
+    "config of a type": Kind(
+        (DATA / "hf_configs.json",), ("estimate", "--model=FILE", *_OWN), ".json", part="published"
     ),
     "gpu": Kind(shipped("gpus"), ("estimate", "--gpu=FILE", *_HERE), spec=GpuSpec),
     "cluster": Kind(
@@ -125,7 +129,11 @@ _SCHEDULE = b"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 
 @cache
 def whole(path: Path, part: str) -> tuple[dict[str, Any], ...]:
-    """The documents of a file, parsed."""
+    """The documents of a file, parsed. Beside published configs stand those of every type's class,
+    with all its keys."""
+    if part == "published":
+        of_types = [default_config(family) for family in COUNTS if accepted(family)]
+        return (*(row["config"] for row in CONFIGS[part].values()), *of_types)
     text = path.read_text(encoding="utf-8")
     found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     return tuple(found[part]) if part else (found,)

@@ -4,6 +4,7 @@ understood is refused."""
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,11 +132,18 @@ def _common(document: Document) -> None:
 
 
 def _refuse_unknown(document: Document, family: str) -> None:
+    known = typed.defaults().get(family, {}).get("keys", {})
     for place, key, value in document.unread():
         # null is how transformers writes "not set", so it says no more than an absent key; token
         # ids shape nothing
         if value is None or is_harmless(key):
             continue
+        if key in known and value != known[key]:
+            raise place.error(
+                key,
+                f"only {json.dumps(known[key])} is understood here for {family}; write the model as"
+                " a model TOML",
+            )
         close = difflib.get_close_matches(key[:100], place.read_keys(), n=2, cutoff=0.8)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise place.error(

@@ -133,7 +133,7 @@ def _bert(**traits: Any) -> Family:
 _PRE: dict[str, Any] = {"embedding_norm": False, "final_norm": True}
 ENCODERS: dict[str, Family] = {
     "bert": _BERT,
-    "bert-generation": _bert(beside_mlp=lambda s, f, layer: []),
+    "bert-generation": _bert(beside_mlp=plain_ends),
     "big_bird": _bert(
         bias_qkv="use_bias",
         beside_mlp=pooled_ends,

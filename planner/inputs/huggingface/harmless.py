@@ -77,28 +77,43 @@ _HARMLESS = frozenset(
 
 # The same for types of the table, by what their names say: scales and constants inside an
 # operation, starting values, losses, routing that moves no weight, caches, rotary settings,
-# generation.
+# generation. No pattern may match a key that shapes a tensor: `python benchmarks/hf_types.py
+# perturb` changes every key of the types' classes.
 _NUMERIC = re.compile(
     r"""
-    .*_(multipliers?|coefs?|std|eps|epsilon|scaling|scaling_factor|softcapping|soft_cap|token_id
-      |dropout|pdrop|dropout_prob|jitter_noise|lower_bound|enabled|interleaved?|overlap|coefficient)
-    | .*rope_.* | .*rotary_.* | (initializer|init|time_step|summary|swiglu|lambda_std|kda|mtp)_.*
-    | (linear|full|mlp)_.*(alpha|beta)_factor | linear_(a_log|dt)_.* | .*dt_(min|max|limit).*
-    | (logit|logits|embedding|route|router|attention|attn|floor|res|q|moe)_.*(scale|scaling|factor)
-    | scale_(emb|depth|embedding|attn_.*) | query_pre_attn_scalar | attn_temperature_tuning
-    | output_router_logits | norm_topk_prob | moe_renormalize | moe_norm_min | topk_method
-    | scoring_func | moe_router_.* | expert_selection_fn | shared_expert_combination_strategy
+    .*_(coefs?|coefficient|std|eps|epsilon|scaling_factor|softcapping|soft_cap|token_id
+      |dropout|pdrop|dropout_prob|jitter_noise|lower_bound)
+    | (attention_(in_|out_)?|ssm_(in_|out_)?|embedding_|key_|lm_head_|mlp_|residual_)multipliers?
+    | .*rope_(?!.*dim).* | .*rotary_.* | rotary | mrope_interleaved | mup_enabled
+    | (initializer|init|summary|swiglu)_.* | lambda_std_dev | kda_(lower_bound|safe_gate)
+    | time_step_(?!rank).* | (linear|full)_attn_(alpha|beta)_factor | mlp_(alpha|beta)_factor
+    | linear_(a_log|dt)_.* | .*dt_(min|max|limit)
+    | (logits?|embedding|routed?|router|attention|attn|floor)_(scale|scaling|scaling_factor)
+    | (q|res)_scale
+    | scale_(emb|depth|embedding|attn_.*|attention_softmax_in_fp32) | query_pre_attn_scalar
+    | attn_temperature_tuning | output_router_logits | norm_topk_prob | moe_renormalize
+    | moe_norm_min | topk_method | scoring_func | moe_router_.*(dtype|softcapping|score_func.*)
+    | expert_selection_fn | shared_expert_combination_strategy | moe_shared_expert_overlap
     | num_logits_to_keep | use_(mambapy|falcon_mambapy|associative_scan|mamba_kernels)
-    | use_(expert_bias|routing_bias|mtp|mla|cache|mem_eff_path) | residual_in_fp32
+    | use_(expert_bias|routing_bias|cache|mem_eff_path) | residual_in_fp32
     | rescale_(prenorm_residual|every) | enable_moe_fp32_combine | mamba_norm_before_gate
-    | mamba_ssm_(cache_)?dtype | mamba_hidden_act | hidden_mamba_act | num_(mtp|nextn)_.*
-    | clip_qkv | n_ctx | layerdrop | reorder_and_upcast_attn | .*softmax_in_fp32 | attention_layers
-    | (final_)?w_init_variance_scale | keep_window_size | classifier_activation | pad_.* | ep_size
-    | seq_aux | mla_use_nope | moe_apply_.* | quantization_config | expert_dtype
-    | dim_model_base | attention_value_scale
-    | index_(share|skip|topk_(freq|pattern)|rope).*
-    | (full_attention|global_attn)_.*(interval|layers)
-    | (_)?sliding_window_pattern | first_k_dense_replace | max_window_layers | bias_update_.*
+    | mamba_ssm_(cache_)?dtype | mamba_hidden_act | hidden_mamba_act
+    | clip_qkv | n_ctx | layerdrop | reorder_and_upcast_attn | .*softmax_in_fp32
+    | w_init_variance_scale | final_w_init_variance_scale | keep_window_size
+    | classifier_activation | ep_size | seq_aux | mla_use_nope | quantization_config | expert_dtype
+    | moe_apply_router_weight_on_input | dim_model_base | attention_value_scale | bias_update_.*
+    """,
+    re.VERBOSE,
+)
+
+# Modules that predict further tokens, which transformers leaves out and the planner does not count.
+_FURTHER = re.compile(r"mtp_.* | num_(mtp|nextn)_.* | use_mtp | index_share_for_mtp_.*", re.VERBOSE)
+
+# Rules of an order of layers, which say nothing where the file lists the layers.
+_ORDER = re.compile(
+    r"""
+    full_attention_interval | global_attn_every_n_layers | _?sliding_window_pattern
+    | max_window_layers | attention_layers | no_rope_layers?.*
     """,
     re.VERBOSE,
 )
@@ -115,3 +130,13 @@ def is_harmless(key: str) -> bool:
 def is_numeric(key: str) -> bool:
     """Whether the name of a key of a type of the table says that it changes nothing."""
     return len(key) <= _LONGEST and _NUMERIC.fullmatch(key) is not None
+
+
+def is_further(key: str) -> bool:
+    """Whether a key is about modules that predict further tokens."""
+    return len(key) <= _LONGEST and _FURTHER.fullmatch(key) is not None
+
+
+def is_order(key: str) -> bool:
+    """Whether a key says by a rule what kind the layers are of."""
+    return len(key) <= _LONGEST and _ORDER.fullmatch(key) is not None

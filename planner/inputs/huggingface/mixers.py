@@ -128,6 +128,7 @@ def mamba(s: Source, f: Family, layer: Layer) -> list[Part]:
 def mamba2(s: Source, f: Family, layer: Layer) -> list[Part]:
     """Mamba-2, by the keys of Bamba, Nemotron-H, Zamba 2 or Mamba-2 itself."""
     d = s.doc
+    d.ignore("time_step_rank")  # steps have no rank here
     heads = d.count(d.first(("mamba_num_heads", "mamba_n_heads", "n_mamba_heads", "num_heads")))
     grown = d.count(d.first(("mamba_expand", "expand")), default=2) * s.hidden
     inner = s.maybe("mamba_d_ssm") or grown

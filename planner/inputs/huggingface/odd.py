@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from planner.inputs.huggingface import kinds as k
@@ -164,7 +165,13 @@ def m3_dense(s: Source, f: Family, layer: Layer) -> list[Part]:
 def glm_sparse(s: Source, f: Family, layer: Layer) -> list[Part]:
     """GLM-5: layers that choose the keys themselves, and others that take an earlier choice."""
     kinds = s.doc.listed("indexer_types", str, s.layers)
-    if kinds is None:
+    pattern = s.doc.get("index_topk_pattern")
+    s.doc.ignore("index_topk_freq", "index_skip_topk_offset")
+    if kinds is None and pattern is not None:
+        if not isinstance(pattern, str) or not re.fullmatch(f"[FS]{{{s.layers}}}", pattern):
+            raise s.error("index_topk_pattern", f"must be F or S for each of {s.layers} layers")
+        own = pattern[layer.place] == "F"
+    elif kinds is None:
         step = max(s.doc.optional_count("index_topk_freq") or 1, 1)
         first = s.doc.optional_count("index_skip_topk_offset", minimum=0)
         offset = 2 if first is None else first

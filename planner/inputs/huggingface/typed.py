@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from planner.inputs.huggingface.document import Document
 from planner.inputs.huggingface.encoders import ENCODERS
 from planner.inputs.huggingface.families import FAMILIES as DECODERS
 from planner.inputs.huggingface.family import Family, Layer
-from planner.inputs.huggingface.harmless import is_numeric
+from planner.inputs.huggingface.harmless import is_further, is_numeric, is_order
 from planner.inputs.huggingface.source import HIDDEN, LAYERS, MAX_LAYERS, POSITIONS, SIZES, Source
 
 _DEFAULTS = Path(__file__).parents[2] / "data" / "hf_defaults.json"
 TYPES = {**DECODERS, **ENCODERS}
 _ROPE = ("rope_scaling", "rope_parameters")
+# parts of a model beside its language model
+_OTHER = re.compile(r".{0,40}(vision|visual|image|video|audio|speech|depth|mm_).{0,40}_config")
 
 
 @cache
@@ -60,9 +63,22 @@ def read(doc: Document, family: str) -> dict[str, Any]:
     if doc.get("use_bidirectional_attention") in (True, "all"):
         raise doc.error("use_bidirectional_attention", "only causal attention is planned")
     doc.ignore(*f.ignored, *(key for key in doc.data if is_numeric(key)))
+    if s.kinds() is not None:
+        doc.ignore(*(key for key in doc.data if is_order(key)))
+    if doc.data.get("mlp_layer_types") is not None:
+        doc.ignore("first_k_dense_replace")
+    _leave_out_further(s)
     doc.say_assumed()
     _ignore_idle(s, known)
     return layers.flattened(shape)
+
+
+def _leave_out_further(s: Source) -> None:
+    """Modules that predict further tokens: transformers has none, so that nothing counts them."""
+    for key in filter(is_further, s.doc.data):
+        s.doc.ignore(key)
+        if key.startswith("num_") and s.doc.optional_count(key, minimum=0):
+            s.note(f"{key} {s.doc.get(key)} is not counted: multi-token prediction is left out")
 
 
 def _ignore_idle(s: Source, known: dict[str, Any]) -> None:
@@ -73,7 +89,7 @@ def _ignore_idle(s: Source, known: dict[str, Any]) -> None:
         same = key in keys and type(value) is type(keys[key]) and value == keys[key]
         if same or value in ([], {}) or (key in SIZES and key in keys):
             s.doc.ignore(key)
-        elif key.endswith("_config") and isinstance(value, dict):
+        elif _OTHER.fullmatch(key) and isinstance(value, dict):
             s.doc.ignore(key)
             s.note(f"{key} is not counted: the language model alone is planned")
 
