@@ -3,6 +3,7 @@ what fits."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -115,3 +116,9 @@ def test_the_table_is_printed_when_asked() -> None:
     assert "Inference memory per GPU" in text
     assert "on 1 of these GPUs" in text
     assert "512 KiB per token" in text
+
+
+def test_an_encoder_keeps_no_cache_of_text() -> None:
+    words = ["estimate", "--model", "bert-base", "--gpu", "a100", "--gpus", 1, "--inference"]
+    assert "the model writes no text" in dpplan(*words, "--advice", 0).stdout
+    assert json.loads(dpplan(*words, "--json").stdout)["inference"] is None

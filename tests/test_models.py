@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from planner.formulas.params import active_parameter_count, parameter_count, parameter_leaves
 from planner.inputs import catalog
+from planner.inputs.training import sequence_sentence
 from planner.specs.base import PlanError
-from planner.specs.layers import layers_of
+from planner.specs.layers import is_encoder, layers_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Moe
 
@@ -106,6 +107,19 @@ TRANSFORMERS = {
     "smollm3-3b": 3_075_098_624,
 }
 
+# The same of encoders: BertForMaskedLM, RobertaForMaskedLM and ViTForImageClassification of 1,000
+# classes; DiT: the trained parameters of models.py, 28 (18 h^2 + 15 h) in blocks, 2 h^2 + 34 h + 32
+# in the last layer, h^2 + 1275 h of patches, timesteps and labels, at h 1152
+ENCODERS = {
+    "bert-base": 109_514_298,
+    "bert-large": 335_174_458,
+    "roberta-large": 355_412_057,
+    "vit-b-16": 86_567_656,
+    "vit-h-14": 632_045_800,
+    "vit-l-16": 304_326_632,
+    "dit-xl-2": 674_834_720,
+}
+
 # Counts as the papers print them, in billions: (total, printed step)
 PRINTED = {
     "gpt3-125m": (0.125, 0.001),
@@ -186,6 +200,17 @@ def test_count_of_released_weights(name: str, count: int) -> None:
 
 def test_counts_of_transformers() -> None:
     assert {name: parameter_count(model(name)) for name in TRANSFORMERS} == TRANSFORMERS
+
+
+def test_encoders_count_as_transformers_and_have_samples_of_their_own() -> None:
+    assert {name: parameter_count(model(name)) for name in ENCODERS} == ENCODERS
+    assert {name for name in IDS if is_encoder(model(name))} == set(ENCODERS)
+    for name in ENCODERS:
+        spec = model(name)
+        assert spec.published.sequence is not None
+        tokens = spec.published.sequence.tokens
+        assert tokens == spec.max_positions
+        assert f"{tokens} tokens per sample" in sequence_sentence(spec, tokens)
 
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED.items())

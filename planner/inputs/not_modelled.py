@@ -26,13 +26,14 @@ def _other(is_a: str, remedy: str, words: str, read: bool = False) -> Other:
     return Other(is_a, remedy, frozenset(words.split()), read)
 
 
-_DECODERS = "dpplan plans decoder-only language models (`dpplan list models`)"
-_NO_NEAR = f"{_DECODERS}, none of which is near it"
-_AS_DECODER = (
-    f"{_DECODERS}; a model TOML with its layers, hidden, heads and vocab counts the same GEMMs,"
-    " with causal attention"
+_NO_NEAR = "none of `dpplan list models` is near it"
+_AS_ENCODER = (
+    "a model TOML made of parts with full attention counts it; those of bert-large and"
+    " roberta-large are nearest"
 )
-_CONFIG = "the catalogue has none, but its config.json is read: give org/name or its path"
+_CONFIG = (
+    "the catalogue has none of this name, but its config.json is read: give org/name or its path"
+)
 _MODELS = (
     _other(
         "an adapter, which is not modelled",
@@ -47,12 +48,12 @@ _MODELS = (
     ),
     _other(
         "an embedding or reranking model, which is not modelled",
-        _AS_DECODER,
+        _AS_ENCODER,
         "bge gte e5 minilm mpnet sbert reranker rerank embed embedding embeddings colbert",
     ),
     _other(
         "an encoder, which is not modelled",
-        _AS_DECODER,
+        _AS_ENCODER,
         "deberta distilbert modernbert albert electra esm longformer",
     ),
     _other(
@@ -66,15 +67,25 @@ _MODELS = (
         "whisper wav2vec wav2vec2 hubert wavlm seamless bark musicgen encodec vits conformer",
     ),
     _other(
+        "a vision transformer that the catalogue has not",
+        "it has vit-b-16, vit-l-16 and vit-h-14; a model TOML made of parts counts another",
+        "vit deit",
+    ),
+    _other(
         "a vision model, which is not modelled",
         _NO_NEAR,
-        "vit deit beit swin clip siglip dino dinov2 dinov3 sam sam2 resnet resnet50 convnext yolo"
+        "beit swin clip siglip dino dinov2 dinov3 sam sam2 resnet resnet50 convnext yolo"
         " detr efficientnet blip blip2 flamingo florence unet segformer",
+    ),
+    _other(
+        "a diffusion transformer that the catalogue has not",
+        "it has dit-xl-2; a model TOML made of parts counts another",
+        "dit",
     ),
     _other(
         "a diffusion model, which is not modelled",
         _NO_NEAR,
-        "diffusion sd sdxl sd3 flux dit pixart wan cogvideo hunyuanvideo kandinsky imagen dalle",
+        "diffusion sd sdxl sd3 flux pixart wan cogvideo hunyuanvideo kandinsky imagen dalle",
     ),
     _other(
         "an encoder",

@@ -9,6 +9,7 @@ from planner.inputs.experts import expert_fields
 from planner.inputs.options import number
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
+from planner.specs.layers import is_encoder
 from planner.specs.model import ModelSpec
 from planner.specs.names import GRAPH_SCOPES, GraphScope
 from planner.specs.options import Options
@@ -39,7 +40,10 @@ def sequence_sentence(model: ModelSpec, seq_len: int) -> str:
         why = f"its training is not published, and few are pre-trained at more than {seq_len:,}"
     else:
         why = "the positions of the model"
-    return f"sequence length {seq_len:,}, {why}{reads} (set --seq-len)"
+    length = (
+        f"{seq_len:,} tokens per sample" if is_encoder(model) else f"sequence length {seq_len:,}"
+    )
+    return f"{length}, {why}{reads} (set --seq-len)"
 
 
 def training_spec(

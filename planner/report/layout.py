@@ -54,6 +54,7 @@ from planner.specs.documents.memory import (
 )
 from planner.specs.documents.plan import Cluster, Model, Stack
 from planner.specs.documents.run import Reliability, Run
+from planner.specs.layers import is_encoder
 from planner.specs.model import NAMING
 from planner.specs.plan import Plan
 from planner.units import in_unit
@@ -134,7 +135,7 @@ def report(
         throughput=_throughput(plan, one, table),
         communication=[_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0],
         run=whole,
-        inference=inference.serving(plan),
+        inference=None if is_encoder(plan.model) else inference.serving(plan),
         stragglers=waiting.stragglers(plan, own, table, one.time),
         input=loading.needs(plan, own, table, _without_loading_s(one)),
         alternatives=[],

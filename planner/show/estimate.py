@@ -435,6 +435,9 @@ def _basis_block(r: Estimate) -> Block:
 def inference_blocks(r: Estimate) -> list[Block]:
     """Bytes per GPU of generating text, by context and batch."""
     i = r.inference
+    if i is None:
+        why = "none: every token sees its whole sample, so that the model writes no text"
+        return [Block("Inference memory per GPU", text=[why])]
     batches = sorted({one.batch for one in i.table})
     block = Block(
         "Inference memory per GPU",

@@ -125,6 +125,13 @@ def attended_of(model: ModelSpec) -> tuple[tuple[Attended, int], ...]:
     return tuple((core, n) for core, n in cores_of(model) if isinstance(core, Attended))
 
 
+@functools.lru_cache(maxsize=512)
+def is_encoder(model: ModelSpec) -> bool:
+    """Whether every token sees the whole sample, so that the model writes no text: BERT, ViT."""
+    cores = [core for core, _ in cores_of(model)]
+    return all(isinstance(core, Attended) and core.mask == "full" for core in cores) and any(cores)
+
+
 def scans_of(model: ModelSpec) -> tuple[tuple[Scan, int], ...]:
     """The cores that carry a state from token to token."""
     return tuple((core, n) for core, n in cores_of(model) if isinstance(core, Scan))

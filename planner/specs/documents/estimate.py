@@ -247,7 +247,12 @@ class Report(Document):
     throughput: Annotated[Throughput, key("tokens and FLOP per second")]
     communication: Annotated[list[Communication], key("collectives, transfers and copies")]
     run: Annotated[Run, key("the whole run")]
-    inference: Annotated[Inference, key("the trained model generating text on the same GPU")]
+    inference: Annotated[
+        Inference | None,
+        key(
+            "the trained model generating text on the same GPU; null: an encoder, which writes none"
+        ),
+    ]
     stragglers: Annotated[
         Stragglers | None,
         key("null unless jitter, slow hosts, a second kind of GPU or lengths were given"),

@@ -26,6 +26,7 @@ from planner.specs.documents.recommend import (
     ModelRow,
     ScaledRow,
 )
+from planner.specs.layers import is_encoder
 from planner.specs.model import NAMING, Experts, LatentAttention, ModelSpec
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
@@ -122,9 +123,10 @@ def _room(base: Options, limits: Limits) -> _Room:
 def _catalogue(
     base: Options, limits: Limits, room: _Room, jobs: int, progress: Progress | None
 ) -> list[ModelRow]:
-    """Models of the catalogue, largest first, down to the first within the limits and a few
-    more."""
-    models = sorted(catalog.load_all("models", ModelSpec), key=parameter_count, reverse=True)
+    """Language models of the catalogue, largest first, down to the first within the limits and a
+    few more. Encoders answer another question than "how large a model can I train"."""
+    writing = (one for one in catalog.load_all("models", ModelSpec) if not is_encoder(one))
+    models = sorted(writing, key=parameter_count, reverse=True)
     rows: list[ModelRow] = []
     waiting = []
     for model in models:
