@@ -210,6 +210,8 @@ def test_falcon_variants(tmp_path: Path) -> None:
         "alibi",
         True,
     )
+    null, _ = reads(tmp_path, FALCON, multi_query=None, parallel_attn=None)  # false there as well
+    assert (null.kv_heads, null.norms_per_layer) == (4, 2)
 
 
 def test_mpt_of_llm_foundry_is_its_catalogue_entry(tmp_path: Path) -> None:

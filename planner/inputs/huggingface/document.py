@@ -151,8 +151,11 @@ class Document:
         return default
 
     def flag(self, key: str, default: bool) -> bool:
-        """true or false."""
+        """true or false; null is false, as it is in transformers, which takes a default only for
+        a key that is absent."""
         value = self.get(key)
+        if value is None and self.has(key):
+            return False
         if value is None:
             self.note(key, default, "as transformers assumes")
             return default
