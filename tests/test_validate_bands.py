@@ -36,6 +36,7 @@ from planner.verbs.validate.bands import coverage
 from planner.verbs.validate.files import read_all
 from planner.verbs.validate.plans import row_plan
 from planner.verbs.validate.predict import predict, validate_rows
+from planner.verbs.validate.worth import worths
 
 
 def test_every_mechanism_acts_somewhere_and_the_base_is_the_prediction() -> None:
@@ -89,6 +90,25 @@ def test_an_ablation_by_hand() -> None:
     assert line.acts.n == 3
     assert (line.most.suite, line.most.n) == ("small", 3)
     assert ablations([row()]) == []
+
+
+def test_what_an_option_is_worth_by_hand() -> None:
+    """Runs with full recompute, and without one row that states none: steps and errors of both."""
+    rows = [row(run_id=str(s), step_s=s, recompute="full") for s in (1, 2, 4)]
+    stated, left = (predict(row(recompute=r)) for r in ("full", "none"))
+    steps = [float(one.time.seconds[0]) for one in (stated, left)]
+    peaks = [float(one.memory.peak[0]) for one in (stated, left)]
+    (line,) = [x for x in worths(rows) if x.option == "recompute=full"]
+    assert line.step_change == pytest.approx(steps[0] / steps[1] - 1)
+    assert line.step_change > 0 > line.memory_change
+    assert line.memory_change == pytest.approx(peaks[0] / peaks[1] - 1)
+    assert line.mape_stated == pytest.approx(sum(abs(steps[0] / s - 1) for s in (1, 2, 4)) / 3)
+    assert line.mape_left_out == pytest.approx(sum(abs(steps[1] / s - 1) for s in (1, 2, 4)) / 3)
+    assert (line.runs, line.suites) == (3, 1)
+    assert worths(rows[:2]) == []  # two runs say nothing
+    assert worths([row(step_s=1)] * 3) == []  # nothing is stated
+    eager = [row(run_id=str(i), step_s=1, options="attention=eager") for i in range(3)]
+    assert {x.option for x in worths(eager)} == {"attention=eager"}
 
 
 def runs_like(*ratios: float, **changes: Any) -> list[dict[str, Any]]:

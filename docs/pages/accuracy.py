@@ -299,6 +299,40 @@ def _ablations() -> list[str]:
     ]
 
 
+def _worths() -> list[str]:
+    return [
+        "## What single options are worth\n",
+        (
+            "`dpplan validate --ablations` again: runs that state an option, predicted as they are"
+            " and without it. Without a word of `options` the stack's own default holds; recompute,"
+            " sequence parallelism and offload are off. Changes are predicted with it over without"
+            " it. Where the error without it is no larger, runs do not show what it is worth.\n"
+        ),
+        table(
+            [
+                *("option", ">runs", ">suites", ">step", ">least", ">most", ">memory"),
+                *(">MAPE as stated", ">MAPE without"),
+            ],
+            [
+                [
+                    f"`{x.option}`",
+                    x.runs,
+                    x.suites,
+                    *(_change(c) for c in (x.step_change, x.step_least, x.step_most)),
+                    _change(x.memory_change),
+                    percent(x.mape_stated),
+                    percent(x.mape_left_out),
+                ]
+                for x in validated().worths
+            ],
+        ),
+    ]
+
+
+def _change(share: float) -> str:
+    return f"{100 * share:+.1f} %"
+
+
 def _errors() -> list[str]:
     found = runs()
     by_suite = _by(found, lambda r: r.suite)
@@ -389,6 +423,7 @@ SECTIONS: tuple[Callable[[], list[str]], ...] = (
     _ranking,
     _memory,
     _ablations,
+    _worths,
     _worst,
 )
 

@@ -20,6 +20,7 @@ from planner.specs.documents.validate import (
     Skipped,
     Summary,
     Validation,
+    Worth,
 )
 from planner.units import percent
 
@@ -46,6 +47,8 @@ def validate_blocks(out: Validation) -> list[Block]:
         blocks += _cross_validation_blocks(out.cross_validation, out.summary.noise.mean)
     if out.ablations is not UNSET:
         blocks.append(_ablation_block(out.ablations))
+    if out.worths is not UNSET:
+        blocks.append(_worth_block(out.worths))
     return blocks + _skipped_blocks(out.skipped)
 
 
@@ -302,6 +305,34 @@ def _ablation_block(found: Sequence[Ablation]) -> Block:
                 str(line.most.n),
                 percent(line.most.before),
                 percent(line.most.after),
+            ]
+            for line in found
+        ],
+    )
+
+
+def _worth_block(found: Sequence[Worth]) -> Block:
+    return Block(
+        "What options are worth: runs that state one, against the same runs without it",
+        text=[
+            "without a word of `options` the stack's default holds, without recompute, sequence"
+            " parallelism or offload none of it; change: mean of predicted with over without"
+        ],
+        header=[
+            *("option", ">runs", ">suites", ">step", ">least", ">most", ">memory"),
+            *(">MAPE: stated", ">MAPE: without"),
+        ],
+        order="the largest change of the step first",
+        drop=("least", "most", "suites"),
+        rows=[
+            [
+                line.option,
+                f"{line.runs:,}",
+                str(line.suites),
+                *(percent(x, sign=True) for x in (line.step_change, line.step_least)),
+                *(percent(x, sign=True) for x in (line.step_most, line.memory_change)),
+                percent(line.mape_stated),
+                percent(line.mape_left_out),
             ]
             for line in found
         ],

@@ -385,6 +385,22 @@ class Ablation(Document):
     most: Annotated[MostIn, key("where it matters most")]
 
 
+class Worth(Document):
+    """One option that rows state, against the same rows without it."""
+
+    option: Annotated[str, key("as the rows write it; the largest change of the step first")]
+    runs: Annotated[int, key("runs that state it and whose prediction it changes")]
+    suites: Annotated[int, key("suites these are of")]
+    step_change: Annotated[
+        float, key("predicted step with it over the step without it, minus one: mean", "1")
+    ]
+    step_least: Annotated[float, key("the least of these", "1")]
+    step_most: Annotated[float, key("the largest of these", "1")]
+    memory_change: Annotated[float, key("the same of predicted peak memory: mean", "1")]
+    mape_stated: Annotated[float, key("mean absolute error of the step as stated", "1")]
+    mape_left_out: Annotated[float, key("the same without the option", "1")]
+
+
 class Apart(Document):
     """Rows that ran with options their estimate leaves out: no test of the estimate, and no part of
     the errors of the others."""
@@ -412,4 +428,5 @@ class Validation(Document):
     coverage: Annotated[Coverage | Unset, key("with `--coverage`")] = UNSET
     fit_coverage: Annotated[FitCoverage | Unset, key("with `--coverage`")] = UNSET
     ablations: Annotated[list[Ablation] | Unset, key("with `--ablations`")] = UNSET
+    worths: Annotated[list[Worth] | Unset, key("with `--ablations`: of options")] = UNSET
     cross_validation: Annotated[CrossValidation | Unset, key("with `--cross-validate`")] = UNSET

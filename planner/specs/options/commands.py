@@ -39,7 +39,7 @@ class ValidateOptions(Record):
         bool, option("Do the shipped bands hold: without a run's suite, GPU, software, kind")
     ] = False
     ablations: Annotated[
-        bool, option("Error with each mechanism switched off, without a new fit")
+        bool, option("Error with each mechanism off, and with each stated option left out")
     ] = False
     cross_validate: Annotated[
         bool, option("Errors on held-out models, GPU counts or suites; takes up to a minute")

@@ -32,7 +32,7 @@ def validate(
     """
     from planner.inputs.calibration import read_calibration
     from planner.specs.document import changed
-    from planner.verbs.validate import ablation, bands, crossval, fit, memory
+    from planner.verbs.validate import ablation, bands, crossval, fit, memory, worth
     from planner.verbs.validate.files import read_all
     from planner.verbs.validate.predict import has_time, validated, with_unseen
 
@@ -59,7 +59,11 @@ def validate(
         )
     if ablations:
         expressed = [r for r, run in zip(kept, document.rows, strict=True) if not run.not_expressed]
-        document = changed(document, ablations=ablation.ablations(expressed, measured_node))
+        document = changed(
+            document,
+            ablations=ablation.ablations(expressed, measured_node),
+            worths=worth.worths(expressed, measured_node),
+        )
     return document
 
 

@@ -151,3 +151,8 @@ def measured(row: Row, name: str) -> float | None:
 def options_of(row: Row) -> dict[str, str]:
     pairs = (part.partition("=") for part in row.get("options", "").split(";") if part)
     return {key.strip(): value.strip() or "1" for key, _, value in pairs}
+
+
+def with_options(row: Row, words: dict[str, str]) -> Row:
+    """The row with these words in place of its own: what `options_of` reads."""
+    return {**row, "options": ";".join(f"{key}={value}" for key, value in words.items())}
