@@ -15,6 +15,7 @@ from planner.advise import changes
 from planner.formulas.rules import check
 from planner.inputs.scenario import resolve
 from planner.search.answer import answer_of
+from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout
 
@@ -313,3 +314,21 @@ def test_the_host_link_is_an_option_of_the_cluster() -> None:
     assert slow["step"]["seconds"] > fast["step"]["seconds"]
     assert {c["link"] for c in fast["communication"] if c["group"] == "host"} == {"nvlink-c2c"}
     refused(dpplan("estimate", *OFFLOAD.split(), "--host-link", "ib-ndr"), "--host-link")
+
+
+def test_recipes_are_advised_where_the_software_has_them() -> None:
+    """Dispatch, graphs and compiled code are candidates of the stacks that have them alone; a stack
+    without graphs refuses them by name."""
+
+    def told(stack: str, model: str, **more: Any) -> set[str]:
+        given = {"model": model, "gpu": "h100", "gpus": 16, "stack": stack, **more}
+        out = api.estimate(api.read_options({**given, "advice": 100}))
+        return {name for one in out.advice for name in one.changes}
+
+    assert {"dispatcher", "cuda_graphs", "ep_overlap"} <= told("megatron-core", "qwen3-30b-a3b")
+    assert "compile" not in told("megatron-core", "llama-3.1-8b")
+    dense = told("pytorch-fsdp", "llama-3.1-8b")
+    assert "compile" in dense
+    assert not dense & {"dispatcher", "cuda_graphs", "ep_overlap"}
+    with pytest.raises(PlanError, match="captures no part of a step as CUDA graphs, not layer"):
+        told("pytorch-fsdp", "llama-3.1-8b", cuda_graphs="layer")

@@ -16,6 +16,7 @@ from planner.estimate.layer.launches import (
 from planner.estimate.layer.shape import key_of, local_shape
 from planner.estimate.machine import machine
 from planner.estimate.step import step_time
+from planner.inputs import catalog
 from planner.inputs.training import graph_scopes
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
@@ -125,6 +126,11 @@ def test_cuda_graphs_take_their_parts_from_the_cpu() -> None:
     bare = forward(experts)
     assert bare - forward(experts, "moe_router", "moe_preprocess") == pytest.approx(9 * saved)
     assert forward(experts, "mlp") == bare == forward(experts, "none")
+    hybrid = catalog.load("models", ModelSpec, "nemotron-3-nano")
+    scans = forward(hybrid, "none") - forward(hybrid, "mamba")
+    assert scans > forward(hybrid, "none") - forward(hybrid, "attn") > 0  # 23 mixers scan, 6 attend
+    both = forward(hybrid, "none") - forward(hybrid, "attn", "mamba")
+    assert both == pytest.approx(scans + forward(hybrid, "none") - forward(hybrid, "attn"))
     whole = plans.plan(experts, software="megatron-core", cuda_graphs=("full",))
     assert _seconds(whole) < _seconds(plans.plan(experts, software="megatron-core"))
 

@@ -30,6 +30,11 @@ _SHORTEST = 512  # tokens of the shortest sequence that is proposed
 _MORE_GPUS = (2, 4, 8, 16, 64, 256)  # times as many, until enough of them fit
 _MOST_MICRO_BATCH = 64
 _GROUPS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # layers per kept input that are tried
+# graphs as the recipes of Megatron-LM and Megatron-Bridge have them: of whole layers, and of what
+# has the same shapes in every step beside experts
+_DENSE_GRAPHS, _EXPERT_GRAPHS = "layer", "attn+moe_router+moe_preprocess"
+# kernels of dispatch that the recipes have on these GPUs
+_DISPATCHERS = {"hopper": "deepep", "blackwell": "hybridep"}
 _FABRICS = (
     "ib-hdr",
     "ib-ndr",
@@ -247,6 +252,19 @@ def _kernels(plan: Plan, speed: bool) -> list[Change]:
         out.append(Change("flash attention", {"flash_attention": True}))
     if speed and plan.chained:
         out.append(Change("fused kernels (norm, RoPE, gate)", {"fused_kernels": True}))
+        out.append(Change("torch.compile", {"compile": True}))
+    graphs = _EXPERT_GRAPHS if plan.model.routed else _DENSE_GRAPHS
+    can = set(graphs.split("+")) <= set(plan.stack.supports.cuda_graphs)
+    if speed and can and not plan.training.cuda_graphs:
+        out.append(Change(f"CUDA graphs of {graphs}", {"cuda_graphs": graphs}))
+    if speed and plan.model.routed and plan.stack.family == "megatron":
+        kernels = _DISPATCHERS.get(plan.cluster.gpu.architecture)
+        if kernels and kernels not in plan.dispatchers:
+            out.append(Change(f"dispatch by {kernels}", {"dispatcher": kernels}))
+        if not plan.training.ep_overlap:
+            out.append(
+                Change("dispatch beside compute of another micro-batch", {"ep_overlap": True})
+            )
     return out
 
 

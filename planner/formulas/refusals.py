@@ -359,6 +359,16 @@ def optimizer_in_backward(p: Plan, x: Layout) -> str:
     )
 
 
+def cuda_graphs(p: Plan, x: Layout) -> str:
+    """The stack does not capture these parts."""
+    has = [scope for scope in p.stack.supports.cuda_graphs if scope != "none"]
+    captures = f"captures {', '.join(has)}" if has else "captures no part of a step"
+    return (
+        f"{p.stack.title} {captures} as CUDA graphs, not {'+'.join(p.training.cuda_graphs)}; leave"
+        f" out --cuda-graphs, or take --stack {FREE_STACK}"
+    )
+
+
 def placement(p: Plan, x: Layout) -> str:
     """The stack does not order ranks so, or experts forbid it."""
     known = p.stack.supports.placements

@@ -186,6 +186,11 @@ def _optimizer_in_backward(plan: Plan, c: Columns) -> Array:
     )
 
 
+def _cuda_graphs(plan: Plan, c: Columns) -> Array:
+    captured = set(plan.training.cuda_graphs) <= set(plan.stack.supports.cuda_graphs)
+    return np.full_like(c.tp, captured, dtype=bool)
+
+
 def _placement(plan: Plan, c: Columns) -> Array:
     known = c.is_placement(*plan.stack.supports.placements)
     return known & ((c.placement == 0) | (c.ep == 1))
@@ -249,6 +254,7 @@ RULES: tuple[Rule, ...] = (
         _optimizer_in_backward,
         why.optimizer_in_backward,
     ),
+    Rule("graphs can be captured", ("cuda_graphs",), _cuda_graphs, why.cuda_graphs),
     Rule("placement supported", ("placement",), _placement, why.placement),
     Rule(
         "sequence parallelism needs tp",

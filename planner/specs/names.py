@@ -33,7 +33,9 @@ TensorOverlap = Literal["none", "async", "user-buffers"]
 ContextWay = Literal["ring", "all-gather", "ulysses", "hybrid"]
 # parts of a training step that are captured as CUDA graphs, as Megatron-LM names them; full: the
 # whole iteration, layer: whole layers
-GraphScope = Literal["none", "attn", "mlp", "moe_router", "moe_preprocess", "layer", "full"]
+GraphScope = Literal[
+    "none", "attn", "mamba", "mlp", "moe_router", "moe_preprocess", "layer", "full"
+]
 OffloadName = Literal[
     "none",
     "optimizer",

@@ -14,7 +14,13 @@ from planner.ledger import Sourced
 from planner.specs.base import Bytes, BytesPerSecond, Fraction, Names, Number, Seconds, Spec
 from planner.specs.hardware import Efficiency, Id
 from planner.specs.layout import OffloadName, PlacementName, RecomputeKind, ScheduleName
-from planner.specs.names import ContextWay, CpuOptimizerName, DispatcherName, TensorOverlap
+from planner.specs.names import (
+    ContextWay,
+    CpuOptimizerName,
+    DispatcherName,
+    GraphScope,
+    TensorOverlap,
+)
 from planner.specs.training import Attention
 
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
@@ -36,6 +42,8 @@ class Supports(Spec):
     # ways to share a sequence, the default first
     context_ways: tuple[ContextWay, ...] = Field(default=("ring",), min_length=1, strict=False)
     expert: bool = False
+    # parts of a step that can be captured as CUDA graphs
+    cuda_graphs: tuple[GraphScope, ...] = Field(default=("none",), min_length=1, strict=False)
     schedules: tuple[ScheduleName, ...] = Field(default=("1f1b",), min_length=1, strict=False)
     recompute: list[RecomputeKind] = Field(min_length=1)
     offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)

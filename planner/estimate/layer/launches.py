@@ -17,7 +17,7 @@ from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import fused_experts
 from planner.ledger import Array
 from planner.specs.layers import attended_of, mean_norms, mean_of
-from planner.specs.parts import Attention, CrossAttention, Mlp, Moe, Part
+from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 
@@ -105,11 +105,21 @@ def _replayed(m: Machine) -> Array:
 
 def _dense_share(plan: Plan) -> float:
     """Share of a layer's operators, those of experts apart, that CUDA graphs hold."""
-    scopes = plan.training.cuda_graphs
+    scopes, model = plan.training.cuda_graphs, plan.model
     if "layer" in scopes:
         return 1.0
-    mlp = (1 - _ATTENTION_SHARE) * (1 - plan.model.expert_share)
-    return _ATTENTION_SHARE * ("attn" in scopes) + mlp * ("mlp" in scopes)
+    kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}
+    each = {"attn": _ATTENTION_SHARE, "mamba": _ATTENTION_SHARE, "mlp": 1 - _ATTENTION_SHARE}
+    held = (each[scope] * mean_of(model, kinds[scope]) for scope in scopes if scope in kinds)
+    return sum(held, start=0.0) / _of_decoder(plan)
+
+
+def _attends(part: Part) -> bool:
+    return any(isinstance(core, Attended) for core in part.core())
+
+
+def _scans(part: Part) -> bool:
+    return part.mixes and not _attends(part)
 
 
 def _unfused(shape: LayerShape, m: Machine) -> BothWays[Array]:

@@ -148,8 +148,8 @@ class TrainingOptions(Record):
     cuda_graphs: Annotated[
         str | None,
         option(
-            "Parts of a step captured as CUDA graphs: none, attn, mlp, moe_router, moe_preprocess,"
-            " layer or full, joined by +",
+            "Parts of a step captured as CUDA graphs: none, attn, mamba, mlp, moe_router,"
+            " moe_preprocess, layer or full, joined by +",
             label="CUDA graphs",
             example="attn+moe_router",
             unset="as the stack does",

@@ -12,7 +12,7 @@ from itertools import compress
 
 from planner.estimate.memory import state_ledger, state_of
 from planner.specs.layers import parts_of
-from planner.specs.names import CONTEXT_WAYS
+from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES
 from planner.specs.plan import Plan
 from planner.verbs.validate.rows import Row, options_of
 
@@ -24,18 +24,7 @@ READ: dict[str, frozenset[str]] = {
     "grad_reduce": frozenset({"bf16", "fp32"}),
     "compile": frozenset({"1"}),
     "async_tp": frozenset({"1"}),
-    "cuda_graph": frozenset(
-        {
-            "none",
-            "attn",
-            "mlp",
-            "layer",
-            "full",
-            "moe_router+moe_preprocess",
-            "attn+moe_router+moe_preprocess",
-            "attn+mlp+moe_router+moe_preprocess",
-        }
-    ),
+    "cuda_graph": frozenset(GRAPH_SCOPES),
     "tp_overlap": frozenset({"0", "1"}),
     "fp8_recipe": frozenset(),
     "fp_recipe": frozenset({"tensorwise", "rowwise", "blockwise", "mxfp8"}),
@@ -88,6 +77,8 @@ ASSUMED: dict[str, frozenset[str]] = {
     "mtp": frozenset({"0"}),
 }
 
+_SWITCHES = ("flags", "cuda_graph")  # several words in one
+
 # who ran it and under which name, and results printed beside the step
 NEUTRAL = frozenset(
     {
@@ -124,7 +115,7 @@ def not_expressed(row: Row, plan: Plan) -> list[str]:
 def _expressed(key: str, value: str, plan: Plan) -> bool:
     if key in NEUTRAL:
         return True
-    if key == "flags" and value not in READ[key]:  # switches, all of which have to be read
+    if key in _SWITCHES and value not in READ[key]:  # all of which have to be read
         return READ[key].issuperset(value.replace("+", " ").split())
     if key in READ:
         return not READ[key] or value in READ[key]
