@@ -58,7 +58,14 @@ EACH_EXPERT_FP8: dict[DispatcherName, float] = {
     "deepep": 2.5,
     "hybridep": 2.5,
 }
-_BUFFERED = {"deepep", "hybridep"}  # dispatchers that receive into buffers of their own
+# dispatchers that receive into buffers of their own, and send the weights of tokens in fp32
+# (token_dispatcher.py of Megatron-LM: "only supports float32 probs")
+_HOLDS: dict[DispatcherName, float] = {
+    "alltoall": 0.0,
+    "allgather": 0.0,
+    "deepep": 1.0,
+    "hybridep": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -167,11 +174,13 @@ def slowdown(plan: Plan, m: Machine, ep: Array, etp: Array) -> Array:
     return np.where(sms > 0, np.minimum(sms / m.compute_units, m.slowdown), m.slowdown)
 
 
+def buffers(plan: Plan, ep: Array, etp: Array) -> Array:
+    """Whether a layout's dispatcher receives into buffers of its own."""
+    return by_dispatcher(plan, ep, etp, _HOLDS) > 0
+
+
 def buffer_bytes(plan: Plan, ep: Array, etp: Array, local_tokens: Array) -> Array:
     """Memory that tokens are received in: all that every rank of the group could send one of them
     (DeepEP, Hybrid-EP_Implementation, section 4.2); dispatch and combine share it."""
-    held: dict[DispatcherName, float] = {
-        name: float(name in _BUFFERED) for name in ("alltoall", "allgather", "deepep", "hybridep")
-    }
     each = plan.training.element_bytes * plan.model.hidden * local_tokens * ep
-    return by_dispatcher(plan, ep, etp, held) * np.where(ep > 1, each, 0.0)
+    return by_dispatcher(plan, ep, etp, _HOLDS) * np.where(ep > 1, each, 0.0)

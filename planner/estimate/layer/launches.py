@@ -14,7 +14,7 @@ from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
-from planner.estimate.machine.kernels import fused_experts
+from planner.estimate.machine.kernels import fused_experts, split_experts
 from planner.ledger import Array
 from planner.specs.layers import attended_of, mean_norms, mean_of
 from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part
@@ -40,6 +40,9 @@ _GRAPHED_MOE = {"moe_router": 5.0, "moe_preprocess": 4.0}  # of those; own count
 # of a layer's operators, those of attention: of a Llama with fused kernels 8 of 14 (products, core,
 # norm, RoPE and sum)
 _ATTENTION_SHARE = 8 / 14
+# of every local expert whose bias is scaled, added and joined: product and sum; backward products,
+# sums and their casts (TEGroupedMLP._apply_bias of Megatron-LM, as torch's dispatcher sees it)
+_BIASED_EXPERT = BothWays(2.0, 6.0)
 _TINY_S = 1e-12  # no operator takes less
 # operators of experts backward for each forward: the two gradients of a GEMM, while the routing is
 # known; a choice between 1 and 2
@@ -52,13 +55,18 @@ def issued_operators(
     """Operators that the CPU issues for one layer and micro-batch."""
     calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
     calling, experts = m.operators_per_collective * calls, _of_experts(shape, m)
+    biased = _biased_experts(shape, m)
     split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape.plan)
     full = _of_decoder(shape.plan)
     return BothWays(
-        dense * (full * m.operators_forward + split.forward) + experts + calling,
+        dense * (full * m.operators_forward + split.forward)
+        + experts
+        + _BIASED_EXPERT.forward * biased
+        + calling,
         dense * (full * m.operators_backward + split.backward)
         + _hooks(shape)
         + _EXPERT_OPERATORS_BACK * experts
+        + _BIASED_EXPERT.backward * biased
         + calling,
     )
 
@@ -96,6 +104,14 @@ def _of_experts(shape: LayerShape, m: Machine) -> Array:
     graphed = sum(n for scope, n in _GRAPHED_MOE.items() if scope in scopes)
     routing = _MOE_OPERATORS - _replayed(m) * graphed
     return shape.plan.model.expert_share * (routing + each * shape.experts)
+
+
+def _biased_experts(shape: LayerShape, m: Machine) -> Array:
+    """Local experts of a mean layer whose biases are operators of their own."""
+    plan, moe = shape.plan, shape.plan.model.routed
+    if moe is None or not moe.bias or not split_experts(plan) or "expert_chains" in m.without:
+        return 0.0 * shape.experts
+    return plan.model.expert_share * shape.experts
 
 
 def _replayed(m: Machine) -> Array:

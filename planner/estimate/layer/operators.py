@@ -16,6 +16,7 @@ from planner.estimate.layer import dispatch, mixers
 from planner.estimate.layer.matmul import Gemm
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
+from planner.estimate.machine.kernels import split_experts
 from planner.formulas import kernels
 from planner.formulas.params import stream_of
 from planner.ledger import Array, Ledger
@@ -44,6 +45,15 @@ _PERMUTE = BothWays(4.0, 6.0)
 _ONE_OF_COPIES = 4.0  # the token itself, read to be copied and written as their weighted sum
 # softmax and top-k of the router, permutation, activation and scaling; own count
 _EXPERT_KERNELS = BothWays(8.0, 10.0)
+# bytes per routed copy and hidden element of what torch operators do of the bias of experts' second
+# GEMM, expert by expert: it is scaled by the token's weight and added, and the experts' tokens are
+# joined (TEGroupedMLP._apply_bias of Megatron-LM, experts.py of 0.15 to 0.19). Weights in 16 bit,
+# and in fp32, as the buffered dispatchers send them: sums and what is joined are in fp32 then
+_EXPERT_BIAS = BothWays(12.0, 16.0)
+_EXPERT_BIAS_FP32 = BothWays(28.0, 40.0)
+# per width of an expert: up and gate are clamped apart and joined; backward masks, gradients
+# chosen by them, and these joined (fused_bias_geglu.py, ibid.)
+_CLAMPED = BothWays(16.0, 30.0)
 
 
 def stream_s(plan: Plan, m: Machine, moved_bytes: Array, launches: float) -> Array:
@@ -158,14 +168,33 @@ def _experts_s(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:
     arrived = dispatch.by_dispatcher(plan, shape.ep, shape.etp, dispatch.SORTED_BYTES)
     more = np.where((shape.ep > 1) & (shape.experts > 1), arrived, 0.0)
     more = more + _ONE_OF_COPIES / moe.experts_per_token
+    apart = _apart(shape, m, moe)
 
-    def one(per_width: Array, per_routed: Array, launches: float) -> Array:
+    def one(per_width: Array, per_routed: Array, launches: float, apart: Array) -> Array:
         moved = m.expert_traffic * (widths * per_width + routed * h * per_routed)
-        return stream_s(plan, m, moved, launches)
+        return stream_s(plan, m, moved + apart, launches)
 
     return BothWays(
-        one(act.forward, _PERMUTE.forward + more, _EXPERT_KERNELS.forward),
-        one(act.backward, _PERMUTE.backward + more, _EXPERT_KERNELS.backward),
+        one(act.forward, _PERMUTE.forward + more, _EXPERT_KERNELS.forward, apart.forward),
+        one(act.backward, _PERMUTE.backward + more, _EXPERT_KERNELS.backward, apart.backward),
+    )
+
+
+def _apart(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:
+    """Bytes that torch operators move for biases and clamps of experts."""
+    none = 0.0 * shape.routed
+    if not split_experts(shape.plan) or "expert_chains" in m.without:
+        return BothWays(none, none)
+    h, widths = float(moe.read(shape.plan.model.hidden)), shape.routed * moe.ffn_hidden / shape.etp
+    buffered = (shape.ep > 1) & dispatch.buffers(shape.plan, shape.ep, shape.etp)
+
+    def one(short: float, long: float, clamped: float) -> Array:
+        each = np.where(buffered, long, short)
+        return moe.bias * each * shape.routed * h + moe.clamped * clamped * widths
+
+    return BothWays(
+        one(_EXPERT_BIAS.forward, _EXPERT_BIAS_FP32.forward, _CLAMPED.forward),
+        one(_EXPERT_BIAS.backward, _EXPERT_BIAS_FP32.backward, _CLAMPED.backward),
     )
 
 
@@ -211,8 +240,8 @@ def _biased(shape: LayerShape, part: Part) -> Array:
         return tokens * (part.bias_out * h)
     if isinstance(part, Mlp):
         return tokens * part.bias * (part.inputs * part.ffn_hidden / t + h)
-    if isinstance(part, Moe):
-        return shape.routed * part.bias * (part.inputs * part.ffn_hidden / shape.etp + h)
+    if isinstance(part, Moe):  # of the first GEMM; that of the second is among `_apart`
+        return shape.routed * part.bias * (part.inputs * part.ffn_hidden / shape.etp)
     return 0.0 * tokens
 
 

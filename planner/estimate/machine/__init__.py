@@ -161,6 +161,7 @@ SWITCHES = (
     "attention_shape",
     "tree",
     "expert_operators",
+    "expert_chains",
     "split_operators",
     "shared_copies",
 )

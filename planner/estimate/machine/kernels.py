@@ -172,6 +172,12 @@ def fused_experts(plan: Plan) -> bool:
     )
 
 
+def split_experts(plan: Plan) -> bool:
+    """Whether biases and clamps of experts are torch operators beside their GEMMs: fused and
+    compiled kernels have them."""
+    return not (fused_experts(plan) or plan.training.compile)
+
+
 def _moved_bytes(plan: Plan) -> dict[str, Sourced]:
     """Bytes that norms, RoPE and gates move per element."""
     norm = _norm_kernel(plan)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate.layer import padded_vocab
+from planner.estimate.machine.kernels import split_experts
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import experts, memory
 from planner.formulas.params import stream_of
@@ -257,7 +258,9 @@ def _expert_activations(plan: Plan, c: Columns, moe: Moe) -> Ledger:
     h, e = float(plan.model.hidden), plan.training.element_bytes
     etp, each = experts.tensor_of(plan, c.tp), _mlp_bytes(plan, moe)
     routed = routed_tokens(plan, c)
-    widths = memory.mlp_kept_bytes(routed, float(moe.ffn_hidden), each, etp)
+    # what is clamped beside what the activation reads
+    clamped = e * moe.inputs * (moe.clamped and split_experts(plan))
+    widths = memory.mlp_kept_bytes(routed, float(moe.ffn_hidden), each + clamped, etp)
     shared = memory.mlp_kept_bytes(tokens, float(moe.shared_ffn_hidden), each, c.tp)
     copies = _EXPERT_INPUT * _input_bytes(plan) + _EXPERT_OUTPUT * e
     scored = float(moe.experts + moe.zero_experts)

@@ -229,6 +229,7 @@ FAMILIES: dict[str, Family] = {
         ignored=("experts_per_token", "initial_context_length"),
         router_bias=True,
         bias_experts=True,
+        clamped=True,
     ),
     "granitemoe": _llama(sparse=k.if_experts, bias_mlp=False),
     "granitemoe_swa": _llama(sparse=k.if_experts, kinds=k.first_of(4), sinks=True, bias_mlp=False),

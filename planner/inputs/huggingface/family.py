@@ -68,6 +68,7 @@ class Family:
     bias_head: Flag = False
     tied: bool = True  # where tie_word_embeddings says so
     bias_experts: bool = False
+    clamped: bool = False  # experts clamp what their activation reads
     qk_norm: Literal["none", "per_head", "full"] = "none"
     qk_norm_if: Flag = True
     gate: Literal["none", "per_head", "per_element"] = "none"

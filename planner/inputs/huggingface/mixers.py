@@ -271,6 +271,7 @@ def moe(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
             "router_bias": f.router_bias,
             "gated": f.gated,
             "activation": s.activation,
+            "clamped": f.clamped,
             "bias": f.bias_experts,
             **changes,
         }

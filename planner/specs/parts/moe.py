@@ -55,6 +55,7 @@ class Moe(Routing, Part):
     type: Literal["moe"] = "moe"
     gated: bool = True
     activation: Activation = "silu"
+    clamped: bool = False  # what the activation reads is clamped first (gpt-oss)
     bias: bool = False
 
     mixes = False

@@ -120,6 +120,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
         acts_on=_experts,
     ),
     Mechanism(
+        "biases and clamps of experts",
+        "they are part of the GEMMs and of the activation everywhere",
+        _without("expert_chains"),
+        acts_on=_experts,
+    ),
+    Mechanism(
         "bandwidth of elementwise kernels",
         "they reach all of the memory bandwidth",
         _set(elementwise_frac=1.0),
