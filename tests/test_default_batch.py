@@ -20,7 +20,7 @@ from planner.inputs.training import LONGEST_DEFAULT, sequence_length
 from planner.specs.documents.estimate import Estimate
 from planner.specs.documents.recommend import SmallestCluster
 from planner.specs.hardware import GpuSpec
-from planner.specs.layers import is_encoder
+from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.own import BatchOptions, CompareOptions
@@ -58,7 +58,7 @@ def test_published_records_agree_with_themselves(model: ModelSpec) -> None:
         tokens = published.batch.sequences * published.sequence.tokens
         assert published.batch_tokens == tokens
     if published.batch_tokens:  # of text GPT-2 to DeepSeek-V3; else from DiT's 256 x 256 tokens
-        least = 0.06e6 if is_encoder(model) else 0.4e6
+        least = 0.06e6 if of_samples(model) else 0.4e6
         assert least < published.batch_tokens < 70e6
     run = published.run
     if run and run.gpu:

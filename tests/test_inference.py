@@ -118,7 +118,8 @@ def test_the_table_is_printed_when_asked() -> None:
     assert "512 KiB per token" in text
 
 
-def test_an_encoder_keeps_no_cache_of_text() -> None:
-    words = ["estimate", "--model", "bert-base", "--gpu", "a100", "--gpus", 1, "--inference"]
-    assert "the model writes no text" in dpplan(*words, "--advice", 0).stdout
-    assert json.loads(dpplan(*words, "--json").stdout)["inference"] is None
+def test_no_cache_is_planned_but_of_a_decoder() -> None:
+    for name in ("bert-base", "t5-small"):
+        words = ["estimate", "--model", name, "--gpu", "a100", "--gpus", 1, "--inference"]
+        assert "what decoders alone keep of text" in dpplan(*words, "--advice", 0).stdout
+        assert json.loads(dpplan(*words, "--json").stdout)["inference"] is None

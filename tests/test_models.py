@@ -13,7 +13,7 @@ from planner.formulas.params import active_parameter_count, parameter_count, par
 from planner.inputs import catalog
 from planner.inputs.training import sequence_sentence
 from planner.specs.base import PlanError
-from planner.specs.layers import is_encoder, layers_of
+from planner.specs.layers import layers_of, of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Moe
 
@@ -204,13 +204,16 @@ def test_counts_of_transformers() -> None:
 
 def test_encoders_count_as_transformers_and_have_samples_of_their_own() -> None:
     assert {name: parameter_count(model(name)) for name in ENCODERS} == ENCODERS
-    assert {name for name in IDS if is_encoder(model(name))} == set(ENCODERS)
+    found = {name for name in IDS if of_samples(model(name)) and not model(name).towers}
+    assert found == set(ENCODERS)
     for name in ENCODERS:
         spec = model(name)
         assert spec.published.sequence is not None
         tokens = spec.published.sequence.tokens
         assert tokens == spec.max_positions
-        assert f"{tokens} tokens per sample" in sequence_sentence(spec, tokens)
+        assert f"{tokens} tokens per {spec.samples[:-1]}" in sequence_sentence(spec, tokens)
+    assert (model("bert-base").samples, model("vit-b-16").samples) == ("samples", "images")
+    assert model("gpt2").samples == "sequences"
 
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED.items())

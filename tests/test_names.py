@@ -42,6 +42,7 @@ from planner.specs.base import PlanError
         ("models", "BERT-large-uncased", "bert-large"),
         ("models", "ViT-L", "vit-l-16"),
         ("models", "DiT-XL", "dit-xl-2"),
+        ("models", "google/flan-t5-xxl", "flan-t5-xxl"),
         ("stacks", "Megatron-LM", "megatron-core"),
         ("stacks", "FSDP2", "pytorch-fsdp"),
         ("clusters", "p5.48xlarge", "aws-p5"),
@@ -58,7 +59,7 @@ def test_names_however_they_are_spelled(kind: str, spelled: str, found: str) -> 
     [
         ("models", "camembert-base", "is an encoder: the catalogue has none of this name, but"),
         ("models", "xlm-roberta-base", "is an encoder"),
-        ("models", "flan-t5-xxl", "is an encoder-decoder"),
+        ("models", "mt5-xxl", "is an encoder-decoder that the catalogue has not: it has t5-small"),
         ("models", "openai/whisper-large-v3", "is a speech model"),
         ("models", "swin-large", "is a vision model"),
         ("models", "deit-base", "is a vision transformer that the catalogue has not: it has vit-b"),

@@ -21,7 +21,7 @@ from planner.inputs.model import model_spec
 from planner.inputs.scenario import resolve
 from planner.report.bottleneck import exposed_s
 from planner.search import batched
-from planner.specs.layers import is_encoder
+from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.options.recommend import Limits
 from planner.verbs import recommend
@@ -155,8 +155,8 @@ def test_the_largest_of_the_catalogue_fits_and_no_larger_does() -> None:
     part = largest_found().catalogue
     answer = part.answer
     models = catalog.load_all("models", ModelSpec)
-    known = [parameter_count(one) for one in models if not is_encoder(one)]
-    assert not {row.model for row in part.rows} & {one.name for one in models if is_encoder(one)}
+    known = [parameter_count(one) for one in models if not of_samples(one)]
+    assert not {row.model for row in part.rows} & {one.name for one in models if of_samples(one)}
     larger = [row for row in part.rows if row.parameters > answer.parameters]
     assert len(larger) == sum(count > answer.parameters for count in known)
     ruled_out = [row for row in larger if row.refused][

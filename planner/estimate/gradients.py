@@ -89,13 +89,13 @@ def _blocks(
 
 def _layer(model: ModelSpec, kind: Kind, joint_qkv: bool, joint_gate: bool) -> _Block:
     """Tensors of a layer: a norm, all parts but the last, the other norms, the last part."""
-    of = stream_of(model)
+    of = stream_of(model, kind)
     own = [
         [one for tensor in part.tensors(of) for one in _kept_as(tensor, joint_qkv, joint_gate)]
         for part in kind.parts
     ]
     whole = sum(n for part in own for _, n, product in part if product)
-    norm = [("norm/layer", model.hidden, False)] * (2 if model.norm_bias else 1)
+    norm = [("norm/layer", of.hidden, False)] * (2 if model.norm_bias else 1)
     before = [one for part in own[:-1] for one in part]
     after = own[-1]
     if not before:

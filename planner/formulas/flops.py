@@ -18,6 +18,7 @@ from planner.ledger import Array, Ledger, formula
 from planner.specs.layers import attended_of, scans_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Attended, Core, Scan
+from planner.specs.towers import views
 
 CONVENTION = (
     "6 FLOP per matmul weight and token (head included), attention 6*L*s*heads*head_dim per token:"
@@ -75,30 +76,38 @@ def core_forward_flop(core: Core, seq_tokens: Array) -> Array:
     )
 
 
-def matmul_weights(model: ModelSpec) -> Ledger:
+def matmul_weights(model: ModelSpec, seq_tokens: int = 1) -> Ledger:
     """Weights that one token multiplies with, over the whole model: leaves by name, the tied or
-    untied head included."""
+    untied head included. Those that see more or fewer tokens than the sequence has, where a model
+    has towers, count as often as they do."""
     out: Ledger = {}
-    for leaf in parameter_leaves(model):
-        if leaf.matmul:
-            active = leaf.count * leaf.active_frac[0] / leaf.active_frac[1]
-            out[leaf.name] = out.get(leaf.name, 0.0) + active * leaf.times
-    if model.tied_embeddings:
-        out["head/logits"] = float(model.padded_vocab * model.hidden)
+    for view in views(model, seq_tokens):
+        has_head = view.name == model.head_tower
+        for leaf in parameter_leaves(view.model):
+            if leaf.matmul and (leaf.place not in ("first", "last") or has_head):
+                often = (leaf.tokens or view.seq_len) / seq_tokens
+                active = leaf.count * leaf.active_frac[0] / leaf.active_frac[1]
+                out[leaf.name] = out.get(leaf.name, 0.0) + active * leaf.times * often
+        if model.tied_embeddings and has_head:
+            head = float(model.padded_vocab * view.model.hidden)
+            out["head/logits"] = head * view.seq_len / seq_tokens
     return out
 
 
-def attended_elements(model: ModelSpec, seq_tokens: Array, of_causal: float = 1.0) -> Array:
+def attended_elements(model: ModelSpec, seq_tokens: int, of_causal: float = 1.0) -> float:
     """Elements of keys and values that the queries of a token meet, over all layers: heads times
     both widths times keys, averaged over the tokens of a sequence.
 
     of_causal: how often those under a causal mask count; `PALM` for both halves of the matrix.
     """
     each = (
-        count * core_forward_flop(core, seq_tokens) * (1.0 if core.mask == "full" else of_causal)
-        for core, count in attended_of(model)
+        count
+        * core_forward_flop(core, float(view.seq_len))
+        * (1.0 if core.mask == "full" else of_causal)
+        for view in views(model, seq_tokens)
+        for core, count in attended_of(view.model)
     )
-    return sum(each, start=0.0 * seq_tokens) / (2 * seq_tokens)
+    return float(sum(each, start=0.0) / (2 * seq_tokens))
 
 
 def scanned_flop(model: ModelSpec) -> float:

@@ -30,15 +30,17 @@ class Leaf(Tensor):
     times: int = 1
 
 
-def stream_of(model: ModelSpec) -> Stream:
-    """The residual stream of a model."""
-    return Stream(model.hidden, model.norm_bias)
+def stream_of(model: ModelSpec, kind: Kind | None = None) -> Stream:
+    """The residual stream of a model; of a kind of layer, that of its tower."""
+    own = {tower.name: tower.hidden for tower in model.towers}
+    width = own.get(kind.tower) if kind else None
+    return Stream(width or model.hidden, model.norm_bias)
 
 
 def layer_tensors(model: ModelSpec, kind: Kind) -> tuple[Tensor, ...]:
     """Every tensor of a layer of a kind."""
-    of = stream_of(model)
-    norms = replicated("norm/layer", kind.norms * of.norm(model.hidden))
+    of = stream_of(model, kind)
+    norms = replicated("norm/layer", kind.norms * of.norm(of.hidden))
     own = [tensor for part in kind.parts for tensor in part.tensors(of)]
     return tuple(tensor for tensor in (norms, *own) if tensor.count)
 

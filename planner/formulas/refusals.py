@@ -55,6 +55,16 @@ def degrees(p: Plan, x: Layout) -> str:
     )
 
 
+def whole(p: Plan, x: Layout) -> str:
+    """Towers are not divided by layers or by tokens."""
+    names = ", ".join(tower.name for tower in p.model.towers)
+    return (
+        f"{p.model.name} has samples of several lengths (its sequence, {names}), whose layers are"
+        f" not planned over pp {x.pp} stages or cp {x.cp} ranks; take --pp 1 --cp 1: data and"
+        " tensor parallelism and ZeRO are planned"
+    )
+
+
 def heads(p: Plan, x: Layout) -> str:
     """Heads, groups or channels cannot be shared out."""
     limits = [one for one in limits_of(p.model) if one.what not in WIDTHS]

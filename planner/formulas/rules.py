@@ -111,6 +111,12 @@ def _context(plan: Plan, c: Columns) -> Array:
     return ok | even
 
 
+def _whole(plan: Plan, c: Columns) -> Array:
+    """What no rank shares with another: the layers of towers along a pipeline, or their
+    sequences."""
+    return ((c.pp == 1) & (c.cp == 1)) if plan.model.towers else _ones(c)
+
+
 def _experts(plan: Plan, c: Columns) -> Array:
     if plan.model.routed is None:
         return c.ep == 1
@@ -225,6 +231,7 @@ RULES: tuple[Rule, ...] = (
     Rule("degrees multiply to the GPUs", ("tp", "pp", "cp", "dp"), _in_domain, why.degrees),
     Rule("heads divide by tp", ("tp",), _heads, why.heads),
     Rule("widths divide by tp", ("tp",), _ffn, why.widths),
+    Rule("towers stay whole", ("pp", "cp"), _whole, why.whole),
     Rule("layers fill the stages", ("pp", "vpp"), _layers, why.layers),
     Rule(
         "batch divides by dp x micro-batch",

@@ -41,6 +41,7 @@ class Batch:
     wanted_tokens: float
     source: str
     published: bool
+    samples: str = "sequences"
     moved: str = ""  # why it is not the wanted number
 
     @property
@@ -51,10 +52,9 @@ class Batch:
     def sentence(self) -> str:
         """The default as an assumption."""
         moved = f"; {self.moved}" if self.moved else ""
-        return (
-            f"global batch {self.sequences:,} sequences ({show(self.tokens, 'count')} tokens):"
-            f" {self.source}{moved} (set --global-batch)"
-        )
+        tokens = f" ({show(self.tokens, 'count')} tokens)" if self.seq_len > 1 else ""
+        size = f"{self.sequences:,} {self.samples}{tokens}"
+        return f"global batch {size}: {self.source}{moved} (set --global-batch)"
 
 
 def default_batch(options: Options, model: ModelSpec, seq_len: int) -> Batch:
@@ -80,7 +80,7 @@ def default_batches(requests: Sequence[Options], model: ModelSpec, seq_len: int)
                 key=lambda size: (abs(size - wanted), size),
             )
         moved = _moved(taken * seq_len, tokens, options.gpus)
-        out.append(Batch(taken, seq_len, tokens, source, published, moved))
+        out.append(Batch(taken, seq_len, tokens, source, published, model.samples, moved))
     return out
 
 

@@ -22,6 +22,7 @@ _SHAPE = (
     "moe",
     "parts",
     "stack",
+    "towers",
 )
 
 FIELD = "--model"

@@ -57,8 +57,9 @@ _MODELS = (
         "deberta distilbert modernbert albert electra esm longformer",
     ),
     _other(
-        "an encoder-decoder, which is not modelled",
-        f"{_NO_NEAR}: its cross attention is not counted",
+        "an encoder-decoder that the catalogue has not",
+        "it has t5-small to t5-11b and flan-t5-base to flan-t5-xxl; a model TOML with a tower for"
+        " the decoder counts another",
         "t5 mt5 byt5 umt5 ul2 flan bart mbart pegasus marian m2m m2m100 nllb prophetnet longt5",
     ),
     _other(

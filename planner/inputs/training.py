@@ -9,7 +9,7 @@ from planner.inputs.experts import expert_fields
 from planner.inputs.options import number
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
-from planner.specs.layers import is_encoder
+from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.names import GRAPH_SCOPES, GraphScope
 from planner.specs.options import Options
@@ -40,9 +40,11 @@ def sequence_sentence(model: ModelSpec, seq_len: int) -> str:
         why = f"its training is not published, and few are pre-trained at more than {seq_len:,}"
     else:
         why = "the positions of the model"
-    length = (
-        f"{seq_len:,} tokens per sample" if is_encoder(model) else f"sequence length {seq_len:,}"
-    )
+    length = f"sequence length {seq_len:,}"
+    if of_samples(model):
+        towers = [f"{tower.length(seq_len):,} of its {tower.name}" for tower in model.towers]
+        tokens = "token" if seq_len == 1 else "tokens"
+        length = ", ".join([f"{seq_len:,} {tokens} per {model.samples[:-1]}", *towers])
     return f"{length}, {why}{reads} (set --seq-len)"
 
 

@@ -75,6 +75,9 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
     option."""
     if options.length_mean is None:
         return None
+    if model.towers:
+        remedy = f"is of one length per sample, and {model.name} has several; leave it out"
+        raise PlanError("--length-mean", options.length_mean, remedy)
     packing = options.packing or "packed"
     if packing == "packed" and any(core.window or core.chunk for core, _ in attended_of(model)):
         raise PlanError(

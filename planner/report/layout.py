@@ -54,7 +54,7 @@ from planner.specs.documents.memory import (
 )
 from planner.specs.documents.plan import Cluster, Model, Stack
 from planner.specs.documents.run import Reliability, Run
-from planner.specs.layers import is_encoder
+from planner.specs.layers import of_samples
 from planner.specs.model import NAMING
 from planner.specs.plan import Plan
 from planner.units import in_unit
@@ -135,7 +135,7 @@ def report(
         throughput=_throughput(plan, one, table),
         communication=[_traffic(plan, t) for t in one.time.traffic if t.count[0] > 0],
         run=whole,
-        inference=None if is_encoder(plan.model) else inference.serving(plan),
+        inference=None if of_samples(plan.model) else inference.serving(plan),
         stragglers=waiting.stragglers(plan, own, table, one.time),
         input=loading.needs(plan, own, table, _without_loading_s(one)),
         alternatives=[],
@@ -344,11 +344,10 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     training, model = plan.training, plan.model
     gpus = plan.cluster.gpus
     tokens = float(training.global_batch * training.seq_len)
-    weights = total(flops.matmul_weights(model))
-    seq_len = float(training.seq_len)
+    weights = total(flops.matmul_weights(model, training.seq_len))
     # of the same document, where rows are packed
     alike = uneven.attended_frac(plan)
-    seen = float(flops.attended_elements(model, seq_len)) * alike
+    seen = flops.attended_elements(model, training.seq_len) * alike
     scanned = flops.scanned_flop(model)
 
     def model_flop(attended: float) -> float:
@@ -358,12 +357,14 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     executed = useful + first(one.time.repeated_flop) * gpus
     seconds = first(one.time.seconds)
     rate = uneven.peak_flop_per_s(plan)
-    whole = model_flop(float(flops.attended_elements(model, seq_len, flops.PALM)) * alike)
+    whole = model_flop(flops.attended_elements(model, training.seq_len, flops.PALM) * alike)
     palm = float(run_level.utilisation(whole, gpus, rate, seconds))
     per_s = float(run_level.tokens_per_s(training.global_batch, training.seq_len, seconds))
     return Throughput(
         tokens_per_s=per_s,
         tokens_per_s_per_gpu=per_s / gpus,
+        samples=model.samples,
+        samples_per_s=training.global_batch / seconds,
         model_tflops_per_gpu=useful / gpus / seconds / 1e12,
         mfu=float(run_level.utilisation(useful, gpus, rate, seconds)),
         mfu_palm=UNSET if palm > 1 else palm,

@@ -72,11 +72,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
             f" {step.confidence})",
         ),
         ("bottleneck", step.bottleneck),
-        (
-            "throughput",
-            f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU,"
-            f" {show(t.model_tflops_per_gpu, 'TFLOP/s')} per GPU",
-        ),
+        ("throughput", f"{rate_text(r)}, {show(t.model_tflops_per_gpu, 'TFLOP/s')} per GPU"),
         ("", f"MFU {percent(t.mfu)}, HFU {percent(t.hfu)}  ({t.flop_convention})"),
         ("", f"{_as_palm(t)}, as PaLM, Megatron-LM and torchtitan count"),
     ]
@@ -99,6 +95,15 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         ("", _failures_text(run)),
         ("cost", cost_text(r)),
     ]
+
+
+def rate_text(r: Estimate) -> str:
+    """Tokens a second; of a model of samples, those."""
+    t, gpus = r.throughput, r.cluster.gpus
+    if t.samples == "sequences":
+        return f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU"
+    each = show(t.samples_per_s / gpus, "")
+    return f"{show(t.samples_per_s, '')} {t.samples}/s, {each} per GPU"
 
 
 def _as_palm(t: Throughput) -> str:
@@ -436,7 +441,10 @@ def inference_blocks(r: Estimate) -> list[Block]:
     """Bytes per GPU of generating text, by context and batch."""
     i = r.inference
     if i is None:
-        why = "none: every token sees its whole sample, so that the model writes no text"
+        why = (
+            "none: what decoders alone keep of text is planned, and this model writes no text or"
+            " reads another sequence for it"
+        )
         return [Block("Inference memory per GPU", text=[why])]
     batches = sorted({one.batch for one in i.table})
     block = Block(

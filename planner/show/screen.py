@@ -15,6 +15,7 @@ from planner.show.estimate import (
     band_text,
     cost_text,
     fullest,
+    rate_text,
     remark_rows,
     requirement_blocks,
     room,
@@ -86,16 +87,17 @@ def _answer(r: Estimate) -> Block:
             f" {fullest(r)}",
         ),
         *remark_rows(r),
-        (
-            "speed",
-            f"{show(t.tokens_per_s, '')} tokens/s, {show(t.tokens_per_s_per_gpu, '')} per GPU;"
-            f" {_mfu(t)}; {layout.global_batch:,} x"
-            f" {r.training.seq_len:,} tokens a step",
-        ),
+        ("speed", f"{rate_text(r)}; {_mfu(t)}; {_step_text(r)}"),
         ("run", whole),
         *([] if run.days is None else [("cost", cost_text(r))]),
     )
     return Block(title_of(r), [verdict(r), *(f"{label:<8}{text}" for label, text in rows)])
+
+
+def _step_text(r: Estimate) -> str:
+    if r.training.seq_len == 1:
+        return f"{r.layout.global_batch:,} {r.throughput.samples} a step"
+    return f"{r.layout.global_batch:,} x {r.training.seq_len:,} tokens a step"
 
 
 def _mfu(t: Throughput) -> str:

@@ -36,6 +36,7 @@ class Repeat(Spec):
     times: int | None = Field(
         default=None, ge=1, le=100_000
     )  # None: until the model has all its layers; the last round may be cut short
+    tower: str = Field(default="", max_length=100)  # that they are of; "": of the sequence
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Kind:
     name: str
     blocks: Blocks
     norms: int  # as wide as the model
+    tower: str = ""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -69,11 +71,19 @@ class Layers:
 @functools.lru_cache(maxsize=512)
 def layers_of(model: ModelSpec) -> Layers:
     """The layers of a model, stacked or flat."""
-    words = _stacked(model) if model.stack else _flat(model)
+    words = _stacked(model) if model.stack else [("", word) for word in _flat(model)]
     names = tuple(dict.fromkeys(words))
     at = {name: i for i, name in enumerate(names)}
-    kinds = tuple(_kind(model, name) for name in names)
+    kinds = tuple(_kind(model, word, tower) for tower, word in names)
     return Layers(kinds, tuple(at[word] for word in words))
+
+
+def tower_words(model: ModelSpec) -> dict[str, list[str]]:
+    """The layers of every tower, in the words of the stack."""
+    out: dict[str, list[str]] = {}
+    for tower, word in _stacked(model):
+        out.setdefault(tower, []).append(word)
+    return out
 
 
 @functools.lru_cache(maxsize=512)
@@ -96,7 +106,8 @@ def _without_masks(kind: Kind) -> tuple[object, ...]:
             update={**(masks if isinstance(part, Attention) else {}), "name": ""}
         )
 
-    return tuple(tuple(bare(part) for part in block) for block in kind.blocks), kind.norms
+    bare_blocks = tuple(tuple(bare(part) for part in block) for block in kind.blocks)
+    return bare_blocks, kind.norms, kind.tower
 
 
 @functools.lru_cache(maxsize=512)
@@ -126,10 +137,12 @@ def attended_of(model: ModelSpec) -> tuple[tuple[Attended, int], ...]:
 
 
 @functools.lru_cache(maxsize=512)
-def is_encoder(model: ModelSpec) -> bool:
-    """Whether every token sees the whole sample, so that the model writes no text: BERT, ViT."""
+def of_samples(model: ModelSpec) -> bool:
+    """Whether it is trained on samples as a whole and not to continue a text: those whose tokens
+    all see each other (BERT, ViT), several towers (T5, CLIP), convolutions."""
     cores = [core for core, _ in cores_of(model)]
-    return all(isinstance(core, Attended) and core.mask == "full" for core in cores) and any(cores)
+    whole = all(isinstance(core, Attended) and core.mask == "full" for core in cores)
+    return whole or bool(model.towers)
 
 
 def scans_of(model: ModelSpec) -> tuple[tuple[Scan, int], ...]:
@@ -180,10 +193,10 @@ def check(model: ModelSpec) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ValueError(f"parts: {twice[0]!r} is the name of two")
-    for name in dict.fromkeys(_stacked(model)):
-        _kind(model, name)
-    used = {word for text in _stacked(model) for block in _words(text) for word in block}
-    kinds = (_kind(model, name) for name in dict.fromkeys(_stacked(model)))
+    stated = list(dict.fromkeys(_stacked(model)))
+    kinds = [_kind(model, text, tower) for tower, text in stated]
+    used = {word for _, text in stated for block in _words(text) for word in block}
+    _check_towers(model, [tower for tower, _ in stated])
     experts = [part for kind in kinds for part in kind.parts if isinstance(part, Moe)]
     if len({part.model_copy(update={"name": ""}) for part in experts}) > 1:
         raise ValueError("stack: experts of one kind per model are planned, and two are named")
@@ -192,16 +205,37 @@ def check(model: ModelSpec) -> None:
         raise ValueError(f"parts: no layer of the stack has {idle[0]!r}")
 
 
-def _stacked(model: ModelSpec) -> list[str]:
-    out: list[str] = []
+def _check_towers(model: ModelSpec, used: list[str]) -> None:
+    known = [tower.name for tower in model.towers]
+    twice = [name for name, times in Counter(known).items() if times > 1]
+    if twice:
+        raise ValueError(f"towers: {twice[0]!r} is the name of two")
+    for name in [*used, model.head_tower]:
+        if name and name not in known:
+            raise ValueError(f"no tower is called {name!r}; known: {', '.join(known) or 'none'}")
+    if not known:
+        return
+    idle = [name for name in ["", *known] if name not in used]
+    if idle:
+        raise ValueError(f"towers: no layer of the stack is of {idle[0] or 'the sequence'!r}")
+    if any(isinstance(core, Scan) for core, _ in cores_of(model)):
+        raise ValueError("towers: layers that carry a state along a sequence have none")
+    if model.mtp or model.routed is not None:
+        raise ValueError("towers: experts and multi-token prediction are planned without them")
+
+
+def _stacked(model: ModelSpec) -> list[tuple[str, str]]:
+    """Tower and words of every layer."""
+    out: list[tuple[str, str]] = []
     for i, repeat in enumerate(model.stack):
+        words = [(repeat.tower, word) for word in repeat.layers]
         if repeat.times is not None:
-            out += repeat.layers * repeat.times
+            out += words * repeat.times
         elif i + 1 < len(model.stack):
             raise ValueError("stack: times is needed in all but the last entry")
         else:
             rest = max(model.layers - len(out), 0)
-            out += (repeat.layers * (rest // len(repeat.layers) + 1))[:rest]
+            out += (words * (rest // len(words) + 1))[:rest]
     if len(out) != model.layers:
         raise ValueError(f"stack makes {len(out)} layers, but layers is {model.layers}")
     return out
@@ -229,10 +263,10 @@ def _has_experts(model: ModelSpec, layer: int) -> bool:
     return (layer - model.moe.dense_layers) % model.moe.every == 0
 
 
-def _kind(model: ModelSpec, text: str) -> Kind:
+def _kind(model: ModelSpec, text: str, tower: str) -> Kind:
     blocks = tuple(tuple(_part(model, word) for word in block) for block in _words(text))
     norms = model.norms_per_block * len(blocks) if model.stack else model.norms_per_layer
-    return Kind(text, blocks, norms)
+    return Kind(text, blocks, norms, tower)
 
 
 def _part(model: ModelSpec, word: str) -> Part:

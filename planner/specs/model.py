@@ -12,16 +12,22 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from planner.specs.base import Names, Spec
-from planner.specs.layers import Repeat, check, parts_of
+from planner.specs.layers import Repeat, check, of_samples, parts_of
 from planner.specs.parts import AnyPart, LatentAttention, Moe, Routing
 from planner.specs.parts.base import MAX_POSITIONS, Width
 from planner.specs.parts.mlp import Activation
 from planner.specs.published import Published
+from planner.specs.towers import Tower
 
 __all__ = ["MAX_POSITIONS", "NAMING", "Experts", "LatentAttention", "ModelSpec"]
 
 FLAT = ("heads", "kv_heads", "head_dim", "ffn_hidden")  # what a plain decoder has to state
-NAMING = {"aliases", "hub", "published"}  # fields that are no shape but of the one that was trained
+NAMING = {
+    "aliases",
+    "hub",
+    "published",
+    "sample",
+}  # fields that are no shape but of the one that was trained
 
 
 class Experts(Routing):
@@ -42,6 +48,7 @@ class ModelSpec(Spec):
     aliases: Names = ()
     hub: Names = ()  # ids of the same shape on the Hugging Face Hub
     source: str = ""
+    sample: Literal["", "image", "pair"] = ""  # what it is trained on, where that is no text
 
     layers: int = Field(ge=1, le=100_000)
     hidden: int = Width
@@ -96,6 +103,8 @@ class ModelSpec(Spec):
     moe: Experts | None = None
     parts: tuple[AnyPart, ...] = Field(default=(), strict=False)  # of a stack, by name
     stack: tuple[Repeat, ...] = Field(default=(), strict=False)  # the layers, in order
+    towers: tuple[Tower, ...] = Field(default=(), strict=False)  # beside that of the sequence
+    head_tower: str = ""  # whose tokens the head reads
     norms_per_block: int = Field(default=1, ge=0, le=4)  # in a stack; 2: before and after each
     mtp: int = Field(default=0, ge=0, le=100)  # modules of multi-token prediction
     published: Published = Field(default_factory=Published)  # how its authors trained it
@@ -108,8 +117,11 @@ class ModelSpec(Spec):
                 raise ValueError(
                     f"{missing[0]} is needed: a model without a stack is a plain decoder"
                 )
-            if self.parts:
-                raise ValueError("parts are of a stack: add [[stack]] with the layers made of them")
+            if self.parts or self.towers:
+                what = "parts" if self.parts else "towers"
+                raise ValueError(
+                    f"{what} are of a stack: add [[stack]] with the layers made of them"
+                )
         if self.kv_heads and self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
         if self.moe and self.moe.dense_layers > self.layers:
@@ -143,6 +155,12 @@ class ModelSpec(Spec):
     def expert_share(self) -> float:
         """Share of layers with experts."""
         return self.moe_layers / self.layers
+
+    @property
+    def samples(self) -> str:
+        """What a batch counts, in words."""
+        plain = "sample" if of_samples(self) else "sequence"
+        return f"{self.sample or plain}s"
 
     @property
     def mlp_inputs(self) -> int:

@@ -6,13 +6,16 @@ parallel), so it is evaluated on their distinct combinations only and gathered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
     Collective,
+    each_of,
     end_collectives,
     layer_collectives,
     tensor_blocks,
@@ -25,6 +28,7 @@ from planner.estimate.layer.shape import BothWays, LayerShape, local_shape, padd
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
 from planner.ledger import Array, Ledger, section, total, under
+from planner.specs.towers import head_plan
 
 __all__ = ["Collective", "LayerCost", "layer_cost", "local_shape", "padded_vocab"]
 
@@ -66,18 +70,60 @@ class _Compute:
 
 
 def layer_cost(shape: LayerShape, m: Machine) -> LayerCost:
-    """Evaluate one layer on a machine, one value per combination of the shape's columns."""
+    """Evaluate one layer on a machine, one value per combination of the shape's columns; where the
+    model has towers, the mean over their layers."""
+    found = [(_one_tower(own, m), share) for own, share in shape.towers()]
+    return found[0][0] if len(found) == 1 else _mean(shape, m, found)
+
+
+def _mean(shape: LayerShape, m: Machine, found: list[tuple[LayerCost, float]]) -> LayerCost:
+    """A mean layer of several towers, and the head of the one that has it."""
+
+    def leaves(ledgers: list[tuple[Ledger, float]]) -> Ledger:
+        out: Ledger = {}
+        for ledger, share in ledgers:
+            for name, leaf in ledger.items():
+                out[name] = out.get(name, 0.0) + share * leaf
+        return out
+
+    def mean(of: Callable[[LayerCost], Array]) -> Array:
+        return sum(share * of(one) for one, share in found)
+
+    collectives = (each_of(x, share) for one, share in found for x in one.collectives)
+    head = shape.of_plan(head_plan(shape.plan))
+    return LayerCost(
+        forward=leaves([(one.forward, share) for one, share in found]),
+        backward=leaves([(one.backward, share) for one, share in found]),
+        attention_core=mean(lambda one: one.attention_core),
+        repeat=mean(lambda one: one.repeat),
+        repeated_per_operator=mean(lambda one: one.repeated_per_operator),
+        launch_forward=mean(lambda one: one.launch_forward),
+        launch_backward=mean(lambda one: one.launch_backward),
+        collectives=tuple(collectives),
+        forward_flop=mean(lambda one: one.forward_flop),
+        core_flop=mean(lambda one: one.core_flop),
+        **_ends(head, m),
+    )
+
+
+def _ends(shape: LayerShape, m: Machine) -> dict[str, Any]:
+    """Embedding, head and loss."""
+    with section("language-model head"):
+        head = head_s(shape, m)
+        ends = end_collectives(shape, m)
+    if np.any(shape.tp > 1):
+        head["tensor_parallel/ends"] = sum(x.forward_s + x.backward_s for x in ends)
+        head["launch/ends"] = 2.0 * np.where(shape.tp > 1, m.tensor_idle, 0.0)
+    return {"head": head, "ends": ends}
+
+
+def _one_tower(shape: LayerShape, m: Machine) -> LayerCost:
     with section("one layer, one micro-batch"):
         done = _compute(shape, m)
         computing = BothWays(total(done.seconds.forward), total(done.seconds.backward))
         found = layer_collectives(shape, m, done.core, computing, _shared(done.seconds))
-    with section("language-model head"):
-        head = head_s(shape, m)
-        ends = end_collectives(shape, m)
+    ends = _ends(shape, m)
     shared_idle = np.where(shape.tp > 1, m.tensor_idle, 0.0)
-    if np.any(shape.tp > 1):
-        head["tensor_parallel/ends"] = sum(x.forward_s + x.backward_s for x in ends)
-        head["launch/ends"] = 2.0 * shared_idle
     idle = BothWays(m.layer_idle + shared_idle, shared_idle)
     busy_forward = computing.forward + sum(x.forward_s for x in found) + idle.forward
     busy_backward = computing.backward + sum(x.backward_s for x in found) + idle.backward
@@ -101,10 +147,9 @@ def layer_cost(shape: LayerShape, m: Machine) -> LayerCost:
         - busy_backward
         + idle.backward,
         collectives=found,
-        head=head,
-        ends=ends,
         forward_flop=done.forward_flop,
         core_flop=shape.core_flop,
+        **ends,
     )
 
 

@@ -53,7 +53,7 @@ def _one_core(shape: LayerShape, m: Machine, core: Core) -> BothWays[Array]:
         return mixers.scan_s(m, architecture, core.name, flop, moved, plan.training.seq_len)
     if core.kernel != "attention":
         return _sparse_s(shape, m, core, flop)
-    if plan.flash_attention:
+    if plan.flash_attention and not core.biased:
         return _flash_s(shape, m, core, flop)
     return _scores_s(shape, m, core)
 
@@ -123,7 +123,7 @@ def _scores_s(shape: LayerShape, m: Machine, core: Attended) -> BothWays[Array]:
     gemms = gemm_s(plan, m, rows, keys, qk, batch, alignment=alignment) + gemm_s(
         plan, m, rows, qk, keys, batch, alignment=alignment
     )
-    slower = _EAGER if plan.attention == "eager" else 1.0
+    slower = _EAGER if plan.attention == "eager" or core.biased else 1.0
     scores = batch * s * keys / shape.cp
 
     def softmax(bytes_each: float) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,12 @@ class Collective:
     def backward_s(self) -> Array:
         """Seconds of backward that nothing hides."""
         return self.backward * self.seconds
+
+
+def each_of(one: Collective, share: float) -> Collective:
+    """A collective of a share of the layers, of a mean layer."""
+    calls = ("forward", "backward", "hidden_backward", "issued")
+    return replace(one, **{name: share * getattr(one, name) for name in calls})
 
 
 def layer_collectives(

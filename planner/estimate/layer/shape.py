@@ -15,6 +15,7 @@ from planner.specs.columns import ByName, Columns
 from planner.specs.layers import cores_of
 from planner.specs.parts import Core, Scan
 from planner.specs.plan import Plan
+from planner.specs.towers import plans
 
 # the columns that the cost of a layer depends on: the arguments of `local_shape`
 KEY = ("tp", "cp", "ep", "micro_batch", "sequence_parallel")
@@ -48,6 +49,16 @@ class LayerShape:
     # FLOP of all cores of a mean layer forward: of scores those of the pairs that masks, windows
     # and packed documents leave
     core_flop: Array
+
+    def of_plan(self, plan: Plan) -> LayerShape:
+        """The same columns under the plan of a tower."""
+        if plan is self.plan:
+            return self
+        return local_shape(plan, **{name: getattr(self, name) for name in KEY})
+
+    def towers(self) -> list[tuple[LayerShape, float]]:
+        """The shape of every tower, and its share of the layers."""
+        return [(self.of_plan(own), view.share) for own, view in plans(self.plan)]
 
     @property
     def routed(self) -> Array:

@@ -6,6 +6,7 @@ Symbols as in formulas.memory. Every function returns one value per row of the t
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from planner.specs.layers import Kind, memory_kinds, parts_of
 from planner.specs.parts import Attended, Attention, CrossAttention, Latent, Mlp, Moe, Part, Scan
 from planner.specs.parts.mlp import ChannelMix
 from planner.specs.plan import Plan
+from planner.specs.towers import head_plan, kind_plan, plans
 
 # bytes per score element that is kept: without, with attention dropout. Fused softmax kernels keep
 # its 16-bit output (and with dropout a mask and the dropped output, arXiv 2205.05198 eq. 1); eager
@@ -68,8 +70,10 @@ def routed_tokens(plan: Plan, c: Columns) -> Array:
     )
 
 
-def one_input(plan: Plan, c: Columns) -> Array:
-    """Bytes of a layer's input, what full recompute keeps."""
+def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:
+    """Bytes of a layer's input, what full recompute keeps; of a kind, those of its tower."""
+    if kind is not None:
+        plan, _ = kind_plan(plan, kind)
     return memory.product_input_bytes(
         tokens_of(plan, c)[1], float(plan.model.hidden), plan.training.element_bytes
     )
@@ -87,6 +91,7 @@ def layer_activations(plan: Plan, c: Columns) -> Ledger:
 
 def kind_activations(plan: Plan, c: Columns, kind: Kind) -> Ledger:
     """Bytes that one layer of a kind keeps for backward, by operator, without recompute."""
+    plan, kind = kind_plan(plan, kind)
     out = _norm_activations(plan, c, kind)
     of = stream_of(plan.model)
     for block in kind.blocks:
@@ -174,7 +179,11 @@ def _drops_hidden(plan: Plan) -> bool:
 def embedding_mask(plan: Plan, c: Columns) -> Array:
     """What dropout of the embedding keeps of a micro-batch; no layer repeats it."""
     masks = 1.0 if _drops_hidden(plan) else 0.0
-    return memory.dropout_mask_bytes(tokens_of(plan, c)[1], float(plan.model.hidden), masks)
+    found = [
+        memory.dropout_mask_bytes(tokens_of(own, c)[1], float(own.model.hidden), masks)
+        for own, _ in plans(plan)
+    ]
+    return functools.reduce(np.add, found)
 
 
 def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttention) -> Ledger:
@@ -188,8 +197,8 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
     # Ulysses repeats keys and values where its ranks are more than their heads
     sharing = tp * c.cp if plan.context_way == "ulysses" else tp
     sent = float(each) * np.maximum(part.kv_heads, sharing)
-    if core.keys is not None:  # of another sequence
-        sent = sent * (core.keys / float(plan.training.seq_len))
+    if isinstance(part, CrossAttention):  # of another sequence
+        sent = sent * (float(core.keys or plan.training.seq_len) / float(plan.training.seq_len))
     out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, copies, tp)}
     if part.qk_norm != "none":
         normed = memory.projected_bytes(tokens, width + pairs / 2, norm_bytes(plan), tp)
@@ -198,6 +207,14 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
             tokens, heads, _statistics(plan), tp
         )
     return out | _core_activations(plan, c, core)
+
+
+def scores_kernel(plan: Plan, core: Attended) -> str | None:
+    """The kernel of attention where it writes its scores; None where they stay on the chip. Scores
+    with a learned bias take a softmax in 16 bit (T5 of transformers 5.23)."""
+    if not plan.flash_attention:
+        return plan.attention
+    return "fused_softmax" if core.biased else None
 
 
 def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
@@ -218,7 +235,8 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     """Scores where a kernel keeps them, and the weighted values."""
     e, tp, tokens = plan.training.element_bytes, c.tp, tokens_of(plan, c)[0]
     dropped = plan.model.dropout and plan.model.dropout_of != "hidden"
-    kept = 0.0 if plan.flash_attention else SCORE_BYTES[plan.attention][int(dropped)]
+    kernel = scores_kernel(plan, core)
+    kept = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
     score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
     # an fp8 GEMM keeps its own copy of the attention's output
     again = _FP8_COPY if _input_bytes(plan) < e else 0.0
@@ -274,6 +292,7 @@ def _expert_activations(plan: Plan, c: Columns, moe: Moe) -> Ledger:
 
 def _selective_saving(plan: Plan, c: Columns, kind: Kind, kept: Ledger) -> Array:
     """Bytes per layer that selective recompute no longer keeps."""
+    plan, kind = kind_plan(plan, kind)
     core = kept.get("attention/core", 0.0 * c.tp)
     if plan.training.selective == "attention":
         return core
@@ -318,10 +337,7 @@ class Kept:
 def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
     """What the recompute rule of every row leaves of the activations of a stage. again: the layers
     that it repeats; a group works on one of its chunk at a time."""
-    entering = one_input(plan, c)
-    # the input is among the activations already, unless a norm of several operators keeps fp32
-    # copies in its place
-    counted = entering if plan.fused_norm else 0.0 * entering
+    entering = _mean_input(plan, c)
     repeats = c.is_recompute("full", "block", "group")
     selective, grouped = c.is_recompute("selective"), c.is_recompute("group")
     stage = np.where(repeats, again.inputs * entering, 0.0)
@@ -332,6 +348,10 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
     ):
         ledger = kind_activations(plan, c, kind)
         whole = total(ledger)
+        entering = one_input(plan, c, kind)
+        # the input is among the activations already, unless a norm of several operators keeps
+        # fp32 copies in its place
+        counted = entering if plan.fused_norm else 0.0 * entering
         mean = mean + held / plan.model.layers * whole
         saved = np.where(selective, _selective_saving(plan, c, kind, ledger), 0.0)
         here = count > 0
@@ -350,19 +370,30 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
         again.group,
         working,
         mean,
-        entering,
+        _mean_input(plan, c),
         largest,
         _transient(plan, c),
     )
 
 
+def _mean_input(plan: Plan, c: Columns) -> Array:
+    """Bytes of the input of a mean layer."""
+    if not plan.model.towers:
+        return one_input(plan, c)
+    each = [view.share * one_input(own, c) for own, view in plans(plan)]
+    return functools.reduce(np.add, each)
+
+
 def _transient(plan: Plan, c: Columns) -> Array:
     """Gradients alive beside the activations inside one layer's backward: of the MLP's hidden
     elements or of the scores."""
+    return functools.reduce(np.maximum, [_of_tower(own, c) for own, _ in plans(plan)])
+
+
+def _of_tower(plan: Plan, c: Columns) -> Array:
     model, e = plan.model, plan.training.element_bytes
     tokens, local = tokens_of(plan, c)
     hidden, core = 0.0 * tokens, 0.0 * tokens
-    scores = 0.0 if plan.flash_attention else _SCORE_GRADIENT[plan.attention] * e / _COUNTED_ELEMENT
     for part, _ in parts_of(model):
         if isinstance(part, Mlp):
             elements = tokens * float(part.ffn_hidden) / c.tp
@@ -374,6 +405,8 @@ def _transient(plan: Plan, c: Columns) -> Array:
         for one in part.core():
             if isinstance(one, Attended):
                 keys = one.keys or plan.training.seq_len
+                kernel = scores_kernel(plan, one)
+                scores = _SCORE_GRADIENT[kernel] * e / _COUNTED_ELEMENT if kernel else 0.0
                 core = np.maximum(core, tokens * one.heads / c.tp * keys * scores)
             else:  # gradients of all that it reads
                 core = np.maximum(core, tokens * one.read_elements / c.tp * e)
@@ -393,6 +426,7 @@ def sequence_buffers(plan: Plan, c: Columns) -> Array:
     """Whole tensors of one GEMM under sequence parallelism: its gathered input, where that is
     not kept (Megatron-LM's "mpu" buffer, nanotron's MemoryBuffer), and an output that is yet to be
     scattered."""
+    plan = max(plans(plan), key=lambda one: one[1].seq_len * one[1].model.hidden)[0]
     tokens, local = tokens_of(plan, c)
     h, e = float(plan.model.hidden), plan.training.element_bytes
     gathered = np.where(_inputs(plan, c) < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
@@ -401,6 +435,7 @@ def sequence_buffers(plan: Plan, c: Columns) -> Array:
 
 def logits(plan: Plan, c: Columns) -> Array:
     """Logits alive at the loss, whatever stage computes it."""
+    plan = head_plan(plan)
     tokens = tokens_of(plan, c)[0]
     e = plan.training.element_bytes
     kept = plan.stack.activations
@@ -423,6 +458,7 @@ def logits(plan: Plan, c: Columns) -> Array:
 
 def head_activations(plan: Plan, c: Columns) -> Array:
     """What the final norm and the head keep of a micro-batch: the norm's input and the head's."""
+    plan = head_plan(plan)
     h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
     norm = memory.norm_kept_bytes(local, h, float(plan.model.final_norm), norm_bytes(plan))
     return norm + memory.product_input_bytes(_inputs(plan, c), h, plan.training.element_bytes)

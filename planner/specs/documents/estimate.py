@@ -74,6 +74,10 @@ class Throughput(Document):
 
     tokens_per_s: Annotated[float, key("of the whole cluster", "tokens/s")]
     tokens_per_s_per_gpu: Annotated[float, key("of one GPU", "tokens/s")]
+    samples: Annotated[
+        str, key("what a batch counts: sequences, or of other models samples, images, pairs")
+    ]
+    samples_per_s: Annotated[float, key("of the whole cluster, of what a batch counts", "1/s")]
     model_tflops_per_gpu: Annotated[float, key("model FLOP per second and GPU", "TFLOP/s")]
     mfu: Annotated[float, key("model FLOP utilisation, by `flop_convention`", "1")]
     mfu_palm: Annotated[
@@ -249,9 +253,7 @@ class Report(Document):
     run: Annotated[Run, key("the whole run")]
     inference: Annotated[
         Inference | None,
-        key(
-            "the trained model generating text on the same GPU; null: an encoder, which writes none"
-        ),
+        key("the trained model generating text on the same GPU; null: no decoder alone"),
     ]
     stragglers: Annotated[
         Stragglers | None,

@@ -38,6 +38,9 @@ class Attention(Part):
     mask: Mask = "causal"
     window: int | None = Positions  # sliding window in tokens
     chunk: int | None = Positions  # tokens attend inside blocks of so many (Llama 4)
+    joined: int | None = Positions  # more keys than those of the sequence, of another tower
+    keys: int | None = Positions  # tokens attended to, where they are not those that ask
+    scores_biased: bool = False  # a learned bias of every score, which keeps the scores (T5)
     rotary: bool = True
     sinks: bool = False  # a learned logit per head that takes attention away (gpt-oss)
     qk_norm: QkNorm = "none"  # one weight per head dimension, or per projected width
@@ -119,6 +122,8 @@ class Attention(Part):
                 mask=self.mask,
                 window=self.window,
                 chunk=self.chunk,
+                keys=self.keys,
+                biased=self.scores_biased,
             ),
         )
 

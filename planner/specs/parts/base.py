@@ -66,6 +66,7 @@ class Tensor:
     sizes: tuple[int, ...] = ()
     join: Literal["none", "qkv", "gate"] = "none"
     experts: int = 1
+    tokens: int | None = None  # per sequence that a GEMM has it for, where not all of them
 
     def local(self, ranks: Array) -> Array:
         """Elements of one rank of tensor parallelism."""
@@ -115,6 +116,7 @@ class Attended:
     window: int | None = None  # keys that a query sees at most
     chunk: int | None = None  # tokens of the blocks that see nothing outside themselves
     keys: int | None = None  # tokens attended to, where they are not the sequence itself
+    biased: bool = False  # scores have a learned bias, whose gradient no fused kernel computes
     kernel: Literal["attention", "dsa", "dsa_index"] = "attention"  # whose rate it has
     # elements per key that a kernel over chosen latent keys works on, in place of both widths
     absorbed: int = 0

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from planner.specs.parts.attention import QkNorm
 from planner.specs.parts.base import (
-    MAX_POSITIONS,
     Attended,
     Cached,
     Heads,
@@ -17,6 +16,7 @@ from planner.specs.parts.base import (
     MaybeWidth,
     Part,
     Pieces,
+    Positions,
     Product,
     Stream,
     Tensor,
@@ -26,13 +26,14 @@ from planner.specs.parts.base import (
 
 
 class CrossAttention(Part):
-    """Attends to the output of an encoder or to an image, of so many tokens per sequence."""
+    """Attends to the output of an encoder or to an image, of so many tokens per sequence; None:
+    from a tower to the model's sequence."""
 
     type: Literal["cross_attention"] = "cross_attention"
     heads: int = Heads
     kv_heads: int = Heads
     head_dim: int = Width
-    source_tokens: int = Field(ge=1, le=MAX_POSITIONS)
+    source_tokens: int | None = Positions
     source_hidden: int | None = MaybeWidth  # width of a token attended to; None: hidden
     qk_norm: QkNorm = "none"
     gates: int = Field(default=0, ge=0, le=4)  # learned scalars of the branch (Mllama)
@@ -44,7 +45,7 @@ class CrossAttention(Part):
         yield Tensor("cross/q", h * q, pieces=(Pieces(h * q, self.heads),))
         source = self.source_hidden or h
         pieces = (Pieces(source * kv, self.kv_heads),)
-        yield Tensor("cross/kv", source * kv, pieces=pieces)
+        yield Tensor("cross/kv", source * kv, pieces=pieces, tokens=self.source_tokens)
         yield Tensor("cross/qkv_bias", (q + kv) * self.bias_qkv, matmul=False)
         yield Tensor("cross/out", q * h)
         normed = {"none": 0, "per_head": 2 * self.head_dim, "full": q + kv // 2}[self.qk_norm]
@@ -84,5 +85,5 @@ class CrossAttention(Part):
         return Limit("heads", self.heads), Limit("heads of keys and values", self.kv_heads, True)
 
     def cached(self) -> Cached:
-        once = 2 * self.source_tokens * self.kv_heads * self.head_dim
+        once = 2 * (self.source_tokens or 0) * self.kv_heads * self.head_dim
         return Cached(once=once, units=self.kv_heads)

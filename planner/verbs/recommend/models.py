@@ -26,7 +26,7 @@ from planner.specs.documents.recommend import (
     ModelRow,
     ScaledRow,
 )
-from planner.specs.layers import is_encoder
+from planner.specs.layers import of_samples
 from planner.specs.model import NAMING, Experts, LatentAttention, ModelSpec
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
@@ -125,7 +125,7 @@ def _catalogue(
 ) -> list[ModelRow]:
     """Language models of the catalogue, largest first, down to the first within the limits and a
     few more. Encoders answer another question than "how large a model can I train"."""
-    writing = (one for one in catalog.load_all("models", ModelSpec) if not is_encoder(one))
+    writing = (one for one in catalog.load_all("models", ModelSpec) if not of_samples(one))
     models = sorted(writing, key=parameter_count, reverse=True)
     rows: list[ModelRow] = []
     waiting = []
