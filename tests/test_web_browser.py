@@ -322,6 +322,23 @@ def test_scenarios_are_compared_saved_and_loaded(page: Page, address: str, tmp_p
     assert state(page) == {"model": "gpt2", "gpu": "a100", "gpus": "4"}
 
 
+def test_any_number_can_be_typed(page: Page, address: str) -> None:
+    """24 GPUs are in no list: typed in its place, by pointer or keys; Escape leaves what was."""
+    go(page, address, {**FIXED, "global_batch": "384"})
+    page.get_by_role("button", name="Number of GPUs: type any number").click()
+    field = page.get_by_role("textbox", name="Number of GPUs: type any number")
+    field.fill("1,024")
+    field.press("Escape")
+    assert state(page)["gpus"] == "8"
+    page.get_by_role("button", name="Number of GPUs: type any number").click()
+    field.fill("24")
+    field.press("Enter")
+    expect(page).to_have_url(re.compile("gpus=24"))
+    settled(page)
+    expect(page.locator("h1")).to_contain_text("24 x")
+    expect(page.locator("#f-gpus")).to_be_focused()
+
+
 def test_any_number_is_explained_and_the_state_exported(page: Page, address: str) -> None:
     go(page, address, FIXED)
     page.locator(".card a[data-key='throughput.mfu']").click()

@@ -13,6 +13,7 @@ from web_pages import FIXED, REQUEST, Page
 
 from planner import api
 from planner.specs.options import rows
+from planner.units import show
 from web import state, static_files, tasks
 from web.render import streamed
 
@@ -148,7 +149,46 @@ def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> 
     assert client.get("/api/compare", params={"a": urlencode(FIXED)}).status_code == 422
     assert "utilisation" in client.get("/explain", params=FIXED).text
     document = client.get("/api/explain", params=FIXED).json()
-    assert {part["key"] for part in document["parts"]} == {"time", "memory", "rates"}
+    figures = ["time", "memory", "throughput", "mfu", "days", "cost", "energy"]
+    assert [part["key"] for part in document["parts"]] == figures
+
+
+def test_every_figure_is_explained_by_its_own_formulas(client: TestClient) -> None:
+    """Cost by GPU-seconds and price, days by tokens and goodput, energy by power: none shows
+    another's, and every card of the answer leads to one that exists."""
+    asked = {**FIXED, "tokens": "1T"}
+    parts = {p["key"]: p for p in client.get("/api/explain", params=asked).json()["parts"]}
+    made = {key: {call["name"] for call in part["calls"]} for key, part in parts.items()}
+    assert {"run s", "goodput"} <= made["days"]
+    assert made["cost"] == {"run s", "machines usd"}
+    assert made["energy"] == {"run s", "drawn frac", "energy j"}
+    assert made["mfu"] >= {"model flop", "utilisation"}
+    assert made["throughput"] == {"tokens per s"}
+    tags = Page(client.get("/", params=asked).text).tags
+    led = {found["data-part"] for tag, found in tags if tag == "a" and "data-part" in found}
+    assert led == {"time", "throughput", "mfu", "memory", "days", "cost", "energy"} <= parts.keys()
+
+
+def test_a_requirement_that_fails_is_said_in_red(client: TestClient) -> None:
+    """A plan that fits but takes too long is not green; one that meets all is."""
+    asked = {**FIXED, "tokens": "10T"}
+    late = client.get("/", params={**asked, "require": ["fits", "days < 3"]}).text
+    assert 'class="verdict no"' in late
+    assert "1 of 2 requirements not met" in late
+    assert "days &lt; 3 does not hold, here" in late
+    fine = client.get("/", params={**asked, "require": ["fits", "days > 3"]}).text
+    assert 'class="verdict yes"' in fine
+    assert "days &gt; 3 holds, here" in fine
+
+
+def test_what_a_run_takes_has_a_band(client: TestClient) -> None:
+    """Days, cost and energy show the ends that the document has."""
+    asked = {**FIXED, "tokens": "1T"}
+    run = client.get("/api/estimate", params=asked).json()["run"]
+    page = client.get("/", params=asked).text
+    for value, unit in (("days", "days"), ("cost_usd", "USD"), ("energy_kwh", "kWh")):
+        low, high = (show(run[value] * run[end], unit) for end in ("low", "high"))
+        assert f"80 % band {low} to {high}" in page, value
 
 
 def test_advice_leads_to_what_it_promises(client: TestClient) -> None:

@@ -67,6 +67,7 @@ _SCRIPT_TEXTS = (
     "copied",
     "copy",
     "not_possible",
+    "any_number",
     "download",
     "explain_title",
     "export_title",

@@ -83,6 +83,8 @@ TEXTS: dict[str, str] = {
     "not_possible": "not possible",
     "fits": "It fits",
     "may_not_fit": "It may not fit",
+    "any_number": "type any number",
+    "requirements_fail": "{said}, but {failing} of {of} requirements not met",
     "probably_does_not_fit": "It probably does not fit",
     "does_not_fit": "It does not fit",
     "family_not_fits": "does not fit",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.show.estimate import active, crossing_text
+from planner.show.estimate import active, crossing_text, requirement_sentences
 from planner.show.explain import machine_value
 from planner.specs.base import PlanError
 from planner.specs.components import BOTTLENECKS
@@ -14,6 +14,7 @@ from planner.specs.documents.advice import Advice
 from planner.specs.documents.estimate import Alternative, Estimate, Step
 from planner.specs.documents.memory import Memory
 from planner.specs.documents.plan import Layout, describe, options_of
+from planner.specs.documents.run import Run
 from planner.specs.options import LAYOUT
 from planner.units import chance_text, percent, show
 from web.state import State
@@ -31,9 +32,13 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
             f"{report.model.title} {text('with')} {report.cluster.gpus:,} x"
             f" {report.cluster.gpu_title}"
         ),
-        "mark": _MARKS.get(memory.verdict, "no"),
-        "verdict": text(memory.verdict.replace(" ", "_")),
+        "mark": _mark(report),
+        "verdict": _verdict(report),
         "detail": _detail(memory),
+        "requirements": [
+            {"mark": "yes" if holds else "no", "text": said}
+            for holds, said in requirement_sentences(report)
+        ],
         "doubts": report.doubts,
         "tighter": _tighter(report),
         "crossing": "" if report.crossing is None else crossing_text(report.crossing),
@@ -53,6 +58,21 @@ def answer(report: Estimate, state: State) -> dict[str, Any]:
         "fixed": fixed.query if fixed else state.query,
         "query": state.query,
     }
+
+
+def _failing(report: Estimate) -> int:
+    return sum(not one.holds for one in report.requirements)
+
+
+def _mark(report: Estimate) -> str:
+    """Icon and colour: of the memory, and red where a requirement does not hold."""
+    return "no" if _failing(report) else _MARKS.get(report.memory.verdict, "no")
+
+
+def _verdict(report: Estimate) -> str:
+    said = text(report.memory.verdict.replace(" ", "_"))
+    failing, of = _failing(report), len(report.requirements)
+    return text("requirements_fail", said=said, failing=failing, of=of) if failing else said
 
 
 def _detail(memory: Memory) -> str:
@@ -119,7 +139,7 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             speed.tokens_per_s,
             f"{show(speed.tokens_per_s, 'count')} tokens/s",
             text("card_per_gpu", value=show(speed.tokens_per_s_per_gpu, "")),
-            "rates",
+            "throughput",
         ),
         card(
             "throughput.mfu",
@@ -127,7 +147,7 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             speed.mfu,
             percent(speed.mfu),
             text("card_hfu", value=percent(speed.hfu)),
-            "rates",
+            "mfu",
         ),
         card(
             "memory.device_bytes",
@@ -139,7 +159,7 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
         ),
     ]
     if run.days is None:
-        out.append(card("run.days", "card_days", None, "–", text("card_days_none"), "rates"))
+        out.append(card("run.days", "card_days", None, "–", text("card_days_none"), "days"))
         return out
     out.append(
         card(
@@ -147,19 +167,21 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             "card_days",
             run.days,
             show(run.days, "days"),
-            text("card_days_sub", tokens=show(run.tokens, "count"), goodput=percent(run.goodput)),
-            "rates",
+            f"{_range(run, run.days, 'days')}; "
+            + text("card_days_sub", tokens=show(run.tokens, "count"), goodput=percent(run.goodput)),
+            "days",
         )
     )
     if run.cost_usd is None:
         none = text("card_cost_none", why=report.cluster.price)
-        out.append(card("run.cost_usd", "card_cost", None, "–", none, "rates"))
+        out.append(card("run.cost_usd", "card_cost", None, "–", none, "cost"))
     else:
         price = report.cluster
         usd = f"{price.usd_per_gpu_hour:,.2f}"
-        sub = text("card_cost_sub", usd=usd, source=price.price_source)
+        sub = f"{_range(run, run.cost_usd, 'USD')}; "
+        sub += text("card_cost_sub", usd=usd, source=price.price_source)
         out.append(
-            card("run.cost_usd", "card_cost", run.cost_usd, show(run.cost_usd, "USD"), sub, "rates")
+            card("run.cost_usd", "card_cost", run.cost_usd, show(run.cost_usd, "USD"), sub, "cost")
         )
     out.append(
         card(
@@ -167,11 +189,17 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             "card_energy",
             run.energy_kwh,
             show(run.energy_kwh, "kWh"),
-            "",
-            "rates",
+            "" if run.energy_kwh is None else _range(run, run.energy_kwh, "kWh"),
+            "energy",
         )
     )
     return out
+
+
+def _range(run: Run, value: float, unit: str) -> str:
+    """The 80 % band of something that grows with the time of the run."""
+    ends = (show(value * factor, unit) for factor in (run.low, run.high))
+    return text("card_band", low=next(ends), high=next(ends))
 
 
 def bottleneck(step: Step) -> str:

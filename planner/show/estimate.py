@@ -373,6 +373,15 @@ def _limit(value: float | None, unit: str | None) -> str:
     return percent(value) if unit == "1" else show(value, unit or "")
 
 
+def requirement_sentences(r: Estimate) -> list[tuple[bool, str]]:
+    """(whether it holds, the sentence) of every requirement."""
+    out = []
+    for one in r.requirements:
+        found = "" if one.value is None else f", here {_limit(one.value, one.unit)}"
+        out.append((one.holds, f"{one.text} {'holds' if one.holds else 'does not hold'}{found}"))
+    return out
+
+
 def requirement_blocks(r: Estimate) -> list[Block]:
     """Requirements, judged; none where none were made."""
     if not r.requirements:

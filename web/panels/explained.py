@@ -1,5 +1,5 @@
-"""The formulas behind a report, as nested plain data: time, memory, and the rates and the run that
-follow from them."""
+"""The formulas behind a report, as nested plain data: time, memory, and the figures that follow
+from them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,36 @@ from planner.specs.documents.explanation import Explanation, Input, Leaf, Node, 
 from planner.units import percent, show
 
 _MOST = 6  # values of an array that are worth showing
-_TITLES = {"time": "Step time", "memory": "Memory", "rates": "Throughput and the run"}
+_TITLES = {
+    "time": "Step time",
+    "memory": "Memory",
+    "throughput": "Throughput",
+    "mfu": "FLOP utilisation",
+    "days": "Training time",
+    "cost": "Cost",
+    "energy": "Energy",
+}
+# figures that follow from the step time: the formulas that make them
+_FIGURES = {
+    "throughput": ("tokens_per_s",),
+    "mfu": ("causal_pairs", "attention_forward_flop", "model_flop", "utilisation"),
+    "days": (
+        "job_mtbf_s",
+        "checkpoint_bytes",
+        "checkpoint_stop_s",
+        "checkpoint_interval_s",
+        "goodput",
+        "spares_suffice_frac",
+        "tokens_per_s",
+        "run_s",
+    ),
+    "cost": ("run_s", "owned_usd", "machines_usd"),
+    "energy": ("drawn_frac", "energy_j", "run_s"),
+}
 
 
 def document(options: Options) -> Explanation:
-    """Three trees of formulas of the layout that an estimate answers with, and the numbers of the
-    machine with their sources."""
+    """A tree of formulas for each figure of the layout that an estimate answers with."""
     scenario = resolve(options)
     answer = answer_of(scenario)
     if answer is None:
@@ -34,11 +58,10 @@ def document(options: Options) -> Explanation:
         said = report.report(answer.chosen, answer.row, scenario.assumptions, sensitivities=False)
     sections = {call.formula.name: call for call in tree.calls if not call.formula.equation}
     loose = [call for call in tree.calls if call.formula.equation]
-    trees = {
-        "time": _inner(sections, "step time"),
-        "memory": _inner(sections, "memory"),
-        "rates": loose,
-    }
+    loose = _inner(sections, "the whole run") + loose
+    trees = {"time": _inner(sections, "step time"), "memory": _inner(sections, "memory")}
+    for figure, names in _FIGURES.items():
+        trees[figure] = [call for call in loose if call.formula.name in names]
     parts = [
         Part(key, _TITLES[key], leaves(said, key), [node(call) for call in merged(calls)])
         for key, calls in trees.items()
@@ -73,22 +96,30 @@ def leaves(said: Report, key: str) -> list[Leaf]:
         return _parts(said.step.components, "s")
     if key == "memory":
         return _parts({**said.memory.components, **structs.asdict(said.memory.outside)}, "B")
-    speed, cluster = said.throughput, said.cluster
+    return _made_of(said)[key]
+
+
+def _made_of(said: Report) -> dict[str, list[Leaf]]:
+    """What the figures that follow from the step time are made of."""
+    speed, run, price = said.throughput, said.run, said.cluster.usd_per_gpu_hour
     tokens = said.training.global_batch * said.training.seq_len
-    out = [
-        Leaf(
-            "model FLOP per step",
-            show(speed.model_flop_per_step, "FLOP"),
-            speed.model_flop_per_step,
-        ),
-        Leaf("tokens per step", f"{tokens:,}", tokens),
-        Leaf("goodput", percent(said.run.goodput, 2), said.run.goodput),
-    ]
-    if cluster.usd_per_gpu_hour is not None:
-        price = cluster.usd_per_gpu_hour
-        name = f"price per GPU-hour ({cluster.price_source})"
-        out.append(Leaf(name, f"{price:,.2f} USD", price))
-    return out
+    flop, step = speed.model_flop_per_step, said.step.seconds
+    steps = Leaf("step", show(step, "s"), step)
+    made = {
+        "throughput": [Leaf("tokens per step", f"{tokens:,}", tokens), steps],
+        "mfu": [Leaf("model FLOP per step", show(flop, "FLOP"), flop), steps],
+        "days": [Leaf("goodput", percent(run.goodput, 2), run.goodput)],
+        "cost": [],
+        "energy": [Leaf("mean power at the wall plug", show(run.power_w, "W"), run.power_w)],
+    }
+    if run.gpu_hours is not None:
+        hours = Leaf("GPU-hours", f"{run.gpu_hours:,.0f}", run.gpu_hours)
+        made["days"].insert(0, Leaf("tokens", f"{run.tokens or 0:,.0f}", float(run.tokens or 0)))
+        made["cost"].append(hours)
+    if price is not None:
+        name = f"price per GPU-hour ({said.cluster.price_source})"
+        made["cost"].append(Leaf(name, f"{price:,.2f} USD", price))
+    return made
 
 
 def _parts(ledger: dict[str, float], unit: str) -> list[Leaf]:

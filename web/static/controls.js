@@ -52,6 +52,37 @@ function hint(select, message) {
   line.classList.toggle("bad", Boolean(message));
 }
 
+// a number that the list does not have is typed in its place, and joins it
+function anyNumber(select, label) {
+  const field = make("input", { type: "text", inputmode: "numeric", class: "any", "aria-label": `${label}: ${text("any_number")}`, hidden: "" });
+  const button = make("button", { type: "button", class: "quiet small any-open", title: text("any_number"), "aria-label": `${label}: ${text("any_number")}` }, "…");
+  const toggle = (typing) => {
+    field.hidden = !typing;
+    select.hidden = typing;
+  };
+  button.addEventListener("click", () => {
+    toggle(field.hidden);
+    field.value = select.value;
+    (field.hidden ? select : field).focus();
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    event.preventDefault();
+    if (event.key === "Escape") field.value = "";
+    select.hidden = false;
+    select.focus();
+  });
+  field.addEventListener("blur", () => {
+    const value = field.value.trim().replaceAll(",", "");
+    toggle(false);
+    if (value === "" || value === select.value) return;
+    if (![...select.options].some((option) => option.value === value)) select.append(new Option(value, value));
+    select.value = value;
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+  select.after(field, button);
+}
+
 // moved(stay): the form has changed; not yet to stay while a slider is dragged
 export function enhance(form, moved) {
   for (const select of form.querySelectorAll("select[data-slider]")) {
@@ -60,6 +91,7 @@ export function enhance(form, moved) {
     const ticks = make("span", { class: "ticks", "aria-hidden": "true" });
     Object.assign(select, { slider, ticks });
     select.before(make("span", { class: "track" }, slider, ticks));
+    anyNumber(select, label);
     slider.addEventListener("input", () => {
       const index = Number(slider.value);
       const option = select.options[index];

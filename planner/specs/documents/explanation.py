@@ -43,7 +43,7 @@ class Node(Document):
 class Part(Document):
     """Formulas behind one figure of the answer."""
 
-    key: Annotated[str, key("time, memory, rates")]
+    key: Annotated[str, key("time, memory, throughput, mfu, days, cost, energy")]
     title: Annotated[str, key("heading for people")]
     leaves: Annotated[list[Leaf], key("what the number is the sum of, or made of")]
     calls: Annotated[list[Node], key("the formulas")]
@@ -53,4 +53,4 @@ class Explanation(Document):
     """The formulas behind an estimate, part by part."""
 
     schema_version: Annotated[int, key("1")]
-    parts: Annotated[list[Part], key("time, memory, rates")]
+    parts: Annotated[list[Part], key("one per figure of the answer")]
