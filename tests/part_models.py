@@ -38,6 +38,15 @@ LATENT_KEYS = {
     "v_head_dim": 5,
 }
 MAMBA2 = {"type": "mamba2", "name": "mamba", "heads": 8, "head_dim": 8, "state": 16}
+COMPRESSED = {
+    "type": "compressed",
+    "heads": 4,
+    "head_dim": 16,
+    "query_rank": 12,
+    "window": 8,
+    "out_groups": 2,
+    "out_rank": 10,
+}
 
 # model_type, its config, and ours
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -430,6 +439,55 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "norm": "layernorm",
             "tied_embeddings": True,
             "stack": [_stack("attention & mlp")],
+        },
+    ),
+    "deepseek_v4": (
+        {
+            **BASE,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "q_lora_rank": 12,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "num_hash_layers": 1,
+            "compress_ratios": [0, 128, 4, 4],
+            "sliding_window": 8,
+            "o_groups": 2,
+            "o_lora_rank": 10,
+            "index_n_heads": 3,
+            "index_head_dim": 8,
+            "index_topk": 16,
+        },
+        {
+            "moe": {**EXPERTS, "ffn_hidden": 24, "shared_ffn_hidden": 24},
+            "parts": [
+                {**COMPRESSED, "name": "window"},
+                {**COMPRESSED, "name": "all", "rate": 128},
+                {
+                    **COMPRESSED,
+                    "name": "some",
+                    "rate": 4,
+                    "index": {"heads": 3, "head_dim": 8, "top_k": 16},
+                },
+                {"type": "hyper", "name": "lanes", "lanes": 4},
+                {"type": "hyper", "name": "one", "lanes": 4, "weights": "head"},
+            ],
+            "stack": [
+                _stack(*(f"{n} & lanes + moe & lanes" for n in ("window", "all", "some")), times=1),
+                _stack("some & lanes + moe & lanes & one"),
+            ],
+        },
+    ),
+    "xlstm": (
+        {**BASE, "num_heads": 2, "ffn_proj_factor": 1.3, "ffn_round_up_to_multiple_of": 8},
+        {
+            "ffn_hidden": 48,
+            "parts": [
+                {"type": "mlstm", "name": "mlstm", "heads": 2, "key_dim": 8, "value_dim": 16}
+            ],
+            "stack": [_stack("mlstm + mlp")],
         },
     ),
 }

@@ -12,6 +12,8 @@ import pytest
 
 from planner.formulas.params import parameter_count
 from planner.inputs.huggingface import KNOWN, read_config
+from planner.inputs.huggingface.document import Document
+from planner.inputs.huggingface.nested import language_model
 from planner.inputs.huggingface.typed import TYPES, defaults
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
@@ -22,6 +24,7 @@ DATA = Path(__file__).parent / "data"
 CONFIGS = json.loads((DATA / "hf_configs.json").read_text("utf-8"))
 COUNTS = json.loads((DATA / "hf_counts.json").read_text("utf-8"))
 LEAST = 150  # types of transformers 5.23 that are to be read, of 189
+LEAST_PUBLISHED = 75  # types of language models with a published file
 
 # transformers allocates the first projection of zero experts as well, which compute nothing
 LARGER_THERE = {"longcat_flash": 256 * 2 * 2048 * 6144 * 28}
@@ -61,6 +64,10 @@ def test_published_configurations_count_what_transformers_counts(tmp_path: Path)
         assert row["source"], name
         spec, _ = read(tmp_path, row["config"])
         assert parameter_count(spec) == COUNTS[name]["parameters"], name
+    files = [json.loads(path.read_text("utf-8")) for path in (DATA.parent / "configs").glob("*")]
+    files += [row["config"] for row in CONFIGS["published"].values()]
+    seen = {language_model(Document("", config), config["model_type"])[1] for config in files}
+    assert len(seen) >= LEAST_PUBLISHED, sorted(map(str, seen))
 
 
 def test_what_a_file_leaves_out_is_what_transformers_assumes(tmp_path: Path) -> None:
@@ -110,8 +117,9 @@ def test_the_language_model_of_several_parts_is_read(tmp_path: Path) -> None:
     [
         ({"no_such_key": 3}, ["no_such_key: 3", "unknown key for olmo2"]),
         ({"layer_types": ["linear_attention"] * 4}, ["layer_types", "full_attention"]),
-        ({"model_type": "deepseek_v4"}, ["missing here is attention to compressed", "layers = 4"]),
+        ({"model_type": "zamba"}, ["missing here is a block of attention and MLP", "layers = 4"]),
         ({"model_type": "of_mine", "auto_map": {"A": "b"}}, ["its own code", "hidden = 64"]),
+        ({"model_type": "of_mine", "kv_lora_rank": 8, "num_experts": 4}, ["type latent, moe"]),
         ({"model_type": "zamba2"}, ["a block of attention and MLP that several layers share"]),
         ({"hidden_size": "64"}, ["hidden_size", "whole number"]),
         ({"num_hidden_layers": 10**6}, ["num_hidden_layers", "between 1 and 10,000"]),
@@ -163,6 +171,21 @@ def test_layers_that_choose_keys_are_read_from_a_pattern(tmp_path: Path) -> None
     assert counts[0] == counts[1] < counts[2]
     with pytest.raises(PlanError, match=r"index_topk_pattern: .*F or S for each of"):
         read(tmp_path, {**glm, "index_topk_pattern": "FS"})
+
+
+def test_compressed_keys_are_read_by_the_rates_of_the_layers(tmp_path: Path) -> None:
+    """The list goes on to the modules that predict further tokens, which are not counted."""
+    v4 = {**default_config("deepseek_v4"), "num_hidden_layers": 4}
+    spec, _ = read(tmp_path, {**v4, "compress_ratios": [0, 128, 4, 128, 0]})
+    mixers = [part for part in spec.parts if part.type == "compressed"]
+    assert [(part.name, part.rate) for part in mixers] == [  # type: ignore[union-attr]
+        ("window", 0),
+        ("compressed", 128),
+        ("chosen", 4),
+    ]
+    assert [repeat.layers[0].split()[0] for repeat in spec.stack][-1] == "compressed"
+    with pytest.raises(PlanError, match=r"compress_ratios: .*one per layer, 4, of 0, 4, 128"):
+        read(tmp_path, {**v4, "compress_ratios": [0, 8, 4, 128]})
 
 
 def test_any_value_of_any_kind_is_read_or_refused(tmp_path: Path) -> None:

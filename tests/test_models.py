@@ -1,5 +1,8 @@
 """The model catalogue and its parameter counts: published numbers, hand-worked leaves, laws that
-hold for any shape."""
+hold for any shape.
+
+Long: a line for every model of the catalogue.
+"""
 
 from __future__ import annotations
 
@@ -71,10 +74,17 @@ RELEASED = {
 # head once, no multi-token prediction
 TRANSFORMERS = {
     "deepseek-v3.2": 671_877_929_216,
+    "deepseek-v4-flash": 284_332_230_231,
+    "deepseek-v4-pro": 1_572_997_179_491,
+    "falcon-h1-0.5b": 521_411_104,
+    "falcon-h1-34b": 33_642_221_312,
+    "falcon-h1-7b": 7_585_513_568,
     "gemma-3-12b": 11_766_034_176,
     "gemma-3-1b": 999_885_952,
     "gemma-3-27b": 27_009_346_304,
     "gemma-3-4b": 3_880_263_168,
+    "gemma-4-26b-a4b": 25_233_141_760,
+    "gemma-4-31b": 30_697_345_280,
     "glm-4.5": 352_797_814_784,
     "glm-4.5-air": 106_852_245_504,
     "glm-5": 743_911_199_232,
@@ -82,9 +92,15 @@ TRANSFORMERS = {
     "gpt-oss-20b": 20_914_757_184,
     "granite-3-2b": 2_533_531_648,
     "granite-3-8b": 8_170_848_256,
+    "granite-4-h-micro": 3_191_396_096,
+    "granite-4-h-small": 32_207_337_984,
+    "granite-4-h-tiny": 6_939_037_248,
+    "granite-4-micro": 3_402_836_480,
+    "hunyuan-a13b": 80_393_183_232,
     "kimi-k2": 1_026_408_209_408,
     "llama-4-maverick": 400_711_848_960,
     "llama-4-scout": 107_769_861_120,
+    "minimax-01": 456_089_655_296,
     "minimax-m2": 228_689_748_992,
     "mistral-large-2": 122_610_069_504,
     "mistral-small-24b": 23_572_403_200,
@@ -134,6 +150,7 @@ PRINTED = {
     "nemotron-4-15b": (15.6, 0.1),  # 3.2 embedding + 12.5 other, less rounding
     "nemotron-4-340b": (341.0, 0.1),  # 9.4 + 331.6
     "mt-nlg-530b": (530.0, 1.0),
+    "hunyuan-large": (389.0, 1.0),
     "megatron-1.7b": (1.7, 0.1),
     "megatron-3.6b": (3.6, 0.1),
     "megatron-7.5b": (7.5, 0.1),

@@ -88,6 +88,12 @@ def test_pairs_that_masks_leave() -> None:
         Attended(1, 8, 8, mask="full"): {(i, j) for i in range(s) for j in range(s)},
         Attended(1, 8, 8, keys=5): {(i, j) for i in range(s) for j in range(5)},
     }
+    # entries of 3 tokens, seen from the last of them on, and 4 tokens near by
+    entries = {(i, j) for i in range(s) for j in range(s // 3) if (j + 1) * 3 <= i + 1}
+    near = masks[Attended(1, 8, 8, window=4)]
+    found = float(core_pairs(Attended(1, 8, 8, rate=3, near=4), float(s)))
+    # the entry of a query's own tokens counts half of the time it takes to be whole
+    assert found == pytest.approx(len(entries) - s / 3 + s / 2 + len(near) - 2)
     for core, pairs in masks.items():
         # the diagonal counts half, as s^2 / 2 has it
         half = (core.window or s) / 2 if core.mask == "causal" and not core.keys else 0.0

@@ -14,10 +14,11 @@ from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
 from planner.formulas.flops import core_forward_flop, matmul_weights
 from planner.formulas.params import parameter_count
 from planner.ledger import total
-from planner.specs.layers import attended_of, cores_of
+from planner.specs.layers import attended_of, cores_of, parts_of
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Scan, Stream
 from planner.specs.parts.delta import CHUNK
+from planner.specs.parts.hyper import HyperConnection
 from planner.specs.parts.short_conv import ShortConv
 from tests.part_models import MODELS, model_of
 
@@ -65,10 +66,10 @@ def whole_scores(spec: ModelSpec) -> float:
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["deepseek_v32", "gpt_oss", "jamba", "kimi_linear", "nemotron_h", "recurrent_gemma", "rwkv"],
-)
+PLAIN = "deepseek_v32 gpt_oss jamba kimi_linear nemotron_h recurrent_gemma rwkv xlstm"
+
+
+@pytest.mark.parametrize("name", PLAIN.split())
 def test_gemms_are_those_of_transformers(name: str) -> None:
     """But for routed experts, whose products transformers groups in an operator that is not
     counted."""
@@ -78,10 +79,32 @@ def test_gemms_are_those_of_transformers(name: str) -> None:
     assert found == 2 * TOKENS * total(weights)
 
 
-@pytest.mark.parametrize("name", ["qwen3_next", "olmo_hybrid", "kimi_linear", "minimax"])
+def test_compressed_keys_are_those_of_transformers() -> None:
+    """Eager attention scores all tokens and all entries, masked or not; the groups of the output
+    and the lanes of the residual are products of batches too."""
+    spec, seen = model_of("deepseek_v4"), flop_of("deepseek_v4")
+    weights = {leaf: n for leaf, n in matmul_weights(spec).items() if leaf != "moe/experts"}
+    groups = weights.pop("attention/out_down")
+    assert seen["aten.mm"] == 2 * TOKENS * total(weights)
+    mixed = sum(
+        n * one.lanes**2
+        for one, n in parts_of(spec)
+        if isinstance(one, HyperConnection) and one.weights == "matrix"
+    )
+    met = sum(
+        n
+        * core.heads
+        * (core.query_width + core.value_width)
+        * (TOKENS // core.rate + TOKENS * (core.near > 0))
+        for core, n in attended_of(spec)
+    )
+    assert seen["aten.bmm"] == 2 * TOKENS * (groups + met + mixed * spec.hidden)
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "olmo_hybrid", "kimi_linear", "minimax", "xlstm"])
 def test_recurrences_are_those_of_transformers(name: str) -> None:
-    """Chunked delta rules and lightning attention; the delta rule solves for a triangle, which is
-    not counted, where ours applies its inverse to keys and values."""
+    """Chunked delta rules, lightning attention and mLSTM; the delta rule solves for a triangle,
+    which is not counted, where ours applies its inverse to keys and values."""
     spec = model_of(name)
     scans = [(core, n) for core, n in cores_of(spec) if isinstance(core, Scan)]
     ours = sum(n * float(core_forward_flop(core, float(TOKENS))) for core, n in scans)
@@ -90,6 +113,7 @@ def test_recurrences_are_those_of_transformers(name: str) -> None:
         "olmo_hybrid": (8, 6, 2),
         "kimi_linear": (8, 8, 4),
         "minimax": (0, 0, 4),
+        "xlstm": (0, 0, 2),
     }[name]
     ((_, layers),) = scans
     solved = layers * 2.0 * heads * CHUNK * (keys + values) * TOKENS

@@ -11,6 +11,8 @@ from typing import Any
 from pages.text import ROOT, table
 from planner.formulas.params import parameter_count
 from planner.inputs.huggingface import KNOWN, read_config
+from planner.inputs.huggingface.document import Document
+from planner.inputs.huggingface.nested import language_model
 from planner.inputs.huggingface.typed import defaults
 
 DATA = ROOT / "tests" / "data"
@@ -35,6 +37,7 @@ def types() -> str:
         " models are read with transformers' parameters to the unit:"
         f" {', '.join(f'`{name}`' for name in exact)}.",
         *(f"`{name}`: {ours[name]:,} here, {theirs[name]:,} there." for name in other),
+        _published([*exact, *other], [*published.values(), *_catalogued()]),
         f"Not read: {', '.join(f'`{name}`' for name in refused)}.",
     ]
     rows = [
@@ -49,6 +52,27 @@ def types() -> str:
     ]
     header = ("Published configuration", "type", ">parameters of the language model", "from")
     return "\n\n".join(lines) + "\n\n" + table(header, rows)
+
+
+def _catalogued() -> list[dict[str, Any]]:
+    """Files of the catalogue's models."""
+    paths = (ROOT / "tests" / "configs").glob("*.json")
+    return [json.loads(path.read_text("utf-8")) for path in paths]
+
+
+def _published(read: list[str], configs: list[dict[str, Any]]) -> str:
+    """How many of the types that are read have a published file in the tests, and which have not;
+    a file that nests its language model is one of both types."""
+    seen = set()
+    for config in configs:
+        kind = config["model_type"]
+        seen |= {kind, language_model(Document("", config), kind)[1]}
+    without = [name for name in read if name not in seen]
+    return (
+        f"{len(read) - len(without)} of them have a published file in the tests (those of the table"
+        " and of `tests/configs`), counted like the defaults; of these only the defaults are:"
+        f" {', '.join(f'`{name}`' for name in without)}."
+    )
 
 
 def _default(family: str, changes: dict[str, Any]) -> dict[str, Any] | None:

@@ -56,12 +56,12 @@ def core_pairs(core: Attended, seq_tokens: Array) -> Array:
     """Query-key pairs of one head and sequence that the mask of a core leaves."""
     if core.keys is not None:
         return seq_tokens * float(core.keys)
-    s = np.minimum(seq_tokens, float(core.chunk or np.inf))
+    s = np.minimum(seq_tokens / core.rate, float(core.chunk or np.inf))
     window = np.minimum(float(core.window or np.inf), s)
     pairs = causal_pairs(s, window)
     if core.mask == "full":  # as far ahead as back
         pairs = 2 * pairs
-    return pairs * (seq_tokens / s)
+    return pairs * (seq_tokens / s) + causal_pairs(seq_tokens, float(core.near))
 
 
 def core_forward_flop(core: Core, seq_tokens: Array) -> Array:

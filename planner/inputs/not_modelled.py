@@ -97,7 +97,7 @@ _MODELS = (
     _other(
         "a state-space or recurrent model",
         _CONFIG,
-        "mamba mamba2 rwkv jamba griffin recurrentgemma falcon-mamba bamba",
+        "mamba mamba2 rwkv jamba griffin recurrentgemma falcon-mamba bamba xlstm",
         read=True,
     ),
     _other(
@@ -109,7 +109,7 @@ _MODELS = (
     _other(
         "a recurrent model, which is not modelled",
         f"{_NO_NEAR}: its scans are no attention",
-        "rwkv5 rwkv6 hyena retnet zamba lstm xlstm",
+        "rwkv5 rwkv6 hyena retnet zamba lstm",
     ),
     _other(
         "a closed model",

@@ -61,15 +61,15 @@ def _one_core(shape: LayerShape, m: Machine, core: Core) -> BothWays[Array]:
 def _sparse_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> BothWays[Array]:
     """Attention over chosen keys, or the choice. Every query pays for all of its slots."""
     plan, s = shape.plan, float(shape.plan.training.seq_len)
-    queries, architecture = shape.tokens, plan.cluster.gpu.architecture
+    queries, architecture, keys = shape.tokens, plan.cluster.gpu.architecture, s / core.rate
     if core.kernel == "dsa":
-        slots = queries * min(float(core.window or s), s)
+        slots = queries * (min(float(core.window or keys), keys) + min(float(core.near), s))
         heads = core.heads / shape.tp
         paid = flops.attention_forward_flop(slots, heads, float(core.absorbed), 0.0)
         return mixers.sparse_attention_s(m, architecture, paid)
     pairs = flops.core_pairs(core, s) * shape.micro_batch / shape.cp
-    chosen = min(float(core.chosen), s)
-    choosing = queries * (1 - chosen / s)
+    chosen = min(float(core.chosen), keys)
+    choosing = queries * (1 - chosen / keys)
     return mixers.sparse_index_s(m, architecture, pairs, flop, choosing, chosen)
 
 

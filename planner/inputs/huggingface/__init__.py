@@ -28,16 +28,12 @@ FAMILIES: dict[str, Callable[[Document], Shape]] = {
     "falcon": plain.falcon,
     "gemma": gated.gemma,
     "gemma2": gated.gemma2,
-    "gpt2": plain.gpt2,
-    "gpt_neox": plain.gpt_neox,
     "kimi_k2": gated.deepseek_v3,  # its own code is DeepSeek-V3's
     "llama": gated.llama,
     "mistral": gated.mistral,
     "mixtral": gated.mixtral,
     "mpt": plain.mpt,
-    "nemotron": gated.nemotron,
     "opt": plain.opt,
-    "phi": plain.phi,
     "phi3": gated.phi3,
     "qwen2": gated.qwen2,
     "qwen2_moe": gated.qwen2_moe,
@@ -106,6 +102,7 @@ def _refuse_others(document: Document, family: object) -> None:
     if document.get("_class_name") is not None:
         raise document.error("_class_name", "is a part of a diffusion pipeline, not modelled")
     known = isinstance(family, str) and (family in KNOWN or nested.has_language_model(document))
+    known = known or refused.lacks_parts(family)
     if isinstance(family, str) and not known and (why := of_type(family)):
         raise document.error("model_type", why)
 

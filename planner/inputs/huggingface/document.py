@@ -58,10 +58,11 @@ class Document:
         return {spellings.get(key, key) for key in self.data}
 
     def say_assumed(self) -> None:
-        """Note the numbers that were read from the class and not from the file."""
+        """Note the numbers that were read from the class and not from the file, and a tied head."""
         for key in sorted(self._read & self.assumed.keys()):
             value = self.assumed[key]
-            if isinstance(value, int) and not isinstance(value, bool):
+            counted = isinstance(value, int) and not isinstance(value, bool)
+            if counted or key == "tie_word_embeddings":
                 self.note(key, value, "as transformers assumes")
 
     def first(self, names: Sequence[str]) -> str:
@@ -120,6 +121,9 @@ class Document:
         if value is None:
             return None
         key = next(name for name in names if self.data.get(name) is not None)
+        if isinstance(value, list) and len(value) == self.data.get("num_hidden_layers"):
+            # stated layer by layer: read where it is alike in all
+            value = value[0] if all(one == value[0] for one in value) else value
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, "must be a whole number")
         if not minimum <= value <= maximum:

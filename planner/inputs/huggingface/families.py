@@ -3,6 +3,8 @@
 Keys and defaults of a type are those of its class in transformers (planner/data/hf_defaults.json);
 only what the class does in code is said here. A trait may be a key of the config.json ("use_bias"),
 "!key" for its opposite.
+
+Long: one table, a few lines for each of over a hundred types.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from planner.inputs.huggingface import gemma, odd
+from planner.inputs.huggingface import compressed, gemma, odd
 from planner.inputs.huggingface import kinds as k
 from planner.inputs.huggingface import mixers as m
 from planner.inputs.huggingface.family import Family
@@ -70,7 +72,31 @@ _MIMO = (
     *("swa_num_attention_heads", "add_swa_attention_sink_bias", "add_full_attention_sink_bias"),
     *("hybrid_layer_pattern", "hybrid_block_size", "attention_chunk_size", "moe_layer_freq"),
 )
-_MAMBA: dict[str, Any] = {"kinds": k.same(LINEAR), "has_mlp": False, "positions": "none"}
+# read where a layer has Mamba; the dense models of Granite 4 state them as well
+_GRANITE_MAMBA = ("mamba_d_head", "mamba_d_state", "mamba_n_heads", "mamba_n_groups")
+_MAMBA: dict[str, Any] = {
+    "kinds": k.same(LINEAR),
+    "has_mlp": False,
+    "positions": "none",
+    "always": {"rms_norm": True, "ssm_cfg": {}},
+}
+# of its authors' own code, whose names for width and layers are not those that count
+_MAMBA_OWN = (
+    *("intermediate_size", "d_inner", "d_model", "n_layer", "fused_add_norm"),
+    "pad_vocab_size_multiple",
+)
+# kernels, precisions and the way weights are stored
+_XLSTM = (
+    *("chunkwise_kernel", "sequence_kernel", "step_kernel", "mode", "return_last_states", "eps"),
+    *("autocast_kernel_dtype", "inference_state_dtype", "gate_soft_cap", "weight_mode"),
+    *("output_logit_soft_cap", "max_inference_chunksize", "norm_reduction_force_float32"),
+    "add_out_norm",
+)
+_LFM2_OWN = tuple(
+    f"{part}_{key}"
+    for part in ("block", "conv")
+    for key in ("dim", "dim_out", "mlp_init_scale", "out_init_scale", "use_xavier_init")
+)
 
 FAMILIES: dict[str, Family] = {
     # Llama and what differs from it by a trait
@@ -119,13 +145,25 @@ FAMILIES: dict[str, Family] = {
     "starcoder2": _llama(
         **{**_PLAIN, "bias_qkv": "use_bias", "bias_out": "use_bias", "bias_mlp": "use_bias"},
         kinds=k.windowed_if_stated,
+        ignored=("activation_function", "norm_type", "mlp_type"),  # as its own code had them
     ),
     "vaultgemma": _llama(kinds=k.every(2), bias_mlp=False),
     "cohere": _llama(
         norm="layernorm", parallel=True, bias_mlp=False, beside_mixer=odd.cohere_qk_norms
     ),
     "cohere2": _llama(
-        norm="layernorm", parallel=True, bias_mlp=False, kinds=k.every("sliding_window_pattern")
+        norm="layernorm",
+        parallel=True,
+        bias_mlp=False,
+        kinds=k.every("sliding_window_pattern"),
+        ignored=("order_of_interleaved_layers", "layer_switch", "position_embedding_type"),
+        always={
+            "use_parallel_block": True,
+            "use_gated_activation": True,
+            "use_qk_norm": False,
+            "use_embedding_sharing": True,
+            "use_parallel_embedding": False,
+        },
     ),
     "cohere_compass_text": _llama(norm="layernorm", parallel=True, bias_mlp=False),
     "modernbert-decoder": _llama(
@@ -137,6 +175,7 @@ FAMILIES: dict[str, Family] = {
         beside_mlp=odd.modernbert_head,
     ),
     # the GPT line
+    "gpt2": _llama(**_PLAIN, positions="learned"),
     "gpt-sw3": _llama(**_PLAIN, positions="learned"),
     "gpt_bigcode": _llama(**_PLAIN, positions="learned", mixers=_mixers(**{FULL: odd.multi_query})),
     "gpt_neo": _llama(**{**_PLAIN, "bias_qkv": False}, positions="learned", kinds=k.gpt_neo),
@@ -168,7 +207,22 @@ FAMILIES: dict[str, Family] = {
         bias_head=True,
         parallel=True,
     ),
-    "openai-gpt": _llama(**_PLAIN, positions="learned", final_norm=False),
+    "gpt_neox": _llama(
+        **{**_PLAIN, "bias_qkv": "attention_bias", "bias_out": "attention_bias"},
+        parallel="use_parallel_residual",
+        parallel_norms=2,
+    ),
+    "nemotron": _llama(gated=False, norm="layernorm", norm_bias=True),
+    "phi": _llama(
+        **_PLAIN, parallel=True, bias_head=True, qk_norm="per_head", qk_norm_if="qk_layernorm"
+    ),
+    "openai-gpt": _llama(
+        **_PLAIN,
+        positions="learned",
+        final_norm=False,
+        always={"n_special": 0},
+        ignored=("predict_special_tokens",),
+    ),
     "biogpt": _llama(**_PLAIN, positions="learned", rows=2),
     "xglm": _llama(**_PLAIN, positions="none"),
     "ctrl": _llama(**_PLAIN, positions="none", bias_head=True),
@@ -307,6 +361,17 @@ FAMILIES: dict[str, Family] = {
         **_LATENT, sparse=k.dense_first(freq="moe_layer_freq"), beside_mlp=odd.post_norm_of_experts
     ),
     "deepseek_v32": _llama(**{**_DSA, "bias_mlp": False}),
+    "deepseek_v4": _llama(
+        kinds=compressed.kinds,
+        mixers={
+            SLIDING: compressed.window,
+            compressed.CHOSEN: compressed.chosen,
+            compressed.ALL: compressed.window,
+        },
+        sparse=k.all_sparse,
+        beside_mlp=compressed.ends,
+        **_NO_BIAS,
+    ),
     "glm4_moe_lite": _llama(**_LATENT, sparse=k.dense_first("", 1)),
     "glm_moe_dsa": _llama(
         **{**_DSA, "mixers": _mixers(**{FULL: m.latent, "indexed_attention": odd.glm_sparse})},
@@ -323,14 +388,21 @@ FAMILIES: dict[str, Family] = {
     "falcon_h1": _llama(
         kinds=k.same("hybrid"),
         mixers=_mixers(hybrid=odd.falcon_h1),
+        ignored=(
+            "attn_layer_indices",
+            "mlp_expansion_factor",
+            "mlp_multipliers",
+            "expansion_factor",
+        ),
         mamba_norm_if="mamba_rms_norm",
         bias_out="attention_bias",
     ),
     "granitemoehybrid": _llama(
         kinds=k.same(LINEAR),
-        mixers=_mixers(**{LINEAR: m.mamba2}),
+        mixers=_mixers(**{FULL: odd.granite_attention, LINEAR: m.mamba2}),
         sparse=k.if_experts,
         mlp=odd.granite_shared,
+        ignored=("init_method", *_GRANITE_MAMBA),
         bias_mlp=False,
     ),
     "jamba": _llama(
@@ -357,7 +429,8 @@ FAMILIES: dict[str, Family] = {
     ),
     "lfm2": _llama(
         kinds=k.lfm2,
-        ignored=("full_attn_idxs",),
+        ignored=("full_attn_idxs", "num_heads", *_LFM2_OWN),
+        always={"block_use_swiglu": True, "use_pos_enc": True, "conv_use_xavier_init": True},
         mixers=_mixers(conv=m.short_conv),
         qk_norm="per_head",
         mlp=odd.lfm2_mlp,
@@ -404,9 +477,13 @@ FAMILIES: dict[str, Family] = {
         bias_out=True,
         bias_mlp=True,
     ),
-    "mamba": _llama(**_MAMBA, mixers={LINEAR: m.mamba}, ignored=("intermediate_size",)),
-    "falcon_mamba": _llama(**_MAMBA, mixers={LINEAR: m.mamba}, ignored=("intermediate_size",)),
-    "mamba2": _llama(**_MAMBA, mixers={LINEAR: m.mamba2}, ignored=("time_step_rank",)),
+    "mamba": _llama(**_MAMBA, mixers={LINEAR: m.mamba}, ignored=_MAMBA_OWN),
+    "falcon_mamba": _llama(**_MAMBA, mixers={LINEAR: m.mamba}, ignored=_MAMBA_OWN),
+    "mamba2": _llama(
+        **_MAMBA,
+        mixers={LINEAR: m.mamba2},
+        ignored=("time_step_rank", "norm_before_gate", *_MAMBA_OWN),
+    ),
     "rwkv": _llama(
         kinds=k.same(LINEAR),
         mixers={LINEAR: m.rwkv},
@@ -415,6 +492,16 @@ FAMILIES: dict[str, Family] = {
         norm_bias=True,
         embedding_norm=True,
         positions="none",
+    ),
+    "xlstm": _llama(
+        kinds=k.same(LINEAR),
+        mixers={LINEAR: m.mlstm},
+        mlp=odd.rounded_mlp,
+        tied=False,
+        positions="none",
+        always={"use_bias": False},
+        ignored=_XLSTM,
+        bias_mlp=False,
     ),
     # of parts that few others have
     "gemma3n_text": _llama(

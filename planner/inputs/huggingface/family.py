@@ -79,3 +79,4 @@ class Family:
     mamba_norms: bool = False
     mamba_norm_if: Flag = True
     ignored: tuple[str, ...] = ()  # keys that change no tensor and no operation counted here
+    always: Mapping[str, object] = field(default_factory=dict)  # what files state and all have

@@ -149,20 +149,13 @@ def gemma2(doc: Document) -> Shape:
 
 
 def phi3(doc: Document) -> Shape:
-    doc.only("attention_bias", False, "Phi-3 has no biases")
+    for key in ("attention_bias", "mlp_bias", "lm_head_bias"):
+        doc.only(key, False, "Phi-3 has no biases")
+    doc.ignore("full_attn_mod", "interpolate_factor")  # of Phi-4 mini's own code
     shape = _gated(doc)
     hidden = dropout(doc, "resid_pdrop", "embd_pdrop")
     drop = {"dropout": True, "dropout_of": "all"} if hidden else {}
     return {**shape, **windows(doc, shape["layers"], lambda layer: True), **drop}
-
-
-def nemotron(doc: Document) -> Shape:
-    shape = {
-        **_gated(doc, activation="relu2"),
-        **attention_bias(doc),
-        "bias_mlp": doc.flag("mlp_bias", False),
-    }
-    return {**shape, "mlp": "plain", "norm": "layernorm", "norm_bias": True}
 
 
 def _latent(doc: Document) -> Shape:

@@ -10,6 +10,7 @@ Blocks = list[list[Part]]
 
 _PERIOD = 64  # layers after which a pattern is looked for to repeat
 _PREFIX = 16  # layers before it that may be others
+_SUFFIX = 2  # and after it
 
 
 def stacked(layers: Sequence[Blocks]) -> dict[str, Any]:
@@ -37,14 +38,30 @@ def stacked(layers: Sequence[Blocks]) -> dict[str, Any]:
 
 
 def _repeats(words: list[str]) -> list[dict[str, Any]]:
-    """The shortest way to say the words: a few first ones, then a pattern that repeats."""
+    """The shortest way to say the words: a few first ones, a pattern that repeats, and a few last
+    ones, which may differ by what only they have."""
+    if (found := _pattern(words)) is not None:
+        first, period = found
+        return [*_runs(words[:first]), {"layers": words[first : first + period]}]
+    for last in range(1, min(_SUFFIX, len(words) - 1) + 1):
+        if (found := _pattern(words[:-last])) is not None:
+            first, period = found
+            times = (len(words) - last - first) // period
+            rest = words[first + times * period :]
+            layers = words[first : first + period]
+            return [*_runs(words[:first]), {"layers": layers, "times": times}, *_runs(rest)]
+    return _runs(words)
+
+
+def _pattern(words: list[str]) -> tuple[int, int] | None:
+    """Where a pattern begins that repeats to the end, and its length."""
     n = len(words)
     for first in range(min(_PREFIX, n)):
         rest = words[first:]
         for period in range(1, min(_PERIOD, len(rest) // 2) + 1):
             if rest[period:] == rest[:-period]:
-                return [*_runs(words[:first]), {"layers": rest[:period]}]
-    return _runs(words)
+                return first, period
+    return None
 
 
 def _runs(words: list[str]) -> list[dict[str, Any]]:

@@ -34,6 +34,11 @@ def projection(inputs: int, outputs: int, bias: bool = False) -> list[Part]:
     return [{"type": "projection", "inputs": inputs, "outputs": outputs, "bias": bias}]
 
 
+def hyper(lanes: int, weights: str) -> list[Part]:
+    """Weights of the lanes of a residual that has several; of a single one there are none."""
+    return [{"type": "hyper", "name": f"hyper-{weights}", "lanes": lanes, "weights": weights}]
+
+
 def attention(s: Source, f: Family, layer: Layer, **changes: Any) -> list[Part]:
     """Attention by heads, all keys; `changes` are fields that a kind of layer has of its own."""
     qk = f.qk_norm if s.on(f.qk_norm_if) else "none"
@@ -219,6 +224,22 @@ def rg_lru(s: Source, f: Family, layer: Layer) -> list[Part]:
 
 def rwkv(s: Source, f: Family, layer: Layer) -> list[Part]:
     return [{"type": "rwkv", "inner": s.count(("attention_hidden_size",), default=s.hidden)}]
+
+
+def mlstm(s: Source, f: Family, layer: Layer) -> list[Part]:
+    """mLSTM: widths of keys and values are shares of the hidden width."""
+    s.doc.only("embedding_dim", s.hidden, "embeddings of another width are not expressed")
+    s.doc.only("num_blocks", s.layers, "contradicts num_hidden_layers")
+    widths = [int(s.hidden * s.factor(f"{key}_dim_factor")) for key in ("qk", "v")]
+    return [
+        {
+            "type": "mlstm",
+            "heads": s.heads,
+            "key_dim": s.even(widths[0], s.heads),
+            "value_dim": s.even(widths[1], s.heads),
+            "chunk": s.doc.count("chunk_size"),
+        }
+    ]
 
 
 # --- MLPs ---

@@ -4,6 +4,7 @@ the keys around them."""
 from __future__ import annotations
 
 from planner.inputs.huggingface.document import Document, plain_name
+from planner.inputs.huggingface.source import HIDDEN, LAYERS
 from planner.inputs.huggingface.typed import defaults
 
 _NAMES = ("text_config", "llm_config", "language_config")
@@ -20,9 +21,13 @@ def language_model(doc: Document, family: object) -> tuple[Document, object]:
     known = defaults().get(family, {}) if isinstance(family, str) else {}
     name = next((one for one in _NAMES if isinstance(doc.data.get(one), dict)), None)
     if name is None:
-        if "text" in known:
+        if "text" not in known:
+            return doc, family
+        if all(doc.data.get(key) is None for key in (*LAYERS, *HIDDEN)):
             raise doc.error("text_config", "is missing; the file must state it")
-        return doc, family
+        # the first files of a type have the keys of its language model beside all others
+        doc.notes.append("the language model is planned; its keys are beside those of other parts")
+        return doc, known["text"]
     part = doc.part(name)
     tied = doc.data.get("tie_word_embeddings", known.get("keys", {}).get("tie_word_embeddings"))
     data = dict(part.data) if tied is None else {**part.data, "tie_word_embeddings": tied}

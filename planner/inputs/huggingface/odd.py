@@ -193,10 +193,21 @@ def longcat(s: Source, f: Family, layer: Layer) -> Blocks:
 def falcon_h1(s: Source, f: Family, layer: Layer) -> list[Part]:
     """Attention and Mamba-2 read the same input."""
     s.doc.only("mamba_proj_bias", False, "a bias of one projection of Mamba is not expressed")
+    s.doc.only("mamba_use_mlp", True, "layers without an MLP are not expressed")
     return m.attention(s, f, layer) + m.mamba2(s, f, layer)
 
 
+def granite_attention(s: Source, f: Family, layer: Layer) -> list[Part]:
+    """Rotary positions where the file asks for them; the hybrids have none."""
+    s.doc.only("normalization_function", "rmsnorm", "another norm is not expressed")
+    kind = s.value("position_embedding_type")
+    if kind not in (None, "rope", "nope"):
+        raise s.error("position_embedding_type", "not understood; known: rope, nope, null")
+    return m.attention(s, f, layer, rotary=kind == "rope")
+
+
 def granite_shared(s: Source, f: Family, layer: Layer) -> list[Part]:
+    s.doc.only("mlp_bias", False, "an MLP with biases is not expressed")
     return m.mlp(s, f, layer, ffn_hidden=s.doc.count("shared_intermediate_size"))
 
 
@@ -219,25 +230,24 @@ def bailing_delta(s: Source, f: Family, layer: Layer) -> list[Part]:
     ]
 
 
-_WIDEST = 100  # of factors of a width
-
-
 def lfm2_mlp(s: Source, f: Family, layer: Layer) -> list[Part]:
     """LFM2: the width is two thirds of what is stated, times a factor, rounded up."""
     width = s.maybe("block_ff_dim") or s.ffn
     if s.flag("block_auto_adjust_ff_dim"):
-        factor = s.value("block_ffn_dim_multiplier")
-        if factor is not None and not (
-            isinstance(factor, int | float)
-            and not isinstance(factor, bool)
-            and 0 < factor < _WIDEST
-        ):
-            raise s.error("block_ffn_dim_multiplier", "must be a number above 0")
+        stated = s.value("block_ffn_dim_multiplier") is not None
+        factor = s.factor("block_ffn_dim_multiplier") if stated else None
         multiple = s.doc.count("block_multiple_of")
         width = int(2 * width / 3)
         if factor is not None:
             width = multiple * -(-int(factor * width) // multiple)
     return m.mlp(s, f, layer, ffn_hidden=width)
+
+
+def rounded_mlp(s: Source, f: Family, layer: Layer) -> list[Part]:
+    """xLSTM: a factor of the hidden width, rounded up."""
+    multiple = s.doc.count("ffn_round_up_to_multiple_of")
+    width = s.hidden * s.factor("ffn_proj_factor")
+    return m.mlp(s, f, layer, ffn_hidden=int((width + multiple - 1) // multiple * multiple))
 
 
 def lfm3_kinds(s: Source) -> list[str]:
@@ -446,11 +456,9 @@ def hy4_sparse(s: Source, f: Family, layer: Layer) -> list[Part]:
 
 
 def hyper_connections(s: Source, f: Family, layer: Layer) -> list[Part]:
-    """Several streams, mixed before and after each branch; one mix more before the head."""
+    """Several streams, weighed before and after each branch, and once more before the head."""
     n = s.doc.count("hc_mult")
-    mix = m.projection(n * s.hidden, 2 * n) + m.extra(2 * n + 2)
-    last = m.projection(n * s.hidden, n) + m.extra(n + 1) if layer.last else []
-    return mix + mix + last
+    return m.hyper(n, "vectors") * 2 + m.hyper(n, "head") * layer.last
 
 
 def moshi_row(s: Source, f: Family, layer: Layer) -> list[Part]:

@@ -13,37 +13,12 @@ from planner.inputs.huggingface.parts import (
     HIDDEN,
     MAX_POSITIONS,
     Shape,
-    attention_bias,
     dropout,
     even_head,
-    grouped_heads,
     multi_head,
     rotary_context,
     size,
 )
-
-
-def phi(doc: Document) -> Shape:
-    shape = size(doc)
-    return {
-        **shape,
-        **grouped_heads(doc, shape),
-        **rotary_context(doc),
-        "ffn_hidden": doc.count("intermediate_size"),
-        "mlp": "plain",
-        "activation": doc.word("hidden_act", ACTIVATIONS, "gelu_new"),
-        "norm": "layernorm",
-        "norm_bias": True,
-        "norms_per_layer": 1,
-        "qk_norm": "per_head" if doc.flag("qk_layernorm", False) else "none",
-        "parallel_block": True,
-        "tied_embeddings": doc.flag("tie_word_embeddings", False),
-        "bias_qkv": True,
-        "bias_attention_out": True,
-        "bias_mlp": True,
-        "bias_head": True,
-        "dropout": dropout(doc, "resid_pdrop", "embd_pdrop", "attention_dropout"),
-    }
 
 
 def _plain(doc: Document, ffn: int) -> Shape:
@@ -71,46 +46,6 @@ def _four_wide(doc: Document, key: str | None = None) -> int:
     if key:
         doc.note(key, width, "4 x hidden width")
     return width
-
-
-def gpt2(doc: Document) -> Shape:
-    doc.ignore(
-        "n_ctx", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"
-    )
-    doc.ignore(
-        "summary_type",
-        "summary_use_proj",
-        "summary_activation",
-        "summary_proj_to_labels",
-        "summary_first_dropout",
-    )
-    return {
-        **_plain(doc, _four_wide(doc, "n_inner")),
-        "positions": "learned",
-        "max_positions": doc.count("n_positions", "max_position_embeddings", maximum=MAX_POSITIONS),
-        "activation": doc.word("activation_function", ACTIVATIONS, "gelu_new"),
-        "tied_embeddings": doc.flag("tie_word_embeddings", True),
-        "dropout": dropout(doc, "resid_pdrop", "embd_pdrop", "attn_pdrop", default=True),
-    }
-
-
-def gpt_neox(doc: Document) -> Shape:
-    return {
-        **_plain(doc, doc.count("intermediate_size")),
-        **rotary_context(doc),
-        **attention_bias(doc, default=True),
-        "activation": doc.word("hidden_act", ACTIVATIONS, "gelu"),
-        "parallel_block": doc.flag("use_parallel_residual", True),
-        "tied_embeddings": doc.flag("tie_word_embeddings", False),
-        # the first releases spelled them as BERT does
-        "dropout": dropout(
-            doc,
-            "hidden_dropout",
-            "attention_dropout",
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-        ),
-    }
 
 
 def opt(doc: Document) -> Shape:

@@ -8,14 +8,12 @@ from collections.abc import Collection
 from typing import Any
 
 from planner.inputs.huggingface.document import Document
-from planner.inputs.huggingface.source import FFN, HEADS, HIDDEN, LAYERS, MAX_LAYERS
+from planner.inputs.huggingface.source import EXPERTS, FFN, HEADS, HIDDEN, LAYERS, MAX_LAYERS
 
 _SEQ2SEQ = "a decoder whose layers attend to an encoder, and the encoder"
 _NARROW = "embeddings of another width than the model"
 _SHARED = "a block of attention and MLP that several layers share"
 _MISSING = {
-    "deepseek_v4": "attention to compressed keys and values (CSA, HCA) and grouped output"
-    " projections",
     "electra": _NARROW,
     "rembert": _NARROW,
     "zamba": _SHARED,
@@ -26,7 +24,6 @@ _MISSING = {
     "inkling2_text": "convolutions of keys and values, and relative logits",
     "qwen4_exp": "hyper-connections with n-gram embeddings and a block index",
     "qwen4_exp_text": "hyper-connections with n-gram embeddings and a block index",
-    "xlstm": "a matrix memory with exponential gates (mLSTM)",
     "zaya": "attention on convolved queries and keys, a router of several layers",
     "minimax_m3": "attention to blocks of keys",
     "blt": "local encoders and decoders of bytes around a global model",
@@ -43,6 +40,24 @@ _MISSING = {
     "git": "image tokens in the sequence of a decoder",
 }
 _FILLED = (("layers", LAYERS), ("hidden", HIDDEN), ("heads", HEADS), ("ffn_hidden", FFN))
+
+# keys that ask for a part, whatever the type
+_ASKED = {
+    "latent": ("kv_lora_rank",),
+    "moe": EXPERTS,
+    "mamba2": ("mamba_n_heads", "mamba_num_heads", "mamba_d_state", "ssm_state_size"),
+    "gated_delta": ("linear_num_value_heads",),
+    "kimi_delta": ("linear_attn_config",),
+    "lightning": ("attn_type_list",),
+    "short_conv": ("conv_L_cache",),
+    "hyper": ("hc_mult",),
+    "cross_attention": ("cross_attention_layers",),
+}
+
+
+def lacks_parts(family: object) -> bool:
+    """Whether a type is a decoder that only parts are missing for, which are named."""
+    return isinstance(family, str) and _MISSING.get(family, _SEQ2SEQ) != _SEQ2SEQ
 
 
 def sentence(doc: Document, family: object, known: Collection[str]) -> str:
@@ -73,4 +88,6 @@ def _start(doc: Document) -> str:
         del found["layers"]
     filled = ", ".join(f"{key} = {value}" for key, value in found.items())
     begun = f" that begins with {filled}" if filled else ""
-    return f"write its layers as a model TOML{begun} (docs/extending: parts and stack)"
+    asked = [part for part, names in _ASKED.items() if any(map(doc.data.get, names))]
+    parts = f" and has parts of type {', '.join(asked)}" if asked else ""
+    return f"write its layers as a model TOML{begun}{parts} (docs/extending: parts and stack)"

@@ -76,6 +76,7 @@ SIZES = frozenset(
     }
 )
 MAX_LAYERS = 10_000
+_WIDEST = 100  # of factors of a width
 _ACTIVATIONS = {
     **dict.fromkeys(
         ("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"), "gelu"
@@ -119,6 +120,14 @@ class Source:
             return flag
         return not self.flag(flag[1:]) if flag.startswith("!") else self.flag(flag)
 
+    def factor(self, key: str) -> float:
+        """A number above 0 that a width is multiplied with."""
+        value = self.doc.get(key)
+        known = isinstance(value, int | float) and not isinstance(value, bool)
+        if not known or not 0 < value < _WIDEST:
+            raise self.doc.error(key, f"must be a number above 0 and below {_WIDEST}")
+        return float(value)
+
     @property
     def heads(self) -> int:
         return self.count(HEADS)
@@ -142,7 +151,10 @@ class Source:
     @property
     def ffn(self) -> int:
         """Width of the dense MLP; four times the hidden width where it is null."""
-        return self.count(FFN, default=4 * self.hidden)
+        stated, wide = self.maybe(*FFN), 4 * self.hidden
+        if stated is None:
+            self.note(f"{self.doc.first(FFN)} not given: {wide}, 4 x hidden width")
+        return stated or wide
 
     @property
     def window(self) -> int | None:

@@ -60,6 +60,8 @@ def read(doc: Document, family: str) -> dict[str, Any]:
         **layers.stacked(_layers(s, f)),
     }
     doc.only("attn_output_gate", True, "attention without its gate is not expressed")
+    for key, value in f.always.items():
+        doc.only(key, value, f"another is not expressed for {family}")
     if doc.get("use_bidirectional_attention") in (True, "all"):
         raise doc.error("use_bidirectional_attention", "only causal attention is planned")
     doc.ignore(*f.ignored, *(key for key in doc.data if is_numeric(key)))

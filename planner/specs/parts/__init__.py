@@ -8,9 +8,11 @@ from pydantic import Field
 
 from planner.specs.parts.attention import Attention
 from planner.specs.parts.base import Attended, Core, Part, Pieces, Product, Scan, Stream, Tensor
+from planner.specs.parts.compressed import Compressed
 from planner.specs.parts.cross import CrossAttention
 from planner.specs.parts.delta import GatedDelta
 from planner.specs.parts.extra import Extra, Projection
+from planner.specs.parts.hyper import HyperConnection
 from planner.specs.parts.kda import KimiDelta
 from planner.specs.parts.latent import Latent, LatentAttention, SparseIndex
 from planner.specs.parts.layer_embedding import LayerEmbedding
@@ -18,6 +20,7 @@ from planner.specs.parts.lightning import Lightning
 from planner.specs.parts.mamba import Mamba
 from planner.specs.parts.mamba2 import Mamba2
 from planner.specs.parts.mlp import ChannelMix, Mlp
+from planner.specs.parts.mlstm import Mlstm
 from planner.specs.parts.moe import Moe, Routing
 from planner.specs.parts.rg_lru import RgLru
 from planner.specs.parts.rwkv import Rwkv
@@ -47,10 +50,12 @@ __all__ = [
 AnyPart = Annotated[
     Attention
     | ChannelMix
+    | Compressed
     | CrossAttention
     | Extra
     | Projection
     | GatedDelta
+    | HyperConnection
     | KimiDelta
     | Latent
     | LayerEmbedding
@@ -58,6 +63,7 @@ AnyPart = Annotated[
     | Mamba
     | Mamba2
     | Mlp
+    | Mlstm
     | Moe
     | RgLru
     | Rwkv

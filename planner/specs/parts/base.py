@@ -121,6 +121,8 @@ class Attended:
     # elements per key that a kernel over chosen latent keys works on, in place of both widths
     absorbed: int = 0
     chosen: int = 0  # keys that an index chooses per query
+    rate: int = 1  # tokens that a key stands for, each seen from the last of them on
+    near: int = 0  # keys of single tokens near by that a query sees besides
     split: bool = True  # whether tensor parallelism divides the heads
 
 
