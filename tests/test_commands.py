@@ -13,7 +13,7 @@ import pytest
 from command import dpplan, refused
 
 from planner.inputs.options import read_options
-from planner.specs.options import LAYOUT, Options, command_line, rows
+from planner.specs.options import LAYOUT, Options, command_line, pairs_of_command, rows
 from planner.verbs import recommend
 
 SMALL = "--model gpt2-xl --gpu a100 --stack pytorch-fsdp"
@@ -158,6 +158,23 @@ def test_a_command_is_quoted_for_a_shell_on_one_line() -> None:
     line = command_line(asked_)
     assert "\n" not in line
     assert options(line) == asked_
+    pairs = pairs_of_command(line, Options, "estimate")
+    assert ("flash_attention", "false") in pairs
+    assert [text for name, text in pairs if name == "where"] == ["tp <= 8", "recompute = none"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("dpplan search --model gpt2", "is no command of dpplan estimate"),
+        ("rm -rf /", "is no command of dpplan estimate"),
+        ("dpplan estimate --model gpt2 --nothing 1", "'--nothing', which is no option"),
+        ("dpplan estimate 'gpt2", "No closing quotation"),
+    ],
+)
+def test_a_command_of_another_kind_is_not_read_back(line: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        pairs_of_command(line, Options, "estimate")
 
 
 @pytest.mark.parametrize("words", ["--tp 2 --tp 4", "--search-offload --no-search-offload"])

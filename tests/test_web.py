@@ -152,6 +152,9 @@ def test_exports_lead_back(client: TestClient) -> None:
     as_json = json.dumps({k: int(v) if v.isdigit() else v for k, v in FIXED.items()})
     posted = client.post("/page/scenario", content=as_json, headers=TOML)
     assert dict(parse_qsl(posted.json()["query"])) == FIXED
+    document = client.get("/api/export", params={**FIXED, "to": "json"})
+    posted = client.post("/page/scenario", content=document.content, headers=TOML)
+    assert dict(parse_qsl(posted.json()["query"])) == FIXED
     command = client.get("/api/export", params={**FIXED, "to": "command"}).text
     said = dpplan(*command.split()[1:], "--json").json()
     assert said == client.get("/api/export", params={**FIXED, "to": "json"}).json()

@@ -322,6 +322,20 @@ def test_scenarios_are_compared_saved_and_loaded(page: Page, address: str, tmp_p
     assert state(page) == {"model": "gpt2", "gpu": "a100", "gpus": "4"}
 
 
+def test_a_link_is_copied_or_shown(page: Page, address: str) -> None:
+    """Nothing is said to be copied that is not: without a clipboard the link itself is shown."""
+    go(page, address, FIXED)
+    page.evaluate("() => { navigator.clipboard.writeText = async (x) => { window.copied = x } }")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.locator(".toast")).to_contain_text("it works on this machine alone")
+    assert page.evaluate("window.copied") == page.url
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(Error()) }")
+    with page.expect_event("dialog") as shown:
+        page.once("dialog", lambda dialog: dialog.dismiss())
+        page.get_by_role("button", name="Copy link").click()
+    assert shown.value.default_value == page.url
+
+
 def test_any_number_can_be_typed(page: Page, address: str) -> None:
     """24 GPUs are in no list: typed in its place, by pointer or keys; Escape leaves what was."""
     go(page, address, {**FIXED, "global_batch": "384"})

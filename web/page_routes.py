@@ -43,6 +43,8 @@ _SCRIPT_TEXTS = (
     "theme_light",
     "theme_dark",
     "shared",
+    "shared_here",
+    "share_by_hand",
     "compare_open",
     "compare_full",
     "compare_add",

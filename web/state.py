@@ -16,7 +16,7 @@ import tomli_w
 from planner import api
 from planner.inputs import catalog
 from planner.inputs.readers import NotText, read_json, read_toml
-from planner.specs.options import Row, rows
+from planner.specs.options import Row, pairs_of_command, rows
 from planner.specs.options.checked import from_text
 from web import limits
 
@@ -207,7 +207,8 @@ def _config(value: Any) -> str | None:
 
 
 def scenario_of(content: bytes) -> State:
-    """State of a scenario file, TOML or JSON. Raises PlanError."""
+    """State of a scenario file, TOML or JSON, or of an answer as JSON, which says its command.
+    Raises PlanError."""
     if len(content) > limits.MAX_SCENARIO_BYTES:
         raise api.PlanError(
             "scenario", "...", f"is longer than {limits.MAX_SCENARIO_BYTES:,} bytes"
@@ -220,6 +221,11 @@ def scenario_of(content: bytes) -> State:
         data = read_json(text) if text.lstrip().startswith("{") else read_toml(text)
     except ValueError as error:
         raise _unread("scenario", error) from None
+    if isinstance(line := data.get("command"), str) and "schema_version" in data:
+        try:
+            return of_pairs(pairs_of_command(line, api.Options, "estimate"))
+        except ValueError as error:
+            raise api.PlanError("command", _short(line), str(error)) from None
     return of_mapping({str(key).replace("-", "_"): value for key, value in data.items()})
 
 

@@ -20,6 +20,7 @@ from planner.units import chance_text, percent, show
 from web.state import State
 from web.texts import text
 
+_WORTH_SAYING = 2**20  # bytes of a GPU's memory that a change moves, from which they are said
 _MARKS = {"fits": "yes", "may not fit": "maybe"}  # icon and colour of an answer; others: no
 
 
@@ -261,15 +262,20 @@ def advised(entry: Advice, report: Estimate, state: State) -> dict[str, Any] | N
         return None
     saved, seconds = entry.bytes_saved, show(entry.step_seconds, "s")
     change = percent(entry.step_change_frac, 0, sign=True)
-    told = (
+    told = [
         text("advice_step", step=seconds, change=change)
         if report.memory.fits
         else text("advice_fits_step", step=seconds)
-    )
-    moved = text("advice_saved" if saved >= 0 else "advice_more", bytes=show(abs(saved), "B"))
+    ]
+    if report.memory.fits:
+        tokens = percent(entry.tokens_change_frac, 0, sign=True)
+        told.insert(0, text("advice_tokens", change=tokens))
+    if abs(saved) >= _WORTH_SAYING:
+        moved = "advice_saved" if saved > 0 else "advice_more"
+        told.append(text(moved, bytes=show(abs(saved), "B")))
     return {
         "change": entry.change,
-        "told": f"{told}, {moved}",
+        "told": ", ".join(told),
         "query": to.query,
         "command": entry.command,
     }

@@ -217,8 +217,14 @@ function wire() {
     else notify(found.message);
   });
   document.getElementById("share").addEventListener("click", async () => {
-    await navigator.clipboard?.writeText(`${location.origin}/?${current}`).catch(() => {});
-    notify(text("shared"));
+    const link = `${location.origin}/?${current}`;
+    const here = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+    try {
+      await navigator.clipboard.writeText(link);
+      notify(text(here ? "shared_here" : "shared"));
+    } catch {
+      prompt(text("share_by_hand"), link);
+    }
   });
   document.getElementById("print").addEventListener("click", () => print());
   document.getElementById("add").addEventListener("click", () => {

@@ -15,7 +15,7 @@ from planner.specs.options.cluster import ClusterOptions, ModelOptions
 from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, RankOptions
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.layout import LAYOUT, LayoutOptions, SearchOptions
-from planner.specs.options.line import command_line
+from planner.specs.options.line import command_line, pairs_of_command
 from planner.specs.options.record import Record, refuse, refuse_of_all
 from planner.specs.options.row import Group, Reading, Row, flag, option, rows, taken, why_not
 from planner.specs.options.run import AnswerOptions, ObjectiveOptions, RunOptions
@@ -33,6 +33,7 @@ __all__ = [
     "command_line",
     "flag",
     "option",
+    "pairs_of_command",
     "refuse",
     "refuse_of_all",
     "rows",

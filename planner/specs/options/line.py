@@ -1,4 +1,4 @@
-"""A request as the command that asks for it: the one place where commands are made."""
+"""A request as the command that asks for it, and back: the one place where commands are made."""
 
 from __future__ import annotations
 
@@ -24,3 +24,27 @@ def command_line(options: Record, verb: str = "estimate") -> str:
         else:
             words += [flag(name), str(value)]
     return shlex.join(words)
+
+
+def pairs_of_command(line: str, record: type[Record], verb: str) -> list[tuple[str, str]]:
+    """(name, value) of the options of a command that `command_line` made, values as text. Raises
+    ValueError where it is of another verb, or has a word that it would not write."""
+    words = shlex.split(line)
+    if words[:2] != ["dpplan", verb]:
+        raise ValueError(f"is no command of dpplan {verb}")
+    switches, valued = {}, {}
+    for name, row in rows(record).items():
+        if bool in row.types:
+            switches[flag(name)] = (name, "true")
+            switches["--no-" + name.replace("_", "-")] = (name, "false")
+        else:
+            valued[flag(name)] = name
+    out, rest = [], iter(words[2:])
+    for word in rest:
+        if word in switches:
+            out.append(switches[word])
+        elif word in valued:
+            out.append((valued[word], next(rest, "")))
+        else:
+            raise ValueError(f"has {word!r}, which is no option")
+    return out
