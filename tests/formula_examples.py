@@ -323,6 +323,25 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "level": 2.0,
         "shard_ranks": [8.0, 8.0, 0.0],
     },
+    "formulas.optimizers.newton_schulz_flop": {
+        "rows": [512.0, 4096.0],
+        "columns": [2048.0, 1024.0],
+        "iterations": 5.0,
+    },
+    "formulas.optimizers.factored_elements": {"rows": [512.0, 7.0], "columns": [2048.0, 1.0]},
+    "formulas.optimizers.preconditioner_elements": {
+        "rows": [512.0, 50304.0],
+        "columns": [2048.0, 512.0],
+        "block": 8192.0,
+        "widest": 10000.0,
+    },
+    "formulas.optimizers.update_traffic_bytes": {
+        "gradient_bytes": [4.0, 2.0],
+        "state_bytes": [12.0, 4.03],
+        "copy_bytes": [2.0, 0.0],
+        "passes": 5.0,
+    },
+    "formulas.optimizers.paging_s": {"paged_bytes": [0.0, 1e10], "host_bytes_per_s": 2.5e10},
     "formulas.data_parallel.ring_volume_bytes": {
         "parameters": [7e9, 7e9, 7e10],
         "zero": [0.0, 3.0, 3.0],

@@ -204,6 +204,7 @@ IDLE: tuple[Given, ...] = (
     {"tokens": None},
     {"flash_attention": True},
     {"precision": "fp16"},
+    {"state_precision": "bf16"},
 )
 
 

@@ -151,6 +151,10 @@ PLANS = {
         gpus=8, software="pytorch-fsdp", request=LayoutRequest(search_offload=True)
     ),
     "placement": lambda: plans.plan(gpus=32, gpus_per_node=4, global_batch=64),
+    "matrices": lambda: plans.plan(
+        plans.expert_model(), gpus=8, software="torchtitan", global_batch=16, optimizer="muon"
+    ),
+    "pages": lambda: plans.plan(gpus=8, global_batch=16, optimizer="paged-adam8bit"),
     "islands": lambda: plans.in_islands(
         plans.plan(plans.expert_model(), gpus=32, gpus_per_node=4, global_batch=64), 2, 3.0
     ),

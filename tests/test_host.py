@@ -115,7 +115,9 @@ def test_an_update_takes_its_bytes_over_the_memory() -> None:
     rest = update_s(of, host_update=1e30, host_staged=1e30)
     assert slow - rest == pytest.approx(2 * (fast - rest), rel=1e-6)
     m = machine(of)
-    half = of.model_copy(update={"training": of.training.model_copy(update={"moment_bytes": 4.0})})
+    half = of.model_copy(
+        update={"training": of.training.model_copy(update={"moments_precision": "bf16"})}
+    )
     assert float(cpu_rate(half, m) / cpu_rate(of, m)) == pytest.approx(44 / 36)
 
 

@@ -35,7 +35,9 @@ def test_what_a_stack_stores_decides_whether_a_word_is_in_the_estimate() -> None
     fsdp = row(stack="pytorch-fsdp", zero=3, options="params_dtype=fp32;autocast=bf16")
     assert validate_rows([fsdp]).rows[0].not_expressed == ""
     other = fsdp | {"options": "params_dtype=bf16;autocast=fp16"}
-    assert validate_rows([other]).rows[0].not_expressed == "autocast;params_dtype"
+    assert validate_rows([other]).rows[0].not_expressed == "autocast"
+    fp16 = fsdp | {"options": "params_dtype=fp16;grads_dtype=bf16"}
+    assert validate_rows([fp16]).rows[0].not_expressed == "grads_dtype;params_dtype"
 
 
 def test_shipped_rows_are_expressed() -> None:

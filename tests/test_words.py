@@ -59,7 +59,7 @@ def test_limits_of_a_run_in_the_units_of_calendars_and_budgets() -> None:
         ("seq_len", "2T", "tokens such as 4096, 32k or 1M"),
         ("precision", "int4", "not modelled"),
         ("precision", "bf61", "did you mean bf16"),
-        ("optimizer", "muon", "as sgd-momentum does"),
+        ("optimizer", "adagrad", "as lion does"),
         ("optimizer", "adawm", "did you mean adam or adamw"),
         ("schedule", "zero-bubble", "zb-h1, zb-h2"),
         ("recompute", "uniform", "group:N"),

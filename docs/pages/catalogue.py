@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pages.text import NOTICE, table
-from planner.estimate.memory import MOMENT_BYTES
+from planner.formulas.optimizers import OPTIMIZERS
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs import catalog
 from planner.inputs.cluster import price_of
@@ -354,7 +354,7 @@ def _storages() -> str:
 
 def _stacks() -> str:
     stacks = catalog.load_all("stacks", StackSpec)
-    moments = MOMENT_BYTES["adam"]
+    moments = OPTIMIZERS["adam"].moment_bytes()
     ledger = [
         [
             f"`{s.id}`",

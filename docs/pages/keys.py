@@ -107,16 +107,35 @@ def _default(value: ast.expr | None) -> str:
 
 
 def traffic() -> str:
-    """Bytes that the optimizer step moves, and the bytes of moments it keeps, per parameter."""
-    from planner.estimate.machine.kernels import _OPTIMIZER_TRAFFIC
-    from planner.estimate.memory import MOMENT_BYTES
+    """Bytes that each optimizer keeps and moves per parameter, of a matrix of 4,096 x 4,096 where
+    that matters, and what it computes."""
+    from pages.sources import plan_of
+    from planner.estimate.machine.kernels import optimizer_traffic
+    from planner.formulas.optimizers import OPTIMIZERS
+    from planner.inputs.calibration import stack_spec
 
+    side, rows = 4096.0, []
+    for name, own in OPTIMIZERS.items():
+        work = own.work(side, side) if own.work else None
+        flop = 0.0
+        if work:
+            products = sum(2 * g.m * g.n * g.k * g.times for g in work.gemms)
+            flop = (products + work.decomposed_flop) / side**2
+        plan = plan_of(stack_spec("megatron-core"), optimizer=name)
+        moved = optimizer_traffic(plan) + (work.moved_bytes / side**2 if work else 0.0)
+        kept = own.matrix_bytes(side, side) / side**2
+        rest = f"`{own.rest}`" if own.rest else "-"
+        rows.append([f"`{name}`", f"{kept:.4g}", f"{moved:.4g}", f"{flop:,.0f}", rest, own.source])
     return table(
-        ["optimizer", ">moments kept, B", ">moved per step, B"],
         [
-            [f"`{name}`", f"{kept:g}", f"{_OPTIMIZER_TRAFFIC[name]:g}"]
-            for name, kept in MOMENT_BYTES.items()
+            "optimizer",
+            ">moments kept, B",
+            ">moved per step, B",
+            ">FLOP",
+            "embeddings, norms",
+            "source",
         ],
+        rows,
     )
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from msgspec import structs
 
 from pages.text import NOTICE, code, percent, run, table
-from planner.estimate.memory import MOMENT_BYTES, state_ledger
+from planner.estimate.memory import state_ledger
 from planner.formulas.data_parallel import ring_volume_bytes, shard_count
 from planner.formulas.memory import state_bytes
+from planner.formulas.optimizers import OPTIMIZERS
 from planner.inputs import catalog
 from planner.inputs.calibration import stack_spec
 from planner.inputs.cluster import cluster_spec
@@ -45,9 +46,10 @@ def _states_gb(ledger: dict[str, float], zero: int) -> float:
     return float(sum(parts)) / 1e9
 
 
-def _plan(stack: StackSpec) -> Plan:
+def plan_of(stack: StackSpec, **training_of: Any) -> Plan:
+    """Llama-70B on eight A100 of 80 GB with this stack."""
     cluster, _ = cluster_spec(Options(model="llama-70b", gpu="a100-sxm4-80gb", gpus=8))
-    training = TrainingSpec(seq_len=4096, global_batch=8)
+    training = TrainingSpec(seq_len=4096, global_batch=8, **training_of)
     return Plan(model=model_spec("llama-70b")[0], cluster=cluster, training=training, stack=stack)
 
 
@@ -59,7 +61,7 @@ def _memory() -> str:
     ]
     per_stack = []
     for stack in catalog.load_all("stacks", StackSpec):
-        ledger = state_ledger(_plan(stack))
+        ledger = state_ledger(plan_of(stack))
         cells = [
             f"{_states_gb(ledger, z):,.1f}" if z in stack.supports.zero else "-" for z in range(4)
         ]
@@ -216,11 +218,11 @@ def _rates() -> str:
 
 
 def _adam() -> str:
-    master = stack_spec("megatron-core").state.master
-    rows = [
-        [f"`{name}`", f"{master:g}", f"{moments:g}", f"{master + moments:g}"]
-        for name, moments in MOMENT_BYTES.items()
-    ]
+    stack = stack_spec("megatron-core")
+    master, rows = stack.state.master, []
+    for name in OPTIMIZERS:
+        kept = state_ledger(plan_of(stack, optimizer=name))["optimizer"]
+        rows.append([f"`{name}`", f"{master:g}", f"{kept - master:.3g}", f"{kept:.3g}"])
     return (
         '## Optimizer state\n\n"Adam needs 8 bytes per parameter" counts the two fp32 moments. In'
         " 16-bit training the optimizer also owns the fp32 master copy. `--optimizer` and the bytes"

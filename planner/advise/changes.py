@@ -223,6 +223,7 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
         out.append(Change("precision fp8", {"precision": "fp8"}))
     if memory and training.optimizer == "adam":
         out.append(Change("8-bit Adam", {"optimizer": "adam8bit"}))
+        out += _narrow_states(plan)
     if memory and training.loss_chunks == 1:
         out.append(chunked_loss(plan))
     if everything or (speed and promise.batch > WORTH):
@@ -243,6 +244,21 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
             Change(f"stack {name}", {"stack": name}) for name in STACKS if name != plan.stack.id
         ]
     return out
+
+
+def _narrow_states(plan: Plan) -> list[Change]:
+    """Narrow types of states where the stack has them and none was asked for."""
+    training = plan.training
+    asked = (training.moments_precision, training.master_precision, training.gradient_precision)
+    able = plan.stack.supports.precision_aware and training.precision in ("bf16", "fp8")
+    if not able or any(asked) or training.state_precision:
+        return []
+    bf16 = {"moments_precision": "bf16"}
+    every = {**bf16, "gradient_precision": "bf16", "master_precision": "remainder"}
+    return [
+        Change("moments in bf16", bf16),
+        Change("moments and gradients in bf16, remainders as master copy", every),
+    ]
 
 
 def _kernels(plan: Plan, speed: bool) -> list[Change]:

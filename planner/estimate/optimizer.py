@@ -8,9 +8,11 @@ import numpy as np
 
 from planner.estimate import sync
 from planner.estimate.machine import Machine
-from planner.estimate.memory import MOMENT_BYTES, offload, state_ledger
+from planner.estimate.memory import offload, paged_bytes, state_ledger
+from planner.estimate.state_types import moment_type_bytes
 from planner.formulas import data_parallel, kernels
 from planner.formulas import offload as formulas
+from planner.formulas.optimizers import OPTIMIZERS, paging_s
 from planner.ledger import Array
 from planner.specs.columns import Columns
 from planner.specs.host import CPU_OPTIMIZERS, CpuOptimizer
@@ -37,14 +39,16 @@ class Update:
 
 
 def optimizer_s(
-    plan: Plan, m: Machine, c: Columns, parameters: Array, shard_ranks: Array, beside: Beside
+    plan: Plan, m: Machine, c: Columns, owned: Array, matrices_s: Array, beside: Beside
 ) -> Update:
     """The update of a rank.
 
-    parameters: elements of a rank before ZeRO shards their states over `shard_ranks`.
+    owned: elements that it updates, its shard of the states; matrices_s: what it computes of
+    matrices beside streaming states.
     """
-    owned = parameters / data_parallel.shard_count(c.zero, 1.0, shard_ranks)
-    on_gpu = _on_gpu_s(m, owned)
+    on_gpu = _on_gpu_s(m, owned) + matrices_s
+    if OPTIMIZERS[plan.training.optimizer].paged:
+        on_gpu = on_gpu + paging_s(paged_bytes(plan, c), m.host_copy_bandwidth)
     offloaded = c.offloads(*OFFLOADED_OPTIMIZER)
     if not np.any(offloaded):
         return Update(on_gpu, None)
@@ -75,10 +79,9 @@ def _how(plan: Plan) -> CpuOptimizer:
 def cpu_rate(plan: Plan, m: Machine) -> Array:
     """Parameters per second that a host updates for all of its ranks."""
     training, how = plan.training, _how(plan)
-    given = training.moment_bytes
     moved = formulas.update_bytes(
         _FP32_BYTES,
-        MOMENT_BYTES[training.optimizer] if given is None else given,
+        OPTIMIZERS[training.optimizer].moment_bytes(moment_type_bytes(plan)),
         _FP32_BYTES,
         sync.compute_bytes(plan) if training.mixed_precision else 0.0,
         (how.master, how.moments, how.gradient, how.copy),

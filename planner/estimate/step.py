@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate import host_link, loading, sync, uneven
+from planner.estimate import host_link, loading, matrix_update, sync, uneven
 from planner.estimate import pipeline as pipelines
 from planner.estimate.accounts import Accounts, accounts
 from planner.estimate.communicate import Traffic
@@ -20,6 +20,7 @@ from planner.estimate.memory import offload
 from planner.estimate.optimizer import Beside, optimizer_s
 from planner.estimate.states import RankParameters, rank_parameters
 from planner.formulas import overlap, pipeline
+from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, group, merge, scale, section, total
 from planner.schedules.base import total_s
 from planner.specs.columns import Columns
@@ -129,9 +130,14 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     with section("optimizer"):  # on the CPU beside what of the step runs while it updates
         rest = total(components) if plan.training.cpu_update == "delayed" else 0.0
         beside = Beside(layer.backward * slowest.layers, rest)
-        update = optimizer_s(plan, m, c, end.elements, held.by.shards.ranks, beside)
+        owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
+        matrices = matrix_update.of_stage(plan, m, c, slowest.layers, held.by)
+        update = optimizer_s(plan, m, c, owned, matrices.seconds, beside)
     components["optimizer"] = update.seconds
     tail = end.exposed + update.seconds
+    if matrices.gathers is not None:  # before each matrix, beside nothing
+        components["data_parallel"] = components["data_parallel"] + matrices.gathers.seconds
+        tail = tail + matrices.gathers.seconds
     if update.drives is not None:
         components["nvme"] = update.drives
         tail = tail + update.drives
@@ -144,6 +150,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     listed = Accounts()
     if not is_factored(c):  # a search asks for sums only
         data = sync.traffic(plan, c, passes, held.by, extras.sharded, sharding, end)
+        data += matrix_update.traffic(held.by, matrices.gathers)
         others = [*data, sends]
         listed = accounts(unit, layer.repeated, passes, heads, others, extras.copied)
     core = np.where(layer.selective, unit.core_flop, 0.0)

@@ -102,7 +102,9 @@ def wire_bytes(plan: Plan) -> float:
     """Bytes of a gradient element while it is reduced."""
     if not plan.training.mixed_precision:
         return _WIRE_BYTES["fp32"]
-    chosen = plan.training.gradient_reduce or plan.training.state_precision
+    training = plan.training
+    narrow = "bf16" if training.gradient_precision == "bf16" else training.state_precision
+    chosen = training.gradient_reduce or narrow
     return plan.stack.state.gradient_wire if chosen is None else _WIRE_BYTES[chosen]
 
 

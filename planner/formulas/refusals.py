@@ -9,10 +9,11 @@ import numpy as np
 
 from planner import schedules
 from planner.formulas.experts import tensor_of
+from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
 from planner.specs.layers import attended_of, cores_of, limits_of, shared_heads
-from planner.specs.layout import NVME, PLACEMENTS, Layout
+from planner.specs.layout import NVME, OFFLOADED_OPTIMIZER, PLACEMENTS, Layout
 from planner.specs.model import ModelSpec
 from planner.specs.options import flag
 from planner.specs.parts import Scan
@@ -377,6 +378,74 @@ def cuda_graphs(p: Plan, x: Layout) -> str:
         f"{p.stack.title} {captures} as CUDA graphs, not {'+'.join(p.training.cuda_graphs)}; leave"
         f" out --cuda-graphs, or take --stack {FREE_STACK}"
     )
+
+
+def whole_matrices(p: Plan, x: Layout) -> str:
+    """The optimizer needs tensors as they are, and shards or the host have pieces of them."""
+    own, title = OPTIMIZERS[p.training.optimizer], p.stack.title
+    if x.offload in OFFLOADED_OPTIMIZER and (own.work or own.paged):
+        what = "pages its states itself" if own.paged else "has no implementation on the CPU here"
+        return f"{own.title} {what}; take --offload none, or --optimizer adam"
+    remedy = _ways("--zero 0" if 0 in p.stack.supports.zero else "", "--optimizer adam")
+    if own.block:
+        return (
+            f"{own.title} has a scale per {own.block} elements of a tensor, and shards of {title}"
+            f" under ZeRO-{x.zero} are cut out of flat buffers anywhere inside them"
+            + _ways("--zero 2", "--stack pytorch-fsdp, whose shards are of one tensor")
+        )
+    needs = "means of rows and columns" if own.factored else "matrices"
+    return (
+        f"{own.title} needs {needs}, and shards of {title} under ZeRO-{x.zero} are pieces of flat"
+        f" buffers, which are vectors{remedy}, or --stack pytorch-fsdp"
+    )
+
+
+def no_such_types(p: Plan) -> list[str]:
+    """Types of states that were asked for and that the optimizer or the stack cannot have, with
+    what to do."""
+    training, state = p.training, p.stack.state
+    own, found = OPTIMIZERS[training.optimizer], []
+    asked = {
+        "moments": training.moments_precision,
+        "master": training.master_precision,
+        "gradient": training.gradient_precision,
+    }
+    given = [f"--{name}-precision" for name, value in asked.items() if value is not None]
+    if given and not training.mixed_precision:
+        return [
+            f"{' and '.join(given)}: states of training in {training.precision} are fp32; take"
+            " --precision bf16"
+        ]
+    if asked["moments"] and not (own.typed and (own.moments or own.factored)):
+        kept = "states of a type of their own" if own.moments else "no moments"
+        found.append(f"--moments-precision: {own.title} has {kept}; leave it out")
+    if asked["master"] and state.master == 0:
+        found.append(
+            f"--master-precision: the weights of {p.stack.title} are what its optimizer updates;"
+            " leave it out, or take --state-precision bf16"
+        )
+    if asked["master"] == "remainder" and training.precision == "fp16":
+        found.append(
+            "--master-precision remainder: 16 bits complete a bf16 weight, not an fp16 one; take"
+            " --precision bf16"
+        )
+    if asked["master"] == "remainder" and not p.stack.supports.precision_aware:
+        found.append(
+            f"--master-precision remainder: {p.stack.title} keeps whole master copies; leave it"
+            " out, or take --stack megatron-core or nemo"
+        )
+    wants = TYPE_BYTES[training.gradient_precision or "fp32"]
+    if asked["gradient"] and not state.persistent_gradients and wants != state.gradient:
+        found.append(
+            f"--gradient-precision: gradients of {p.stack.title} have the type of its weights, with"
+            " no buffer of their own; leave it out, or take --state-precision bf16"
+        )
+    return found
+
+
+def state_types(p: Plan, x: Layout) -> str:
+    """States cannot have the types that were asked for."""
+    return "; ".join(no_such_types(p))
 
 
 def placement(p: Plan, x: Layout) -> str:

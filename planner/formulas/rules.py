@@ -11,6 +11,7 @@ import numpy as np
 from planner import schedules
 from planner.formulas import experts
 from planner.formulas import refusals as why
+from planner.formulas.optimizers import OPTIMIZERS
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
 from planner.specs.columns import Columns
@@ -22,7 +23,7 @@ from planner.specs.parts.base import WIDTHS
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
 
-_ZERO_2 = 2.0  # the first ZeRO stage that shards gradients
+_ZERO_2, _ZERO_3 = 2.0, 3.0  # the first ZeRO stages that shard gradients, and parameters
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,23 @@ def _cuda_graphs(plan: Plan, c: Columns) -> Array:
     return np.full_like(c.tp, captured, dtype=bool)
 
 
+def _whole_matrices(plan: Plan, c: Columns) -> Array:
+    own, supports = OPTIMIZERS[plan.training.optimizer], plan.stack.supports
+    sharded = (c.zero >= 1) & (c.replicas > 1)
+    ok = _ones(c)
+    if (own.factored and supports.flat_shards) or (own.work and supports.sharded_matrices == "no"):
+        ok = ok & ~sharded
+    if own.block and supports.flat_shards:
+        ok = ok & ~(sharded & (c.zero >= _ZERO_3))
+    if own.work or own.paged:
+        ok = ok & ~c.offloads(*OFFLOADED_OPTIMIZER)
+    return ok
+
+
+def _state_types(plan: Plan, c: Columns) -> Array:
+    return _ones(c) & (not why.no_such_types(plan))
+
+
 def _placement(plan: Plan, c: Columns) -> Array:
     known = c.is_placement(*plan.stack.supports.placements)
     return known & ((c.placement == 0) | (c.ep == 1))
@@ -262,6 +280,18 @@ RULES: tuple[Rule, ...] = (
         why.optimizer_in_backward,
     ),
     Rule("graphs can be captured", ("cuda_graphs",), _cuda_graphs, why.cuda_graphs),
+    Rule(
+        "optimizer knows what ZeRO cuts",
+        ("optimizer", "zero", "offload"),
+        _whole_matrices,
+        why.whole_matrices,
+    ),
+    Rule(
+        "states have such types",
+        ("moments_precision", "master_precision", "gradient_precision"),
+        _state_types,
+        why.state_types,
+    ),
     Rule("placement supported", ("placement",), _placement, why.placement),
     Rule(
         "sequence parallelism needs tp",

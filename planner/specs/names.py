@@ -9,7 +9,25 @@ import re
 from typing import Literal, get_args
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-OptimizerName = Literal["adam", "adam8bit", "adafactor", "sgd", "sgd-momentum"]
+# what each keeps and computes: formulas.optimizers
+OptimizerName = Literal[
+    "adam",
+    "paged-adam",
+    "adam8bit",
+    "paged-adam8bit",
+    "adafactor",
+    "lion",
+    "muon",
+    "shampoo",
+    "soap",
+    "sgd",
+    "sgd-momentum",
+]
+StateType = Literal["fp32", "bf16", "fp16", "fp8"]  # of moments
+# of the weights that the optimizer updates; remainder: fp32 as a bf16 weight and the 16 bits that
+# it lacks; none: the weights themselves
+MasterType = Literal["fp32", "fp16", "remainder", "none"]
+GradientType = Literal["fp32", "bf16"]
 ScheduleName = Literal[
     "1f1b",
     "gpipe",
@@ -62,6 +80,7 @@ CpuUpdateName = Literal["after", "overlapped", "delayed"]
 Kind = Literal["gpus", "models", "networks", "stacks", "clusters", "hosts", "schedules"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+OPTIMIZER_NAMES: tuple[OptimizerName, ...] = get_args(OptimizerName)
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)

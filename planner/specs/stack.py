@@ -52,6 +52,13 @@ class Supports(Spec):
     # weights can be updated inside backward: not at all, on one GPU, or also where their gradients
     # are sharded layer by layer
     optimizer_in_backward: Literal["no", "one GPU", "sharded"] = "no"
+    # what ZeRO cuts: pieces of flat buffers, or tensors along their first dimension
+    flat_shards: bool = True
+    # a master copy as remainders, and gradients and moments of narrow types beside it
+    precision_aware: bool = False
+    # how matrices that ZeRO shards are updated by an optimizer that needs them whole: not at all,
+    # each by one rank, to which it belongs, or each by all ranks of its shards, which gather it
+    sharded_matrices: Literal["no", "dealt", "gathered"] = "no"
     # orders of ranks, innermost first; data parallel ranks of one stage are neighbours unless the
     # stacks can do otherwise
     placements: tuple[PlacementName, ...] = Field(

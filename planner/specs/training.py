@@ -14,9 +14,12 @@ from planner.specs.names import (
     CpuOptimizerName,
     CpuUpdateName,
     DispatcherName,
+    GradientType,
     GraphScope,
+    MasterType,
     OptimizerName,
     Precision,
+    StateType,
     TensorOverlap,
 )
 
@@ -57,11 +60,11 @@ class TrainingSpec(Spec):
     tensor_overlap: TensorOverlap | None = None  # of tensor-parallel collectives with GEMMs
     fp8_recipe: Fp8Recipe | None = None
     selective: Literal["attention", "per_op"] = "attention"  # what `recompute selective` drops
-    gradient_reduce: Literal["fp32", "bf16"] | None = None  # type of gradients on the wire
+    gradient_reduce: GradientType | None = None  # type of gradients on the wire
+    gradient_precision: GradientType | None = None  # type in which they accumulate
+    moments_precision: StateType | None = None  # where the optimizer has no type of its own
+    master_precision: MasterType | None = None
     overlap: bool | None = None  # False: nothing overlaps
-    moment_bytes: float | None = Field(
-        default=None, gt=0, le=16
-    )  # Adam moments per parameter, both together
     # type in which weights, gradients and moments are kept: bf16, and nothing in fp32; None: as the
     # stack does
     state_precision: Literal["bf16"] | None = None

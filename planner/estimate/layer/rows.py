@@ -23,18 +23,24 @@ from planner.specs.plan import Plan
 
 
 def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> LayerCost:
-    """`layer_cost` of every row; evaluated once per distinct combination, unless every row has a
-    machine of its own."""
-    spread: Callable[[Array], Array]
-    if is_factored(c):
-        combinations, spread = distinct_combinations(key_of(c))
-    elif any(np.ndim(getattr(m, name)) for name in m.names()):
-        combinations, spread = key_of(c), functools.partial(_spread, back=None, rows=len(c))
-    else:
-        combinations, back = unique_rows(key_of(c))
-        spread = functools.partial(_spread, back=back, rows=len(c))
+    """`layer_cost` of every row."""
+    combinations, spread = combinations_of(m, c, key_of(c))
     found: LayerCost = each(layer_cost(local_shape(plan, **combinations), m), spread)
     return found
+
+
+def combinations_of(
+    m: Machine, c: Columns, columns: dict[str, Array]
+) -> tuple[dict[str, Array], Callable[[Array], Array]]:
+    """(plain columns of the distinct combinations of these, what makes a value per row of a value
+    per combination): what is long to evaluate is so once per combination, unless every row has a
+    machine of its own."""
+    if is_factored(c):
+        return distinct_combinations(columns)
+    if any(np.ndim(getattr(m, name)) for name in m.names()):
+        return columns, functools.partial(_spread, back=None, rows=len(c))
+    combinations, back = unique_rows(columns)
+    return combinations, functools.partial(_spread, back=back, rows=len(c))
 
 
 def _spread(leaf: Array, back: Array | None, rows: int) -> Array:

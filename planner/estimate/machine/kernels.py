@@ -6,6 +6,8 @@ from typing import Any
 
 from planner.estimate.machine.attention import attention_numbers
 from planner.estimate.machine.clock import fp8_frac, sustained_clock
+from planner.estimate.state_types import moment_type_bytes, state_of
+from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, update_traffic_bytes
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
 from planner.specs.hardware import PRECISIONS
@@ -54,22 +56,12 @@ _STREAM = Sourced(
     "2026-11",
 )
 
-# bytes that one optimizer step moves per parameter on the GPU (own count, mixed precision; see
-# docs/models.md)
-_OPTIMIZER_TRAFFIC = {
-    "adam": 46.0,
-    "adam8bit": 34.0,
-    "adafactor": 32.0,
-    "sgd": 30.0,
-    "sgd-momentum": 38.0,
-}
-# of these what looks at all gradients first: unscaling (8), their norm (4), zeroing (4); a gradient
+# passes over gradients: unscaling (two), their norm, zeroing, and the update itself; a gradient
 # that is used inside backward is freed instead
-_ALL_GRADIENTS_TRAFFIC = 16.0
-_BF16_TRAFFIC = 0.5  # of these where every state is in bf16: half the bytes of each
+_PASSES, _PASSES_IN_BACKWARD = 5.0, 1.0
 _OPTIMIZER_SOURCE = (
-    "own count: read and write of gradient, master, moments and parameter, with unscaling, norm and"
-    " zeroing"
+    "own count: read and write of gradient, master, moments, buffers and parameter, with unscaling,"
+    " norm and zeroing"
 )
 
 # operators of a captured iteration are replayed by the GPU itself
@@ -134,18 +126,27 @@ def kernel_numbers(plan: Plan) -> dict[str, Any]:
         "expert_traffic": Sourced(
             _FUSED_EXPERTS if fused else 1.0, "1", "assumed", _EXPERTS_SOURCE
         ),
-        "optimizer_bytes": Sourced(
-            (
-                _OPTIMIZER_TRAFFIC[training.optimizer]
-                - (_ALL_GRADIENTS_TRAFFIC if training.optimizer_in_backward else 0.0)
-            )
-            * (_BF16_TRAFFIC if training.state_precision == "bf16" else 1.0),
-            "1",
-            "assumed",
-            _OPTIMIZER_SOURCE,
-        ),
+        "optimizer_bytes": Sourced(optimizer_traffic(plan), "1", "assumed", _OPTIMIZER_SOURCE),
         **_operator_times(plan),
     }
+
+
+def optimizer_traffic(plan: Plan) -> float:
+    """Bytes that a step moves per parameter by the types of all states; what is computed of
+    matrices apart."""
+    training, state = plan.training, state_of(plan)
+    own, mixed = OPTIMIZERS[training.optimizer], training.mixed_precision
+    wide = TYPE_BYTES["fp32"]
+    weight = (state.master or state.parameter) if mixed else wide
+    moments = own.moment_bytes(moment_type_bytes(plan))
+    return float(
+        update_traffic_bytes(
+            state.gradient if mixed else wide,
+            weight if own.work else weight + moments + state.optimizer_temporary,
+            state.parameter if mixed and state.master else 0.0,
+            _PASSES_IN_BACKWARD if training.optimizer_in_backward else _PASSES,
+        )
+    )
 
 
 def _operator_launch(plan: Plan) -> Sourced:
@@ -220,6 +221,14 @@ def _operator_times(plan: Plan) -> dict[str, Any]:
         for way in ("forward", "backward")
     }
     found |= {f"{name}_s": getattr(times, name) for name in ("loss", "embedding", "table")}
-    if plan.training.optimizer == "adam":
+    if _as_measured(plan):
         found["optimizer_s"] = times.optimizer
     return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+
+def _as_measured(plan: Plan) -> bool:
+    """Whether the update is the one that calibrations time: Adam with states as the stack has
+    them."""
+    training = plan.training
+    types = (training.moments_precision, training.master_precision, training.gradient_precision)
+    return training.optimizer == "adam" and not any(types)

@@ -8,20 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.estimate.matrices import largest
+from planner.estimate.memory import paging
 from planner.estimate.memory.activations import kept, layer_activations
-from planner.estimate.memory.timeline import (
-    LASTING,
-    MOMENT_BYTES,
-    PHASES,
-    StageMemory,
-    live_chunks,
-    one_stage,
-    state_ledger,
-    state_of,
-)
+from planner.estimate.memory.held import outside, reserved_of
+from planner.estimate.memory.timeline import PHASES, StageMemory, live_chunks, one_stage
+from planner.estimate.moments import state_ledger
 from planner.estimate.stages import first_with, fullest_inner, repeated, stage_split
+from planner.estimate.state_types import state_of
 from planner.estimate.states import rank_parameters
-from planner.formulas import memory
 from planner.formulas.stages import contents
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
@@ -30,25 +25,19 @@ from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.plan import Plan
 
 __all__ = [
-    "MOMENT_BYTES",
     "PHASES",
     "Memory",
     "Need",
     "best_recompute_group",
     "layer_activations",
     "needed",
+    "paged_bytes",
     "peak_memory",
     "representative_stages",
     "state_ledger",
     "state_of",
 ]
 
-_COMMUNICATOR_BYTES = (
-    0.15 * 2**30
-)  # NCCL channels and buffers of one communicator, assumed (16 channels x 4 MiB and proxies)
-# communicators of a rank beside the one of all ranks; a pipeline stage has one with each neighbour
-_COMMUNICATORS = {"tp": 1, "pp": 2, "dp": 1, "cp": 1, "ep": 1}
-_PASSES = ("forward", "loss", "backward")
 # reserved over allocated lies between none and so many times the stack's fragmentation_frac
 _SLACK_BAND = 2.0
 # reserved over allocated where segments expand, a share of what comes and goes: mean
@@ -117,11 +106,13 @@ def needed(plan: Plan, c: Columns) -> Need:
     host: list[Array] = []
     drive: list[Array] = []
     for stage in representative_stages(plan, c):
-        found = one_stage(plan, c, parameters, stage, stage_split(plan, c, stage))
-        reserved.append(_reserved(found.phases, found.segments, slack))
+        found = paging.paged(
+            plan, c, one_stage(plan, c, parameters, stage, stage_split(plan, c, stage)), slack
+        )
+        reserved.append(reserved_of(found.phases, found.segments, slack))
         host.append(found.host)
         drive.append(found.drive)
-    context, communicators = _outside(plan, c)
+    context, communicators = outside(plan, c)
     device = functools.reduce(np.maximum, reserved) + (context + communicators)
     drives = None if plan.cluster.nvme is None else functools.reduce(np.maximum, drive)
     return Need(device, functools.reduce(np.maximum, host), drives)
@@ -131,15 +122,6 @@ def fragmentation(plan: Plan) -> float:
     """Share that the allocator reserves beyond what comes and goes within a step."""
     usual = float(plan.stack.fragmentation_frac)
     return min(usual, EXPANDABLE_FRAC) if plan.training.expandable_segments else usual
-
-
-def _outside(plan: Plan, c: Columns) -> tuple[Array, Array]:
-    """(context, communicators): bytes that the allocator does not see."""
-    several = (c.gpus > 1) * 1.0
-    groups = several + sum(
-        (getattr(c, name) > 1) * float(times) for name, times in _COMMUNICATORS.items()
-    )
-    return float(plan.cluster.gpu.context_memory) + 0.0 * groups, groups * _COMMUNICATOR_BYTES
 
 
 def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
@@ -152,6 +134,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
     split = stage_split(plan, many, stage)
     found: StageMemory = one_stage(plan, many, rank_parameters(plan, many), stage, split)
+    found = paging.paged(plan, many, found, fragmentation(plan))
     sums = np.stack([total(phase) for phase in found.phases])
     phase = sums.argmax(axis=0)
     tops = sums.max(axis=0).reshape(count, rows)
@@ -164,14 +147,14 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     }
     slack = fragmentation(plan)
     held, high = (
-        _reserved(wide, found.segments, times * slack).reshape(count, rows)
+        reserved_of(wide, found.segments, times * slack).reshape(count, rows)
         for times in (1.0, _SLACK_BAND)
     )
     worst = (held >= held.max(axis=0) * (1 - 1e-12)).argmax(axis=0)  # the first of equals
     at = (worst, np.arange(rows))
     peak, components = tops[at], {name: leaf[at] for name, leaf in leaves.items()}
     reserved = held[at]
-    context, communicators = _outside(plan, c)
+    context, communicators = outside(plan, c)
     return Memory(
         peak=peak,
         components=components,
@@ -201,6 +184,22 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     )
 
 
+def paged_bytes(plan: Plan, c: Columns) -> Array:
+    """Bytes of optimizer states that the fullest stage pages to host memory."""
+    parameters = rank_parameters(plan, c)
+    return largest(
+        [
+            paging.leaving(
+                plan,
+                c,
+                one_stage(plan, c, parameters, stage, stage_split(plan, c, stage)),
+                fragmentation(plan),
+            )
+            for stage in representative_stages(plan, c)
+        ]
+    )
+
+
 def best_recompute_group(plan: Plan, c: Columns) -> int:
     """Layers per recompute group with which the first stage of a layout (a table of one row), where
     most micro-batches are in flight, keeps least: their inputs and the group that is repeated.
@@ -217,15 +216,3 @@ def best_recompute_group(plan: Plan, c: Columns) -> int:
     held = kept(plan, many, stage_split(plan, many, first), repeated(plan, many, first))
     live = live_chunks(plan, many, first) / many.vpp
     return int(sizes[(live * held.stage + held.working).argmin()])
-
-
-def _reserved(phases: list[Ledger], segments: Array, slack: float) -> Array:
-    """What the allocator holds after all phases: segments of flat buffers of the step stay beside
-    those of the passes."""
-    held = []
-    for name, phase in zip(PHASES, phases, strict=True):
-        lasting = total({leaf: phase[leaf] for leaf in LASTING})
-        passing = total({leaf: value for leaf, value in phase.items() if leaf not in LASTING})
-        besides = segments if name in _PASSES else 0.0
-        held.append(memory.reserved_bytes(lasting, passing, slack) + besides)
-    return functools.reduce(np.maximum, held)

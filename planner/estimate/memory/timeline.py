@@ -10,12 +10,16 @@ import numpy as np
 from planner import schedules
 from planner.estimate import sync
 from planner.estimate.layer import dispatch
+from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
 from planner.estimate.memory import activations, in_backward, offload
+from planner.estimate.moments import Moments, moments, state_ledger
 from planner.estimate.stages import StageSplit, repeated
+from planner.estimate.state_types import state_of
 from planner.estimate.states import RankParameters
 from planner.formulas import experts as expert_ranks
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
+from planner.formulas.optimizers import OPTIMIZERS
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of
@@ -33,14 +37,6 @@ PHASES = (
     "gradient synchronisation",
     "optimizer step",
 )
-
-# bytes per parameter of what an optimizer keeps besides the fp32 master copy: two fp32 moments;
-# 8-bit moments with block statistics (Dettmers 2021, arXiv 2110.02861); Adafactor's row and column
-# means are negligible beside a matrix
-MOMENT_BYTES = {"adam": 8.0, "adam8bit": 2.03, "adafactor": 0.01, "sgd": 0.0, "sgd-momentum": 4.0}
-
-_MOMENTS_LIKE_WEIGHTS = ("adam", "sgd", "sgd-momentum")  # made in the type of their weight
-_NARROW, _WIDE = 2.0, 4.0  # bytes of an element in bf16, in fp32
 
 LASTING = (
     "parameters",
@@ -72,61 +68,6 @@ class StageMemory:
     input: Array
 
 
-def state_of(plan: Plan) -> StateBytes:
-    """The states of the stack in the plan's precision."""
-    stack = plan.stack
-    if plan.training.state_precision == "bf16":
-        return bf16_states(stack.state)
-    return (
-        stack.state_fp16
-        if stack.state_fp16 is not None and plan.training.precision == "fp16"
-        else stack.state
-    )
-
-
-def bf16_states(state: StateBytes) -> StateBytes:
-    """The same program with weights in bf16: gradients have the type of their weight, and so have
-    moments and the optimizer's temporaries; there is no master copy."""
-    if state.parameter == _NARROW and state.master == 0:
-        return state  # it is so already
-    wide = state.master or state.parameter  # the type that temporaries of the optimizer have
-    return state.model_copy(
-        update={
-            "parameter": _NARROW,
-            "gradient": _NARROW,
-            "gradient_wire": _NARROW,
-            "master": 0.0,
-            "cast_copy": False,
-            "bucket": min(state.bucket, _NARROW),
-            "optimizer_temporary": state.optimizer_temporary * _NARROW / wide,
-        }
-    )
-
-
-def state_ledger(plan: Plan) -> dict[str, float]:
-    """Bytes per parameter: parameters, gradients, optimizer (fp32 master copy and moments)."""
-    training, state = plan.training, state_of(plan)
-    moments = MOMENT_BYTES[training.optimizer]
-    if training.state_precision == "bf16" and training.optimizer in _MOMENTS_LIKE_WEIGHTS:
-        moments *= _NARROW / _WIDE
-    if training.moment_bytes is not None:
-        moments = training.moment_bytes
-    if not training.mixed_precision:
-        return {"parameters": 4.0, "gradients": 4.0, "optimizer": moments}
-    gradient = state.gradient
-    if (
-        training.gradient_reduce == "bf16"
-        and state.gradient == state.gradient_wire == 4.0
-        and state.persistent_gradients
-    ):
-        gradient = 2.0  # a buffer that is reduced in place has the type of the reduction
-    return {
-        "parameters": state.parameter,
-        "gradients": gradient,
-        "optimizer": state.master + moments,
-    }
-
-
 @dataclass(frozen=True)
 class _States:
     """Bytes of states on a stage."""
@@ -140,6 +81,7 @@ class _States:
     loading: Array
     elements: Array  # all parameters of the stage on this rank, before data parallelism
     owned: Array  # of these, what this rank's optimizer updates
+    inner: Array  # share of the elements that are of layers
 
 
 def _states(
@@ -147,6 +89,7 @@ def _states(
 ) -> _States:
     state = state_of(plan)
     shared, experts = p.of_stage(split, first, last), p.experts_of_stage(split)
+    layers, of = p.of_stage(split, 0.0 * first, 0.0 * last), moments(plan, c, p)
     shard = c.shards
     # experts have replicas of their own, over which ZeRO shards them
     expert_shard = np.where(
@@ -154,17 +97,24 @@ def _states(
     )
     ledger = state_ledger(plan)
 
-    def cut(each: float, level: float) -> Array:
-        rest = memory.state_bytes(shared, each, shard_count(c.zero, level, shard))
-        return rest + memory.state_bytes(experts, each, shard_count(c.zero, level, expert_shard))
+    def cut(each: float, level: float, more: Moments | None = None) -> Array:
+        own, others = shard_count(c.zero, level, shard), shard_count(c.zero, level, expert_shard)
+        if more is None:
+            return memory.state_bytes(shared, each, own) + memory.state_bytes(experts, each, others)
+        return (
+            memory.state_bytes(layers, each + more.layers, own)
+            + memory.state_bytes(shared - layers, each + more.ends, own)
+            + memory.state_bytes(experts, each + more.experts, others)
+        )
 
     dual = np.where(
         c.is_schedule("dualpipe"), 2.0, 1.0
     )  # two directions, two copies of the parameters
     parameters = cut(ledger["parameters"], _ZERO_2 if state.zero2_gathers else _ZERO_3) * dual
     gradients = cut(ledger["gradients"], _ZERO_2)
-    master = state.master if state.whole_master and plan.training.mixed_precision else 0.0
-    optimizer = cut(ledger["optimizer"] - master, _ZERO_1) + cut(master, _NEVER)
+    master = state.master if plan.training.mixed_precision else 0.0
+    whole = master if state.whole_master else 0.0
+    optimizer = cut(master - whole, _ZERO_1, of) + cut(whole, _NEVER)
     away_optimizer, away_params = c.offloads(*OFFLOADED_OPTIMIZER), c.offloads(*OFFLOADED_PARAMS)
     saving = parameters + optimizer
     loading = saving
@@ -198,7 +148,16 @@ def _states(
         )
     parameters = np.where(away_params & (c.zero >= 3), 0.0, parameters)
     return _States(
-        parameters, gradients, optimizer, host, drive, saving, loading, shared + experts, owned
+        parameters,
+        gradients,
+        optimizer,
+        host,
+        drive,
+        saving,
+        loading,
+        shared + experts,
+        owned,
+        (layers + experts) / np.maximum(shared + experts, 1.0),
     )
 
 
@@ -261,6 +220,9 @@ def one_stage(
     )
     standing = np.where(state.persistent_gradients | (microbatches > 1), own.gradients, 0.0)
     temporary = state.optimizer_temporary * own.owned
+    matrix = _matrix_work(plan, c)
+    if matrix is not None:  # one after the other, in place of buffers for all of them
+        temporary = temporary * (1 - own.inner) + matrix
     if state.zero3_turn is not None:
         temporary = np.where(
             c.zero >= _ZERO_3,
@@ -344,6 +306,19 @@ def one_stage(
     return StageMemory(
         phases, flat, own.host + host, own.drive, own.saving, own.loading, kept.whole, kept.input
     )
+
+
+def _matrix_work(plan: Plan, c: Columns) -> Array | None:
+    """Bytes alive while the largest matrix is updated; None where the optimizer knows no
+    matrices."""
+    work = OPTIMIZERS[plan.training.optimizer].work
+    if work is None:
+        return None
+    found = [
+        work(m.rows, m.columns).temporary_bytes + gathered_bytes(plan, c, m.rows * m.columns)
+        for m in layer_matrices(plan, c.tp, c.ep)
+    ]
+    return largest(found)
 
 
 def _zero3_buckets(state: StateBytes) -> float:

@@ -40,14 +40,15 @@ PRECISIONS = (
 OPTIMIZERS = (
     *same("adam", "adamw", "fused-adam", "adamw-torch", "adamw-torch-fused", note=_DECAY),
     *same("adam8bit", "adamw8bit", "adam-8bit", "adamw-8bit", "adamw-bnb-8bit"),
-    *same("adam8bit", "paged-adamw-8bit", note="paging to host memory is not counted"),
+    *same("paged-adam8bit", "paged-adamw8bit", "paged-adamw-8bit", "paged-adam-8bit"),
+    *same("paged-adam", "paged-adamw", "paged-adamw-32bit"),
+    *same("lion", "lion-32bit"),
+    *same("muon", "dist-muon", note="--zero 1 deals matrices out to ranks"),
+    *same("shampoo", "distributed-shampoo"),
     *same("sgd-momentum", "sgdm", "momentum"),
     *refused("is adam with --offload optimizer", "cpu-adam", "deepspeed-cpu-adam"),
     *refused(
-        "is not modelled; it keeps one state per parameter, as sgd-momentum does: take that for its"
-        " memory",
-        "lion",
-        "muon",
+        "is not modelled; it keeps one state per parameter, as lion does: take that for its memory",
         "adagrad",
         "rmsprop",
     ),
@@ -61,11 +62,12 @@ OPTIMIZERS = (
     ),
     *refused(
         "is not modelled, neither its memory nor its time",
-        "shampoo",
-        "soap",
         "galore",
         "apollo",
         "sophia",
+        "lion-8bit",
+        "paged-lion-8bit",
+        "adaptive-muon",
     ),
 )
 SCHEDULES = (

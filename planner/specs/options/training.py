@@ -5,12 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from planner.specs.names import AttentionName, OptimizerName, Precision
+from planner.specs.names import (
+    OPTIMIZER_NAMES,
+    AttentionName,
+    GradientType,
+    MasterType,
+    OptimizerName,
+    Precision,
+    StateType,
+)
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.run import NOT_OF_RUNS
 from planner.specs.options.verbs import REQUESTS, RUNS
+
+# of one state beside an option of all of them
+_TYPES = Needs(
+    lambda given: given.state_precision is None,
+    "is of one state, and --state-precision bf16 of all: leave one of them out",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +75,7 @@ class TrainingOptions(Record):
     optimizer: Annotated[
         OptimizerName,
         option(
-            "Optimizer: adam, adam8bit, adafactor, sgd or sgd-momentum",
+            "Optimizer: " + ", ".join(OPTIMIZER_NAMES),
             label="Optimizer",
             aliases=aliases.OPTIMIZERS,
             example="sgd",
@@ -80,6 +94,58 @@ class TrainingOptions(Record):
                 "keeps bf16 states, with which kernels work in bf16 or fp8: leave it out, or take"
                 " --precision bf16",
             ),
+            form="folded",
+        ),
+    ] = None
+    moments_precision: Annotated[
+        StateType | None,
+        option(
+            "Type of the optimizer's moments (exp_avg_dtype and exp_avg_sq_dtype of Megatron-LM)",
+            label="Moments in",
+            example="bf16",
+            unset="as the optimizer has them",
+            needs=_TYPES,
+            form="folded",
+        ),
+    ] = None
+    master_precision: Annotated[
+        MasterType | None,
+        option(
+            "Master copy of the weights: fp32, fp16, remainder (fp32 as the 16 bits that a bf16"
+            " weight lacks, store_param_remainders of Transformer Engine) or none, where the"
+            " weights themselves are updated, as with stochastic rounding (main_params_dtype of"
+            " Megatron-LM)",
+            label="Master copy",
+            example="remainder",
+            unset="as the stack does",
+            needs=_TYPES,
+            form="folded",
+        ),
+    ] = None
+    gradient_precision: Annotated[
+        GradientType | None,
+        option(
+            "Type in which gradients accumulate (main_grads_dtype of Megatron-LM, grad_accum_dtype"
+            " of DeepSpeed)",
+            label="Gradients in",
+            example="bf16",
+            unset="as the stack does",
+            verbs=REQUESTS - {"strategies"},
+            why_not="is set by each strategy",
+            needs=_TYPES,
+            form="folded",
+        ),
+    ] = None
+    grad_reduce_precision: Annotated[
+        GradientType | None,
+        option(
+            "Type of gradients while replicas reduce them (grad_reduce_in_bf16 of Megatron-LM,"
+            " reduce_dtype of FSDP, communication_data_type of DeepSpeed)",
+            label="Gradients reduced in",
+            example="bf16",
+            unset="as the stack does",
+            verbs=REQUESTS - {"strategies"},
+            why_not="is set by each strategy",
             form="folded",
         ),
     ] = None

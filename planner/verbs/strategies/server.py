@@ -21,16 +21,11 @@ _SOURCE = (
 def _worker(plan: Plan) -> Plan:
     """Workers keep parameters and gradients; moments and update are the servers'."""
     return with_state(
-        plan.model_copy(
-            update={"training": plan.training.model_copy(update={"moment_bytes": _NOTHING})}
-        ),
+        plan.model_copy(update={"training": plan.training.model_copy(update={"optimizer": "sgd"})}),
         bucket=0.0,
         master=0.0,
         optimizer_temporary=0.0,
     )
-
-
-_NOTHING = 1e-9  # bytes of moments: the field takes no zero
 
 
 def servers(x: Context) -> float:

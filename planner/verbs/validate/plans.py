@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 from math import ceil, log2
-from typing import Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -19,7 +19,15 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.columns import Columns
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, ContextWay, GraphScope, TensorOverlap
+from planner.specs.names import (
+    CONTEXT_WAYS,
+    GRAPH_SCOPES,
+    OPTIMIZER_NAMES,
+    ContextWay,
+    GraphScope,
+    OptimizerName,
+    TensorOverlap,
+)
 from planner.specs.options import Options
 from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
@@ -47,7 +55,16 @@ _CONTEXT_WAYS: dict[str, ContextWay] = {
     "a2a+p2p": "hybrid",
 }
 _RL_WORDS = 2048  # of a chunk of logits of prime-rl's RL trainer
-_MOMENTS_BYTES = {"bf16": 4.0, "fp32": 8.0}  # per parameter, both Adam moments
+# optimizers of rows, and the names here
+OPTIMIZERS: dict[str, OptimizerName] = {
+    **{name: name for name in OPTIMIZER_NAMES},
+    "adamw": "adam",
+    "adam_pax": "adam",
+    "adamw8bit": "adam8bit",
+    "paged_adamw": "paged-adam",
+    "paged_adamw8bit": "paged-adam8bit",
+    "dist_muon": "muon",
+}
 
 
 def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, Layout]:
@@ -182,7 +199,6 @@ def _training(
 ) -> TrainingSpec:
     recipe = options.get("fp8_recipe") or options.get("fp_recipe", "")
     recipe = _RECIPES.get(recipe, recipe)
-    moments = options.get("adam_moments") or options.get("moments_dtype", "")
     return TrainingSpec(
         seq_len=whole(row, "seq_len"),
         global_batch=whole(row, "global_batch"),
@@ -199,8 +215,7 @@ def _training(
         selective="per_op" if options.get("selective") == "per_op" else "attention",
         gradient_reduce=options.get("grad_reduce") or family_of(row).gradient_reduce.get(stack.id),  # type: ignore[arg-type]
         overlap=False if options.get("overlap") == "none" else None,
-        moment_bytes=_MOMENTS_BYTES.get(moments),
-        state_precision=_state_precision(options),
+        **_states(options, row.get("precision", "") or "bf16", stack),
         expandable_segments={"0": False, "1": True}.get(
             options.get("expandable_segments", ""), grows_segments(row, stack)
         ),
@@ -229,11 +244,25 @@ def _tensor_overlap(options: dict[str, str]) -> TensorOverlap | None:
     return {"1": "user-buffers", "0": "none"}.get(options.get("tp_overlap", ""))  # type: ignore[return-value]
 
 
-def _state_precision(options: dict[str, str]) -> Literal["bf16"] | None:
-    """bf16 where weights and moments are, and no fp32 master copy is named: then there is none."""
-    types = [options.get(f"{what}_dtype") for what in ("params", "moments")]
+def _states(options: dict[str, str], precision: str, stack: StackSpec) -> dict[str, Any]:
+    """Optimizer and types of states that a row names, as fields of TrainingSpec."""
+    optimizer = OPTIMIZERS.get(options.get("optimizer", ""), "adam")
+    moments = options.get("adam_moments") or options.get("moments_dtype")
+    # bf16 weights without a master copy that is named have none; moments are made like weights
     has_master = options.get("master_dtype", "none") != "none"
-    return "bf16" if types == ["bf16", "bf16"] and not has_master else None
+    bf16 = options.get("params_dtype") == "bf16" and moments in (None, "bf16") and not has_master
+    if bf16:
+        return {"optimizer": optimizer, "state_precision": "bf16"}
+    aware = options.get("precision_aware") == "1"
+    master = options.get("master_dtype")
+    if master == "fp32" and aware and precision == "bf16":
+        master = "remainder"  # store_param_remainders, on by default (optimizer_config.py)
+    return {
+        "optimizer": optimizer,
+        "moments_precision": moments if moments != "fp32" else None,
+        "master_precision": master if stack.state.master and master != "fp32" else None,
+        "gradient_precision": options.get("grads_dtype") if aware else None,
+    }
 
 
 def _fuses_loss(options: dict[str, str], stack: StackSpec) -> bool:

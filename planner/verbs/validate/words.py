@@ -9,11 +9,13 @@ of options in docs/validation.md.
 from __future__ import annotations
 
 from itertools import compress
+from typing import get_args
 
 from planner.estimate.memory import state_ledger, state_of
 from planner.specs.layers import parts_of
-from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES
+from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType
 from planner.specs.plan import Plan
+from planner.verbs.validate.plans import OPTIMIZERS
 from planner.verbs.validate.rows import Row, options_of
 
 # read by `plans`, with the values that it reads; an empty set: any value
@@ -36,7 +38,9 @@ READ: dict[str, frozenset[str]] = {
     "optimizer_in_bwd": frozenset({"1"}),
     "overlap": frozenset({"none"}),
     "adam_moments": frozenset({"bf16"}),
-    "moments_dtype": frozenset({"bf16", "fp32"}),
+    "optimizer": frozenset(OPTIMIZERS),
+    "moments_dtype": frozenset(get_args(StateType)),
+    "precision_aware": frozenset({"1"}),
     "flags": frozenset(
         {
             "offload-opt-m",
@@ -68,7 +72,6 @@ ASSUMED: dict[str, frozenset[str]] = {
     "grouped_gemm": frozenset({"1"}),
     "permute_fusion": frozenset({"1"}),  # tokens are copied to experts by one kernel
     "fsdp": frozenset({"1", "torch-fsdp2", "megatron-fsdp"}),  # the stage stands in `zero`
-    "optimizer": frozenset({"adam", "adamw"}),
     "optimizer_instances": frozenset({"1"}),
     "packing": frozenset({"concat"}),  # samples joined to full length
     "padding_free": frozenset({"1"}),
@@ -130,10 +133,18 @@ def _as_planned(key: str, value: str, plan: Plan) -> bool:
         and "activations" in plan.stack.supports.offload,
         "autocast": value == plan.training.precision,
         "params_dtype": _BYTES.get(value) == states["parameters"],
-        "grads_dtype": _BYTES.get(value) == states["gradients"],
-        "master_dtype": _BYTES.get(value) == state_of(plan).master,
+        "grads_dtype": _BYTES.get(value) == states["gradients"]
+        or _cast_for_the_update(value, plan),
+        "master_dtype": _BYTES.get(value) == state_of(plan).master
+        or (value == "fp32" and plan.training.master_precision == "remainder"),
         "mla": value == "1" and any(part.type == "latent" for part, _ in parts_of(plan.model)),
         "overlap_grad_reduce": value == "1" and plan.stack.overlap.gradient_sync,
         "overlap_param_gather": value == "1" and plan.stack.overlap.sharded_sync,
     }
     return says.get(key, False)
+
+
+def _cast_for_the_update(value: str, plan: Plan) -> bool:
+    """Whether gradients are fp32 only while the optimizer reads them: reduced in bf16, they
+    accumulate in the type of the reduction."""
+    return value == "fp32" and plan.training.gradient_reduce == "bf16"

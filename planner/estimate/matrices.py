@@ -1,0 +1,82 @@
+"""The weight matrices of a layer as a rank holds them, for optimizers that work on matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.formulas.experts import tensor_of
+from planner.formulas.params import stream_of
+from planner.ledger import Array
+from planner.specs.columns import Columns
+from planner.specs.layers import parts_of
+from planner.specs.parts import Moe, Product
+from planner.specs.plan import Plan
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Weights of one shape. Tensor parallelism cuts a matrix into blocks, each of which is a matrix
+    of its own (Megatron-LM, muon_tp_mode: blockwise); queries, keys and values are apart even where
+    one GEMM computes them (muon_split_qkv)."""
+
+    rows: Array
+    columns: Array
+    count: Array  # of a mean layer on one rank
+    routed: bool = False  # of routed experts
+
+    @property
+    def elements(self) -> Array:
+        """Of a mean layer on one rank."""
+        return self.count * self.rows * self.columns
+
+
+def layer_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
+    """Matrices of a mean layer on one rank, routed experts among them."""
+    model, of = plan.model, stream_of(plan.model)
+    found: list[Matrix] = []
+    for part, count in parts_of(model):
+        share = count / model.layers
+        found += [_matrix(plan, tp, one, share) for one in part.products(of)]
+        if isinstance(part, Moe):
+            found += _experts(plan, tp, ep, part, share)
+    return found
+
+
+def _matrix(plan: Plan, tp: Array, one: Product, share: float) -> Matrix:
+    joined = one.join == "gate" and plan.stack.fusion.joint_gate
+    columns = one.n.local(tp) if one.split == "columns" else one.n.elements + 0.0 * tp
+    return Matrix(
+        rows=one.k / tp if one.split == "rows" else one.k + 0.0 * tp,
+        columns=columns * (one.times if joined else 1),
+        count=share * (1.0 if joined else one.times) + 0.0 * tp,
+    )
+
+
+def _experts(plan: Plan, tp: Array, ep: Array, moe: Moe, share: float) -> Iterator[Matrix]:
+    read, width = float(moe.read(plan.model.hidden)), moe.ffn_hidden / tensor_of(plan, tp)
+    local = share * moe.experts / ep
+    joined = plan.stack.fusion.joint_gate
+    inputs, times = (moe.inputs, 1.0) if joined else (1, float(moe.inputs))
+    yield Matrix(read + 0.0 * width, inputs * width, times * local, routed=True)
+    yield Matrix(width, read + 0.0 * width, local, routed=True)
+
+
+_UPDATE_BYTES = 2.0  # of an element of a momentum that is gathered: bf16
+
+
+def gathered_bytes(plan: Plan, c: Columns, elements: Array) -> Array:
+    """Bytes of a whole matrix that a rank gathers before it updates its shard of it."""
+    if plan.stack.supports.sharded_matrices != "gathered":
+        return 0.0 * elements
+    return np.where((c.zero >= 1) & (c.shards > 1), _UPDATE_BYTES * elements, 0.0)
+
+
+def largest(values: list[Array]) -> Array:
+    """The largest of them, element by element."""
+    out = values[0]
+    for value in values[1:]:
+        out = np.maximum(out, value)
+    return out

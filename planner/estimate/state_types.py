@@ -1,0 +1,65 @@
+"""Types of weights, gradients, master copy and moments: by the stack, and as they are asked for."""
+
+from __future__ import annotations
+
+from planner.formulas.optimizers import TYPE_BYTES
+from planner.specs.names import MasterType
+from planner.specs.plan import Plan
+from planner.specs.stack import StateBytes
+
+_NARROW, _WIDE = TYPE_BYTES["bf16"], TYPE_BYTES["fp32"]
+_MASTER_BYTES: dict[MasterType, float] = {"fp32": 4.0, "fp16": 2.0, "remainder": 2.0, "none": 0.0}
+
+
+def state_of(plan: Plan) -> StateBytes:
+    """The states of the stack in the plan's precision and types."""
+    stack, training = plan.stack, plan.training
+    if training.state_precision == "bf16":
+        return bf16_states(stack.state)
+    own = stack.state
+    if stack.state_fp16 is not None and training.precision == "fp16":
+        own = stack.state_fp16
+    changed: dict[str, float] = {}
+    if training.master_precision is not None and own.master > 0:
+        changed["master"] = _MASTER_BYTES[training.master_precision]
+    if training.gradient_precision is not None:
+        changed["gradient"] = TYPE_BYTES[training.gradient_precision]
+    if (
+        training.gradient_reduce == "bf16"
+        and own.gradient == own.gradient_wire == _WIDE
+        and own.persistent_gradients
+    ):  # a buffer that is reduced in place has the type of the reduction
+        changed["gradient"] = _NARROW
+        if own.master == _WIDE and training.gradient_precision != "bf16":
+            # the update casts the rank's own gradients to the type of its master copy:
+            # DistributedOptimizer._copy_model_grads_to_main_grads
+            changed["optimizer_temporary"] = own.optimizer_temporary + _WIDE
+    return own.model_copy(update=changed) if changed else own
+
+
+def bf16_states(state: StateBytes) -> StateBytes:
+    """The same program with weights in bf16: gradients have the type of their weight, and so have
+    moments and the optimizer's temporaries; there is no master copy."""
+    if state.parameter == _NARROW and state.master == 0:
+        return state  # it is so already
+    wide = state.master or state.parameter  # the type that temporaries of the optimizer have
+    return state.model_copy(
+        update={
+            "parameter": _NARROW,
+            "gradient": _NARROW,
+            "gradient_wire": _NARROW,
+            "master": 0.0,
+            "cast_copy": False,
+            "bucket": min(state.bucket, _NARROW),
+            "optimizer_temporary": state.optimizer_temporary * _NARROW / wide,
+        }
+    )
+
+
+def moment_type_bytes(plan: Plan) -> float | None:
+    """Bytes of an element of moments that have no type of their own; None: as the optimizer has
+    them."""
+    training = plan.training
+    if training.moments_precision is not None:
+        return TYPE_BYTES[training.moments_precision]
+    return _NARROW if training.state_precision == "bf16" else None
