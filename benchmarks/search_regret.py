@@ -44,7 +44,7 @@ def main() -> None:
     suites = sys.argv[1:]
     document = api.validate(suites=suites)
     groups = {group.group: group for group in document.groups}
-    measured = {run.run_id: run for run in document.rows if has_time(run)}
+    measured = {run.run_id: run for run in document.rows if has_time(run) and not run.not_printed}
     members: dict[str, list[Row]] = defaultdict(list)
     for row in read_all((), suites):
         if row["run_id"] in measured and group_of(row) in groups:

@@ -82,6 +82,7 @@ def entry(predicted: float, measured: float | None, **changes: Any) -> Run:
         "memory_error": None,
         "memory_kind": "",
         "not_expressed": "",
+        "not_printed": "",
         "predicted_fits": True,
         "fit_chance": 1.0,
         "room": 2.0,

@@ -13,7 +13,7 @@ from planner.estimate.machine import machine
 from planner.estimate.machine.kernels import fused_experts
 from planner.inputs import catalog
 from planner.verbs.validate.models import families
-from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.rows import SHIPPED, Row, read_rows
 
 
@@ -113,14 +113,19 @@ def profile(tmp_path: Path, unstated: str) -> str:
 
 
 def test_what_a_recipe_does_not_say_is_a_fact_of_its_stack(tmp_path: Path) -> None:
-    silent = row(zero="", recompute="", sequence_parallel="", tp=2, dp=4)
-    own = '[unstated]\nzero = 2\nrecompute = "full"\nsequence_parallel = true\n'
-    for given, wanted in ((own, (2, "full", True)), ("", (0, "none", False))):
-        _, layout = row_plan(silent | {"stack": profile(tmp_path, given)})
-        assert (layout.zero, layout.recompute, layout.sequence_parallel) == wanted
+    """Its table is known, not open; what the table does not name is searched."""
+    silent = row(zero="", sequence_parallel="", tp=2, dp=4)
+    for told in (True, False):
+        own = f"[unstated]\nzero = 3\nsequence_parallel = {str(told).lower()}\n"
+        plan, layout = row_plan(silent | {"stack": profile(tmp_path, own)})
+        assert (layout.zero, layout.sequence_parallel) == (3, told)
+        assert left_open(silent, plan) == ()
+    plan, layout = row_plan(silent | {"stack": profile(tmp_path, "")})
+    assert left_open(silent, plan) == ("zero", "sequence_parallel")
     said = silent | {"zero": "1", "recompute": "selective", "sequence_parallel": "0"}
-    _, layout = row_plan(said | {"stack": profile(tmp_path, own)})
+    plan, layout = row_plan(said | {"stack": profile(tmp_path, own)})
     assert (layout.zero, layout.recompute, layout.sequence_parallel) == (1, "selective", False)
+    assert left_open(said, plan) == ()
 
 
 def test_a_gpt_of_megatron_trains_as_its_scripts_do() -> None:

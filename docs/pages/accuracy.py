@@ -19,7 +19,7 @@ from planner.show.validate import KINDS
 from planner.specs.cluster import ONE_SWITCH, OVERSUBSCRIBED
 from planner.specs.documents.validate import Coverage, Errors, Run, Summary, Validation
 from planner.verbs.validate.bands import coverage
-from planner.verbs.validate.errors import errors, noise_floor
+from planner.verbs.validate.errors import complete, errors, noise_floor
 from planner.verbs.validate.files import memory_residual_lines, residual_lines
 from planner.verbs.validate.rows import FRESH
 
@@ -56,8 +56,8 @@ def recorded_memory() -> str:
 
 
 def runs() -> list[Run]:
-    """Shipped runs with a time."""
-    return [row for row in validated().rows if row.time_error is not None]
+    """Shipped runs with a time and a complete recipe."""
+    return [row for row in validated().rows if row.time_error is not None and complete(row)]
 
 
 def _four(e: Errors) -> list[str]:
@@ -395,6 +395,30 @@ def _errors() -> list[str]:
     ]
 
 
+def _not_printed() -> list[str]:
+    found = validated().not_printed
+    cells = ", ".join(f"`{name}` ({rows})" for name, rows in found.cells.items())
+    return [
+        "## Recipes that are not printed\n",
+        (
+            f"{found.rows} rows leave cells of their layout open: {cells}. Each has the fastest"
+            " layout that is expected to fit among those it allows, so its error is of the search"
+            " and of the memory with it. No other table of this page counts them; the bands do.\n"
+        ),
+        table(
+            ["suite", *_HEADER],
+            [
+                [name, s.time.n, *_four(s.time), percent(s.noise.mean)]
+                for name, s in [
+                    *((f"`{k}`", s) for k, s in found.suites.items()),
+                    ("all", found.summary),
+                ]
+                if s.time.n
+            ],
+        ),
+    ]
+
+
 def _worst() -> list[str]:
     return [
         f"## The {_WORST} worst runs\n",
@@ -418,6 +442,7 @@ def _cross_validation() -> list[str]:
 SECTIONS: tuple[Callable[[], list[str]], ...] = (
     _trust,
     _errors,
+    _not_printed,
     _cross_validation,
     _bands,
     _ranking,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pages.text import percent, table
 from planner.specs.documents.validate import ErrorsOfSuites, Run, Validation
 from planner.verbs.validate.crossval import LARGE, ON_BOUND
-from planner.verbs.validate.errors import KINDS, errors, noise_floor
+from planner.verbs.validate.errors import KINDS, complete, errors, noise_floor
 from planner.verbs.validate.fit import ACROSS, HUBER, WITHIN
 
 _TABLE_1 = {
@@ -146,7 +146,9 @@ def goals(document: Validation) -> list[list[object]]:
         found = [
             r
             for r in crossed.rows
-            if goal.belongs(known[r.run_id]) and r.predicted_step_s[goal.kind] is not None
+            if goal.belongs(known[r.run_id])
+            and complete(known[r.run_id])
+            and r.predicted_step_s[goal.kind] is not None
         ]
         value = errors([r.predicted_step_s[goal.kind] / r.measured_step_s - 1 for r in found]).mape
         say(
@@ -354,9 +356,10 @@ def _two(value: float | None) -> str:
 def _by_kind(document: Validation) -> list[list[object]]:
     crossed = document.cross_validation
     known = {r.run_id: r for r in document.rows}
+    judged = [r for r in crossed.rows if complete(known[r.run_id])]
     lines: list[list[object]] = []
     for title, belongs in KINDS.items():
-        found = [r for r in crossed.rows if belongs(known[r.run_id])]
+        found = [r for r in judged if belongs(known[r.run_id])]
         pairs = [
             [(r.predicted_step_s[kind], r.measured_step_s) for r in found] for kind in crossed.kinds
         ]
@@ -377,7 +380,7 @@ def _by_suite(document: Validation) -> list[list[object]]:
     for suite, summary in document.suites.items():
         each = [kind.suites.get(suite) for kind in crossed.kinds.values()]
         if any(each):
-            runs = sum(r.suite == suite for r in crossed.rows)
+            runs = summary.time.n
             lines.append(
                 [
                     f"`{suite}`",

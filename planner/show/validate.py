@@ -16,6 +16,7 @@ from planner.specs.documents.validate import (
     ErrorsOfSuites,
     FitCoverage,
     Group,
+    NotPrinted,
     Ranking,
     Skipped,
     Summary,
@@ -37,6 +38,7 @@ def validate_blocks(out: Validation) -> list[Block]:
         _kinds_block(out.kinds),
         *_memory_blocks(out),
         *_regret_blocks(out.groups),
+        *_not_printed_blocks(out.not_printed),
         *_apart_blocks(out.apart),
     ]
     if out.coverage is not UNSET:
@@ -57,8 +59,12 @@ def _all_of(out: Validation) -> list[tuple[str, Summary]]:
 
 
 def _apart_of(out: Validation) -> list[tuple[str, Summary]]:
-    """The line below all others: rows that are no part of them."""
-    return [("apart: options left out", out.apart.summary)] if out.apart.rows else []
+    """The lines below all others: rows that are no part of them."""
+    found = {
+        "recipe not printed": (out.not_printed.rows, out.not_printed.summary),
+        "apart: options left out": (out.apart.rows, out.apart.summary),
+    }
+    return [(name, summary) for name, (rows, summary) in found.items() if rows]
 
 
 _ERRORS = [">MAPE", ">median", ">bias", ">worst"]
@@ -180,6 +186,24 @@ def _regret_blocks(groups: Sequence[Group]) -> list[Block]:
     )
     if len(regret) > _MOST_GROUPS:
         block.below.append(f"the {_MOST_GROUPS} worst; --json lists all")
+    return [block]
+
+
+def _not_printed_blocks(found: NotPrinted) -> list[Block]:
+    if not found.rows:
+        return []
+    cells = ", ".join(f"{name} {rows}" for name, rows in found.cells.items())
+    block = Block(
+        f"Recipe not printed: {found.rows} rows, completed by the fastest layout that fits",
+        header=["suite", ">runs", *_ERRORS],
+        rows=[
+            [name, str(one.time.n), *_errors(one.time)]
+            for name, one in [*found.suites.items(), ("all", found.summary)]
+            if one.time.n
+        ],
+        order=_BY_SUITE,
+    )
+    block.text.append(f"what was open, and in how many rows: {cells}")
     return [block]
 
 

@@ -36,7 +36,7 @@ def chart(document: Validation) -> Chart:
     """Predicted over measured step time, and the error against GPUs or against the step."""
     suites: dict[str, list[Run]] = defaultdict(list)
     for run in document.rows:
-        if run.time_error is not None and not run.not_expressed:
+        if run.time_error is not None and not (run.not_expressed or run.not_printed):
             suites[run.suite].append(run)
     timed = (run.measured_step_s or 0.0 for runs in suites.values() for run in runs)
     data = guides(timed, _SHARES)

@@ -255,8 +255,8 @@ class Unstated(Spec):
     """What a run does where its recipe does not say; `dpplan validate` reads rows with it."""
 
     zero: int = Field(default=0, ge=0, le=3)  # ZeRO stage, the least: it rises until memory fits
-    sequence_parallel: bool = False  # beside tensor parallelism
-    recompute: Literal["none", "selective", "full"] = "none"  # of activations
+    # beside tensor parallelism; what the table does not name is not known, and searched
+    sequence_parallel: bool = False
     gpt_attention: Attention | None = None  # of GPTs with learned positions; none: as any model
     gpt_dropout: bool = False  # such GPTs train with dropout
     fused_cross_entropy: bool = False  # the head and its loss are one kernel

@@ -96,6 +96,13 @@ class Run(Document):
     not_expressed: Annotated[
         str, key("words of the `options` cell that the estimate leaves out; empty: none")
     ]
+    not_printed: Annotated[
+        str,
+        key(
+            "cells of the layout that the row leaves open, which were searched as an estimate does;"
+            " empty: the recipe is complete"
+        ),
+    ]
     predicted_fits: Annotated[bool, key("predicted memory suffices")]
     fit_chance: Annotated[
         float, key("chance that the device memory suffices, as `memory.fit_chance`", "1")
@@ -411,13 +418,24 @@ class Apart(Document):
     suites: Annotated[dict[str, Summary], key("by suite")]
 
 
+class NotPrinted(Document):
+    """Rows that leave parts of their recipe open, each completed by the fastest layout that fits:
+    they test the search with the estimate, and are no part of the errors of the others."""
+
+    rows: Annotated[int, key("such rows; `rows[].not_printed` names the cells of each")]
+    cells: Annotated[dict[str, int], key("rows that leave each of these cells open, most first")]
+    summary: Annotated[Summary, key("errors over them")]
+    suites: Annotated[dict[str, Summary], key("by suite")]
+
+
 class Validation(Document):
     """The answer of `dpplan validate`."""
 
     schema_version: Annotated[int, key("1")]
     rows: Annotated[list[Run], key("rows that can be expressed")]
-    summary: Annotated[Summary, key("over all rows but those `apart`")]
-    suites: Annotated[dict[str, Summary], key("by suite, without those `apart`")]
+    summary: Annotated[Summary, key("over all rows but those `not_printed` and `apart`")]
+    suites: Annotated[dict[str, Summary], key("by suite, of the same rows")]
+    not_printed: Annotated[NotPrinted, key("rows whose recipe is not printed in full")]
     apart: Annotated[Apart, key("rows with options that the estimate leaves out")]
     kinds: Annotated[
         dict[str, ErrorsOfSuites],

@@ -33,6 +33,7 @@ def validate(
     from planner.inputs.calibration import read_calibration
     from planner.specs.document import changed
     from planner.verbs.validate import ablation, bands, crossval, fit, memory, worth
+    from planner.verbs.validate.errors import complete
     from planner.verbs.validate.files import read_all
     from planner.verbs.validate.predict import has_time, validated, with_unseen
 
@@ -58,11 +59,11 @@ def validate(
             fit_coverage=memory.coverage(document.rows),
         )
     if ablations:
-        expressed = [r for r, run in zip(kept, document.rows, strict=True) if not run.not_expressed]
+        whole = [row for row, run in zip(kept, document.rows, strict=True) if complete(run)]
         document = changed(
             document,
-            ablations=ablation.ablations(expressed, measured_node),
-            worths=worth.worths(expressed, measured_node),
+            ablations=ablation.ablations(whole, measured_node),
+            worths=worth.worths(whole, measured_node),
         )
     return document
 

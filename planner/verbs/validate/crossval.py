@@ -226,12 +226,15 @@ def folds_of(members: Sequence[Case]) -> list[tuple[str, Array]]:
 
 
 def _held_out(name: str, found: Sequence[Case], predicted: _Predictions, noise: float) -> HeldOut:
-    """Errors of the held-out cases: all, tier A, each suite, and the order of layouts."""
+    """Errors of the held-out cases whose recipe is complete: all, tier A, each suite, and the order
+    of layouts."""
     suites: dict[str, list[float]] = defaultdict(list)
     tier_a: dict[str, list[float]] = defaultdict(list)
     runs = []
     for i, prediction in sorted(predicted.items()):
         case, row = found[i], found[i].row
+        if not case.complete:
+            continue
         error = prediction.seconds / case.seconds - 1
         suites[row["suite"]].append(error)
         if row.get("tier", "") == "A":

@@ -25,6 +25,12 @@ _NOT_RECIPE = (
 )
 
 
+def complete(run: Run) -> bool:
+    """Whether the row states its recipe and the estimate holds all of it: a test of the estimate
+    alone."""
+    return not (run.not_expressed or run.not_printed)
+
+
 def summarise(runs: Sequence[Run], noise: float | None = None) -> Summary:
     """Errors of step time and memory, out-of-memory rows called right, ranking over groups, and the
     noise floor.

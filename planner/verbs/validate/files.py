@@ -45,6 +45,7 @@ _RUN_COLUMNS = (
     "predicted_fits",
     "fit_chance",
     "not_expressed",
+    "not_printed",
 )
 
 

@@ -23,7 +23,7 @@ from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 from planner.verbs.validate.parameters import Parameter
-from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.rows import Row, measured
 
 # correlation of errors within a suite: between-suite over total variance over the shipped runs
@@ -63,6 +63,7 @@ class Case:
     table: Columns  # one layout
     numbers: Machine
     log_seconds: float  # measured
+    complete: bool = True  # the row states its whole layout, so that errors are the estimate's
 
     @property
     def seconds(self) -> float:
@@ -104,6 +105,7 @@ def cases(rows: Sequence[Row], calibration: Calibration | None = None) -> list[C
                     Columns.of([layout], plan.cluster.gpus),
                     machine(plan),
                     float(np.log(seconds)),
+                    complete=not left_open(row, plan),
                 )
             )
         except (PlanError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,14 +47,27 @@ def _outside(one: Estimates) -> float:
     return float(one.memory.context[0] + one.memory.communicators[0])
 
 
-def need(row: Row, one: Estimates, measured_bytes: float | None, outcome: Outcome) -> Need | None:
+# cells whose opening leaves the need of memory known: sequence parallelism is little of it, and a
+# stage of ZeRO that is not stated is judged where a peak was measured
+_KNOWN_WITHOUT = {"zero", "sequence_parallel"}
+
+
+def need(
+    row: Row,
+    one: Estimates,
+    measured_bytes: float | None,
+    outcome: Outcome,
+    opened: Collection[str],
+) -> Need | None:
     """What the run says of the need of the device; None where it says nothing.
 
     A measured statistic takes the place of the predicted one. Without one it needed at most what
     the GPU has, or more if it ran out of memory. A run whose recompute or ZeRO stage is not printed
     says nothing, since the estimate then is of another recipe.
+
+    opened: cells of its layout that were searched.
     """
-    if not row.get("recompute", ""):
+    if not row.get("recompute", "") or not _KNOWN_WITHOUT.issuperset(opened):
         return None
     kind = row.get("memory_kind", "")
     if outcome != "oom" and measured_bytes is not None and kind in _COUNTED:

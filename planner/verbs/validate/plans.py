@@ -8,15 +8,11 @@ from fnmatch import fnmatchcase
 from math import ceil, log2
 from typing import Any, get_args
 
-import numpy as np
-
-from planner.estimate import evaluate
 from planner.formulas.refusals import lacking
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.specs.cluster import ClusterSpec
-from planner.specs.columns import Columns
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.names import (
@@ -29,10 +25,10 @@ from planner.specs.names import (
     TensorOverlap,
 )
 from planner.specs.options import Options
-from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import Fp8Recipe, TrainingSpec, scores_on_chip
+from planner.verbs.validate.layouts import completed, stated
 from planner.verbs.validate.models import family_of, grows_segments, plain_gpt, row_model
 from planner.verbs.validate.rows import Row, Skip, number, options_of, whole
 
@@ -76,16 +72,21 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     stack = _released(stack_spec(named, measured), _release(row, options))
     model = row_model(row, stack)
     cluster = _cluster(row, model.name, measured)
-    stated = _pipeline_layout(row, options, model.layers)
-    layout = _layout(row, options, stack, None if stated is None else len(stated))
+    found = stated(row, stack, model)
     training = _training(row, options, stack, model)
     if cluster.gpu.rate(training.precision) is None:
         raise Skip(f"precision is {training.precision}, which {cluster.gpu.title} does not have")
-    request = LayoutRequest(pipeline_layout=None if stated is None else layout_text(stated))
+    request = LayoutRequest(pipeline_layout=found.request.pipeline_layout)
     plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=request)
+    layout = completed(plan, found)
     if lacks := lacking(plan, layout):
         raise Skip(f"{stack.title} does not have {' and '.join(lacks)}")
-    return plan, layout if row.get("zero", "") else _sharded_enough(plan, layout)
+    return plan, layout
+
+
+def left_open(row: Row, plan: Plan) -> tuple[str, ...]:
+    """Cells of a row that leave its layout open: those were searched."""
+    return stated(row, plan.stack, plan.model).open
 
 
 def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSpec:
@@ -104,94 +105,6 @@ def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSp
         oversubscription=number(tiers, "oversubscription") if "oversubscription" in tiers else None,
     )
     return cluster_spec(asked, calibration)[0]
-
-
-def _pipeline_layout(row: Row, options: dict[str, str], layers: int) -> tuple[Chunk, ...] | None:
-    """What the chunks of a pipeline hold where a row says it: all of them, or only that the first
-    or the last stage has other layers than those between, which share the rest."""
-    if "pp_layout" in options:
-        try:
-            chunks = pipeline_layout(options["pp_layout"])
-        except ValueError as error:
-            raise Skip(f"pp_layout {error}") from None
-        if sum(chunk.layers for chunk in chunks) != layers:
-            raise Skip(f"pp_layout has other layers than the {layers} of the model")
-        return chunks
-    ends = [options.get(f"{end}_stage_layers") for end in ("first", "last")]
-    if ends == [None, None]:
-        return None
-    pp, vpp = whole(row, "pp", 1, minimum=1), whole(row, "vpp", 1) or 1
-    stated = [None if text is None else whole({"layers": text}, "layers") for text in ends]
-    inner, rest = pp - len(stated) + stated.count(None), layers - sum(n or 0 for n in stated)
-    if pp < 2 or rest < 0 or (inner and rest % inner) or (not inner and rest):
-        raise Skip(f"first and last stage leave {rest} layers to {inner} stages")
-    first, last = stated
-    each = [rest // inner if inner else 0] * pp
-    each[0], each[-1] = each[0] if first is None else first, each[-1] if last is None else last
-    if any(n % vpp for n in each):
-        raise Skip(f"layers of the stages do not divide by vpp {vpp}")
-    end = pp * vpp - 1
-    return tuple(Chunk(i == 0, each[i % pp] // vpp, 0, i == end) for i in range(pp * vpp))
-
-
-def _layout(row: Row, options: dict[str, str], stack: StackSpec, chunks: int | None) -> Layout:
-    """The layout that the cells say, with the stack's own defaults where they are empty. chunks: of
-    the pipeline, where the row says what they hold."""
-    gpus, unstated = whole(row, "gpus"), stack.unstated
-    tp, pp, cp, dp = (whole(row, name, 1, minimum=1) for name in ("tp", "pp", "cp", "dp"))
-    if tp * pp * cp * dp != gpus:
-        raise Skip(
-            f"tp {tp} x pp {pp} x cp {cp} x dp {dp} = {tp * pp * cp * dp}, but gpus is {gpus}"
-        )
-    vpp = whole(row, "vpp", chunks / pp if chunks else 1) or 1
-    if chunks is not None and pp * vpp != chunks:
-        raise Skip(f"pp_layout has {chunks} chunks, pp {pp} x vpp {vpp} = {pp * vpp}")
-    zero, offload = _sharded(row, options, stack)
-    micro_batch = whole(row, "micro_batch", 1) or 1
-    global_batch = whole(row, "global_batch")
-    if global_batch % (dp * micro_batch):
-        raise Skip(
-            f"global_batch {global_batch} is no multiple of dp {dp} x micro_batch {micro_batch}"
-        )
-    sequence = row.get("sequence_parallel", "")
-    schedule = row.get("schedule", "") or "1f1b"
-    shard = whole(row, "shard_group", 0)
-    return Layout(
-        tp=tp,
-        pp=pp,
-        vpp=vpp,
-        dp=dp,
-        cp=cp,
-        ep=whole(row, "ep", 1) or 1,
-        zero=zero,
-        shard_group=min(shard * cp, dp * cp) if shard else dp * cp,
-        sequence_parallel=sequence == "1"
-        or (sequence == "" and tp > 1 and unstated.sequence_parallel),
-        recompute=row.get("recompute", "") or unstated.recompute,
-        # 1F1B over virtual stages is the interleaved schedule
-        schedule="interleaved" if schedule == "1f1b" and vpp > 1 else schedule,  # type: ignore[arg-type]
-        micro_batch=micro_batch,
-        offload=offload,  # type: ignore[arg-type]
-    )
-
-
-def _sharded(row: Row, options: dict[str, str], stack: StackSpec) -> tuple[int, str]:
-    """ZeRO stage, and what lives in host memory: by the cells, and by LLMQ's switches. With
-    sharded weights it keeps no whole copy of them on the GPU, on one GPU neither, and makes one of
-    the master weights for every pass, unless quantised weights persist."""
-    flags = options.get("flags", "")
-    offload = "none"
-    if row.get("optimizer_offload", "") == "1" or "offload" in flags:
-        offload = "params" if "parameters" in flags else "optimizer"
-    may_offload = offload != "none" and _OFFLOAD_ZERO in stack.supports.zero
-    zero = whole(row, "zero", _OFFLOAD_ZERO if may_offload else stack.unstated.zero)
-    zero = max([zero, *(stage for switch, stage in _SHARDING.items() if switch in flags)])
-    words = options.get("activation_offload", "none")
-    if offload == "none" and words != "none" and "activations" in stack.supports.offload:
-        offload = "activations"
-    if "offload-master" in flags and "quants" not in flags and zero >= _OFFLOAD_ZERO:
-        offload = "params"
-    return zero, offload
 
 
 def _training(
@@ -337,19 +250,3 @@ def _printed(stack: str, reference: str) -> str:
         if (pattern := s.printed_in.get(stack)) and fnmatchcase(reference, pattern)
     )
     return max(found, default=(0, stack))[1]
-
-
-def _sharded_enough(plan: Plan, layout: Layout) -> Layout:
-    """A layout whose ZeRO stage is not printed: it ran, so it is the first stage from the default
-    on whose memory fits."""
-    supports = plan.stack.supports
-    stages = [
-        z
-        for z in supports.zero
-        if z >= layout.zero and (layout.pp == 1 or z in supports.zero_with_pipeline)
-    ]
-    layouts = [layout.model_copy(update={"zero": z}) for z in stages]
-    if layout.dp * layout.cp == 1 or len(layouts) < 2:
-        return layout
-    fits = evaluate(plan, Columns.of(layouts, plan.cluster.gpus)).fits
-    return layouts[int(np.argmax(fits))] if fits.any() else layouts[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 
 import numpy as np
@@ -18,10 +18,18 @@ from planner.inputs.calibration import Calibration
 from planner.specs.base import PlanError, sentence
 from planner.specs.columns import Columns
 from planner.specs.document import changed
-from planner.specs.documents.validate import Apart, Outcome, Run, Skipped, Summary, Validation
+from planner.specs.documents.validate import (
+    Apart,
+    NotPrinted,
+    Outcome,
+    Run,
+    Skipped,
+    Summary,
+    Validation,
+)
 from planner.verbs.validate import memory
-from planner.verbs.validate.errors import kinds, recipe_of, repeat_deviations, summarise
-from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.errors import complete, kinds, recipe_of, repeat_deviations, summarise
+from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.ranking import (
     busy_s,
     collectives,
@@ -66,17 +74,18 @@ def validated(rows: Sequence[Row], calibration: Calibration | None) -> tuple[Val
     times = [run.measured_step_s if run.outcome != "oom" else None for run in runs]
     deviations = repeat_deviations([recipe_of(row) for row in kept], times)
     runs = [changed(run, repeat_deviation=d) for run, d in zip(runs, deviations, strict=True)]
-    expressed = [run for run in runs if not run.not_expressed]
-    summary = summarise(expressed)
+    whole = [run for run in runs if complete(run)]
+    summary = summarise(whole)
     noise = summary.noise.mean or 0.0
     document = Validation(
         schema_version=SCHEMA_VERSION,
         rows=runs,
         summary=summary,
-        suites=_by_suite(expressed, noise),
+        suites=_by_suite(whole, noise),
+        not_printed=_not_printed(runs, noise),
         apart=_apart(runs, noise),
-        kinds=kinds(expressed),
-        groups=groups_of(ranked(expressed), noise),
+        kinds=kinds(whole),
+        groups=groups_of(ranked(whole), noise),
         skipped=skipped,
     )
     return document, kept
@@ -92,13 +101,29 @@ def _by_suite(runs: Sequence[Run], noise: float) -> dict[str, Summary]:
 def _apart(runs: Sequence[Run], noise: float) -> Apart:
     """Rows that ran with options their estimate leaves out."""
     found = [run for run in runs if run.not_expressed]
-    words = Counter(word for run in found for word in run.not_expressed.split(";"))
     return Apart(
         rows=len(found),
-        options=dict(sorted(words.items(), key=lambda item: (-item[1], item[0]))),
+        options=_counted(run.not_expressed for run in found),
         summary=summarise(found, noise),
         suites=_by_suite(found, noise),
     )
+
+
+def _not_printed(runs: Sequence[Run], noise: float) -> NotPrinted:
+    """Rows whose layout was searched in part, and that the estimate holds otherwise."""
+    found = [run for run in runs if run.not_printed and not run.not_expressed]
+    return NotPrinted(
+        rows=len(found),
+        cells=_counted(run.not_printed for run in found),
+        summary=summarise(found, noise),
+        suites=_by_suite(found, noise),
+    )
+
+
+def _counted(texts: Iterable[str]) -> dict[str, int]:
+    """How often each word stands in these lists, most first."""
+    words = Counter(word for text in texts for word in text.split(";"))
+    return dict(sorted(words.items(), key=lambda item: (-item[1], item[0])))
 
 
 def has_time(run: Run) -> bool:
@@ -122,7 +147,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
     one = predict(row, calibration)
     plan, kind = one.plan, row.get("memory_kind", "")
     predicted_s, predicted_gib = float(one.time.seconds[0]), memory.peak_bytes(one, kind) / 2**30
-    ran = outcome != "oom"
+    ran, opened = outcome != "oom", left_open(row, plan)
     islands = behind_unknown(plan, one.table, one.time.seconds)
     case = case_of(plan, one.table, one.time, islands=islands)
     low, high = shipped_ends(case, row["suite"])
@@ -157,10 +182,11 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         memory_error=predicted_gib / measured_gib - 1 if measured_gib and ran else None,
         memory_kind=kind,
         not_expressed=";".join(not_expressed(row, plan)),
+        not_printed=";".join(opened),
         predicted_fits=bool(one.fits[0]),
         fit_chance=memory.chance(one),
         room=plan.usable_bytes / float(one.memory.device[0]),
-        need=memory.need(row, one, measured_gib and measured_gib * 2**30, outcome),
+        need=memory.need(row, one, measured_gib and measured_gib * 2**30, outcome, opened),
         outcome=outcome,
         group=group_of(row),
         layout=layout_of(row),

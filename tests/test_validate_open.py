@@ -1,0 +1,128 @@
+"""Rows that leave parts of their recipe open: what is open, what follows from other cells, what is
+taken, and that such rows are no part of the errors of complete ones."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from run_tables import row
+
+from planner.estimate import evaluate
+from planner.specs.columns import Columns
+from planner.specs.layout import Layout
+from planner.verbs.validate.plans import left_open, row_plan
+from planner.verbs.validate.predict import validate_rows
+from planner.verbs.validate.rows import Row, Skip
+
+# 7B on 16 GPUs of two nodes, as its cells would state it in full
+WHOLE = {
+    "layers": "32",
+    "hidden": "4096",
+    "heads": "32",
+    "gpus": "16",
+    "tp": "2",
+    "pp": "4",
+    "vpp": "2",
+    "dp": "2",
+    "sequence_parallel": "1",
+    "recompute": "selective",
+    "schedule": "interleaved",
+    "micro_batch": "2",
+    "global_batch": "64",
+}
+
+
+def opened(*names: str, **changes: object) -> Row:
+    return row(**{**WHOLE, **dict.fromkeys(names, ""), **changes})
+
+
+def test_cells_that_follow_from_others_are_not_open() -> None:
+    """One degree is what the others leave, one stage has no virtual stages, a batch of one sequence
+    per replica has no choice of micro-batches, and one rank shards nothing."""
+    told = {
+        (): (),
+        ("dp",): (),
+        ("tp",): (),
+        ("vpp", "schedule"): ("vpp",),
+        ("schedule",): (),
+        ("cp", "ep", "shard_group"): (),
+        ("recompute", "micro_batch"): ("recompute", "micro_batch"),
+        ("tp", "dp"): ("tp", "dp", "cp"),
+    }
+    for empty, wanted in told.items():
+        found = opened(*empty)
+        plan, layout = row_plan(found)
+        assert left_open(found, plan) == wanted, empty
+        if not wanted:
+            assert (layout.tp, layout.dp, layout.vpp, layout.schedule) == (2, 2, 2, "interleaved")
+    alone = row(gpus=1, dp=1, global_batch=1, micro_batch="", zero="", vpp="", stack="deepspeed")
+    assert left_open(alone, row_plan(alone)[0]) == ()
+    experts = {"experts": 8, "experts_per_token": 2, "moe_ffn_hidden": 4096, "ep": ""}
+    assert left_open(row(**experts), row_plan(row(**experts))[0]) == ("ep",)
+    with pytest.raises(Skip, match="but gpus is 16"):
+        row_plan(opened(dp=4))
+
+
+def test_what_is_open_is_the_fastest_that_fits() -> None:
+    """Against every combination of the values that the cells can have, each evaluated by itself."""
+    for changes in ({}, {"hidden": "6144", "heads": "48", "layers": "48"}):
+        found = opened("vpp", "schedule", "recompute", "micro_batch", **changes)
+        plan, layout = row_plan(found)
+        best: tuple[float, Layout] | None = None
+        for vpp, size, kind in itertools.product((1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32), KINDS):
+            if int(found["layers"]) % (4 * vpp):
+                continue
+            schedule = "interleaved" if vpp > 1 else "1f1b"
+            update = {"vpp": vpp, "micro_batch": size, "recompute": kind, "schedule": schedule}
+            if schedule == "interleaved" and (32 // size) % 4:
+                continue
+            one = layout.model_copy(update=update)
+            e = evaluate(plan, Columns.of([one], 16))
+            if e.fits[0] and (best is None or e.time.seconds[0] < best[0]):
+                best = float(e.time.seconds[0]), one
+        assert best is not None
+        taken = float(evaluate(plan, Columns.of([layout], 16)).time.seconds[0])
+        assert taken <= best[0] * (1 + 0.017)  # ties repeat the least work
+
+
+KINDS = ("none", "selective", "full")
+
+
+def test_a_row_that_breaks_a_rule_of_its_stack_is_completed_all_the_same() -> None:
+    """Groups of ZeRO-1 are no layout of any stack here, and ran: the rest is still searched."""
+    found = row(zero=1, shard_group=4, recompute="")
+    plan, layout = row_plan(found)
+    assert left_open(found, plan) == ("recompute",)
+    assert (layout.shard_group, layout.recompute) == (4, "none")
+    large = found | {"hidden": "8192", "heads": "64", "layers": "32", "micro_batch": "8"}
+    assert row_plan(large)[1].recompute != "none"
+
+
+def test_rows_with_open_recipes_are_no_part_of_the_errors() -> None:
+    peak = {"peak_memory_gib": 20, "memory_kind": "allocated"}
+    document = validate_rows(
+        [
+            row(run_id="a", step_s=2, **peak),
+            row(run_id="b", step_s=20, recompute="", micro_batch="", **peak),
+            row(run_id="c", step_s=20, micro_batch="", **peak),
+            row(run_id="d", step_s=20, recompute="", options="peft=lora"),
+        ]
+    )
+    assert [run.not_printed for run in document.rows] == [
+        "",
+        "recompute;micro_batch",
+        "micro_batch",
+        "recompute",
+    ]
+    assert (document.summary.time.n, document.suites["small"].time.n) == (1, 1)
+    assert (document.not_printed.rows, document.not_printed.summary.time.n) == (2, 2)
+    assert document.not_printed.cells == {"micro_batch": 2, "recompute": 1}
+    assert document.apart.rows == 1
+    assert document.kinds["all"].n == 1
+    assert [run.need is None for run in document.rows] == [False, True, True, True]
+
+
+def test_no_layout_is_possible() -> None:
+    with pytest.raises(Skip, match="no layout is possible"):
+        row_plan(row(gpus=7, dp="", tp="", pp=1, global_batch=64))
