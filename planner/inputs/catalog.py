@@ -276,7 +276,7 @@ def load(kind: str, spec: type[S], name: str) -> S:
     field = _FLAG[kind]
     if is_path(name):
         path = user_path(name, field)
-        return build(spec, read_toml(path, field), field, str(path))
+        return build(spec, _whole(kind, read_toml(path, field)), field, str(path))
     return _shipped(kind, spec, name)
 
 
@@ -284,7 +284,21 @@ def load(kind: str, spec: type[S], name: str) -> S:
 def _shipped(kind: str, spec: type[S], name: str) -> S:
     """Shipped profiles do not change while the program runs."""
     path = find(kind, name)
-    return build(spec, readers.read_toml(_text(path)), _FLAG[kind], path.stem)
+    return build(spec, _whole(kind, readers.read_toml(_text(path))), _FLAG[kind], path.stem)
+
+
+# what a profile has for itself, whatever it rests on
+_OWN = ("id", "title", "aliases", "source", "release_of", "since", "printed_in")
+
+
+def _whole(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    """A stack that has a `base` with all that its own file does not state, as that one does it.
+    Lists are replaced whole."""
+    base = data.get("base") if kind == "stacks" else None
+    if not isinstance(base, str):
+        return data
+    rest = _whole(kind, readers.read_toml(_text(find(kind, base))))
+    return _merge({key: value for key, value in rest.items() if key not in _OWN}, data)
 
 
 def load_overlaid(kind: str, spec: type[S], name: str, overlay: dict[str, Any], source: str) -> S:
@@ -292,7 +306,8 @@ def load_overlaid(kind: str, spec: type[S], name: str, overlay: dict[str, Any], 
     key."""
     field = _FLAG[kind]
     path = user_path(name, field) if is_path(name) else find(kind, name)
-    return build(spec, _merge(read_toml(path, field), overlay), "--calibration", source)
+    data = _whole(kind, read_toml(path, field))
+    return build(spec, _merge(data, overlay), "--calibration", source)
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

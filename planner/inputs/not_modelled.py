@@ -143,8 +143,8 @@ _STACKS = (
     ),
     _other(
         "a trainer over other stacks",
-        "name the one it runs on: pytorch-ddp, pytorch-fsdp or hf-deepspeed",
-        "transformers accelerate trainer huggingface hf trl axolotl unsloth lightning torchtune",
+        "name the one it runs on: pytorch-ddp, hf-fsdp, hf-deepspeed or megatron-swift",
+        "transformers accelerate trainer huggingface hf trl axolotl unsloth lightning swift",
     ),
     _other(
         "a server for inference",

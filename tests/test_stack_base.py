@@ -1,0 +1,80 @@
+"""Stacks that say what differs from another: what they take from it, what they cannot run, and what
+is wrong with a file that rests on one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_tables import row
+
+from planner.inputs import catalog
+from planner.specs.base import PlanError
+from planner.specs.stack import StackSpec
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.rows import Skip
+
+OWN = """id = "own"
+title = "Own"
+source = "own"
+base = "{base}"
+
+[supports]
+recompute = ["full"]
+
+[launch]
+operator = {{ value = "20 us", kind = "measured", source = "own", date = "2026-11" }}
+"""
+
+
+def own(folder: Path, base: str) -> StackSpec:
+    path = folder / "own.toml"
+    path.write_text(OWN.format(base=base), encoding="utf-8")
+    return catalog.load("stacks", StackSpec, str(path))
+
+
+def test_a_file_says_what_differs_and_what_is_its_own(tmp_path: Path) -> None:
+    """Everything else is of the base, but for its names and whose runs are its own."""
+    base, found = catalog.load("stacks", StackSpec, "nemo"), own(tmp_path, "nemo")
+    assert (found.id, found.aliases, found.printed_in) == ("own", (), {})
+    assert found.supports.recompute == ["full"]
+    assert float(found.launch.operator) == pytest.approx(20e-6)
+    rest = {"launch": {"operator"}, "supports": {"recompute"}}
+    names = {"id", "title", "source", "aliases", "base", "release_of", "since", "printed_in"}
+    apart = {**dict.fromkeys(names, True), **rest}
+    assert found.model_dump(exclude=apart) == base.model_dump(exclude=apart)
+
+
+def test_a_base_of_a_base(tmp_path: Path) -> None:
+    found = own(tmp_path, "hf-fsdp")
+    assert (found.base, found.fusion.liger, found.unstated.zero) == ("hf-fsdp", True, 3)
+
+
+def test_a_base_has_to_ship(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="megatron-core"):
+        own(tmp_path, "megatron-cor")
+
+
+def test_every_base_ships_and_every_file_that_has_one_differs_from_it() -> None:
+    based = [s for s in catalog.load_all("stacks", StackSpec) if s.base]
+    assert len(based) >= 8
+    for stack in based:
+        assert stack.base in catalog.ids("stacks")
+        assert stack.id != stack.base
+        assert stack.source
+
+
+def test_what_a_stack_cannot_run_is_refused_not_priced() -> None:
+    """Rows of programs: experts over ranks under FSDP2, Ulysses, and what none of them has."""
+    experts = {"experts": 8, "experts_per_token": 2, "moe_ffn_hidden": 4096, "zero": 3}
+    runs = (("automodel", {"ep": 8, **experts}), ("veomni", {"cp": 2, "dp": 4}))
+    for stack, cells in (*runs, ("megatron-fsdp", {"zero": 3}), ("prime-rl", {"cp": 2, "dp": 4})):
+        assert row_plan(row(stack=stack, **cells))[0].stack.id == stack
+    for stack, cells in (
+        ("veomni", {"tp": 2, "dp": 4}),
+        ("hf-fsdp", {"ep": 8, **experts}),
+        ("torchtune", {"pp": 2, "dp": 4}),
+        ("prime-rl", {"tp": 2, "dp": 4}),
+    ):
+        with pytest.raises(Skip, match="does not have"):
+            row_plan(row(stack=stack, **cells))
