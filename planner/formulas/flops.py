@@ -61,7 +61,8 @@ def core_pairs(core: Attended, seq_tokens: Array) -> Array:
     pairs = causal_pairs(s, window)
     if core.mask == "full":  # as far ahead as back
         pairs = 2 * pairs
-    return pairs * (seq_tokens / s) + causal_pairs(seq_tokens, float(core.near))
+    pairs = pairs * (seq_tokens / s)
+    return pairs + causal_pairs(seq_tokens, float(core.near)) if core.near else pairs
 
 
 def core_forward_flop(core: Core, seq_tokens: Array) -> Array:
