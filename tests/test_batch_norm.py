@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from command import dpplan, refused
 
-from planner.estimate import batch_norm
 from planner.formulas import stragglers
 from planner.formulas.stragglers import batch_norm_backward_bytes, batch_norm_forward_bytes
+from planner.verbs.batchnorm import model_channels
 
 
 def test_batch_norm_by_hand() -> None:
@@ -18,7 +18,7 @@ def test_batch_norm_by_hand() -> None:
 
 
 def test_batch_norms_of_resnet() -> None:
-    widths = batch_norm.resnet50()
+    widths = model_channels("resnet-50")
     assert (len(widths), sum(widths)) == (53, 26_560)  # 53,120 scales and shifts
     document = dpplan("batchnorm", "--gpu", "a100", "--gpus", 64, "--json").json()
     assert document["forward"]["bytes"] == (2 * 26_560 + 53) * 4

@@ -18,7 +18,7 @@ from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.ledger import total
 from planner.specs.base import PlanError
-from planner.specs.layers import layers_of
+from planner.specs.layers import layers_of, of_samples
 from planner.specs.model import ModelSpec
 from planner.specs.towers import views
 
@@ -142,6 +142,19 @@ def test_towers_of_one_length_are_a_model_without_any() -> None:
     one, two = found
     np.testing.assert_allclose(two.time.seconds, one.time.seconds, rtol=0.01)
     np.testing.assert_allclose(two.memory.peak, one.memory.peak, rtol=0.02)
+
+
+def test_every_model_of_samples_is_estimated_on_one_gpu_and_on_eight() -> None:
+    found = [one for one in catalog.load_all("models", ModelSpec) if of_samples(one)]
+    assert len(found) >= 20
+    for spec in found:
+        assert spec.published.sequence is not None, spec.name
+        length = spec.published.sequence.tokens
+        for gpus in (1, 8):
+            plan = plans.plan(spec, software="pytorch-fsdp", seq_len=length, gpus=gpus)
+            one = evaluate(plan, plans.rows(gpus, {"zero": 3 * (gpus > 1)}))
+            assert np.all(np.isfinite(one.time.seconds) & (one.time.seconds > 0)), spec.name
+            assert np.all(np.isfinite(one.memory.peak) & (one.memory.peak > 0)), spec.name
 
 
 @pytest.mark.parametrize(

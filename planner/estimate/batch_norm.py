@@ -12,20 +12,6 @@ from planner.estimate.machine import Machine
 from planner.formulas import stragglers
 from planner.specs.cluster import Tiers
 
-# widths of the batch norms of ResNet-50: He et al. 2015 (arXiv 1512.03385) table 1, (blocks, inner
-# width) of each stage
-_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
-_EXPANSION = 4
-
-
-def resnet50() -> list[int]:
-    """Channels of the 53 batch norms of ResNet-50: the first, three in each block, and one beside
-    the first of each stage."""
-    out = [64]
-    for blocks, width in _STAGES:
-        out += [width, width, _EXPANSION * width] * blocks + [_EXPANSION * width]
-    return out
-
 
 @dataclass(frozen=True)
 class Traffic:

@@ -96,6 +96,7 @@ def _layer(model: ModelSpec, kind: Kind, joint_qkv: bool, joint_gate: bool) -> _
     ]
     whole = sum(n for part in own for _, n, product in part if product)
     norm = [("norm/layer", of.hidden, False)] * (2 if model.norm_bias else 1)
+    norm = norm * model.norm_weight
     before = [one for part in own[:-1] for one in part]
     after = own[-1]
     if not before:

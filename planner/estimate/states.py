@@ -61,6 +61,11 @@ class RankParameters:
         return functools.reduce(np.maximum, self.kinds)
 
     @property
+    def words(self) -> Array:
+        """Elements of the table of words."""
+        return self.first.get("embedding/word", 0.0 * self.experts)
+
+    @property
     def most_experts(self) -> Array:
         """Elements of the routed experts of a layer that has them."""
         return functools.reduce(np.maximum, self.kinds_experts)

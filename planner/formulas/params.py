@@ -40,7 +40,7 @@ def stream_of(model: ModelSpec, kind: Kind | None = None) -> Stream:
 def layer_tensors(model: ModelSpec, kind: Kind) -> tuple[Tensor, ...]:
     """Every tensor of a layer of a kind."""
     of = stream_of(model, kind)
-    norms = replicated("norm/layer", kind.norms * of.norm(of.hidden))
+    norms = replicated("norm/layer", kind.norms * of.norm(of.hidden) * model.norm_weight)
     own = [tensor for part in kind.parts for tensor in part.tensors(of)]
     return tuple(tensor for tensor in (norms, *own) if tensor.count)
 

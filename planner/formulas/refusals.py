@@ -57,12 +57,26 @@ def degrees(p: Plan, x: Layout) -> str:
 
 
 def whole(p: Plan, x: Layout) -> str:
-    """Towers are not divided by layers or by tokens."""
+    """Towers and convolutions are not divided by layers or by tokens."""
+    if p.model.convolutions:
+        return (
+            f"the convolutions of {p.model.name} are planned whole on every rank, not over pp"
+            f" {x.pp} stages or cp {x.cp} ranks; take --pp 1 --cp 1: data parallelism and ZeRO"
+            " divide its work"
+        )
     names = ", ".join(tower.name for tower in p.model.towers)
     return (
         f"{p.model.name} has samples of several lengths (its sequence, {names}), whose layers are"
         f" not planned over pp {x.pp} stages or cp {x.cp} ranks; take --pp 1 --cp 1: data and"
         " tensor parallelism and ZeRO are planned"
+    )
+
+
+def plain(p: Plan, x: Layout) -> str:
+    """A stack of transformers' layers."""
+    return (
+        f"{p.stack.title} divides layers of its own, of transformers, and {p.model.name} is of"
+        " convolutions; take --stack pytorch-ddp, pytorch-fsdp or deepspeed"
     )
 
 

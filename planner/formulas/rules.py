@@ -114,8 +114,14 @@ def _context(plan: Plan, c: Columns) -> Array:
 
 def _whole(plan: Plan, c: Columns) -> Array:
     """What no rank shares with another: the layers of towers along a pipeline, or their
-    sequences."""
-    return ((c.pp == 1) & (c.cp == 1)) if plan.model.towers else _ones(c)
+    sequences, and convolutions."""
+    alone = plan.model.towers or plan.model.convolutions
+    return ((c.pp == 1) & (c.cp == 1)) if alone else _ones(c)
+
+
+def _plain(plan: Plan, c: Columns) -> Array:
+    """Stacks that divide layers have layers of their own, of transformers."""
+    return _ones(c) & (not (plan.model.convolutions and plan.stack.supports.tensor))
 
 
 def _experts(plan: Plan, c: Columns) -> Array:
@@ -249,7 +255,8 @@ RULES: tuple[Rule, ...] = (
     Rule("degrees multiply to the GPUs", ("tp", "pp", "cp", "dp"), _in_domain, why.degrees),
     Rule("heads divide by tp", ("tp",), _heads, why.heads),
     Rule("widths divide by tp", ("tp",), _ffn, why.widths),
-    Rule("towers stay whole", ("pp", "cp"), _whole, why.whole),
+    Rule("towers and convolutions stay whole", ("pp", "cp"), _whole, why.whole),
+    Rule("convolutions run on plain torch", ("stack",), _plain, why.plain),
     Rule("layers fill the stages", ("pp", "vpp"), _layers, why.layers),
     Rule(
         "batch divides by dp x micro-batch",

@@ -73,20 +73,32 @@ _MODELS = (
         "vit deit",
     ),
     _other(
+        "a model of images and texts side by side that the catalogue has not",
+        "it has clip-vit-b-32 and clip-vit-l-14; a model TOML with a tower for the text counts"
+        " another",
+        "clip openclip",
+    ),
+    _other(
+        "a convolutional network that the catalogue has not",
+        "it has resnet-50; a model TOML made of convolutions counts another",
+        "resnet resnet18 resnet34 resnet101 resnet152 cnn",
+    ),
+    _other(
         "a vision model, which is not modelled",
         _NO_NEAR,
-        "beit swin clip siglip dino dinov2 dinov3 sam sam2 resnet resnet50 convnext yolo"
+        "beit swin siglip dino dinov2 dinov3 sam sam2 convnext yolo"
         " detr efficientnet blip blip2 flamingo florence unet segformer",
     ),
     _other(
         "a diffusion transformer that the catalogue has not",
-        "it has dit-xl-2; a model TOML made of parts counts another",
-        "dit",
+        "it has dit-xl-2, flux-1-dev, sd3-medium and sd3.5-large; a model TOML made of parts counts"
+        " another",
+        "dit flux sd3 pixart mmdit",
     ),
     _other(
         "a diffusion model, which is not modelled",
         _NO_NEAR,
-        "diffusion sd sdxl sd3 flux pixart wan cogvideo hunyuanvideo kandinsky imagen dalle",
+        "diffusion sd sdxl wan cogvideo hunyuanvideo kandinsky imagen dalle",
     ),
     _other(
         "an encoder",
@@ -116,9 +128,7 @@ _MODELS = (
         "its shape is not published; the largest open ones are in `dpplan list models`",
         "gpt4 gpt-4 gpt4o gpt-4o gpt-4-turbo gpt5 gpt-5 claude gemini",
     ),
-    _other(
-        "no transformer, which is not modelled", _NO_NEAR, "dlrm gnn xgboost alphafold gan vae cnn"
-    ),
+    _other("no transformer, which is not modelled", _NO_NEAR, "dlrm gnn xgboost alphafold gan vae"),
 )
 _GPUS_ONLY = "only GPUs are modelled (`dpplan list gpus`); a chip of your own can be a GPU TOML"
 _GPUS = (

@@ -3,6 +3,8 @@ with where it comes from."""
 
 from __future__ import annotations
 
+import math
+
 from planner.inputs.accumulation import accumulated
 from planner.inputs.batch import default_batch
 from planner.inputs.experts import expert_fields
@@ -42,6 +44,9 @@ def sequence_sentence(model: ModelSpec, seq_len: int) -> str:
         why = "the positions of the model"
     length = f"sequence length {seq_len:,}"
     if of_samples(model):
+        if model.pixels:
+            side = math.isqrt(seq_len) * model.pixels  # a class token is no pixel
+            why = f"{side:,} x {side:,} pixels; {why}"
         towers = [f"{tower.length(seq_len):,} of its {tower.name}" for tower in model.towers]
         tokens = "token" if seq_len == 1 else "tokens"
         length = ", ".join([f"{seq_len:,} {tokens} per {model.samples[:-1]}", *towers])
@@ -62,6 +67,9 @@ def training_spec(
             seq_len,
             f"{model.name} has learned positions for {model.max_positions} tokens",
         )
+    if model.convolutions and seq_len != 1:
+        remedy = f"an image of {model.name} is one token, of the pixels that its file has; leave it"
+        raise PlanError("--seq-len", seq_len, f"{remedy} out")
     batch = options.global_batch
     if batch is None and options.grad_accum is not None:
         batch = accumulated(options, options.grad_accum, model, seq_len)[-1]

@@ -87,7 +87,7 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         power,
         (
             "run",
-            f"{show(run.tokens, 'count')} tokens:"
+            f"{amount(r, run.tokens)}:"
             f" {show(run.days, 'days')}{band_text(run, run.days, 'days')},"
             f" {show(run.gpu_hours, 'GPU-hours')}, {show(run.energy_kwh, 'kWh')},"
             f" {show(run.co2_kg, 'kg')} CO2 (goodput {percent(run.goodput)})",
@@ -95,6 +95,12 @@ def answer_rows(r: Estimate) -> list[tuple[str, str]]:
         ("", _failures_text(run)),
         ("cost", cost_text(r)),
     ]
+
+
+def amount(r: Estimate, tokens: float | None) -> str:
+    """So many tokens; of a model whose sample is one token, samples."""
+    what = r.throughput.samples if r.training.seq_len == 1 else "tokens"
+    return f"{show(tokens, 'count')} {what}"
 
 
 def rate_text(r: Estimate) -> str:

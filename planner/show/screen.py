@@ -12,6 +12,7 @@ from msgspec import structs
 from planner.show.advice import advice_block
 from planner.show.conditions import condition_blocks
 from planner.show.estimate import (
+    amount,
     band_text,
     cost_text,
     fullest,
@@ -75,7 +76,7 @@ def _answer(r: Estimate) -> Block:
     m, t, run, layout = r.memory, r.throughput, r.run, r.layout
     whole = "days and cost: give --tokens, e.g. --tokens 2T"
     if run.days is not None:
-        whole = f"{show(run.tokens, 'count')} tokens in {show(run.days, 'days')}" + band_text(
+        whole = f"{amount(r, run.tokens)} in {show(run.days, 'days')}" + band_text(
             run, run.days, "days"
         )
     rows = (

@@ -12,9 +12,9 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from planner.specs.base import Names, Spec
-from planner.specs.layers import Repeat, check, of_samples, parts_of
-from planner.specs.parts import AnyPart, LatentAttention, Moe, Routing
-from planner.specs.parts.base import MAX_POSITIONS, Width
+from planner.specs.layers import Repeat, check, layers_of, of_samples, parts_of
+from planner.specs.parts import AnyPart, Convolution, LatentAttention, Moe, Routing
+from planner.specs.parts.base import MAX_POSITIONS, MaybeWidth, Width
 from planner.specs.parts.mlp import Activation
 from planner.specs.published import Published
 from planner.specs.towers import Tower
@@ -59,7 +59,8 @@ class ModelSpec(Spec):
     ffn_hidden: int = Field(
         default=0, ge=0, le=10_000_000
     )  # width of the dense MLP (of the dense layers, if there are experts)
-    vocab: int = Width
+    vocab: int = Field(ge=0, le=10_000_000)  # 0: neither a table of words nor a head of them
+    pixels: int | None = Field(default=None, ge=1, le=100_000)  # of a side of a token of an image
     max_positions: int = Field(
         default=2048, ge=1, le=MAX_POSITIONS
     )  # tokens of context that it reads, before extension by rotary scaling
@@ -68,6 +69,7 @@ class ModelSpec(Spec):
     activation: Activation = "silu"
     norm: Literal["layernorm", "rmsnorm"] = "rmsnorm"
     norm_bias: bool = False
+    norm_weight: bool = True  # False: nothing of a layer's norms is trained (adaLN)
     norms_per_layer: int = Field(default=2, ge=1, le=4)  # 1: shared by a parallel block; 4: Gemma 2
     qk_norm: Literal["none", "per_head", "full"] = (
         "none"  # one weight per head dimension, or per projected width
@@ -81,6 +83,9 @@ class ModelSpec(Spec):
         default=None, ge=1, le=MAX_POSITIONS
     )  # rows of a learned table, when not max_positions (OPT: +2)
     tied_embeddings: bool = False
+    # width of what is made of a sample twice (image and text), whose products with that of every
+    # other sample of the batch are the logits
+    contrast: int | None = MaybeWidth
     bias_qkv: bool = False
     bias_attention_out: bool = False
     bias_mlp: bool = False
@@ -155,6 +160,13 @@ class ModelSpec(Spec):
     def expert_share(self) -> float:
         """Share of layers with experts."""
         return self.moe_layers / self.layers
+
+    @property
+    def convolutions(self) -> list[Convolution]:
+        """Its convolutions, in the order of the forward pass."""
+        layers = layers_of(self)
+        parts = (part for kind in layers.order for part in layers.kinds[kind].parts)
+        return [part for part in parts if isinstance(part, Convolution)]
 
     @property
     def samples(self) -> str:

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.estimate import batch_norm
+from planner.inputs import catalog
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batchnorm import BatchNorm, BatchNormCluster, Exchange
+from planner.specs.model import ModelSpec
 from planner.specs.options import rows
 from planner.specs.options.numbers import within
 from planner.specs.options.parallel import BatchNormOptions
 from planner.units import parse_whole
 from planner.verbs.allreduce import links
 
+_MODEL = "resnet-50"
 _MOST_LAYERS = 10_000
 _ELEMENT_BYTES = 4.0  # statistics are fp32 also in mixed precision: torch accumulates them so
 
@@ -24,7 +27,7 @@ def answer(given: Mapping[str, Any], channels: str | None) -> BatchNorm:
 
     given: cluster options by name; channels: "64,64,256x3", by default those of ResNet-50.
     """
-    widths = batch_norm.resnet50() if channels is None else _channels(channels)
+    widths = model_channels(_MODEL) if channels is None else _channels(channels)
     cluster, m, assumed = links(given, "batchnorm")
     found = batch_norm.traffic(m, widths, cluster.gpus, cluster.tiers, _ELEMENT_BYTES)
     return BatchNorm(
@@ -38,6 +41,12 @@ def answer(given: Mapping[str, Any], channels: str | None) -> BatchNorm:
         seconds=found.forward_s + found.backward_s,
         assumptions=assumed,
     )
+
+
+def model_channels(name: str) -> list[int]:
+    """Channels of the batch norms of a convolutional network of the catalogue."""
+    model = catalog.load("models", ModelSpec, name)
+    return [part.outputs for part in model.convolutions if part.norm]
 
 
 def _channels(text: str) -> list[int]:

@@ -15,6 +15,7 @@ import numpy as np
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
     Collective,
+    contrast_collectives,
     each_of,
     end_collectives,
     layer_collectives,
@@ -110,11 +111,14 @@ def _ends(shape: LayerShape, m: Machine) -> dict[str, Any]:
     """Embedding, head and loss."""
     with section("language-model head"):
         head = head_s(shape, m)
-        ends = end_collectives(shape, m)
-    if np.any(shape.tp > 1):
+        ends = end_collectives(shape, m) if shape.plan.model.vocab else ()
+        gathered = contrast_collectives(shape, m)
+    if gathered:
+        head["data_parallel/contrast"] = sum(x.forward_s + x.backward_s for x in gathered)
+    if ends and np.any(shape.tp > 1):
         head["tensor_parallel/ends"] = sum(x.forward_s + x.backward_s for x in ends)
         head["launch/ends"] = 2.0 * np.where(shape.tp > 1, m.tensor_idle, 0.0)
-    return {"head": head, "ends": ends}
+    return {"head": head, "ends": (*ends, *gathered)}
 
 
 def _one_tower(shape: LayerShape, m: Machine) -> LayerCost:

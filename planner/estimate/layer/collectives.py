@@ -9,6 +9,7 @@ import numpy as np
 from planner.estimate import communicate
 from planner.estimate.communicate import Group, place, share_of
 from planner.estimate.layer import context, dispatch
+from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.ledger import Array
@@ -167,6 +168,41 @@ def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     tokens = _LOSS_BYTES * shape.tokens
     seconds, calls = communicate.all_reduce_s(m, tokens, group), _LOSS_REDUCTIONS + none
     return *found, collective("all_reduce", "loss", tokens, seconds, BothWays(calls, none))
+
+
+def contrast_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
+    """What every rank needs of the samples of the others for a contrastive loss: their embeddings,
+    and the sums of their gradients (gather-with-grad and local loss of OpenCLIP)."""
+    plan = shape.plan
+    if plan.model.contrast is None:
+        return ()
+    ranks = plan.cluster.gpus / shape.tp
+    group = place(ranks, shape.tp, plan.cluster.tiers)
+    samples = ranks * shape.micro_batch
+    embedded = CONTRASTED * plan.training.element_bytes * samples * float(plan.model.contrast)
+    several, none = np.where(ranks > 1, 1.0, 0.0), 0.0 * ranks
+
+    def collective(operation: str, seconds: Array, calls: BothWays[Array]) -> Collective:
+        return Collective(
+            operation=operation,
+            group="data",
+            what="embeddings of samples",
+            component="data_parallel",
+            tensor_bytes=embedded,
+            seconds=seconds,
+            forward=calls.forward,
+            backward=calls.backward,
+            hidden_backward=none,
+            issued=calls.forward,
+            placed=group,
+        )
+
+    gathered = communicate.all_gather_s(m, embedded, group)
+    summed = communicate.reduce_scatter_s(m, embedded, group)
+    return (
+        collective("all_gather", gathered, BothWays(several, none)),
+        collective("reduce_scatter", summed, BothWays(none, several)),
+    )
 
 
 def _reductions_of_their_own(plan: Plan) -> float:

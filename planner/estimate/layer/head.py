@@ -17,6 +17,24 @@ _EMBEDDING = 20.0
 # bytes moved per logit, both ways: one kernel in 16 bit (6 counted, 8 assumed), or torch operators
 # on an fp32 copy
 _FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0
+CONTRASTED = 2  # embeddings of a sample, of its image and of its text
+
+
+def _contrast_s(shape: LayerShape, m: Machine) -> Ledger:
+    """Seconds of the logits of a rank's samples with all of the batch, both ways (image to text,
+    text to image), each with its gradients: arXiv 2103.00020 figure 3."""
+    plan, samples = shape.plan, shape.micro_batch
+    width = plan.model.contrast
+    if width is None:
+        return {"matmul/logits": 0.0 * samples}
+    batch, inner = float(plan.training.global_batch), float(width)
+    ways = float(CONTRASTED)
+    gemms = gemm_s(plan, m, samples, batch, inner) + gemm_s(plan, m, samples, inner, batch)
+    gemms = gemms + gemm_s(plan, m, batch, inner, samples)
+    return {
+        "matmul/logits": ways * gemms,
+        "memory_bound/loss": copy_s(m, ways * samples * batch * m.cross_entropy_bytes),
+    }
 
 
 def head_s(shape: LayerShape, m: Machine) -> Ledger:
@@ -26,6 +44,8 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     of the ones before.
     """
     plan, tokens = shape.plan, shape.tokens
+    if not plan.model.vocab:
+        return _contrast_s(shape, m)
     h, columns = float(plan.model.hidden), shape.vocab / shape.tp
     width = plan.training.element_bytes
     alignment = kernels.alignment_frac(columns, h, width, UNALIGNED_WEIGHT)

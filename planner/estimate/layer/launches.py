@@ -40,6 +40,7 @@ _GRAPHED_MOE = {"moe_router": 5.0, "moe_preprocess": 4.0}  # of those; own count
 # of a layer's operators, those of attention: of a Llama with fused kernels 8 of 14 (products, core,
 # norm, RoPE and sum)
 _ATTENTION_SHARE = 8 / 14
+_LAYER_OPERATORS = 30.0  # of such a layer that torch issues forward, as stacks state them
 # of every local expert whose bias is scaled, added and joined: product and sum; backward products,
 # sums and their casts (TEGroupedMLP._apply_bias of Megatron-LM, as torch's dispatcher sees it)
 _BIASED_EXPERT = BothWays(2.0, 6.0)
@@ -74,9 +75,15 @@ def issued_operators(
 def _of_decoder(plan: Plan) -> float:
     """Operators of a mean layer over those of a decoder's: mixers count as attention does."""
     model = plan.model
-    mixers = mean_of(model, lambda part: float(part.mixes))
-    others = mean_of(model, lambda part: float(not part.mixes))
-    return _ATTENTION_SHARE * mixers + (1 - _ATTENTION_SHARE) * others
+    return mean_of(model, _operators) / _LAYER_OPERATORS
+
+
+def _operators(part: Part) -> float:
+    """Of a part, where a layer of a decoder has _LAYER_OPERATORS."""
+    if part.operators is not None:
+        return part.operators
+    share = _ATTENTION_SHARE if part.mixes else 1 - _ATTENTION_SHARE
+    return share * _LAYER_OPERATORS
 
 
 def decoder_operators(stack: StackSpec) -> float:

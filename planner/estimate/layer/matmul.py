@@ -40,6 +40,8 @@ class Gemm:
     per_layer: float = 1.0  # how many a mean layer has, over dense and expert layers
     fp8: bool = True  # in fp8 where the recipe is
     routed: bool = False  # of routed experts
+    taps: float = 1.0  # of a convolution, pixels of its kernel
+    read: Array | None = None  # elements of its input, where they are not m x k
 
 
 def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
@@ -90,6 +92,8 @@ def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share:
         k=one.k / t if one.split == "rows" else float(one.k),
         per_layer=share * (1 if joined else one.times),
         fp8=one.fp8,
+        taps=float(one.taps),
+        read=None if one.read is None else shape.micro_batch * float(one.read),
     )
 
 
@@ -108,6 +112,8 @@ def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     accumulated = (_ACCUMULATED if fused else 0.0) * p.n * p.k * p.batch
     width = _FP8_BYTES if fp8 else plan.training.element_bytes
     alignment = kernels.alignment_frac(p.n, p.k, width, UNALIGNED_WEIGHT)
+    if p.read is not None:
+        return _convolution_s(plan, m, p)
     casts = m.expert_traffic if p.routed else 1.0
 
     def one(rows: Array, columns: Array, inner: Array, extra_bytes: Array = 0.0) -> Array:
@@ -125,6 +131,23 @@ def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
         )
 
     return BothWays(one(p.m, p.n, p.k), one(p.m, p.k, p.n) + one(p.k, p.n, p.m, accumulated))
+
+
+def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
+    """Seconds of a convolution as the GEMMs over its windows (implicit GEMM, Chetlur et al. 2014,
+    arXiv 1410.0759), which read a pixel once from memory, however many windows have it. The
+    gradient of the input is a convolution of that of the output."""
+    width, read = plan.training.element_bytes, p.read
+    windows = width * (read - p.m * p.k)  # negative
+    channels = p.k / p.taps
+    alignment = kernels.alignment_frac(p.n, channels, width, UNALIGNED_WEIGHT)
+
+    def one(rows: Array, columns: Array, inner: Array, extra_bytes: Array) -> Array:
+        return gemm_s(plan, m, rows, columns, inner, extra_bytes=extra_bytes, alignment=alignment)
+
+    again = width * (p.m * p.n * (1 - p.taps) + read - p.m * channels)
+    gradients = one(p.m, channels, p.n * p.taps, again) + one(p.k, p.n, p.m, windows)
+    return BothWays(one(p.m, p.n, p.k, windows), gradients)
 
 
 def gemm_s(

@@ -147,6 +147,12 @@ def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Ar
             moved = stream.forward * elements * plan.training.element_bytes / _COUNTED_ELEMENT
             architecture = plan.cluster.gpu.architecture
             found[stream.name] = mixers.short_convolution_s(m, architecture, moved)
+        elif stream.copied:
+            moved = elements * plan.training.element_bytes / _COUNTED_ELEMENT
+            found[stream.name] = BothWays(
+                copy_s(m, stream.forward * moved) + m.kernel_gap,
+                copy_s(m, stream.backward * moved) + m.kernel_gap,
+            )
         else:
             found[stream.name] = BothWays(
                 stream_s(plan, m, stream.forward * elements, 1.0),

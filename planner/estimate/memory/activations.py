@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate.layer import padded_vocab
+from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.machine.kernels import split_experts
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import experts, memory
@@ -446,6 +447,10 @@ def logits(plan: Plan, c: Columns) -> Array:
     # without mixed precision, what has 16-bit logits in it has them in fp32
     if not plan.training.mixed_precision and each % e == _COUNTED_ELEMENT:
         each += e - _COUNTED_ELEMENT
+    if plan.model.contrast is not None:
+        others = CONTRASTED * c.batch(plan.training.global_batch)
+        embedded = e * others * float(plan.model.contrast)
+        return embedded + memory.logits_bytes(c.micro_batch, others, each, np.ones_like(c.tp))
     share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
     vocab, chunks = padded_vocab(plan, c.tp), plan.training.loss_chunks
     whole = memory.logits_bytes(tokens, vocab, each, share)

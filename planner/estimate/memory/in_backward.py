@@ -41,7 +41,7 @@ def alive(
     what the embedding adds to it.
     """
     shard = shard_count(c.zero, _ZERO_2, c.shards)
-    tensor, words = largest_tensor(plan, c, p), p.first["embedding/word"]
+    tensor, words = largest_tensor(plan, c, p), p.words
     ends = total(p.last)
     together = np.where(shard > 1, p.per_layer(), tensor)
     waits = words if plan.model.tied_embeddings else 0.0 * words

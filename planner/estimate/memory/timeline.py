@@ -234,7 +234,7 @@ def one_stage(
     placeholders, embedding, head = _gradient_copies(plan, c, p, first, last, microbatches)
     copied = state.gradient_copy * own.elements / c.vpp + placeholders
     # while the first layers are repeated, their gradients are not there yet, nor is the embedding's
-    ahead = np.minimum(kept.unit_layers * layer + first * p.first["embedding/word"], own.elements)
+    ahead = np.minimum(kept.unit_layers * layer + first * p.words, own.elements)
     reached = np.maximum(standing, own.gradients * (1 - ahead / np.maximum(own.elements, 1.0)))
 
     nothing = 0.0 * own.parameters
@@ -351,7 +351,7 @@ def _gradient_copies(
     each = state.layer_gradient_copy
     local = plan.model.routed.experts / c.ep if plan.model.routed is not None else 1.0
     placeholders = each * (p.largest + p.most_experts / local) + 0.0 * first
-    words = p.first["embedding/word"]
+    words = p.words
     adds = (microbatches > 1) | (state.persistent_gradients and state.gradient > state.compute)
     return (
         placeholders,

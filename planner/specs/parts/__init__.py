@@ -9,6 +9,7 @@ from pydantic import Field
 from planner.specs.parts.attention import Attention
 from planner.specs.parts.base import Attended, Core, Part, Pieces, Product, Scan, Stream, Tensor
 from planner.specs.parts.compressed import Compressed
+from planner.specs.parts.convolution import Convolution, Pooling
 from planner.specs.parts.cross import CrossAttention
 from planner.specs.parts.delta import GatedDelta
 from planner.specs.parts.extra import Extra, Projection
@@ -21,6 +22,7 @@ from planner.specs.parts.mamba import Mamba
 from planner.specs.parts.mamba2 import Mamba2
 from planner.specs.parts.mlp import ChannelMix, Mlp
 from planner.specs.parts.mlstm import Mlstm
+from planner.specs.parts.modulation import Modulation
 from planner.specs.parts.moe import Moe, Routing
 from planner.specs.parts.rg_lru import RgLru
 from planner.specs.parts.rwkv import Rwkv
@@ -30,6 +32,7 @@ __all__ = [
     "AnyPart",
     "Attended",
     "Attention",
+    "Convolution",
     "Core",
     "CrossAttention",
     "Latent",
@@ -51,6 +54,7 @@ AnyPart = Annotated[
     Attention
     | ChannelMix
     | Compressed
+    | Convolution
     | CrossAttention
     | Extra
     | Projection
@@ -64,7 +68,9 @@ AnyPart = Annotated[
     | Mamba2
     | Mlp
     | Mlstm
+    | Modulation
     | Moe
+    | Pooling
     | RgLru
     | Rwkv
     | ShortConv,

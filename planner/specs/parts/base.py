@@ -99,6 +99,8 @@ class Product:
     join: Literal["always", "qkv", "gate"] = "always"
     fp8: bool = True  # in fp8 where the recipe is
     source_tokens: int | None = None  # tokens per sequence, where it reads another one
+    taps: int = 1  # of a convolution: pixels of its kernel, which are part of k
+    read: int | None = None  # and elements per sequence that it reads: a pixel is in many windows
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ class Streamed:
     forward: float  # bytes moved per element, counted for elements of 16 bit
     backward: float
     convolution: bool = False  # has a rate of its own
+    copied: bool = False  # at the rate of a copy: long tensors, few operations per element
 
 
 def convolved(name: str, elements: Pieces) -> Streamed:
@@ -210,6 +213,8 @@ class Part(Spec):
     name: str = Field(default="", max_length=100)
 
     mixes: ClassVar[bool] = True  # tokens of a sequence with each other
+    # that torch issues forward, where they are not those of an attention or an MLP of a decoder
+    operators: ClassVar[float | None] = None
 
     def tensors(self, of: Stream) -> Iterator[Tensor]:
         """Parameters of one layer."""

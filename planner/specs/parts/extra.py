@@ -7,7 +7,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from planner.specs.parts.base import Kept, Part, Pieces, Product, Stream, Tensor, Width, replicated
+from planner.specs.parts.base import (
+    Kept,
+    Part,
+    Pieces,
+    Positions,
+    Product,
+    Stream,
+    Tensor,
+    Width,
+    replicated,
+)
 
 MAX_ELEMENTS = 10_000_000_000
 
@@ -35,15 +45,20 @@ class Projection(Part):
     inputs: int = Width
     outputs: int = Width
     bias: bool = False
+    tokens: int | None = Positions  # of a sample that pass it, where not all do
 
     mixes = False
 
     def tensors(self, of: Stream) -> Iterator[Tensor]:
-        yield Tensor("projection/weights", self.inputs * self.outputs, "replicated")
+        count = self.inputs * self.outputs
+        yield Tensor("projection/weights", count, "replicated", tokens=self.tokens)
         yield replicated("projection/bias", self.outputs * self.bias)
 
     def products(self, of: Stream) -> Iterator[Product]:
-        yield Product("projection", self.inputs, Pieces(self.outputs, 1), "none")
+        columns = Pieces(self.outputs, 1)
+        yield Product("projection", self.inputs, columns, "none", source_tokens=self.tokens)
 
     def kept(self, of: Stream) -> tuple[Kept, ...]:
+        if self.tokens is not None:  # what reads it keeps it, or it is of one token
+            return ()
         return (Kept("projection/output", Pieces(self.outputs, 1)),)
