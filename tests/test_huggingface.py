@@ -297,7 +297,7 @@ def test_harmless_extras_are_accepted(tmp_path: Path) -> None:
         ),
         ({"architectures": "Llama"}, ["architectures", "list"]),
         ({"pruned_heads": {"1": [0]}}, ["pruned_heads"]),
-        ({"is_encoder_decoder": True}, ["is_encoder_decoder: True", "only decoder"]),
+        ({"is_encoder_decoder": True}, ["is_encoder_decoder: True", "only decoders of this type"]),
         (
             {"num_key_value_head": 8},
             ["num_key_value_head: 8", "unknown key", "did you mean num_key_value_heads"],

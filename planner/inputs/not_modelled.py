@@ -58,9 +58,16 @@ _MODELS = (
     ),
     _other(
         "an encoder-decoder that the catalogue has not",
+        "it has t5-small to t5-11b and flan-t5-base to flan-t5-xxl; the config.json of T5's and of"
+        " BART's kind is read: give org/name or its path",
+        "t5 mt5 byt5 umt5 ul2 flan bart mbart",
+        read=True,
+    ),
+    _other(
+        "an encoder-decoder that the catalogue has not",
         "it has t5-small to t5-11b and flan-t5-base to flan-t5-xxl; a model TOML with a tower for"
         " the decoder counts another",
-        "t5 mt5 byt5 umt5 ul2 flan bart mbart pegasus marian m2m m2m100 nllb prophetnet longt5",
+        "pegasus marian m2m m2m100 nllb prophetnet longt5",
     ),
     _other(
         "a speech model, which is not modelled",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.inputs.catalog import build, read_text
-from planner.inputs.huggingface import gated, nested, plain, refused, typed
+from planner.inputs.huggingface import gated, nested, plain, refused, seq2seq, typed
 from planner.inputs.huggingface.document import Document, plain_name
 from planner.inputs.huggingface.harmless import is_harmless
 from planner.inputs.huggingface.parts import Shape
@@ -41,7 +41,7 @@ FAMILIES: dict[str, Callable[[Document], Shape]] = {
     "qwen3_moe": gated.qwen3_moe,
 }
 
-KNOWN = frozenset({*FAMILIES, *typed.TYPES})
+KNOWN = frozenset({*FAMILIES, *seq2seq.FAMILIES, *typed.TYPES})
 
 _INFINITE = ("time_step_limit",)  # Mamba's, which transformers writes as [0.0, Infinity]
 _CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel", "LMHead")
@@ -62,10 +62,12 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
     inner, kind = nested.language_model(document, family)
     if not isinstance(kind, str) or kind not in KNOWN:
         raise inner.error("model_type", refused.sentence(inner, kind, KNOWN))
-    _common(document)
-    if inner is not document:
-        _common(inner)
-    shape = FAMILIES[kind](inner) if kind in FAMILIES else typed.read(inner, kind)
+    for one in (document,) if inner is document else (document, inner):
+        if kind not in seq2seq.FAMILIES:
+            one.only("is_encoder_decoder", False, "only decoders of this type are planned")
+        _common(one)
+    own = {**FAMILIES, **seq2seq.FAMILIES}
+    shape = own[kind](inner) if kind in own else typed.read(inner, kind)
     _refuse_unknown(inner, kind)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
     shape |= {
@@ -109,7 +111,6 @@ def _refuse_others(document: Document, family: object) -> None:
 
 def _common(document: Document) -> None:
     """Keys that any family may carry and that say more than bookkeeping."""
-    document.only("is_encoder_decoder", False, "only decoder models are planned")
     document.only("add_cross_attention", False, "cross attention is not expressed")
     document.only(
         "pruned_heads", {}, "pruned heads are not expressed; give the config of the unpruned model"

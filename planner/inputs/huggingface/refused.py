@@ -31,7 +31,7 @@ _MISSING = {
     "xlnet": "two-stream attention with relative positions",
     **dict.fromkeys(
         (
-            *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart"),
+            *("bigbird_pegasus", "blenderbot", "blenderbot-small", "marian"),
             *("mvp", "pegasus", "plbart", "prophetnet", "trocr", "whisper", "musicgen"),
             "musicgen_melody",
         ),
