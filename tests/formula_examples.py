@@ -313,6 +313,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "etp": [1.0, 1.0, 4.0],
         "sequence_parallel": [False, True, True],
     },
+    "formulas.experts.fullest_load": {
+        "ranks": [1.0, 8.0, 64.0],
+        "experts_each": [128.0, 16.0, 2.0],
+        "copies_each": [32768.0, 32768.0, 4096.0],
+        "spread": [0.3, 0.3, 0.0],
+    },
     "formulas.collectives.distinct_copies": {
         "places": [1.0, 4.0, 8.0],
         "experts_per_token": [2.0, 8.0, 8.0],

@@ -151,7 +151,11 @@ CONTEXT: dict[str, Given] = {
     "ep_overlap": EXPERTS,
     "dispatcher_sms": {**EXPERTS, "ep_overlap": True},
     "shared_expert_overlap": EXPERTS,
+    "expert_kernels": {**EXPERTS, "expert_kernels": "loop"},
     "expert_load": EXPERTS,
+    "expert_spread": EXPERTS,
+    # with room for 40 times the tokens memory limits the micro-batches
+    "paged_stash": {**EXPERTS, "expert_load": 2.0, "capacity_factor": 40.0},
     "capacity_factor": {**EXPERTS, "expert_load": 2.0},
     "zero": {"zero": 0},
     "shard_group": {"stack": "pytorch-fsdp", "zero": 3, "pp": 1, "schedule": None},

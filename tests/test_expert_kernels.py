@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner import api
 from planner.estimate import evaluate
 from planner.estimate.layer import operators
 from planner.estimate.memory.activations import layer_activations
+from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 from tests import plans
@@ -136,3 +138,19 @@ def test_what_is_clamped_is_kept_beside_what_the_activation_reads() -> None:
     ]
     # 2048 tokens, four experts each, up and gate of 512 in 16 bit
     assert kept[1] - kept[0] == pytest.approx(2048 * 4 * 2 * 512 * 2)
+
+
+def test_a_loop_over_experts_is_slower_than_grouped_gemms_and_a_fused_one_faster() -> None:
+    def seconds(kernels: str) -> float:
+        of = model(experts=128, experts_per_token=8)
+        given = {"gpu": "b200-sxm-180gb", "software": "nemo", "seq_len": 2048, "precision": "fp8"}
+        of_plan = plans.plan(of, gpus=GPUS, expert_kernels=kernels, **given)
+        return float(evaluate(of_plan, plans.rows(GPUS, {"ep": 4, "dp": GPUS})).time.seconds[0])
+
+    assert seconds("fused") < seconds("grouped") < 0.8 * seconds("loop")
+
+
+def test_fused_experts_are_refused_where_there_is_no_kernel() -> None:
+    given = {"model": "deepseek-v2-lite", "gpu": "h100", "gpus": 8, "expert_kernels": "fused"}
+    with pytest.raises(PlanError, match="written for Blackwell"):
+        api.estimate(api.read_options(given))

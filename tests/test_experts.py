@@ -82,7 +82,10 @@ def test_a_copy_for_every_expert_rank_or_node() -> None:
     }
     assert sent["alltoall"].sent_bytes[0] == pytest.approx(4 * token_bytes)
     assert sent["deepep"].sent_bytes[0] == pytest.approx(3.641 * token_bytes, rel=1e-3)
-    assert sent["hybridep"].seconds[0] == sent["deepep"].seconds[0]
+    # HybridEP sends 8 fp32 weights of a node's experts with every copy, in half of its calls: 16 B
+    # beside 1024
+    weighted = sent["hybridep"].sent_bytes[0] / sent["deepep"].sent_bytes[0]
+    assert weighted == pytest.approx(1 + 16 / 1024)
     assert sent["allgather"].sent_bytes[0] == 16 * token_bytes
     # what leaves is 1.875 / 4 of the copies: over one card that is what takes the time
     assert sent["deepep"].seconds[0] < 0.65 * sent["alltoall"].seconds[0]
@@ -146,6 +149,37 @@ def test_the_fullest_rank_is_waited_for_up_to_its_capacity() -> None:
     assert even.time.seconds[0] < bounded.time.seconds[0] < full.time.seconds[0]
     assert bounded.time.seconds[0] == pytest.approx(of(expert_load=1.25).time.seconds[0])
     assert even.memory.device[0] < bounded.memory.device[0] < full.memory.device[0]
+    paged = of(expert_load=2.0, capacity_factor=1.25, paged_stash=1.0)
+    assert paged.memory.device[0] == pytest.approx(even.memory.device[0])
+    assert paged.time.seconds[0] == bounded.time.seconds[0]
+
+
+def test_the_fullest_rank_follows_from_the_spread_of_experts() -> None:
+    # 64 experts of spread 0.3 on 64, 8 and 1 ranks: of so many normals the largest is 2.34, 1.42
+    # and 0 standard deviations above the mean (David and Nagaraja 2003, table of order statistics)
+    ranks = np.array([64.0, 8.0, 1.0])
+    each = 64 / ranks
+    load = experts.fullest_load(ranks, each, 1e9, 0.3)
+    largest = np.array([2.343, 1.424, 0.0])
+    assert load == pytest.approx(1 + largest * 0.3 / np.sqrt(each), rel=1e-2)
+    # by chance alone: 64 copies each
+    rng = np.random.default_rng(1)
+    thrown = rng.multinomial(8 * 64, [1 / 8] * 8, size=20_000).max(axis=1).mean() / 64
+    assert experts.fullest_load(8.0, 1.0, 64.0, 0.0) == pytest.approx(thrown, rel=0.01)
+
+
+def test_spread_costs_more_the_more_ranks_share_experts() -> None:
+    def of(ep: int, **ask: Any) -> float:
+        rows = plans.rows(16, {"ep": ep, "dp": 16})
+        found = evaluate(plan(**ask), rows)
+        assert found.memory.device[0] >= evaluate(plan(), rows).memory.device[0]
+        return float(found.time.seconds[0] / evaluate(plan(), rows).time.seconds[0])
+
+    assert 1 < of(2, expert_spread=0.5) < of(16, expert_spread=0.5)
+    assert of(16, expert_spread=0.5, capacity_factor=1.1) == pytest.approx(of(16, expert_load=1.1))
+    given = {"model": "deepseek-v2-lite", "gpu": "h100", "gpus": 8, "ep": 8}
+    with pytest.raises(PlanError, match="give one"):
+        api.estimate(api.read_options({**given, "expert_load": 1.2, "expert_spread": 0.2}))
 
 
 def test_tokens_arrive_in_buffers() -> None:

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from planner.estimate import evaluate
+from planner.estimate.layer import operators
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.shape import key_of, local_shape
 from planner.estimate.stages import stage_split
 from planner.estimate.states import rank_parameters
 from planner.formulas import rules
 from planner.formulas.params import parameter_leaves
-from planner.specs.layers import limits_of
+from planner.inputs import catalog
+from planner.specs.layers import attended_of, limits_of
 from planner.specs.model import ModelSpec
 from tests import plans
 from tests.part_models import MODELS, model_of
@@ -105,3 +107,15 @@ def test_modules_of_multi_token_prediction_are_on_the_last_stage() -> None:
     assert other.time.seconds[0] > one.time.seconds[0]
     assert other.memory.stage_layers[:, 0].tolist() != one.memory.stage_layers[:, 0].tolist()
     assert other.memory.stage_layers[-1, 0] == 2.0
+
+
+def test_a_fused_rotation_of_latent_attention_touches_what_it_turns_and_makes() -> None:
+    # DeepSeek-V2-Lite: 16 heads, 128 unrotated, 64 rotated, values of 128. Queries: 64 read and
+    # written in place; keys and values: 128 + 128 read, 192 + 128 written
+    latent = catalog.load("models", ModelSpec, "deepseek-v2-lite")
+    ((core, _),) = attended_of(latent)
+    fused = plans.plan(latent, software="megatron-core")
+    turned, made = operators._rotated(fused, core)
+    assert turned * 4.0 + made * 4.0 == 16 * 2.0 * (64 + 64 + 128 + 128 + 192 + 128)
+    split = plans.plan(latent, software="pytorch-fsdp")
+    assert operators._rotated(split, core) == (16 * (192 + 192 + 128),) * 2

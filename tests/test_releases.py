@@ -9,12 +9,14 @@ import pytest
 from run_tables import row
 
 from planner.estimate import evaluate
+from planner.estimate.layer import dispatch
 from planner.estimate.machine import machine
 from planner.estimate.machine.kernels import fused_experts
 from planner.inputs import catalog
+from planner.verbs.validate import recipes
 from planner.verbs.validate.models import families
 from planner.verbs.validate.plans import left_open, row_plan
-from planner.verbs.validate.rows import SHIPPED, Row, read_rows
+from planner.verbs.validate.rows import SHIPPED, Row, options_of, read_rows
 
 
 def rows() -> list[Row]:
@@ -95,7 +97,7 @@ def test_fused_experts_move_less_and_launch_at_once() -> None:
 
     row = on("gb300-279gb")
     before, after = (
-        row_plan(row | {"options": f"release={release}"}) for release in ("26.04", "26.06")
+        row_plan(row | {"options": f"release={release};mtp=0"}) for release in ("26.04", "26.06")
     )
     assert float(machine(after[0]).operator_launch) < float(machine(before[0]).operator_launch)
     old, new = (evaluate(plan, Columns.of([layout])).time for plan, layout in (before, after))
@@ -186,3 +188,41 @@ def test_no_dispatcher_is_none() -> None:
         row_plan(on("b200-sxm-180gb") | {"options": o})[0] for o in ("", "dispatcher=none")
     )
     assert none == plain
+
+
+def test_recipes_of_a_release_complete_rows_that_print_results_alone() -> None:
+    def completed(**cells: str) -> dict[str, str]:
+        given = {"stack": "nemo", "model": "DeepSeekV3", "gpu": "b300-sxm-270gb"}
+        layout = {"tp": "1", "pp": "16", "vpp": "", "ep": "8", "micro_batch": "1"}
+        return options_of(recipes.completed(given | layout | {"precision": "fp8"} | cells))
+
+    # DeepSeek-V3 on B300 was fused by 26.06.01, not by 26.06
+    for release, pp, vpp, fused in (("26.06", "8", "1", "0"), ("26.06.01", "8", "2", "1")):
+        micro_batch = "2" if fused == "0" else "1"
+        words = f"release={release};fp8_recipe=mxfp8"
+        row = completed(options=words, pp=pp, vpp=vpp, micro_batch=micro_batch)
+        assert (row["te_op_fuser"], row["ep_overlap"]) == (fused, fused)
+    for other in ({"gpu": "a100-sxm4-80gb"}, {"ep": "4"}, {"stack": "torchtitan"}):
+        assert completed(options="release=26.04", **other) == {"release": "26.04"}
+    # what a row says comes first, unless it was read from the sources of another release
+    own = {"model": "openai/gpt-oss-120b", "pp": "1", "micro_batch": "4", "precision": "bf16"}
+    own |= {"gpu": "b200-sxm-180gb"}
+    for named, dispatcher in (("", "alltoall"), ("recipe=x;", "hybridep")):
+        row = completed(options=f"{named}dispatcher=alltoall;release=26.04", **own)
+        assert row["dispatcher"] == dispatcher
+
+
+def test_multi_token_prediction_is_trained_where_the_row_or_its_recipe_says() -> None:
+    row = next(one for one in rows() if one["run_id"] == "nemo-moe-0062")
+    assert row_plan(row)[0].model.mtp == 1
+    assert row_plan(row | {"model": "DeepSeekV3 (w/o MTP)"})[0].model.mtp == 0
+    assert row_plan(row | {"options": "release=25.09;mtp=2"})[0].model.mtp == 2
+
+
+def test_graphs_and_overlap_come_with_the_fused_experts_of_a_stack() -> None:
+    """The kernel is of experts in 8 bit, and recipes without it have neither."""
+    row = on("gb300-279gb") | {"options": "release=26.08"}
+    for precision, fused in (("fp8", True), ("bf16", False)):
+        plan, _ = row_plan(row | {"precision": precision})
+        assert fused_experts(plan) == dispatch.overlaps(plan) == fused
+        assert (float(machine(plan).operator_launch) < 2e-5) == fused

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from planner.specs.base import PlanError
+from planner.specs.hardware import GpuSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, flag, rows
 from planner.specs.options.experts import ExpertOptions
 
+_FUSED_ON = "blackwell"  # CuTeDSL's kernels of Transformer Engine
 
-def expert_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
+
+def expert_fields(options: Options, model: ModelSpec, gpu: GpuSpec) -> dict[str, Any]:
     """Fields of the training spec that say it. Raises PlanError naming an option that does nothing
     for this model."""
     given = {name: getattr(options, name) for name in rows(ExpertOptions)}
@@ -25,6 +28,18 @@ def expert_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
     elif given.get("shared_expert_overlap") and not model.routed.shared_ffn_hidden:
         raise PlanError(
             flag("shared_expert_overlap"), True, f"{model.name} has no shared experts; leave it out"
+        )
+    if given.get("expert_kernels") == "fused" and gpu.architecture != _FUSED_ON:
+        raise PlanError(
+            flag("expert_kernels"),
+            "fused",
+            f"is written for Blackwell, and {gpu.title} is none; take grouped",
+        )
+    if {"expert_load", "expert_spread"} <= given.keys():
+        raise PlanError(
+            flag("expert_spread"),
+            given["expert_spread"],
+            f"says what {flag('expert_load')} says: how full the fullest rank is; give one",
         )
     if "expert_load" in given:
         given["expert_load"] = float(given["expert_load"])

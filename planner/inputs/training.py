@@ -115,7 +115,7 @@ def training_spec(
         gradient_reduce=options.grad_reduce_precision,
         expandable_segments=options.expandable_segments,
         optimizer_in_backward=options.optimizer_in_backward,
-        **expert_fields(options, model),
+        **expert_fields(options, model, gpu),
     )
     return training, assumptions
 

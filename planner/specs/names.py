@@ -65,6 +65,9 @@ OffloadName = Literal[
 ]
 # which ranks are neighbours, innermost first: what comes first stays inside a node or NVLink domain
 DispatcherName = Literal["alltoall", "allgather", "deepep", "hybridep"]
+# how the experts of a rank are computed: one after another, in grouped GEMMs, or with activation,
+# bias and quantisation inside one such GEMM (CuTeDSL's of Transformer Engine)
+ExpertKernels = Literal["loop", "grouped", "fused"]
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 Packing = Literal["padded", "packed"]
 Split = Literal["equal", "proportional"]

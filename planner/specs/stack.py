@@ -153,7 +153,7 @@ class Fusion(Spec):
     fused_gate: bool  # False: activation and multiplication of a gated MLP are separate operators
     fused_experts: list[str] = Field(
         default_factory=list
-    )  # architectures on which experts are one fused grouped GEMM, captured
+    )  # architectures on which gated experts in fp8 are one fused grouped GEMM, captured
     liger: bool = False  # a fused cross-entropy comes with Liger's norm, RoPE and gate
     joint_qkv: bool  # queries, keys and values are one GEMM
     joint_gate: bool  # gate and up projection are one GEMM
@@ -216,10 +216,12 @@ class ExpertWork(Spec):
     # ranks that split every expert where the request does not say: one, or as many as split the
     # dense layers
     tensor: Literal["one", "as dense"] = "one"
+    kernels: Literal["loop", "grouped"] = "grouped"  # one after another, or in grouped GEMMs
     # how tokens reach the ranks of their experts: inside one host, and across hosts
     dispatcher: DispatcherName = "alltoall"
     dispatcher_across: DispatcherName = "alltoall"
-    # GPU architectures on which both run beside compute of another micro-batch
+    # GPU architectures on which both run beside compute of another micro-batch; of a stack with
+    # fused experts where these are used
     overlapped: Names = ()
     shared_overlap: bool = False  # and beside that of shared experts
 

@@ -14,6 +14,7 @@ from planner.specs.names import (
     CpuOptimizerName,
     CpuUpdateName,
     DispatcherName,
+    ExpertKernels,
     GradientType,
     GraphScope,
     MasterType,
@@ -77,23 +78,25 @@ class TrainingSpec(Spec):
 
     # a mixture of experts
     etp: int | None = Field(default=None, ge=1, le=1_000_000)  # ranks that split every expert
+    expert_kernels: ExpertKernels | None = None  # how those of a rank are computed
     dispatcher: DispatcherName | None = None  # how tokens reach the ranks of their experts
     dispatcher_sms: int | None = Field(default=None, ge=1, le=1000)  # of the GPU that it works on
     ep_overlap: bool | None = None  # beside compute of another micro-batch
     shared_expert_overlap: bool | None = None  # beside compute of shared experts
     # tokens of the fullest rank of experts over the mean, and what it may have at most
     expert_load: float = Field(default=1.0, ge=1, le=1000)
+    # standard deviation of an expert's load over its mean, from which that of the fullest rank
+    # follows; None: as expert_load says
+    expert_spread: float | None = Field(default=None, ge=0, le=100)
     capacity_factor: float | None = Field(default=None, ge=1, le=1000)
+    # what experts keep for backward lies in pages for this many times the mean, not for the
+    # capacity
+    paged_stash: float | None = Field(default=None, ge=1, le=1000)
 
     @property
     def mixed_precision(self) -> bool:
         """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
         return self.precision not in ("fp32", "tf32")
-
-    @property
-    def fullest_rank(self) -> float:
-        """Tokens that the fullest rank of experts works on, over the mean."""
-        return min(self.expert_load, self.capacity_factor or self.expert_load)
 
     @property
     def element_bytes(self) -> float:

@@ -18,11 +18,16 @@ from planner.estimate import communicate
 from planner.estimate.communicate import Group, place
 from planner.estimate.layer.shape import LayerShape
 from planner.estimate.machine import Machine
+from planner.estimate.machine.kernels import fused_experts
 from planner.formulas import collectives as formulas
 from planner.ledger import Array
 from planner.specs.names import DispatcherName
 from planner.specs.plan import Plan
 
+# of a token's weights that HybridEP sends with each copy, for all experts of a domain: with the
+# dispatch forward, and back with their gradients, half of the calls
+# (NUM_OF_EXPERTS_PER_RANK * NUM_OF_RANKS_PER_NODE floats, hybrid_ep_backend.cuh of DeepEP)
+_WEIGHT_BYTES, _WEIGHTS_SENT = 4.0, 0.5
 CALLS = 2.0  # dispatch and combine of a layer with experts, each way
 # multiprocessors that the kernels work on: defaults of Megatron-LM (moe_deepep_num_sms,
 # moe_hybridep_num_sms); 0: NCCL's, which slow compute as any collective
@@ -112,7 +117,7 @@ def _one_way(shape: LayerShape, m: Machine, dispatcher: DispatcherName) -> OneWa
     per_token = moe.per_token
     width = moe.read(plan.model.hidden)
     tokens_bytes = plan.training.element_bytes * width * shape.local_tokens
-    tokens_bytes = tokens_bytes * plan.training.fullest_rank
+    tokens_bytes = tokens_bytes * shape.fullest
     # experts follow one another on neighbouring ranks, split or whole (Megatron-LM's rank order)
     group = place(shape.ep, shape.etp, plan.cluster.tiers)
     ranks = np.maximum(group.ranks, 1.0)
@@ -131,6 +136,9 @@ def _one_way(shape: LayerShape, m: Machine, dispatcher: DispatcherName) -> OneWa
         # what came from other nodes lands on a rank of its own, and is passed on from there
         inside = copies * (1 - 1 / near)
         outside = formulas.distinct_copies(group.nodes, per_token, limit) * away
+    if dispatcher == "hybridep" and "token_weights" not in m.without:
+        weights = _WEIGHTS_SENT * _WEIGHT_BYTES * moe.experts * near / ranks
+        tokens_bytes = tokens_bytes * (1 + weights / (plan.training.element_bytes * width))
     sent = tokens_bytes * copies
     seconds = communicate.all_to_all_s(m, tokens_bytes * inside, tokens_bytes * outside, group)
     return OneWay(group, sent, seconds + _split_s(shape, m, sent))
@@ -150,7 +158,8 @@ def overlaps(plan: Plan) -> bool:
     asked = plan.training.ep_overlap
     if asked is not None:
         return asked
-    return plan.cluster.gpu.architecture in plan.stack.experts.overlapped
+    fuses, by_stack = bool(plan.stack.fusion.fused_experts), plan.stack.experts.overlapped
+    return plan.cluster.gpu.architecture in by_stack and (fused_experts(plan) or not fuses)
 
 
 def beside_shared(plan: Plan) -> bool:

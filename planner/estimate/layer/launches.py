@@ -14,7 +14,7 @@ from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
-from planner.estimate.machine.kernels import fused_experts, split_experts
+from planner.estimate.machine.kernels import fused_experts, loops_experts, split_experts
 from planner.ledger import Array
 from planner.specs.layers import attended_of, mean_norms, mean_of
 from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part
@@ -45,6 +45,10 @@ _LAYER_OPERATORS = 30.0  # of such a layer that torch issues forward, as stacks 
 # sums and their casts (TEGroupedMLP._apply_bias of Megatron-LM, as torch's dispatcher sees it)
 _BIASED_EXPERT = BothWays(2.0, 6.0)
 _TINY_S = 1e-12  # no operator takes less
+# of every local expert in a loop: its tokens are found, gathered, computed, weighted and added,
+# with the numbers that the CPU reads back for it (torch's dispatcher on Qwen3MoeExperts of
+# transformers 5.23, views left out)
+_LOOPED_EXPERT = BothWays(14.0, 22.0)
 # operators of experts backward for each forward: the two gradients of a GEMM, while the routing is
 # known; a choice between 1 and 2
 _EXPERT_OPERATORS_BACK = 1.3
@@ -56,18 +60,20 @@ def issued_operators(
     """Operators that the CPU issues for one layer and micro-batch."""
     calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
     calling, experts = m.operators_per_collective * calls, _of_experts(shape, m)
-    biased = _biased_experts(shape, m)
+    biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
     split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape.plan)
     full = _of_decoder(shape.plan)
     return BothWays(
         dense * (full * m.operators_forward + split.forward)
         + experts
         + _BIASED_EXPERT.forward * biased
+        + _LOOPED_EXPERT.forward * looped
         + calling,
         dense * (full * m.operators_backward + split.backward)
         + _hooks(shape)
         + _EXPERT_OPERATORS_BACK * experts
         + _BIASED_EXPERT.backward * biased
+        + _LOOPED_EXPERT.backward * looped
         + calling,
     )
 
@@ -105,7 +111,7 @@ def _of_experts(shape: LayerShape, m: Machine) -> Array:
     fp8 = shape.plan.training.precision == "fp8"
     counts = dispatch.EACH_EXPERT_FP8 if fp8 else dispatch.EACH_EXPERT
     each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, counts)
-    if fused_experts(shape.plan):
+    if fused_experts(shape.plan) or loops_experts(shape.plan):  # loops are counted apart
         each = 0.0 * each
     scopes = shape.plan.training.cuda_graphs
     graphed = sum(n for scope, n in _GRAPHED_MOE.items() if scope in scopes)
@@ -119,6 +125,13 @@ def _biased_experts(shape: LayerShape, m: Machine) -> Array:
     if moe is None or not moe.bias or not split_experts(plan) or "expert_chains" in m.without:
         return 0.0 * shape.experts
     return plan.model.expert_share * shape.experts
+
+
+def _looped_experts(shape: LayerShape, m: Machine) -> Array:
+    """Local experts of a mean layer that are computed one after another."""
+    plan = shape.plan
+    looped = loops_experts(plan) and "expert_operators" not in m.without
+    return looped * plan.model.expert_share * shape.experts
 
 
 def _replayed(m: Machine) -> Array:

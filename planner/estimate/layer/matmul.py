@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
+from planner.estimate.machine.kernels import loops_experts
 from planner.formulas import kernels
 from planner.formulas.params import stream_of
 from planner.ledger import Array
@@ -37,7 +38,7 @@ class Gemm:
     n: Array
     k: Array
     batch: Array = 1.0  # independent ones: local experts
-    per_layer: float = 1.0  # how many a mean layer has, over dense and expert layers
+    per_layer: Array = 1.0  # how many a mean layer has, over dense and expert layers
     fp8: bool = True  # in fp8 where the recipe is
     routed: bool = False  # of routed experts
     taps: float = 1.0  # of a convolution, pixels of its kernel
@@ -101,8 +102,11 @@ def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
     local = shape.experts
     rows = np.maximum(shape.routed / local, 1.0)
     h, f = float(moe.read(shape.plan.model.hidden)), moe.ffn_hidden / shape.etp
-    yield Gemm("expert_in", rows, moe.inputs * f, h, local, per_layer=share, routed=True)
-    yield Gemm("expert_out", rows, h, f, local, per_layer=share, routed=True)
+    at_once, times = local, share
+    if loops_experts(shape.plan):
+        at_once, times = 1.0 + 0.0 * local, share * local
+    yield Gemm("expert_in", rows, moe.inputs * f, h, at_once, per_layer=times, routed=True)
+    yield Gemm("expert_out", rows, h, f, at_once, per_layer=times, routed=True)
 
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:

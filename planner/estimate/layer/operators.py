@@ -214,19 +214,34 @@ def _with_rotary(
         share = sum(n for _, n in cores) / model.layers
         if not cores:
             continue
-        width = sum(_copied(core) * n for core, n in cores) / model.layers
-        elements = shape.tokens * width / shape.tp
+        rotated, copied = (
+            sum(each * n for each, (_, n) in zip(widths, cores, strict=True)) / model.layers
+            for widths in zip(*(_rotated(plan, core) for core, _ in cores), strict=True)
+        )
+        elements = shape.tokens * copied / shape.tp
+        rope *= rotated / copied
         for ledger, moved, seconds in (
             (forward, m.rotary_forward * rope + _QKV_COPIES.forward, m.rotary_forward_s),
             (backward, m.rotary_backward * rope + _QKV_COPIES.backward, m.rotary_backward_s),
         ):
-            spent = operator_s(plan, m, elements, moved, seconds, share * (1.0 + rope))
+            spent = operator_s(plan, m, elements, moved, seconds, share * (1.0 + (rope > 0)))
             ledger["rotary"] = ledger.get("rotary", 0.0) + spent
     return forward, backward
 
 
 def _rotates(model: ModelSpec, core: Attended) -> bool:
     return model.positions == "rotary" and core.rotary
+
+
+def _rotated(plan: Plan, core: Attended) -> tuple[float, float]:
+    """Elements per token that a rotation turns, and that are copied into place. Fused kernels turn
+    a latent query where it is, and make keys and values of what was projected as they turn the
+    shared part: nope and value read, key and value written (fused_mla_yarn_rope_apply.py of
+    Megatron-LM)."""
+    if not (core.turned and plan.fused_rotary):
+        return _copied(core), _copied(core)
+    made = core.query_width + core.value_width
+    return core.heads * float(core.turned), core.heads * (made - core.turned / 2)
 
 
 def _copied(core: Attended) -> float:

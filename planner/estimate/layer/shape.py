@@ -63,14 +63,23 @@ class LayerShape:
     @property
     def routed(self) -> Array:
         """Copies of tokens that the experts of the fullest rank work on."""
+        return self.fullest * self.evenly_routed
+
+    @property
+    def evenly_routed(self) -> Array:
+        """The same of the mean rank."""
         moe = self.plan.model.routed
         per_token = 0.0 if moe is None else moe.per_token
-        fullest = self.plan.training.fullest_rank
-        return (
-            fullest
-            * per_token
-            * experts.gathered_tokens(self.tokens, self.tp, self.etp, self.sequence_parallel)
+        return per_token * experts.gathered_tokens(
+            self.tokens, self.tp, self.etp, self.sequence_parallel
         )
+
+    @property
+    def fullest(self) -> Array:
+        """Load of the fullest rank of experts over the mean."""
+        if self.plan.model.routed is None:
+            return 1.0 + 0.0 * self.tokens
+        return experts.load_of(self.plan, self.ep, self.experts, self.evenly_routed)
 
 
 def key_of(c: Columns) -> ByName:

@@ -164,6 +164,7 @@ SWITCHES = (
     "expert_chains",
     "split_operators",
     "shared_copies",
+    "token_weights",
 )
 
 

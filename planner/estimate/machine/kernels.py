@@ -153,7 +153,8 @@ def _operator_launch(plan: Plan) -> Sourced:
     """CPU time per operator: of the stack, of compiled code, or of an iteration that is captured
     as a whole."""
     own, scopes = plan.stack.launch.operator, plan.training.cuda_graphs
-    by_stack = fused_experts(plan) or plan.cluster.gpu.architecture in plan.stack.launch.captured
+    by_recipe = plan.training.expert_kernels is None and _fused_by_stack(plan)
+    by_stack = by_recipe or plan.cluster.gpu.architecture in plan.stack.launch.captured
     if "full" in scopes or (by_stack and not scopes):
         return _CAPTURED_LAUNCH
     return min(own, _COMPILED_LAUNCH, key=float) if plan.training.compile else own
@@ -166,11 +167,27 @@ def _limit(plan: Plan) -> Sourced:
 
 
 def fused_experts(plan: Plan) -> bool:
-    """Whether experts run as one fused grouped GEMM inside a captured iteration."""
+    """Whether experts are one grouped GEMM that has their activation, bias and quantisation."""
+    asked = plan.training.expert_kernels
+    return asked == "fused" if asked else _fused_by_stack(plan)
+
+
+def _fused_by_stack(plan: Plan) -> bool:
+    """The same where nothing is asked for: kernels are of gated experts in 8 bit
+    (fuse_grouped_mlp_ops of Transformer Engine 2.14), and so are the recipes that have them."""
+    moe = plan.model.routed
     return (
-        plan.model.routed is not None
+        moe is not None
+        and moe.gated
+        and plan.training.precision == "fp8"
         and plan.cluster.gpu.architecture in plan.stack.fusion.fused_experts
     )
+
+
+def loops_experts(plan: Plan) -> bool:
+    """Whether a rank computes its experts one after another."""
+    asked = plan.training.expert_kernels
+    return (asked or plan.stack.experts.kernels) == "loop" and not fused_experts(plan)
 
 
 def split_experts(plan: Plan) -> bool:

@@ -57,18 +57,18 @@ def tokens_of(plan: Plan, c: Columns) -> tuple[Array, Array]:
 def routed_tokens(plan: Plan, c: Columns) -> Array:
     """Copies of tokens that routed experts of this rank work on in a micro-batch."""
     moe = plan.model.routed
-    per_token = 0.0 if moe is None else moe.per_token
-    training = plan.training  # buffers are as large as a capacity says, filled or not
-    return (
-        (training.capacity_factor or training.expert_load)
-        * per_token
-        * experts.gathered_tokens(
-            c.tokens(plan.training.seq_len),
-            c.tp,
-            experts.tensor_of(plan, c.tp),
-            c.sequence_parallel > 0,
-        )
+    if moe is None:
+        return 0.0 * c.tp
+    tensor = experts.tensor_of(plan, c.tp)
+    tokens = experts.gathered_tokens(
+        c.tokens(plan.training.seq_len), c.tp, tensor, c.sequence_parallel > 0
     )
+    even = moe.per_token * tokens
+    # buffers are as large as a capacity says, filled or not, unless pages hold what is filled
+    load = plan.training.paged_stash or plan.training.capacity_factor
+    if load is None:
+        load = experts.load_of(plan, c.ep, np.maximum(moe.experts / c.ep, 1.0), even)
+    return load * even
 
 
 def one_input(plan: Plan, c: Columns, kind: Kind | None = None) -> Array:

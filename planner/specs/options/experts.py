@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from planner.specs.names import DispatcherName
+from planner.specs.names import DispatcherName, ExpertKernels
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option
 from planner.specs.options.verbs import SEARCHES
 
 _MOST_RANKS = 1_000_000
 _MOST_TIMES = 1000  # the mean: more than there are ranks of experts in any run
+_MOST_SPREAD = 100  # one expert of ten thousand has all tokens
 _BY_STRATEGY = "is of a mixture of experts, whose expert parallelism strategies do not have"
 _AS_STACK = "as the stack does"
 
@@ -38,6 +39,17 @@ class ExpertOptions(Record):
             most=_MOST_RANKS,
             example="2",
             unset="as the stack does: 1, or tp",
+            form="folded",
+        ),
+    ] = None
+    expert_kernels: Annotated[
+        ExpertKernels | None,
+        option(
+            "How a rank computes its experts: loop (one after another), grouped (grouped GEMMs) or"
+            " fused (a grouped GEMM with activation, bias and quantisation)",
+            label="Kernels of experts",
+            example="grouped",
+            unset=_AS_STACK,
             form="folded",
         ),
     ] = None
@@ -101,6 +113,19 @@ class ExpertOptions(Record):
             form="folded",
         ),
     ] = None
+    expert_spread: Annotated[
+        float | None,
+        option(
+            "Standard deviation of the tokens of an expert over their mean, beyond chance (0 for an"
+            " even router): the fullest rank follows from it, ep and the tokens of a micro-batch",
+            label="Spread of experts' loads",
+            least=0,
+            most=_MOST_SPREAD,
+            example="0.3",
+            unset="as the load of the fullest rank says",
+            form="folded",
+        ),
+    ] = None
     capacity_factor: Annotated[
         float | None,
         option(
@@ -111,7 +136,21 @@ class ExpertOptions(Record):
             most=_MOST_TIMES,
             example="1.2",
             unset="none are dropped",
-            needs=beside("bounds the load of the fullest rank", "expert_load"),
+            needs=beside("bounds the load of the fullest rank", "expert_load", "expert_spread"),
+            form="folded",
+        ),
+    ] = None
+    paged_stash: Annotated[
+        float | None,
+        option(
+            "What experts keep for backward lies in pages, so many times the mean load of a rank,"
+            " not in buffers as large as the capacity (Megatron-LM's paged stash)",
+            label="Paged stash",
+            least=1,
+            most=_MOST_TIMES,
+            example="1.1",
+            unset="buffers are as large as the capacity",
+            needs=beside("keeps less than a capacity has room for", "capacity_factor"),
             form="folded",
         ),
     ] = None

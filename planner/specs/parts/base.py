@@ -125,6 +125,7 @@ class Attended:
     chosen: int = 0  # keys that an index chooses per query
     rate: int = 1  # tokens that a key stands for, each seen from the last of them on
     near: int = 0  # keys of single tokens near by that a query sees besides
+    turned: int = 0  # width that rotation turns of a latent query, whose keys are made of parts
     split: bool = True  # whether tensor parallelism divides the heads
 
 

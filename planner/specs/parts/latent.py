@@ -109,7 +109,10 @@ class Latent(LatentAttention, Part):
         width, value = self.query_width, self.value_head_dim
         sent = self.kv_rank + self.rope_head_dim
         if self.index is None:
-            return (Attended(self.heads, width, value, sent=sent, window=self.window),)
+            turned = self.rope_head_dim
+            return (
+                Attended(self.heads, width, value, sent=sent, window=self.window, turned=turned),
+            )
         chosen = Attended(
             self.heads,
             width,

@@ -248,6 +248,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
         _without("shared_copies"),
         acts_on=_experts,
     ),
+    Mechanism(
+        "weights of tokens",
+        "HybridEP sends tokens alone",
+        _without("token_weights"),
+        acts_on=_experts,
+    ),
     Mechanism("stragglers", "all GPUs are equally fast", _set(straggler_sigma=0.0)),
     Mechanism("step overhead", "nothing happens between steps", _set(step_overhead=0.0)),
 )

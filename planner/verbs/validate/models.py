@@ -13,7 +13,7 @@ from planner.inputs.names import spellings
 from planner.specs.base import Spec
 from planner.specs.model import Experts, LatentAttention, ModelSpec
 from planner.specs.stack import StackSpec
-from planner.verbs.validate.rows import SHIPPED, Row, Skip, whole
+from planner.verbs.validate.rows import SHIPPED, Row, Skip, options_of, whole
 
 _FAMILIES = SHIPPED.parent / "families.toml"
 _POSITIONS = {"rope": "rotary", "learned": "learned", "alibi": "alibi"}
@@ -89,6 +89,13 @@ def row_model(row: Row, stack: StackSpec) -> ModelSpec:
     """Shape of a row's model: that of the catalogue's model of this name where its layers differ,
     which no columns say, or where the row leaves the shape out; else that of its cells. Raises Skip
     where a cell cannot be read, and where it contradicts the catalogue."""
+    found = _shape_of(row, stack)
+    trained = whole(options_of(row), "mtp", 0)
+    return found.model_copy(update={"mtp": trained}) if trained else found
+
+
+def _shape_of(row: Row, stack: StackSpec) -> ModelSpec:
+    """The same without what a recipe adds for training alone: modules of multi-token prediction."""
     known = _catalogued(row.get("model", ""))
     blank = not any(row.get(name, "") for name in _SHAPE)
     if known is not None and (known.stack or blank):

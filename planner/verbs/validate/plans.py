@@ -28,6 +28,7 @@ from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 from planner.specs.training import Fp8Recipe, TrainingSpec, scores_on_chip
+from planner.verbs.validate import recipes
 from planner.verbs.validate.layouts import completed, stated
 from planner.verbs.validate.models import family_of, grows_segments, plain_gpt, row_model
 from planner.verbs.validate.rows import Row, Skip, number, options_of, whole
@@ -66,6 +67,7 @@ OPTIMIZERS: dict[str, OptimizerName] = {
 def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, Layout]:
     """Plan and layout of a row. Raises Skip, PlanError or ValidationError where it cannot be
     expressed."""
+    row = recipes.completed(row)
     options = options_of(row)
     measured = calibration if calibration and calibration.gpu == row["gpu"] else None
     named = _printed(row["stack"], row.get("source_ref", ""))
@@ -86,7 +88,7 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
 
 def left_open(row: Row, plan: Plan) -> tuple[str, ...]:
     """Cells of a row that leave its layout open: those were searched."""
-    return stated(row, plan.stack, plan.model).open
+    return stated(recipes.completed(row), plan.stack, plan.model).open
 
 
 def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSpec:
@@ -137,10 +139,14 @@ def _training(
             options, stack, model, whole(row, "seq_len") * whole(row, "micro_batch", 1)
         ),
         etp=_count(options, "etp"),
+        expert_kernels=_expert_kernels(options),  # type: ignore[arg-type]
         dispatcher=_dispatcher(options),  # type: ignore[arg-type]
         dispatcher_sms=_count(options, "dispatcher_sms"),
         ep_overlap={"0": False, "1": True}.get(options.get("ep_overlap", "")),
         capacity_factor=float(options["capacity_factor"]) if "capacity_factor" in options else None,
+        paged_stash=max(float(options.get("stash_factor", 1)), 1.0)
+        if "paged_stash" in options
+        else None,
     )
 
 
@@ -199,6 +205,19 @@ def _loss_chunks(options: dict[str, str], stack: StackSpec, model: ModelSpec, to
 def _count(options: dict[str, str], name: str) -> int | None:
     """A whole number among the options, None where the row does not state it."""
     return whole(options, name) if name in options else None
+
+
+def _expert_kernels(options: dict[str, str]) -> str | None:
+    """How experts are computed: Transformer Engine's operation fuser has one kernel for them."""
+    if options.get("te_op_fuser") == "1":
+        return "fused"
+    looped = options.get("grouped_gemm") == "0"
+    return "loop" if looped else "grouped" if _says_kernels(options) else None
+
+
+def _says_kernels(options: dict[str, str]) -> bool:
+    """Whether a row has all words of the recipe that it names, or those of its experts."""
+    return bool({"te_op_fuser", "grouped_gemm", "recipe"} & options.keys())
 
 
 def _dispatcher(options: dict[str, str]) -> str | None:

@@ -59,17 +59,21 @@ READ: dict[str, frozenset[str]] = {
     "island_nodes": frozenset(),
     "oversubscription": frozenset(),
     "etp": frozenset(),
+    "mtp": frozenset(),
+    "grouped_gemm": frozenset({"0", "1"}),
+    "te_op_fuser": frozenset({"0", "1"}),
     "dispatcher": frozenset({"none", "alltoall", "allgather", "deepep", "hybridep"}),
     "dispatcher_sms": frozenset(),
     "ep_overlap": frozenset({"0", "1"}),
     "capacity_factor": frozenset(),
+    "paged_stash": frozenset({"1"}),
+    "stash_factor": frozenset(),
 }
 
 # values that say what every estimate assumes
 ASSUMED: dict[str, frozenset[str]] = {
     "activation_offload": frozenset({"none"}),
     "force_balance": frozenset({"1"}),  # experts get equally many tokens
-    "grouped_gemm": frozenset({"1"}),
     "permute_fusion": frozenset({"1"}),  # tokens are copied to experts by one kernel
     "fsdp": frozenset({"1", "torch-fsdp2", "megatron-fsdp"}),  # the stage stands in `zero`
     "optimizer_instances": frozenset({"1"}),
@@ -77,7 +81,6 @@ ASSUMED: dict[str, frozenset[str]] = {
     "padding_free": frozenset({"1"}),
     "peft": frozenset({"none"}),
     "pp_algorithm": frozenset({"1f1b", "1f1b-interleaved"}),  # stands in `schedule`
-    "mtp": frozenset({"0"}),
 }
 
 _SWITCHES = ("flags", "cuda_graph")  # several words in one
