@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.estimate import evaluate
-from planner.estimate.layer import Collective, layer_cost, local_shape
+from planner.estimate.layer import Collective, layer_costs, local_shape
 from planner.estimate.layer.shape import key_of
 from planner.estimate.machine import machine
 from planner.estimate.machine.attention import attention_numbers, kernel_on
@@ -126,7 +126,7 @@ def _shared(way: ContextWay, gpus: int = 8, **changes: Any) -> Plan:
 def _collectives(made: Plan, cp: int) -> list[Collective]:
     columns = rows(made.cluster.gpus, {"cp": cp, "zero": 1})
     shape = local_shape(made, **key_of(columns))
-    found = layer_cost(shape, machine(made)).collectives
+    found = layer_costs([shape], machine(made))[0].collectives
     return [one for one in found if one.group == "context"]
 
 
@@ -171,7 +171,7 @@ def test_a_hybrid_is_ulysses_inside_a_node_and_a_ring_beyond() -> None:
 def test_every_way_computes_the_same_flop(way: ContextWay) -> None:
     made = _shared(way)
     columns = rows(8, {"cp": 4, "zero": 1}, {"cp": 1, "zero": 1})
-    cost = layer_cost(local_shape(made, **key_of(columns)), machine(made))
+    (cost,) = layer_costs([local_shape(made, **key_of(columns))], machine(made))
     assert float(cost.core_flop[0]) == float(cost.core_flop[1]) / 4
     # a ring works on blocks, which are shorter, and merges their results
     alone, shared = float(cost.attention_core[1]), 4 * float(cost.attention_core[0])

@@ -17,6 +17,7 @@ from planner.search import search
 from planner.specs.columns import COLUMNS, Columns
 from planner.specs.layout import LayoutRequest
 from planner.specs.plan import Plan
+from tests.part_models import model_of
 
 
 def space(rows: list[tuple[int, int, int]], options: list[int], seed: int) -> Space:
@@ -149,6 +150,15 @@ PLANS = {
     ),
     "offload": lambda: plans.plan(
         gpus=8, software="pytorch-fsdp", request=LayoutRequest(search_offload=True)
+    ),
+    "kinds of layers": lambda: plans.plan(
+        model_of("jamba"), gpus=8, software="torchtitan", global_batch=16
+    ),
+    "further tokens": lambda: plans.plan(
+        model_of("nemotron_h").model_copy(update={"mtp": 1}),
+        gpus=8,
+        global_batch=16,
+        request=LayoutRequest(uneven_stages=True),
     ),
     "placement": lambda: plans.plan(gpus=32, gpus_per_node=4, global_batch=64),
     "matrices": lambda: plans.plan(

@@ -416,7 +416,7 @@ def test_layer_seconds_are_those_of_the_step() -> None:
         == seconds.again[1]
         == pytest.approx(time.components["recompute"][1] / (8 * 16))
     )
-    work = time.ranks.layer
+    work = time.ranks.each.mean
     assert seconds.forward[0] == pytest.approx(work.forward[0])
     assert seconds.backward[0] == pytest.approx(work.input_gradient[0] + work.weight_gradient[0])
 

@@ -49,7 +49,7 @@ def test_busy_and_bubble_are_those_of_the_timed_schedule(row: int) -> None:
     layout = one.table.layout(0)
     m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
     p, v = layout.pp, layout.vpp
-    f, i, w = chunk_seconds(one.plan, one.time.ranks.layer, one.time.ranks.head, p, v)
+    f, i, w = chunk_seconds(one.plan, one.time.ranks.each, p, v)
     lists = schedules.fitted_actions(layout.schedule, p, m, v, f[:, 0], i[:, 0], w[:, 0], 0.0)
     timed = timing.timed(timing.compiled(lists), timing.Durations(f, i, w))
     taken = float((timed.span if schedules.free_running(layout.schedule) else timed.makespan)[0])

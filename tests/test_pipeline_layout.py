@@ -91,21 +91,21 @@ def test_the_slowest_stage_sets_the_pace() -> None:
     row = plans.rows(4, {"pp": 4})
     even, uneven = (evaluate(one, row).time for one in (of, bad))
     assert [float(n[0]) for n in uneven.ranks.layers] == [1, 5, 1]
-    layer = float(even.components["matmul"][0]) - 64 * float(even.ranks.head.forward[0])
+    layer = float(even.components["matmul"][0]) - 64 * float(even.ranks.each.head.forward[0])
     assert uneven.components["matmul"][0] > 1.3 * even.components["matmul"][0] > layer > 0
 
 
-def test_an_mtp_layer_is_a_layer_and_a_head() -> None:
+def test_an_mtp_layer_is_a_layer_a_head_and_a_projection() -> None:
     def layouts(text: str) -> float:
         of = plans.plan(plans.model(layers=4), gpus=2, request=LayoutRequest(pipeline_layout=text))
         return evaluate(of, plans.rows(2, {"pp": 2}))
 
     plain, mtp = layouts("Ett|ttL"), layouts("Ett|ttmL")
-    layer, head = (
-        sum(float(x[0]) for x in w) for w in (plain.time.ranks.layer, plain.time.ranks.head)
-    )
+    each = mtp.time.ranks.each
+    module = sum(float(np.sum(x)) for w in (each.mean, each.head, each.module) for x in w)
+    assert float(np.sum(each.module.forward)) > 0
     slowest = [float(one.time.ranks.slowest_s()[0]) for one in (plain, mtp)]
-    assert slowest[1] - slowest[0] == pytest.approx(layer + head)
+    assert slowest[1] - slowest[0] == pytest.approx(module)
     assert mtp.memory.stage_layers[-1][0] == 3
 
 

@@ -14,6 +14,7 @@ from planner.advise import host_link
 from planner.advise.changes import (
     WORTH,
     Promise,
+    by_cost,
     chunked_loss,
     fixed_layout,
     freed,
@@ -88,7 +89,8 @@ def _when_it_fits(base: Base, here: Weighed, everything: bool) -> list[Weighed]:
     found: list[Weighed] = []
     if everything or fixed_layout(options) or options.stack:  # else the search has tried them
         found += one_change(base, layout_changes(base.plan, base.layout))
-    for change in request_changes(base.plan, True, everything, _promise(here)):
+    changes = request_changes(base.plan, True, everything, _promise(here))
+    for change in [*changes, *by_cost(base.plan, base.layout)]:
         found += beside_the_layout(base, change)
     found += searched(base, freed(options, True))
     if base.plan.training.loss_chunks == 1 and _share(here, "logits") >= _LOGITS:

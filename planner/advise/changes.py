@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.formulas.divisors import divisors
-from planner.formulas.stages import largest_chunk
+from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
 from planner.inputs.usual import STACKS
 from planner.search.space import chunk_counts
@@ -259,6 +259,19 @@ def _narrow_states(plan: Plan) -> list[Change]:
         Change("moments in bf16", bf16),
         Change("moments and gradients in bf16, remainders as master copy", every),
     ]
+
+
+def by_cost(plan: Plan, layout: Layout) -> list[Change]:
+    """Unlike layers dealt out to stages by what they cost, where the stack deals them out by their
+    number and can be told otherwise."""
+    request, pp, vpp = plan.request, layout.pp, layout.vpp
+    if pp == 1 or request.uneven_stages is not None or request.pipeline_layout is not None:
+        return []
+    asked = plan.model_copy(update={"request": request.model_copy(update={"uneven_stages": True})})
+    text = stated_chunks(asked, pp, vpp)
+    if text == stated_chunks(plan, pp, vpp):
+        return []
+    return [Change(f"layers dealt out by their cost, {text}", {"uneven_stages": True})]
 
 
 def _kernels(plan: Plan, speed: bool) -> list[Change]:

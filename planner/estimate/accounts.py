@@ -3,15 +3,16 @@ hidden, and the operators by name."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.estimate.communicate import Traffic
-from planner.estimate.layer import Collective, LayerCost
+from planner.estimate.layer import Collective, ModelCost
 from planner.estimate.memory import offload
-from planner.ledger import Array, Ledger
+from planner.ledger import Array, Ledger, merge, scale, under
 
 
 @dataclass(frozen=True)
@@ -23,36 +24,77 @@ class Accounts:
     detail: Ledger = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Passes:
+    """What the slowest stage computes in a step."""
+
+    kinds: Sequence[Array]  # layers of every kind, times micro-batches
+    heads: Array
+    modules: Array  # of multi-token prediction
+
+    @property
+    def layers(self) -> Array:
+        return functools.reduce(np.add, self.kinds)
+
+
 def accounts(
-    unit: LayerCost,
+    cost: ModelCost,
     repeated: Array,
-    passes: Array,
-    heads: Array,
+    passes: Passes,
     others: Sequence[Traffic],
     copied: offload.Copies | None,
 ) -> Accounts:
     """The accounts of a step.
 
-    repeated: share of a layer's forward that recompute repeats; passes: layers times micro-batches
-    of the slowest stage; heads: micro-batches whose head it computes; others: what data parallelism
-    and the pipeline send.
+    repeated: share of a layer's forward that recompute repeats; others: what data parallelism and
+    the pipeline send.
     """
+    kinds = list(zip(passes.kinds, cost.kinds, strict=True))
+    of_layers = [_of_layer(x, n, repeated) for n, unit in kinds for x in unit.collectives]
+    once = 0.0 * passes.heads
     found = [
-        *(_of_layer(x, passes, repeated) for x in unit.collectives),
-        *(_of_layer(x, heads, 0.0 * heads) for x in unit.ends),
+        *_added_up(of_layers),
+        *(_of_layer(x, passes.heads, once) for x in cost.ends),
+        *(_of_layer(x, passes.modules, once) for x in cost.module_ends),
         *others,
     ]
     if copied is not None:
-        found.append(_copies(copied, passes))
+        found.append(_copies(copied, passes.layers))
     hidden: Ledger = {}
     for kind in found:
         hidden[kind.component] = hidden.get(kind.component, 0.0) + kind.seconds - kind.exposed
-    detail = {
-        f"layer/{name}": passes * (unit.forward[name] + unit.backward[name])
-        for name in unit.forward
-    }
-    detail |= {f"head/{name}": heads * leaf for name, leaf in unit.head.items()}
+    detail = merge(
+        *(
+            {f"layer/{name}": n * (leaf + unit.backward[name])}
+            for n, unit in kinds
+            for name, leaf in unit.forward.items()
+        ),
+        under("head", scale(cost.head, passes.heads)),
+        under("module", scale(cost.module, passes.modules)),
+    )
     return Accounts(tuple(found), hidden, detail)
+
+
+def _added_up(found: Sequence[Traffic]) -> list[Traffic]:
+    """Calls of one kind over the kinds of layers."""
+    out: dict[tuple[str, str, str], Traffic] = {}
+    for one in found:
+        key = one.operation, one.group, one.what
+        out[key] = _sum(out[key], one) if key in out else one
+    return list(out.values())
+
+
+def _sum(a: Traffic, b: Traffic) -> Traffic:
+    """bytes: of a mean call."""
+    count = a.count + b.count
+    share = np.where(count > 0, b.count / np.where(count > 0, count, 1.0), 0.0)
+    return replace(
+        a,
+        bytes=a.bytes + share * (b.bytes - a.bytes),
+        count=count,
+        seconds=a.seconds + b.seconds,
+        exposed=a.exposed + b.exposed,
+    )
 
 
 def _of_layer(x: Collective, passes: Array, repeated: Array) -> Traffic:

@@ -82,7 +82,7 @@ def of_estimate(
     """The backward pass of the last micro-batch of one layout (a table of one row) of plain data
     parallelism."""
     found = tensors(plan.model, plan.stack.fusion.joint_qkv, plan.stack.fusion.joint_gate)
-    layer, whole = time.ranks.layer, time.ranks.work[2]
+    layer, whole = time.ranks.each.mean, time.ranks.work[2]
     layer_s = float(np.ravel(layer.input_gradient + layer.weight_gradient)[0])
     backward_s = float(np.ravel(whole.input_gradient + whole.weight_gradient)[0])
     ready = ready_s(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from planner.estimate import communicate
 from planner.estimate.communicate import Traffic, place
 from planner.estimate.factored import rowwise
 from planner.estimate.machine import Machine
-from planner.estimate.stages import fullest_inner, stage_split
+from planner.estimate.stages import slowest_inner, stage_split
 from planner.formulas import pipeline
 from planner.formulas.stages import contents, mtp_layers
 from planner.ledger import Array
@@ -22,6 +22,7 @@ from planner.schedules import timing
 from planner.schedules.base import Work, total_s
 from planner.specs.cluster import Tiers
 from planner.specs.columns import Columns
+from planner.specs.layers import timed_kinds
 from planner.specs.layout import SCHEDULES
 from planner.specs.plan import Plan
 
@@ -32,18 +33,48 @@ _ENDS = 2  # stages that are the first or the last
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """Seconds of one micro-batch of what ranks are made of."""
+
+    layer: tuple[Work, ...]  # one layer of every kind that differs in time
+    mean: Work  # the mean layer of the model
+    head: Work
+    module: Work  # of multi-token prediction, its layer and its head apart
+
+    def of(self, layers: Sequence[Array], heads: Array, modules: Array) -> Work:
+        """So many of each."""
+        counts = [*layers, heads, modules]
+        each = zip(*self.layer, self.head, self.module, strict=True)
+        return Work(*(functools.reduce(np.add, map(np.multiply, counts, one)) for one in each))
+
+
+@dataclass(frozen=True)
 class Stages:
     """Layers and seconds of one micro-batch on the first, a middle and the last rank, one value per
-    row: the middle one is the fullest.
+    row: the middle one is the slowest.
 
     With one rank only the last exists, with two no middle one.
     """
 
-    layers: tuple[Array, Array, Array]
+    number: tuple[Array, Array, Array]
+    kinds: tuple[tuple[Array, ...], ...]  # layers of every kind that differs in time
     heads: tuple[Array, Array, Array]  # that the rank computes: its own, and of MTP layers
+    modules: tuple[Array, Array, Array]  # of multi-token prediction
     work: tuple[Work, Work, Work]
-    layer: Work  # of one layer
-    head: Work
+    each: Pieces
+
+    @property
+    def layers(self) -> tuple[Array, Array, Array]:
+        """Layers of every rank."""
+        first, middle, last = (functools.reduce(np.add, each) for each in self.kinds)
+        return first, middle, last
+
+    def of_slowest(self, each: tuple[Array, Array, Array]) -> Array:
+        """Of a value of every rank that of the one that sets the pace; of equals the last, then the
+        first."""
+        seconds = self.slowest_s()
+        at_first, _, at_last = (total_s(one) >= seconds for one in self.work)
+        return np.where(at_last, each[2], np.where(at_first, each[0], each[1]))
 
     def slowest_s(self) -> Array:
         """Seconds of the rank that sets the pace."""
@@ -63,19 +94,23 @@ class Stages:
         )
 
 
-def stages(plan: Plan, c: Columns, layer: Work, head: Work) -> Stages:
-    """Layers and work of the ranks, given the seconds of one layer and of what the rank with the
-    head computes besides layers."""
-    held = [stage_split(plan, c, at) for at in (0.0 * c.pp, fullest_inner(plan, c), c.pp - 1)]
-    first, middle, last = (one.layers for one in held)
-    count = first, np.where(c.pp > _ENDS, middle, first), last
+def stages(plan: Plan, c: Columns, each: Pieces) -> Stages:
+    """Layers and work of the ranks, given the seconds of what they are made of."""
+    layer_s = [total_s(one) for one in each.layer]
+    module_s = total_s(each.head) + total_s(each.module)
+    inner = slowest_inner(plan, c, layer_s, module_s)
+    number = 0.0 * c.pp, inner, c.pp - 1
+    held = [stage_split(plan, c, at, timed_kinds(plan.model)) for at in number]
+    first, middle, last = (one.kinds for one in held)
+    several = c.pp > _ENDS
+    middle = tuple(np.where(several, a, b) for a, b in zip(middle, first, strict=True))
+    count = first, middle, last
     first, middle, last = (one.last + one.mtp for one in held)
-    heads = first, np.where(c.pp > _ENDS, middle, 0.0), last
-    work = [
-        Work(*(n * a + computes * b for a, b in zip(layer, head, strict=True)))
-        for n, computes in zip(count, heads, strict=True)
-    ]
-    return Stages(count, heads, (work[0], work[1], work[2]), layer, head)
+    heads = first, np.where(several, middle, 0.0), last
+    first, middle, last = (one.mtp for one in held)
+    modules = first, np.where(several, middle, 0.0), last
+    work = [each.of(*one) for one in zip(count, heads, modules, strict=True)]
+    return Stages(number, count, heads, modules, (work[0], work[1], work[2]), each)
 
 
 def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
@@ -83,11 +118,9 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
     holds for some durations only."""
     pp, vpp = c.pp, c.vpp
     slowest = ranks.slowest()
-    mtp = mtp_layers(plan)
-    every = [
-        (plan.model.layers + mtp) * a + (1 + mtp) * b
-        for a, b in zip(ranks.layer, ranks.head, strict=True)
-    ]  # of all ranks together
+    counts, mtp = [float(n) for n in timed_kinds(plan.model).counts], mtp_layers(plan)
+    counts[timed_kinds(plan.model).order[-1]] += mtp  # a layer as the last one
+    every = ranks.each.of(counts, 1.0 + mtp, float(mtp))  # of all ranks together
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(every, slowest, strict=True)))
     out = schedules.idle_s(
         SCHEDULES, c.schedule, fill, slowest, np.maximum(pp, 1.0), microbatches, vpp
@@ -96,7 +129,8 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
         if getattr(schedules.BY_NAME[name], "SIMULATED", False) and np.any(
             rows := (c.schedule == code) & (pp > 1)
         ):
-            durations = [*ranks.layer, *ranks.head]
+            each = ranks.each
+            durations = [x for one in (*each.layer, each.head, each.module) for x in one]
             timed = rowwise(
                 functools.partial(_simulated, plan, name),
                 rows,
@@ -120,19 +154,19 @@ class _Pipelines(NamedTuple):
 
 def _simulated(plan: Plan, name: str, rows: Array, *columns: Array) -> Array:
     """Idle seconds of the marked rows of one schedule: one pass for all rows that share ranks,
-    chunks and micro-batches. columns: of the pipelines, the slowest rank's seconds, a layer's work,
-    the head's."""
+    chunks and micro-batches. columns: of the pipelines, the slowest rank's seconds, the work of a
+    layer of every kind, the head's, a module's."""
     idle = np.zeros(len(rows))
     if np.any(rows):
         marked = [(column + np.zeros(len(rows)))[rows] for column in columns]
         pipelines, slowest_s = _Pipelines(*marked[:3]), marked[3]
-        each = Work(*marked[4:7]), Work(*marked[7:])
-        idle[rows] = _simulated_rows(plan, name, pipelines, slowest_s, *each)
+        each = [Work(*marked[i : i + 3]) for i in range(4, len(marked), 3)]
+        idle[rows] = _simulated_rows(plan, name, pipelines, slowest_s, each)
     return idle
 
 
 def _simulated_rows(
-    plan: Plan, name: str, pipelines: _Pipelines, slowest_s: Array, layer: Work, head: Work
+    plan: Plan, name: str, pipelines: _Pipelines, slowest_s: Array, each: Sequence[Work]
 ) -> Array:
     pp, vpp, m = pipelines
     settled = _SETTLED * pp + np.mod(m - _SETTLED * pp, 2)
@@ -142,24 +176,23 @@ def _simulated_rows(
         same = (pp == p) & (vpp == v) & (m == count)
         if not schedules.chunks_fit(name, v) or not schedules.BY_NAME[name].allows(p, count, v):
             continue  # a rule refuses the row
-        own, ends = (Work(*(x[same] for x in work)) for work in (layer, head))
-        durations = timing.Durations(*chunk_seconds(plan, own, ends, p, v))
+        *layers, head, module = [Work(*(x[same] for x in work)) for work in each]
+        pieces = Pieces(tuple(layers), layers[0], head, module)
+        durations = timing.Durations(*chunk_seconds(plan, pieces, p, v))
         timed = timing.timed(schedules.program(name, p, count, v), durations)
         taken = timed.span if schedules.free_running(name) else timed.makespan
         out[same] = np.maximum(taken - count * slowest_s[same], 0.0)
     return out
 
 
-def chunk_seconds(
-    plan: Plan, layer: Work, head: Work, p: int, v: int
-) -> tuple[Array, Array, Array]:
+def chunk_seconds(plan: Plan, each: Pieces, p: int, v: int) -> Work:
     """Forward, input and weight gradient of every chunk, in the order of the layers, shape (p v,
-    rows), given those of a layer and of the head."""
-    held = contents(plan, p, v)
-    layers, heads = held.layers.reshape(-1, 1), held.mtp.reshape(-1, 1).copy()
+    rows)."""
+    held = contents(plan, p, v, layers=timed_kinds(plan.model))
+    modules = held.mtp.reshape(-1, 1)
+    heads = modules.copy()
     heads[-1] += 1
-    out = [layers * a + heads * b for a, b in zip(layer, head, strict=True)]
-    return out[0], out[1], out[2]
+    return each.of([kind.reshape(-1, 1) for kind in held.kinds], heads, modules)
 
 
 def sends(plan: Plan, m: Machine, c: Columns, microbatches: Array, slowest: Work) -> Traffic:

@@ -4,7 +4,7 @@ and the ranks to look at."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from planner import schedules
 from planner.estimate.factored import rowwise
 from planner.formulas.stages import (
     Contents,
+    Shape,
     chunks_of,
     contents_of,
     mtp_layers,
@@ -24,8 +25,9 @@ from planner.ledger import Array
 from planner.specs.columns import Columns, unique_rows
 from planner.specs.document import UNSET
 from planner.specs.documents import plan as documents
-from planner.specs.layers import memory_kinds
+from planner.specs.layers import Layers, memory_kinds, timed_kinds
 from planner.specs.layout import SCHEDULES, Layout
+from planner.specs.model import ModelSpec
 from planner.specs.pipeline_layout import chunk_text
 from planner.specs.plan import Plan
 
@@ -36,7 +38,7 @@ _FOLDED = tuple(name for name in SCHEDULES if schedules.BY_NAME[name].CHUNKS == 
 class StageSplit:
     """What a rank of a pipeline holds, one value per row."""
 
-    kinds: tuple[Array, ...]  # layers of every kind that memory tells apart
+    kinds: tuple[Array, ...]  # layers of every kind that is told apart
     first: Array  # 1 where it has the embedding
     last: Array  # 1 where it has the head
     mtp: Array  # layers of multi-token prediction among the others, each with a head of its own
@@ -61,11 +63,13 @@ def folded(c: Columns) -> Array:
     return c.is_schedule(*_FOLDED)
 
 
-def stage_split(plan: Plan, c: Columns, stage: Array) -> StageSplit:
-    """What the given rank of every row holds (formulas.stages.contents)."""
+def stage_split(plan: Plan, c: Columns, stage: Array, layers: Layers | None = None) -> StageSplit:
+    """What the given rank of every row holds (formulas.stages.contents). layers: by the kinds that
+    are told apart, by default those of memory."""
+    known = layers or memory_kinds(plan.model)
     kinds = tuple(
-        _of_pipelines(plan, c, functools.partial(_layers, kind), stage)
-        for kind in range(len(memory_kinds(plan.model).kinds))
+        _of_pipelines(plan, c, functools.partial(_layers, kind), stage, layers=known)
+        for kind in range(len(known.kinds))
     )
     mtp = _of_pipelines(plan, c, _mtp, stage) if mtp_layers(plan) else 0.0 * stage
     last = np.where(folded(c), 0.0, c.pp - 1)
@@ -129,25 +133,47 @@ def fullest_inner(plan: Plan, c: Columns) -> Array:
     return _of_pipelines(plan, c, _inner)
 
 
+def by_memory(model: ModelSpec, timed: Sequence[Array]) -> tuple[Array, ...]:
+    """Of layers by kinds that differ in time those by kinds that memory tells apart, which are
+    fewer."""
+    pairs = set(zip(memory_kinds(model).order, timed_kinds(model).order, strict=True))
+    return tuple(
+        functools.reduce(np.add, (timed[i] for kind, i in sorted(pairs) if kind == own))
+        for own in range(len(memory_kinds(model).kinds))
+    )
+
+
+def slowest_inner(plan: Plan, c: Columns, layer_s: Sequence[Array], head_s: Array) -> Array:
+    """Of the ranks that are neither first nor last, the one that takes longest; see
+    `fullest_inner`. layer_s: seconds of a layer of every kind that differs in time; head_s: what a
+    module of multi-token prediction adds to its layer."""
+    if len(layer_s) == 1:
+        return fullest_inner(plan, c)
+    return _of_pipelines(plan, c, _slow, head_s, *layer_s, layers=timed_kinds(plan.model))
+
+
 def first_with(plan: Plan, c: Columns, kind: int, most: bool) -> Array:
     """The first rank of every row that has layers of a kind, or the most of them."""
     return _of_pipelines(plan, c, functools.partial(_with, kind, most))
 
 
-def _of_pipelines(plan: Plan, c: Columns, of: Callable[..., Array], *columns: Array) -> Array:
+def _of_pipelines(
+    plan: Plan, c: Columns, of: Callable[..., Array], *columns: Array, layers: Layers | None = None
+) -> Array:
     """A value per row of what its pipeline holds, by `of(contents, *columns)`."""
-    return rowwise(functools.partial(_each, plan, of), c.pp, c.vpp, folded(c), *columns)
+    shape = shape_of(plan, layers)
+    return rowwise(functools.partial(_each, shape, of), c.pp, c.vpp, folded(c), *columns)
 
 
 def _each(
-    plan: Plan, of: Callable[..., Array], pp: Array, vpp: Array, fold: Array, *columns: Array
+    shape: Shape, of: Callable[..., Array], pp: Array, vpp: Array, fold: Array, *columns: Array
 ) -> Array:
     kinds, which = unique_rows({"pp": pp, "vpp": vpp, "fold": fold})
     parts: list[Any] = [slice(None)]
     if len(kinds["pp"]) != 1:
         ends = np.cumsum(np.bincount(which, minlength=len(kinds["pp"])))
         parts = np.split(np.argsort(which, kind="stable"), ends[:-1])
-    out, shape = np.zeros(len(pp)), shape_of(plan)
+    out = np.zeros(len(pp))
     for p, v, f, rows in zip(*kinds.values(), parts, strict=True):
         held = contents_of(shape, int(p), int(v), bool(f))
         out[rows] = of(held, *(column[rows] for column in columns))
@@ -184,6 +210,19 @@ def _share(held: Contents, size: Array) -> Array:
 def _inner(held: Contents) -> Array:
     layers = held.layers.sum(axis=0)
     return np.asarray(1.0 + layers[1:-1].argmax() if len(layers) > 2 else len(layers) - 1.0)
+
+
+def _slow(held: Contents, head_s: Array, *layer_s: Array) -> Array:
+    inner = np.arange(1, held.layers.shape[1] - 1)
+    if not len(inner):
+        return 0.0 * head_s + (held.layers.shape[1] - 1.0)
+    layers, mtp = held.kinds.sum(axis=1)[:, inner], held.mtp.sum(axis=0)[inner]
+    _, distinct = np.unique(np.vstack([layers, mtp]), axis=1, return_index=True)
+    distinct.sort()
+    seconds = mtp[distinct, None] * head_s
+    for count, each in zip(layers[:, distinct], layer_s, strict=True):
+        seconds = seconds + count[:, None] * each
+    return np.asarray(1.0 + distinct[seconds.argmax(axis=0)])
 
 
 def _with(kind: int, most: bool, held: Contents) -> Array:

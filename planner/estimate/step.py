@@ -3,26 +3,38 @@ ran hidden beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.estimate import host_link, loading, matrix_update, sync, uneven
 from planner.estimate import pipeline as pipelines
-from planner.estimate.accounts import Accounts, accounts
+from planner.estimate.accounts import Accounts, Passes, accounts
 from planner.estimate.communicate import Traffic
 from planner.estimate.factored import is_factored
+from planner.estimate.layer import LayerCost
 from planner.estimate.layer.collectives import Collective
-from planner.estimate.layer.rows import LayerTime, cost_of_rows, head_work, layer_time, layer_work
+from planner.estimate.layer.rows import (
+    LayerTime,
+    cost_of_rows,
+    end_work,
+    layer_times,
+    layer_work,
+    mean_collectives,
+    mean_of,
+    mean_time,
+)
 from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
 from planner.estimate.optimizer import Beside, optimizer_s
+from planner.estimate.stages import StageSplit, by_memory
 from planner.estimate.states import RankParameters, rank_parameters
 from planner.formulas import overlap, pipeline
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, group, merge, scale, section, total
-from planner.schedules.base import total_s
+from planner.schedules.base import Work
 from planner.specs.columns import Columns
 from planner.specs.layout import RECOMPUTE_KINDS
 from planner.specs.plan import Plan
@@ -85,51 +97,60 @@ class _Slowest:
     """The stage that sets the pace."""
 
     seconds: Array  # of one micro-batch
-    layers: Array
-    head: Array  # 1 where it computes the head
+    kinds: tuple[Array, ...]  # layers of every kind that differs in time
+    heads: Array  # that it computes
+    modules: Array  # of multi-token prediction
+    held: StageSplit  # of its layers
+
+    @property
+    def layers(self) -> Array:
+        return functools.reduce(np.add, self.kinds)
 
 
 def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTime:
     """Evaluate all rows. `numbers` replaces the plan's machine, for sensitivities and ablations."""
     m = numbers or machine(plan)
-    unit = cost_of_rows(plan, m, c)
+    cost = cost_of_rows(plan, m, c)
     microbatches = c.microbatches(plan.training.global_batch)
     with section("recompute"):
-        layer = layer_time(plan, m, c, unit)
+        times = layer_times(plan, m, c, cost)
+    mean = mean_time(plan, times)
     held = _Held(rank_parameters(plan, c), sync.replicas(plan, c))
-    extras = _extras(plan, m, c, held, layer, unit.collectives)
+    extras = _extras(plan, m, c, held, mean, mean_collectives(plan, cost))
     with section("pipeline"):
-        ranks = pipelines.stages(
-            plan, c, layer_work(unit, layer, extras.seconds), head_work(unit.head)
-        )
-        slowest = _slowest(ranks)
+        works = [layer_work(*one, extras.seconds) for one in zip(cost.kinds, times, strict=True)]
+        average = Work(*(mean_of(plan, each) for each in zip(*works, strict=True)))
+        ends = end_work(cost.head), end_work(cost.module)
+        ranks = pipelines.stages(plan, c, pipelines.Pieces(tuple(works), average, *ends))
+        slowest = _slowest(plan, ranks)
         idle = pipelines.idle_s(plan, c, ranks, microbatches)
         pipe = pipeline.pipeline_s(slowest.seconds, microbatches, idle)
         sends = pipelines.sends(plan, m, c, microbatches, ranks.slowest())
     with section("gradient synchronisation"):
-        window = layer.backward * slowest.layers * _window_share(plan, c, microbatches)
-        end = _end_of_step(plan, m, c, held, extras.sharded, slowest, window, layer.backward)
+        backward = functools.reduce(
+            np.add, (n * one.backward for n, one in zip(slowest.kinds, times, strict=True))
+        )
+        window = backward * _window_share(plan, c, microbatches)
+        end = _end_of_step(plan, m, c, held, extras.sharded, slowest, window, mean.backward)
 
-    passes, heads = microbatches * slowest.layers, microbatches * slowest.head
-    sharding = extras.sharding[0] + extras.sharding[1]
+    passes, heads = microbatches * slowest.layers, microbatches * slowest.heads
+    modules, sharding = microbatches * slowest.modules, extras.sharding[0] + extras.sharding[1]
+    each = [microbatches * n for n in slowest.kinds]
     components = merge(
-        scale(merge(group(unit.forward), group(unit.backward)), passes),
-        scale(group(unit.head), heads),
-        {
-            "recompute": passes * layer.recompute,
-            "launch": passes * (unit.launch_forward + unit.launch_backward),
-        },
-        *({x.component: passes * (x.forward + x.backward) * x.seconds} for x in unit.collectives),
-        {
-            "tensor_parallel": passes * layer.contention,
-            "data_parallel": passes * sharding + end.exposed,
-        },
+        *(
+            scale(merge(group(unit.forward), group(unit.backward)), n)
+            for n, unit in zip(each, cost.kinds, strict=True)
+        ),
+        scale(group(cost.head), heads),
+        scale(group(cost.module), modules),
+        *(one for kind in zip(each, cost.kinds, times, strict=True) for one in _beside(*kind)),
+        {"data_parallel": passes * sharding + end.exposed},
         {} if extras.copied is None else _offloading(extras.copied, passes),
         {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
     )
     with section("optimizer"):  # on the CPU beside what of the step runs while it updates
         rest = total(components) if plan.training.cpu_update == "delayed" else 0.0
-        beside = Beside(layer.backward * slowest.layers, rest)
+        beside = Beside(backward, rest)
         owned = end.elements / shard_count(c.zero, 1.0, held.by.shards.ranks)
         matrices = matrix_update.of_stage(plan, m, c, slowest.layers, held.by)
         update = optimizer_s(plan, m, c, owned, matrices.seconds, beside)
@@ -152,9 +173,10 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         data = sync.traffic(plan, c, passes, held.by, extras.sharded, sharding, end)
         data += matrix_update.traffic(held.by, matrices.gathers)
         others = [*data, sends]
-        listed = accounts(unit, layer.repeated, passes, heads, others, extras.copied)
-    core = np.where(layer.selective, unit.core_flop, 0.0)
-    repeated_flop = layer.repeated * unit.forward_flop + core
+        many = Passes(each, heads, modules)
+        listed = accounts(cost, mean.repeated, many, others, extras.copied)
+    core = np.where(mean.selective, mean_of(plan, [x.core_flop for x in cost.kinds]), 0.0)
+    repeated_flop = mean.repeated * mean_of(plan, [x.forward_flop for x in cost.kinds]) + core
     return StepTime(
         seconds=total(components),
         components=components,
@@ -178,12 +200,12 @@ def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> Lay
     m = numbers or machine(plan)
     full = float(RECOMPUTE_KINDS.index("full"))
     whole = replace(c, recompute=np.full(len(c), full), recompute_size=np.zeros(len(c)))
-    unit, who = cost_of_rows(plan, m, whole), sync.replicas(plan, whole)
-    layer = layer_time(plan, m, whole, unit)
+    cost, who = cost_of_rows(plan, m, whole), sync.replicas(plan, whole)
+    layer = mean_time(plan, layer_times(plan, m, whole, cost))
     once = replace(layer, backward=layer.backward - layer.recompute)
     sharded = sync.sharded_layer(plan, m, whole, rank_parameters(plan, whole), who)
     added = _sharding_s(plan, m, once, sharded)
-    shared = host_link.busy_s(plan, m, unit.collectives, sharded, who)
+    shared = host_link.busy_s(plan, m, mean_collectives(plan, cost), sharded, who)
     return LayerSeconds(once.forward + added[0], once.backward + added[1], layer.recompute, shared)
 
 
@@ -220,14 +242,22 @@ def _sharding_s(
     return added[0] + sharded.streamed, added[1] + sharded.streamed
 
 
-def _slowest(ranks: pipelines.Stages) -> _Slowest:
-    seconds = ranks.slowest_s()
-    at_first, _, at_last = (total_s(one) >= seconds for one in ranks.work)
+def _beside(passes: Array, unit: LayerCost, time: LayerTime) -> Iterator[Ledger]:
+    """What so many passes of layers of a kind take beside their compute."""
+    yield {
+        "recompute": passes * time.recompute,
+        "launch": passes * (unit.launch_forward + unit.launch_backward),
+    }
+    for x in unit.collectives:
+        yield {x.component: passes * (x.forward + x.backward) * x.seconds}
+    yield {"tensor_parallel": passes * time.contention}
 
-    def of(each: tuple[Array, Array, Array]) -> Array:
-        return np.where(at_last, each[2], np.where(at_first, each[0], each[1]))
 
-    return _Slowest(seconds, of(ranks.layers), of(ranks.heads))
+def _slowest(plan: Plan, ranks: pipelines.Stages) -> _Slowest:
+    of = ranks.of_slowest
+    kinds = tuple(of((a, b, z)) for a, b, z in zip(*ranks.kinds, strict=True))
+    held = StageSplit(by_memory(plan.model, kinds), 0.0, 0.0, 0.0)
+    return _Slowest(ranks.slowest_s(), kinds, of(ranks.heads), of(ranks.modules), held)
 
 
 def _window_share(plan: Plan, c: Columns, microbatches: Array) -> Array:
@@ -252,8 +282,8 @@ def _end_of_step(
     parameters, who = held.parameters, held.by
     first, last = total(parameters.first), total(parameters.last)
     root = np.where(c.pp > 1, np.maximum(first, last), first + last)
-    shared = slowest.layers * total(parameters.layer) + root
-    experts = slowest.layers * parameters.experts
+    shared = parameters.of_stage(slowest.held, 0.0, 0.0) + root
+    experts = parameters.experts_of_stage(slowest.held)
     return sync.end_of_step(
         plan, m, c, who, sharded, shared, experts, root, window_s, layer_backward_s
     )

@@ -18,7 +18,7 @@ from planner.specs.parts.base import replicated
 
 Place = Literal["layer", "first", "last", "mtp"]
 
-_MTP_NORMS = 3  # of the next word's embedding, of the hidden state, before the shared head
+MTP_NORMS = 3  # of the next word's embedding, of the hidden state, before the shared head
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _mtp(model: ModelSpec, kind: Kind) -> Iterable[Leaf]:
         return ()
     h, of = model.hidden, stream_of(model)
     own = (Tensor("mtp/projection", 2 * h * h, "replicated"),)
-    norms = (replicated("mtp/norms", _MTP_NORMS * of.norm(h)),)
+    norms = (replicated("mtp/norms", MTP_NORMS * of.norm(h)),)
     all_of = (*own, *norms, *layer_tensors(model, kind))
     return tuple(_leaf(tensor, "mtp", model.mtp) for tensor in all_of)
 

@@ -8,16 +8,25 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.formulas import flops
-from planner.formulas.params import parameter_leaves
+from planner.formulas.params import layer_tensors, parameter_leaves
 from planner.ledger import Array, total
-from planner.specs.layers import memory_kinds
+from planner.specs.layers import Kind, Layers, memory_kinds, timed_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
 
 ENDS = 2  # what embedding and head count where each counts as a layer
 ENDS_COUNT = ("ends count", "stated", "ends dealt")  # splits in which they may
+_WORTH = 0.01  # share by which the dearest chunk has to become cheaper to be worth stating
+_HALVINGS = 40  # of the interval in which the least cost of the dearest chunk is looked for
 _ONE_FORWARD = 1e-12  # beside a threshold that a sum of shares reaches exactly
+
+
+class Costs(NamedTuple):
+    """FLOP forward per token."""
+
+    layers: tuple[float, ...]  # of every layer
+    end: float  # of head and modules of multi-token prediction
 
 
 class Shape(NamedTuple):
@@ -28,6 +37,8 @@ class Shape(NamedTuple):
     split: str
     head_layers: float  # cost of the head, in layers
     stated: str | None  # the pipeline layout that was stated
+    costs: Costs | None  # of unlike layers that are dealt out by them
+    asked: bool  # unequal stages even where layers divide
 
     @property
     def layers(self) -> int:
@@ -55,13 +66,17 @@ class Contents(NamedTuple):
         return np.asarray(self.seen[kind][end] - self.seen[kind][start])
 
 
-def contents(plan: Plan, pp: int, vpp: int, folded: bool = False) -> Contents:
+def contents(
+    plan: Plan, pp: int, vpp: int, folded: bool = False, layers: Layers | None = None
+) -> Contents:
     """What every chunk of a pipeline of pp ranks with vpp chunks each holds.
 
     Rank r holds chunks r, r + pp, r + 2 pp ...; folded (a V): r and 2 pp - 1 - r.
 
     A pipeline layout that was stated holds. Else chunks that layers divide into are equal.
-    Otherwise `layer_split` of the stack decides:
+    Where layers are of kinds that differ in FLOP, and the contents of chunks are stated to the
+    stack, or unequal stages were asked for and it lets them be stated, the dearest chunk is made
+    as cheap as it can be. Otherwise `layer_split` of the stack decides:
 
     - "even", "even, last": the first or the last chunks take one layer more;
     - "ends count": embedding and head count as a layer each where that makes all chunks equal
@@ -76,19 +91,51 @@ def contents(plan: Plan, pp: int, vpp: int, folded: bool = False) -> Contents:
     - "cost": a stage takes blocks until their cumulated GEMMs pass its share, the head among them
       (nanotron, models/base.py), even where layers divide.
     """
-    return contents_of(shape_of(plan), pp, vpp, folded)
+    return contents_of(shape_of(plan, layers), pp, vpp, folded)
 
 
-def shape_of(plan: Plan) -> Shape:
-    """What the contents of the plan's pipelines depend on."""
+def shape_of(plan: Plan, layers: Layers | None = None) -> Shape:
+    """What the contents of the plan's pipelines depend on. layers: by the kinds that are told
+    apart, by default those of memory."""
     model, split = plan.model, plan.stack.layer_split
     return Shape(
-        memory_kinds(model).order,
+        (layers or memory_kinds(model)).order,
         model.mtp,
         split,
         _head_in_layers(model, split) if split in ("cost", "stated") else 0.0,
         plan.request.pipeline_layout,
+        _costs_of(plan),
+        bool(plan.request.uneven_stages),
     )
+
+
+def _costs_of(plan: Plan) -> Costs | None:
+    able = plan.stack.supports.uneven == "any" and plan.request.uneven_stages is not False
+    told = plan.stack.layer_split == "stated" or plan.request.uneven_stages
+    return _layer_costs(plan.model, plan.training.seq_len) if able and told else None
+
+
+@functools.lru_cache(maxsize=256)
+def _layer_costs(model: ModelSpec, seq_len: int) -> Costs | None:
+    """None where all layers are alike, or stay on one stage."""
+    found = timed_kinds(model)
+    if len(found.kinds) == 1 or model.towers:  # which no pipeline divides
+        return None
+    each = [_forward_flop(model, kind, float(seq_len)) for kind in found.kinds]
+    head = 2.0 * model.padded_vocab * model.hidden
+    end = head + model.mtp * (head + each[found.order[-1]])
+    return Costs(tuple(each[kind] for kind in found.order), end)
+
+
+def _forward_flop(model: ModelSpec, kind: Kind, seq_len: float) -> float:
+    """Of a layer of a kind, per token."""
+    weights = sum(
+        tensor.count * tensor.active_frac[0] / tensor.active_frac[1]
+        for tensor in layer_tensors(model, kind)
+        if tensor.matmul
+    )
+    cores = (flops.core_forward_flop(core, seq_len) for part in kind.parts for core in part.core())
+    return float(2 * weights + sum(cores, start=0.0) / seq_len)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -120,6 +167,17 @@ def _dealt(shape: Shape, pp: int, vpp: int) -> Array:
     layers, split, chunks = shape.layers, shape.split, pp * vpp
     if pp > 1 and vpp == 1 and split in _ENDS_OF_STAGES:
         return np.diff(_ENDS_OF_STAGES[split](shape, pp), prepend=0.0)
+    if layers % chunks == 0 and not shape.asked:
+        return _even(layers, chunks)
+    usual = _usual(shape, pp, vpp)
+    if shape.costs is None or chunks > layers:  # which a rule refuses
+        return usual
+    return _cheapest(shape.costs, usual)
+
+
+def _usual(shape: Shape, pp: int, vpp: int) -> Array:
+    """Layers of every chunk, whatever their kinds."""
+    layers, split, chunks = shape.layers, shape.split, pp * vpp
     if layers % chunks == 0:
         return _even(layers, chunks)
     counted = split == "ends dealt" or (split in ENDS_COUNT and (layers + ENDS) % chunks == 0)
@@ -185,6 +243,36 @@ def _beside_head(layers: int, head: int, chunks: int) -> Array:
         dealt[-1] -= head
         return dealt
     return np.append(_even(layers, chunks - 1), 0.0)
+
+
+def _cheapest(costs: Costs, usual: Array) -> Array:
+    """Layers of every chunk with which the dearest chunk costs least, later chunks being filled
+    first: fewer micro-batches are in flight there. The usual ones where that gains little."""
+    sums, chunks = np.concatenate([[0.0], np.cumsum(costs.layers)]), len(usual)
+
+    def dearest(each: Array) -> float:
+        ends = np.cumsum(each).astype(np.intp)
+        spent = np.diff(sums[ends], prepend=0.0)
+        spent[-1] += costs.end
+        return float(spent.max())
+
+    def filled(most: float) -> Array:
+        """Chunks of no more than that, but for the first; each of the others has a layer."""
+        each, left = np.zeros(chunks), len(costs.layers)
+        for chunk in range(chunks - 1, 0, -1):
+            room = most - (costs.end if chunk == chunks - 1 else 0.0)
+            start = int(np.searchsorted(sums, sums[left] - room * (1 + _ONE_FORWARD)))
+            start = max(min(start, left - (chunk < chunks - 1)), chunk)
+            each[chunk], left = left - start, start
+        each[0] = left
+        return each
+
+    low, high = sums[-1] / chunks, dearest(usual)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if dearest(filled(middle)) <= middle else (middle, high)
+    found = filled(high)
+    return found if dearest(found) < dearest(usual) * (1 - _WORTH) else usual
 
 
 def _even(units: int, chunks: int) -> Array:

@@ -27,9 +27,10 @@ from planner.evidence.whole_run import whole_run
 from planner.formulas import flops, run_level
 from planner.formulas.params import active_parameter_count, parameter_count
 from planner.inputs.prices import caution
-from planner.ledger import first, firsts, is_recording, total
+from planner.ledger import Array, first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
+from planner.report.pace import pace
 from planner.specs.columns import Columns, joined
 from planner.specs.document import SCHEMA_VERSION, UNSET, changed, plain
 from planner.specs.documents.estimate import (
@@ -105,7 +106,7 @@ def report(
     plan = estimates.plan
     table = estimates.table.pick([row])
     one = evaluate_row(estimates, row)
-    own, around = machine(plan), _band(plan, table, one)
+    own, around, paced = machine(plan), _band(plan, table, one), pace(one)
     seconds = first(one.time.seconds)
     whole = _sure(plan, run.whole_run(plan, one.time), around)
     if numbers is None:
@@ -118,7 +119,7 @@ def report(
         stack=Stack(plan.stack.id, plan.stack.title, state_ledger(plan)),
         training=plan.training,
         layout=layout_document(plan, table.layout(0)),
-        memory=_memory(plan, one),
+        memory=_memory(plan, one, paced.seconds),
         step=Step(
             seconds=seconds,
             low=seconds * around.low,
@@ -130,6 +131,8 @@ def report(
             hidden=_hidden(one),
             bottleneck=name,
             bottleneck_frac=share,
+            pace=paced.slowest,
+            pace_frac=paced.above_frac,
             operators=firsts(one.time.detail),
         ),
         throughput=_throughput(plan, one, table),
@@ -265,7 +268,7 @@ def _cluster(plan: Plan) -> Cluster:
     )
 
 
-def _memory(plan: Plan, one: Estimates) -> Memory:
+def _memory(plan: Plan, one: Estimates, passes: Array) -> Memory:
     m = one.memory
     holds = rank_texts(plan, one.table)
     usable, device = plan.usable_bytes, first(m.device)
@@ -274,6 +277,7 @@ def _memory(plan: Plan, one: Estimates) -> Memory:
             stage=int(m.stages[i][0]),
             layers=float(m.stage_layers[i][0]),
             holds=holds[int(m.stages[i][0])],
+            pass_seconds=float(passes[int(m.stages[i][0])]),
             peak_bytes=float(m.stage_peaks[i][0]),
             reserved_bytes=float(m.stage_reserved[i][0]),
             worst_phase=PHASES[int(m.stage_phases[i][0])],

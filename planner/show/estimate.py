@@ -252,6 +252,7 @@ def _stage_block(r: Estimate) -> Block:
             ">activations",
             ">logits",
             ">peak",
+            ">pass",
         ],
         order="first to last",
     )
@@ -271,8 +272,11 @@ def _stage_block(r: Estimate) -> Block:
                 show(parts["activations"] + parts["recompute_working_set"], "B"),
                 show(parts["logits"], "B"),
                 show(s.peak_bytes, "B"),
+                show(s.pass_seconds, "s"),
             ]
         )
+    if r.step.pace is not None:
+        block.text.append(r.step.pace)
     if len(shown) < len(stages):
         block.text.append(
             f"{len(shown)} of {len(stages)} stages (--json lists all); parameters include gradients"

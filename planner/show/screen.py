@@ -32,6 +32,7 @@ from planner.units import chance_text, percent, show, span
 
 # an assumption that an option replaces: what is assumed, before its reason, and the option
 _DEFAULT = re.compile(r"(?P<what>.+?)(?=, |: | \().*\(set (?P<option>--[^)]+)\)")
+_UNLIKE = 0.05  # above the mean of stages, from which the slowest is named
 _PARTS = 4  # of time and of memory, the largest; the others together
 _CHANGES = {True: 2, False: 3}  # listed of what would help, and of what would make it fit
 
@@ -88,6 +89,7 @@ def _answer(r: Estimate) -> Block:
             f" {fullest(r)}",
         ),
         *remark_rows(r),
+        *([("", str(r.step.pace))] if r.step.pace_frac > _UNLIKE else []),
         ("speed", f"{rate_text(r)}; {_mfu(t)}; {_step_text(r)}"),
         ("run", whole),
         *([] if run.days is None else [("cost", cost_text(r))]),

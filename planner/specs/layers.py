@@ -90,50 +90,120 @@ def tower_words(model: ModelSpec) -> dict[str, list[str]]:
 def memory_kinds(model: ModelSpec) -> Layers:
     """The layers by kinds that differ in what they hold: what an attention leaves out of the scores
     does not tell them apart."""
-    found = layers_of(model)
-    holding = [_without_masks(kind) for kind in found.kinds]
+    return _told_apart(layers_of(model), masks=False)
+
+
+@functools.lru_cache(maxsize=512)
+def timed_kinds(model: ModelSpec) -> Layers:
+    """The layers by kinds that differ in what they compute, whatever they are called."""
+    return _told_apart(layers_of(model), masks=True)
+
+
+def _told_apart(found: Layers, masks: bool) -> Layers:
+    holding = [_bare(kind, masks) for kind in found.kinds]
     distinct = tuple(dict.fromkeys(holding))
     first = [holding.index(one) for one in distinct]
     at = [distinct.index(one) for one in holding]
     return Layers(tuple(found.kinds[i] for i in first), tuple(at[i] for i in found.order))
 
 
-def _without_masks(kind: Kind) -> tuple[object, ...]:
-    masks = {"window": None, "chunk": None, "mask": "causal", "rotary": True}
+def _bare(kind: Kind, masks: bool) -> tuple[object, ...]:
+    unmasked = {"window": None, "chunk": None, "mask": "causal", "rotary": True}
 
     def bare(part: Part) -> Part:
-        return part.model_copy(
-            update={**(masks if isinstance(part, Attention) else {}), "name": ""}
-        )
+        left_out = {} if masks or not isinstance(part, Attention) else unmasked
+        return part.model_copy(update={**left_out, "name": ""})
 
     bare_blocks = tuple(tuple(bare(part) for part in block) for block in kind.blocks)
     return bare_blocks, kind.norms, kind.tower
 
 
+@dataclass(frozen=True)
+class Mix:
+    """Layers taken together, those of a kind or all of a model: what the mean one is made of."""
+
+    name: str
+    layers: int
+    parts: tuple[tuple[Part, int], ...]  # every part, and how often over all of them
+    norms: float  # as wide as the model, of the mean layer
+    blocks: float  # of the mean layer; parts side by side are one
+
+    @functools.cached_property
+    def cores(self) -> tuple[tuple[Core, int], ...]:
+        """Every core operator, and how often over all layers."""
+        out: dict[Core, int] = {}
+        for part, count in self.parts:
+            for core in part.core():
+                out[core] = out.get(core, 0) + count
+        return tuple(out.items())
+
+    @functools.cached_property
+    def attended(self) -> tuple[tuple[Attended, int], ...]:
+        """The cores that score keys."""
+        return tuple((core, n) for core, n in self.cores if isinstance(core, Attended))
+
+    @functools.cached_property
+    def scans(self) -> tuple[tuple[Scan, int], ...]:
+        """The cores that carry a state from token to token."""
+        return tuple((core, n) for core, n in self.cores if isinstance(core, Scan))
+
+    @functools.cached_property
+    def expert_share(self) -> float:
+        """Share of layers with experts."""
+        return sum(n for part, n in self.parts if isinstance(part, Moe)) / self.layers
+
+    def mean_of(self, value: Callable[[Part], float]) -> float:
+        """Sum over the parts of the mean layer of what each says."""
+        return sum(value(part) * n for part, n in self.parts) / self.layers
+
+
+def _mixed(name: str, kinds: tuple[Kind, ...], counts: tuple[int, ...]) -> Mix:
+    parts: dict[Part, int] = {}
+    for kind, count in zip(kinds, counts, strict=True):
+        for part in kind.parts:
+            parts[part] = parts.get(part, 0) + count
+    layers, counted = sum(counts), tuple(zip(kinds, counts, strict=True))
+    norms = sum(kind.norms * n for kind, n in counted) / layers
+    blocks = sum(len(kind.blocks) * n for kind, n in counted) / layers
+    return Mix(name, layers, tuple(parts.items()), norms, blocks)
+
+
 @functools.lru_cache(maxsize=512)
+def mix_of(model: ModelSpec) -> Mix:
+    """All layers of a model."""
+    layers = layers_of(model)
+    return _mixed("mean", layers.kinds, layers.counts)
+
+
+@functools.lru_cache(maxsize=2048)
+def mix_of_kind(kind: Kind, count: int) -> Mix:
+    """So many layers of a kind."""
+    return _mixed(kind.name, (kind,), (count,))
+
+
+def timed_shares(model: ModelSpec) -> tuple[float, ...]:
+    """Share of the layers that is of every kind that differs in what it computes."""
+    return tuple(count / model.layers for count in timed_kinds(model).counts)
+
+
 def parts_of(model: ModelSpec) -> tuple[tuple[Part, int], ...]:
     """Every part that the model has, and how often over all layers."""
-    layers = layers_of(model)
-    out: dict[Part, int] = {}
-    for kind, count in zip(layers.kinds, layers.counts, strict=True):
-        for part in kind.parts:
-            out[part] = out.get(part, 0) + count
-    return tuple(out.items())
+    return mix_of(model).parts
 
 
-@functools.lru_cache(maxsize=512)
 def cores_of(model: ModelSpec) -> tuple[tuple[Core, int], ...]:
     """Every core operator of the model, and how often over all layers."""
-    out: dict[Core, int] = {}
-    for part, count in parts_of(model):
-        for core in part.core():
-            out[core] = out.get(core, 0) + count
-    return tuple(out.items())
+    return mix_of(model).cores
 
 
 def attended_of(model: ModelSpec) -> tuple[tuple[Attended, int], ...]:
     """The cores that score keys."""
-    return tuple((core, n) for core, n in cores_of(model) if isinstance(core, Attended))
+    return mix_of(model).attended
+
+
+def scans_of(model: ModelSpec) -> tuple[tuple[Scan, int], ...]:
+    """The cores that carry a state from token to token."""
+    return mix_of(model).scans
 
 
 @functools.lru_cache(maxsize=512)
@@ -143,30 +213,6 @@ def of_samples(model: ModelSpec) -> bool:
     cores = [core for core, _ in cores_of(model)]
     whole = all(isinstance(core, Attended) and core.mask == "full" for core in cores)
     return whole or bool(model.towers)
-
-
-def scans_of(model: ModelSpec) -> tuple[tuple[Scan, int], ...]:
-    """The cores that carry a state from token to token."""
-    return tuple((core, n) for core, n in cores_of(model) if isinstance(core, Scan))
-
-
-def mean_norms(model: ModelSpec) -> float:
-    """Norms as wide as the model of a mean layer."""
-    layers = layers_of(model)
-    norms = sum(kind.norms * n for kind, n in zip(layers.kinds, layers.counts, strict=True))
-    return norms / model.layers
-
-
-def mean_blocks(model: ModelSpec) -> float:
-    """Blocks of a mean layer: parts side by side are one."""
-    layers = layers_of(model)
-    counts = zip(layers.kinds, layers.counts, strict=True)
-    return sum(len(kind.blocks) * n for kind, n in counts) / model.layers
-
-
-def mean_of(model: ModelSpec, value: Callable[[Part], float]) -> float:
-    """Sum over the parts of a mean layer of what each says."""
-    return sum(value(part) * n for part, n in parts_of(model)) / model.layers
 
 
 @functools.lru_cache(maxsize=512)

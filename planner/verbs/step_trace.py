@@ -80,7 +80,7 @@ def _timed(one: Estimates) -> _Step:
     p, v = layout.pp, layout.vpp if layout.pp > 1 else 1
     m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
     name = layout.schedule if p > 1 else "1f1b"
-    chunks = chunk_seconds(one.plan, step.ranks.layer, step.ranks.head, p, v)
+    chunks = chunk_seconds(one.plan, step.ranks.each, p, v)
     forward, given, weight = (x[:, 0] for x in chunks)
     sent = next((t for t in step.traffic if t.operation == "send_recv" and t.count[0] > 0), None)
     send = _first(sent.seconds) / _first(sent.count) if sent else 0.0

@@ -1,4 +1,4 @@
-"""Cost of one transformer layer and of the LM head for one micro-batch.
+"""Cost of one layer of every kind and of the LM head for one micro-batch.
 
 It depends on few columns of a layout (tensor, context and expert parallel, micro-batch, sequence
 parallel), so it is evaluated on their distinct combinations only and gathered.
@@ -6,9 +6,9 @@ parallel), so it is evaluated on their distinct combinations only and gathered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,33 +16,34 @@ from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
     Collective,
     contrast_collectives,
-    each_of,
     end_collectives,
     layer_collectives,
-    tensor_blocks,
+    module_collectives,
 )
-from planner.estimate.layer.head import head_s
+from planner.estimate.layer.head import head_s, module_s
 from planner.estimate.layer.launches import TAIL_OPERATORS, issued_operators
 from planner.estimate.layer.matmul import weight_gemms, weight_gemms_s
-from planner.estimate.layer.operators import memory_bound_s, weight_traffic_s
+from planner.estimate.layer.operators import memory_bound_s, residual_adds, weight_traffic_s
 from planner.estimate.layer.shape import BothWays, LayerShape, local_shape, padded_vocab
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
 from planner.ledger import Array, Ledger, section, total, under
-from planner.specs.towers import head_plan
+from planner.specs.layers import mix_of_kind, timed_kinds
+from planner.specs.plan import Plan
+from planner.specs.towers import head_plan, kind_plan
 
-__all__ = ["Collective", "LayerCost", "layer_cost", "local_shape", "padded_vocab"]
+__all__ = ["Collective", "LayerCost", "ModelCost", "local_shape", "model_cost", "padded_vocab"]
 
 # torchtitan's per-operator rule keeps attention and every second GEMM, and repeats all else
 # (torchtitan/distributed/activation_checkpoint.py)
 _REPEATED_GEMMS = 0.5
 _LAST_GEMMS = ("mlp_out", "expert_out", "shared_out")  # backward does not need their result
+_LEAST_S = 1e-30  # beside waits of no time
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Seconds of one layer (mean of dense and expert layers) and of the head; leaves sum to the
-    GPU's busy time."""
+    """Seconds of one layer; leaves sum to the GPU's busy time."""
 
     forward: Ledger
     backward: Ledger
@@ -54,10 +55,19 @@ class LayerCost:
     launch_forward: Array  # excess of the CPU over the GPU
     launch_backward: Array
     collectives: tuple[Collective, ...]
-    head: Ledger
-    ends: tuple[Collective, ...]  # of embedding, head and loss, whose seconds are in `head`
     forward_flop: Array  # per layer and micro-batch, by flops.CONVENTION
     core_flop: Array
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """Seconds of one layer of every kind (specs.layers.timed_kinds) and of the head."""
+
+    kinds: tuple[LayerCost, ...]
+    head: Ledger
+    module: Ledger  # of multi-token prediction, its layer and its head apart
+    ends: tuple[Collective, ...]  # of embedding, head and loss, whose seconds are in `head`
+    module_ends: tuple[Collective, ...]  # those of `module`
 
 
 @dataclass(frozen=True)
@@ -70,90 +80,119 @@ class _Compute:
     forward_flop: Array
 
 
-def layer_cost(shape: LayerShape, m: Machine) -> LayerCost:
-    """Evaluate one layer on a machine, one value per combination of the shape's columns; where the
-    model has towers, the mean over their layers."""
-    found = [(_one_tower(own, m), share) for own, share in shape.towers()]
-    return found[0][0] if len(found) == 1 else _mean(shape, m, found)
+@dataclass(frozen=True)
+class _Layer:
+    """A layer before the CPU issues it."""
+
+    shape: LayerShape
+    done: _Compute
+    found: tuple[Collective, ...]
+    idle: BothWays[Array]  # of the device between operators
+    busy: BothWays[Array]
+    issued: BothWays[Array]  # operators
+    tail: Array  # forward after the last saved activation
 
 
-def _mean(shape: LayerShape, m: Machine, found: list[tuple[LayerCost, float]]) -> LayerCost:
-    """A mean layer of several towers, and the head of the one that has it."""
-
-    def leaves(ledgers: list[tuple[Ledger, float]]) -> Ledger:
-        out: Ledger = {}
-        for ledger, share in ledgers:
-            for name, leaf in ledger.items():
-                out[name] = out.get(name, 0.0) + share * leaf
-        return out
-
-    def mean(of: Callable[[LayerCost], Array]) -> Array:
-        return sum(share * of(one) for one, share in found)
-
-    collectives = (each_of(x, share) for one, share in found for x in one.collectives)
-    head = shape.of_plan(head_plan(shape.plan))
-    return LayerCost(
-        forward=leaves([(one.forward, share) for one, share in found]),
-        backward=leaves([(one.backward, share) for one, share in found]),
-        attention_core=mean(lambda one: one.attention_core),
-        repeat=mean(lambda one: one.repeat),
-        repeated_per_operator=mean(lambda one: one.repeated_per_operator),
-        launch_forward=mean(lambda one: one.launch_forward),
-        launch_backward=mean(lambda one: one.launch_backward),
-        collectives=tuple(collectives),
-        forward_flop=mean(lambda one: one.forward_flop),
-        core_flop=mean(lambda one: one.core_flop),
-        **_ends(head, m),
+def model_cost(plan: Plan, m: Machine, **columns: Array) -> ModelCost:
+    """Evaluate a plan on a machine, one value per combination of the columns of shape.KEY."""
+    mean, found = local_shape(plan, **columns), timed_kinds(plan.model)
+    kinds = layer_costs(
+        [
+            replace(mean.of_plan(own), mix=mix_of_kind(kind, count))
+            for count, (own, kind) in zip(
+                found.counts, (kind_plan(plan, one) for one in found.kinds), strict=True
+            )
+        ],
+        m,
     )
-
-
-def _ends(shape: LayerShape, m: Machine) -> dict[str, Any]:
-    """Embedding, head and loss."""
+    mean = mean.of_plan(head_plan(plan))
     with section("language-model head"):
-        head = head_s(shape, m)
-        ends = end_collectives(shape, m) if shape.plan.model.vocab else ()
-        gathered = contrast_collectives(shape, m)
+        head, module = head_s(mean, m), module_s(mean, m)
+        ends = end_collectives(mean, m) if mean.plan.model.vocab else ()
+        gathered, module_ends = contrast_collectives(mean, m), module_collectives(mean, m)
     if gathered:
         head["data_parallel/contrast"] = sum(x.forward_s + x.backward_s for x in gathered)
-    if ends and np.any(shape.tp > 1):
+    if ends and np.any(mean.tp > 1):
         head["tensor_parallel/ends"] = sum(x.forward_s + x.backward_s for x in ends)
-        head["launch/ends"] = 2.0 * np.where(shape.tp > 1, m.tensor_idle, 0.0)
-    return {"head": head, "ends": (*ends, *gathered)}
+        head["launch/ends"] = 2.0 * np.where(mean.tp > 1, m.tensor_idle, 0.0)
+    if module and np.any(mean.tp > 1):
+        module["tensor_parallel/module"] = sum(x.forward_s + x.backward_s for x in module_ends)
+    return ModelCost(kinds, head, module, (*ends, *gathered), module_ends)
 
 
-def _one_tower(shape: LayerShape, m: Machine) -> LayerCost:
-    with section("one layer, one micro-batch"):
-        done = _compute(shape, m)
-        computing = BothWays(total(done.seconds.forward), total(done.seconds.backward))
-        found = layer_collectives(shape, m, done.core, computing, _shared(done.seconds))
-    ends = _ends(shape, m)
+def layer_costs(shapes: Sequence[LayerShape], m: Machine) -> tuple[LayerCost, ...]:
+    """One layer of every shape, the layers of one model: the CPU issues all of them ahead."""
+    layers = []
+    for shape in shapes:
+        kind = "" if len(shapes) == 1 else f" of {shape.mix.name}"
+        with section(f"one layer{kind}, one micro-batch"):
+            layers.append(_layer(shape, m))
+    plan = shapes[0].plan
+    blocking = plan.cluster.gpu.architecture in plan.stack.launch.blocking
+    law = kernels.blocked_launch_s if blocking else kernels.launch_bound_s
+    counts = [float(shape.mix.layers) for shape in shapes]
+
+    def issued(busy: Sequence[Array], operators: Sequence[Array]) -> list[Array]:
+        return _issued_s(lambda b, n: law(b, n, m.operator_launch), counts, busy, operators)
+
+    forward = issued([x.busy.forward for x in layers], [x.issued.forward for x in layers])
+    backward = issued([x.busy.backward for x in layers], [x.issued.backward for x in layers])
+    again = issued(
+        [x.busy.forward - x.tail for x in layers],
+        [x.issued.forward - TAIL_OPERATORS for x in layers],
+    )
+    return tuple(map(_cost, layers, forward, backward, again))
+
+
+def _issued_s(
+    law: Callable[[Array, Array], Array],
+    counts: Sequence[float],
+    busy: Sequence[Array],
+    operators: Sequence[Array],
+) -> list[Array]:
+    """Seconds of a layer of every kind as the CPU issues it. The CPU runs ahead over layers, so
+    that a kind that keeps the GPU long hides the launches of others: what a stretch of all layers
+    waits for is dealt out as each kind would wait alone."""
+    alone = [law(b, n) for b, n in zip(busy, operators, strict=True)]
+    if len(alone) == 1:
+        return alone
+
+    def together(each: Sequence[Array]) -> Array:
+        return functools.reduce(np.add, (n * x for n, x in zip(counts, each, strict=True)))
+
+    work = together(busy)
+    waits = [a - b for a, b in zip(alone, busy, strict=True)]
+    frac = (law(work, together(operators)) - work) / np.maximum(together(waits), _LEAST_S)
+    return [b + np.clip(frac, 0.0, 1.0) * x for b, x in zip(busy, waits, strict=True)]
+
+
+def _layer(shape: LayerShape, m: Machine) -> _Layer:
+    done = _compute(shape, m)
+    computing = BothWays(total(done.seconds.forward), total(done.seconds.backward))
+    found = layer_collectives(shape, m, done.core, computing, _shared(done.seconds))
     shared_idle = np.where(shape.tp > 1, m.tensor_idle, 0.0)
     idle = BothWays(m.layer_idle + shared_idle, shared_idle)
-    busy_forward = computing.forward + sum(x.forward_s for x in found) + idle.forward
-    busy_backward = computing.backward + sum(x.backward_s for x in found) + idle.backward
-    issued = issued_operators(shape, m, found)
+    busy = BothWays(
+        computing.forward + sum(x.forward_s for x in found) + idle.forward,
+        computing.backward + sum(x.backward_s for x in found) + idle.backward,
+    )
     tail = _tail_s(shape, done.seconds.forward, found)
+    return _Layer(shape, done, found, idle, busy, issued_operators(shape, m, found), tail)
 
-    blocking = shape.plan.cluster.gpu.architecture in shape.plan.stack.launch.blocking
-    law = kernels.blocked_launch_s if blocking else kernels.launch_bound_s
 
-    def with_launches(busy_s: Array, operators: Array) -> Array:
-        return law(busy_s, operators, m.operator_launch)
-
+def _cost(of: _Layer, forward: Array, backward: Array, again: Array) -> LayerCost:
+    """forward, backward, again: seconds as the CPU issues them."""
     return LayerCost(
-        forward=done.seconds.forward,
-        backward=done.seconds.backward,
-        attention_core=done.core.forward,
-        repeat=with_launches(busy_forward - tail, issued.forward - TAIL_OPERATORS),
-        repeated_per_operator=done.repeated_per_operator,
-        launch_forward=with_launches(busy_forward, issued.forward) - busy_forward + idle.forward,
-        launch_backward=with_launches(busy_backward, issued.backward)
-        - busy_backward
-        + idle.backward,
-        collectives=found,
-        forward_flop=done.forward_flop,
-        core_flop=shape.core_flop,
-        **ends,
+        forward=of.done.seconds.forward,
+        backward=of.done.seconds.backward,
+        attention_core=of.done.core.forward,
+        repeat=again,
+        repeated_per_operator=of.done.repeated_per_operator,
+        launch_forward=forward - of.busy.forward + of.idle.forward,
+        launch_backward=backward - of.busy.backward + of.idle.backward,
+        collectives=of.found,
+        forward_flop=of.done.forward_flop,
+        core_flop=of.shape.core_flop,
     )
 
 
@@ -198,5 +237,5 @@ def _tail_s(shape: LayerShape, forward: Ledger, found: tuple[Collective, ...]) -
         for x in found
         if x.component == "tensor_parallel" and x.operation != "all_gather"
     )
-    adds = forward["memory_bound/residual"] / 2
-    return sum(gemms, start=np.zeros(1)) + adds + reduced / tensor_blocks(shape.plan)
+    adds = forward["memory_bound/residual"] / residual_adds(shape.mix)
+    return sum(gemms, start=np.zeros(1)) + adds + reduced / shape.mix.blocks

@@ -12,7 +12,6 @@ from planner.estimate.layer.shape import BothWays, LayerShape, core_flop
 from planner.estimate.machine import Machine
 from planner.formulas import flops, kernels
 from planner.ledger import Array
-from planner.specs.layers import cores_of
 from planner.specs.parts import Attended, Core, Scan
 
 # five GEMMs backward, among them the scores again, for two forward: Dao 2023 (FlashAttention-2,
@@ -33,8 +32,8 @@ _EAGER = 2.0
 
 def core_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
     """Seconds of the cores of a mean layer."""
-    model = shape.plan.model
-    found = [(_one_core(shape, m, core), count / model.layers) for core, count in cores_of(model)]
+    mix = shape.mix
+    found = [(_one_core(shape, m, core), count / mix.layers) for core, count in mix.cores]
     forward = sum((one.forward * share for one, share in found), start=0.0 * shape.tokens)
     backward = sum((one.backward * share for one, share in found), start=0.0 * shape.tokens)
     if np.any(shape.cp > 1):

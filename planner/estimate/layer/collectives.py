@@ -12,10 +12,9 @@ from planner.estimate.layer import context, dispatch
 from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
+from planner.formulas.stages import mtp_layers
 from planner.ledger import Array
-from planner.specs.layers import mean_blocks, mean_of
 from planner.specs.parts import Attention, Latent, Mlp, Moe, Part
-from planner.specs.plan import Plan
 
 # of tokens in fp32, for a loss whose columns are split over ranks: the largest logit, the sum of
 # exponentials, the logit of the right word (Shoeybi et al. 2019, section 3)
@@ -69,15 +68,9 @@ def layer_collectives(
     found = _tensor(shape, m)
     if np.any(shape.cp > 1):
         found += _context(shape, m, core)
-    if shape.plan.model.expert_share > 0 and np.any(shape.ep > 1):
+    if shape.mix.expert_share > 0 and np.any(shape.ep > 1):
         found += (_expert(shape, m, busy, shared),)
     return found
-
-
-def tensor_blocks(plan: Plan) -> float:
-    """Collectives of tensor parallelism per layer and pass: attention and MLP share one where they
-    run in parallel."""
-    return mean_blocks(plan.model)
 
 
 def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
@@ -88,9 +81,9 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     group = place(shape.tp, 1.0, plan.cluster.tiers)
     several = np.where(shape.tp > 1, 1.0, 0.0)
     exposed = several * (1.0 - m.tensor_hidden * sequence)
-    blocks = tensor_blocks(plan)
+    blocks = shape.mix.blocks  # parts side by side share one
     plain, halves = np.where(sequence, 0.0, blocks), np.where(sequence, blocks, 0.0)
-    plain_back = np.where(sequence, 0.0, blocks + _reductions_of_their_own(plan))
+    plain_back = np.where(sequence, 0.0, blocks + _reductions_of_their_own(shape))
     # inputs gathered again for weight gradients, beside compute where anything overlaps
     again = np.where(sequence & (shape.tp > 1), blocks, 0.0)
     beside = 0.0 if plan.training.overlap is False else 1.0
@@ -205,10 +198,53 @@ def contrast_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...
     )
 
 
-def _reductions_of_their_own(plan: Plan) -> float:
+def module_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
+    """Tensor parallelism of a module of multi-token prediction: its projection is divided by
+    columns, its output gathered, and the gradient of its input, twice as wide, reduced
+    (MultiTokenPredictionLayer of Megatron-Core)."""
+    if not mtp_layers(shape.plan):
+        return ()
+    plan, sequence = shape.plan, shape.sequence_parallel
+    activation = plan.training.element_bytes * shape.tokens * plan.model.hidden
+    group = place(shape.tp, 1.0, plan.cluster.tiers)
+    several, none = np.where(shape.tp > 1, 1.0, 0.0), np.zeros_like(shape.tokens)
+    halves, plain = several * sequence, several * ~sequence
+
+    def collective(
+        operation: str, tensor_bytes: Array, seconds: Array, forward: Array, backward: Array
+    ) -> Collective:
+        return Collective(
+            operation=operation,
+            group="tensor",
+            what="projection of multi-token prediction",
+            component="tensor_parallel",
+            tensor_bytes=tensor_bytes,
+            seconds=seconds,
+            forward=forward,
+            backward=backward,
+            hidden_backward=none,
+            issued=forward,
+            placed=group,
+        )
+
+    def gather(size: Array) -> Array:
+        return communicate.all_gather_s(m, size, group)
+
+    wide = 2.0 * activation
+    scattered = communicate.reduce_scatter_s(m, wide, group)
+    reduced = communicate.all_reduce_s(m, wide, group)
+    return (
+        collective("all_gather", activation, gather(activation), several + none, none),
+        collective("all_gather", wide, gather(wide), halves + none, halves + none),
+        collective("reduce_scatter", wide, scattered, none, halves + none),
+        collective("all_reduce", wide, reduced, none, plain + none),
+    )
+
+
+def _reductions_of_their_own(shape: LayerShape) -> float:
     """More all-reduces of input gradients per layer where GEMMs that share an input do not share
     its reduction."""
-    fusion = plan.stack.fusion
+    plan, fusion = shape.plan, shape.plan.stack.fusion
     if not plan.stack.overlap.reduce_each_product:
         return 0.0
 
@@ -219,7 +255,7 @@ def _reductions_of_their_own(plan: Plan) -> float:
             return (part.inputs - 1.0) * (not fusion.joint_gate)
         return 0.0
 
-    return mean_of(plan.model, more)
+    return shape.mix.mean_of(more)
 
 
 def _context(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Collective, ...]:
@@ -237,7 +273,7 @@ def _expert(
     micro-batch, where the stack runs them beside it."""
     plan = shape.plan
     sent = dispatch.one_way(shape, m)
-    calls = np.where(shape.ep > 1, dispatch.CALLS * plan.model.expert_share, 0.0)
+    calls = np.where(shape.ep > 1, dispatch.CALLS * shape.mix.expert_share, 0.0)
     most = dispatch.hidden_share(plan)
     beside_shared = 1.0 if dispatch.beside_shared(plan) else 0.0
 

@@ -19,7 +19,7 @@ from planner.estimate.layer.operators import stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.ledger import Array
-from planner.specs.layers import attended_of, scans_of
+from planner.specs.layers import attended_of
 from planner.specs.names import ContextWay
 from planner.specs.parts import Attended
 from planner.specs.plan import Plan
@@ -116,10 +116,10 @@ def _widths(shape: LayerShape, sharing: Array) -> tuple[Array, Array]:
     """Elements per token of queries and output together, and of keys and values together, of one
     rank of `sharing` that divide the heads. A rank has a whole head of keys and values at least:
     where there are more ranks than those heads, they are repeated."""
-    model, ranks = shape.plan.model, shape.tp * sharing
+    mix, ranks = shape.mix, shape.tp * sharing
     queries, keys = 0.0 * ranks, 0.0 * ranks
-    for core, count in attended_of(model):
-        share, width = count / model.layers, float(core.query_width + core.value_width)
+    for core, count in mix.attended:
+        share, width = count / mix.layers, float(core.query_width + core.value_width)
         own = core.kv_heads or core.heads
         queries = queries + share * (core.heads * width / ranks)
         keys = keys + share * (np.maximum(own / ranks, 1.0) * width)
@@ -130,7 +130,7 @@ def exchanges(shape: LayerShape, m: Machine, core: BothWays[Array]) -> tuple[Exc
     """What the ranks of a context-parallel group send each other. core: seconds of attention."""
     way = shape.plan.context_way
     found: tuple[Exchange, ...] = _states(shape, m)
-    if not attended_of(shape.plan.model):
+    if not shape.mix.attended:
         return found
     if way in ("ulysses", "hybrid"):
         found += (_all_to_all(shape, m),)
@@ -168,14 +168,14 @@ def _states(shape: LayerShape, m: Machine) -> tuple[Exchange, ...]:
     """Layers with a state carried from token to token: all-to-alls give each rank whole sequences
     of a share of the heads, and back, whatever way attention goes (MambaContextParallel of
     Megatron-LM); the same of their gradients."""
-    plan, model = shape.plan, shape.plan.model
-    read = sum(core.read_elements * n for core, n in scans_of(model)) / model.layers
+    plan, mix = shape.plan, shape.mix
+    read = sum(core.read_elements * n for core, n in mix.scans) / mix.layers
     if not read:
         return ()
     group = place(shape.cp, shape.tp, plan.cluster.tiers)
     whole = plan.training.element_bytes * shape.tokens * shape.cp * read / shape.tp
     each = communicate.even_all_to_all_s(m, whole / _STATE_CALLS, group)
-    share = sum(n for _, n in scans_of(model)) / model.layers
+    share = sum(n for _, n in mix.scans) / mix.layers
     calls = np.where(shape.cp > 1, _STATE_CALLS * share, 0.0)
     return (
         Exchange(
@@ -197,8 +197,8 @@ def _keys(shape: LayerShape) -> tuple[Array, Group]:
     plan = shape.plan
     ways = split(plan, shape.tp, shape.cp)
     each = sum(
-        _per_token(shape, core, ways.heads) * (count / plan.model.layers)
-        for core, count in attended_of(plan.model)
+        _per_token(shape, core, ways.heads) * (count / shape.mix.layers)
+        for core, count in shape.mix.attended
     )
     held = plan.training.element_bytes * shape.tokens * ways.heads * each
     ring = place(ways.tokens, shape.tp * ways.heads, plan.cluster.tiers)

@@ -1,14 +1,23 @@
-"""Embedding, final norm, logits and loss of one micro-batch."""
+"""Embedding, final norm, logits and loss of one micro-batch, and what a module of multi-token
+prediction has beside its layer and its head."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, gemm_s
-from planner.estimate.layer.operators import copy_s, measured_s, operator_s
+from planner.estimate.layer.matmul import UNALIGNED_WEIGHT, Gemm, gemm_s, weight_gemms_s
+from planner.estimate.layer.operators import (
+    NORM_KERNELS_BACK,
+    copy_s,
+    measured_s,
+    operator_s,
+    stream_s,
+)
 from planner.estimate.layer.shape import LayerShape
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
+from planner.formulas.params import MTP_NORMS
+from planner.formulas.stages import mtp_layers
 from planner.ledger import Ledger
 
 # bytes moved per hidden element by the embedding and the final norm, both ways: gather, sum of
@@ -17,6 +26,7 @@ _EMBEDDING = 20.0
 # bytes moved per logit, both ways: one kernel in 16 bit (6 counted, 8 assumed), or torch operators
 # on an fp32 copy
 _FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0
+_JOINED = 16.0  # per hidden element, both ways: two normed inputs side by side, copied; own count
 CONTRASTED = 2  # embeddings of a sample, of its image and of its text
 
 
@@ -68,4 +78,24 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
         + m.table_s * columns * h,
         # the weights of embedding and head are cast, gathered and reduced as those of layers are
         "memory_bound/weights": copy_s(m, tables * columns * h * m.weight_bytes_moved),
+    }
+
+
+def module_s(shape: LayerShape, m: Machine) -> Ledger:
+    """Seconds forward and backward together of a module's norms, and of its projection of a hidden
+    state beside the embedding of a later word: 2h columns to h (DeepSeek-V3, arXiv 2412.19437
+    section 2.2). Empty where there is none."""
+    plan = shape.plan
+    if not mtp_layers(plan):
+        return {}
+    h, tokens, split = float(plan.model.hidden), shape.tokens, shape.local_tokens
+    gemms = weight_gemms_s(plan, m, Gemm("mtp_projection", tokens, h / shape.tp, 2 * h))
+    norms = split * h * MTP_NORMS
+    back = NORM_KERNELS_BACK * MTP_NORMS
+    joined = stream_s(plan, m, _JOINED * split * h, 2.0)
+    return {
+        "matmul/mtp_projection": gemms.forward + gemms.backward,
+        "memory_bound/mtp_norm": operator_s(plan, m, norms, m.norm_forward, m.norm_forward_s, 3.0)
+        + operator_s(plan, m, norms, m.norm_backward, m.norm_backward_s, back),
+        "memory_bound/mtp_joined": joined,
     }

@@ -16,9 +16,8 @@ from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import fused_experts, loops_experts, split_experts
 from planner.ledger import Array
-from planner.specs.layers import attended_of, mean_norms, mean_of
+from planner.specs.layers import Mix
 from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part
-from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
 
 TAIL_OPERATORS = 2.0  # after the last saved activation: the last GEMM and the residual add
@@ -61,8 +60,8 @@ def issued_operators(
     calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
     calling, experts = m.operators_per_collective * calls, _of_experts(shape, m)
     biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
-    split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape.plan)
-    full = _of_decoder(shape.plan)
+    split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape)
+    full = _of_decoder(shape.mix)
     return BothWays(
         dense * (full * m.operators_forward + split.forward)
         + experts
@@ -78,10 +77,9 @@ def issued_operators(
     )
 
 
-def _of_decoder(plan: Plan) -> float:
+def _of_decoder(mix: Mix) -> float:
     """Operators of a mean layer over those of a decoder's: mixers count as attention does."""
-    model = plan.model
-    return mean_of(model, _operators) / _LAYER_OPERATORS
+    return mix.mean_of(_operators) / _LAYER_OPERATORS
 
 
 def _operators(part: Part) -> float:
@@ -116,7 +114,7 @@ def _of_experts(shape: LayerShape, m: Machine) -> Array:
     scopes = shape.plan.training.cuda_graphs
     graphed = sum(n for scope, n in _GRAPHED_MOE.items() if scope in scopes)
     routing = _MOE_OPERATORS - _replayed(m) * graphed
-    return shape.plan.model.expert_share * (routing + each * shape.experts)
+    return shape.mix.expert_share * (routing + each * shape.experts)
 
 
 def _biased_experts(shape: LayerShape, m: Machine) -> Array:
@@ -124,14 +122,13 @@ def _biased_experts(shape: LayerShape, m: Machine) -> Array:
     plan, moe = shape.plan, shape.plan.model.routed
     if moe is None or not moe.bias or not split_experts(plan) or "expert_chains" in m.without:
         return 0.0 * shape.experts
-    return plan.model.expert_share * shape.experts
+    return shape.mix.expert_share * shape.experts
 
 
 def _looped_experts(shape: LayerShape, m: Machine) -> Array:
     """Local experts of a mean layer that are computed one after another."""
-    plan = shape.plan
-    looped = loops_experts(plan) and "expert_operators" not in m.without
-    return looped * plan.model.expert_share * shape.experts
+    looped = loops_experts(shape.plan) and "expert_operators" not in m.without
+    return looped * shape.mix.expert_share * shape.experts
 
 
 def _replayed(m: Machine) -> Array:
@@ -139,15 +136,15 @@ def _replayed(m: Machine) -> Array:
     return np.maximum(1 - m.captured_launch / np.maximum(m.operator_launch, _TINY_S), 0.0)
 
 
-def _dense_share(plan: Plan) -> float:
+def _dense_share(shape: LayerShape) -> float:
     """Share of a layer's operators, those of experts apart, that CUDA graphs hold."""
-    scopes, model = plan.training.cuda_graphs, plan.model
+    scopes, mix = shape.plan.training.cuda_graphs, shape.mix
     if "layer" in scopes:
         return 1.0
     kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}
     each = {"attn": _ATTENTION_SHARE, "mamba": _ATTENTION_SHARE, "mlp": 1 - _ATTENTION_SHARE}
-    held = (each[scope] * mean_of(model, kinds[scope]) for scope in scopes if scope in kinds)
-    return sum(held, start=0.0) / _of_decoder(plan)
+    held = (each[scope] * mix.mean_of(kinds[scope]) for scope in scopes if scope in kinds)
+    return sum(held, start=0.0) / _of_decoder(mix)
 
 
 def _attends(part: Part) -> bool:
@@ -162,10 +159,10 @@ def _unfused(shape: LayerShape, m: Machine) -> BothWays[Array]:
     """What kernels that are not fused add."""
     if "split_operators" in m.without:
         return BothWays(np.zeros(1), np.zeros(1))
-    plan, model = shape.plan, shape.plan.model
-    norms = mean_norms(model) + mean_of(model, _qk_norms)
-    rotated = sum(n for core, n in attended_of(model) if core.rotary) / model.layers
-    gates = mean_of(model, lambda part: float(isinstance(part, Mlp | Moe) and part.gated))
+    plan, model, mix = shape.plan, shape.plan.model, shape.mix
+    norms = mix.norms + mix.mean_of(_qk_norms)
+    rotated = sum(n for core, n in mix.attended if core.rotary) / mix.layers
+    gates = mix.mean_of(lambda part: float(isinstance(part, Mlp | Moe) and part.gated))
     parts = (
         ((not plan.fused_norm) * norms, UNFUSED_NORM),
         ((not plan.fused_rotary) * (model.positions == "rotary") * rotated, UNFUSED_ROTARY),
@@ -185,16 +182,16 @@ def _qk_norms(part: Part) -> float:
 def _split_softmax(shape: LayerShape) -> Array:
     """Layers whose heads and sequences of a rank are no multiple of what the fused softmax takes,
     as a share."""
-    fused, model = shape.plan.attention == "fused_softmax", shape.plan.model
+    fused, mix = shape.plan.attention == "fused_softmax", shape.mix
     each = (
         n * (np.mod(shape.micro_batch * core.heads / shape.tp, _SOFTMAX_BATCH) > 0)
-        for core, n in attended_of(model)
+        for core, n in mix.attended
     )
-    return fused * sum(each, start=0.0 * shape.tp) / model.layers
+    return fused * sum(each, start=0.0 * shape.tp) / mix.layers
 
 
 def _hooks(shape: LayerShape) -> Array:
     """Operators' worth of hooks that run as the gradient of each weight is ready."""
     gemms = sum((p.per_layer + 0.0 * shape.tp for p in weight_gemms(shape)), start=np.zeros(1))
-    weights = gemms + mean_norms(shape.plan.model)
+    weights = gemms + shape.mix.norms
     return weights * float(shape.plan.stack.launch.operators_per_gradient)

@@ -14,7 +14,6 @@ from planner.estimate.machine.kernels import loops_experts
 from planner.formulas import kernels
 from planner.formulas.params import stream_of
 from planner.ledger import Array
-from planner.specs.layers import parts_of
 from planner.specs.parts import Moe, Product
 from planner.specs.plan import Plan
 
@@ -47,16 +46,15 @@ class Gemm:
 
 def weight_gemms(shape: LayerShape) -> Iterator[Gemm]:
     """The GEMMs of a mean layer, in the order of the forward pass."""
-    model = shape.plan.model
-    of, joins = stream_of(model), _joins(shape.plan)
+    of, joins = stream_of(shape.plan.model), _joins(shape.plan)
     counts: dict[_Gemms, int] = {}
-    for part, count in parts_of(model):
+    for part, count in shape.mix.parts:
         if isinstance(part, Moe):
             counts[part] = counts.get(part, 0) + count
         for products in _fused(part.products(of), joins):
             counts[products] = counts.get(products, 0) + count
     for gemms, count in counts.items():
-        share = count / model.layers
+        share = count / shape.mix.layers
         if isinstance(gemms, Moe):
             yield from _experts(shape, gemms, share)
         else:

@@ -20,7 +20,7 @@ from planner.estimate.machine.kernels import split_experts
 from planner.formulas import kernels
 from planner.formulas.params import stream_of
 from planner.ledger import Array, Ledger
-from planner.specs.layers import attended_of, mean_norms, mean_of, parts_of
+from planner.specs.layers import Mix
 from planner.specs.model import ModelSpec
 from planner.specs.parts import Attended, Attention, Latent, Mlp, Moe, Part
 from planner.specs.plan import Plan
@@ -31,7 +31,7 @@ _COUNTED_ELEMENT = 2.0  # bytes of the elements for which the bytes below are co
 # on the way back
 _ADD = BothWays(6.0, 6.0)
 _BIAS_DROPOUT_ADD = BothWays(7.0, 11.0)
-_NORM_KERNELS_BACK = 2.0  # gradients of the input, and of scale and shift
+NORM_KERNELS_BACK = 2.0  # gradients of the input, and of scale and shift
 _GELU = BothWays(4.0, 6.0)  # per MLP element
 _ACTIVATION_KERNELS_BACK = 2.0  # of activation and gate; forward one per input GEMM
 # per query, key and value element: laid out for the attention kernel, their gradients gathered
@@ -101,13 +101,13 @@ def operator_s(
 
 def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
     """Seconds of each operator of a mean layer."""
-    plan, model = shape.plan, shape.plan.model
+    plan, model, mix = shape.plan, shape.plan.model, shape.mix
     h = float(model.hidden)
     one = functools.partial(operator_s, plan, m)
-    hidden, norms = shape.local_tokens * h, mean_norms(model)
-    adds = mean_of(model, lambda part: 1.0)
+    hidden, norms = shape.local_tokens * h, mix.norms
+    adds = residual_adds(mix)
     add = _BIAS_DROPOUT_ADD if model.dropout or model.bias_mlp else _ADD
-    back = _NORM_KERNELS_BACK * norms
+    back = NORM_KERNELS_BACK * norms
     forward: Ledger = {
         "norm": one(hidden * norms, m.norm_forward, m.norm_forward_s, norms),
         "residual": one(hidden * adds, add.forward, m.residual_forward_s, adds),
@@ -116,17 +116,22 @@ def memory_bound_s(shape: LayerShape, m: Machine) -> BothWays[Ledger]:
         "norm": one(hidden * norms, m.norm_backward, m.norm_backward_s, back),
         "residual": one(hidden * adds, add.backward, m.residual_backward_s, adds),
     }
-    for part, count in parts_of(model):
-        share = count / model.layers
+    for part, count in mix.parts:
+        share = count / mix.layers
         for name, seconds in _of_part(shape, m, part).items():
             forward[name] = forward.get(name, 0.0) + share * seconds.forward
             backward[name] = backward.get(name, 0.0) + share * seconds.backward
     forward, backward = _with_rotary(shape, m, forward, backward)
-    biased = sum(_biased(shape, part) * (count / model.layers) for part, count in parts_of(model))
+    biased = sum(_biased(shape, part) * (count / mix.layers) for part, count in mix.parts)
     if np.any(biased > 0):
         launches = _BIAS_KERNELS * (model.bias_qkv + model.bias_mlp)
         backward["bias"] = stream_s(plan, m, _BIAS_GRADIENT * biased, launches)
     return BothWays(forward, backward)
+
+
+def residual_adds(mix: Mix) -> float:
+    """Sums into the residual stream of the mean layer: one of every part."""
+    return mix.mean_of(lambda part: 1.0)
 
 
 def _of_part(shape: LayerShape, m: Machine, part: Part) -> dict[str, BothWays[Array]]:
@@ -208,14 +213,14 @@ def _with_rotary(
     shape: LayerShape, m: Machine, forward: Ledger, backward: Ledger
 ) -> tuple[Ledger, Ledger]:
     """Rotation of queries and keys, and their layout for the attention kernel."""
-    plan, model = shape.plan, shape.plan.model
+    plan, model, mix = shape.plan, shape.plan.model, shape.mix
     for rope in (1.0, 0.0):
-        cores = [(core, n) for core, n in attended_of(model) if _rotates(model, core) == rope]
-        share = sum(n for _, n in cores) / model.layers
+        cores = [(core, n) for core, n in mix.attended if _rotates(model, core) == rope]
+        share = sum(n for _, n in cores) / mix.layers
         if not cores:
             continue
         rotated, copied = (
-            sum(each * n for each, (_, n) in zip(widths, cores, strict=True)) / model.layers
+            sum(each * n for each, (_, n) in zip(widths, cores, strict=True)) / mix.layers
             for widths in zip(*(_rotated(plan, core) for core, _ in cores), strict=True)
         )
         elements = shape.tokens * copied / shape.tp

@@ -1,17 +1,18 @@
-"""A layer of every row of a table of layouts: gathered from distinct combinations, with
+"""A layer of every kind and row of a table of layouts: gathered from distinct combinations, with
 communication, launches and what recompute repeats."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.estimate.factored import distinct_combinations, is_factored
-from planner.estimate.layer import LayerCost, dispatch, layer_cost
-from planner.estimate.layer.shape import key_of, local_shape
+from planner.estimate.layer import Collective, LayerCost, ModelCost, dispatch, model_cost
+from planner.estimate.layer.collectives import each_of
+from planner.estimate.layer.shape import key_of
 from planner.estimate.machine import Machine
 from planner.estimate.stages import repeated_share
 from planner.formulas import pipeline
@@ -19,13 +20,14 @@ from planner.formulas.experts import tensor_of
 from planner.ledger import Array, Ledger, each, total
 from planner.schedules.base import Work
 from planner.specs.columns import Columns, unique_rows
+from planner.specs.layers import timed_shares
 from planner.specs.plan import Plan
 
 
-def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> LayerCost:
-    """`layer_cost` of every row."""
+def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> ModelCost:
+    """`model_cost` of every row."""
     combinations, spread = combinations_of(m, c, key_of(c))
-    found: LayerCost = each(layer_cost(local_shape(plan, **combinations), m), spread)
+    found: ModelCost = each(model_cost(plan, m, **combinations), spread)
     return found
 
 
@@ -63,30 +65,64 @@ class LayerTime:
     selective: Array  # whether recompute is selective
 
 
-def layer_time(plan: Plan, m: Machine, c: Columns, unit: LayerCost) -> LayerTime:
-    """Recompute repeats forward work inside backward, its collectives included (Korthikanti et al.
-    2022, section 5)."""
+def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[LayerTime, ...]:
+    """One layer of every kind. Recompute repeats forward work inside backward, its collectives
+    included (Korthikanti et al. 2022, section 5)."""
     sharing = dispatch.slowdown(plan, m, c.ep, tensor_of(plan, c.tp))
     # what shares the chip with compute: user buffers of tensor parallelism, and dispatch
     shares = {"tensor_parallel": m.slowdown, "expert_parallel": sharing}
-    contention = sum(
-        slows * x.hidden_backward * x.seconds
-        for x in unit.collectives
-        if (slows := shares.get(x.component)) is not None
-    )
-    forward = total(unit.forward) + sum(x.forward_s for x in unit.collectives) + unit.launch_forward
-    backward = (
-        total(unit.backward)
-        + sum(x.backward_s for x in unit.collectives)
-        + unit.launch_backward
-        + contention
-    )
     repeated, selective = repeated_share(plan, c), c.is_recompute("selective")
-    per_operator = plan.training.selective == "per_op"
-    selected = unit.repeated_per_operator if per_operator else unit.attention_core
-    again = unit.repeat if plan.stack.recompute_stops_early else forward
-    recompute = repeated * again + np.where(selective, selected, 0.0)
-    return LayerTime(forward, backward + recompute, recompute, contention, repeated, selective)
+
+    def of(unit: LayerCost) -> LayerTime:
+        contention = sum(
+            slows * x.hidden_backward * x.seconds
+            for x in unit.collectives
+            if (slows := shares.get(x.component)) is not None
+        )
+        forward = (
+            total(unit.forward) + sum(x.forward_s for x in unit.collectives) + unit.launch_forward
+        )
+        backward = (
+            total(unit.backward)
+            + sum(x.backward_s for x in unit.collectives)
+            + unit.launch_backward
+            + contention
+        )
+        per_operator = plan.training.selective == "per_op"
+        selected = unit.repeated_per_operator if per_operator else unit.attention_core
+        again = unit.repeat if plan.stack.recompute_stops_early else forward
+        recompute = repeated * again + np.where(selective, selected, 0.0)
+        return LayerTime(forward, backward + recompute, recompute, contention, repeated, selective)
+
+    return tuple(of(unit) for unit in cost.kinds)
+
+
+def mean_of(plan: Plan, each: Sequence[Array]) -> Array:
+    """Of a value of every kind that of the mean layer."""
+    shares = timed_shares(plan.model)
+    return functools.reduce(np.add, (n * x for n, x in zip(shares, each, strict=True)))
+
+
+def mean_time(plan: Plan, times: Sequence[LayerTime]) -> LayerTime:
+    """The mean layer."""
+    one = times[0]
+    if len(times) == 1:
+        return one
+    return replace(
+        one,
+        forward=mean_of(plan, [x.forward for x in times]),
+        backward=mean_of(plan, [x.backward for x in times]),
+        recompute=mean_of(plan, [x.recompute for x in times]),
+        contention=mean_of(plan, [x.contention for x in times]),
+    )
+
+
+def mean_collectives(plan: Plan, cost: ModelCost) -> tuple[Collective, ...]:
+    """Those of the mean layer, each kind's apart."""
+    if len(cost.kinds) == 1:
+        return cost.kinds[0].collectives
+    shares = zip(timed_shares(plan.model), cost.kinds, strict=True)
+    return tuple(each_of(x, share) for share, unit in shares for x in unit.collectives)
 
 
 def layer_work(unit: LayerCost, time: LayerTime, extras: tuple[Array, Array]) -> Work:
@@ -103,9 +139,9 @@ def layer_work(unit: LayerCost, time: LayerTime, extras: tuple[Array, Array]) ->
     return Work(time.forward + extras[0], time.backward + extras[1] - weight, weight)
 
 
-def head_work(head: Ledger) -> Work:
-    """The same of embedding, head and loss: a third of the GEMMs each, half of what is bound by
-    memory forward and backward."""
-    gemm = head["matmul/logits"] / 3
-    rest = (total(head) - head["matmul/logits"]) / 2
+def end_work(end: Ledger) -> Work:
+    """The same of embedding, head and loss, or of a module of multi-token prediction: a third of
+    the GEMMs each, half of what is bound by memory forward and backward."""
+    gemms = total({name: leaf for name, leaf in end.items() if name.startswith("matmul/")})
+    gemm, rest = gemms / 3, (total(end) - gemms) / 2
     return Work(gemm + rest, gemm + rest, gemm)

@@ -3,6 +3,7 @@ parallelism have divided them."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -12,10 +13,9 @@ from planner.estimate import uneven
 from planner.formulas import experts, flops
 from planner.ledger import Array
 from planner.specs.columns import ByName, Columns
-from planner.specs.layers import cores_of
+from planner.specs.layers import Mix, mix_of
 from planner.specs.parts import Core, Scan
 from planner.specs.plan import Plan
-from planner.specs.towers import plans
 
 # the columns that the cost of a layer depends on: the arguments of `local_shape`
 KEY = ("tp", "cp", "ep", "micro_batch", "sequence_parallel")
@@ -36,6 +36,7 @@ class LayerShape:
     """One value per combination of the columns of KEY."""
 
     plan: Plan
+    mix: Mix  # the layers that it is the mean of: all, or those of a kind
     tp: Array
     cp: Array
     ep: Array
@@ -46,19 +47,25 @@ class LayerShape:
     etp: Array  # ranks that split every routed expert
     experts: Array  # routed experts of this rank, whole or split; 0 for a model without
     vocab: Array  # padded, of all tensor-parallel ranks
-    # FLOP of all cores of a mean layer forward: of scores those of the pairs that masks, windows
-    # and packed documents leave
-    core_flop: Array
+
+    @functools.cached_property
+    def core_flop(self) -> Array:
+        """FLOP of all cores of the mean layer forward: of scores those of the pairs that masks,
+        windows and packed documents leave."""
+        sequences, mix = self.micro_batch / self.cp, self.mix
+        return (
+            sum(
+                core_flop(self.plan, core, self.tp, sequences) * (count / mix.layers)
+                for core, count in mix.cores
+            )
+            + 0.0 * self.tokens
+        )
 
     def of_plan(self, plan: Plan) -> LayerShape:
         """The same columns under the plan of a tower."""
         if plan is self.plan:
             return self
         return local_shape(plan, **{name: getattr(self, name) for name in KEY})
-
-    def towers(self) -> list[tuple[LayerShape, float]]:
-        """The shape of every tower, and its share of the layers."""
-        return [(self.of_plan(own), view.share) for own, view in plans(self.plan)]
 
     @property
     def routed(self) -> Array:
@@ -90,12 +97,13 @@ def key_of(c: Columns) -> ByName:
 def local_shape(
     plan: Plan, *, tp: Array, cp: Array, ep: Array, micro_batch: Array, sequence_parallel: Array
 ) -> LayerShape:
-    """The shape of a layer on one rank, for each combination of these columns."""
+    """The shape of the mean layer on one rank, for each combination of these columns."""
     model = plan.model
     tokens = micro_batch * plan.training.seq_len / cp
     sequence = sequence_parallel > 0
     return LayerShape(
         plan=plan,
+        mix=mix_of(model),
         tp=tp,
         cp=cp,
         ep=ep,
@@ -106,11 +114,6 @@ def local_shape(
         etp=experts.tensor_of(plan, tp),
         experts=0.0 * ep if model.routed is None else np.maximum(model.routed.experts / ep, 1.0),
         vocab=padded_vocab(plan, tp),
-        core_flop=sum(
-            core_flop(plan, core, tp, micro_batch / cp) * (count / model.layers)
-            for core, count in cores_of(model)
-        )
-        + 0.0 * tokens,
     )
 
 

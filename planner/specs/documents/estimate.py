@@ -63,6 +63,12 @@ class Step(StepFigures):
     confidence: Annotated[str, key("what the band rests on")]
     validated_runs: Annotated[int, key("runs on this GPU with this stack; else with one of them")]
     evidence: Annotated[Evidence, key("what the width of the band rests on")]
+    pace: Annotated[
+        str | None, key("which pipeline stage is the slowest, and why; null where there is one")
+    ]
+    pace_frac: Annotated[
+        float, key("how much longer the slowest stage takes than the mean of stages", "1")
+    ]
     operators: Annotated[
         dict[str, float],
         key("each operator of the slowest stage, by path such as `layer/matmul/qkv`", "s"),

@@ -35,6 +35,9 @@ class Stage(Document):
             "its chunks: E embedding, t layer, m multi-token prediction, L head, with bars between"
         ),
     ]
+    pass_seconds: Annotated[
+        float, key("forward and backward of one micro-batch, its messages apart", "s")
+    ]
     peak_bytes: Annotated[float, key("allocated in its worst phase", "B")]
     reserved_bytes: Annotated[float, key("the same with fragmentation", "B")]
     worst_phase: Annotated[str, key("phase of the peak")]

@@ -256,7 +256,7 @@ def of_estimate(one: Estimates, request: ScheduleOptions) -> tuple[Case, str]:
     p, v = layout.pp, layout.vpp
     m = round(one.plan.training.global_batch / (layout.dp * layout.micro_batch))
     ranks = one.time.ranks
-    f, i, w = (x[:, 0] for x in chunk_seconds(one.plan, ranks.layer, ranks.head, p, v))
+    f, i, w = (x[:, 0] for x in chunk_seconds(one.plan, ranks.each, p, v))
     send = next((t for t in one.time.traffic if t.operation == "send_recv"), None)
     each = float(send.seconds[0] / send.count[0]) if send is not None and send.count[0] > 0 else 0.0
     live = schedules.BY_NAME[layout.schedule].live_chunks(

@@ -90,11 +90,11 @@ class Context:
 
     @property
     def layer_forward_s(self) -> Array:
-        return self.plain.ranks.layer.forward
+        return self.plain.ranks.each.mean.forward
 
     @property
     def layer_backward_s(self) -> Array:
-        layer = self.plain.ranks.layer
+        layer = self.plain.ranks.each.mean
         return layer.input_gradient + layer.weight_gradient
 
     @property
