@@ -231,7 +231,7 @@ def test_a_default_batch_that_starves_the_gpus_is_named() -> None:
 
 
 def test_a_chunked_loss_is_proposed_where_logits_dominate() -> None:
-    found = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=4096)
+    found = told(model="gemma-2-2b", gpu="rtx4090", gpus=8, seq_len=8192)
     chunked = [one for one in found.advice if one.changes == {"loss_chunks": 8}]
     assert chunked
     assert chunked[0].tokens_change_frac > 0.01

@@ -190,7 +190,8 @@ def test_deepseek_groups_and_extra_prediction_layer(tmp_path: Path) -> None:
     spec, notes = reads(tmp_path, DEEPSEEK, n_group=4, topk_group=2, num_nextn_predict_layers=1)
     assert spec.moe is not None
     assert spec.moe.group_limit == 2
-    assert "num_nextn_predict_layers 1 is not counted: multi-token prediction is left out" in notes
+    left_out = "num_nextn_predict_layers 1 is not counted: multi-token prediction is left out"
+    assert f"{left_out}, --mtp trains it" in notes
     greedy = {"n_group": 4, "topk_group": 2, "topk_method": "greedy"}
     spec, _ = reads(tmp_path, {**DEEPSEEK, **greedy, "model_type": "deepseek_v2"})
     assert spec.moe is not None

@@ -18,13 +18,12 @@ from tests.part_models import MODELS, model_of
 
 @pytest.mark.parametrize("name", MODELS)
 def test_products_are_the_weights(name: str) -> None:
-    """GEMMs and tensors are declared apart; both know every weight, but for the single column of
-    a shared expert's gate, which is no GEMM to speak of."""
+    """GEMMs and tensors are declared apart; both know every weight."""
     model = model_of(name)
     of = stream_of(model)
     for part in {part for kind in layers_of(model).kinds for part in kind.parts}:
         own = [one for one in part.tensors(of) if one.matmul and one.shard != "expert"]
-        weights = sum(one.count for one in own if one.name != "moe/shared_gate")
+        weights = sum(one.count for one in own)
         products = sum(one.times * one.k * one.n.elements for one in part.products(of))
         assert products == weights, part.type
 

@@ -8,14 +8,16 @@ import pytest
 
 from planner.estimate import evaluate
 from planner.estimate.layer import operators
+from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.shape import key_of, local_shape
+from planner.estimate.memory import layer_activations
 from planner.estimate.stages import stage_split
 from planner.estimate.states import rank_parameters
 from planner.formulas import rules
 from planner.formulas.params import parameter_leaves
 from planner.inputs import catalog
-from planner.specs.layers import attended_of, limits_of
+from planner.specs.layers import attended_of, limits_of, parts_of, scans_of
 from planner.specs.model import ModelSpec
 from tests import plans
 from tests.part_models import MODELS, model_of
@@ -43,7 +45,7 @@ def test_every_part_has_time_and_memory(name: str) -> None:
     # all weights that are multiplied with are in some GEMM of the mean layer
     shape = local_shape(of, **key_of(plans.rows(4, {})))
     inner = [one for one in parameter_leaves(of.model) if one.matmul and one.place == "layer"]
-    held = sum(one.count * one.times for one in inner if one.name != "moe/shared_gate")
+    held = sum(one.count * one.times for one in inner)
     gemms = sum(p.per_layer * p.n * p.k * p.batch for p in weight_gemms(shape))
     assert float(gemms[0] if np.ndim(gemms) else gemms) * of.model.layers == pytest.approx(held)
 
@@ -94,7 +96,28 @@ def test_heads_groups_and_channels_limit_what_is_shared() -> None:
     assert "4 heads" in said
     (context,) = [rule for rule in rules.RULES if rule.name == "heads divide by cp"]
     assert context.holds(of, c).tolist() == [True, True, False, False]
-    assert "heads or channels of kda" in context.sentence(of, plans.layout(8, cp=8))
+    assert "4 heads of Kimi delta attention" in context.sentence(of, plans.layout(8, cp=8))
+
+
+def test_every_scan_has_a_name_where_it_limits_context_parallelism() -> None:
+    (rule,) = [one for one in rules.RULES if one.name == "heads divide by cp"]
+    for name in MODELS:
+        of = plans.plan(model_of(name), gpus=64)
+        for core, _ in scans_of(of.model):
+            cp = 2 * core.units
+            if cp <= 64 and not rule.holds(of, plans.rows(64, {"cp": cp}))[0]:
+                assert f"share the {core.units} " in rule.sentence(of, plans.layout(64, cp=cp))
+
+
+def test_tensor_parallelism_divides_the_groups_of_mamba_2() -> None:
+    """As Megatron-Core asserts: Nemotron-H has 8 groups, and 256 heads."""
+    model = catalog.load("models", ModelSpec, "nemotron-h-56b")
+    of = plans.plan(model, gpus=16)
+    (rule,) = [one for one in rules.RULES if one.name == "heads divide by tp"]
+    assert rule.holds(of, plans.rows(16, {"tp": 8}, {"tp": 16})).tolist() == [True, False]
+    said = rule.sentence(of, plans.layout(16, tp=16))
+    assert "groups of states" in said
+    assert "nearest: --tp 8" in said
 
 
 def test_modules_of_multi_token_prediction_are_on_the_last_stage() -> None:
@@ -119,3 +142,52 @@ def test_a_fused_rotation_of_latent_attention_touches_what_it_turns_and_makes() 
     assert turned * 4.0 + made * 4.0 == 16 * 2.0 * (64 + 64 + 128 + 128 + 192 + 128)
     split = plans.plan(latent, software="pytorch-fsdp")
     assert operators._rotated(split, core) == (16 * (192 + 192 + 128),) * 2
+
+
+def test_a_sink_takes_a_kernel_backward_or_a_copy_of_the_scores() -> None:
+    fields = plans.model().model_dump(exclude={"published"})
+    part = {"type": "attention", "name": "own", "heads": 8, "kv_heads": 8, "head_dim": 64}
+
+    def core(sinks: bool, attention: str) -> tuple[float, float]:
+        stack = [{"layers": ["own + mlp"]}]
+        parts = [{**part, "sinks": sinks}]
+        model = ModelSpec.model_validate({**fields, "parts": parts, "stack": stack})
+        of = plans.plan(model, gpus=8)
+        of = of.model_copy(
+            update={"training": of.training.model_copy(update={"attention": attention})}
+        )
+        found = core_s(local_shape(of, **key_of(plans.rows(8, {}))), plans.numbers(of))
+        return float(found.forward[0]), float(found.backward[0])
+
+    fused, plain = core(True, "flash2"), core(False, "flash2")
+    assert fused[0] == plain[0]
+    assert 1.0 < fused[1] / plain[1] < 1.2
+    eager, without = core(True, "eager"), core(False, "eager")
+    assert eager[0] > 1.05 * without[0]
+    assert eager[1] > 1.02 * without[1]
+
+
+def test_ranks_add_up_what_steers_the_scan_of_mamba() -> None:
+    """Elements of its steps and of input and output weights, forward and backward; Mamba-2's ranks
+    have heads and groups of their own."""
+    for name, several in (("jamba", True), ("nemotron_h", False)):
+        of = plans.plan(model_of(name), gpus=4, gpu="h100-sxm5-80gb", global_batch=16)
+        alone, shared = evaluate(of, plans.rows(4, {})), evaluate(of, plans.rows(4, {"tp": 2}))
+        found = [t for t in shared.time.traffic if t.what == "steering of a scan"]
+        assert bool(found) == several
+        assert not any(t.what == "steering of a scan" and t.count[0] for t in alone.time.traffic)
+        for one in found:
+            steered = [part.inner_sums() for part, _ in parts_of(of.model) if part.inner_sums()]
+            tokens = of.training.seq_len
+            assert float(one.bytes[0]) == 2 * tokens * steered[0]
+            layers = sum(n for part, n in parts_of(of.model) if part.inner_sums())
+            assert float(one.count[0]) == 2 * layers * of.training.global_batch / 2
+
+
+def test_the_gate_of_shared_experts_and_of_attention_have_a_price() -> None:
+    of = plans.plan(model_of("qwen3_next"), gpus=8)
+    names = evaluate(of, plans.rows(8, {})).time.detail
+    for name in ("matmul/shared_gate", "memory_bound/moe/shared_gate"):
+        assert float(names[f"layer/{name}"][0]) > 0
+    assert float(names["layer/memory_bound/attention/gate"][0]) > 0
+    assert {"moe/shared_gate", "attention/gate"} <= layer_activations(of, plans.rows(8, {})).keys()

@@ -119,7 +119,8 @@ def idle_s(plan: Plan, c: Columns, ranks: Stages, microbatches: Array) -> Array:
     pp, vpp = c.pp, c.vpp
     slowest = ranks.slowest()
     counts, mtp = [float(n) for n in timed_kinds(plan.model).counts], mtp_layers(plan)
-    counts[timed_kinds(plan.model).order[-1]] += mtp  # a layer as the last one
+    for kind in timed_kinds(plan.model).module:
+        counts[kind] += mtp
     every = ranks.each.of(counts, 1.0 + mtp, float(mtp))  # of all ranks together
     fill = Work(*(np.maximum(a - b, 0.0) for a, b in zip(every, slowest, strict=True)))
     out = schedules.idle_s(

@@ -12,6 +12,7 @@ from planner.estimate.layer import padded_vocab
 from planner.estimate.stages import StageSplit
 from planner.formulas.experts import tensor_of
 from planner.formulas.params import layer_tensors, parameter_leaves
+from planner.formulas.stages import mtp_layers
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, memory_kinds
@@ -101,6 +102,8 @@ def rank_parameters(plan: Plan, c: Columns) -> RankParameters:
             layer[leaf.name] = layer.get(leaf.name, 0.0) + share * local
     if model.tied_embeddings:
         last["head/logits"] = np.where(pp > 1, vocab * model.hidden / tp, 0.0)
+    elif mtp_layers(plan):  # whose modules read words, too: a copy, as of a tied head
+        last["mtp/embedding"] = np.where(pp > 1, vocab * model.hidden / tp, 0.0)
     found = [_of_kind(model, kind, tp, ep * etp) for kind in memory_kinds(model).kinds]
     own, routed = (tuple(each) for each in zip(*found, strict=True))
     return RankParameters(layer, experts, first, last, own, routed)

@@ -56,7 +56,7 @@ def parameter_leaves(model: ModelSpec) -> tuple[Leaf, ...]:
             times[tensor] = times.get(tensor, 0) + count
     inner = [_leaf(tensor, "layer", n) for tensor, n in times.items()]
     found = (*_placed(_first(model), "first"), *inner, *_placed(_last(model), "last"))
-    return (*found, *_mtp(model, layers.kinds[layers.order[-1]]))
+    return (*found, *_mtp(model, [layers.kinds[kind] for kind in layers.module]))
 
 
 def _leaf(tensor: Tensor, place: Place, times: int = 1) -> Leaf:
@@ -94,16 +94,17 @@ def _last(model: ModelSpec) -> Iterable[Tensor]:
     yield Tensor("head/bias", model.padded_vocab * model.bias_head, matmul=False)
 
 
-def _mtp(model: ModelSpec, kind: Kind) -> Iterable[Leaf]:
+def _mtp(model: ModelSpec, kinds: Iterable[Kind]) -> Iterable[Leaf]:
     """Modules of multi-token prediction: a projection of the hidden state and the next word's
-    embedding, a layer as the last one, and norms; embedding and head are shared (DeepSeek-V3, arXiv
-    2412.19437 section 2.2)."""
+    embedding, layers, by default one as the last, and norms; embedding and head are shared
+    (DeepSeek-V3, arXiv 2412.19437 section 2.2)."""
     if not model.mtp:
         return ()
     h, of = model.hidden, stream_of(model)
-    own = (Tensor("mtp/projection", 2 * h * h, "replicated"),)
+    own = (Tensor("mtp/projection", 2 * h * h),)
     norms = (replicated("mtp/norms", MTP_NORMS * of.norm(h)),)
-    all_of = (*own, *norms, *layer_tensors(model, kind))
+    inner = (tensor for kind in kinds for tensor in layer_tensors(model, kind))
+    all_of = (*own, *norms, *inner)
     return tuple(_leaf(tensor, "mtp", model.mtp) for tensor in all_of)
 
 

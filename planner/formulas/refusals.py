@@ -12,7 +12,7 @@ from planner.formulas.experts import tensor_of
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
-from planner.specs.layers import attended_of, cores_of, limits_of, shared_heads
+from planner.specs.layers import attended_of, cores_of, limits_of, parts_of, shared_heads
 from planner.specs.layout import NVME, OFFLOADED_OPTIMIZER, PLACEMENTS, Layout
 from planner.specs.model import ModelSpec
 from planner.specs.options import flag
@@ -187,6 +187,12 @@ def sequence(p: Plan, x: Layout) -> str:
     )
 
 
+def _scanned(model: ModelSpec, core: Scan) -> str:
+    """What the ranks that share a sequence divide of a layer with a state."""
+    limits = next(part.limits() for part, _ in parts_of(model) if core in part.core())
+    return min(limits, key=lambda one: one.count != core.units).what
+
+
 def context(p: Plan, x: Layout) -> str:
     """The stack has no such way to share a sequence, or heads cannot be shared out."""
     ways, model = p.stack.supports.context_ways, p.model
@@ -200,9 +206,9 @@ def context(p: Plan, x: Layout) -> str:
         if isinstance(core, Scan) and core.units % (x.tp * x.cp):
             fitting = _divides(x.tp * cps, core.units)
             return (
-                f"ranks that share a sequence share the {core.units} heads or channels of"
-                f" {core.name}, of which tp {x.tp} leaves {core.units / x.tp:g}: they do not divide"
-                f" by cp {x.cp}{_ways(_nearest('--cp', x.cp, fitting))}"
+                f"ranks that share a sequence share the {core.units} {_scanned(model, core)}, of"
+                f" which tp {x.tp} leaves {core.units / x.tp:g}: they do not divide by cp"
+                f" {x.cp}{_ways(_nearest('--cp', x.cp, fitting))}"
             )
     core = next(core for core, _ in attended_of(model))
     own, keys, shared = core.heads / x.tp, core.kv_heads or core.heads, x.tp * cps

@@ -33,6 +33,7 @@ class Shape(NamedTuple):
     """All that the contents of a pipeline depend on besides its ranks and chunks."""
 
     order: tuple[int, ...]  # kind of every layer
+    module: tuple[int, ...]  # of every layer of a module of multi-token prediction
     mtp: int  # modules of multi-token prediction
     split: str
     head_layers: float  # cost of the head, in layers
@@ -98,8 +99,10 @@ def shape_of(plan: Plan, layers: Layers | None = None) -> Shape:
     """What the contents of the plan's pipelines depend on. layers: by the kinds that are told
     apart, by default those of memory."""
     model, split = plan.model, plan.stack.layer_split
+    known = layers or memory_kinds(model)
     return Shape(
-        (layers or memory_kinds(model)).order,
+        known.order,
+        known.module,
         model.mtp,
         split,
         _head_in_layers(model, split) if split in ("cost", "stated") else 0.0,
@@ -123,7 +126,7 @@ def _layer_costs(model: ModelSpec, seq_len: int) -> Costs | None:
         return None
     each = [_forward_flop(model, kind, float(seq_len)) for kind in found.kinds]
     head = 2.0 * model.padded_vocab * model.hidden
-    end = head + model.mtp * (head + each[found.order[-1]])
+    end = head + model.mtp * (head + sum(each[kind] for kind in found.module))
     return Costs(tuple(each[kind] for kind in found.order), end)
 
 
@@ -145,13 +148,13 @@ def contents_of(shape: Shape, pp: int, vpp: int, folded: bool) -> Contents:
     if shape.stated is None:
         each = _dealt(shape, pp, vpp)
         mtp[-1] = shape.mtp  # beside the head, whose weights they share
-        each = each + mtp
     else:
         chunks = pipeline_layout(shape.stated)
         mtp = np.array([float(chunk.mtp) for chunk in chunks])
-        each = np.array([float(chunk.layers) for chunk in chunks]) + mtp
+        each = np.array([float(chunk.layers) for chunk in chunks])
+    each = each + len(shape.module) * mtp
     ends = np.cumsum(each)
-    order = np.array(shape.order + shape.order[-1:] * max(int(ends[-1]) - shape.layers, 0))
+    order = np.array(shape.order + shape.module * round(mtp.sum()))
     same = order[None, :] == np.arange(max(shape.order) + 1)[:, None]
     seen = np.pad(np.cumsum(same, axis=1), ((0, 0), (1, 0))).astype(float)
     kinds = np.diff(seen[:, ends.astype(np.intp)], axis=1, prepend=0.0)
@@ -204,8 +207,9 @@ def mtp_layers(plan: Plan) -> int:
 def chunks_of(plan: Plan, pp: int, vpp: int) -> tuple[Chunk, ...]:
     """The same in the words of a pipeline layout: stating it holds what the stack would."""
     held = contents(plan, pp, vpp)
-    last = pp * vpp - 1
-    each = zip((held.layers - held.mtp).reshape(-1), held.mtp.reshape(-1), strict=True)
+    last, inner = pp * vpp - 1, len(memory_kinds(plan.model).module)
+    own = held.layers - inner * held.mtp
+    each = zip(own.reshape(-1), held.mtp.reshape(-1), strict=True)
     return tuple(Chunk(i == 0, round(n), round(m), i == last) for i, (n, m) in enumerate(each))
 
 

@@ -45,7 +45,8 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
     shape: a model that takes the place of the one the request names.
     """
     model, inferred = model_spec(options.model) if shape is None else (shape, [])
-    assumptions = [*readings(options), *inferred]
+    model, trained = with_modules(options, model)
+    assumptions = [*readings(options), *inferred, *trained]
     cluster, assumed = cluster_spec(options)
     training, defaults = training_spec(options, model, cluster.gpu)
     assumptions += [*assumed, *defaults, *searched(options)]
@@ -55,6 +56,24 @@ def resolve(options: Options, shape: ModelSpec | None = None) -> Scenario:
         batches = accumulated(options, options.grad_accum, model, training.seq_len)
         plans = tuple(_with_batch(plan, batch) for batch in batches for plan in plans)
     return Scenario(options, parts, plans, tuple(assumptions))
+
+
+def with_modules(options: Options, model: ModelSpec) -> tuple[ModelSpec, list[str]]:
+    """The model with the modules of multi-token prediction that are trained, and where their number
+    is from. Raises PlanError where they cannot be, or where a pipeline layout has others."""
+    text, asked = options.pipeline_layout, options.mtp
+    held = None if text is None else sum(chunk.mtp for chunk in pipeline_layout(text))
+    if asked is not None and held not in (None, asked):
+        remedy = f"--pipeline-layout holds {held} of them (m): leave --mtp out, or state as many"
+        raise PlanError("--mtp", asked, remedy)
+    count = held if asked is None else asked
+    if count and model.towers:
+        raise PlanError("--mtp", count, f"{model.name} predicts no further words; leave it out")
+    if count is None or count == model.mtp:
+        return model, []
+    source = "--mtp" if asked is not None else "--pipeline-layout"
+    said = f"multi-token prediction: {count} module{'' if count == 1 else 's'} trained ({source})"
+    return model.model_copy(update={"mtp": count}), [said]
 
 
 def searched(options: Options) -> list[str]:

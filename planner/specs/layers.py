@@ -60,6 +60,7 @@ class Layers:
 
     kinds: tuple[Kind, ...]
     order: tuple[int, ...]
+    module: tuple[int, ...]  # kinds of the layers of a module of multi-token prediction
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -75,7 +76,8 @@ def layers_of(model: ModelSpec) -> Layers:
     names = tuple(dict.fromkeys(words))
     at = {name: i for i, name in enumerate(names)}
     kinds = tuple(_kind(model, word, tower) for tower, word in names)
-    return Layers(kinds, tuple(at[word] for word in words))
+    module = tuple(at["", word] for word in model.mtp_layers) or (at[words[-1]],)
+    return Layers(kinds, tuple(at[word] for word in words), module)
 
 
 def tower_words(model: ModelSpec) -> dict[str, list[str]]:
@@ -104,7 +106,8 @@ def _told_apart(found: Layers, masks: bool) -> Layers:
     distinct = tuple(dict.fromkeys(holding))
     first = [holding.index(one) for one in distinct]
     at = [distinct.index(one) for one in holding]
-    return Layers(tuple(found.kinds[i] for i in first), tuple(at[i] for i in found.order))
+    order, module = (tuple(at[i] for i in each) for each in (found.order, found.module))
+    return Layers(tuple(found.kinds[i] for i in first), order, module)
 
 
 def _bare(kind: Kind, masks: bool) -> tuple[object, ...]:
@@ -231,7 +234,12 @@ def shared_heads(model: ModelSpec) -> int:
 def check(model: ModelSpec) -> None:
     """Raises ValueError where a stack names no part or does not make the model's layers."""
     if not model.stack:
+        if model.mtp_layers:
+            raise ValueError("mtp_layers are in the words of a stack, and there is none")
         return
+    unknown = [word for word in model.mtp_layers if ("", word) not in _stacked(model)]
+    if unknown:
+        raise ValueError(f"mtp_layers: no layer of the stack is {unknown[0]!r}")
     names = [part.name for part in model.parts]
     unnamed = [part.type for part in model.parts if not part.name]
     if unnamed:

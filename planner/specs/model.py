@@ -112,6 +112,7 @@ class ModelSpec(Spec):
     head_tower: str = ""  # whose tokens the head reads
     norms_per_block: int = Field(default=1, ge=0, le=4)  # in a stack; 2: before and after each
     mtp: int = Field(default=0, ge=0, le=100)  # modules of multi-token prediction
+    mtp_layers: Names = ()  # of one module, in the words of the stack; none: one as the last layer
     published: Published = Field(default_factory=Published)  # how its authors trained it
 
     @model_validator(mode="after")

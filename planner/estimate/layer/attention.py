@@ -25,6 +25,13 @@ _BACKWARD_GEMMS = 2.0  # for each forward, without flash attention
 # softmax reads and writes in 16 bit: Korthikanti et al. 2022 (arXiv 2205.05198) section 4
 _SCORES = BothWays(9.0, 11.0)
 _SOFTMAX_KERNELS = 2.0  # softmax with scale and mask, and dropout of its result; own count
+# bytes per query and head of the gradient of a sink: its share of the row's sum, and the row's sum
+# of output times gradient, in fp32, read and added up by a kernel; forward a sink is one more term
+# of a sum on the chip. Without a fused kernel per score: joined to the others, shifted by the
+# largest, and cut off again; backward cut and joined (eager_attention_forward of gpt_oss in
+# transformers)
+_FLASH_SINK = 8.0
+_SINKS = BothWays(12.0, 8.0)
 # eager attention scales, masks and normalises in kernels of their own: so many times the traffic
 # and the kernels of a fused softmax; own count
 _EAGER = 2.0
@@ -53,7 +60,11 @@ def _one_core(shape: LayerShape, m: Machine, core: Core) -> BothWays[Array]:
     if core.kernel != "attention":
         return _sparse_s(shape, m, core, flop)
     if plan.flash_attention and not core.biased:
-        return _flash_s(shape, m, core, flop)
+        fused = _flash_s(shape, m, core, flop)
+        if not core.sinks:
+            return fused
+        rows = shape.tokens * core.heads / shape.tp
+        return BothWays(fused.forward, fused.backward + stream_s(plan, m, _FLASH_SINK * rows, 1.0))
     return _scores_s(shape, m, core)
 
 
@@ -128,6 +139,10 @@ def _scores_s(shape: LayerShape, m: Machine, core: Attended) -> BothWays[Array]:
     def softmax(bytes_each: float) -> Array:
         return stream_s(plan, m, bytes_each * slower * scores, _SOFTMAX_KERNELS * slower)
 
-    return BothWays(
-        gemms + softmax(_SCORES.forward), _BACKWARD_GEMMS * gemms + softmax(_SCORES.backward)
+    forward, backward = (
+        each + core.sinks * sink
+        for each, sink in zip(
+            (_SCORES.forward, _SCORES.backward), (_SINKS.forward, _SINKS.backward), strict=True
+        )
     )
+    return BothWays(gemms + softmax(forward), _BACKWARD_GEMMS * gemms + softmax(backward))

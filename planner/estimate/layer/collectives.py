@@ -109,11 +109,38 @@ def _tensor(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:
     reduced = communicate.all_reduce_s(m, activation, group)
     gathered = communicate.all_gather_s(m, activation, group)
     scattered = communicate.reduce_scatter_s(m, activation, group)
-    return (
+    found = (
         collective("all_reduce", reduced, plain, plain_back, none),
         collective("all_gather", gathered, halves, halves + (1 - beside) * again, beside * again),
         collective("reduce_scatter", scattered, halves, halves, none),
     )
+    return *found, *_sums(shape, m, found[0])
+
+
+def _sums(shape: LayerShape, m: Machine, like: Collective) -> list[Collective]:
+    """All-reduces inside parts, whole however the sequence is divided outside them."""
+    out: dict[int, float] = {}
+    for part, count in shape.mix.parts:
+        if part.inner_sums():
+            out[part.inner_sums()] = out.get(part.inner_sums(), 0.0) + count / shape.mix.layers
+    several = np.where(shape.tp > 1, 1.0, 0.0)
+    made = []
+    for width, share in out.items():
+        size = shape.plan.training.element_bytes * shape.tokens * width
+        seconds = communicate.all_reduce_s(m, size, like.placed)
+        calls = share * several
+        made.append(
+            replace(
+                like,
+                what="steering of a scan",
+                tensor_bytes=size,
+                seconds=seconds,
+                forward=calls,
+                backward=calls,
+                issued=calls,
+            )
+        )
+    return made
 
 
 def end_collectives(shape: LayerShape, m: Machine) -> tuple[Collective, ...]:

@@ -16,7 +16,7 @@ from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.machine.kernels import split_experts
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import experts, memory
-from planner.formulas.params import stream_of
+from planner.formulas.params import MTP_NORMS, stream_of
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, memory_kinds, parts_of
@@ -459,6 +459,15 @@ def logits(plan: Plan, c: Columns) -> Array:
     return memory.chunked_loss_bytes(
         whole, float(chunks), tokens, float(plan.model.hidden), vocab, e, c.tp
     )
+
+
+def module_activations(plan: Plan, c: Columns) -> Array:
+    """What a module of multi-token prediction keeps beside its layer and its head: inputs of its
+    norms, and what is projected."""
+    plan = head_plan(plan)
+    h, (_, local) = float(plan.model.hidden), tokens_of(plan, c)
+    norms = memory.norm_kept_bytes(local, h, MTP_NORMS - 1.0, norm_bytes(plan))
+    return norms + memory.product_input_bytes(_inputs(plan, c), 2 * h, _input_bytes(plan))
 
 
 def head_activations(plan: Plan, c: Columns) -> Array:

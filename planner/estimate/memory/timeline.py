@@ -20,6 +20,7 @@ from planner.formulas import experts as expert_ranks
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
 from planner.formulas.optimizers import OPTIMIZERS
+from planner.formulas.stages import mtp_layers
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import parts_of
@@ -178,7 +179,10 @@ def one_stage(
     microbatches = c.microbatches(training.global_batch)
     chunks = live_chunks(plan, c, stage)
     live = chunks / c.vpp  # micro-batches whose activations the stage holds
-    ends = activations.head_activations(plan, c) * last
+    heads = last + split.mtp  # every depth of multi-token prediction has a loss of its own
+    ends = activations.head_activations(plan, c) * heads
+    if mtp_layers(plan):
+        ends = ends + activations.module_activations(plan, c) * split.mtp
     passed = (
         stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c.pp > 1)
     )
@@ -263,7 +267,7 @@ def one_stage(
     }
     weight = narrow * _last_product(plan, c, p) * (state.layer_gradient_copy == 0)
     again = {"recompute_working_set": kept.working, "backward_temporaries": kept.transient + weight}
-    loss = activations.logits(plan, c) * last
+    loss = activations.logits(plan, c) * heads
     phases = [
         {**idle, "gradients": np.where(state.persistent_gradients, own.gradients, 0.0)},
         running,

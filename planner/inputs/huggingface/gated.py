@@ -232,6 +232,7 @@ def deepseek_v3(doc: Document) -> Shape:
     extra = doc.optional_count("num_nextn_predict_layers", "num_mtp_layers", minimum=0)
     if extra:
         doc.notes.append(
-            f"num_nextn_predict_layers {extra} is not counted: multi-token prediction is left out"
+            f"num_nextn_predict_layers {extra} is not counted: multi-token prediction is left out,"
+            " --mtp trains it"
         )
     return _latent(doc)

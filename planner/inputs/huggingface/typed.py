@@ -80,7 +80,8 @@ def _leave_out_further(s: Source) -> None:
     for key in filter(is_further, s.doc.data):
         s.doc.ignore(key)
         if key.startswith("num_") and s.doc.optional_count(key, minimum=0):
-            s.note(f"{key} {s.doc.get(key)} is not counted: multi-token prediction is left out")
+            count = f"{key} {s.doc.get(key)}"
+            s.note(f"{count} is not counted: multi-token prediction is left out, --mtp trains it")
 
 
 def _ignore_idle(s: Source, known: dict[str, Any]) -> None:

@@ -244,6 +244,19 @@ class TrainingOptions(Record):
             form="folded",
         ),
     ] = 1
+    mtp: Annotated[
+        int | None,
+        option(
+            "Modules of multi-token prediction that are trained beside the model, each with a"
+            " layer, a projection and a loss of its own",
+            label="Multi-token prediction",
+            least=0,
+            most=100,
+            example="1",
+            unset="those of the model file or of --pipeline-layout; none of a config.json",
+            form="folded",
+        ),
+    ] = None
     tokens: Annotated[
         int | float | str | None,
         option(

@@ -11,6 +11,7 @@ from planner.specs.parts.base import (
     Attended,
     Cached,
     Heads,
+    Kept,
     Limit,
     Mask,
     MaybeWidth,
@@ -19,8 +20,10 @@ from planner.specs.parts.base import (
     Positions,
     Product,
     Stream,
+    Streamed,
     Tensor,
     Width,
+    gated,
     replicated,
 )
 
@@ -124,8 +127,21 @@ class Attention(Part):
                 chunk=self.chunk,
                 keys=self.keys,
                 biased=self.scores_biased,
+                sinks=self.sinks,
             ),
         )
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        if not self.gate_width:
+            return ()
+        return (gated("attention/gate", Pieces(self.heads * self.values, self.heads)),)
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        if not self.gate_width:
+            return ()
+        # the gate, and its product with the core's output, which is kept as well
+        width = self.gate_width + self.heads * self.values
+        return (Kept("attention/gate", Pieces(width, self.heads)),)
 
     def limits(self) -> tuple[Limit, ...]:
         return Limit("heads", self.heads), Limit("heads of keys and values", self.kv_heads, True)

@@ -127,6 +127,7 @@ class Attended:
     near: int = 0  # keys of single tokens near by that a query sees besides
     turned: int = 0  # width that rotation turns of a latent query, whose keys are made of parts
     split: bool = True  # whether tensor parallelism divides the heads
+    sinks: bool = False  # a learned logit per head beside the scores
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,11 @@ class Part(Spec):
     def streams(self, of: Stream) -> tuple[Streamed, ...]:
         """Kernels that only move data."""
         return ()
+
+    def inner_sums(self) -> int:
+        """Elements per token that ranks of tensor parallelism add up inside the part, forward and
+        backward, besides its output and the gradient of its input."""
+        return 0
 
     def kept(self, of: Stream) -> tuple[Kept, ...]:
         """What backward needs besides the part's input, without recompute."""

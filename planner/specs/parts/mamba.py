@@ -70,6 +70,11 @@ class Mamba(Part):
     def streams(self, of: Stream) -> tuple[Streamed, ...]:
         return (convolved("mamba/conv", Pieces(self.inner, self.inner)),)
 
+    def inner_sums(self) -> int:
+        # what steers the scan is of all channels: its product is over rows, and each rank's
+        # gradient of it is of the rank's channels (x_proj of vLLM's MambaMixer is RowParallel)
+        return self.dt_rank + 2 * self.state
+
     def kept(self, of: Stream) -> tuple[Kept, ...]:
         # convolution and steps are computed again in backward (mamba_inner_fn, checkpoint_lvl 1)
         inner = self.inner

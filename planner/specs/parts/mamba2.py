@@ -101,7 +101,8 @@ class Mamba2(Part):
         )
 
     def limits(self) -> tuple[Limit, ...]:
-        return Limit("heads of Mamba-2", self.heads), Limit("groups of states", self.groups, True)
+        # a rank has whole groups: MambaMixer of Megatron-Core asserts that tp divides them
+        return Limit("heads of Mamba-2", self.heads), Limit("groups of states", self.groups)
 
     def cached(self) -> Cached:
         state = self.inner * self.state + self.convolved * self.conv

@@ -9,13 +9,16 @@ from pydantic import Field, model_validator
 
 from planner.specs.base import Spec
 from planner.specs.parts.base import (
+    Kept,
     MaybeWidth,
     Part,
     Pieces,
     Product,
     Stream,
+    Streamed,
     Tensor,
     Width,
+    activated,
     replicated,
 )
 from planner.specs.parts.mlp import Activation
@@ -116,3 +119,14 @@ class Moe(Routing, Part):
         if f:
             yield Product("shared_in", h, Pieces(f * self.inputs, f))
             yield Product("shared_out", f, Pieces(h, 1), "rows")
+        if self.shared_gate:
+            yield Product("shared_gate", h, Pieces(1, 1), "none", fp8=False)
+
+    def streams(self, of: Stream) -> tuple[Streamed, ...]:
+        # the output of shared experts times a gate per token
+        whole = Pieces(of.hidden, 1)
+        return (activated("moe/shared_gate", whole),) if self.shared_gate else ()
+
+    def kept(self, of: Stream) -> tuple[Kept, ...]:
+        whole = Pieces(of.hidden, 1)  # the output, for the gradient of its gate
+        return (Kept("moe/shared_gate", whole),) if self.shared_gate else ()
