@@ -233,3 +233,13 @@ def test_an_address_quotes_as_browsers_do(client: TestClient) -> None:
         client.get(f"/api/estimate?{plain}").json()
         == client.get("/api/estimate", params={**FIXED, "power_limit": "300 W"}).json()
     )
+
+
+def test_the_page_speaks_of_images(client: TestClient) -> None:
+    """A model of samples is trained in those, on its card and in its explanation."""
+    asked = {"model": "resnet-50", "gpu": "a100-80gb", "gpus": "8"}
+    page = client.get("/", params=asked).text
+    speed = client.get("/api/estimate", params=asked).json()["throughput"]
+    assert Page(page).figures["throughput.samples_per_s"] == speed["samples_per_s"]
+    assert "images/s per GPU" in page
+    assert "tokens/s per GPU" not in page

@@ -101,7 +101,7 @@ TEXTS: dict[str, str] = {
     "card_step": "Step",
     "card_band": "80 % band {low} to {high}",
     "card_tokens": "Throughput",
-    "card_per_gpu": "{value} tokens/s per GPU",
+    "card_per_gpu": "{value} {what}/s per GPU",
     "card_mfu": "MFU",
     "card_hfu": "HFU {value}; causal FLOP",
     "card_memory": "Memory per GPU",

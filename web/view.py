@@ -3,6 +3,7 @@ advice, families."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from planner.show.estimate import active, crossing_text, requirement_sentences
@@ -122,9 +123,30 @@ def card(
     }
 
 
+@dataclass(frozen=True)
+class Rate:
+    """What is trained in a second: tokens, or of a model of samples those."""
+
+    key: str  # of the document
+    what: str
+    value: float
+    each: float  # of a GPU
+
+    @classmethod
+    def of(cls, report: Estimate) -> Rate:
+        """The rate of an answer."""
+        speed, gpus = report.throughput, report.cluster.gpus
+        if speed.samples == "sequences":
+            key, per_s, each = "tokens_per_s", speed.tokens_per_s, speed.tokens_per_s_per_gpu
+            return cls(f"throughput.{key}", "tokens", per_s, each)
+        each = speed.samples_per_s / gpus
+        return cls("throughput.samples_per_s", speed.samples, speed.samples_per_s, each)
+
+
 def cards(report: Estimate) -> list[dict[str, Any]]:
     """The figures of the answer."""
     step, speed, memory, run = report.step, report.throughput, report.memory, report.run
+    rate = Rate.of(report)
     out = [
         card(
             "step.seconds",
@@ -135,11 +157,11 @@ def cards(report: Estimate) -> list[dict[str, Any]]:
             "time",
         ),
         card(
-            "throughput.tokens_per_s",
+            rate.key,
             "card_tokens",
-            speed.tokens_per_s,
-            f"{show(speed.tokens_per_s, 'count')} tokens/s",
-            text("card_per_gpu", value=show(speed.tokens_per_s_per_gpu, "")),
+            rate.value,
+            f"{show(rate.value, 'count')} {rate.what}/s",
+            text("card_per_gpu", value=show(rate.each, ""), what=rate.what),
             "throughput",
         ),
         card(

@@ -74,14 +74,16 @@ def _front(found: Search, full: bool) -> Block:
 
 def best_block(found: Search) -> Block:
     """The best layouts by the objective, and what a million tokens cost."""
+    alone = found.top and found.top[0].training.seq_len == 1
+    each = f"M {found.top[0].throughput.samples if alone else 'tokens'}"
     block = Block(
         f"Best layouts that fit, by {words(found.objective)}",
         header=[
             *(">#", ">step", ">MFU", ">memory", ">to fit"),
-            *(">USD per M tokens", ">Wh per M tokens", "stack", "layout"),
+            *(f">USD per {each}", f">Wh per {each}", "stack", "layout"),
         ],
         order="best first",
-        drop=("Wh per M tokens", "stack", "USD per M tokens", "MFU"),
+        drop=(f"Wh per {each}", "stack", f"USD per {each}", "MFU"),
     )
     block.text += [f"USD at {r.cluster.price}" for r in found.top[:1]]
     for i, r in enumerate(found.top):

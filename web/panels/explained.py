@@ -103,10 +103,13 @@ def _made_of(said: Report) -> dict[str, list[Leaf]]:
     """What the figures that follow from the step time are made of."""
     speed, run, price = said.throughput, said.run, said.cluster.usd_per_gpu_hour
     tokens = said.training.global_batch * said.training.seq_len
+    name = "tokens per step"
+    if speed.samples != "sequences":
+        name, tokens = f"{speed.samples} per step", said.training.global_batch
     flop, step = speed.model_flop_per_step, said.step.seconds
     steps = Leaf("step", show(step, "s"), step)
     made = {
-        "throughput": [Leaf("tokens per step", f"{tokens:,}", tokens), steps],
+        "throughput": [Leaf(name, f"{tokens:,}", tokens), steps],
         "mfu": [Leaf("model FLOP per step", show(flop, "FLOP"), flop), steps],
         "days": [Leaf("goodput", percent(run.goodput, 2), run.goodput)],
         "cost": [],

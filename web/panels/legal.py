@@ -292,6 +292,8 @@ class _Tries:
             and value > (model.position_rows or model.max_positions)
         ):
             return f"{model.name} has learned positions for {model.max_positions} tokens"
+        if name == "seq_len" and model.convolutions and value != 1:
+            return f"an image of {model.name} is one token, of the pixels that its file has"
         plan = self.plan.model_copy(
             update={"training": self.plan.training.model_copy(update={name: value})}
         )
