@@ -11,7 +11,7 @@ from planner.formulas.experts import tensor_of
 from planner.formulas.params import stream_of
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layers import parts_of
+from planner.specs.layers import layers_of
 from planner.specs.parts import Moe, Product
 from planner.specs.plan import Plan
 
@@ -35,13 +35,14 @@ class Matrix:
 
 def layer_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
     """Matrices of a mean layer on one rank, routed experts among them."""
-    model, of = plan.model, stream_of(plan.model)
+    model, layers = plan.model, layers_of(plan.model)
     found: list[Matrix] = []
-    for part, count in parts_of(model):
-        share = count / model.layers
-        found += [_matrix(plan, tp, one, share) for one in part.products(of)]
-        if isinstance(part, Moe):
-            found += _experts(plan, tp, ep, part, share)
+    for kind, count in zip(layers.kinds, layers.counts, strict=True):
+        of, share = stream_of(model, kind), count / model.layers
+        for part in kind.parts:
+            found += [_matrix(plan, tp, one, share) for one in part.products(of)]
+            if isinstance(part, Moe):
+                found += _experts(plan, tp, ep, part, share)
     return found
 
 
