@@ -16,11 +16,11 @@ has come belongs to the way the tables were measured and is one constant for all
 to 1.4 ms). gemm_efficiency is therefore the rate of short GEMMs. Training is a steady stream: it
 gets power_clock, and less.
 
-Tables of fp8 GEMMs (dtype fp8; aiconfigurator's TensorRT-LLM tables, whose kernel is cuBLASLt's as
-in Transformer Engine) time the dynamic quantisation of the activations with the GEMM. Everything
-but the rate is as in 16 bit; fitted are fp8_efficiency, the clock of long
-GEMMs, and bytes per element and fixed time of the quantisation, which no estimate reads: training
-casts otherwise.
+Tables of GEMMs in 8 and 4 bit (dtype fp8, fp8_block, nvfp4; aiconfigurator's TensorRT-LLM tables,
+whose kernels are cuBLASLt's as in Transformer Engine, and DeepGEMM's for blocks) time the dynamic
+quantisation of the activations with the GEMM. Everything but the rate is as in 16 bit; fitted are
+the efficiency (fp8_efficiency, nvfp4_efficiency), the clock of long GEMMs, and bytes per element
+and fixed time of the quantisation, which no estimate reads: training casts otherwise.
 
 Prints one line per table, a parameter on a bound marked with *; with --toml the lines of [kernels]
 of 16-bit tables as well. Writes nothing.
@@ -62,13 +62,18 @@ PARAMETERS = (
     ("power_clock", "1", 0.50, 0.90, 1.00),
 )
 LOW, START, HIGH = (np.array([row[column] for row in PARAMETERS], float) for column in (2, 3, 4))
-FP8_PARAMETERS = (
-    ("fp8_efficiency", "1", 0.30, 0.70, 1.20),
+LOW_PARAMETERS = (
+    ("efficiency", "1", 0.10, 0.60, 1.20),
     ("quantisation", "B", 0.0, 4.0, 12.0),  # moved per element of the activations
     ("quantisation", "us", -2.0, 3.0, 30.0),  # and fixed
     ("power_clock", "1", 0.50, 0.95, 1.00),
 )
-FP8_BYTES = 1.0
+# field of the profile's rates, and bytes per element of an operand with its scales
+FORMATS = {
+    "fp8": ("fp8", 1.0),
+    "fp8_block": ("fp8", 1 + 1 / 32),
+    "nvfp4": ("nvfp4", 1 / 2 + 1 / 16),
+}
 LARGE_WEIGHT = 1.5  # of m, n, k >= 1024, which the rate decides
 OVERHEAD, SOFTNESS = 2, 3  # the minimum over tiles makes small valleys: several starts along these
 
@@ -138,12 +143,13 @@ def _limited_s(table: Table, rate: float, clock: float, curve: dict[str, Any]) -
     return np.asarray(gemm_s(table.m, table.n, table.k, rate_flop_per_s=left, **curve))
 
 
-def predicted_fp8_s(table: Table, gpu: GpuSpec, values: np.ndarray) -> np.ndarray:
-    """Seconds of each fp8 GEMM as its table would show it: with the quantisation of its
+def predicted_low_s(table: Table, gpu: GpuSpec, values: np.ndarray) -> np.ndarray:
+    """Seconds of each GEMM in 8 or 4 bit as its table would show it: with the quantisation of its
     activations."""
     efficiency, moved, fixed_us, clock = values
-    rate, bandwidth = gpu.rate("fp8"), float(gpu.memory_bandwidth)
-    assert rate is not None, f"{gpu.id} has no fp8"
+    name, operand_bytes = FORMATS[table.dtype]
+    rate, bandwidth = gpu.rate(name), float(gpu.memory_bandwidth)
+    assert rate is not None, f"{gpu.id} has no {name}"
     curve = {
         "compute_units": float(gpu.compute_units),
         "efficiency": efficiency,
@@ -153,24 +159,24 @@ def predicted_fp8_s(table: Table, gpu: GpuSpec, values: np.ndarray) -> np.ndarra
         "launch_s": float(gpu.kernels.gemm_launch),
         "memory_bytes_per_s": bandwidth,
         "memory_frac": float(gpu.kernels.memory_frac),
-        "input_bytes": FP8_BYTES,
+        "input_bytes": operand_bytes,
     }
     quantised = moved * table.m * table.k / bandwidth + fixed_us * 1e-6
     return _limited_s(table, float(rate), clock, curve) + quantised
 
 
-def fit_fp8(table: Table, gpu: GpuSpec) -> np.ndarray:
-    """Least squares of the log error of an fp8 table, as for the 16-bit ones."""
+def fit_low(table: Table, gpu: GpuSpec) -> np.ndarray:
+    """Least squares of the log error of a table of 8 or 4 bit, as for the 16-bit ones."""
     from scipy.optimize import least_squares
 
     low, start, high = (
-        np.array([row[column] for row in FP8_PARAMETERS], float) for column in (2, 3, 4)
+        np.array([row[column] for row in LOW_PARAMETERS], float) for column in (2, 3, 4)
     )
     weight = np.where(table.trained(), 1.0, OTHER_WEIGHT)
     weight *= np.where(table.large(), LARGE_WEIGHT, 1.0)
 
     def residual(values: np.ndarray) -> np.ndarray:
-        return np.asarray(weight * np.log(predicted_fp8_s(table, gpu, values) / table.time_s))
+        return np.asarray(weight * np.log(predicted_low_s(table, gpu, values) / table.time_s))
 
     found = least_squares(residual, start, bounds=(low, high), loss="soft_l1", f_scale=0.1)
     return np.asarray(found.x)
@@ -278,10 +284,10 @@ def main() -> None:
     for table in tables(sorted(options.folder.glob("*.csv"))):
         gpu = catalog.load("gpus", GpuSpec, table.gpu)
         first = np.random.default_rng(options.seed).random(len(table.m)) < 0.5
-        fp8 = table.dtype == "fp8"
-        if fp8:
-            values = fit_fp8(table.part(first), gpu)
-            predicted = predicted_fp8_s(table, gpu, values)
+        low = table.dtype in FORMATS
+        if low:
+            values = fit_low(table.part(first), gpu)
+            predicted = predicted_low_s(table, gpu, values)
             found = ", ".join(f"{value:.3g}" for value in values)
         else:
             values = fit(table.part(first), hardware_of(gpu))
@@ -290,7 +296,7 @@ def main() -> None:
         groups = (~first, ~first & table.trained(), ~first & table.large())
         report = "; ".join(error_text(predicted[group], table.time_s[group]) for group in groups)
         print(f"{table.gpu} {table.dtype} {table.library} | {found} | {report}")
-        if options.toml and not fp8:
+        if options.toml and not low:
             large = groups[-1]
             print(
                 toml(

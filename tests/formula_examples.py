@@ -384,6 +384,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "tokens": [1e6, 4e6],
         "scanned": [0.0, 1e6],
     },
+    "formulas.casts.operand_bytes": {
+        "element_bytes": [1.0, 1.0, 0.5],
+        "scale_bytes": [4.0, 1.0, 1.0],
+        "block": [128.0, 32.0, 16.0],
+    },
+    "formulas.casts.cast_bytes": {
+        "elements": [0.0, 4096.0, 1e6],
+        "reads": [1.0, 2.0, 2.0],
+        "copies": [1.0, 2.0, 2.0],
+        "each_bytes": [1.0, 1.03125, 0.5625],
+    },
     "formulas.kernels.alignment_frac": {
         "n": [64.0, 72.0, 100.0],
         "k": [128.0, 128.0, 63.0],

@@ -49,7 +49,7 @@ def test_fp8_gains_where_power_limits_and_nowhere_else() -> None:
                 of.model_copy(
                     update={"training": of.training.model_copy(update={"precision": "fp8"})}
                 )
-            ).fp8_frac
+            ).recipe_frac
         )
 
     assert fp8("rtx4090") == 1.0

@@ -290,7 +290,28 @@ def test_fp8_rates_on_shapes_the_fit_never_saw(gpu: str, fit_kernels: ModuleType
     assert profile.kernels.fp8_efficiency is not None
     assert len(table.m) == 60
     values = np.array([float(profile.kernels.fp8_efficiency), moved, fixed_us, 0.97])
-    error = np.abs(fit_kernels.predicted_fp8_s(table, profile, values) / table.time_s - 1)
+    error = np.abs(fit_kernels.predicted_low_s(table, profile, values) / table.time_s - 1)
+    assert error.mean() < limit
+
+
+# the same of NVFP4, of rows that the fit did not draw
+NVFP4_HELD_OUT = {
+    "b200-sxm-180gb": (0.08, 6.33, 6.11, 0.906),
+    "gb200-186gb": (0.08, 6.19, 6.24, 0.999),
+    "b300-sxm-270gb": (0.12, 5.3, 9.53, 1.0),
+    "gb300-279gb": (0.12, 5.38, 9.28, 1.0),
+}
+
+
+@pytest.mark.parametrize("gpu", NVFP4_HELD_OUT)
+def test_nvfp4_rates_on_shapes_the_fit_never_saw(gpu: str, fit_kernels: ModuleType) -> None:
+    tables = fit_kernels.tables([ROOT / "tests" / "data" / "gemm_nvfp4.csv"])
+    (table,) = (t for t in tables if t.gpu == gpu)
+    profile = catalog.load("gpus", GpuSpec, gpu)
+    limit, *others = NVFP4_HELD_OUT[gpu]
+    assert len(table.m) == 60
+    values = np.array([float(profile.kernels.nvfp4_efficiency or 0), *others])
+    error = np.abs(fit_kernels.predicted_low_s(table, profile, values) / table.time_s - 1)
     assert error.mean() < limit
 
 

@@ -27,7 +27,10 @@ from planner.specs.options.words import meaning, plain
         ("optimizer", ["adamw_bnb_8bit", "adam-8bit"], "adam8bit"),
         ("precision", ["bfloat16", "BF16", "bf16-mixed"], "bf16"),
         ("precision", ["half", "float16"], "fp16"),
-        ("precision", ["mxfp8", "float8", "FP8"], "fp8"),
+        ("precision", ["float8", "FP8"], "fp8"),
+        ("precision", ["MXFP8", "fp8-mx", "fp8_mx"], "mxfp8"),
+        ("precision", ["fp8_cs", "tensorwise", "FP8-Tensorwise"], "fp8-tensorwise"),
+        ("precision", ["fp4", "NVFP4"], "nvfp4"),
         ("recompute", ["true", "Yes", "full", "FULL", "gradient_checkpointing"], "full"),
         ("recompute", ["no", "None", "false"], "none"),
         ("recompute", ["Block:4"], "block:4"),
@@ -97,9 +100,10 @@ def test_an_answer_says_how_it_read_what_might_mean_something_else() -> None:
     ]
     assert readings(options.changed(seq_len=512, optimizer="sgd")) == [], "what-ifs change it"
     assert options == read_options({**given, "seq_len": 131072, "optimizer": "adam"})
-    asked = ("--model", "gpt2", "--gpu", "h100", "--precision", "mxfp8", "--optimizer", "AdamW")
+    asked = ("--model", "gpt2", "--gpu", "h100", "--precision", "fp8-cs", "--optimizer", "AdamW")
     screen = " ".join(dpplan("estimate", *asked).stdout.split())
-    assert "--precision mxfp8 is read as fp8: the scales of its blocks are not counted" in screen
+    assert "--optimizer AdamW is read as adam: decoupled weight decay takes no memory" in screen
+    assert "--precision fp8-cs is read as fp8-tensorwise" in screen
 
 
 @pytest.mark.parametrize(

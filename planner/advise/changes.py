@@ -21,6 +21,7 @@ from planner.specs.hardware import LinkSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout
 from planner.specs.options import LAYOUT, Options, flag
 from planner.specs.plan import Plan
+from planner.specs.precision import is_low
 from planner.units import show
 
 WORTH = 0.01  # relative gain of speed, or of memory, below which a change is not reported
@@ -219,8 +220,7 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     out = _kernels(plan, speed)
     if not training.mixed_precision and gpu.dense.bf16 is not None:
         out.append(Change("precision bf16", {"precision": "bf16"}))
-    if speed and training.precision in ("bf16", "fp16") and gpu.dense.fp8 is not None:
-        out.append(Change("precision fp8", {"precision": "fp8"}))
+    out += _precisions(plan, speed, memory)
     if memory and training.optimizer == "adam":
         out.append(Change("8-bit Adam", {"optimizer": "adam8bit"}))
         out += _narrow_states(plan)
@@ -250,7 +250,9 @@ def _narrow_states(plan: Plan) -> list[Change]:
     """Narrow types of states where the stack has them and none was asked for."""
     training = plan.training
     asked = (training.moments_precision, training.master_precision, training.gradient_precision)
-    able = plan.stack.supports.precision_aware and training.precision in ("bf16", "fp8")
+    able = plan.stack.supports.precision_aware and (
+        training.precision == "bf16" or is_low(training.precision)
+    )
     if not able or any(asked) or training.state_precision:
         return []
     bf16 = {"moments_precision": "bf16"}
@@ -272,6 +274,21 @@ def by_cost(plan: Plan, layout: Layout) -> list[Change]:
     if text == stated_chunks(plan, pp, vpp):
         return []
     return [Change(f"layers dealt out by their cost, {text}", {"uneven_stages": True})]
+
+
+def _precisions(plan: Plan, speed: bool, memory: bool) -> list[Change]:
+    """Formats of fewer bits that the stack and the GPU have, and weights kept in them."""
+    training, stack, gpu = plan.training, plan.stack.precision, plan.cluster.gpu
+    out = []
+    known = {one for one in stack.recipes if gpu.rate(one) is not None}
+    if speed and training.precision in ("bf16", "fp16") and known.intersection(stack.recipes[:1]):
+        out.append(Change("precision fp8", {"precision": "fp8"}))
+    if speed and training.mixed_precision and "nvfp4" in known - {training.precision}:
+        out.append(Change("precision nvfp4", {"precision": "nvfp4"}))
+    if memory and plan.recipe and stack.weight_copies and not plan.is_low("weights"):
+        kept = "+".join((*(training.low_parts or ()), "weights"))
+        out.append(Change(f"weights kept in {plan.precision}", {"low_precision": kept}))
+    return out
 
 
 def _kernels(plan: Plan, speed: bool) -> list[Change]:

@@ -98,6 +98,15 @@ def compute_bytes(plan: Plan) -> float:
     return plan.stack.state.compute if plan.training.mixed_precision else _WIRE_BYTES["fp32"]
 
 
+def gathered_bytes(plan: Plan) -> float:
+    """Bytes of a layer's parameter on its way to the ranks that gather it."""
+    usual, recipe = compute_bytes(plan), plan.recipe
+    if recipe is None or not plan.is_low("weights"):
+        return usual
+    wide = plan.training.wide_layers / plan.model.layers
+    return (1 - wide) * recipe.gathered + wide * usual
+
+
 def wire_bytes(plan: Plan) -> float:
     """Bytes of a gradient element while it is reduced."""
     if not plan.training.mixed_precision:
@@ -120,7 +129,7 @@ def sharded_layer(
     """Parameters are gathered for forward and for backward, gradients reduced, for every
     micro-batch."""
     per_layer = parameters.per_layer()
-    weights, gradients = compute_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
+    weights, gradients = gathered_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     streamed: Array = 0.0
     zero3 = c.zero >= 3
@@ -164,6 +173,7 @@ class EndOfStep:
     total: Array  # hidden and exposed together
     reduced: Array  # time of the gradients' all-reduce, or of the reduce-scatter of ZeRO-1
     gathered: Array  # time of ZeRO-1's parameter all-gather
+    gathered_bytes: Array
     elements: Array  # parameters of the stage
 
 
@@ -198,13 +208,15 @@ def end_of_step(
             whole = np.where(zero1, communicate.reduce_scatter_s(m, wire * elements, group), whole)
         return np.where(elements > 0, whole, 0.0)  # a model without experts makes no call for them
 
-    def gather(elements: Array, group: Group) -> Array:
+    def gather(whole_bytes: Array, group: Group) -> Array:
         return np.where(
-            zero1 & (elements > 0), communicate.all_gather_s(m, narrow * elements, group), 0.0
+            zero1 & (whole_bytes > 0), communicate.all_gather_s(m, whole_bytes, group), 0.0
         )
 
     reduced = reduce(shared, who.group) + reduce(experts, who.experts)
-    gathered = gather(shared, who.group) + gather(experts, who.experts)
+    each = gathered_bytes(plan)
+    shared_bytes = narrow * root + each * (shared - root)
+    gathered = gather(shared_bytes, who.group) + gather(each * experts, who.experts)
     sync = reduced + gathered
     last_bytes = np.minimum(LAST_BYTES if own is None else own.last_bytes, wire * shared)
     last_s = communicate.all_reduce_s(m, last_bytes, who.group)
@@ -239,7 +251,9 @@ def end_of_step(
     late = gathered
     if stack.state.zero2_gathers:
         ahead = stack.overlap.prefetch
-        late = 0.0 * gathered if ahead else gather(np.maximum(shared - root, 0.0), who.shards)
+        late = (
+            0.0 * gathered if ahead else gather(each * np.maximum(shared - root, 0.0), who.shards)
+        )
     updated = np.where(per_layer & (c.zero == 2), late, 0.0)
     exposed = np.where(
         per_layer,
@@ -253,6 +267,7 @@ def end_of_step(
         np.where(who.several, total, 0.0),
         np.where(once, reduced, 0.0),
         np.where(once, gathered, np.where(who.several, updated, 0.0)),
+        shared_bytes + each * experts,
         shared + experts,
     )
 
@@ -279,7 +294,7 @@ def traffic(
 
     # once per step: the exposed part is shared between reduction and gather as their times are
     shown = np.clip(share_of(end.exposed, end.reduced + end.gathered), 0.0, 1.0)
-    wire, narrow = wire_bytes(plan) * end.elements, compute_bytes(plan) * end.elements
+    wire = wire_bytes(plan) * end.elements
     halves = (c.zero >= 1) & (not plan.stack.overlap.sharded_all_reduce)
 
     def once(
@@ -323,5 +338,11 @@ def traffic(
         ),
         once("all_reduce", "gradients of the stage", wire, end.reduced, ~halves),
         once("reduce_scatter", "gradients of the stage", wire, end.reduced, halves),
-        once("all_gather", "parameters of the stage", narrow, end.gathered, end.gathered > 0),
+        once(
+            "all_gather",
+            "parameters of the stage",
+            end.gathered_bytes,
+            end.gathered,
+            end.gathered > 0,
+        ),
     ]

@@ -112,7 +112,7 @@ def features(plan: Plan, c: Columns, time: Times, islands: Array | float = 0.0) 
         "islands": rows * islands,
         "parts": rows * bool(plan.model.stack),
         "experts": rows * (plan.model.routed is not None),
-        "fp8": rows * (plan.training.precision == "fp8"),
+        "fp8": rows * (plan.recipe is not None),
         "long": rows * of_step["attention"] * max(np.log2(plan.training.seq_len / _LONG), 0.0),
         "scale": rows * np.log2(plan.cluster.gpus),
     }

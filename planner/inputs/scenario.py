@@ -21,6 +21,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.options import LAYOUT, Options
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
+from planner.specs.precision import is_low
 from planner.specs.stack import StackSpec
 from planner.specs.training import TrainingSpec, scores_on_chip
 
@@ -109,8 +110,14 @@ def plans_of(
     )
     calibration = read_calibration(options.calibration) if options.calibration else None
     plans, run = [], run_spec(options, cluster.nodes, calibration)
+    refused: PlanError | None = None
     for name, zero in [(options.stack, options.zero)] if options.stack else tried(options):
         stack = stack_spec(name, calibration)
+        refused = refused_precision(training, stack)
+        if refused is not None:
+            if options.stack is not None:
+                raise refused
+            continue
         layout = LayoutRequest(
             **{**fixed, "zero": zero},
             grad_accum=options.grad_accum,
@@ -133,7 +140,18 @@ def plans_of(
             data=data,
         )
         plans.append(plan.model_copy(update={"training": _kernels(plan, options)}))
+    if refused is not None and not plans:
+        raise refused
     return tuple(plans)
+
+
+def refused_precision(training: TrainingSpec, stack: StackSpec) -> PlanError | None:
+    """Why a stack cannot train so in 8 or 4 bit; None: it can, or nobody asked."""
+    asked, has = training.precision, stack.precision.recipes
+    if is_low(asked) and (not has or asked not in ("fp8", *has)):
+        remedy = f"it has {', '.join(has)}" if has else "take bf16, or another stack"
+        return PlanError("--precision", asked, f"{stack.title} does not have it; {remedy}")
+    return None
 
 
 def _pipeline_layout(options: Options, model: ModelSpec) -> str | None:

@@ -13,7 +13,7 @@ from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.layers import of_samples
 from planner.specs.model import ModelSpec
-from planner.specs.names import GRAPH_SCOPES, GraphScope
+from planner.specs.names import GRAPH_SCOPES, LOW_PARTS, GraphScope, LowPart
 from planner.specs.options import Options
 from planner.specs.training import MOST_SEQUENCES, TrainingSpec
 
@@ -92,10 +92,7 @@ def training_spec(
         precision = "bf16" if gpu.rate("bf16") is not None else "fp16"
         assumptions.append(precision_sentence(precision, model))
     if gpu.rate(precision) is None:
-        has = [p for p in ("fp8", "bf16", "fp16", "tf32", "fp32") if gpu.rate(p) is not None]
-        raise PlanError(
-            "--precision", precision, f"{gpu.title} does not have it; it has {', '.join(has)}"
-        )
+        raise PlanError("--precision", precision, gpu.lacks(precision))
     training = TrainingSpec(
         seq_len=seq_len,
         global_batch=batch,
@@ -113,6 +110,8 @@ def training_spec(
         master_precision=options.master_precision,
         gradient_precision=options.gradient_precision,
         gradient_reduce=options.grad_reduce_precision,
+        low_parts=low_parts(options.low_precision, model),
+        wide_layers=_wide_layers(options, model),
         expandable_segments=options.expandable_segments,
         optimizer_in_backward=options.optimizer_in_backward,
         **expert_fields(options, model, gpu),
@@ -129,6 +128,32 @@ def precision_sentence(precision: str, model: ModelSpec) -> str:
         else ""
     )
     return f"precision {precision} with an fp32 master copy{other} (set --precision)"
+
+
+def low_parts(text: str | None, model: ModelSpec) -> tuple[LowPart, ...] | None:
+    """Parts from their names joined by +; none: nothing but operands of GEMMs. Raises PlanError."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split("+")]
+    if names == ["none"]:
+        return ()
+    for name in names:
+        if name not in LOW_PARTS:
+            remedy = f"takes none, or {', '.join(LOW_PARTS)}, joined by +"
+            raise PlanError("--low-precision", text, remedy)
+    if "dispatch" in names and model.routed is None:
+        remedy = f"sends tokens to experts, and {model.name} has none; leave dispatch out"
+        raise PlanError("--low-precision", text, remedy)
+    return tuple(part for part in LOW_PARTS if part in names)
+
+
+def _wide_layers(options: Options, model: ModelSpec) -> int:
+    wide = options.bf16_layers or 0
+    if wide > model.layers:
+        raise PlanError(
+            "--bf16-layers", wide, f"{model.name} has {model.layers} layers; take fewer"
+        )
+    return wide
 
 
 def _graphs(options: Options, model: ModelSpec) -> tuple[GraphScope, ...]:

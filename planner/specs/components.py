@@ -140,6 +140,10 @@ MEMORY: dict[str, str] = {
         " the embedding's, or a whole set"
     ),
     "cast_copies": "16-bit copies that autocast keeps of fp32 weights",
+    "low_precision_copies": (
+        "8- and 4-bit copies of weights beside those of 16 bit; none where the model keeps its"
+        " weights so"
+    ),
     "optimizer_temporaries": "buffers of the optimizer step",
 }
 

@@ -22,6 +22,7 @@ from planner.specs.base import (
 from planner.specs.names import PRECISIONS as PRECISIONS
 from planner.specs.names import AttentionName
 from planner.specs.names import Precision as Precision
+from planner.specs.precision import NEEDS, RECIPES, REFUSED
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
 Efficiency = Annotated[Sourced, Quantity("1", maximum=1.5)]
@@ -36,7 +37,9 @@ class DenseRates(Spec):
     tf32: FlopPerSecond | None = None
     fp16: FlopPerSecond | None = None
     bf16: FlopPerSecond | None = None
-    fp8: FlopPerSecond | None = None
+    fp8: FlopPerSecond | None = None  # one scale per tensor or row
+    mxfp8: FlopPerSecond | None = None  # units that scale blocks of 32 themselves
+    nvfp4: FlopPerSecond | None = None
 
 
 class Fp16AccumulateRates(Spec):
@@ -69,6 +72,7 @@ class KernelCurve(Spec):
     gemm_efficiency: share of the dense rate inside a full wave of the largest tile, in a burst too
     short for the power limit.
     fp8_efficiency: the same of the fp8 rate, by the table of fp8 GEMMs; left out: as in 16 bit.
+    nvfp4_efficiency: the same of the nvfp4 rate.
     gemm_tile_exponent: loss of smaller tiles, rate ~ (tile area / 32768) ** exponent.
     gemm_tile_overhead: prologue and epilogue of one tile.
     gemm_wave_softness: 0 = whole waves of tiles (last wave runs alone), 1 = tail waves overlap
@@ -92,6 +96,7 @@ class KernelCurve(Spec):
 
     gemm_efficiency: Efficiency
     fp8_efficiency: Efficiency | None = None
+    nvfp4_efficiency: Efficiency | None = None
     gemm_tile_exponent: Exponent
     gemm_tile_overhead: Seconds
     gemm_wave_softness: Fraction
@@ -199,8 +204,19 @@ class GpuSpec(Spec):
 
     def rate(self, precision: str) -> Sourced | None:
         """Dense rate with fp32 accumulation, None where the hardware lacks the precision."""
-        value: Sourced | None = getattr(self.dense, precision)
+        if self.architecture in REFUSED.get(precision, ()):
+            return None
+        recipe = RECIPES.get(precision)
+        value: Sourced | None = getattr(self.dense, recipe.rate if recipe else precision)
         return value
+
+    def lacks(self, precision: str) -> str:
+        """That the GPU does not have a precision, why, and what it has."""
+        recipe = RECIPES.get(precision)
+        needs = NEEDS.get(recipe.rate if recipe else precision)
+        why = f" ({needs})" if needs else ""
+        has = ", ".join(p for p in PRECISIONS if self.rate(p) is not None)
+        return f"{self.title} does not have it{why}; it has {has}"
 
 
 class LinkSpec(Spec):

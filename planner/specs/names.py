@@ -8,7 +8,23 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+# fp8 is the recipe that the stack calls so; the others name it, see specs.precision
+Precision = Literal[
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp8",
+    "fp8-delayed",
+    "fp8-tensorwise",
+    "fp8-rowwise",
+    "fp8-blockwise",
+    "mxfp8",
+    "nvfp4",
+]
+# what may be in 8 or 4 bit beside the operands of GEMMs: the weights that the model keeps, what
+# attention reads (8 bit, also beside nvfp4), tokens on their way to experts
+LowPart = Literal["weights", "attention", "dispatch"]
 # what each keeps and computes: formulas.optimizers
 OptimizerName = Literal[
     "adam",
@@ -88,6 +104,7 @@ RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
 ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)
+LOW_PARTS: tuple[LowPart, ...] = get_args(LowPart)
 CONTEXT_WAYS: tuple[ContextWay, ...] = get_args(ContextWay)
 GRAPH_SCOPES: tuple[GraphScope, ...] = get_args(GraphScope)
 PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)

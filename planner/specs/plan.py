@@ -7,7 +7,8 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.data import InputSpec, LengthsSpec
 from planner.specs.layout import LayoutRequest
 from planner.specs.model import ModelSpec
-from planner.specs.names import ContextWay, DispatcherName
+from planner.specs.names import ContextWay, DispatcherName, LowPart, Precision
+from planner.specs.precision import RECIPES, Recipe
 from planner.specs.ranks import RanksSpec
 from planner.specs.run import RunSpec
 from planner.specs.stack import StackSpec
@@ -31,6 +32,35 @@ class Plan(Spec):
     def attention(self) -> Attention:
         """The attention kernel: of the request, else of the stack."""
         return self.training.attention or self.stack.fusion.attention
+
+    @property
+    def precision(self) -> Precision:
+        """The number format by name: what the stack calls fp8 has another."""
+        asked, known = self.training.precision, self.stack.precision.recipes
+        return known[0] if asked == "fp8" and known else asked
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How operands of GEMMs are made; None: they have the type of activations."""
+        return RECIPES.get(self.precision)
+
+    def is_low(self, part: LowPart) -> bool:
+        """Whether a part is in the format of the GEMMs too: as asked, else as the stack does it."""
+        if self.recipe is None:
+            return False
+        asked, stack = self.training.low_parts, self.stack.precision
+        by_stack: dict[LowPart, tuple[Precision, ...]] = {
+            "weights": stack.weights,
+            "attention": (),
+            "dispatch": stack.dispatch,
+        }
+        return self.precision in by_stack[part] if asked is None else part in asked
+
+    @property
+    def expandable_segments(self) -> bool:
+        """Whether the allocator's segments grow: as asked, else as the stack's recipes have it."""
+        asked = self.training.expandable_segments
+        return self.stack.expandable_segments if asked is None else asked
 
     @property
     def dispatchers(self) -> tuple[DispatcherName, DispatcherName]:

@@ -19,6 +19,7 @@ from planner.specs.names import (
     CpuOptimizerName,
     DispatcherName,
     GraphScope,
+    Precision,
     TensorOverlap,
 )
 from planner.specs.training import Attention
@@ -106,6 +107,17 @@ class StateBytes(Spec):
     flat_temporaries: bool = (
         False  # these are a few flat buffers, which find no room in what activations freed
     )
+
+
+class LowPrecision(Spec):
+    """Training in 8 and 4 bit."""
+
+    recipes: tuple[Precision, ...] = Field(default=(), strict=False)  # the one called fp8 first
+    # recipes under which the model keeps its weights in the format alone, the master copy apart;
+    # under the others 16-bit weights stay, and copies beside them through a step
+    weights: tuple[Precision, ...] = Field(default=(), strict=False)
+    weight_copies: bool = False  # those copies stay from the first micro-batch on
+    dispatch: tuple[Precision, ...] = Field(default=(), strict=False)  # tokens sent so to experts
 
 
 class Activations(Spec):
@@ -285,6 +297,7 @@ class StackSpec(Spec):
         None  # where fp16, with its loss scaling, is run by another optimizer
     )
     activations: Activations
+    precision: LowPrecision = Field(default_factory=LowPrecision)
     fusion: Fusion
     overlap: Overlap
     experts: ExpertWork = Field(default_factory=ExpertWork)
@@ -300,6 +313,7 @@ class StackSpec(Spec):
         Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     )
     fragmentation_frac: Fraction  # reserved over allocated, minus one
+    expandable_segments: bool = False  # its recipes let the allocator's segments grow
     loading: Literal["shard", "whole"] = (
         "shard"  # what a rank holds in host memory while it loads a checkpoint
     )

@@ -17,6 +17,7 @@ from planner.specs.names import (
     ExpertKernels,
     GradientType,
     GraphScope,
+    LowPart,
     MasterType,
     OptimizerName,
     Precision,
@@ -25,7 +26,6 @@ from planner.specs.names import (
 )
 
 Attention = AttentionName
-Fp8Recipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 
 
 def scores_on_chip(attention: Attention) -> bool:
@@ -59,7 +59,9 @@ class TrainingSpec(Spec):
     # what is captured as CUDA graphs; empty: as the stack does
     cuda_graphs: tuple[GraphScope, ...] = Field(default=(), strict=False)
     tensor_overlap: TensorOverlap | None = None  # of tensor-parallel collectives with GEMMs
-    fp8_recipe: Fp8Recipe | None = None
+    # what is in 8 or 4 bit beside operands of GEMMs; None: what the stack does
+    low_parts: tuple[LowPart, ...] | None = Field(default=None, strict=False)
+    wide_layers: int = Field(default=0, ge=0, le=1_000_000)  # whose GEMMs stay in 16 bit
     selective: Literal["attention", "per_op"] = "attention"  # what `recompute selective` drops
     gradient_reduce: GradientType | None = None  # type of gradients on the wire
     gradient_precision: GradientType | None = None  # type in which they accumulate
@@ -69,7 +71,7 @@ class TrainingSpec(Spec):
     # type in which weights, gradients and moments are kept: bf16, and nothing in fp32; None: as the
     # stack does
     state_precision: Literal["bf16"] | None = None
-    expandable_segments: bool = False  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
+    expandable_segments: bool | None = None  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
     # every weight is updated as soon as its gradient is there, which is freed then
     optimizer_in_backward: bool = False
 
@@ -100,5 +102,5 @@ class TrainingSpec(Spec):
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of an activation element: fp8 is the format of GEMM operands alone."""
+        """Bytes of an activation element: 8 and 4 bit are formats of GEMM operands alone."""
         return 2.0 if self.mixed_precision else 4.0

@@ -22,7 +22,7 @@ from planner.estimate.layer.collectives import (
 )
 from planner.estimate.layer.head import head_s, module_s
 from planner.estimate.layer.launches import TAIL_OPERATORS, issued_operators
-from planner.estimate.layer.matmul import weight_gemms, weight_gemms_s
+from planner.estimate.layer.matmul import casts_s, weight_gemms, weight_gemms_s
 from planner.estimate.layer.operators import memory_bound_s, residual_adds, weight_traffic_s
 from planner.estimate.layer.shape import BothWays, LayerShape, local_shape, padded_vocab
 from planner.estimate.machine import Machine
@@ -210,6 +210,7 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     forward: Ledger = {}
     backward: Ledger = {}
     gemms: Array = 0.0
+    cast = BothWays[Array](0.0, 0.0)
     flop = shape.core_flop
     for p in weight_gemms(shape):
         with section(p.name):
@@ -218,13 +219,20 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
         forward[name] = forward.get(name, 0.0) + p.per_layer * each.forward
         backward[name] = backward.get(name, 0.0) + p.per_layer * each.backward
         gemms = gemms + p.per_layer * each.forward
+        narrow = casts_s(shape.plan, m, p)
+        cast = BothWays(
+            cast.forward + p.per_layer * narrow.forward,
+            cast.backward + p.per_layer * narrow.backward,
+        )
         flop = flop + p.per_layer * 2 * p.m * p.n * p.k * p.batch
     core = core_s(shape, m)
     light = memory_bound_s(shape, m)
     forward |= {"attention/core": core.forward, **under("memory_bound", light.forward)}
     backward |= {"attention/core": core.backward, **under("memory_bound", light.backward)}
+    if shape.plan.recipe is not None:
+        forward["memory_bound/casts"], backward["memory_bound/casts"] = cast.forward, cast.backward
     backward["memory_bound/weights"] = weight_traffic_s(m, weight_gemms(shape))
-    repeated = _REPEATED_GEMMS * gemms + sum(light.forward.values())
+    repeated = _REPEATED_GEMMS * (gemms + cast.forward) + sum(light.forward.values())
     return _Compute(BothWays(forward, backward), core, repeated, flop)
 
 

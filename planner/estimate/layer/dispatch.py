@@ -19,6 +19,7 @@ from planner.estimate.communicate import Group, place
 from planner.estimate.layer.shape import LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import fused_experts
+from planner.formulas import casts
 from planner.formulas import collectives as formulas
 from planner.ledger import Array
 from planner.specs.names import DispatcherName
@@ -55,9 +56,9 @@ EACH_EXPERT: dict[DispatcherName, float] = {
     "deepep": 1.0,
     "hybridep": 1.0,
 }
-# in fp8 each expert's operands are cast and scaled as well, a call or two each (split_quantize of
+# in 8 and 4 bit each expert's operands are cast and scaled, a call or two each (split_quantize of
 # Transformer Engine); those of the buffered dispatchers nearest to moe-recipes (docs/log.md)
-EACH_EXPERT_FP8: dict[DispatcherName, float] = {
+EACH_EXPERT_LOW: dict[DispatcherName, float] = {
     "alltoall": 3.0,
     "allgather": 3.0,
     "deepep": 2.5,
@@ -111,12 +112,22 @@ def one_way(shape: LayerShape, m: Machine) -> OneWay:
     )
 
 
+def sent_bytes(plan: Plan) -> float:
+    """Bytes per element of a token on its way, mean of dispatch and combine: tokens, and the
+    gradients of what experts gave back, may leave in 8 bit; what is summed stays in 16 (arXiv
+    2412.19437, section 3.3.3)."""
+    wide, recipe = plan.training.element_bytes, plan.recipe
+    if recipe is None or not plan.is_low("dispatch"):
+        return wide
+    return (casts.operand_bytes(recipe.element, recipe.scale, recipe.block) + wide) / CALLS
+
+
 def _one_way(shape: LayerShape, m: Machine, dispatcher: DispatcherName) -> OneWay:
     plan, moe = shape.plan, shape.plan.model.routed
     assert moe is not None
     per_token = moe.per_token
     width = moe.read(plan.model.hidden)
-    tokens_bytes = plan.training.element_bytes * width * shape.local_tokens
+    tokens_bytes = sent_bytes(plan) * width * shape.local_tokens
     tokens_bytes = tokens_bytes * shape.fullest
     # experts follow one another on neighbouring ranks, split or whole (Megatron-LM's rank order)
     group = place(shape.ep, shape.etp, plan.cluster.tiers)

@@ -106,8 +106,7 @@ def _of_experts(shape: LayerShape, m: Machine) -> Array:
     """Those of routing and of local experts, of a mean layer."""
     if "expert_operators" in m.without:
         return 0.0 * shape.experts
-    fp8 = shape.plan.training.precision == "fp8"
-    counts = dispatch.EACH_EXPERT_FP8 if fp8 else dispatch.EACH_EXPERT
+    counts = dispatch.EACH_EXPERT_LOW if shape.plan.recipe else dispatch.EACH_EXPERT
     each = dispatch.by_dispatcher(shape.plan, shape.ep, shape.etp, counts)
     if fused_experts(shape.plan) or loops_experts(shape.plan):  # loops are counted apart
         each = 0.0 * each

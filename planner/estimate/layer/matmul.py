@@ -11,11 +11,12 @@ import numpy as np
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import loops_experts
-from planner.formulas import kernels
+from planner.formulas import casts, kernels
 from planner.formulas.params import stream_of
 from planner.ledger import Array
 from planner.specs.parts import Moe, Product
 from planner.specs.plan import Plan
+from planner.specs.precision import Recipe
 
 # share of the matrix rate that the GEMMs of a weight keep when a width is no multiple of 16 B: a
 # vocabulary of 50257 in place of 50304 costs nanoGPT's 124M model about a quarter more time
@@ -23,7 +24,6 @@ from planner.specs.plan import Plan
 # (RobertRiachi/nanoPALM#6)
 UNALIGNED_WEIGHT = 0.5
 _Gemms = tuple[Product, ...] | Moe  # what is computed as one: products, or routed experts
-_FP8_BYTES = 1.0  # of a GEMM operand in fp8
 # bytes per weight to read and to write an fp32 gradient that a GEMM accumulates into
 _ACCUMULATED = 8.0
 
@@ -38,7 +38,7 @@ class Gemm:
     k: Array
     batch: Array = 1.0  # independent ones: local experts
     per_layer: Array = 1.0  # how many a mean layer has, over dense and expert layers
-    fp8: bool = True  # in fp8 where the recipe is
+    low: bool = True  # in 8 or 4 bit where the recipe is
     routed: bool = False  # of routed experts
     taps: float = 1.0  # of a convolution, pixels of its kernel
     read: Array | None = None  # elements of its input, where they are not m x k
@@ -90,7 +90,7 @@ def _gemm(shape: LayerShape, products: tuple[Product, ...], joined: bool, share:
         n=columns if one.split == "columns" else float(one.n.elements) + 0 * t,
         k=one.k / t if one.split == "rows" else float(one.k),
         per_layer=share * (1 if joined else one.times),
-        fp8=one.fp8,
+        low=one.low,
         taps=float(one.taps),
         read=None if one.read is None else shape.micro_batch * float(one.read),
     )
@@ -109,14 +109,25 @@ def _experts(shape: LayerShape, moe: Moe, share: float) -> Iterator[Gemm]:
 
 def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     """Seconds of a GEMM forward, and of those of its input and of its weight gradient."""
-    fp8 = p.fp8 and plan.training.precision == "fp8"
-    fused = plan.stack.fusion.gradient_accumulation_fp32
-    accumulated = (_ACCUMULATED if fused else 0.0) * p.n * p.k * p.batch
-    width = _FP8_BYTES if fp8 else plan.training.element_bytes
-    alignment = kernels.alignment_frac(p.n, p.k, width, UNALIGNED_WEIGHT)
     if p.read is not None:
         return _convolution_s(plan, m, p)
-    casts = m.expert_traffic if p.routed else 1.0
+    recipe = plan.recipe if p.low else None
+    wide = _weight_gemms_s(plan, m, p, None)
+    if recipe is None:
+        return wide
+    low = _weight_gemms_s(plan, m, p, recipe)
+    share = plan.training.wide_layers / plan.model.layers
+    return BothWays(
+        (1 - share) * low.forward + share * wide.forward,
+        (1 - share) * low.backward + share * wide.backward,
+    )
+
+
+def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> BothWays[Array]:
+    fused = plan.stack.fusion.gradient_accumulation_fp32
+    accumulated = (_ACCUMULATED if fused else 0.0) * p.n * p.k * p.batch
+    width = recipe.element if recipe else plan.training.element_bytes
+    alignment = kernels.alignment_frac(p.n, p.k, width, UNALIGNED_WEIGHT)
 
     def one(rows: Array, columns: Array, inner: Array, extra_bytes: Array = 0.0) -> Array:
         return gemm_s(
@@ -126,10 +137,9 @@ def weight_gemms_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
             columns,
             inner,
             p.batch,
-            fp8=fp8,
+            recipe=recipe,
             extra_bytes=extra_bytes,
             alignment=alignment,
-            cast_share=casts,
         )
 
     return BothWays(one(p.m, p.n, p.k), one(p.m, p.k, p.n) + one(p.k, p.n, p.m, accumulated))
@@ -152,6 +162,28 @@ def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
     return BothWays(one(p.m, p.n, p.k, windows), gradients)
 
 
+def casts_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
+    """Seconds to cast the input of a GEMM forward, and the gradient of its output backward."""
+    recipe = plan.recipe if p.low and p.read is None else None
+    if recipe is None:
+        return BothWays(0.0 * p.m, 0.0 * p.m)
+    share = (m.expert_traffic if p.routed else 1.0) * (
+        1 - plan.training.wide_layers / plan.model.layers
+    )
+
+    def one(width: Array) -> Array:
+        return share * kernels.elementwise_s(
+            m.cast_bytes * p.batch * p.m * width,
+            recipe.kernels,
+            memory_bytes_per_s=m.memory_bandwidth,
+            elementwise_frac=m.stream_frac,
+            gap_s=m.kernel_gap,
+            limit_bytes_per_s=m.cast_limit,
+        )
+
+    return BothWays(one(p.k), one(p.n))
+
+
 def gemm_s(
     plan: Plan,
     m: Machine,
@@ -160,36 +192,27 @@ def gemm_s(
     inner: Array,
     batch: Array = 1.0,
     *,
-    fp8: bool = False,
+    recipe: Recipe | None = None,
     extra_bytes: Array = 0.0,
     alignment: Array = 1.0,
-    cast_share: Array = 1.0,
 ) -> Array:
-    """Seconds of one GEMM on this machine, with the casts of its operands to fp8.
+    """Seconds of one GEMM on this machine, without the casts of its operands.
 
-    alignment: share of the matrix rate that its widths leave; cast_share: of the casts that is
-    left.
+    alignment: share of the matrix rate that its widths leave.
     """
     if "alignment" in m.without:
         alignment = 1.0
-    rate, cast_s = m.wide_rate, 0.0
-    if fp8:
-        rate = m.dense_rate * m.fp8_frac
-        cast_s = kernels.elementwise_s(
-            cast_share * m.cast_bytes * batch * rows * inner,
-            0.0,
-            memory_bytes_per_s=m.memory_bandwidth,
-            elementwise_frac=m.elementwise_frac,
-            gap_s=m.kernel_gap,
-            limit_bytes_per_s=m.elementwise_limit,
-        )
-    return cast_s + kernels.gemm_s(
+    rate, width = m.wide_rate, plan.training.element_bytes
+    if recipe is not None:
+        rate = m.dense_rate * m.recipe_frac
+        width = float(casts.operand_bytes(recipe.element, recipe.scale, recipe.block))
+    return kernels.gemm_s(
         rows,
         columns,
         inner,
         batch,
         extra_bytes,
-        _FP8_BYTES if fp8 else plan.training.element_bytes,
+        width,
         alignment,
         rate_flop_per_s=rate * m.sustained_clock,
         compute_units=m.compute_units,

@@ -51,11 +51,12 @@ class Machine:
 
     # kernels
     dense_rate: Array  # FLOP/s of GEMMs in the training precision
-    wide_rate: Array  # FLOP/s of what stays in 16 (or 32) bit beside fp8 GEMMs
+    wide_rate: Array  # FLOP/s of what stays in 16 (or 32) bit beside GEMMs of 8 or 4 bit
     vector_rate: Array  # FLOP/s of fp32 arithmetic outside the tensor cores
     sustained_clock: Array
-    fp8_frac: Array
-    cast_bytes: Array  # moved per operand element to make its 8-bit copies
+    recipe_frac: Array  # share of dense_rate that 8 or 4 bit reach under the 16-bit clock
+    cast_bytes: Array  # moved per operand element to make its copies of 8 or 4 bit
+    cast_limit: Array  # B/s of casts on a memory of unlimited bandwidth
     compute_units: Array
     gemm_efficiency: Array
     gemm_tile_exponent: Array

@@ -14,12 +14,14 @@ from planner.specs.plan import Plan
 # limited, fp8 runs at 0.91 to 1 of the clock of its tables, which show next to no limit either
 _FP8_ENERGY = {"hopper": 0.35, "blackwell": 0.2}
 _FP8_ENERGY_ELSEWHERE = 0.35
-_FP8_OPERATIONS = 2.0  # that run at a time for each 16-bit one
-# share of the fp8 matrix rate that a scaling recipe leaves: rowwise scales break the epilogue,
-# refit of torchtitan's runs; block scales feed the tensor cores with scales beside each operand:
-# pairs of NeMo's runs alike but for the recipe take 4 % (Llama 3 8B) to 10 % (405B) longer, 0.86 to
-# 0.91 of the rate by the share of time in fp8 GEMMs
-_FP8_RECIPE = {"rowwise": 0.55, "mxfp8": 0.89}
+_OF_BYTE = {"nvfp4": 0.5}  # energy of an operation by the width of its operands, over that of fp8
+# share of the matrix rate of its format that a recipe leaves: rowwise scales break the epilogue,
+# refit of torchtitan's runs; block scales are fetched beside the operands, or on Hopper multiplied
+# in by software: long GEMMs with block scales against those with one scale in the tables of
+# aiconfigurator are at 0.90 and 0.88 (H100, H200), 0.91, 0.93, 0.98 and 0.89 (B200, GB200, B300,
+# GB300), 0.95 on B300 in Transformer Engine's docs/examples/gemm_profiling; pairs of NeMo's runs
+# alike but for the recipe 0.86 to 0.91
+_OF_RATE = {"fp8-rowwise": 0.55, "fp8-blockwise": 0.89, "mxfp8": 0.89}
 
 
 def law_of(gpu: GpuSpec, power_w: float | None = None) -> float | None:
@@ -60,18 +62,19 @@ def sustained_clock(plan: Plan) -> Sourced:
     )
 
 
-def fp8_frac(plan: Plan) -> Sourced:
-    """Share of the fp8 rate under the 16-bit clock: what the recipe leaves, times the clock that
-    the power saved allows."""
-    clock, curve = float(sustained_clock(plan)), plan.cluster.gpu.kernels
-    energy = _FP8_ENERGY.get(plan.cluster.gpu.architecture, _FP8_ENERGY_ELSEWHERE)
-    faster = min((1 / _FP8_OPERATIONS / energy) ** (1 / 3), max(1.0 / clock, 1.0))
-    recipe = _FP8_RECIPE.get(plan.training.fp8_recipe or "", 1.0)
-    measured = float(curve.fp8_efficiency or curve.gemm_efficiency) / float(curve.gemm_efficiency)
+def recipe_frac(plan: Plan, rate: float, wide_rate: float) -> Sourced:
+    """Share of the rate of an 8- or 4-bit format under the 16-bit clock: what the recipe leaves,
+    times the clock that the power saved allows. rate, wide_rate: FLOP/s of both formats."""
+    clock, gpu, name = float(sustained_clock(plan)), plan.cluster.gpu, plan.precision
+    curve = gpu.kernels
+    energy = _FP8_ENERGY.get(gpu.architecture, _FP8_ENERGY_ELSEWHERE) * _OF_BYTE.get(name, 1.0)
+    faster = min((wide_rate / rate / energy) ** (1 / 3), max(1.0 / clock, 1.0))
+    reached = curve.nvfp4_efficiency if name == "nvfp4" else curve.fp8_efficiency
+    measured = float(reached or curve.gemm_efficiency) / float(curve.gemm_efficiency)
     return Sourced(
-        recipe * measured * faster,
+        _OF_RATE.get(name, 1.0) * measured * faster,
         "1",
         "assumed",
-        f"cubic law of power and clock: an fp8 operation takes {energy:g} of the energy "
-        "of a 16-bit one, twice as many run at a time; casts are counted apart",
+        f"cubic law of power and clock: a {name} operation takes {energy:g} of the energy of a"
+        f" 16-bit one, {rate / wide_rate:g} run at a time; casts are counted apart",
     )

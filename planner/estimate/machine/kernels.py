@@ -5,18 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from planner.estimate.machine.attention import attention_numbers
-from planner.estimate.machine.clock import fp8_frac, sustained_clock
+from planner.estimate.machine.clock import recipe_frac, sustained_clock
 from planner.estimate.state_types import moment_type_bytes, state_of
+from planner.formulas import casts
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, update_traffic_bytes
 from planner.ledger import Sourced
 from planner.specs.base import PlanError
-from planner.specs.hardware import PRECISIONS
 from planner.specs.plan import Plan
 
-_CAST = 3.0  # bytes per operand element of an fp8 GEMM, mean over its three GEMMs
 _CAST_SOURCE = (
-    "casts are fused with the kernel before where there is one, and copied transposed for the"
-    " weight gradient; own count"
+    "own count of the passes of Transformer Engine's casts, per element of an input or an output's"
+    " gradient; weights, which are cast once per step, apart"
+)
+_CAST_LIMIT = Sourced(
+    2e13,
+    "B/s",
+    "assumed",
+    "vectorised kernels, as XLA's; Transformer Engine's casts move 4.7 to 5.5 TB/s on B300 and 4.3"
+    " on H200 NVL, docs/examples/gemm_profiling at d0067d0d: with and without quantisation",
+    "2026-11",
 )
 
 # bytes moved per element, forward and backward, in 16 bit: counted from what the kernels read and
@@ -89,22 +96,23 @@ _EXPERTS_SOURCE = (
 
 def kernel_numbers(plan: Plan) -> dict[str, Any]:
     """Numbers by field of Machine. Raises PlanError where the GPU does not have the precision."""
-    gpu, training = plan.cluster.gpu, plan.training
-    curve, fusion, fp8 = gpu.kernels, plan.stack.fusion, training.precision == "fp8"
-    rate = gpu.rate(training.precision)
+    gpu = plan.cluster.gpu
+    curve, fusion, recipe = gpu.kernels, plan.stack.fusion, plan.recipe
+    rate = gpu.rate(plan.precision)
     if rate is None:
-        has = ", ".join(p for p in PRECISIONS if gpu.rate(p) is not None)
-        raise PlanError(
-            "--precision", training.precision, f"{gpu.title} does not have it; it has {has}"
-        )
+        raise PlanError("--precision", plan.precision, gpu.lacks(plan.precision))
+    wide = (gpu.dense.bf16 or gpu.dense.fp16 or gpu.dense.fp32) if recipe else rate
     fused = fused_experts(plan)
     return {
         "dense_rate": rate,
-        "wide_rate": (gpu.dense.bf16 or gpu.dense.fp16 or gpu.dense.fp32) if fp8 else rate,
+        "wide_rate": wide,
         "vector_rate": gpu.dense.fp32,
         "sustained_clock": sustained_clock(plan),
-        "fp8_frac": fp8_frac(plan) if fp8 else Sourced(1.0, "1", "assumed", "no fp8"),
-        "cast_bytes": Sourced(_CAST if fp8 else 0.0, "B", "assumed", _CAST_SOURCE),
+        "recipe_frac": recipe_frac(plan, float(rate), float(wide))
+        if recipe
+        else Sourced(1.0, "1", "assumed", "operands of 16 bit and more"),
+        "cast_bytes": Sourced(_cast_bytes(plan), "B", "assumed", _CAST_SOURCE),
+        "cast_limit": _CAST_LIMIT,
         "compute_units": float(gpu.compute_units),
         "gemm_efficiency": curve.gemm_efficiency,
         "gemm_tile_exponent": curve.gemm_tile_exponent,
@@ -147,6 +155,17 @@ def optimizer_traffic(plan: Plan) -> float:
             _PASSES_IN_BACKWARD if training.optimizer_in_backward else _PASSES,
         )
     )
+
+
+def _cast_bytes(plan: Plan) -> float:
+    """Bytes moved per element to make the copies that GEMMs read; nothing where they read 16
+    bit."""
+    recipe = plan.recipe
+    if recipe is None:
+        return 0.0
+    each = casts.operand_bytes(recipe.element, recipe.scale, recipe.block)
+    copies = recipe.copies(plan.cluster.gpu.architecture)
+    return float(casts.cast_bytes(1.0, recipe.reads, copies, each))
 
 
 def _operator_launch(plan: Plan) -> Sourced:

@@ -121,7 +121,7 @@ def needed(plan: Plan, c: Columns) -> Need:
 def fragmentation(plan: Plan) -> float:
     """Share that the allocator reserves beyond what comes and goes within a step."""
     usual = float(plan.stack.fragmentation_frac)
-    return min(usual, EXPANDABLE_FRAC) if plan.training.expandable_segments else usual
+    return min(usual, EXPANDABLE_FRAC) if plan.expandable_segments else usual
 
 
 def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:

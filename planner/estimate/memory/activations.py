@@ -15,7 +15,7 @@ from planner.estimate.layer import padded_vocab
 from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.machine.kernels import split_experts
 from planner.estimate.stages import Repeated, StageSplit
-from planner.formulas import experts, memory
+from planner.formulas import casts, experts, memory
 from planner.formulas.params import MTP_NORMS, stream_of
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
@@ -36,7 +36,6 @@ _SCORE_GRADIENT = {"fused_softmax": 2.0, "eager": 6.0}
 _COUNTED_ELEMENT = 2.0  # bytes of an element for which the bytes of a stack are counted
 _STATISTIC_BYTES = 4.0  # of a norm, in fp32
 _DROPOUT_MASKS = 2.0  # of a byte per element: after attention and after the MLP
-_FP8_COPY = 1.0  # bytes per element of an operand's copy in fp8
 # the least that an RMSNorm of several operators keeps per element where a stack does not say: an
 # fp32 copy of its input and the normed element in 16 bit; own count
 _SPLIT_NORM_BYTES = 6.0
@@ -139,12 +138,20 @@ def norm_bytes(plan: Plan) -> float:
 
 
 def _input_bytes(plan: Plan) -> float:
-    """Bytes per element of what a GEMM keeps as its input."""
-    return (
-        _FP8_COPY
-        if plan.training.precision == "fp8" and plan.stack.activations.fp8_inputs
-        else plan.training.element_bytes
-    )
+    """Bytes per element of what a GEMM keeps as its input: of mean layers, where some stay in 16
+    bit."""
+    low, share = low_copy_bytes(plan), plan.training.wide_layers / plan.model.layers
+    wide = plan.training.element_bytes
+    return wide if low == 0 else share * wide + (1 - share) * low
+
+
+def low_copy_bytes(plan: Plan) -> float:
+    """Bytes per element of the copy in 8 or 4 bit that a GEMM keeps for its weight gradient; 0:
+    it keeps what it was made of."""
+    recipe = plan.recipe
+    if recipe is None or not plan.stack.activations.fp8_inputs:
+        return 0.0
+    return float(casts.operand_bytes(recipe.element, recipe.scale, recipe.block))
 
 
 def _inputs(plan: Plan, c: Columns) -> Array:
@@ -239,8 +246,8 @@ def _core_activations(plan: Plan, c: Columns, core: Attended) -> Ledger:
     kernel = scores_kernel(plan, core)
     kept = SCORE_BYTES[kernel][int(dropped)] if kernel else 0.0
     score, keys = kept * (e / _COUNTED_ELEMENT), float(core.keys or plan.training.seq_len)
-    # an fp8 GEMM keeps its own copy of the attention's output
-    again = _FP8_COPY if _input_bytes(plan) < e else 0.0
+    # a GEMM of 8 or 4 bit keeps its own copy of the attention's output
+    again = low_copy_bytes(plan) * (1 - plan.training.wide_layers / plan.model.layers)
     width = float(core.heads * core.value_width)
     return {
         "attention/core": memory.attention_core_bytes(

@@ -11,7 +11,7 @@ from planner import schedules
 from planner.estimate import sync
 from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
-from planner.estimate.memory import activations, in_backward, offload
+from planner.estimate.memory import activations, in_backward, low_precision, offload
 from planner.estimate.moments import Moments, moments, state_ledger
 from planner.estimate.stages import StageSplit, repeated
 from planner.estimate.state_types import state_of
@@ -44,6 +44,7 @@ LASTING = (
     "optimizer",
     "gradients",
     "communication_buckets",
+    "low_precision_copies",
 )  # allocated once, or in a few large blocks
 
 _ZERO_1, _ZERO_2, _ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
@@ -111,7 +112,19 @@ def _states(
     dual = np.where(
         c.is_schedule("dualpipe"), 2.0, 1.0
     )  # two directions, two copies of the parameters
-    parameters = cut(ledger["parameters"], _ZERO_2 if state.zero2_gathers else _ZERO_3) * dual
+    whole = _ZERO_2 if state.zero2_gathers else _ZERO_3
+    parameters = cut(ledger["parameters"], whole)
+    # layers alone are in 8 or 4 bit: embedding and head stay in 16
+    narrower = low_precision.kept_bytes(plan, ledger["parameters"], state.master)
+    if narrower != ledger["parameters"]:
+        saved = ledger["parameters"] - narrower
+        layers = p.of_stage(split, 0.0 * first, 0.0 * last)
+        parameters = (
+            parameters
+            - memory.state_bytes(layers, saved, shard_count(c.zero, whole, shard))
+            - memory.state_bytes(experts, saved, shard_count(c.zero, whole, expert_shard))
+        )
+    parameters = parameters * dual
     gradients = cut(ledger["gradients"], _ZERO_2)
     master = state.master if plan.training.mixed_precision else 0.0
     whole = master if state.whole_master else 0.0
@@ -255,6 +268,7 @@ def one_stage(
         "communication_buckets": buckets,
         "gradient_copies": nothing,
         "cast_copies": nothing,
+        "low_precision_copies": low_precision.beside_bytes(plan, c, layers),
         "optimizer_temporaries": nothing,
     }
     running = {

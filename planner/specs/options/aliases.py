@@ -23,8 +23,8 @@ def refused(why: str, *words: str) -> tuple[Alias, ...]:
 
 _DECAY = "decoupled weight decay takes no memory and no time of its own"
 _QUANTIZED = (
-    "is a precision of stored or quantized weights, in which training is not modelled; take bf16 or"
-    " fp8"
+    "is a precision of stored or quantized weights, in which training is not modelled; take bf16,"
+    " fp8 or nvfp4"
 )
 
 PRECISIONS = (
@@ -33,8 +33,13 @@ PRECISIONS = (
     *same("fp32", "float32", "single"),
     *same("tf32", "tensorfloat32"),
     *same("fp8", "float8", "fp8-hybrid", "e4m3"),
-    *same("fp8", "mxfp8", note="the scales of its blocks are not counted"),
-    *refused(_QUANTIZED, "int8", "int4", "nf4", "fp4", "nvfp4", "mxfp4", "4bit", "8bit"),
+    *same("fp8-delayed", "fp8-ds", "delayed"),
+    *same("fp8-tensorwise", "fp8-cs", "fp8-current", "tensorwise"),
+    *same("fp8-rowwise", "rowwise"),
+    *same("fp8-blockwise", "fp8-sc", "blockwise"),
+    *same("mxfp8", "fp8-mx"),
+    *same("nvfp4", "fp4"),
+    *refused(_QUANTIZED, "int8", "int4", "nf4", "mxfp4", "4bit", "8bit"),
     *refused("says not which: take bf16 or fp16", "mixed", "amp", "16"),
 )
 OPTIMIZERS = (

@@ -10,7 +10,10 @@ _MODEL_FILE = "belongs to the model: write it in a model TOML and give the path 
 _ADAPTERS = (
     "is not modelled: adapters train few parameters, and every parameter is taken as trained here"
 )
-_QUANTIZED = "is not modelled: training with quantized weights is not; --precision takes fp8"
+_QUANTIZED = (
+    "is not modelled: training with quantized weights is not; --precision takes fp8, mxfp8 and"
+    " nvfp4"
+)
 _NO_LOOP = (
     "changes neither memory nor time of a step, and is not looked at; leave it out (`dpplan batch`"
     " takes --learning-rate)"
@@ -187,6 +190,23 @@ _SAID: dict[str, tuple[str, ...]] = {
     "is --precision bf16 here": ("bf16", "bfloat16"),
     "is --precision fp16 here": ("fp16", "half", "float16"),
     "is --precision fp8 here": ("fp8", "fp8-format", "fp8-hybrid", "float8"),
+    "is --precision here, such as fp8-delayed, fp8-blockwise or mxfp8": (
+        "fp8-recipe",
+        "float8-recipe-name",
+    ),
+    "is --precision nvfp4 here": ("fp4-format", "fp4-recipe"),
+    "is --low-precision weights here": (
+        "fp8-param-gather",
+        "fp4-param-gather",
+        "fp8-primary-weights",
+        "enable-fsdp-float8-all-gather",
+    ),
+    "is --low-precision attention here": ("fp8-dot-product-attention", "fp8-dpa"),
+    "is --bf16-layers here, both ends together": (
+        "first-last-layers-bf16",
+        "num-layers-at-start-in-bf16",
+        "num-layers-at-end-in-bf16",
+    ),
     "is --precision tf32 here": ("tf32",),
     "is --precision fp32 here": ("fp32",),
     "is --precision here": ("dtype", "mixed-precision", "torch-dtype", "amp", "data-type"),

@@ -19,6 +19,17 @@ from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.run import NOT_OF_RUNS
 from planner.specs.options.verbs import REQUESTS, RUNS
+from planner.specs.precision import is_low
+
+_LOW = Needs(
+    lambda given: is_low(given.precision or ""),
+    "is of training in 8 or 4 bit: take --precision fp8, mxfp8 or nvfp4",
+)
+_NARROW = Needs(
+    lambda given: given.precision in (None, "bf16") or is_low(given.precision),
+    "keeps bf16 states, with which kernels work in bf16 or less: leave it out, or take"
+    " --precision bf16",
+)
 
 # of one state beside an option of all of them
 _TYPES = Needs(
@@ -64,12 +75,39 @@ class TrainingOptions(Record):
     precision: Annotated[
         Precision | None,
         option(
-            "Compute precision: fp32, tf32, fp16, bf16 or fp8",
+            "Compute precision: fp32, tf32, fp16, bf16, nvfp4, mxfp8, or fp8 by its scaling"
+            " (delayed, tensorwise, rowwise, blockwise; fp8 alone: what the stack does)",
             label="Precision",
             aliases=aliases.PRECISIONS,
             example="fp16",
             unset="bf16, or fp16 where the GPU has no bf16",
             form="shown",
+        ),
+    ] = None
+    low_precision: Annotated[
+        str | None,
+        option(
+            "What is in 8 or 4 bit beside operands of GEMMs: weights (as the model keeps and"
+            " gathers them), attention, dispatch (tokens to experts), joined by +; or none",
+            label="Also in low precision",
+            example="weights+dispatch",
+            unset="as the stack does",
+            needs=_LOW,
+            form="folded",
+        ),
+    ] = None
+    bf16_layers: Annotated[
+        int | None,
+        option(
+            "Layers whose GEMMs stay in 16 bit (num_layers_at_start_in_bf16 and"
+            " num_layers_at_end_in_bf16 together), spread over the stages",
+            label="Layers in bf16",
+            least=0,
+            most=1_000_000,
+            example="2",
+            unset="none",
+            needs=_LOW,
+            form="folded",
         ),
     ] = None
     optimizer: Annotated[
@@ -89,11 +127,7 @@ class TrainingOptions(Record):
             label="States in",
             example="bf16",
             unset="as the stack does, with fp32 masters",
-            needs=Needs(
-                lambda given: given.precision in (None, "bf16", "fp8"),
-                "keeps bf16 states, with which kernels work in bf16 or fp8: leave it out, or take"
-                " --precision bf16",
-            ),
+            needs=_NARROW,
             form="folded",
         ),
     ] = None
@@ -150,17 +184,18 @@ class TrainingOptions(Record):
         ),
     ] = None
     expandable_segments: Annotated[
-        bool,
+        bool | None,
         option(
             "PyTorch's allocator grows its segments (PYTORCH_CUDA_ALLOC_CONF"
             " expandable_segments:True), which leaves fewer gaps",
             label="Expandable segments",
             example="true",
+            unset="as the stack does",
             verbs=REQUESTS - {"batch"},
             why_not="changes memory alone, not the time of a step",
             form="folded",
         ),
-    ] = False
+    ] = None
     optimizer_in_backward: Annotated[
         bool,
         option(

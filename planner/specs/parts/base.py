@@ -97,7 +97,7 @@ class Product:
     times: int = 1
     group: str = ""
     join: Literal["always", "qkv", "gate"] = "always"
-    fp8: bool = True  # in fp8 where the recipe is
+    low: bool = True  # in 8 or 4 bit where the recipe is
     source_tokens: int | None = None  # tokens per sequence, where it reads another one
     taps: int = 1  # of a convolution: pixels of its kernel, which are part of k
     read: int | None = None  # and elements per sequence that it reads: a pixel is in many windows

@@ -45,7 +45,7 @@ class HyperConnection(Part):
         yield replicated("hyper/scales", self.outputs + scales)
 
     def products(self, of: Stream) -> Iterator[Product]:
-        yield Product("hyper", self.lanes * of.hidden, Pieces(self.outputs, 1), "none", fp8=False)
+        yield Product("hyper", self.lanes * of.hidden, Pieces(self.outputs, 1), "none", low=False)
 
     def streams(self, of: Stream) -> tuple[Streamed, ...]:
         # collapsed: all lanes read, one written; spread: all and the branch's output read, all

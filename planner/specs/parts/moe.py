@@ -112,7 +112,7 @@ class Moe(Routing, Part):
     def products(self, of: Stream) -> Iterator[Product]:
         h, f = of.hidden, self.shared_ffn_hidden
         experts = Pieces(self.experts + self.zero_experts, 1)
-        yield Product("router", h, experts, "none", fp8=False)
+        yield Product("router", h, experts, "none", low=False)
         if self.latent:
             yield Product("latent_in", h, Pieces(self.latent, 1), "none")
             yield Product("latent_out", self.latent, Pieces(h, 1), "none")
@@ -120,7 +120,7 @@ class Moe(Routing, Part):
             yield Product("shared_in", h, Pieces(f * self.inputs, f))
             yield Product("shared_out", f, Pieces(h, 1), "rows")
         if self.shared_gate:
-            yield Product("shared_gate", h, Pieces(1, 1), "none", fp8=False)
+            yield Product("shared_gate", h, Pieces(1, 1), "none", low=False)
 
     def streams(self, of: Stream) -> tuple[Streamed, ...]:
         # the output of shared experts times a gate per token

@@ -43,7 +43,7 @@ class Mechanism:
 
 
 def _fp8(plan: Plan) -> bool:
-    return plan.training.precision == "fp8"
+    return plan.recipe is not None
 
 
 def _experts(plan: Plan) -> bool:
@@ -188,7 +188,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism(
         "fp8 recipe and clock",
         "every scaling recipe reaches the fp8 rate, at the clock of 16-bit GEMMs",
-        _set(fp8_frac=1.0),
+        _set(recipe_frac=1.0),
         acts_on=_fp8,
     ),
     Mechanism(

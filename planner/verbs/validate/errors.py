@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from planner.specs.document import plain
 from planner.specs.documents.validate import Errors, ErrorsOfSuites, Noise, Right, Run, Summary
+from planner.specs.precision import is_low
 from planner.verbs.validate.ranking import groups_of, ranked, ranking
 from planner.verbs.validate.rows import Row
 
@@ -64,7 +65,8 @@ KINDS: dict[str, Callable[[Run], bool]] = {
     "tier A": lambda run: run.tier == "A",
     "tier B": lambda run: run.tier == "B",
     "mixture of experts": lambda run: run.experts > 0,
-    "fp8": lambda run: run.precision == "fp8",
+    "fp8": lambda run: is_low(run.precision) and run.precision != "nvfp4",
+    "nvfp4": lambda run: run.precision == "nvfp4",
     "Volta": lambda run: run.architecture == "volta",
     "Blackwell": lambda run: run.architecture.startswith("blackwell"),
     "AMD": lambda run: run.architecture.startswith("cdna"),

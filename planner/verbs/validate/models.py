@@ -29,8 +29,9 @@ class Family(Spec):
     biases: bool = True  # of LayerNorm, and of the GEMMs of a model with a plain MLP
     latent: LatentAttention | None = None  # of mixtures of experts with this width of a head
     group_limit: int | None = Field(default=None, ge=1)  # groups of experts that a token may use
-    # of its recipes for a stack: GPUs on which they let segments of the allocator grow
-    expandable_segments: dict[str, list[str]] = Field(default_factory=dict)
+    bf16_layers: dict[str, int] = Field(
+        default_factory=dict
+    )  # layers whose GEMMs stay in 16 bit, by recipe
     # of its recipes for a stack: type in which gradients are reduced
     gradient_reduce: dict[str, Literal["fp32", "bf16"]] = Field(default_factory=dict)
 
@@ -51,12 +52,6 @@ def _family(name: str) -> Family:
 def family_of(row: Row) -> Family:
     """The family of a row's model; an empty one where none is known."""
     return _family(row.get("model", ""))
-
-
-def grows_segments(row: Row, stack: StackSpec) -> bool:
-    """Whether the recipe of this model and GPU lets the allocator's segments grow."""
-    found = family_of(row).expandable_segments.get(stack.id, [])
-    return row["gpu"].startswith(tuple(found))
 
 
 @cache

@@ -133,6 +133,6 @@ SHARED = (
         0.7,
         0.2,
         4.0,
-        lambda plan: "" if plan.training.precision == "fp8" else None,
+        lambda plan: "" if plan.recipe is not None else None,
     ),
 )

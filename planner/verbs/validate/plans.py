@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 from math import ceil, log2
-from typing import Any, get_args
+from typing import Any
 
 from planner.formulas.refusals import lacking
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
+from planner.inputs.scenario import refused_precision
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import ModelSpec
@@ -21,16 +22,18 @@ from planner.specs.names import (
     OPTIMIZER_NAMES,
     ContextWay,
     GraphScope,
+    LowPart,
     OptimizerName,
+    Precision,
     TensorOverlap,
 )
 from planner.specs.options import Options
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
-from planner.specs.training import Fp8Recipe, TrainingSpec, scores_on_chip
+from planner.specs.training import TrainingSpec, scores_on_chip
 from planner.verbs.validate import recipes
 from planner.verbs.validate.layouts import completed, stated
-from planner.verbs.validate.models import family_of, grows_segments, plain_gpt, row_model
+from planner.verbs.validate.models import family_of, plain_gpt, row_model
 from planner.verbs.validate.rows import Row, Skip, number, options_of, whole
 
 # words that say of fused norm, RoPE and gate
@@ -40,7 +43,17 @@ _FUSED_LOSS = {"fused_cross_entropy", "fused_ops"}
 _RELEASE = re.compile(r"\d\d\.\d\d|v\d\.\d")
 # year and month in the name of a file of benchmarks, as torchtitan names its own
 _DATED = re.compile(r"_20(\d\d)(\d\d)[_.]")
-_RECIPES = {"fp8-cs": "tensorwise", "fp8-mx": "mxfp8"}  # scaling of fp8, as NeMo names it
+# recipes of rows in 8 bit as NeMo and Megatron-LM name them, and the precisions here
+_RECIPES: dict[str, Precision] = {
+    "delayed": "fp8-delayed",
+    "tensorwise": "fp8-tensorwise",
+    "rowwise": "fp8-rowwise",
+    "blockwise": "fp8-blockwise",
+    "mxfp8": "mxfp8",
+    "fp8-cs": "fp8-tensorwise",
+    "fp8-ds": "fp8-delayed",
+    "fp8-mx": "mxfp8",
+}
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
 _SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages
 # of Megatron-Core's --cp-comm-type, and the names here
@@ -77,7 +90,9 @@ def row_plan(row: Row, calibration: Calibration | None = None) -> tuple[Plan, La
     found = stated(row, stack, model)
     training = _training(row, options, stack, model)
     if cluster.gpu.rate(training.precision) is None:
-        raise Skip(f"precision is {training.precision}, which {cluster.gpu.title} does not have")
+        raise Skip(f"precision is {training.precision}; {cluster.gpu.lacks(training.precision)}")
+    if refused := refused_precision(training, stack):
+        raise Skip(str(refused))
     request = LayoutRequest(pipeline_layout=found.request.pipeline_layout)
     plan = Plan(model=model, cluster=cluster, training=training, stack=stack, request=request)
     layout = completed(plan, found)
@@ -112,12 +127,12 @@ def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSp
 def _training(
     row: Row, options: dict[str, str], stack: StackSpec, model: ModelSpec
 ) -> TrainingSpec:
-    recipe = options.get("fp8_recipe") or options.get("fp_recipe", "")
-    recipe = _RECIPES.get(recipe, recipe)
     return TrainingSpec(
         seq_len=whole(row, "seq_len"),
         global_batch=whole(row, "global_batch"),
-        precision=row.get("precision", "") or "bf16",  # type: ignore[arg-type]
+        precision=_precision(row, options),
+        low_parts=_low_parts(options, stack),
+        wide_layers=family_of(row).bf16_layers.get(options.get("fp_recipe", ""), 0),
         attention=_attention(row, options, stack),  # type: ignore[arg-type]
         context_way=_CONTEXT_WAYS.get(options.get("cp_comm_type", "")),
         fused_norm={"fused": True, "eager": False}.get(options.get("norm", "")),
@@ -126,14 +141,11 @@ def _training(
         compile=True if "compile" in options else None,
         cuda_graphs=_graphs(options),
         tensor_overlap=_tensor_overlap(options),
-        fp8_recipe=recipe if recipe in get_args(Fp8Recipe) else None,  # type: ignore[arg-type]
         selective="per_op" if options.get("selective") == "per_op" else "attention",
         gradient_reduce=options.get("grad_reduce") or family_of(row).gradient_reduce.get(stack.id),  # type: ignore[arg-type]
         overlap=False if options.get("overlap") == "none" else None,
         **_states(options, row.get("precision", "") or "bf16", stack),
-        expandable_segments={"0": False, "1": True}.get(
-            options.get("expandable_segments", ""), grows_segments(row, stack)
-        ),
+        expandable_segments={"0": False, "1": True}.get(options.get("expandable_segments", "")),
         optimizer_in_backward="optimizer_in_bwd" in options,
         loss_chunks=_loss_chunks(
             options, stack, model, whole(row, "seq_len") * whole(row, "micro_batch", 1)
@@ -148,6 +160,22 @@ def _training(
         if "paged_stash" in options
         else None,
     )
+
+
+def _precision(row: Row, options: dict[str, str]) -> Precision:
+    """Number format of a row: its recipe where it names one."""
+    stated = row.get("precision", "") or "bf16"
+    if stated == "fp4":
+        return "nvfp4"
+    recipe = options.get("fp8_recipe") or options.get("fp_recipe", "")
+    return _RECIPES.get(recipe, "fp8") if stated == "fp8" else stated  # type: ignore[return-value]
+
+
+def _low_parts(options: dict[str, str], stack: StackSpec) -> tuple[LowPart, ...] | None:
+    """Weights where a row says that they are gathered in 8 bit, beside what the stack does."""
+    if options.get("fp8_param_gather") != "1":
+        return None
+    return ("weights", "dispatch") if stack.precision.dispatch else ("weights",)
 
 
 def _graphs(options: dict[str, str]) -> tuple[GraphScope, ...]:

@@ -1,0 +1,47 @@
+"""Weights in 8 and 4 bit: as the model keeps them, or as copies beside those of 16 bit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.formulas import casts, memory
+from planner.ledger import Array
+from planner.specs.columns import Columns
+from planner.specs.plan import Plan
+
+_ZERO_3 = 3.0
+
+
+def copies_bytes(plan: Plan) -> float:
+    """Bytes per weight of all the copies that its GEMMs read; 0 in 16 bit and more."""
+    recipe = plan.recipe
+    if recipe is None:
+        return 0.0
+    each = casts.operand_bytes(recipe.element, recipe.scale, recipe.block)
+    return float(memory.state_bytes(recipe.copies(plan.cluster.gpu.architecture), each, 1.0))
+
+
+def narrow_share(plan: Plan) -> float:
+    """Share of layers whose GEMMs are of 8 or 4 bit."""
+    return 1 - plan.training.wide_layers / plan.model.layers
+
+
+def kept_bytes(plan: Plan, usual: float, master: float) -> float:
+    """Bytes per weight of a layer as the model keeps it, where `usual` is of 16 bit.
+
+    What has no master copy apart from it, as the fp32 shards of FSDP, stays as it is: there the
+    format is that of gathers alone.
+    """
+    if not plan.is_low("weights") or master == 0:
+        return usual
+    share = narrow_share(plan)
+    return share * copies_bytes(plan) + (1 - share) * usual
+
+
+def beside_bytes(plan: Plan, c: Columns, weights: Array) -> Array:
+    """Copies that stay beside the 16-bit weights of the layers of a stage, from the first
+    micro-batch on; ZeRO-3 makes them of what it has gathered."""
+    if plan.is_low("weights") or not plan.stack.precision.weight_copies:
+        return 0.0 * weights
+    held = memory.state_bytes(weights, narrow_share(plan) * copies_bytes(plan), 1.0)
+    return np.where(c.zero >= _ZERO_3, 0.0, held)

@@ -1,0 +1,253 @@
+"""Recipes of training in 8 and 4 bit: bytes of scales by hand, laws of time and memory, and who
+refuses what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.estimate import evaluate
+from planner.estimate.layer import local_shape
+from planner.estimate.layer.dispatch import sent_bytes
+from planner.estimate.layer.matmul import casts_s, gemm_s, weight_gemms, weight_gemms_s
+from planner.estimate.machine import Machine, machine
+from planner.estimate.memory import layer_activations
+from planner.estimate.memory.low_precision import copies_bytes
+from planner.estimate.sync import gathered_bytes
+from planner.formulas import casts
+from planner.inputs import catalog
+from planner.specs.hardware import GpuSpec
+from planner.specs.names import PRECISIONS
+from planner.specs.plan import Plan
+from planner.specs.precision import RECIPES
+from planner.specs.stack import StackSpec
+from planner.verbs.validate.plans import row_plan
+from planner.verbs.validate.rows import Skip
+from tests import plans
+from tests.command import dpplan
+from tests.run_tables import row
+
+WIDE = {"hidden": 8192, "heads": 64, "head_dim": 128, "ffn_hidden": 28672, "layers": 4}
+
+
+def plan(precision: str, gpu: str = "gb300-279gb", stack: str = "nemo", **more: Any) -> Plan:
+    shape = plans.model(**WIDE, kv_heads=8)
+    return plans.plan(
+        shape, gpus=8, gpu=gpu, software=stack, seq_len=8192, precision=precision, **more
+    )
+
+
+def of_layer(of: Plan) -> tuple[float, float]:
+    """(GEMMs, casts) of a layer and micro-batch, both ways, in seconds."""
+    ones = {name: np.ones(1) for name in ("tp", "cp", "ep", "micro_batch")}
+    shape = local_shape(of, **ones, sequence_parallel=np.zeros(1))
+    m: Machine = machine(of)
+    found = [(weight_gemms_s(of, m, p), casts_s(of, m, p)) for p in weight_gemms(shape)]
+    return (
+        sum(float((gemm.forward + gemm.backward)[0]) for gemm, _ in found),
+        sum(float((cast.forward + cast.backward)[0]) for _, cast in found),
+    )
+
+
+def leaf(of: Plan, name: str, **layout: Any) -> float:
+    rows = plans.rows(8, {"dp": 8, **layout})
+    return float(np.ravel(evaluate(of, rows).memory.components[name])[0])
+
+
+def test_scales_by_hand() -> None:
+    """A tensor of 8192 x 4096: 32 Mi elements. MXFP8 has 32 Mi bytes and a byte for each 32, NVFP4
+    16 Mi and a byte for each 16, blocks of 128 four bytes each; one scale per tensor is nothing."""
+    elements = 8192 * 4096
+    whole = {
+        "fp8-delayed": elements,
+        "fp8-tensorwise": elements,
+        "fp8-blockwise": elements + elements // 128 * 4,
+        "mxfp8": elements + elements // 32,
+        "nvfp4": elements // 2 + elements // 16,
+    }
+    for name, by_hand in whole.items():
+        one = RECIPES[name]
+        assert elements * casts.operand_bytes(one.element, one.scale, one.block) == by_hand
+    # read once to find the largest value and once to cast, two copies of 9/16 byte written
+    four = RECIPES["nvfp4"]
+    each = casts.operand_bytes(four.element, four.scale, four.block)
+    moved = casts.cast_bytes(elements, four.reads, four.copies("blackwell"), each)
+    assert moved == elements * (2 + 2 + 2 * 9 / 16)
+    # Hopper's units want the weight gradient's copy transposed, Blackwell's do not
+    assert [RECIPES["fp8-delayed"].copies(a) for a in ("hopper", "blackwell")] == [2, 1]
+
+
+@pytest.mark.parametrize("gpu", ["b200-sxm-180gb", "gb200-186gb", "b300-sxm-270gb", "gb300-279gb"])
+def test_fewer_bits_are_never_slower_in_large_gemms(gpu: str) -> None:
+    of = {name: of_layer(plan(name, gpu)) for name in ("bf16", "mxfp8", "fp8-delayed", "nvfp4")}
+    gemm = {name: seconds for name, (seconds, _) in of.items()}
+    assert gemm["bf16"] > gemm["mxfp8"] > gemm["fp8-delayed"] > gemm["nvfp4"]
+    cast = {name: seconds for name, (_, seconds) in of.items()}
+    assert cast["bf16"] == 0 < cast["fp8-delayed"] < cast["mxfp8"] < cast["nvfp4"]
+
+
+def test_transformer_engine_s_own_times_on_b300() -> None:
+    """Its profile of a layer of 4096 and 16384 wide over 15,872 tokens (docs/examples/
+    gemm_profiling at d0067d0d), operands cast before: 3.76 ms in NVFP4, 7.16 in MXFP8, 6.81 with
+    one scale per tensor."""
+    m = 15872
+    forward = [(m, 12288, 4096), (m, 4096, 4096), (m, 16384, 4096), (m, 4096, 16384)]
+    shapes = [
+        *forward,
+        *((rows, inner, columns) for rows, columns, inner in forward),
+        *((inner, columns, rows) for rows, columns, inner in forward),
+    ]
+    for name, measured, within in (
+        ("nvfp4", 3.764e-3, 0.08),
+        ("mxfp8", 7.161e-3, 0.12),
+        ("fp8-tensorwise", 6.812e-3, 0.12),
+    ):
+        of = plan(name, "b300-sxm-270gb")
+        numbers = machine(of)
+        seconds = sum(
+            float(gemm_s(of, numbers, *map(float, shape), recipe=of.recipe)) for shape in shapes
+        )
+        assert seconds == pytest.approx(measured, rel=within), name
+
+
+def test_what_weights_take() -> None:
+    """Per weight of a layer: Megatron-Core keeps 16 bit and both copies beside it, NeMo the copies
+    alone, of which a per-tensor recipe needs two on Hopper and one on Blackwell; blocks of NeMo
+    stay beside 16 bit."""
+    megatron = plan("mxfp8", stack="megatron-core")
+    wide = leaf(plan("bf16"), "parameters", zero=1)
+    beside = leaf(megatron, "low_precision_copies", zero=1)
+    weights = beside / copies_bytes(megatron)
+    assert copies_bytes(megatron) == 2 * (1 + 1 / 32)
+    assert leaf(megatron, "parameters", zero=1) == wide
+    for name, gpu, each in (
+        ("mxfp8", "gb300-279gb", 2.0625),
+        ("fp8-tensorwise", "gb300-279gb", 1.0),
+        ("fp8-tensorwise", "h100-sxm5-80gb", 2.0),
+    ):
+        own = plan(name, gpu)
+        assert leaf(own, "low_precision_copies", zero=1) == 0
+        assert wide - leaf(own, "parameters", zero=1) == pytest.approx((2 - each) * weights)
+    asked = plan("mxfp8", stack="megatron-core", low_parts=("weights",))
+    assert leaf(asked, "low_precision_copies", zero=1) == 0
+    blocks = plan("fp8-blockwise", "h100-sxm5-80gb")
+    assert leaf(blocks, "low_precision_copies", zero=1) == pytest.approx(
+        weights * 2 * (1 + 4 / 128)
+    )
+    # under ZeRO-3 the copies are of what is gathered
+    assert leaf(plan("mxfp8", stack="pytorch-fsdp"), "low_precision_copies", zero=3) == 0
+
+
+def test_what_activations_take() -> None:
+    rows = plans.rows(8, {"dp": 8})
+    kept = {
+        name: layer_activations(plan(name), rows)["mlp/input"][0]
+        for name in ("bf16", "mxfp8", "nvfp4")
+    }
+    assert kept["mxfp8"] / kept["bf16"] == (1 + 1 / 32) / 2
+    assert kept["nvfp4"] / kept["bf16"] == (1 / 2 + 1 / 16) / 2
+    # a quarter of the layers in 16 bit: between both
+    mixed = layer_activations(plan("nvfp4", wide_layers=1), rows)["mlp/input"][0]
+    assert mixed == pytest.approx(0.75 * kept["nvfp4"] + 0.25 * kept["bf16"])
+    times = [of_layer(plan("nvfp4", wide_layers=n))[0] for n in (0, 2, 4)]
+    assert times[1] == pytest.approx((times[0] + times[2]) / 2)
+    assert times[2] == pytest.approx(of_layer(plan("bf16"))[0])
+
+
+def test_what_travels_in_fewer_bits() -> None:
+    assert gathered_bytes(plan("fp8-tensorwise")) == 1
+    assert gathered_bytes(plan("mxfp8")) == 2, "Megatron gathers blocks in 16 bit"
+    assert gathered_bytes(plan("fp8-tensorwise", stack="megatron-core")) == 2
+    moe = {"gpu": "h100-sxm5-80gb", "software": "hai-llm", "precision": "fp8"}
+    # dispatch in 1 + 4 / 128 bytes, combine in 2
+    assert sent_bytes(plans.plan(plans.expert_model(), **moe)) == (1 + 4 / 128 + 2) / 2
+    assert sent_bytes(plans.plan(plans.expert_model(), low_parts=(), **moe)) == 2
+
+
+def test_attention_in_fp8_is_faster_where_it_is_asked_for() -> None:
+    whole, asked = (
+        float(np.ravel(evaluate(of, plans.rows(8, {"dp": 8})).time.components["attention"])[0])
+        for of in (plan("mxfp8"), plan("mxfp8", low_parts=("attention", "weights")))
+    )
+    assert asked < whole < 1.3 * asked
+
+
+def test_gpus_refuse_what_their_units_do_not_have() -> None:
+    has = {
+        "a100-sxm4-80gb": {"fp16", "bf16"},
+        "l40s": {"fp8", "fp8-delayed", "fp8-rowwise"},
+        "h100-sxm5-80gb": {"fp8", "fp8-blockwise"},
+        "gb300-279gb": {"fp8", "fp8-blockwise", "mxfp8", "nvfp4"},
+        "mi300x-192gb": {"fp8", "fp8-blockwise"},
+    }
+    lacks = {
+        "a100-sxm4-80gb": {"fp8", "mxfp8", "nvfp4"},
+        "l40s": {"fp8-blockwise", "mxfp8"},
+        "h100-sxm5-80gb": {"mxfp8", "nvfp4"},
+        "mi300x-192gb": {"mxfp8", "nvfp4"},
+    }
+    for name, formats in has.items():
+        gpu = catalog.load("gpus", GpuSpec, name)
+        assert all(gpu.rate(one) for one in formats)
+        assert not any(gpu.rate(one) for one in lacks.get(name, ()))
+    told = dpplan("estimate", "--model", "llama3-8b", "--gpu", "h100", "--precision", "mxfp8")
+    assert told.status != 0
+    assert "came with Blackwell" in told.stderr
+    assert "fp8-blockwise" in told.stderr
+
+
+def test_stacks_refuse_recipes_that_they_do_not_have() -> None:
+    known = catalog.load_all("stacks", StackSpec)
+    for stack in known:
+        assert set(stack.precision.recipes) <= set(RECIPES) <= set(PRECISIONS)
+        assert set(stack.precision.weights) <= set(stack.precision.recipes)
+        assert set(stack.precision.dispatch) <= set(stack.precision.recipes)
+    ask = ("estimate", "--model", "llama3-8b", "--gpu", "gb300", "--gpus", "8")
+    told = dpplan(*ask, "--precision", "nvfp4", "--stack", "torchtitan")
+    assert told.status != 0
+    assert "fp8-tensorwise, fp8-rowwise, mxfp8" in told.stderr
+    assert dpplan(*ask, "--precision", "nvfp4").status == 0, "other stacks have it"
+    told = dpplan(*ask, "--low-precision", "weights")
+    assert told.status != 0
+    told = dpplan(*ask, "--precision", "fp8", "--low-precision", "dispatch")
+    assert "has none" in told.stderr
+
+
+def test_nvidia_s_recipe_of_llama_3_70b_in_mxfp8_fits_64_gb300() -> None:
+    """llama3_70b_pretrain_64gpu_gb300_fp8mx_config of Megatron-Bridge, which ran."""
+    layout = [
+        "--tp",
+        "1",
+        "--pp",
+        "4",
+        "--vpp",
+        "5",
+        "--micro-batch",
+        "1",
+        "--global-batch",
+        "256",
+        "--recompute",
+        "none",
+    ]
+    ask = ("--model", "llama3-70b", "--gpu", "gb300", "--gpus", "64", "--stack", "nemo")
+    told = dpplan("estimate", *ask, *layout, "--seq-len", "8192", "--precision", "mxfp8")
+    assert "DOES NOT FIT" not in told.stdout.upper()
+    assert "GiB short" not in told.stdout
+
+
+def test_rows_name_their_recipes() -> None:
+    for options, precision, found in (
+        ("fp_recipe=nvfp4", "fp4", "nvfp4"),
+        ("fp_recipe=mxfp8", "fp8", "mxfp8"),
+        ("fp8_recipe=fp8-cs", "fp8", "fp8-tensorwise"),
+        ("", "fp8", "fp8"),
+    ):
+        of, _ = row_plan(row(gpu="gb300-279gb", stack="nemo", precision=precision, options=options))
+        assert of.training.precision == found
+    assert of.precision == "fp8-tensorwise", "what NeMo calls fp8"
+    gathers = row(gpu="gb200-186gb", precision="fp8", options="fp_recipe=mxfp8;fp8_param_gather=1")
+    assert row_plan(gathers)[0].is_low("weights")
+    with pytest.raises(Skip, match="nvfp4"):
+        row_plan(row(gpu="h100-sxm5-80gb", precision="fp4", options="fp_recipe=nvfp4"))
