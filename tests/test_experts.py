@@ -182,6 +182,21 @@ def test_spread_costs_more_the_more_ranks_share_experts() -> None:
         api.estimate(api.read_options({**given, "expert_load": 1.2, "expert_spread": 0.2}))
 
 
+def test_buffered_tokens_are_unpacked_once_for_a_rank_and_sorted_ones_for_every_expert() -> None:
+    # four experts of a token on 16 ranks are on 3.641 of them: 4 bytes each way for each; the
+    # all-to-all sorts every copy, 8 bytes
+    def sorted_bytes(name: str, ep: float) -> float:
+        of = plan(dispatcher=name)
+        columns = dict.fromkeys(("tp", "cp", "micro_batch", "sequence_parallel"), np.ones(1))
+        shape = local_shape(of, ep=np.array([ep]), **columns)
+        assert of.model.routed is not None
+        return float(dispatch.sorted_bytes(shape, machine(of), of.model.routed)[0])
+
+    assert sorted_bytes("alltoall", 16) == 8
+    assert sorted_bytes("deepep", 16) == pytest.approx(4 * 3.641 / 4, rel=1e-3)
+    assert sorted_bytes("hybridep", 2) < sorted_bytes("hybridep", 16)
+
+
 def test_tokens_arrive_in_buffers() -> None:
     rows = plans.rows(16, {"ep": 16, "dp": 16})
     plain = evaluate(plan(), rows).memory.device[0]

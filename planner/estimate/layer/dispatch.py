@@ -23,6 +23,7 @@ from planner.formulas import casts
 from planner.formulas import collectives as formulas
 from planner.ledger import Array
 from planner.specs.names import DispatcherName
+from planner.specs.parts import Moe
 from planner.specs.plan import Plan
 
 # of a token's weights that HybridEP sends with each copy, for all experts of a domain: with the
@@ -38,15 +39,18 @@ _SMS: dict[DispatcherName, float] = {
     "deepep": 20.0,
     "hybridep": 16.0,
 }
-# bytes per routed copy and hidden element, each way: tokens that arrive by rank are sorted by
-# expert, and back after the experts (Megatron-LM, MoEAlltoAllTokenDispatcher); others deliver them
-# sorted
-SORTED_BYTES: dict[DispatcherName, float] = {
+# bytes per hidden element and each way, of a copy for an expert: tokens that arrive by rank are
+# sorted by expert, and back after the experts (Megatron-LM, MoEAlltoAllTokenDispatcher)
+_SORTED_BYTES: dict[DispatcherName, float] = {
     "alltoall": 8.0,
     "allgather": 0.0,
     "deepep": 0.0,
     "hybridep": 0.0,
 }
+# the same of a copy for a rank, where a dispatcher receives into buffers of its own: read from them
+# as the copies for experts are made, and written there before it is sent back
+# (dispatch_with_permute and combine_with_unpermute of HybridEP, _DeepepManager of Megatron-LM)
+_UNPACKED_BYTES = 4.0
 # operators for every local expert forward: a grouped GEMM calls one kernel each from C++; the
 # all-to-all's tokens are split, sorted and counted by expert as well. Those nearest to nemo-moe,
 # with all suites of experts in view (docs/log.md)
@@ -160,6 +164,17 @@ def _split_s(shape: LayerShape, m: Machine, received_bytes: Array) -> Array:
     group = place(shape.etp, np.ones_like(shape.etp), shape.plan.cluster.tiers)
     whole = communicate.all_gather_s(m, received_bytes * shape.etp, group)
     return np.where(shape.sequence_parallel & (shape.etp > 1), whole, 0.0)
+
+
+def sorted_bytes(shape: LayerShape, m: Machine, moe: Moe) -> Array:
+    """Bytes per routed copy and hidden element that bring what arrived to its experts, each way."""
+    plan = shape.plan
+    each = by_dispatcher(plan, shape.ep, shape.etp, _SORTED_BYTES)
+    if "unpacking" in m.without:
+        return each
+    ranks = np.maximum(shape.ep * shape.etp, 1.0)
+    arrived = formulas.distinct_copies(ranks, moe.per_token, np.inf) / moe.per_token
+    return each + _UNPACKED_BYTES * buffers(plan, shape.ep, shape.etp) * arrived
 
 
 def overlaps(plan: Plan) -> bool:

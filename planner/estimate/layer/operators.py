@@ -176,7 +176,7 @@ def _experts_s(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:
     h = float(moe.read(plan.model.hidden))
     widths = routed * moe.ffn_hidden / shape.etp
     widths = widths + shape.tokens * moe.shared_ffn_hidden / shape.tp
-    arrived = dispatch.by_dispatcher(plan, shape.ep, shape.etp, dispatch.SORTED_BYTES)
+    arrived = dispatch.sorted_bytes(shape, m, moe)
     more = np.where((shape.ep > 1) & (shape.experts > 1), arrived, 0.0)
     more = more + _ONE_OF_COPIES / moe.experts_per_token
     apart = _apart(shape, m, moe)

@@ -166,6 +166,7 @@ SWITCHES = (
     "split_operators",
     "shared_copies",
     "token_weights",
+    "unpacking",
 )
 
 

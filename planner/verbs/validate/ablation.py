@@ -254,6 +254,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
         _without("token_weights"),
         acts_on=_experts,
     ),
+    Mechanism(
+        "unpacking of tokens",
+        "DeepEP and HybridEP deliver tokens to their experts",
+        _without("unpacking"),
+        acts_on=_experts,
+    ),
     Mechanism("stragglers", "all GPUs are equally fast", _set(straggler_sigma=0.0)),
     Mechanism("step overhead", "nothing happens between steps", _set(step_overhead=0.0)),
 )
