@@ -19,6 +19,8 @@ from planner.specs.layout import (
 )
 from planner.specs.plan import Plan
 
+MODULES = ("moe_act", "layernorm+moe_act")  # tried of experts without latent attention
+
 Row = namedtuple("Row", Layout.model_fields)  # type: ignore[misc]  # as a layout, but cheap enough to make a million of
 
 
@@ -88,7 +90,7 @@ def allowed(p: Plan, x: Row) -> bool:
         return False
     if x.placement not in can.placements or (x.placement != "tp-cp-dp-pp" and x.ep > 1):
         return False
-    kind = x.recompute.partition(":")[0]
+    kind = "modules" if x.recompute in MODULES else x.recompute.partition(":")[0]
     return kind in can.recompute and x.offload in can.offload
 
 
@@ -184,6 +186,7 @@ def brute_force(p: Plan) -> set[Layout]:
                 "none",
                 "selective",
                 "full",
+                *(MODULES if p.model.moe else ()),
                 *(f"{kind}:{n}" for kind in ("block", "group") for n in range(1, layers + 1)),
             ]
             for vpp, ep, group, zero, sequence, schedule, micro, placement in itertools.product(

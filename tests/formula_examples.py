@@ -509,6 +509,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "bytes_per_logit": 6.0,
         "tp": [1.0, 4.0],
     },
+    "formulas.recompute.repeated_s": {
+        "share": [0.0, 1.0, 0.5],
+        "layer_s": [2.0, 2.0, 3.0],
+        "alone_s": [0.3, 0.0, 0.0],
+    },
+    "formulas.recompute.kept_bytes": {
+        "layers": [4.0, 0.0],
+        "whole_bytes": [1e9, 2e9],
+        "freed_bytes": [2e8, 0.0],
+        "repeated": [0.0, 8.0],
+        "results_bytes": [0.0, 1e8],
+    },
     "formulas.memory.reserved_bytes": {
         "lasting_bytes": [1e9, 8e10],
         "passing_bytes": [2e9, 1e10],

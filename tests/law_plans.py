@@ -45,6 +45,8 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
     {"tp": 4, "sequence_parallel": True, "zero": 1},
     {"tp": 2, "pp": 2, "micro_batch": 2},
     {"pp": 4, "zero": 1, "recompute": "block:1"},
+    {"pp": 2, "tp": 2, "recompute": "core_attn+mlp"},
+    {"zero": 2, "recompute": "keep:qkv_proj+mlpwi"},
     {"pp": 4, "schedule": "gpipe", "recompute": "group:2"},
     {"pp": 4, "vpp": 2, "schedule": "interleaved", "zero": 1},
     {"pp": 2, "schedule": "zb-1p"},

@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.specs.columns import COLUMNS, Columns, joined, unique_rows
-from planner.specs.layout import CODES, OFFLOADS, PLACEMENTS, SCHEDULES, Layout
+from planner.specs.layout import (
+    CODES,
+    OFFLOADS,
+    PLACEMENTS,
+    SCHEDULES,
+    Layout,
+    recompute_parts,
+    recompute_text,
+)
 
+SIZED = ("block", "group", "keep", "modules")
 DEGREE = st.sampled_from([1, 2, 4])
 
 
@@ -18,7 +27,7 @@ DEGREE = st.sampled_from([1, 2, 4])
 def any_layout(draw: st.DrawFn) -> Layout:
     dp, cp = draw(DEGREE), draw(DEGREE)
     kind = draw(st.sampled_from(CODES["recompute"]))
-    size = draw(st.integers(1, 99))
+    size = draw(st.integers(1, 31))
     return Layout(
         tp=draw(DEGREE),
         pp=draw(DEGREE),
@@ -29,7 +38,7 @@ def any_layout(draw: st.DrawFn) -> Layout:
         zero=draw(st.integers(0, 3)),
         shard_group=draw(st.sampled_from([cp, dp * cp])),
         sequence_parallel=draw(st.booleans()),
-        recompute=f"{kind}:{size}" if kind in ("block", "group") else kind,
+        recompute=recompute_text(CODES["recompute"].index(kind), size * (kind in SIZED)),
         schedule=draw(st.sampled_from(SCHEDULES)),
         micro_batch=draw(DEGREE),
         offload=draw(st.sampled_from(OFFLOADS)),
@@ -53,7 +62,7 @@ def test_layouts_come_back(layouts: list[Layout]) -> None:
 @given(any_layout())
 def test_named_quantities_are_those_of_the_layout(one: Layout) -> None:
     c = Columns.of([one])
-    kind = one.recompute.partition(":")[0]
+    kind = CODES["recompute"][recompute_parts(one.recompute)[0]]
     assert c.gpus[0] == one.tp * one.pp * one.cp * one.dp
     assert c.replicas[0] == one.dp * one.cp
     assert c.shards[0] == (one.shard_group if one.zero else 1)
@@ -61,6 +70,10 @@ def test_named_quantities_are_those_of_the_layout(one: Layout) -> None:
     assert c.syncs_per_layer[0] == (one.zero == 3 or (one.zero == 2 and one.pp == 1))
     assert c.is_recompute(*CODES["recompute"]).all()  # type: ignore[arg-type]
     assert c.is_recompute("full", "group")[0] == (kind in ("full", "group"))
+    names = one.recompute.split("+") if kind == "modules" else []
+    assert c.repeats_module("moe_act", "mlp")[0] == bool({"moe_act", "mlp"} & set(names))
+    kept = one.recompute.removeprefix("keep:").split("+") if kind == "keep" else []
+    assert c.keeps_result("context")[0] == ("context" in kept)
     assert c.is_schedule("1f1b", "gpipe")[0] == (one.schedule in ("1f1b", "gpipe"))
     assert c.offloads("params")[0] == (one.offload == "params")
     assert c.is_placement(one.placement)[0]

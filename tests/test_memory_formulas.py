@@ -125,12 +125,21 @@ def test_fewer_key_heads_than_ranks_are_copied() -> None:
 
 def test_experts_keep_what_their_tokens_need() -> None:
     # two of the experts per token: input 2 h, twice 2 * 2 h routed copies, twice 6 bytes of 704
-    # elements
+    # elements, of which 4 go into the activation function
     plan = plans.plan(plans.expert_model())
+    of = plan.stack
+    work = of.experts.model_copy(update={"weighted_inside": False})
+    of = of.model_copy(update={"experts": work})
+    plan = plan.model_copy(update={"stack": of})
     kept = layer_activations(plan, plans.rows(8, {}))
     assert float(kept["moe/input"][0]) == 1024 * 512 * 2
-    assert float(kept["moe/routed"][0]) == 1024 * 2 * 2 * 512 * 2
-    assert float(kept["moe/hidden"][0]) == 1024 * 2 * 704 * 6
+    assert float(kept["moe/routed"][0]) == float(kept["moe/combined"][0]) == 1024 * 2 * 512 * 2
+    assert float(kept["moe/hidden"][0]) == 1024 * 2 * 704 * 4
+    assert float(kept["moe/activated"][0]) == 1024 * 2 * 704 * 2
+    # Megatron-Core weights what goes into the last GEMM: its output is read by nothing
+    weighted = layer_activations(plans.plan(plans.expert_model()), plans.rows(8, {}))
+    assert float(weighted["moe/combined"][0]) == 0
+    assert all(weighted[name] == kept[name] for name in kept if name != "moe/combined")
     assert "mlp/hidden" not in kept
 
 

@@ -7,6 +7,7 @@ from run_tables import row
 
 from planner.inputs import catalog
 from planner.specs.model import ModelSpec
+from planner.verbs.validate.plans import left_open, row_plan
 from planner.verbs.validate.predict import predict, validate_rows
 from planner.verbs.validate.ranking import group_of
 
@@ -51,3 +52,20 @@ def test_what_contradicts_the_catalogue_is_named(
 def test_runs_of_two_models_without_a_shape_are_no_layouts_of_one() -> None:
     names = ("gpt-oss-20b", "gpt-oss-120b")
     assert len({group_of(row(model=name, **_BLANK)) for name in names}) == len(names)
+
+
+def test_recipes_of_a_family_say_what_a_row_does_not() -> None:
+    """Modules that NeMo's recipes of DeepSeek-V3 repeat, by GPU and micro-batch; what a row prints
+    is kept, and other stacks have their own defaults."""
+    shape = {"model": "DeepSeekV3", "stack": "nemo", "recompute": "", "gpus_per_node": 8}
+    for gpu, micro_batch, recompute in (
+        ("h100-sxm5-80gb", 1, "mla_up_proj+mlp"),
+        ("b200-sxm-180gb", 1, "mla_up_proj"),
+        ("gb300-279gb", 2, "mla_up_proj"),
+    ):
+        open_row = row(**shape, gpu=gpu, micro_batch=micro_batch)
+        assert row_plan(open_row)[1].recompute == recompute
+        assert row_plan(open_row | {"recompute": "full"})[1].recompute == "full"
+    for other in ({"gpu": "gb300-279gb"}, {"gpu": "b200-sxm-180gb", "stack": "megatron-core"}):
+        searched = row(**(shape | other), micro_batch=1)
+        assert "recompute" in left_open(searched, row_plan(searched)[0])

@@ -53,6 +53,12 @@ def test_shipped_rows_are_expressed() -> None:
         ("llmq", "selective", "", "recompute"),  # repeats modules, which no estimate of it does
         ("llmq", "full", "", ""),
         ("megatron-core", "selective", "", ""),
+        ("nemo", "selective", "recompute_modules=moe_act+layernorm", ""),
+        ("nemo", "selective", "recompute_modules=attn", "recompute_modules"),
+        ("pytorch-fsdp", "selective", "recompute_modules=mlp", "recompute_modules"),
+        ("megatron-core", "none", "offload_modules=core_attn+attn_proj", ""),
+        ("maxtext", "", "remat_policy=custom;offload_modules=decoder_layer_input", ""),
+        ("maxtext", "", "remat_policy=custom", "remat_policy"),
         ("llmq", "full", "flags=offload-opt-m+shard-weights", ""),
         ("llmq", "full", "flags=offload-opt-m offload-master", ""),
         ("llmq", "full", "flags=offload-opt-m+offload-residual", "flags"),
@@ -64,6 +70,24 @@ def test_what_no_estimate_of_the_stack_does(
 ) -> None:
     found = row(stack=stack, recompute=recompute, options=options)
     assert not_expressed(found, row_plan(found)[0]) == ([apart] if apart else [])
+
+
+def test_modules_of_a_row_are_those_of_its_layout() -> None:
+    """Megatron's modules, and MaxText's tensors; the input of a layer is always kept."""
+    listed = row(stack="nemo", recompute="selective", options="recompute_modules=moe_act+layernorm")
+    assert row_plan(listed)[1].recompute == "layernorm+moe_act"
+    kept = "kept_modules=decoder_layer_input+context+query_proj+key_proj+value_proj+qkv_proj"
+    policies = {
+        f"{kept};remat_policy=custom": "keep:qkv_proj+context",
+        "remat_policy=save_out_proj": "keep:out_proj",
+        "remat_policy=custom;offload_modules=decoder_layer_input": "full",
+        "remat_policy=full": "full",
+    }
+    for options, recompute in policies.items():
+        plan, layout = row_plan(row(stack="maxtext", recompute="", options=options))
+        assert layout.recompute == recompute
+        away = plan.training.offload_modules
+        assert (layout.offload == "activations") == bool(away) == ("offload_modules" in options)
 
 
 LLMQ = {"stack": "llmq", "gpu": "rtx5090", "gpus": 1, "gpus_per_node": 1, "dp": 1, "zero": 0}

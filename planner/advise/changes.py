@@ -15,7 +15,7 @@ from planner.formulas.divisors import divisors
 from planner.formulas.stages import largest_chunk, stated_chunks
 from planner.inputs import catalog
 from planner.inputs.usual import STACKS
-from planner.search.space import chunk_counts
+from planner.search.space import MODULE_SETS, chunk_counts
 from planner.specs.cluster import MAX_GPUS
 from planner.specs.hardware import LinkSpec
 from planner.specs.layout import OFFLOADS, SCHEDULES, Layout
@@ -65,6 +65,7 @@ def layout_changes(plan: Plan, base: Layout) -> list[list[Update]]:
         [{"recompute": "none"}],
         [{"recompute": "selective"}],
         [{"recompute": "full"}],
+        [{"recompute": name} for name in MODULE_SETS],
         [{"recompute": f"group:{k}"} for k in _GROUPS if k <= chunk],
         [{"recompute": f"block:{n}"} for n in range(1, chunk)],
         *([{"zero": stage}] for stage in range(4)),

@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.estimate.communicate import Traffic
 from planner.estimate.layer import Collective, ModelCost
+from planner.estimate.layer.rows import LayerTime
 from planner.estimate.memory import offload
 from planner.ledger import Array, Ledger, merge, scale, under
 
@@ -39,18 +40,23 @@ class Passes:
 
 def accounts(
     cost: ModelCost,
-    repeated: Array,
+    layer: LayerTime,
     passes: Passes,
     others: Sequence[Traffic],
     copied: offload.Copies | None,
 ) -> Accounts:
     """The accounts of a step.
 
-    repeated: share of a layer's forward that recompute repeats; others: what data parallelism and
-    the pipeline send.
+    layer: what recompute repeats of a mean layer; others: what data parallelism and the pipeline
+    send.
     """
     kinds = list(zip(passes.kinds, cost.kinds, strict=True))
-    of_layers = [_of_layer(x, n, repeated) for n, unit in kinds for x in unit.collectives]
+    again = {"expert_parallel": layer.exchanged}
+    of_layers = [
+        _of_layer(x, n, again.get(x.component, layer.repeated))
+        for n, unit in kinds
+        for x in unit.collectives
+    ]
     once = 0.0 * passes.heads
     found = [
         *_added_up(of_layers),

@@ -83,7 +83,7 @@ def repeated(plan: Plan, c: Columns, stage: Array) -> Repeated:
     which the last may be smaller: Megatron-Core's recompute_method block and uniform with
     recompute_num_layers (megatron/core/recompute.py), which work on one chunk at a time.
     """
-    some = c.is_recompute("block", "group", "full")
+    some = c.is_recompute("block", "group", "full", "keep")
     block, size = c.is_recompute("block"), np.maximum(c.recompute_size, 1.0)
     most = np.where(block, size, np.where(some, np.inf, 0.0))  # layers of a chunk that are repeated
     kinds = tuple(
@@ -98,11 +98,11 @@ def repeated(plan: Plan, c: Columns, stage: Array) -> Repeated:
 
 
 def repeated_share(plan: Plan, c: Columns) -> Array:
-    """Share of the model's forward pass that recompute repeats: 1 for full and grouped, N layers of
-    every chunk for block:N."""
+    """Share of the model's layers that recompute repeats: 1 for full and grouped, N layers of every
+    chunk for block:N."""
     size = np.where(c.is_recompute("block"), c.recompute_size, 0.0)
     partly = _of_pipelines(plan, c, _share, size)
-    return np.where(c.is_recompute("full", "group"), 1.0, partly)
+    return np.where(c.is_recompute("full", "group", "keep"), 1.0, partly)
 
 
 def rank_texts(plan: Plan, c: Columns) -> list[str]:

@@ -174,9 +174,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         data += matrix_update.traffic(held.by, matrices.gathers)
         others = [*data, sends]
         many = Passes(each, heads, modules)
-        listed = accounts(cost, mean.repeated, many, others, extras.copied)
-    core = np.where(mean.selective, mean_of(plan, [x.core_flop for x in cost.kinds]), 0.0)
-    repeated_flop = mean.repeated * mean_of(plan, [x.forward_flop for x in cost.kinds]) + core
+        listed = accounts(cost, mean, many, others, extras.copied)
     return StepTime(
         seconds=total(components),
         components=components,
@@ -186,7 +184,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         stage_layers=np.maximum(ranks.layers[0], ranks.layers[1]),
         last_layers=ranks.layers[2],
         tail=tail,
-        repeated_flop=microbatches * plan.model.layers / c.pp * repeated_flop,
+        repeated_flop=microbatches * plan.model.layers / c.pp * mean.repeated_flop,
         detail=listed.detail,
     )
 

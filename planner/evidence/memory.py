@@ -30,7 +30,7 @@ import numpy as np
 from planner.evidence.weights import quantile, suite_members, suite_weight
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layout import OFFLOADS, recompute_parts
+from planner.specs.layout import OFFLOADS, RECOMPUTE_KINDS, recompute_parts
 from planner.specs.names import Verdict
 from planner.specs.plan import Plan
 from planner.units import percent
@@ -59,6 +59,7 @@ MEASURED, AT_MOST, ABOVE = "=", "<", ">"  # what a run says of its need
 
 KINDS = ("recompute", "sharded", "pipeline", "offload", "experts")
 _RECOMPUTE_CLASSES = ("none", "selective", "full")  # block:N and group:K repeat whole layers
+_SELECTIVE = _RECOMPUTE_CLASSES.index("selective")
 _PARAMETERS = 3  # ZeRO stage that shards parameters
 
 
@@ -123,7 +124,14 @@ def observed(rows: Iterable[dict[str, Any]]) -> Observed:
 
 def recompute_class(text: str) -> int:
     """Class of a recompute rule as a layout names it."""
-    return min(recompute_parts(text)[0], len(_RECOMPUTE_CLASSES) - 1)
+    return int(_class_of(recompute_parts(text)[0]))
+
+
+def _class_of(kind: Any) -> Any:
+    """Class of a kind of recompute: modules that are repeated alone are a selection too, and what
+    keeps some results repeats whole layers."""
+    whole = len(_RECOMPUTE_CLASSES) - 1
+    return np.where(kind == RECOMPUTE_KINDS.index("modules"), _SELECTIVE, np.minimum(kind, whole))
 
 
 @cache
@@ -251,7 +259,7 @@ def is_sharded(zero: Any) -> Any:
 
 def option_number(recompute: Array, offload: Array) -> Array:
     """Share of a combination's number that recompute and offloading decide."""
-    kind = np.minimum(recompute, len(_RECOMPUTE_CLASSES) - 1)
+    kind = _class_of(recompute)
     return (kind * 8 + (offload != OFFLOADS.index("none"))).astype(np.int8)
 
 

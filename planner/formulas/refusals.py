@@ -1,5 +1,8 @@
 """Why a rule refuses a layout: what was asked, the option or value that would allow it, and what is
-nearest."""
+nearest.
+
+Long: one sentence per rule, and all rules of layouts are refused alike.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,22 @@ from planner.formulas.experts import tensor_of
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
-from planner.specs.layers import attended_of, cores_of, limits_of, parts_of, shared_heads
-from planner.specs.layout import NVME, OFFLOADED_OPTIMIZER, PLACEMENTS, Layout
+from planner.specs.layers import (
+    attended_of,
+    cores_of,
+    limits_of,
+    modules_of,
+    parts_of,
+    shared_heads,
+)
+from planner.specs.layout import (
+    NVME,
+    OFFLOADED_OPTIMIZER,
+    PLACEMENTS,
+    RECOMPUTE_KINDS,
+    Layout,
+    recompute_parts,
+)
 from planner.specs.model import ModelSpec
 from planner.specs.options import flag
 from planner.specs.parts import Scan
@@ -323,12 +340,13 @@ def stack(p: Plan, x: Layout) -> str:
     lacks = lacking(p, x)
     if x.sequence_parallel and not s.sequence_parallel:
         lacks.append("--sequence-parallel")
-    kind = x.recompute.partition(":")[0]
+    kind = RECOMPUTE_KINDS[recompute_parts(x.recompute)[0]]
     if kind not in s.recompute:
         lacks.append(f"--recompute {x.recompute} (it has {', '.join(s.recompute)})")
     if x.offload not in s.offload:
         lacks.append(f"--offload {x.offload} (it has {', '.join(s.offload)})")
     others = f"--stack {FREE_STACK}" if x.offload == "none" else "--stack deepspeed or pytorch-fsdp"
+    others = "--stack maxtext" if kind == "keep" else others
     return f"{p.stack.title} does not have {' and '.join(lacks)}; leave it out, or take {others}"
 
 
@@ -350,9 +368,27 @@ def drives(p: Plan, x: Layout) -> str:
     )
 
 
+def modules(p: Plan, x: Layout) -> str:
+    """The model has no such modules."""
+    kind = RECOMPUTE_KINDS[recompute_parts(x.recompute)[0]]
+    names = x.recompute.split("+") if kind == "modules" else []
+    asked = [*names, *p.training.offload_modules]
+    missing = dict.fromkeys(name for name in asked if name not in modules_of(p.model))
+    return (
+        f"{p.model.name} has no {' and '.join(missing)}; leave that out of --recompute and of"
+        " --offload-modules"
+    )
+
+
 def offload_activations(p: Plan, x: Layout) -> str:
     """The stack offloads activations only in some layouts."""
     s = p.stack.supports
+    if missing := [n for n in p.training.offload_modules if n not in s.offload_modules]:
+        has = f"it has {', '.join(s.offload_modules)}" if s.offload_modules else "it has no modules"
+        return (
+            f"{p.stack.title} does not offload {' and '.join(missing)} alone ({has}); leave"
+            " --offload-modules out, or take --stack megatron-core or maxtext"
+        )
     piped, repeated = s.offload_with_pipeline, s.offload_with_recompute
     return (
         f"{p.stack.title} offloads activations "

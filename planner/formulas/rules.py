@@ -15,8 +15,15 @@ from planner.formulas.optimizers import OPTIMIZERS
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
 from planner.specs.columns import Columns
-from planner.specs.layers import cores_of, limits_of
-from planner.specs.layout import NVME, OFFLOADED_OPTIMIZER, OFFLOADED_PARAMS, SCHEDULES, Layout
+from planner.specs.layers import cores_of, limits_of, modules_of
+from planner.specs.layout import (
+    NVME,
+    OFFLOADED_OPTIMIZER,
+    OFFLOADED_PARAMS,
+    RECOMPUTE_MODULES,
+    SCHEDULES,
+    Layout,
+)
 from planner.specs.options import flag
 from planner.specs.parts import Scan
 from planner.specs.parts.base import WIDTHS
@@ -181,10 +188,20 @@ def _offload_drives(plan: Plan, c: Columns) -> Array:
 
 
 def _offload_activations(plan: Plan, c: Columns) -> Array:
-    s = plan.stack.supports
+    s, asked = plan.stack.supports, plan.training.offload_modules
     piped = (c.pp == 1) | s.offload_with_pipeline
     repeated = c.is_recompute("none") | s.offload_with_recompute
+    if asked:
+        piped = set(asked) <= set(s.offload_modules)
+        repeated = repeated | c.is_recompute("selective", "modules")
     return ~c.offloads("activations") | (piped & repeated)
+
+
+def _modules(plan: Plan, c: Columns) -> Array:
+    has, ok = modules_of(plan.model), _ones(c)
+    for missing in set(RECOMPUTE_MODULES) - has:
+        ok = ok & ~c.repeats_module(missing)
+    return ok & (set(plan.training.offload_modules) <= has)
 
 
 def _optimizer_in_backward(plan: Plan, c: Columns) -> Array:
@@ -272,6 +289,7 @@ RULES: tuple[Rule, ...] = (
     Rule("shard group", ("shard_group",), _shards, why.shard_group),
     Rule("ZeRO stage supported", ("zero",), _zero, why.zero),
     Rule("parallelism supported", ("stack",), _stack, why.stack),
+    Rule("modules are those of the model", ("recompute", "offload_modules"), _modules, why.modules),
     Rule("offloaded parameters need ZeRO-3", ("offload",), _offload, why.offload),
     Rule("drives known for NVMe offloading", ("offload",), _offload_drives, why.drives),
     Rule(

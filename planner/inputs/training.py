@@ -105,6 +105,9 @@ def training_spec(
         context_way=options.cp_comm_type,
         cuda_graphs=_graphs(options, model),
         tensor_overlap=options.tp_overlap,
+        offload_modules=tuple((options.offload_modules or "").split("+"))
+        if options.offload_modules
+        else (),
         state_precision=options.state_precision,
         moments_precision=options.moments_precision,
         master_precision=options.master_precision,

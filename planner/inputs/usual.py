@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from planner.specs.names import NVME
+from planner.specs.names import NVME, RECOMPUTE_KINDS, recompute_parts
 from planner.specs.options import Options
 
-# what a request asks for: nothing but to fit, a ZeRO stage, or what is offloaded and where to
+# what a request asks for: nothing but to fit, a ZeRO stage, what is offloaded and where to, or
+# modules that are repeated alone
+MODULES = "modules"
 ANY, STAGE, STATES, DRIVES, ACTIVATIONS = "any", "stage", "states", "drives", "activations"
 
 
@@ -45,7 +47,7 @@ USUAL = (
     _usual("deepspeed", 3, STATES, DRIVES),
     _usual("pytorch-fsdp", 3, ANY, STAGE, STATES, ACTIVATIONS, family="zero3", fixed={"zero": 3}),
     _usual("pytorch-ddp", 0, ACTIVATIONS),
-    _usual("megatron-core", 1, ANY, STAGE, ACTIVATIONS, family="3d"),
+    _usual("megatron-core", 1, ANY, STAGE, ACTIVATIONS, MODULES, family="3d"),
     # a ZeRO stage beside tensor or pipeline parallelism
     _usual("megatron-core", 0, STAGE),
     _usual("torchtitan", 2, STAGE),
@@ -64,6 +66,8 @@ def tried(options: Options) -> list[tuple[str, int]]:
         asked = DRIVES if options.offload in NVME else asked
     else:
         asked = ANY if options.zero is None else STAGE
+    kind = recompute_parts(options.recompute or "none")[0]
+    asked = MODULES if RECOMPUTE_KINDS[kind] == "modules" else asked
     alone = options.gpus == 1 and asked == ANY  # one GPU shards nothing
     return [
         (one.stack, one.zero)

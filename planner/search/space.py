@@ -16,7 +16,7 @@ from planner.inputs.degrees import LEAST_MAX_TP, TOKENS_PER_CONTEXT_RANK
 from planner.ledger import Array
 from planner.specs.base import PlanError
 from planner.specs.columns import COLUMNS, ByName, unique_rows
-from planner.specs.layers import shared_heads
+from planner.specs.layers import modules_of, shared_heads
 from planner.specs.layout import (
     NVME,
     OFFLOADS,
@@ -33,6 +33,9 @@ _MAX_MICRO_BATCH = 64
 MOST_ROWS = 2_000_000
 # layers per recompute group that are searched; the whole chunk besides
 GROUPS = (2, 3, 4, 6, 8, 12, 16)
+# modules that are repeated alone: with experts, with latent attention, with both (Megatron-Bridge,
+# DeepSeek-V3 report section 3.2.3)
+MODULE_SETS = ("moe_act", "layernorm+moe_act", "mla_up_proj", "mla_up_proj+layernorm+moe_act")
 INNER = (
     "recompute",
     "recompute_size",
@@ -255,6 +258,9 @@ def recomputes(plan: Plan, layers: int) -> list[str]:
         return [recompute_in(plan.request.recompute, layers)]
     allowed = plan.stack.supports.recompute
     out: list[str] = [k for k in ("none", "selective", "full") if k in allowed]
+    if "modules" in allowed:
+        has = modules_of(plan.model)
+        out += [text for text in MODULE_SETS if set(text.split("+")) <= has]
     if "group" in allowed:
         sizes = [k for k in (*GROUPS, layers) if 1 < k <= min(layers, GROUPS[-1])]
         out += [

@@ -142,13 +142,15 @@ def layout_words(layout: Layout) -> str:
 
 def _recompute_words(recompute: str) -> str:
     kind, _, number = recompute.partition(":")
+    if kind == "keep":
+        return f"every layer recomputed but {number.replace('+', ', ')}"
     return {
         "none": "nothing recomputed",
         "selective": "attention recomputed",
         "full": "every layer recomputed",
         "block": f"{number} layers per chunk recomputed",
         "group": f"groups of {number} layers recomputed",
-    }.get(kind, f"recompute {recompute}")
+    }.get(kind, f"{recompute.replace('+', ', ')} recomputed")
 
 
 def _shares(r: Estimate) -> Block:

@@ -18,12 +18,15 @@ import numpy as np
 from planner.ledger import Array
 from planner.specs.layout import (
     CODES,
+    KEPT_RESULTS,
+    RECOMPUTE_MODULES,
     Layout,
     OffloadName,
     PlacementName,
     RecomputeKind,
     ScheduleName,
     recompute_parts,
+    recompute_text,
 )
 
 ByName = dict[str, Array]  # some columns by name: a table in the making, or a part of one
@@ -46,7 +49,7 @@ class Columns:
     shard_group: Array
     sequence_parallel: Array
     recompute: Array
-    recompute_size: Array  # N of block:N, K of group:K, else 0
+    recompute_size: Array  # N of block:N, K of group:K, a bit per name of a set, else 0
     schedule: Array
     micro_batch: Array
     offload: Array
@@ -101,10 +104,9 @@ class Columns:
 
     def _values(self, row: int) -> dict[str, Any]:
         value: dict[str, Any] = {name: int(getattr(self, name)[row]) for name in COLUMNS}
+        again = recompute_text(value["recompute"], value.pop("recompute_size"))
         value |= {name: names[value[name]] for name, names in CODES.items()}
-        if size := value.pop("recompute_size"):
-            value["recompute"] += f":{size}"
-        return value | {"sequence_parallel": bool(value["sequence_parallel"])}
+        return value | {"recompute": again, "sequence_parallel": bool(value["sequence_parallel"])}
 
     # ------------------------------------------------------- named quantities
 
@@ -150,6 +152,19 @@ class Columns:
     def is_recompute(self, *kinds: RecomputeKind) -> Array:
         """Rows with one of these recompute rules."""
         return _is_one_of(self.recompute, CODES["recompute"], kinds)
+
+    def repeats_module(self, *names: str) -> Array:
+        """Rows that repeat one of these modules alone."""
+        return self.is_recompute("modules") & self._has(RECOMPUTE_MODULES, names)
+
+    def keeps_result(self, name: str) -> Array:
+        """Rows that keep this result of layers that they repeat else."""
+        return self.is_recompute("keep") & self._has(KEPT_RESULTS, (name,))
+
+    def _has(self, known: Sequence[str], names: Sequence[str]) -> Array:
+        """Rows whose set has one of these."""
+        bits = (np.floor(self.recompute_size / 2.0 ** known.index(name)) for name in names)
+        return functools.reduce(operator.or_, (np.mod(one, 2.0) >= 1.0 for one in bits))
 
     def is_schedule(self, *names: ScheduleName) -> Array:
         """Rows with one of these pipeline schedules."""

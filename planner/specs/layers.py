@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from planner.specs.base import Names, Spec
-from planner.specs.parts import Attended, Attention, Core, Latent, Mlp, Moe, Part, Scan
+from planner.specs.parts import (
+    Attended,
+    Attention,
+    Core,
+    CrossAttention,
+    Latent,
+    Mlp,
+    Moe,
+    Part,
+    Scan,
+)
 from planner.specs.parts.base import WIDTHS, Limit
 
 if TYPE_CHECKING:
@@ -216,6 +226,28 @@ def of_samples(model: ModelSpec) -> bool:
     cores = [core for core, _ in cores_of(model)]
     whole = all(isinstance(core, Attended) and core.mask == "full" for core in cores)
     return whole or bool(model.towers)
+
+
+@functools.lru_cache(maxsize=512)
+def modules_of(model: ModelSpec) -> frozenset[str]:
+    """Modules that some layer has and that can be repeated alone or offloaded, by the names of
+    specs.names."""
+    parts = [part for part, _ in parts_of(model)]
+    latent = any(isinstance(part, Latent) for part in parts)
+    attends = latent or any(isinstance(part, Attention | CrossAttention) for part in parts)
+    dense, moe = (any(isinstance(part, kind) for part in parts) for kind in (Mlp, Moe))
+    shared = any(isinstance(part, Moe) and part.shared_ffn_hidden > 0 for part in parts)
+    there = {
+        ("core_attn", "qkv_linear", "attn_proj", "qkv_proj", "context", "out_proj"): attends,
+        ("mla_up_proj",): latent,
+        ("layernorm",): latent or moe,
+        ("mlp",): dense,
+        ("moe", "moe_act", "expert_fc1"): moe,
+        ("shared_experts",): shared,
+        ("mlpwi", "mlpwo"): dense or moe,
+        ("attn_norm", "mlp_norm", "decoder_layer_input"): True,
+    }
+    return frozenset(name for names, has in there.items() if has for name in names)
 
 
 @functools.lru_cache(maxsize=512)

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from planner.specs.base import Spec
 from planner.specs.names import CODES as CODES
+from planner.specs.names import KEPT_RESULTS as KEPT_RESULTS
 from planner.specs.names import NVME as NVME
 from planner.specs.names import NVME_PARAMS as NVME_PARAMS
 from planner.specs.names import OFFLOADED_OPTIMIZER as OFFLOADED_OPTIMIZER
@@ -15,6 +16,7 @@ from planner.specs.names import OFFLOADED_PARAMS as OFFLOADED_PARAMS
 from planner.specs.names import OFFLOADS as OFFLOADS
 from planner.specs.names import PLACEMENTS as PLACEMENTS
 from planner.specs.names import RECOMPUTE_KINDS as RECOMPUTE_KINDS
+from planner.specs.names import RECOMPUTE_MODULES as RECOMPUTE_MODULES
 from planner.specs.names import SCHEDULES as SCHEDULES
 from planner.specs.names import OffloadName as OffloadName
 from planner.specs.names import PlacementName as PlacementName
@@ -23,6 +25,7 @@ from planner.specs.names import ScheduleName as ScheduleName
 from planner.specs.names import recompute_in as recompute_in
 from planner.specs.names import recompute_name
 from planner.specs.names import recompute_parts as recompute_parts
+from planner.specs.names import recompute_text as recompute_text
 
 Recompute = Annotated[str, AfterValidator(recompute_name)]
 Degree = Field(default=None, ge=1, le=1_000_000)

@@ -88,7 +88,24 @@ PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 Packing = Literal["padded", "packed"]
 Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]
-RecomputeKind = Literal["none", "selective", "full", "block", "group"]
+# what they keep is offloaded, by Megatron-LM's names (--offload-modules), and tensors of a layer
+# that is repeated, by MaxText's
+OffloadModule = Literal[
+    "attn_norm",
+    "qkv_linear",
+    "core_attn",
+    "attn_proj",
+    "mlp_norm",
+    "expert_fc1",
+    "moe_act",
+    "decoder_layer_input",
+    "qkv_proj",
+    "context",
+    "out_proj",
+    "mlpwi",
+    "mlpwo",
+]
+RecomputeKind = Literal["none", "selective", "full", "block", "group", "keep", "modules"]
 Objective = Literal["time", "memory", "cost", "energy", "tokens-per-dollar"]
 # of a layout's memory, see evidence.memory.verdict
 Verdict = Literal["fits", "may not fit", "probably does not fit", "does not fit"]
@@ -102,6 +119,7 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 OPTIMIZER_NAMES: tuple[OptimizerName, ...] = get_args(OptimizerName)
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+OFFLOAD_MODULES: tuple[OffloadModule, ...] = get_args(OffloadModule)
 OFFLOADS: tuple[OffloadName, ...] = get_args(OffloadName)
 ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)
 LOW_PARTS: tuple[LowPart, ...] = get_args(LowPart)
@@ -124,28 +142,88 @@ OFFLOADED_OPTIMIZER: tuple[OffloadName, ...] = ("optimizer", "params", *NVME)
 OFFLOADED_PARAMS: tuple[OffloadName, ...] = ("params", "params-optimizer-nvme", "params-nvme")
 NVME_PARAMS: tuple[OffloadName, ...] = ("params-nvme",)
 
+# modules of a layer that are repeated alone, by Megatron-LM's names (--recompute-modules)
+RECOMPUTE_MODULES = (
+    "core_attn",
+    "mla_up_proj",
+    "layernorm",
+    "moe_act",
+    "mlp",
+    "moe",
+    "shared_experts",
+)
+# results that a layer may keep which is repeated else, by MaxText's names, joined where always kept
+# together
+KEPT_RESULTS = ("qkv_proj", "context", "out_proj", "mlpwi", "mlpwo")
+# rematerialisation policies by what they keep: MaxText's (layers/decoders.py, get_remat_policy),
+# and the last of Pax (praxis/base_layer.py, AutodiffCheckpointType)
+REMAT_POLICIES: dict[str, tuple[str, ...]] = {
+    "minimal": ("qkv_proj", "out_proj", "mlpwi", "mlpwo"),
+    "minimal_with_context": KEPT_RESULTS,
+    "save_dot_with_context_except_mlp": ("qkv_proj", "context", "out_proj"),
+    "save_dot_except_mlp": ("qkv_proj", "out_proj"),
+    "save_dot_except_mlpwi": ("qkv_proj", "out_proj", "mlpwo"),
+    "save_qkv_proj": ("qkv_proj",),
+    "save_out_proj": ("out_proj",),
+    "save_qkv_out_proj": ("qkv_proj", "out_proj"),
+}
+# the kinds whose size is a set, one bit per name
+_SETS = {"modules": RECOMPUTE_MODULES, "keep": KEPT_RESULTS}
 _RECOMPUTE = re.compile(r"none|selective|full|(?:block|group):[1-9][0-9]{0,4}")
+
+
+def _set(text: str) -> tuple[str, list[str], tuple[str, ...]]:
+    """(kind, names, all that there are of them) of what may be a set of modules or of results."""
+    text = text.replace("-", "_")
+    text = f"keep:{'+'.join(REMAT_POLICIES[text])}" if text in REMAT_POLICIES else text
+    kept = text.removeprefix("keep:")
+    kind = "modules" if kept == text else "keep"
+    return kind, kept.split("+"), _SETS[kind]
 
 
 def is_recompute(text: str) -> bool:
     """Whether a text names a way to recompute."""
-    return _RECOMPUTE.fullmatch(text) is not None
+    _, names, known = _set(text)
+    return _RECOMPUTE.fullmatch(text) is not None or set(names) <= set(known)
 
 
 def recompute_name(text: str) -> str:
-    """The text again; ValueError where it names no way to recompute."""
+    """The way to recompute in one spelling; ValueError where the text names none."""
     if not is_recompute(text):
         raise ValueError(
-            "must be none, selective, full, block:N (N layers of each pipeline chunk) or group:K"
-            " (one input kept per K layers of a chunk)"
+            "must be none, selective, full, block:N (N layers of each pipeline chunk), group:K (one"
+            " input kept per K layers of a chunk), modules joined by + such as core_attn+moe_act"
+            f" (of {', '.join(RECOMPUTE_MODULES)}), keep: and results joined by + (of"
+            f" {', '.join(KEPT_RESULTS)}), or a policy of MaxText ({', '.join(REMAT_POLICIES)})"
         )
-    return text
+    return recompute_text(*recompute_parts(text))
 
 
 def recompute_parts(text: str) -> tuple[int, int]:
-    """(index of the kind in RECOMPUTE_KINDS, N or K or 0): "block:20" -> (3, 20)."""
+    """(index of the kind in RECOMPUTE_KINDS, N or K or a bit per name or 0): "block:20" -> (3, 20),
+    "core_attn+layernorm" -> (6, 5)."""
+    if _RECOMPUTE.fullmatch(text) is None and text not in RECOMPUTE_KINDS:
+        kind, names, known = _set(text)
+        return RECOMPUTE_KINDS.index(kind), sum(1 << known.index(one) for one in set(names))
     kind, _, size = text.partition(":")
     return RECOMPUTE_KINDS.index(kind), int(size or 0)
+
+
+def recompute_text(kind: int, size: int) -> str:
+    """The name of what `recompute_parts` found."""
+    name = RECOMPUTE_KINDS[kind]
+    if name in _SETS:
+        names = "+".join(one for i, one in enumerate(_SETS[name]) if size >> i & 1)
+        return f"keep:{names}" if name == "keep" else names
+    return f"{name}:{size}" if size else name
+
+
+def offload_modules_name(text: str) -> str:
+    """Names of offloaded modules in one order; ValueError where one is none."""
+    names = [name.strip().replace("-", "_") for name in text.split("+")]
+    if not set(names) <= set(OFFLOAD_MODULES):
+        raise ValueError(f"must be modules joined by +, of {', '.join(OFFLOAD_MODULES)}")
+    return "+".join(name for name in OFFLOAD_MODULES if name in names)
 
 
 def recompute_in(text: str, layers: int) -> str:

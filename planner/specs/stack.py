@@ -19,6 +19,7 @@ from planner.specs.names import (
     CpuOptimizerName,
     DispatcherName,
     GraphScope,
+    OffloadModule,
     Precision,
     TensorOverlap,
 )
@@ -49,6 +50,8 @@ class Supports(Spec):
     recompute: list[RecomputeKind] = Field(min_length=1)
     offload: tuple[OffloadName, ...] = Field(default=("none",), min_length=1, strict=False)
     offload_with_pipeline: bool = False  # activations can be offloaded on several stages
+    # modules that can be offloaded alone, beside pipelines and modules that are repeated
+    offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
     offload_with_recompute: bool = False  # what recompute still keeps can be offloaded
     # weights can be updated inside backward: not at all, on one GPU, or also where their gradients
     # are sharded layer by layer
@@ -236,6 +239,9 @@ class ExpertWork(Spec):
     # fused experts where these are used
     overlapped: Names = ()
     shared_overlap: bool = False  # and beside that of shared experts
+    # weights of the router multiply what goes into an expert's last GEMM, not what comes out of it:
+    # no expert's output is kept
+    weighted_inside: bool = False
 
 
 class Launch(Spec):

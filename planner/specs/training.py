@@ -19,6 +19,7 @@ from planner.specs.names import (
     GraphScope,
     LowPart,
     MasterType,
+    OffloadModule,
     OptimizerName,
     Precision,
     StateType,
@@ -75,6 +76,8 @@ class TrainingSpec(Spec):
     # every weight is updated as soon as its gradient is there, which is freed then
     optimizer_in_backward: bool = False
 
+    # of which what they keep goes to host memory with --offload activations; none: all that is kept
+    offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
     cpu_optimizer: CpuOptimizerName | None = None  # of an optimizer that is offloaded
     cpu_update: CpuUpdateName = "after"  # when the host computes it
 

@@ -8,7 +8,7 @@ import re
 
 from planner.specs.base import Spec
 from planner.specs.layout import CODES, recompute_parts
-from planner.specs.names import is_recompute
+from planner.specs.names import RECOMPUTE_KINDS, is_recompute
 from planner.units import UnitError, parse
 
 NUMBERS = ("tp", "pp", "vpp", "dp", "cp", "ep", "zero", "shard_group", "micro_batch", "grad_accum")
@@ -109,7 +109,5 @@ def codes(one: Constraint) -> list[tuple[int, int | None]]:
     constraint."""
     if one.name != "recompute":
         return [(WORDS[one.name].index(word), None) for word in one.words]
-    parts = [
-        (recompute_parts(word), ":" in word or word not in ("block", "group")) for word in one.words
-    ]
+    parts = [(recompute_parts(word), word not in RECOMPUTE_KINDS) for word in one.words]
     return [(kind, size if exact else None) for (kind, size), exact in parts]

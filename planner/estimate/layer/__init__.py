@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.estimate.layer.again import pieces, pieces_flop
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
     Collective,
@@ -48,10 +49,14 @@ class LayerCost:
     forward: Ledger
     backward: Ledger
     attention_core: Array  # forward of scores, softmax and weighted values
-    # forward up to the last activation that backward needs: without the MLP's second GEMM and the
-    # residual add
+    # forward as recompute repeats it: where it stops early up to the last activation that backward
+    # needs, without the MLP's second GEMM and the residual add
     repeat: Array
+    repeat_busy: Array  # of that the GPU's part, and the operators that the CPU issues
+    repeat_operators: Array
     repeated_per_operator: Array  # forward of what torchtitan's per-operator rule recomputes
+    pieces: Ledger  # forward of what recompute repeats or keeps alone, see `again`
+    pieces_flop: Ledger
     launch_forward: Array  # excess of the CPU over the GPU
     launch_backward: Array
     collectives: tuple[Collective, ...]
@@ -77,7 +82,7 @@ class _Compute:
     seconds: BothWays[Ledger]
     core: BothWays[Array]
     repeated_per_operator: Array
-    forward_flop: Array
+    flop: Ledger  # forward, of every GEMM
 
 
 @dataclass(frozen=True)
@@ -128,8 +133,7 @@ def layer_costs(shapes: Sequence[LayerShape], m: Machine) -> tuple[LayerCost, ..
         with section(f"one layer{kind}, one micro-batch"):
             layers.append(_layer(shape, m))
     plan = shapes[0].plan
-    blocking = plan.cluster.gpu.architecture in plan.stack.launch.blocking
-    law = kernels.blocked_launch_s if blocking else kernels.launch_bound_s
+    law = launch_law(plan)
     counts = [float(shape.mix.layers) for shape in shapes]
 
     def issued(busy: Sequence[Array], operators: Sequence[Array]) -> list[Array]:
@@ -141,7 +145,7 @@ def layer_costs(shapes: Sequence[LayerShape], m: Machine) -> tuple[LayerCost, ..
         [x.busy.forward - x.tail for x in layers],
         [x.issued.forward - TAIL_OPERATORS for x in layers],
     )
-    return tuple(map(_cost, layers, forward, backward, again))
+    return tuple(map(functools.partial(_cost, m), layers, forward, backward, again))
 
 
 def _issued_s(
@@ -180,20 +184,35 @@ def _layer(shape: LayerShape, m: Machine) -> _Layer:
     return _Layer(shape, done, found, idle, busy, issued_operators(shape, m, found), tail)
 
 
-def _cost(of: _Layer, forward: Array, backward: Array, again: Array) -> LayerCost:
+def _cost(m: Machine, of: _Layer, forward: Array, backward: Array, again: Array) -> LayerCost:
     """forward, backward, again: seconds as the CPU issues them."""
+    issue = launch_law(of.shape.plan)
+
+    def law(busy: Array, operators: Array) -> Array:
+        return issue(busy, operators, m.operator_launch)
+
     return LayerCost(
         forward=of.done.seconds.forward,
         backward=of.done.seconds.backward,
         attention_core=of.done.core.forward,
         repeat=again,
+        repeat_busy=of.busy.forward - of.tail,
+        repeat_operators=of.issued.forward - TAIL_OPERATORS,
         repeated_per_operator=of.done.repeated_per_operator,
+        pieces=pieces(of.shape, m, of.done.seconds.forward, of.found, law),
+        pieces_flop=pieces_flop(of.shape.mix, of.done.flop, of.shape.core_flop),
         launch_forward=forward - of.busy.forward + of.idle.forward,
         launch_backward=backward - of.busy.backward + of.idle.backward,
         collectives=of.found,
-        forward_flop=of.done.forward_flop,
+        forward_flop=total(of.done.flop) + of.shape.core_flop,
         core_flop=of.shape.core_flop,
     )
+
+
+def launch_law(plan: Plan) -> Callable[..., Array]:
+    """How GPU and CPU share a stretch of work: (GPU seconds, operators, seconds of each)."""
+    blocking = plan.cluster.gpu.architecture in plan.stack.launch.blocking
+    return kernels.blocked_launch_s if blocking else kernels.launch_bound_s
 
 
 def _shared(seconds: BothWays[Ledger]) -> BothWays[Array]:
@@ -211,7 +230,7 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     backward: Ledger = {}
     gemms: Array = 0.0
     cast = BothWays[Array](0.0, 0.0)
-    flop = shape.core_flop
+    flop: Ledger = {}
     for p in weight_gemms(shape):
         with section(p.name):
             each = weight_gemms_s(shape.plan, m, p)
@@ -224,7 +243,7 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
             cast.forward + p.per_layer * narrow.forward,
             cast.backward + p.per_layer * narrow.backward,
         )
-        flop = flop + p.per_layer * 2 * p.m * p.n * p.k * p.batch
+        flop[name] = flop.get(name, 0.0) + p.per_layer * 2 * p.m * p.n * p.k * p.batch
     core = core_s(shape, m)
     light = memory_bound_s(shape, m)
     forward |= {"attention/core": core.forward, **under("memory_bound", light.forward)}

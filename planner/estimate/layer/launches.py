@@ -58,7 +58,7 @@ def issued_operators(
 ) -> BothWays[Array]:
     """Operators that the CPU issues for one layer and micro-batch."""
     calls = sum((np.where(x.placed.ranks > 1, x.issued, 0.0) for x in found), start=np.zeros(1))
-    calling, experts = m.operators_per_collective * calls, _of_experts(shape, m)
+    calling, experts = m.operators_per_collective * calls, of_experts(shape, m)
     biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
     split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape)
     full = _of_decoder(shape.mix)
@@ -102,7 +102,7 @@ def decoder_operators(stack: StackSpec) -> float:
     return own + sum(n * (each.forward + each.backward) for n, each in parts)
 
 
-def _of_experts(shape: LayerShape, m: Machine) -> Array:
+def of_experts(shape: LayerShape, m: Machine) -> Array:
     """Those of routing and of local experts, of a mean layer."""
     if "expert_operators" in m.without:
         return 0.0 * shape.experts

@@ -170,6 +170,21 @@ def _activation(m: Machine, gated: bool) -> BothWays[Array]:
     return BothWays(m.gate_forward, m.gate_backward) if gated else _GELU
 
 
+def activation_s(shape: LayerShape, m: Machine) -> tuple[Array, Array]:
+    """Seconds that activations of routed and of shared experts take forward, of a mean layer: parts
+    of those of `experts`."""
+    routed, shared = 0.0 * shape.tokens, 0.0 * shape.tokens
+    for part, count in shape.mix.parts:
+        if isinstance(part, Moe):
+            moved = m.expert_traffic * _activation(m, part.gated).forward * count
+            each = moved / shape.mix.layers
+            own = shape.routed * part.ffn_hidden / shape.etp
+            beside = shape.tokens * part.shared_ffn_hidden / shape.tp
+            routed = routed + stream_s(shape.plan, m, each * own, 0.0)
+            shared = shared + stream_s(shape.plan, m, each * beside, 0.0)
+    return routed, shared
+
+
 def _experts_s(shape: LayerShape, m: Machine, moe: Moe) -> BothWays[Array]:
     """Routing, permutation and activation of experts, and the activation of shared ones."""
     plan, routed, act = shape.plan, shape.routed, _activation(m, moe.gated)

@@ -9,13 +9,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate.factored import distinct_combinations, is_factored
-from planner.estimate.layer import Collective, LayerCost, ModelCost, dispatch, model_cost
+from planner.estimate.factored import distinct_combinations, is_factored, rowwise
+from planner.estimate.layer import (
+    Collective,
+    LayerCost,
+    ModelCost,
+    again,
+    dispatch,
+    launch_law,
+    model_cost,
+)
 from planner.estimate.layer.collectives import each_of
 from planner.estimate.layer.shape import key_of
 from planner.estimate.machine import Machine
 from planner.estimate.stages import repeated_share
-from planner.formulas import pipeline
+from planner.formulas import pipeline, recompute
 from planner.formulas.experts import tensor_of
 from planner.ledger import Array, Ledger, each, total
 from planner.schedules.base import Work
@@ -61,8 +69,9 @@ class LayerTime:
     backward: Array
     recompute: Array  # part of backward
     contention: Array  # part of backward: kernels that share the chip with collectives
-    repeated: Array  # share of forward that is computed twice
-    selective: Array  # whether recompute is selective
+    repeated: Array  # share of layers that are computed twice
+    exchanged: Array  # the same of the exchange of experts, which can be repeated alone
+    repeated_flop: Array
 
 
 def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[LayerTime, ...]:
@@ -72,6 +81,7 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
     # what shares the chip with compute: user buffers of tensor parallelism, and dispatch
     shares = {"tensor_parallel": m.slowdown, "expert_parallel": sharing}
     repeated, selective = repeated_share(plan, c), c.is_recompute("selective")
+    exchanged = repeated + c.repeats_module("moe")
 
     def of(unit: LayerCost) -> LayerTime:
         contention = sum(
@@ -90,9 +100,20 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
         )
         per_operator = plan.training.selective == "per_op"
         selected = unit.repeated_per_operator if per_operator else unit.attention_core
-        again = unit.repeat if plan.stack.recompute_stops_early else forward
-        recompute = repeated * again + np.where(selective, selected, 0.0)
-        return LayerTime(forward, backward + recompute, recompute, contention, repeated, selective)
+        early, kept = plan.stack.recompute_stops_early, again.spared(c, unit.pieces)
+        whole = unit.repeat if early else forward
+        if np.any(c.is_recompute("keep")):  # the CPU issues what it did
+            law = functools.partial(rowwise, launch_law(plan))
+            fewer = law(unit.repeat_busy - kept, unit.repeat_operators, m.operator_launch)
+            whole = np.where(c.is_recompute("keep"), fewer, whole)
+        alone = np.where(selective, selected, 0.0) + again.repeated_alone(c, unit.pieces)
+        spent = recompute.repeated_s(repeated, whole, alone)
+        flop = (
+            repeated * (unit.forward_flop - again.spared(c, unit.pieces_flop))
+            + np.where(selective, unit.core_flop, 0.0)
+            + again.repeated_alone(c, unit.pieces_flop)
+        )
+        return LayerTime(forward, backward + spent, spent, contention, repeated, exchanged, flop)
 
     return tuple(of(unit) for unit in cost.kinds)
 
@@ -114,6 +135,7 @@ def mean_time(plan: Plan, times: Sequence[LayerTime]) -> LayerTime:
         backward=mean_of(plan, [x.backward for x in times]),
         recompute=mean_of(plan, [x.recompute for x in times]),
         contention=mean_of(plan, [x.contention for x in times]),
+        repeated_flop=mean_of(plan, [x.repeated_flop for x in times]),
     )
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from planner.estimate.layer import padded_vocab
 from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.machine.kernels import split_experts
+from planner.estimate.memory import modules
 from planner.estimate.stages import Repeated, StageSplit
-from planner.formulas import casts, experts, memory
+from planner.formulas import casts, experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
 from planner.specs.layers import Kind, memory_kinds, parts_of
-from planner.specs.parts import Attended, Attention, CrossAttention, Latent, Mlp, Moe, Part, Scan
-from planner.specs.parts.mlp import ChannelMix
+from planner.specs.parts import Attended, Attention, CrossAttention, Latent, Mlp, Moe, Part
 from planner.specs.plan import Plan
 from planner.specs.towers import head_plan, kind_plan, plans
 
@@ -116,9 +116,9 @@ def _of_part(plan: Plan, c: Columns, part: Part, own_input: bool) -> Ledger:
     inputs = memory.product_input_bytes(
         _inputs(plan, c), float(plan.model.hidden), _input_bytes(plan)
     )
-    out: Ledger = {f"{_group(part)}/input": inputs * own_input}
     if isinstance(part, Latent):
-        return out | _latent_activations(plan, c, part)
+        return {"latent/input": inputs * own_input} | _latent_activations(plan, c, part)
+    out: Ledger = {f"{_group(part)}/input": inputs * own_input}
     if isinstance(part, Attention | CrossAttention):
         return out | _attention_activations(plan, c, part)
     return out
@@ -232,8 +232,9 @@ def _latent_activations(plan: Plan, c: Columns, mla: Latent) -> Ledger:
     low = float((mla.query_rank or 0) + mla.kv_rank + mla.rope_head_dim)
     wide = 2 * mla.nope_head_dim + mla.rope_head_dim + mla.value_head_dim + mla.rope_head_dim
     out: Ledger = {
-        "attention/latent": memory.product_input_bytes(local, 2 * low, e),
-        "attention/qkv": memory.projected_bytes(tokens, float(mla.heads * wide), e, c.tp),
+        "latent/low": memory.product_input_bytes(local, low, e),
+        "latent/normed": memory.product_input_bytes(local, low, e),
+        "latent/qkv": memory.projected_bytes(tokens, float(mla.heads * wide), e, c.tp),
     }
     *_, core = (core for core in mla.core() if isinstance(core, Attended))
     return out | _core_activations(plan, c, core)
@@ -286,15 +287,19 @@ def _expert_activations(plan: Plan, c: Columns, moe: Moe) -> Ledger:
     routed = routed_tokens(plan, c)
     # what is clamped beside what the activation reads
     clamped = e * moe.inputs * (moe.clamped and split_experts(plan))
-    widths = memory.mlp_kept_bytes(routed, float(moe.ffn_hidden), each + clamped, etp)
-    shared = memory.mlp_kept_bytes(tokens, float(moe.shared_ffn_hidden), each, c.tp)
-    copies = _EXPERT_INPUT * _input_bytes(plan) + _EXPERT_OUTPUT * e
+    width, read = float(moe.ffn_hidden), float(moe.read(int(h)))
+    before = min(each, moe.inputs * e)  # inputs of the activation function
     scored = float(moe.experts + moe.zero_experts)
     return {
         "moe/input": memory.product_input_bytes(_inputs(plan, c), h, e),
         "moe/router": memory.product_input_bytes(tokens, scored, _ROUTER_BYTES),
-        "moe/routed": memory.product_input_bytes(routed, float(moe.read(int(h))), copies),
-        "moe/hidden": widths + shared,
+        "moe/routed": memory.product_input_bytes(routed, read, _EXPERT_INPUT * _input_bytes(plan)),
+        "moe/combined": memory.product_input_bytes(
+            routed, read, _EXPERT_OUTPUT * e * (not plan.stack.experts.weighted_inside)
+        ),
+        "moe/hidden": memory.mlp_kept_bytes(routed, width, before + clamped, etp),
+        "moe/activated": memory.mlp_kept_bytes(routed, width, each - before, etp),
+        "moe/shared": memory.mlp_kept_bytes(tokens, float(moe.shared_ffn_hidden), each, c.tp),
     }
 
 
@@ -310,21 +315,8 @@ def _selective_saving(plan: Plan, c: Columns, kind: Kind, kept: Ledger) -> Array
     e, model = _COUNTED_ELEMENT, plan.model
     tokens = c.tokens(plan.training.seq_len)
     whole = 1.0 if plan.training.compile else 2.0
-    widths = whole * model.hidden + sum(_selected(part) for part in kind.parts) / c.tp
+    widths = whole * model.hidden + sum(modules.selected(part) for part in kind.parts) / c.tp
     return np.maximum(total(kept) - e * tokens * widths - core, 0.0)
-
-
-def _selected(part: Part) -> float:
-    """Widths of the products of a part that torchtitan's rule keeps, and of its core's output."""
-    if isinstance(part, Attention | CrossAttention):
-        return float((2 * part.heads + part.kv_heads) * part.head_dim)
-    if isinstance(part, Latent):
-        return float(2 * part.heads * part.value_head_dim)
-    if isinstance(part, Mlp | ChannelMix):
-        return float(part.ffn_hidden)
-    if isinstance(part, Moe):
-        return float(part.experts_per_token * part.ffn_hidden + part.shared_ffn_hidden)
-    return sum(float(core.read_elements) / 2 for core in part.core() if isinstance(core, Scan))
 
 
 @dataclass(frozen=True)
@@ -340,16 +332,18 @@ class Kept:
     input: Array
     largest: Array  # what the layer that keeps most keeps
     transient: Array  # gradients alive inside the largest operator of backward
+    leaving: Array  # share of `stage` that goes to the host where activations are offloaded
 
 
 def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
     """What the recompute rule of every row leaves of the activations of a stage. again: the layers
     that it repeats; a group works on one of its chunk at a time."""
     entering = _mean_input(plan, c)
-    repeats = c.is_recompute("full", "block", "group")
+    repeats = c.is_recompute("full", "block", "group", "keep")
     selective, grouped = c.is_recompute("selective"), c.is_recompute("group")
     stage = np.where(repeats, again.inputs * entering, 0.0)
     unit, working, largest = 0.0 * stage, 0.0 * stage, 0.0 * stage
+    away = np.where(repeats, again.inputs, 0.0) * modules.leaving_of_repeated(plan, entering, {})
     known, mean = memory_kinds(plan.model), 0.0 * stage
     for kind, held, count, repeated in zip(
         known.kinds, known.counts, split.kinds, again.kinds, strict=True
@@ -362,15 +356,22 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
         counted = entering if plan.fused_norm else 0.0 * entering
         mean = mean + held / plan.model.layers * whole
         saved = np.where(selective, _selective_saving(plan, c, kind, ledger), 0.0)
+        lasting = modules.left(c, ledger)
+        saved = saved + (whole - total(lasting))
         here = count > 0
         left = count - repeated  # layers that keep what backward needs
-        stage = stage + left * (whole - saved)
-        first = np.where(repeats, entering, whole - saved)
+        results = _results(plan, c, kind)
+        beside = total(results)
+        stage = stage + recompute.kept_bytes(left, whole, saved, repeated, beside)
+        away = away + left * modules.leaving(plan, kind, lasting)
+        away = away + repeated * modules.leaving_of_repeated(plan, 0.0 * entering, results)
+        first = np.where(repeats, entering + beside, whole - saved)
         unit = np.where(here, np.maximum(unit, first), unit)
-        most = np.where(left > 0, whole - saved, entering)
+        most = np.where(left > 0, whole - saved, entering + beside)
         largest = np.where(here, np.maximum(largest, most), largest)
         layers = np.where(grouped, again.group, 1.0)
-        once = np.where(repeats, np.maximum(layers * whole - counted, 0.0), saved)
+        alone = np.maximum(modules.largest_freed(c, ledger), np.where(selective, saved, 0.0))
+        once = np.where(repeats, np.maximum(layers * whole - counted - beside, 0.0), alone)
         working = np.where(here, np.maximum(working, once), working)
     return Kept(
         stage,
@@ -381,6 +382,7 @@ def kept(plan: Plan, c: Columns, split: StageSplit, again: Repeated) -> Kept:
         _mean_input(plan, c),
         largest,
         _transient(plan, c),
+        np.minimum(away / np.maximum(stage, 1.0), 1.0),
     )
 
 
@@ -390,6 +392,15 @@ def _mean_input(plan: Plan, c: Columns) -> Array:
         return one_input(plan, c)
     each = [view.share * one_input(own, c) for own, view in plans(plan)]
     return functools.reduce(np.add, each)
+
+
+def _results(plan: Plan, c: Columns, kind: Kind) -> dict[str, Array]:
+    """Bytes of the results that every row keeps of a layer that it repeats else."""
+    if not np.any(c.is_recompute("keep")):
+        return {"": 0.0 * c.tp}
+    plan, kind = kind_plan(plan, kind)
+    found = modules.results(plan, c, kind, tokens_of(plan, c), routed_tokens(plan, c))
+    return modules.kept_results(c, found)
 
 
 def _transient(plan: Plan, c: Columns) -> Array:

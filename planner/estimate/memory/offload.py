@@ -67,8 +67,9 @@ def moved(
     if not np.any(offloaded):
         return 0.0 * alive_bytes, 0.0 * alive_bytes
     window = _AHEAD if plan.stack.overlap.offload_copies else _IN_TURN
-    leaving = alive_bytes - memory.resident_bytes(alive_bytes, of.largest, window)
-    saved = alive_bytes + weight_bytes * (1 - repeated_share(plan, c))
+    leaving = of.leaving * alive_bytes
+    leaving = leaving - memory.resident_bytes(leaving, of.leaving * of.largest, window)
+    saved = of.leaving * alive_bytes + weight_bytes * (1 - repeated_share(plan, c))
     host = leaving if plan.stack.overlap.offload_copies else saved
     host = np.where(checkpoints, leaving / c.tp, host)
     return np.where(offloaded, leaving, 0.0), np.where(offloaded, host, 0.0)

@@ -94,7 +94,7 @@ class LayoutChoice(Document):
     zero: Annotated[int, key("ZeRO stage, 0 to 3")]
     shard_group: Annotated[int, key("ranks over which ZeRO shards; groups replicate")]
     sequence_parallel: Annotated[bool, key("sequence parallelism beside tensor parallelism")]
-    recompute: Annotated[str, key("none, selective, full, block:N, group:K")]
+    recompute: Annotated[str, key("none, selective, full, block:N, group:K, modules, keep:results")]
     schedule: Annotated[ScheduleName, key("pipeline schedule")]
     micro_batch: Annotated[int, key("sequences per replica and pass")]
     offload: Annotated[OffloadName, key("what is offloaded, and whether to NVMe drives")]

@@ -223,6 +223,8 @@ _SAID: dict[str, tuple[str, ...]] = {
         "recompute-granularity",
         "recompute-method",
         "recompute-num-layers",
+        "recompute-modules",
+        "remat-policy",
         "remat",
         "ac",
         "ac-mode",

@@ -11,6 +11,7 @@ from planner.specs.names import (
     PlacementName,
     ScheduleName,
     TensorOverlap,
+    offload_modules_name,
     recompute_name,
 )
 from planner.specs.options import aliases
@@ -162,7 +163,8 @@ class LayoutOptions(Record):
         str | None,
         option(
             "Activation recomputation: none, selective, full, block:N (N layers of each pipeline"
-            " chunk) or group:K (one checkpoint per K layers of a chunk)",
+            " chunk), group:K (one checkpoint per K layers of a chunk), Megatron's modules such as"
+            " core_attn+layernorm+moe_act, or MaxText's policies such as save_qkv_proj",
             label="Recompute",
             aliases=aliases.RECOMPUTE,
             read=recompute_name,
@@ -249,6 +251,24 @@ class SearchOptions(Record):
             needs=Needs(
                 lambda given: given.cp != 1,
                 "is of context parallelism: leave it out, or give --cp above 1",
+            ),
+            form="folded",
+        ),
+    ] = None
+    offload_modules: Annotated[
+        str | None,
+        option(
+            "Modules that --offload activations moves, joined by +: Megatron's attn_norm,"
+            " qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act, or MaxText's"
+            " decoder_layer_input, qkv_proj, context, out_proj, mlpwi",
+            label="Offloaded modules",
+            read=offload_modules_name,
+            example="expert_fc1+moe_act",
+            unset="all that is kept",
+            needs=Needs(
+                lambda given: given.offload == "activations",
+                "says what of the activations is offloaded: give --offload activations, too",
+                "--offload activations",
             ),
             form="folded",
         ),

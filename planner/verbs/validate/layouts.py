@@ -18,13 +18,21 @@ from planner.search import layouts, search
 from planner.search.choose import fastest_that_fits, smallest
 from planner.specs.layout import Layout, LayoutRequest, ScheduleName
 from planner.specs.model import ModelSpec
+from planner.specs.names import is_recompute, recompute_name
 from planner.specs.pipeline_layout import Chunk, layout_text, pipeline_layout
 from planner.specs.plan import Plan
 from planner.specs.stack import StackSpec
+from planner.verbs.validate.models import repeats
 from planner.verbs.validate.rows import Row, Skip, options_of, whole
 
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
 _SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages
+# MaxText's names of tensors, and the names here; the layer's input is always kept
+_KEPT = dict.fromkeys(("query_proj", "key_proj", "value_proj"), "qkv_proj") | {
+    "mlpwi_0": "mlpwi",
+    "mlpwi_1": "mlpwi",
+    "decoder_layer_input": "",
+}
 _DEGREES = ("tp", "pp", "dp")
 # cells that a row may leave open, in the order in which they are named; degrees besides
 OPEN = (*_DEGREES, "cp", "vpp", "ep", "zero", "sequence_parallel", "recompute", "micro_batch")
@@ -87,8 +95,7 @@ def stated(row: Row, stack: StackSpec, model: ModelSpec) -> Stated:
         zero=zero,
         shard_group=(min(shard, ranks) if ranks else shard) if shard else ranks,
         sequence_parallel=sequence,
-        recompute=row.get("recompute", "")
-        or (supports.recompute[0] if len(supports.recompute) == 1 else None),
+        recompute=_recompute(row, options, stack),
         micro_batch=micro_batch,
         offload=offload,  # type: ignore[arg-type]
         placement=supports.placements[0],
@@ -218,6 +225,26 @@ def _pipeline_layout(row: Row, options: dict[str, str], layers: int) -> tuple[Ch
     return tuple(Chunk(i == 0, each[i % pp] // vpp, 0, i == end) for i in range(pp * vpp))
 
 
+def _recompute(row: Row, options: dict[str, str], stack: StackSpec) -> str | None:
+    """The way to recompute that the row says, modules where it lists them and what a policy keeps,
+    or recipes of its model; None: open."""
+    known = stack.supports.recompute
+    told = row.get("recompute", "") or repeats(row, stack)
+    listed = options.get("recompute_modules", "")
+    if told == "selective" and "modules" in known and is_recompute(listed):
+        return recompute_name(listed)
+    kept, policy = options.get("kept_modules", ""), options.get("remat_policy", "")
+    if kept and "keep" in known:
+        named = dict.fromkeys(_KEPT.get(name, name) for name in kept.split("+"))
+        results = f"keep:{'+'.join(name for name in named if name)}"
+        return recompute_name(results) if is_recompute(results) else told
+    if policy == "custom" and "offload_modules" in options:
+        return "full"  # nothing else stays
+    if is_recompute(policy):
+        return recompute_name(policy)
+    return told or (known[0] if len(known) == 1 else None)
+
+
 def _sharded(row: Row, options: dict[str, str], stack: StackSpec) -> tuple[int | None, int, str]:
     """(ZeRO stage where it is stated, the least that it can be where it is not, what lives in host
     memory), by the cells and by LLMQ's switches. With sharded weights LLMQ keeps no whole copy of
@@ -230,7 +257,7 @@ def _sharded(row: Row, options: dict[str, str], stack: StackSpec) -> tuple[int |
     may_offload = offload != "none" and _OFFLOAD_ZERO in stack.supports.zero
     least = whole(row, "zero", _OFFLOAD_ZERO if may_offload else stack.unstated.zero)
     least = max([least, *(stage for switch, stage in _SHARDING.items() if switch in flags)])
-    words = options.get("activation_offload", "none")
+    words = options.get("activation_offload") or options.get("offload_modules", "none")
     if offload == "none" and words != "none" and "activations" in stack.supports.offload:
         offload = "activations"
     if "offload-master" in flags and "quants" not in flags and least >= _OFFLOAD_ZERO:

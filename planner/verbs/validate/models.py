@@ -11,6 +11,7 @@ from pydantic import Field
 from planner.inputs import catalog
 from planner.inputs.names import spellings
 from planner.specs.base import Spec
+from planner.specs.layout import Recompute
 from planner.specs.model import Experts, LatentAttention, ModelSpec
 from planner.specs.stack import StackSpec
 from planner.verbs.validate.rows import SHIPPED, Row, Skip, options_of, whole
@@ -20,6 +21,15 @@ _POSITIONS = {"rope": "rotary", "learned": "learned", "alibi": "alibi"}
 _SHAPE = ("layers", "hidden", "heads")  # cells; a row without them has the catalogue's shape
 _VOCAB = 32_000  # tokens where none is printed: that of LLaMA
 _FFN_FACTOR = 4  # width of an MLP over that of the model where none is printed
+
+
+class Recipe(Spec):
+    """What the recipes of a family repeat, on some GPUs of a stack."""
+
+    stacks: tuple[str, ...] = Field(strict=False)
+    gpus: tuple[str, ...] = Field(strict=False)  # how their ids begin
+    micro_batch: int | None = Field(default=None, ge=1)  # where it decides; None: any
+    recompute: Recompute
 
 
 class Family(Spec):
@@ -34,6 +44,7 @@ class Family(Spec):
     )  # layers whose GEMMs stay in 16 bit, by recipe
     # of its recipes for a stack: type in which gradients are reduced
     gradient_reduce: dict[str, Literal["fp32", "bf16"]] = Field(default_factory=dict)
+    recipes: tuple[Recipe, ...] = Field(default=(), strict=False)
 
 
 @cache
@@ -52,6 +63,16 @@ def _family(name: str) -> Family:
 def family_of(row: Row) -> Family:
     """The family of a row's model; an empty one where none is known."""
     return _family(row.get("model", ""))
+
+
+def repeats(row: Row, stack: StackSpec) -> str | None:
+    """What the recipes of this model and GPU repeat; None where none is known."""
+    micro = whole(row, "micro_batch", 1)
+    for recipe in family_of(row).recipes:
+        here = stack.id in recipe.stacks and row["gpu"].startswith(recipe.gpus)
+        if here and recipe.micro_batch in (None, micro):
+            return recipe.recompute
+    return None
 
 
 @cache

@@ -19,10 +19,12 @@ from planner.specs.model import ModelSpec
 from planner.specs.names import (
     CONTEXT_WAYS,
     GRAPH_SCOPES,
+    OFFLOAD_MODULES,
     OPTIMIZER_NAMES,
     ContextWay,
     GraphScope,
     LowPart,
+    OffloadModule,
     OptimizerName,
     Precision,
     TensorOverlap,
@@ -124,6 +126,12 @@ def _cluster(row: Row, model: str, calibration: Calibration | None) -> ClusterSp
     return cluster_spec(asked, calibration)[0]
 
 
+def _offloaded(options: dict[str, str]) -> tuple[OffloadModule, ...]:
+    """The modules that the row says are offloaded, as far as they have names here."""
+    named = options.get("offload_modules", "").split("+")
+    return tuple(module for module in OFFLOAD_MODULES if module in named)
+
+
 def _training(
     row: Row, options: dict[str, str], stack: StackSpec, model: ModelSpec
 ) -> TrainingSpec:
@@ -141,6 +149,7 @@ def _training(
         compile=True if "compile" in options else None,
         cuda_graphs=_graphs(options),
         tensor_overlap=_tensor_overlap(options),
+        offload_modules=_offloaded(options),
         selective="per_op" if options.get("selective") == "per_op" else "attention",
         gradient_reduce=options.get("grad_reduce") or family_of(row).gradient_reduce.get(stack.id),  # type: ignore[arg-type]
         overlap=False if options.get("overlap") == "none" else None,

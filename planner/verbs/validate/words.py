@@ -13,7 +13,7 @@ from typing import get_args
 
 from planner.estimate.memory import state_ledger, state_of
 from planner.specs.layers import parts_of
-from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType
+from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType, is_recompute
 from planner.specs.plan import Plan
 from planner.verbs.validate.plans import OPTIMIZERS
 from planner.verbs.validate.rows import Row, options_of
@@ -111,25 +111,31 @@ _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 def not_expressed(row: Row, plan: Plan) -> list[str]:
     """Words of a row that its estimate leaves out, sorted."""
     words = options_of(row)
-    out = [key for key, value in words.items() if not _expressed(key, value, plan)]
+    out = [key for key, value in words.items() if not _expressed(key, value, plan, words)]
     # modules that a row repeats, where the stack repeats whole layers alone
     kind = row.get("recompute", "").partition(":")[0]
     modules = kind == "selective" and kind not in plan.stack.supports.recompute
+    modules = modules and "recompute_modules" not in words
     others = [modules, row.get(_OTHER_STEP, "")]
     return sorted([*out, *compress(("recompute", _OTHER_STEP), others)])
 
 
-def _expressed(key: str, value: str, plan: Plan) -> bool:
+def _expressed(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool:
     if key in NEUTRAL:
         return True
     if key in _SWITCHES and value not in READ[key]:  # all of which have to be read
         return READ[key].issuperset(value.replace("+", " ").split())
     if key in READ:
         return not READ[key] or value in READ[key]
-    return value in ASSUMED.get(key, ()) or _as_planned(key, value, plan)
+    return value in ASSUMED.get(key, ()) or _as_planned(key, value, plan, words)
 
 
-def _as_planned(key: str, value: str, plan: Plan) -> bool:
+def _lists(words: dict[str, str]) -> bool:
+    """Whether a policy of its own says what it keeps, or what of it leaves."""
+    return bool({"kept_modules", "offload_modules"} & words.keys())
+
+
+def _as_planned(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool:
     """Whether the stack and the model of the estimate do what the word says."""
     states = state_ledger(plan)
     says: dict[str, bool] = {
@@ -141,6 +147,10 @@ def _as_planned(key: str, value: str, plan: Plan) -> bool:
         or _cast_for_the_update(value, plan),
         "master_dtype": _BYTES.get(value) == state_of(plan).master
         or (value == "fp32" and plan.training.master_precision == "remainder"),
+        "recompute_modules": "modules" in plan.stack.supports.recompute and is_recompute(value),
+        "kept_modules": "keep" in plan.stack.supports.recompute,
+        "remat_policy": is_recompute(value) or (value == "custom" and _lists(words)),
+        "offload_modules": set(value.split("+")) <= set(plan.stack.supports.offload_modules),
         "mla": value == "1" and any(part.type == "latent" for part, _ in parts_of(plan.model)),
         "overlap_grad_reduce": value == "1" and plan.stack.overlap.gradient_sync,
         "overlap_param_gather": value == "1" and plan.stack.overlap.sharded_sync,
