@@ -69,7 +69,8 @@ def repeats(row: Row, stack: StackSpec) -> str | None:
     """What the recipes of this model and GPU repeat; None where none is known."""
     micro = whole(row, "micro_batch", 1)
     for recipe in family_of(row).recipes:
-        here = stack.id in recipe.stacks and row["gpu"].startswith(recipe.gpus)
+        known = {stack.id, stack.release_of} & {*recipe.stacks}  # a release is of its stack
+        here = known and row["gpu"].startswith(recipe.gpus)
         if here and recipe.micro_batch in (None, micro):
             return recipe.recompute
     return None
