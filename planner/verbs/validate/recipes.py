@@ -37,7 +37,8 @@ def completed(row: Row) -> Row:
     if _WITHOUT_MTP in row.get("model", ""):
         words.pop("mtp", None)
     # what it repeats are modules, and no whole layers
-    repeats = {"recompute": row.get("recompute", "") or "none"}
+    usual = "selective" if "recompute_modules" in words else "none"
+    repeats = {"recompute": row.get("recompute", "") or usual}
     return row | repeats | {"options": ";".join(f"{key}={value}" for key, value in words.items())}
 
 
