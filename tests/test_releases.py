@@ -222,7 +222,13 @@ def test_multi_token_prediction_is_trained_where_the_row_or_its_recipe_says() ->
 def test_graphs_and_overlap_come_with_the_fused_experts_of_a_stack() -> None:
     """The kernel is of experts in 8 bit, and recipes without it have neither."""
     row = on("gb300-279gb") | {"options": "release=26.08"}
-    for precision, fused in (("fp8", True), ("bf16", False)):
-        plan, _ = row_plan(row | {"precision": precision})
+    mxfp8 = {"precision": "fp8", "options": "release=26.08;fp8_recipe=mxfp8"}
+    for words, fused in (
+        ({"precision": "fp8"}, True),
+        (mxfp8, True),
+        ({"precision": "bf16"}, False),
+        ({"precision": "nvfp4"}, False),
+    ):
+        plan, _ = row_plan(row | words)
         assert fused_experts(plan) == dispatch.overlaps(plan) == fused
         assert (float(machine(plan).operator_launch) < 2e-5) == fused

@@ -198,7 +198,8 @@ def _fused_by_stack(plan: Plan) -> bool:
     return (
         moe is not None
         and moe.gated
-        and plan.training.precision == "fp8"
+        and plan.recipe is not None
+        and plan.recipe.element == 1.0
         and plan.cluster.gpu.architecture in plan.stack.fusion.fused_experts
     )
 
