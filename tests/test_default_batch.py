@@ -57,10 +57,10 @@ def test_published_records_agree_with_themselves(model: ModelSpec) -> None:
     if published.batch and published.batch.sequences and published.sequence:
         tokens = published.batch.sequences * published.sequence.tokens
         assert published.batch_tokens == tokens
-    # of text from GPT-2's batch to DeepSeek-V3's; else from DiT's 256 images of 256 tokens
+    # of text from GPT-2's batch to MiniMax-01's last one; else from DiT's 256 images of 256 tokens
     if published.batch_tokens and not model.convolutions:
         least = 0.06e6 if of_samples(model) else 0.4e6
-        assert least < published.batch_tokens < 70e6
+        assert least < published.batch_tokens < 130e6
     run = published.run
     if run and run.gpu:
         assert run.gpu in catalog.ids("gpus")

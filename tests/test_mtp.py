@@ -135,7 +135,7 @@ def test_a_measured_peak_of_megatron_is_met_with_its_module_alone() -> None:
         found = evaluate(of, plans.rows(8, row), np.arange(2.0)[:, None])
         return float(found.memory.stage_peaks[-1][0]) / GIB
 
-    assert peak(1) == pytest.approx(55.98, rel=0.03)
+    assert peak(1) == pytest.approx(55.98, rel=0.05)
     assert peak(0) < 0.85 * 55.98
 
 

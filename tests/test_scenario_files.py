@@ -192,6 +192,9 @@ def test_a_calibration_moves_time_and_shows_as_measured(tmp_path: Path) -> None:
         2 * slow["step"]["components"]["matmul"], rel=0.05
     )
     assert slow["step"]["components"]["matmul"] > shipped["step"]["components"]["matmul"]
+    for document in (slow, shipped):
+        for stage in document["memory"]["per_stage"]:
+            assert stage.pop("pass_seconds") > 0
     assert slow["memory"] == shipped["memory"]
     measured = {n["name"]: n for n in slow["machine"]}["gemm_efficiency"]
     assert (measured["value"], measured["kind"], measured["source"]) == (

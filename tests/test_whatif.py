@@ -280,14 +280,15 @@ def test_every_figure_is_where_an_estimate_has_it() -> None:
 def test_explanations_hold_the_formulas_and_add_up() -> None:
     document = plain(explained.document(api.read_options(FIXED)))
     parts = {part["key"]: part for part in document["parts"]}
-    assert set(parts) == {"time", "memory", "rates"}
+    figures = {"time", "memory", "throughput", "mfu", "days", "cost", "energy"}
+    assert set(parts) == figures
     assert sum(leaf["value"] for leaf in parts["time"]["leaves"]) == pytest.approx(
         report().step.seconds
     )
     assert sum(leaf["value"] for leaf in parts["memory"]["leaves"]) == pytest.approx(
         report().memory.device_bytes
     )
-    names = {call["name"] for call in parts["rates"]["calls"]}
+    names = {call["name"] for key in ("throughput", "mfu") for call in parts[key]["calls"]}
     assert {"tokens per s", "utilisation"} <= names
 
     def walk(call: dict[str, Any]) -> list[dict[str, Any]]:

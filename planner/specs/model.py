@@ -134,6 +134,8 @@ class ModelSpec(Spec):
             raise ValueError(f"dense_layers {self.moe.dense_layers} exceeds layers {self.layers}")
         if self.latent and (self.bias_qkv or self.qk_norm != "none"):
             raise ValueError("latent attention has no bias_qkv and no qk_norm; leave them out")
+        if not self.vocab and not self.sample:
+            raise ValueError("vocab 0 is of models of images, which name their sample; give it")
         check(self)
         return self
 

@@ -118,7 +118,7 @@ class ExpertOptions(Record):
         option(
             "Standard deviation of the tokens of an expert over their mean, beyond chance (0 for an"
             " even router): the fullest rank follows from it, ep and the tokens of a micro-batch",
-            label="Spread of experts' loads",
+            label="Spread of expert loads",
             least=0,
             most=_MOST_SPREAD,
             example="0.3",

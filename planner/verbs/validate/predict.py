@@ -81,7 +81,7 @@ def validated(rows: Sequence[Row], calibration: Calibration | None) -> tuple[Val
         schema_version=SCHEMA_VERSION,
         rows=runs,
         summary=summary,
-        suites=_by_suite(whole, noise),
+        suites=_by_suite(whole, noise, runs),
         not_printed=_not_printed(runs, noise),
         apart=_apart(runs, noise),
         kinds=kinds(whole),
@@ -91,8 +91,11 @@ def validated(rows: Sequence[Row], calibration: Calibration | None) -> tuple[Val
     return document, kept
 
 
-def _by_suite(runs: Sequence[Run], noise: float) -> dict[str, Summary]:
-    suites: dict[str, list[Run]] = defaultdict(list)
+def _by_suite(
+    runs: Sequence[Run], noise: float, every: Sequence[Run] = ()
+) -> dict[str, Summary]:
+    """By suite; every: runs whose suites are named, those without one of `runs` as empty ones."""
+    suites: dict[str, list[Run]] = {run.suite: [] for run in (*every, *runs)}
     for run in runs:
         suites[run.suite].append(run)
     return {name: summarise(found, noise) for name, found in sorted(suites.items())}
