@@ -117,7 +117,7 @@ def test_conditions_add_up_and_bind_what_estimate_picks() -> None:
         ("tp = two", "compared with whole numbers"),
         ("tp < 2,4", "takes one value"),
         ("recompute < full", "compare it with = or !="),
-        ("recompute = some", "recompute is one of none, selective, full, block, group, keep, modules, not some"),
+        ("recompute = some", "none, selective, full, block, group, keep, modules, not some"),
         ("schedule = ", "not nothing"),
         ("sequence_parallel = maybe", "is one of no, yes"),
     ],

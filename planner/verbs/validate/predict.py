@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import compress
 
@@ -91,9 +91,7 @@ def validated(rows: Sequence[Row], calibration: Calibration | None) -> tuple[Val
     return document, kept
 
 
-def _by_suite(
-    runs: Sequence[Run], noise: float, every: Sequence[Run] = ()
-) -> dict[str, Summary]:
+def _by_suite(runs: Sequence[Run], noise: float, every: Sequence[Run] = ()) -> dict[str, Summary]:
     """By suite; every: runs whose suites are named, those without one of `runs` as empty ones."""
     suites: dict[str, list[Run]] = {run.suite: [] for run in (*every, *runs)}
     for run in runs:
