@@ -462,6 +462,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "bytes_per_parameter": [16.0, 2.0],
         "shards": [1.0, 64.0],
     },
+    "formulas.memory.workspace_bytes": {
+        "threads": 2.0,
+        "handle": [8519680.0, 33554432.0],
+        "buffers": [0.0, 5.0],
+        "module": [0.0, 33554432.0],
+    },
     "formulas.memory.norm_kept_bytes": {
         "local_tokens": [2048.0, 4096.0],
         "hidden": 4096.0,

@@ -228,7 +228,9 @@ def plan(
     )
     if in_backward:  # torch's own Adam, whose denominators are as large as the weights
         state = state.model_copy(update={"optimizer_temporary": state.master})
-    return of.model_copy(update={"stack": of.stack.model_copy(update={"state": state})})
+    # the oracle runs on the CPU, whose GEMMs have no workspaces
+    stack = of.stack.model_copy(update={"state": state, "workspaces": "none"})
+    return of.model_copy(update={"stack": stack})
 
 
 def kept_bytes(

@@ -166,3 +166,18 @@ def reserved_bytes(lasting_bytes: Array, passing_bytes: Array, fragmentation_fra
     """What the caching allocator holds: blocks that come and go within a step leave some of their
     segments unused."""
     return lasting_bytes + passing_bytes * (1 + fragmentation_frac)
+
+
+@formula(
+    unit="B",
+    equation="threads * handle + buffers * module",
+    source=(
+        "CublasHandlePool.cpp of PyTorch: a workspace per handle and stream, a handle per thread"
+        " (forward, autograd); Transformer Engine's own beside them. Allocated after training"
+        " minus states: 16 to 24 MiB on A100 (Hugging Face Trainer), 98 MiB on H100 and GB200"
+        " (Megatron-Core), 243 to 262 MiB there with grouped GEMMs"
+    ),
+)
+def workspace_bytes(threads: Array, handle: Array, buffers: Array, module: Array) -> Array:
+    """What GEMM libraries allocate once for themselves."""
+    return threads * handle + buffers * module

@@ -145,6 +145,7 @@ MEMORY: dict[str, str] = {
         " weights so"
     ),
     "optimizer_temporaries": "buffers of the optimizer step",
+    "workspaces": "what cuBLAS and Transformer Engine keep for their GEMMs",
 }
 
 # reasons to wait for another rank

@@ -319,6 +319,8 @@ class StackSpec(Spec):
         Efficiency  # share of the fabric's achievable rate that ZeRO-3 gathers and reductions reach
     )
     fragmentation_frac: Fraction  # reserved over allocated, minus one
+    # whose GEMM workspaces are in torch's allocator: those of torch, or Transformer Engine's too
+    workspaces: Literal["none", "torch", "transformer-engine"] = "torch"
     expandable_segments: bool = False  # its recipes let the allocator's segments grow
     loading: Literal["shard", "whole"] = (
         "shard"  # what a rank holds in host memory while it loads a checkpoint

@@ -76,6 +76,9 @@ _HOLDS: dict[DispatcherName, float] = {
     "deepep": 1.0,
     "hybridep": 1.0,
 }
+# dispatchers whose tokens of all ranks of the group stay in memory: those, and Megatron-LM's
+# all-gather, which keeps one buffer for all layers (get_global_memory_buffer)
+_RECEIVES: dict[DispatcherName, float] = {**_HOLDS, "allgather": 1.0}
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,7 @@ def buffers(plan: Plan, ep: Array, etp: Array) -> Array:
 
 def buffer_bytes(plan: Plan, ep: Array, etp: Array, local_tokens: Array) -> Array:
     """Memory that tokens are received in: all that every rank of the group could send one of them
-    (DeepEP, Hybrid-EP_Implementation, section 4.2); dispatch and combine share it."""
+    (DeepEP, Hybrid-EP_Implementation, section 4.2); dispatch and combine share it. The tokens of
+    all ranks where they are gathered."""
     each = plan.training.element_bytes * plan.model.hidden * local_tokens * ep
-    return by_dispatcher(plan, ep, etp, _HOLDS) * np.where(ep > 1, each, 0.0)
+    return by_dispatcher(plan, ep, etp, _RECEIVES) * np.where(ep > 1, each, 0.0)

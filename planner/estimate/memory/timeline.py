@@ -12,6 +12,7 @@ from planner.estimate import sync
 from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
 from planner.estimate.memory import activations, in_backward, low_precision, offload
+from planner.estimate.memory.workspaces import workspace_bytes
 from planner.estimate.moments import Moments, moments, state_ledger
 from planner.estimate.stages import StageSplit, repeated
 from planner.estimate.state_types import state_of
@@ -45,6 +46,7 @@ LASTING = (
     "gradients",
     "communication_buckets",
     "low_precision_copies",
+    "workspaces",
 )  # allocated once, or in a few large blocks
 
 _ZERO_1, _ZERO_2, _ZERO_3, _NEVER = 1.0, 2.0, 3.0, 4.0  # the first ZeRO stage that shards a state
@@ -270,6 +272,7 @@ def one_stage(
         "cast_copies": nothing,
         "low_precision_copies": low_precision.beside_bytes(plan, c, layers),
         "optimizer_temporaries": nothing,
+        "workspaces": workspace_bytes(plan) + nothing,
     }
     running = {
         **idle,

@@ -16,7 +16,7 @@ from planner.specs.layers import parts_of
 from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType, is_recompute
 from planner.specs.plan import Plan
 from planner.verbs.validate.plans import OPTIMIZERS
-from planner.verbs.validate.rows import Row, options_of
+from planner.verbs.validate.rows import Row, measured, options_of
 
 # read by `plans`, with the values that it reads; an empty set: any value
 READ: dict[str, frozenset[str]] = {
@@ -100,6 +100,8 @@ NEUTRAL = frozenset(
         "transformer_engine",
     }
 )
+# of kernels alone: nothing where the row has no time
+_OF_TIME = frozenset({"deterministic", "no_wgrad_fusion", "delay_wgrad", "router_fusion"})
 # filled where `step_s` is the step of reinforcement learning, generation included
 _OTHER_STEP = "algorithm"
 
@@ -111,7 +113,12 @@ _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 def not_expressed(row: Row, plan: Plan) -> list[str]:
     """Words of a row that its estimate leaves out, sorted."""
     words = options_of(row)
-    out = [key for key, value in words.items() if not _expressed(key, value, plan, words)]
+    neutral = NEUTRAL if measured(row, "step_s") else NEUTRAL | _OF_TIME
+    out = [
+        key
+        for key, value in words.items()
+        if key not in neutral and not _expressed(key, value, plan, words)
+    ]
     # modules that a row repeats, where the stack repeats whole layers alone
     kind = row.get("recompute", "").partition(":")[0]
     modules = kind == "selective" and kind not in plan.stack.supports.recompute
@@ -121,8 +128,6 @@ def not_expressed(row: Row, plan: Plan) -> list[str]:
 
 
 def _expressed(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool:
-    if key in NEUTRAL:
-        return True
     if key in _SWITCHES and value not in READ[key]:  # all of which have to be read
         return READ[key].issuperset(value.replace("+", " ").split())
     if key in READ:
