@@ -671,6 +671,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "sigma": [1.0, 0.0, 0.5],
         "order": [1.0, 2.0, 4.0],
     },
+    "formulas.stragglers.sigma_of_longest": {"longest_over_mean": [2.0, 10.0], "quantile": 3.0},
     "formulas.stragglers.longest_frac": {
         "mean_frac": [0.2, 0.2, 2.0],
         "sigma": [1.0, 0.0, 0.5],

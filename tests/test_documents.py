@@ -114,6 +114,10 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model llama-2-7b --gpu rtx4090 --sweep gpus=1..16 --global-batch 64 --tokens 1B"
         " --critical-batch 2M",
     ),
+    "tune": (
+        "--model qwen2.5-0.5b --gpu a100 --seq-len 512 --largest --method full --jobs 1",
+        "--model llama-2-70b --gpu rtx4090 --seq-len 512 --method full --length-mean 300 --jobs 1",
+    ),
     "strategies": (
         "--model gpt2-xl --gpu a100 --gpus 16 --strategy ddp --explain",
         "--model gpt2-xl --gpu a100 --gpus 16",

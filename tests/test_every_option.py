@@ -24,11 +24,13 @@ from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOpti
 from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
 from planner.specs.options.recommend import Limits
 from planner.specs.options.schema import from_example
+from planner.specs.options.tune import TuneOptions
 from planner.verbs import allreduce, batch, batchnorm, compare, recommend, strategies
 from planner.verbs import input as loading
 from planner.verbs.batch import runs
 from planner.verbs.recommend import links, swaps
 from planner.verbs.schedule import draw
+from planner.verbs.tune import sizes, tune
 
 Given = dict[str, Any]
 CALIBRATION = "tests/data/calibration.toml"
@@ -71,6 +73,10 @@ VERBS: dict[str, tuple[Callable[[Given], Any], Given]] = {
     "batch": (
         lambda given: batch.batch(BatchOptions(critical_batch="1M"), given),
         {**REQUEST, "gpus": 4},
+    ),
+    "tune": (
+        lambda given: tune(TuneOptions(method="full", jobs=1), given),
+        without(REQUEST, "tokens"),
     ),
     "schedule": (lambda given: draw(ScheduleOptions(), given).document, REQUEST),
     "strategies": (_strategies, without(REQUEST, "stack", "zero", "tp", "pp", "cp", "schedule")),
@@ -245,6 +251,8 @@ def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "_TIMES", (0.5, 2.0))
     monkeypatch.setattr(links, "_ROUNDS", 1)
     monkeypatch.setattr(swaps, "_LENGTHS", ())
+    monkeypatch.setattr(sizes, "CONTEXTS", ())
+    monkeypatch.setattr(sizes, "MICRO_BATCHES", ())
     few = [catalog.load("models", ModelSpec, name) for name in ("gpt2", "gpt2-medium")]
     every = catalog.load_all
     monkeypatch.setattr(

@@ -75,6 +75,7 @@ COMMANDS = [
     ["compare", *SMALL, "--sweep", "gpus=1..4"],
     ["recommend", *SMALL, "--max-gpus", "8"],
     ["batch", *SMALL, "--sweep", "gpus=1,2", "--tokens", "1B"],
+    ["tune", "--model", "gpt2", "--gpu", "a100", "--seq-len", "512", "--method", "full-sgd"],
     ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"],
     ["allreduce", "--gpus", "16", "--gpu", "a100"],
 ]

@@ -25,6 +25,7 @@ BOUGHT = f"recommend cluster {PLAN} --gpu h100 --global-batch 64 --tokens 1B --j
 SIZED = f"recommend model {PLAN} {NODE} --gpus 4 --global-batch 16 --tokens 1B --jobs 1"
 TIMED = "schedule --schedule 1f1b --pp 4 --microbatches 8"
 WAYS = "strategies --model gpt2 --gpu a100 --gpus 16"
+TUNED = f"tune {PLAN} {NODE} --gpus 4 --method full --jobs 1"
 READ = "input --sample-bytes 1MB --decoded-bytes 4MB --data-storage nfs --gpus 16"
 SUITE = "validate --suite small-runs"
 
@@ -90,6 +91,15 @@ CASES: dict[str, tuple[str, str]] = {
     "schedule sends": (TIMED, f"{TIMED} --sends"),
     "schedule trace": (TIMED, f"{TIMED} --trace {{file}}.json"),
     "schedule html": (TIMED, f"{TIMED} --html {{file}}.html"),
+    "tune method": (TUNED, TUNED.replace("full", "full-sgd")),
+    "tune examples": (TUNED, f"{TUNED} --examples 52k"),
+    "tune epochs": (TUNED, f"{TUNED} --epochs 3"),
+    "tune length_max": (
+        f"{TUNED} --length-mean 300",
+        f"{TUNED} --length-mean 300 --length-max 600",
+    ),
+    "tune largest": (TUNED, f"{TUNED} --largest"),
+    "tune csv": (TUNED, f"{TUNED} --csv {{file}}.csv"),
     "strategies strategy": (WAYS, f"{WAYS} --strategy ddp"),
     "strategies explain": (f"{WAYS} --strategy ddp", f"{WAYS} --strategy ddp --explain"),
     "strategies local_steps": (WAYS, f"{WAYS} --local-steps 16"),

@@ -28,6 +28,7 @@ COMMANDS = {
     "recommend": "recommend",
     "compare": "compare",
     "batch": "batch",
+    "tune": "tune",
     "schedule": "schedule",
     "strategies": "strategies",
     "allreduce": "allreduce",

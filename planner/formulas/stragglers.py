@@ -175,6 +175,16 @@ def longest_frac(mean_frac: Array, sigma: Array, documents: Array) -> Array:
 
 @formula(
     unit="1",
+    equation="sigma = z - sqrt(z^2 - 2 ln(max / mean)), z the normal quantile of 1 - 1 / (N + 1)",
+    source="max = exp(mu + z sigma), mean = exp(mu + sigma^2 / 2) of a log-normal, solved",
+)
+def sigma_of_longest(longest_over_mean: Array, quantile: Array) -> Array:
+    """Sigma of the log-normal lengths whose longest is so many times their mean."""
+    return quantile - np.sqrt(np.maximum(quantile**2 - 2 * np.log(longest_over_mean), 0.0))
+
+
+@formula(
+    unit="1",
     equation="E L^2 / (s E L)",
     source="own count: a packed row attends sum L_i^2 of the s^2 pairs, sum L_i = s",
 )

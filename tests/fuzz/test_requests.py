@@ -40,6 +40,7 @@ BASE: dict[str, dict[str, str]] = {
     "search": _ONE,
     "compare": {**_ONE, "vary": "zero=0,1"},
     "batch": {**_ONE, "sweep": "gpus=1,2", "global_batch": "64"},
+    "tune": {**_ONE, "seq_len": "512", "method": "full-sgd"},
     "strategies": {**_ONE, "seq_len": "512"},
     "recommend": {**_ONE, "question": "bandwidth", "max_gpus": "8"},
     "allreduce": _LINKS,

@@ -17,6 +17,7 @@ ANSWERS: dict[str, str] = {
     "recommend offload": "recommend.SwapOrRecompute",
     "compare": "compare.Comparison",
     "batch": "batch.TimeToTarget",
+    "tune": "tune.Tuning",
     "schedule": "schedule.Schedule",
     "strategies": "strategies.Strategies",
     "allreduce": "allreduce.AllReduce",

@@ -16,7 +16,7 @@ from planner.specs.names import (
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.run import NOT_OF_RUNS, OF_COST
-from planner.specs.options.verbs import LINKS, REQUESTS, RUNS
+from planner.specs.options.verbs import LINKS, METHODS, REQUESTS, RUNS
 
 USUAL_NODE = "the usual node of this GPU"
 _NO_DRIVES = "is of NVMe drives, which this verb does not look at"
@@ -45,7 +45,7 @@ _OF_UPDATE = Needs(
     " --search-offload, too",
     "--offload optimizer",
 )
-_UPDATES = REQUESTS - {"strategies", "recommend offload"}
+_UPDATES = REQUESTS - METHODS - {"strategies", "recommend offload"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +356,7 @@ class ClusterOptions(Record):
             least=1e6,
             most=1e14,
             example="10 GB/s",
-            verbs=REQUESTS - {"strategies", "recommend offload"},
+            verbs=_UPDATES,
             why_not=_NO_DRIVES,
             needs=_OF_DRIVES,
             form="folded",
@@ -372,7 +372,7 @@ class ClusterOptions(Record):
             least=1e6,
             most=1e14,
             example="5 GB/s",
-            verbs=REQUESTS - {"strategies", "recommend offload"},
+            verbs=_UPDATES,
             why_not=_NO_DRIVES,
             needs=_OF_DRIVES,
             form="folded",
@@ -388,7 +388,7 @@ class ClusterOptions(Record):
             least=1e6,
             most=1e18,
             example="30 TB",
-            verbs=REQUESTS - {"schedule", "strategies", "recommend offload"},
+            verbs=_UPDATES - {"schedule"},
             why_not=_NO_DRIVES,
             needs=_OF_DRIVES,
             form="folded",

@@ -304,7 +304,8 @@ _SAID: dict[str, tuple[str, ...]] = {
 # words that people type for a command, and what does that here
 COMMANDS = {
     **dict.fromkeys(("plan", "run", "fit", "fits", "memory", "predict", "estimator"), "estimate"),
-    **dict.fromkeys(("tune", "optimize", "optimise", "autotune", "layouts"), "search"),
+    **dict.fromkeys(("optimize", "optimise", "autotune", "layouts"), "search"),
+    **dict.fromkeys(("finetune", "fine-tune", "sft", "lora", "qlora"), "tune"),
     **dict.fromkeys(("sweep", "scaling", "vary"), "compare"),
     **dict.fromkeys(("cost", "price", "buy", "size", "advise", "suggest"), "recommend"),
     **dict.fromkeys(("benchmark", "bench", "measure", "profile"), "calibrate"),

@@ -17,7 +17,7 @@ from planner.specs.names import (
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option, rows
-from planner.specs.options.verbs import PARTS, REQUESTS, SEARCHES
+from planner.specs.options.verbs import METHODS, OF_METHODS, PARTS, REQUESTS, SEARCHES
 
 MOST_DEGREE = 1_000_000
 _SEARCHED = "searched"
@@ -196,6 +196,8 @@ class LayoutOptions(Record):
             aliases=aliases.OFFLOADS,
             example="optimizer",
             unset="nothing",
+            verbs=SEARCHES - METHODS,
+            why_not=OF_METHODS,
             form="folded",
         ),
     ] = None
@@ -265,6 +267,8 @@ class SearchOptions(Record):
             read=offload_modules_name,
             example="expert_fc1+moe_act",
             unset="all that is kept",
+            verbs=SEARCHES - METHODS,
+            why_not=OF_METHODS,
             needs=Needs(
                 lambda given: given.offload == "activations",
                 "says what of the activations is offloaded: give --offload activations, too",
@@ -336,6 +340,8 @@ class SearchOptions(Record):
             "Search all ways of offloading that the stack supports, too",
             label="Search offloading",
             example="true",
+            verbs=SEARCHES - METHODS,
+            why_not=OF_METHODS,
             needs=Needs(
                 lambda given: given.offload is None,
                 "searches what --offload fixes: leave one of them out",

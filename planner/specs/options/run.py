@@ -106,7 +106,7 @@ class RunOptions(Record):
             most=5,
             example="1.3",
             needs=beside(
-                "sets the electricity of own hardware", "capex", verbs=frozenset({"batch"})
+                "sets the electricity of own hardware", "capex", verbs=frozenset({"batch", "tune"})
             ),
             form="folded",
         ),
@@ -121,7 +121,7 @@ class RunOptions(Record):
             most=10_000,
             or_zero=True,
             example="50",
-            verbs=RUNS - {"batch", "recommend cluster", "recommend model"},
+            verbs=RUNS - {"batch", "tune", "recommend cluster", "recommend model"},
             why_not="sets the CO2 of a run, which this verb does not state",
             form="folded",
         ),

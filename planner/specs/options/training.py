@@ -18,7 +18,7 @@ from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.run import NOT_OF_RUNS
-from planner.specs.options.verbs import REQUESTS, RUNS
+from planner.specs.options.verbs import METHODS, OF_METHODS, REQUESTS, RUNS
 from planner.specs.precision import is_low
 
 _LOW = Needs(
@@ -117,6 +117,8 @@ class TrainingOptions(Record):
             label="Optimizer",
             aliases=aliases.OPTIMIZERS,
             example="sgd",
+            verbs=REQUESTS - METHODS,
+            why_not=OF_METHODS,
             form="shown",
         ),
     ] = "adam"
@@ -127,6 +129,8 @@ class TrainingOptions(Record):
             label="States in",
             example="bf16",
             unset="as the stack does, with fp32 masters",
+            verbs=REQUESTS - METHODS,
+            why_not=OF_METHODS,
             needs=_NARROW,
             form="folded",
         ),
@@ -138,6 +142,8 @@ class TrainingOptions(Record):
             label="Moments in",
             example="bf16",
             unset="as the optimizer has them",
+            verbs=REQUESTS - METHODS,
+            why_not=OF_METHODS,
             needs=_TYPES,
             form="folded",
         ),
@@ -152,6 +158,8 @@ class TrainingOptions(Record):
             label="Master copy",
             example="remainder",
             unset="as the stack does",
+            verbs=REQUESTS - METHODS,
+            why_not=OF_METHODS,
             needs=_TYPES,
             form="folded",
         ),
@@ -164,8 +172,8 @@ class TrainingOptions(Record):
             label="Gradients in",
             example="bf16",
             unset="as the stack does",
-            verbs=REQUESTS - {"strategies"},
-            why_not="is set by each strategy",
+            verbs=REQUESTS - METHODS - {"strategies"},
+            why_not="is set by each strategy, and by each method of fine-tuning",
             needs=_TYPES,
             form="folded",
         ),
@@ -203,6 +211,8 @@ class TrainingOptions(Record):
             " of torchtune, early_step_in_backward of torchtitan, LOMO)",
             label="Optimizer in backward",
             example="true",
+            verbs=REQUESTS - METHODS,
+            why_not=OF_METHODS,
             needs=Needs(
                 lambda given: given.precision != "fp16",
                 "cannot look for overflows in all gradients first, which fp16 needs: leave it out,"
@@ -301,8 +311,8 @@ class TrainingOptions(Record):
             least=1,
             most=1e18,
             example="2T",
-            verbs=RUNS,
-            why_not=NOT_OF_RUNS,
+            verbs=RUNS - METHODS,
+            why_not=f"{NOT_OF_RUNS}, or has of --examples (`dpplan tune`)",
             form="shown",
         ),
     ] = None

@@ -12,6 +12,7 @@ REQUESTS = PARTS | {
     "recommend model",
     "compare",
     "batch",
+    "tune",
     "strategies",
 }
 WHOLE_STEPS = REQUESTS - PARTS
@@ -19,3 +20,5 @@ RUNS = REQUESTS - {"schedule", "strategies", "recommend offload"}  # about the w
 SEARCHES = REQUESTS - {"strategies"}  # whose layout is searched
 LINKS = frozenset({"allreduce", "batchnorm"})  # about links alone
 INPUT = frozenset({"input"})  # about loading alone
+METHODS = frozenset({"tune"})  # that sets what its methods of fine-tuning differ in
+OF_METHODS = "is set by each method (--method); ask `dpplan estimate` for another"

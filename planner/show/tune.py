@@ -1,0 +1,106 @@
+"""Blocks of text for `dpplan tune`."""
+
+from __future__ import annotations
+
+from planner.show.text import Block, Fixed
+from planner.specs.documents.tune import TuneMethod, Tuning
+from planner.units import percent, show, span
+
+_DAY_S = 86400.0
+
+
+def tune_blocks(r: Tuning) -> list[Block]:
+    """Which methods fit, what they take, the commands that ask for one alone, and what all rests
+    on."""
+    return [_verdict(r), _commands(r), Block("Notes", text=list(r.notes))]
+
+
+def _verdict(r: Tuning) -> Block:
+    gpu = f"{r.gpus:,} x {r.gpu_title}"
+    count = sum(row.fits for row in r.methods)
+    of = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
+    lines = [f"{of}{_best(r)}", *_data(r)]
+    header = ["method", "what it trains", "verdict", ">memory", ">micro-batch", ">context", ">run"]
+    header += [">80 % band", ">cost"]
+    told = any(row.largest_model for row in r.methods)
+    return Block(
+        f"Fine-tuning of {r.model.title} on {gpu}",
+        lines,
+        [*header, *(["largest model"] if told else [])],
+        [[*_cells(row), *([_model(row)] if told else [])] for row in r.methods],
+        order="most states first",
+        drop=("what it trains", "80 % band", "memory"),
+        below=[
+            "micro-batch: the largest power of two at this length; context: longest sequence with"
+            " one per micro-batch; both with a chance of 95 % to fit"
+        ],
+    )
+
+
+def _best(r: Tuning) -> str:
+    """The fastest that fits, or how far the nearest is from it."""
+    row = next((row for row in r.methods if row.name == r.fastest), None)
+    if row is None:
+        known = [(row.memory.headroom_bytes, row.name) for row in r.methods if row.memory]
+        if not known:
+            return ""
+        room, name = max(known)
+        return f"; the nearest, {name}, is {show(-room, 'B')} short"
+    cost = "" if row.cost_usd is None else f", {show(row.cost_usd, 'USD')}"
+    return f"; the fastest is {row.name}: {_days(row.run_s)} ({_band(row)}){cost}"
+
+
+def _data(r: Tuning) -> list[str]:
+    d = r.data
+    passes = "1 epoch" if d.epochs == 1 else f"{d.epochs:g} epochs"
+    each = f"of {d.seq_len:,} tokens"
+    if d.mean_tokens is not None:
+        each = f"of {d.mean_tokens:,.0f} tokens on average, cut at {d.seq_len:,}, {d.packing}"
+    return [
+        f"data    {d.examples:,} examples {each}; {passes}",
+        f"epoch   {d.sequences:,} sequences, {show(d.tokens, 'count')} tokens computed,"
+        f" {percent(d.useful_frac)} of them no padding",
+    ]
+
+
+def _days(seconds: float | None) -> str:
+    return show(None if seconds is None else seconds / _DAY_S, "days")
+
+
+def _band(row: TuneMethod) -> str:
+    ends = (row.run_low_s, row.run_high_s)
+    low, high = (None if end is None else end / _DAY_S for end in ends)
+    return span(low, high, "days")
+
+
+def _cells(row: TuneMethod) -> list[str]:
+    memory = row.memory
+    verdict = "no layout" if memory is None else memory.verdict
+    return [
+        row.name,
+        row.title,
+        verdict,
+        "-" if memory is None else show(memory.device_bytes, "B"),
+        _whole(row.largest_micro_batch),
+        _whole(row.longest_context),
+        _days(row.run_s) if row.fits else "-",
+        _band(row) if row.fits else "-",
+        show(row.cost_usd, "USD") if row.fits else "-",
+    ]
+
+
+def _whole(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _model(row: TuneMethod) -> str:
+    return "-" if row.largest_model is None else row.largest_model.title
+
+
+def _commands(r: Tuning) -> Block:
+    """A command per method; why not, where it does not fit."""
+    block = Block("Each method alone", part=True)
+    for row in r.methods:
+        block.text.append(f"{row.name}{'' if row.why is None else f': {row.why}'}")
+        block.text.append(Fixed(row.command))
+    return block

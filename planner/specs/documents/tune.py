@@ -1,0 +1,97 @@
+"""The answer of `dpplan tune`: methods of fine-tuning on given cards."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from planner.specs.document import Document, key
+from planner.specs.documents.batch import NamedModel, SizedModel
+from planner.specs.documents.memory import Fit
+from planner.specs.documents.plan import Layout
+from planner.specs.names import Packing
+
+
+class TuneData(Document):
+    """The examples, and the sequences that they fill."""
+
+    examples: Annotated[int, key("of the data set")]
+    epochs: Annotated[float, key("passes over it")]
+    seq_len: Annotated[int, key("longest sequence; longer examples are cut", "tokens")]
+    mean_tokens: Annotated[
+        float | None, key("mean length of an example; null where all are full", "tokens")
+    ]
+    sigma: Annotated[float | None, key("of the log-normal lengths; null where all are full")]
+    packing: Annotated[Packing | None, key("how examples become sequences; null likewise")]
+    sequences: Annotated[int, key("of an epoch", "sequences")]
+    useful_tokens: Annotated[float, key("of an epoch, without padding", "tokens")]
+    tokens: Annotated[float, key("that are computed in an epoch, padding included", "tokens")]
+    useful_frac: Annotated[float, key("`useful_tokens` over `tokens`", "1")]
+
+
+class FittingModel(NamedModel):
+    """The largest model of the catalogue with which a method fits these cards."""
+
+    parameters: Annotated[int, key("exact number of parameters", "parameters")]
+    command: Annotated[str, key("the command that requests it alone")]
+
+
+class TuneMethod(Document):
+    """A method on these cards and data; null from `memory` on where no layout is allowed."""
+
+    name: Annotated[str, key("as `--method` takes it")]
+    title: Annotated[str, key("what it trains, and how")]
+    options: Annotated[dict[str, Any], key("options of an estimate that it stands for")]
+    fits: Annotated[bool, key("the run as it was asked for is expected to fit")]
+    why: Annotated[str | None, key("why not; null where it fits")]
+    memory: Annotated[Fit | None, key("memory per GPU")]
+    stack: Annotated[str | None, key("profile id of the stack")]
+    layout: Annotated[Layout | None, key("as `layout` of a report")]
+    step_seconds: Annotated[float | None, key("expected time of a step", "s")]
+    step_low: Annotated[float | None, key("fast end of its 80 % band", "s")]
+    step_high: Annotated[float | None, key("slow end", "s")]
+    run_s: Annotated[float | None, key("wall time of all epochs, failures included", "s")]
+    run_low_s: Annotated[float | None, key("fast end of its 80 % band", "s")]
+    run_high_s: Annotated[float | None, key("slow end", "s")]
+    cost_usd: Annotated[float | None, key("of all epochs; null also without a price", "USD")]
+    cost_low_usd: Annotated[float | None, key("cheap end of its 80 % band", "USD")]
+    cost_high_usd: Annotated[float | None, key("dear end", "USD")]
+    largest_micro_batch: Annotated[
+        int | None,
+        key(
+            "largest power of two that fits with a chance of 95 % at this length; null where none"
+            " does, or where it was given",
+            "sequences",
+        ),
+    ]
+    micro_batch_command: Annotated[str | None, key("the command that requests it")]
+    longest_context: Annotated[
+        int | None,
+        key(
+            "longest sequence that fits with a chance of 95 % with one per micro-batch, by steps of"
+            " 9 %; null where none does",
+            "tokens",
+        ),
+    ]
+    context_command: Annotated[str | None, key("the command that requests it")]
+    largest_model: Annotated[
+        FittingModel | None, key("at this length; null without `--largest`, or where none fits")
+    ]
+    command: Annotated[str, key("the command that requests the run alone")]
+
+
+class Tuning(Document):
+    """Methods of fine-tuning a model on given cards."""
+
+    schema_version: Annotated[int, key("1")]
+    model: Annotated[SizedModel, key("the model that is trained further")]
+    gpus: Annotated[int, key("GPUs", "GPUs")]
+    gpu_title: Annotated[str, key("name of the GPU for people")]
+    data: Annotated[TuneData, key("the examples")]
+    global_batch: Annotated[
+        int, key("sequences of a step, where a method can add up gradients of micro-batches")
+    ]
+    methods: Annotated[list[TuneMethod], key("in the order of docs/tuning.md")]
+    fastest: Annotated[
+        str | None, key("name of the fastest that fits, at 95 % where one does; null where none")
+    ]
+    notes: Annotated[list[str], key("what all rests on, as sentences")]

@@ -1,0 +1,226 @@
+"""The verb `tune`: which methods of fine-tuning fit these cards, with which context and
+micro-batch, how long the run takes and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.formulas.params import parameter_count
+from planner.inputs import tables
+from planner.inputs.cluster import cluster_spec, price_of
+from planner.inputs.model import model_spec
+from planner.inputs.options import read_options
+from planner.specs.document import SCHEMA_VERSION
+from planner.specs.documents.batch import SizedModel
+from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tuning
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options, refuse
+from planner.specs.options.tune import TuneOptions
+from planner.units import show
+from planner.verbs.requests import Point, Progress, answer, workers
+from planner.verbs.tune import sizes
+from planner.verbs.tune.data import Data, data_of, replicas, sized
+from planner.verbs.tune.methods import Method, asked
+
+__all__ = ["csv_text", "tune"]
+
+_DAY_S = 86400.0
+
+
+def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None = None) -> Tuning:
+    """Every method that is asked for, with the largest micro-batch and context that fit, and the
+    time and the cost of the run. Raises PlanError where the request is wrong."""
+    base = read_options(given)
+    refuse(base, "tune")
+    methods = asked(own.method)
+    model, _ = model_spec(base.model)
+    base, said = sized(own, base, model)
+    data = data_of(own, base, model)
+    cluster, _ = cluster_spec(base)
+    rounds = 3 + own.largest
+
+    def tick(done: int) -> None:
+        if progress:
+            progress(done, rounds)
+
+    jobs = own.jobs or 1
+    with workers(jobs):
+        one = [_Tried(method, base, data) for method in methods]
+        contexts = sizes.largest([each.with_context for each in one], sizes.CONTEXTS, jobs)
+        tick(1)
+        micro: list[sizes.Rung | None] = [None] * len(one)
+        if base.micro_batch is None:
+            micro = sizes.largest([each.with_micro for each in one], sizes.MICRO_BATCHES, jobs)
+        tick(2)
+        requests = [each.run(rung) for each, rung in zip(one, micro, strict=True)]
+        points = answer(requests, jobs=jobs)
+        tick(3)
+        models: list[tuple[ModelSpec, Point] | None] = [None] * len(one)
+        if own.largest:
+            models = sizes.largest_models([each.with_model for each in one], jobs)
+            tick(4)
+    rows = [_row(*each) for each in zip(methods, points, contexts, micro, models, strict=True)]
+    fitting = [row for row in rows if row.fits]
+    sure = [row for row in fitting if row.memory and row.memory.verdict == "fits"] or fitting
+    fastest = min(sure, key=lambda row: row.run_s or 0.0, default=None)
+    return Tuning(
+        schema_version=SCHEMA_VERSION,
+        model=SizedModel(model.name, model.title or model.name, parameter_count(model)),
+        gpus=base.gpus,
+        gpu_title=cluster.gpu.title,
+        data=_told(data),
+        global_batch=base.global_batch or 0,
+        methods=rows,
+        fastest=None if fastest is None else fastest.name,
+        notes=[*said, *_common(points), f"price: {price_of(base).sentence}"],
+    )
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A method on the model, cards and data of the request, as requests of its sizes."""
+
+    method: Method
+    base: Options
+    data: Data
+
+    def _alone(self, micro_batch: int, **more: Any) -> Options:
+        """One micro-batch a step, on every replica."""
+        batch = replicas(self.base) * micro_batch
+        fixed = {"global_batch": batch, "micro_batch": micro_batch, "grad_accum": None}
+        return self.base.changed(**{**self.method.pairs, **fixed, **more})
+
+    def with_context(self, tokens: int) -> Options:
+        return self._alone(1, seq_len=tokens)
+
+    def with_micro(self, micro_batch: int) -> Options:
+        return self._alone(micro_batch)
+
+    def with_model(self, model: ModelSpec) -> Options:
+        longest = min(self.data.seq_len, model.max_positions)
+        return self._alone(1, model=model.name, seq_len=longest)
+
+    def run(self, most: sizes.Rung | None) -> Options:
+        """The whole run, with the largest micro-batch that fits where a step has but one."""
+        tokens = {"tokens": round(self.data.tokens * self.data.epochs)}
+        batch = self.base.global_batch or 1
+        if self.method.accumulates:
+            return self.base.changed(**self.method.pairs, **tokens)
+        fits = self.base.micro_batch or (1 if most is None else most.size)
+        return self._alone(min(fits, max(1, batch // replicas(self.base))), **tokens)
+
+
+def _row(
+    method: Method,
+    point: Point,
+    context: sizes.Rung | None,
+    micro: sizes.Rung | None,
+    model: tuple[ModelSpec, Point] | None,
+) -> TuneMethod:
+    found = point.report
+    run_s = None if found is None or found.run.days is None else found.run.days * _DAY_S
+    step, run = (None, None) if found is None else (found.step, found.run)
+    low, high = (1.0, 1.0) if run is None else (run.low, run.high)
+    cost = None if run is None else run.cost_usd
+    return TuneMethod(
+        name=method.name,
+        title=method.title,
+        options=method.pairs,
+        fits=point.fits,
+        why=_why(point),
+        memory=None if found is None else found.memory,
+        stack=None if found is None else found.stack,
+        layout=None if found is None else found.layout,
+        step_seconds=None if step is None else step.seconds,
+        step_low=None if step is None else step.low,
+        step_high=None if step is None else step.high,
+        run_s=run_s,
+        run_low_s=None if run_s is None else run_s * low,
+        run_high_s=None if run_s is None else run_s * high,
+        cost_usd=cost,
+        cost_low_usd=None if cost is None else cost * low,
+        cost_high_usd=None if cost is None else cost * high,
+        largest_micro_batch=None if micro is None else micro.size,
+        micro_batch_command=None if micro is None else micro.point.command,
+        longest_context=None if context is None else context.size,
+        context_command=None if context is None else context.point.command,
+        largest_model=None if model is None else _model(*model),
+        command=point.command,
+    )
+
+
+def _why(point: Point) -> str | None:
+    """Why a method does not fit, None where it does."""
+    if point.report is None:
+        return point.refused
+    if point.fits:
+        return None
+    memory = point.report.memory
+    if memory.headroom_bytes < 0:
+        return f"{show(-memory.headroom_bytes, 'B')} short of GPU memory"
+    return "host memory does not suffice"
+
+
+def _model(model: ModelSpec, point: Point) -> FittingModel:
+    return FittingModel(
+        name=model.name,
+        title=model.title or model.name,
+        parameters=parameter_count(model),
+        command=point.command,
+    )
+
+
+def _told(data: Data) -> TuneData:
+    lengths = data.lengths
+    return TuneData(
+        examples=data.examples,
+        epochs=data.epochs,
+        seq_len=data.seq_len,
+        mean_tokens=None if lengths is None else lengths.mean_tokens,
+        sigma=None if lengths is None else lengths.sigma,
+        packing=None if lengths is None else lengths.packing,
+        sequences=data.sequences,
+        useful_tokens=data.useful_tokens,
+        tokens=data.tokens,
+        useful_frac=data.useful_tokens / data.tokens,
+    )
+
+
+def _common(points: Sequence[Point]) -> list[str]:
+    """What all answers rest on."""
+    told = [point.report.assumptions for point in points if point.report is not None]
+    return [said for said in (told[0] if told else ()) if all(said in each for each in told)]
+
+
+_COLUMNS = (
+    "name",
+    "title",
+    "fits",
+    "why",
+    "step_seconds",
+    "step_low",
+    "step_high",
+    "run_s",
+    "run_low_s",
+    "run_high_s",
+    "cost_usd",
+    "cost_low_usd",
+    "cost_high_usd",
+    "largest_micro_batch",
+    "longest_context",
+    "stack",
+    "command",
+)
+_OF_MEMORY = ("verdict", "fit_chance", "device_bytes", "capacity_bytes")
+
+
+def csv_text(document: Tuning) -> str:
+    """One line per method: figures, and the command that requests it alone."""
+    lines = []
+    for row in document.methods:
+        memory = [None if row.memory is None else getattr(row.memory, n) for n in _OF_MEMORY]
+        model = None if row.largest_model is None else row.largest_model.name
+        lines.append([*(getattr(row, name) for name in _COLUMNS), *memory, model])
+    return tables.csv_text([*_COLUMNS, *_OF_MEMORY, "largest_model"], lines)

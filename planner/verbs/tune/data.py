@@ -1,0 +1,107 @@
+"""The data of a fine-tuning: how long its examples are, and how many sequences they fill."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from planner.formulas import stragglers
+from planner.inputs.workload import lengths_spec
+from planner.specs.base import PlanError
+from planner.specs.data import LengthsSpec
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options
+from planner.specs.options.tune import TuneOptions
+
+USUAL_SEQUENCE = 2048  # a choice: what fits most chat data, and most recipes take
+_DIGITS = 4  # of a sigma that follows from the longest example, so that commands can be read
+USUAL_BATCH = 16  # sequences of a step: a choice, that of most published recipes of one node
+
+
+@dataclass(frozen=True)
+class Data:
+    """Examples as sequences. sequences: of an epoch; tokens that count and tokens that are
+    computed, of an epoch."""
+
+    examples: int
+    epochs: float
+    seq_len: int
+    lengths: LengthsSpec | None
+    sequences: int
+    useful_tokens: float
+    tokens: float
+
+
+def sized(own: TuneOptions, options: Options, model: ModelSpec) -> tuple[Options, list[str]]:
+    """The request with a sequence length, the spread of the lengths and a batch, and what was
+    assumed for them. Raises PlanError."""
+    said: list[str] = []
+    if own.length_max is not None:
+        options = options.changed(length_sigma=_sigma(own, options))
+    if options.seq_len is None:
+        taken = own.length_max or min(USUAL_SEQUENCE, model.max_positions)
+        options = options.changed(seq_len=taken)
+        why = "the longest example" if own.length_max else "a usual length of chat data"
+        said.append(f"sequence length {taken:,}: {why} (set --seq-len)")
+    if options.global_batch is None:
+        each = replicas(options)
+        batch = math.ceil(USUAL_BATCH / each) * each
+        options = options.changed(global_batch=batch)
+        said.append(f"global batch {batch:,} sequences, as recipes have it (set --global-batch)")
+    return options, said
+
+
+def replicas(options: Options) -> int:
+    """Most replicas that the GPUs hold: as many as the degrees that are given leave."""
+    return max(1, options.gpus // math.prod((options.tp or 1, options.pp or 1, options.cp or 1)))
+
+
+def _sigma(own: TuneOptions, options: Options) -> float:
+    """Sigma of the log-normal whose longest of so many examples is as long as that of the data."""
+    longest, mean = own.length_max, options.length_mean
+    if longest is None or mean is None:
+        raise PlanError(
+            "--length-max", longest, "spreads lengths around their mean: give --length-mean, too"
+        )
+    if options.length_sigma is not None:
+        raise PlanError(
+            "--length-max", longest, "and --length-sigma both say how lengths spread; give one"
+        )
+    if longest < mean:
+        raise PlanError(
+            "--length-max", longest, f"is below the mean of {mean:,.0f} (--length-mean)"
+        )
+    z = NormalDist().inv_cdf(1 - 1 / (own.examples + 1))
+    most = mean * math.exp(z * z / 2)
+    if longest > most:
+        raise PlanError(
+            "--length-max",
+            longest,
+            f"is beyond {most:,.0f}, the longest of {own.examples:,} log-normal lengths with mean"
+            f" {mean:,.0f} that can be expected: give --length-sigma, or a --length-max without the"
+            " few that are longer",
+        )
+    return round(float(stragglers.sigma_of_longest(longest / mean, z)), _DIGITS)
+
+
+def data_of(own: TuneOptions, options: Options, model: ModelSpec) -> Data:
+    """The examples of a request as sequences."""
+    assert options.seq_len is not None
+    lengths, seq_len = lengths_spec(options, model), options.seq_len
+    if lengths is None:
+        useful, sequences = float(own.examples * seq_len), own.examples
+    else:
+        share = float(stragglers.cut_moment(lengths.mean_tokens / seq_len, lengths.sigma, 1.0))
+        useful = own.examples * share * seq_len
+        packed = lengths.packing == "packed"
+        sequences = math.ceil(own.examples * share) if packed else own.examples
+    return Data(
+        examples=own.examples,
+        epochs=own.epochs,
+        seq_len=seq_len,
+        lengths=lengths,
+        sequences=sequences,
+        useful_tokens=useful,
+        tokens=float(sequences * seq_len),
+    )

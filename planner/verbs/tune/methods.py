@@ -1,0 +1,69 @@
+"""Methods of fine-tuning: each a name and the options that it stands for. A method is one line here
+and nothing anywhere else; what the options mean is what an estimate makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from planner.specs.base import PlanError
+from planner.specs.options.tune import ANY
+from planner.specs.options.words import near
+
+BF16: dict[str, Any] = {"state_precision": "bf16"}  # weights, gradients and moments, none in fp32
+IN_BACKWARD: dict[str, Any] = {"optimizer_in_backward": True}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to train a model further.
+
+    name: as `--method` takes it; title: in words; pairs: options of a request and their values.
+    """
+
+    name: str
+    title: str
+    pairs: dict[str, Any]
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether a step may have more than one micro-batch: a gradient that is gone after its
+        micro-batch does not add up."""
+        return not self.pairs.get("optimizer_in_backward", False)
+
+
+METHODS = (
+    Method("full", "all weights, AdamW, fp32 masters", {"optimizer": "adam"}),
+    Method("full-bf16", "all weights, AdamW, all in bf16", {"optimizer": "adam", **BF16}),
+    Method("full-8bit", "all weights, 8-bit AdamW, bf16", {"optimizer": "adam8bit", **BF16}),
+    Method(
+        "full-in-backward",
+        "all weights, 8-bit AdamW in backward, bf16",
+        {"optimizer": "adam8bit", **BF16, **IN_BACKWARD},
+    ),
+    Method(
+        "full-paged",
+        "all weights, paged 8-bit AdamW in backward, bf16",
+        {"optimizer": "paged-adam8bit", **BF16, **IN_BACKWARD},
+    ),
+    Method(
+        "full-offload",
+        "all weights, AdamW on the host (DeepSpeed)",
+        {"optimizer": "adam", "offload": "optimizer"},
+    ),
+    Method("full-sgd", "all weights, SGD without momentum, bf16", {"optimizer": "sgd", **BF16}),
+)
+BY_NAME = {one.name: one for one in METHODS}
+SET = tuple(dict.fromkeys(name for one in METHODS for name in one.pairs))  # options they set
+
+
+def asked(text: str) -> list[Method]:
+    """The methods that `--method` names, in the order of the table. Raises PlanError."""
+    names = [name.strip().lower().replace("_", "-") for name in text.split("+")]
+    if ANY in names:
+        return list(METHODS)
+    for name in names:
+        if name not in BY_NAME:
+            hint = near(name, list(BY_NAME)) or f"they are {', '.join(BY_NAME)}; "
+            raise PlanError("--method", text, f"{name!r} is none; {hint}or {ANY}")
+    return [one for one in METHODS if one.name in names]

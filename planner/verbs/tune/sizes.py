@@ -1,0 +1,81 @@
+"""The largest of a ladder of sizes that fits, for many requests at once: contexts, micro-batches,
+models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from planner.formulas.params import parameter_count
+from planner.inputs import catalog
+from planner.specs.layers import of_samples
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options
+from planner.verbs.requests import Point, answer
+
+_STEP = 512  # tokens: contexts are multiples of it
+_OCTAVE = 8  # contexts per doubling: each is 9 % longer than the one before
+# contexts and micro-batches that are tried, ascending
+CONTEXTS = tuple(
+    sorted({_STEP * max(1, round(2 ** (i / _OCTAVE))) for i in range(11 * _OCTAVE + 1)})
+)
+MICRO_BATCHES = tuple(2**i for i in range(9))
+_ABOVE = 3  # models above the largest that fits which are asked, too: memory is not of size alone
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The largest size of a ladder that fits with a chance of 95 %, and its answer."""
+
+    size: int
+    point: Point
+
+
+def largest(
+    asked: Sequence[Callable[[int], Options]], sizes: Sequence[int], jobs: int
+) -> list[Rung | None]:
+    """For each of these requests the largest size with which it fits, by bisection: what fits at a
+    size is taken to fit at smaller ones."""
+    low, high = [-1] * len(asked), [len(sizes)] * len(asked)
+    found: list[Rung | None] = [None] * len(asked)
+    while open_ := [k for k in range(len(asked)) if high[k] - low[k] > 1]:
+        middle = [(low[k] + high[k]) // 2 for k in open_]
+        requests = [asked[k](sizes[i]) for k, i in zip(open_, middle, strict=True)]
+        points = answer(requests, jobs=jobs, reasons=False)
+        for k, i, point in zip(open_, middle, points, strict=True):
+            if point.roomy:
+                low[k], found[k] = i, Rung(sizes[i], point)
+            else:
+                high[k] = i
+    return found
+
+
+def models() -> list[ModelSpec]:
+    """Language models of the catalogue, ascending by parameters."""
+    writing = (one for one in catalog.load_all("models", ModelSpec) if not of_samples(one))
+    return sorted(writing, key=parameter_count)
+
+
+def largest_models(
+    asked: Sequence[Callable[[ModelSpec], Options]], jobs: int
+) -> list[tuple[ModelSpec, Point] | None]:
+    """The largest model of the catalogue with which each of these requests fits."""
+    known = models()
+    positions = range(len(known))
+
+    def of(ask: Callable[[ModelSpec], Options]) -> Callable[[int], Options]:
+        return lambda i: ask(known[i])
+
+    rungs = largest([of(ask) for ask in asked], positions, jobs)
+    first = [0 if rung is None else rung.size + 1 for rung in rungs]
+    places = [
+        (k, i)
+        for k, start in enumerate(first)
+        for i in range(start, min(start + _ABOVE, len(known)))
+    ]
+    points = answer([asked[k](known[i]) for k, i in places], jobs=jobs, reasons=False)
+    found = [None if rung is None else (known[rung.size], rung.point) for rung in rungs]
+    for (k, i), point in zip(places, points, strict=True):
+        if point.roomy:
+            found[k] = known[i], point
+    return found

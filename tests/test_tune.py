@@ -1,0 +1,143 @@
+"""`dpplan tune`: methods of fine-tuning on given cards, each an estimate like any other."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.formulas import stragglers
+from planner.specs.base import PlanError
+from planner.specs.documents.tune import TuneMethod, Tuning
+from planner.specs.options import Options, pairs_of_command, rows
+from planner.specs.options.checked import from_text
+from planner.specs.options.tune import TuneOptions
+from planner.verbs.tune import sizes, tune
+from planner.verbs.tune.methods import BY_NAME, METHODS, SET
+
+SMALL: dict[str, Any] = {"model": "qwen2.5-0.5b", "gpu": "rtx4090", "seq_len": 1024}
+
+
+def answered(given: dict[str, Any] = SMALL, **own: Any) -> Tuning:
+    return tune(TuneOptions(jobs=1, **own), given)
+
+
+def row_of(found: Tuning, name: str) -> TuneMethod:
+    return next(row for row in found.methods if row.name == name)
+
+
+def estimate(command: str) -> Any:
+    pairs = pairs_of_command(command, Options, "estimate")
+    known = rows(Options)
+    plain = (bool, int, float)
+    given = {n: from_text(known[n], v) if known[n].kind in plain else v for n, v in pairs}
+    return api.estimate(api.read_options(given), brief=True)
+
+
+def test_what_methods_set_cannot_be_given_beside_them() -> None:
+    for name in SET:
+        assert "tune" not in rows(Options)[name].verbs, name
+    with pytest.raises(PlanError, match="is set by each method"):
+        answered({**SMALL, "optimizer": "sgd"})
+
+
+def test_methods_have_names_of_their_own_and_are_all_asked() -> None:
+    assert len(BY_NAME) == len(METHODS)
+    assert len({str(sorted(one.pairs.items(), key=str)) for one in METHODS}) == len(METHODS)
+    with pytest.raises(PlanError, match="did you mean full-8bit"):
+        answered(method="full8bit")
+
+
+def test_each_answer_is_that_of_its_command() -> None:
+    found = answered(method="full-bf16+full-paged", examples=1000, epochs=2)
+    for row in found.methods:
+        alone = estimate(row.command)
+        assert row.memory is not None
+        assert alone.memory.device_bytes == pytest.approx(row.memory.device_bytes)
+        assert alone.step.seconds == pytest.approx(row.step_seconds)
+        assert alone.run.days * 86400 == pytest.approx(row.run_s)
+        assert row.run_low_s < row.run_s < row.run_high_s
+        assert alone.run.cost_usd == pytest.approx(row.cost_usd)
+        # 2 x 1,000 examples of 1,024 tokens, each step as long as the command says
+        steps = 2 * 1000 / alone.layout.global_batch
+        assert row.run_s * alone.run.goodput == pytest.approx(steps * row.step_seconds, rel=1e-6)
+
+
+def test_the_longest_context_and_micro_batch_fit_and_the_next_do_not() -> None:
+    found = answered({**SMALL, "model": "llama-2-7b", "gpu": "h100"}, method="full-paged")
+    row = row_of(found, "full-paged")
+    for command, size, option in (
+        (row.context_command, row.longest_context, "seq-len"),
+        (row.micro_batch_command, row.largest_micro_batch, "micro-batch"),
+    ):
+        assert command is not None
+        assert f"--{option} {size}" in command
+        assert estimate(command).memory.verdict == "fits"
+        more = command.replace(f"--{option} {size}", f"--{option} {2 * size}")
+        more = more.replace(f"--global-batch {size}", f"--global-batch {2 * size}")
+        assert estimate(more).memory.verdict != "fits"
+
+
+def test_less_state_holds_a_longer_context_and_a_larger_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("full", "full-bf16", "full-8bit", "full-paged")
+    few = [one for one in sizes.models() if one.name.startswith(("qwen2.5", "llama-2"))]
+    monkeypatch.setattr(sizes, "models", lambda: few)
+    found = answered(method="+".join(names), largest=True)
+    rows_ = [row_of(found, name) for name in names]
+    models = [row.largest_model.parameters for row in rows_ if row.largest_model]
+    contexts = [row.longest_context or 0 for row in rows_]
+    assert len(models) == len(names)
+    assert models == sorted(models)
+    assert contexts == sorted(contexts)
+    assert models[0] < models[-1]
+    assert contexts[0] < contexts[-1]
+    for row in rows_:
+        assert row.largest_model is not None
+        assert estimate(row.largest_model.command).memory.verdict == "fits"
+
+
+def test_a_method_that_frees_gradients_has_one_micro_batch_a_step() -> None:
+    found = answered({**SMALL, "global_batch": 64}, method="full-8bit+full-in-backward")
+    several, one = found.methods
+    assert several.layout is not None
+    assert one.layout is not None
+    assert several.layout.global_batch == 64
+    assert one.layout.grad_accum == 1
+    assert one.layout.global_batch == one.layout.micro_batch <= (one.largest_micro_batch or 0)
+
+
+def test_where_nothing_fits_each_says_why() -> None:
+    found = answered({**SMALL, "model": "llama-2-70b"}, method="full+full-paged")
+    assert found.fastest is None
+    assert all(row.why and not row.fits for row in found.methods)
+
+
+def test_lengths_by_their_mean_and_longest() -> None:
+    """1,000 examples, mean 300, longest 3,000: z = 3.09, ln 10 = 2.303, sigma = 3.09 - sqrt(9.55 -
+    4.605) = 0.867; exp(mu + z sigma) is the longest again."""
+    z = NormalDist().inv_cdf(1 - 1 / 1001)
+    sigma = float(stragglers.sigma_of_longest(10.0, z))
+    assert sigma == pytest.approx(0.867, abs=1e-3)
+    assert 300 * math.exp(-sigma * sigma / 2 + z * sigma) == pytest.approx(3000)
+    given = {**SMALL, "seq_len": None, "length_mean": 300.0}
+    found = answered(given, method="full-bf16", examples=1000, length_max=1024)
+    data = found.data
+    assert data.seq_len == 1024
+    # packed: as many rows as the tokens fill, but for the little that is cut
+    assert data.sequences == math.ceil(data.useful_tokens / 1024)
+    assert data.useful_tokens == pytest.approx(300_000, rel=2e-3)
+    padded = answered({**given, "packing": "padded"}, method="full-bf16", examples=1000).data
+    assert padded.sequences == 1000
+    for more, named in (
+        ({"length_mean": None}, "--length-mean"),
+        ({"length_sigma": 1.0}, "--length-sigma"),
+        ({"length_mean": 2000.0}, "below the mean"),
+        ({"length_mean": 1.0}, "beyond"),
+    ):
+        with pytest.raises(PlanError, match=named):
+            answered({**given, **more}, method="full", length_max=1024, examples=1000)
