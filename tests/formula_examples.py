@@ -39,6 +39,62 @@ _SHARDED = {
 # inputs of every registered formula: lists are columns of one value per layout, numbers are the
 # same for all
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "formulas.generation.touched_experts": {
+        "tokens": [1.0, 8.0, 512.0],
+        "experts": 128.0,
+        "per_token": 8.0,
+    },
+    "formulas.generation.one_shot_all_reduce_s": {
+        "message_bytes": [1e3, 1e5, 1e6],
+        "ranks": [1.0, 2.0, 8.0],
+        "base_s": 5e-6,
+        "bytes_per_s": 4e11,
+    },
+    "formulas.generation.decode_step_s": {
+        "gpu_s": [1e-3, 2e-2],
+        "sequences": [1.0, 256.0],
+        "step_s": 1e-3,
+        "sequence_s": 1e-5,
+    },
+    "formulas.generation.running_frac": {
+        "tokens": [10.0, 500.0, 4000.0],
+        "median": 500.0,
+        "sigma": 1.0,
+        "longest": 2048.0,
+    },
+    "formulas.generation.any_running_frac": {
+        "running": [0.9, 0.01, 0.0],
+        "sequences": [1.0, 64.0, 512.0],
+    },
+    "formulas.generation.drain_s": {
+        "tokens": [100.0, 50.0],
+        "any_of_all": [1.0, 0.5],
+        "step_s": 1e-2,
+    },
+    "formulas.generation.full_s": {
+        "sequences": [64.0, 512.0],
+        "slots": [64.0, 128.0],
+        "tokens": 1000.0,
+        "step_s": 1e-2,
+    },
+    "formulas.generation.ahead_s": {
+        "drained_s": [100.0, 100.0],
+        "filled_s": [60.0, 60.0],
+        "steps_ahead": [0.0, 4.0],
+    },
+    "formulas.generation.reinforcement_step_s": {
+        "generating_s": [100.0, 100.0],
+        "training_s": [50.0, 150.0],
+        "refit_s": 2.0,
+        "separate": [0.0, 1.0],
+        "steps_ahead": [0.0, 1.0],
+    },
+    "formulas.generation.there_and_back_s": {"moved_bytes": [0.0, 1e10], "host_bytes_per_s": 5e10},
+    "formulas.pipeline.forward_only_s": {
+        "stage_s": [0.1, 0.2],
+        "microbatches": [1.0, 16.0],
+        "stages": [1.0, 8.0],
+    },
     "formulas.all_reduce.exchange_steps": {"ranks": [1.0, 2.0, 6.0, 1024.0]},
     "formulas.all_reduce.recursive_doubling_s": {
         "tensor_bytes": [1e3, 1e6, 1e9],

@@ -83,3 +83,13 @@ def weight_gradient_s(products_backward_s: Array) -> Array:
     """The part of backward that no other stage waits for; attention, norms and activations have no
     weights to speak of."""
     return 0.5 * products_backward_s
+
+
+@formula(
+    unit="s",
+    equation="(m + p - 1) t",
+    source="a pipeline that only runs forward: m micro-batches through p stages; own derivation",
+)
+def forward_only_s(stage_s: Array, microbatches: Array, stages: Array) -> Array:
+    """Time of forward passes alone, of m micro-batches that take t on the slowest of p stages."""
+    return (microbatches + stages - 1) * stage_s

@@ -1,0 +1,137 @@
+"""Time and memory of an engine that generates text on some of a plan's GPUs: a roofline of weights,
+cache of keys and values, and collectives, with the machine's own kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.estimate import inference
+from planner.estimate.communicate import all_reduce_s, place
+from planner.estimate.layer.matmul import UNALIGNED_WEIGHT
+from planner.estimate.machine import Machine
+from planner.formulas import generation, kernels
+from planner.formulas.params import parameter_count, stream_of
+from planner.ledger import Array, Sourced
+from planner.specs.layers import layers_of, mix_of
+from planner.specs.parts import Moe, Product
+from planner.specs.plan import Plan
+
+_BYTES = 2.0  # of an activation, and of an element of the cache
+# kernels of a layer beside GEMMs, in a replayed graph: two norms, rotation, writing the cache,
+# attention and the sum of its parts, activation; of experts: router, sorting, activation and sum
+_KERNELS, _EXPERT_KERNELS = 7.0, 5.0
+_SAMPLE_BYTES = 16.0  # per word and sequence: logits in fp32, soft-maxed, sorted or compared
+_ONE_SHOT = Sourced(
+    5e-6, "s", "measured", "ai-dynamo/aiconfigurator, custom_allreduce of vLLM 0.24.0", "2026-11"
+)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How text is generated: GPUs of one engine, its number format and its limits."""
+
+    tp: int
+    weight_bytes: float  # per parameter
+    budget_frac: float  # of the device's memory
+    most_sequences: int  # that one engine runs at a time
+    step_s: float  # on the CPU between two passes
+    sequence_s: float  # the same per sequence
+
+
+def pass_s(plan: Plan, m: Machine, engine: Engine, tokens: Array, cached: Array) -> Array:
+    """GPU seconds of one forward pass over so many tokens, one of each sequence, that read so many
+    tokens of cache in all."""
+    rows = np.asarray(tokens, float)
+    seconds = 0.0 * rows
+    model, layers = plan.model, layers_of(plan.model)
+    for kind, count in zip(layers.kinds, layers.counts, strict=True):
+        of = stream_of(model, kind)
+        for part in kind.parts:
+            one = _KERNELS / len(kind.parts) * m.kernel_gap + 0.0 * rows
+            for product in part.products(of):
+                one = one + _product_s(m, engine, product, rows)
+            if isinstance(part, Moe):
+                one = one + _experts_s(plan, m, engine, part, rows)
+            seconds = seconds + count * one
+    read = inference.sequence_bytes(model, np.asarray(cached, float), engine.tp)
+    seconds = seconds + _moved_s(m, read)
+    head = _gemm_s(m, engine, rows, model.padded_vocab / engine.tp, float(model.hidden), 1.0)
+    sampled = _moved_s(m, _SAMPLE_BYTES * rows * model.padded_vocab / engine.tp)
+    mix = mix_of(model)
+    sums = mix.layers * mix.blocks * _all_reduce_s(plan, m, engine, _BYTES * rows * model.hidden)
+    return seconds + head + sampled + sums
+
+
+def step_s(plan: Plan, m: Machine, engine: Engine, sequences: Array, context: Array) -> Array:
+    """Seconds of one token of each of so many sequences of this mean length."""
+    gpu = pass_s(plan, m, engine, sequences, sequences * context)
+    return generation.decode_step_s(gpu, sequences, engine.step_s, engine.sequence_s)
+
+
+def _product_s(m: Machine, engine: Engine, product: Product, rows: Array) -> Array:
+    k = product.k / engine.tp if product.split == "rows" else float(product.k)
+    n = product.n.local(float(engine.tp)) if product.split == "columns" else product.n.elements
+    return _gemm_s(m, engine, rows, product.times * n, k, 1.0)
+
+
+def _experts_s(plan: Plan, m: Machine, engine: Engine, moe: Moe, rows: Array) -> Array:
+    touched = generation.touched_experts(rows, float(moe.experts), moe.per_token)
+    each = np.maximum(rows * moe.per_token / touched, 1.0)
+    read, width = float(moe.read(plan.model.hidden)), moe.ffn_hidden / engine.tp
+    return (
+        _gemm_s(m, engine, each, moe.inputs * width, read, touched)
+        + _gemm_s(m, engine, each, read, width, touched)
+        + _EXPERT_KERNELS * m.kernel_gap
+    )
+
+
+def _gemm_s(m: Machine, engine: Engine, rows: Array, n: Array, k: Array, batch: Array) -> Array:
+    low = engine.weight_bytes < _BYTES
+    return kernels.gemm_s(
+        rows,
+        n,
+        k,
+        batch,
+        0.0,
+        engine.weight_bytes,
+        kernels.alignment_frac(n, k, engine.weight_bytes, UNALIGNED_WEIGHT),
+        rate_flop_per_s=(m.dense_rate * m.recipe_frac if low else m.wide_rate) * m.sustained_clock,
+        compute_units=m.compute_units,
+        efficiency=m.gemm_efficiency,
+        tile_exponent=m.gemm_tile_exponent,
+        tile_overhead_s=m.gemm_tile_overhead,
+        wave_softness=m.gemm_wave_softness,
+        launch_s=m.gemm_launch,
+        memory_bytes_per_s=m.memory_bandwidth,
+        memory_frac=m.gemm_memory_frac,
+    )
+
+
+def _moved_s(m: Machine, moved: Array) -> Array:
+    return kernels.elementwise_s(
+        moved,
+        1.0,
+        memory_bytes_per_s=m.memory_bandwidth,
+        elementwise_frac=m.gemm_memory_frac,
+        gap_s=m.kernel_gap,
+    )
+
+
+def _all_reduce_s(plan: Plan, m: Machine, engine: Engine, message: Array) -> Array:
+    """The faster of a one-shot kernel inside a node and the library's."""
+    ranks = float(engine.tp)
+    group = place(ranks, 1.0, plan.cluster.tiers)
+    library = all_reduce_s(m, message, group)
+    if engine.tp > plan.cluster.tiers.domain:
+        return library
+    own = generation.one_shot_all_reduce_s(
+        message, ranks, base_s=_ONE_SHOT, bytes_per_s=m.intra_bandwidth
+    )
+    return np.minimum(library, own)
+
+
+def weight_bytes(plan: Plan, engine: Engine) -> float:
+    """Bytes of weights on one GPU of an engine."""
+    return engine.weight_bytes * parameter_count(plan.model) / engine.tp

@@ -1,0 +1,76 @@
+"""A step of reinforcement learning: what is generated, which passes it needs, and what a framework
+keeps and moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from planner.ledger import Sourced
+from planner.specs.base import Names, Quantity, Spec
+
+Algorithm = Literal["ppo", "grpo", "dapo", "rloo"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+HAS_CRITIC: frozenset[Algorithm] = frozenset({"ppo"})
+# that have no penalty on the distance from a reference policy (DAPO, arXiv 2503.14476 section 2.3)
+NO_REFERENCE: frozenset[Algorithm] = frozenset({"dapo"})
+
+_Seconds = Annotated[Sourced, Quantity("s", exclusive=False)]
+
+
+class EngineSpec(Spec):
+    """An engine of generation: what its host does between two tokens."""
+
+    title: str
+    step: _Seconds
+    sequence: _Seconds
+
+
+class FrameworkSpec(Spec):
+    """What a framework keeps and moves; shares are of a GPU's memory."""
+
+    title: str
+    engine: str
+    stacks: Names  # that train
+    colocated: bool  # by default
+    memory_frac: float = Field(gt=0, le=1)  # of the engine where it shares its GPUs
+    most_sequences: int = Field(ge=1)  # that an engine runs at a time
+    sleeps: bool  # the engine leaves the GPU while others work on it
+    moves: Names  # components of memory that leave the GPU during generation
+    old_logprobs: bool  # a pass of its own for the policy that generated
+    reference: bool  # a reference policy by default, where the algorithm has one
+    source: str
+
+
+class FrameworksSpec(Spec):
+    """The table of frameworks and engines."""
+
+    engines: dict[str, EngineSpec]
+    frameworks: dict[str, FrameworkSpec]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A step: its sequences, their lengths and the passes over them. Lengths in tokens."""
+
+    sequences: float  # generated in a step
+    kept_frac: float  # that are trained on
+    batch: float  # sequences of one optimizer step
+    epochs: float  # over the sequences of a step
+    prompts: float  # distinct ones
+    prompt: float  # mean length
+    response: float  # mean length, cut ones included
+    sigma: float  # of the logarithm of a response's length
+    longest: float  # response that is allowed
+    old_logprobs: bool
+    reference: bool
+    critic: bool
+    reward_s: float
+    ahead: int  # steps that generation may be ahead of training
+
+    @property
+    def trained(self) -> float:
+        """Sequences that are trained on."""
+        return self.sequences * self.kept_frac

@@ -1,0 +1,207 @@
+"""A step of reinforcement learning: limits, hand-worked rooflines, and what moves which way."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.estimate import Estimates
+from planner.estimate.generation import Engine, pass_s, step_s
+from planner.estimate.machine import Machine, machine
+from planner.estimate.reinforcement import (
+    Keeps,
+    Pools,
+    RlStep,
+    forward_s,
+    generate,
+    median_length,
+    refit_s,
+    rl_step,
+)
+from planner.formulas import generation as formulas
+from planner.ledger import first
+from planner.specs.options import Options
+from planner.specs.reinforcement import Job
+from planner.verbs.estimate import chosen
+
+ENGINE = Engine(1, 2.0, 0.6, 256, 1e-3, 1e-5)
+JOB = Job(
+    sequences=1024.0,
+    kept_frac=1.0,
+    batch=256.0,
+    epochs=1.0,
+    prompts=128.0,
+    prompt=200.0,
+    response=800.0,
+    sigma=0.8,
+    longest=3896.0,
+    old_logprobs=True,
+    reference=True,
+    critic=False,
+    reward_s=0.0,
+    ahead=0,
+)
+HERE, APART = Pools(8, 8, colocated=True), Pools(8, 8, colocated=False)
+KEEPS = Keeps(sleeps=True, moves=())
+
+
+@functools.cache
+def trained() -> Estimates:
+    return chosen(
+        Options(
+            model="qwen2.5-7b",
+            gpu="h100",
+            gpus=8,
+            seq_len=4096,
+            global_batch=64,
+            stack="pytorch-fsdp",
+            length_mean=1024.0,
+        )
+    )
+
+
+def step(job: Job = JOB, pools: Pools = HERE, keeps: Keeps = KEEPS, **engine: Any) -> RlStep:
+    return rl_step(trained(), dataclasses.replace(ENGINE, **engine), job, pools, keeps)
+
+
+def seconds(found: RlStep) -> dict[str, float]:
+    return {phase.name: phase.seconds for phase in found.phases}
+
+
+def changed(**update: Any) -> Job:
+    return dataclasses.replace(JOB, **update)
+
+
+def fast(m: Machine, **update: float) -> Machine:
+    return dataclasses.replace(m, **update)
+
+
+def test_one_token_of_one_sequence_reads_all_weights_once() -> None:
+    """Hand-worked: 7.6e9 weights in 16 bit over what of 3.35 TB/s GEMMs reach, without launches."""
+    plan = trained().plan
+    m = fast(machine(plan), gemm_launch=0.0, kernel_gap=0.0, gemm_tile_overhead=0.0)
+    parameters = 7_615_616_512 - 152_064 * 3_584  # but for the table of words, of which one is read
+    expected = 2.0 * parameters / (float(m.memory_bandwidth) * float(m.gemm_memory_frac))
+    assert float(pass_s(plan, m, ENGINE, 1.0, 1.0)) == pytest.approx(expected, rel=0.03)
+
+
+def test_the_cache_is_read_once_per_token() -> None:
+    """28 layers x 2 x 4 heads x 128 elements x 2 B of every token of context."""
+    plan = trained().plan
+    m = machine(plan)
+    one, two = (float(pass_s(plan, m, ENGINE, 64.0, 64.0 * n)) for n in (1024.0, 3072.0))
+    moved = 64 * 2048 * 28 * 2 * 4 * 128 * 2.0
+    rate = 1 / (float(m.memory_bandwidth) * float(m.gemm_memory_frac))
+    assert two - one == pytest.approx(moved * rate, rel=1e-6)
+
+
+def test_without_responses_only_prompts_are_left() -> None:
+    made = generate(
+        trained().plan, machine(trained().plan), ENGINE, changed(response=1e-6, sigma=0.0), HERE
+    )
+    assert made.drain_s + made.full_s < 1e-3 * made.prompts_s
+    assert made.seconds == pytest.approx(made.prompts_s, rel=1e-2)
+
+
+def test_an_endless_link_makes_refit_nothing() -> None:
+    m = machine(trained().plan)
+    endless = fast(m, intra_bandwidth=1e30, intra_latency=0.0, intra_base=0.0, intra_ramp=0.0)
+    assert refit_s(trained(), endless, HERE) < 1e-4 < refit_s(trained(), m, HERE)
+    # 7.6e9 weights in 16 bit, 7 of 8 parts of which come over a link of 450 GB/s at most
+    assert refit_s(trained(), m, HERE) > 2.0 * 7.6e9 * 7 / 8 / 450e9
+
+
+def test_equal_lengths_take_length_times_a_token() -> None:
+    job = changed(sigma=0.0)
+    plan, m = trained().plan, machine(trained().plan)
+    made = generate(plan, m, ENGINE, job, HERE)
+    lengths = np.linspace(0.5, 799.5, 800)
+    each = step_s(plan, m, ENGINE, 128.0, job.prompt + lengths)
+    assert made.drain_s == pytest.approx(float(each.sum()), rel=1e-3)
+    assert made.longest == pytest.approx(800.0, rel=1e-9)
+
+
+def test_the_mean_length_is_that_of_the_cut_distribution() -> None:
+    rng = np.random.default_rng(1)
+    for response, sigma, longest in (
+        (800.0, 0.8, 3896.0),
+        (5500.0, 0.5, 8000.0),
+        (300.0, 1.5, 1e4),
+    ):
+        job = changed(response=response, sigma=sigma, longest=longest)
+        drawn = np.exp(rng.normal(math.log(median_length(job)), sigma, 400_000))
+        assert np.minimum(drawn, longest).mean() == pytest.approx(response, rel=0.01)
+
+
+def test_the_longest_of_a_batch_is_that_of_drawn_batches() -> None:
+    rng = np.random.default_rng(2)
+    job = changed(longest=1e5, response=500.0)
+    made = generate(trained().plan, machine(trained().plan), ENGINE, job, HERE)
+    drawn = np.exp(rng.normal(math.log(median_length(job)), job.sigma, (4000, 1024))).max(axis=1)
+    assert made.longest == pytest.approx(drawn.mean(), rel=0.02)
+
+
+def test_experts_touched_by_drawn_tokens() -> None:
+    rng = np.random.default_rng(3)
+    for tokens in (1, 16, 200):
+        drawn = [
+            len({e for _ in range(tokens) for e in rng.choice(128, 8, replace=False)})
+            for _ in range(60)
+        ]
+        found = float(formulas.touched_experts(float(tokens), 128.0, 8.0))
+        assert found == pytest.approx(np.mean(drawn), rel=0.03)
+
+
+def test_forward_alone_is_part_of_the_training_step() -> None:
+    e = trained()
+    assert 0.15 < forward_s(e) / first(e.time.seconds) < 0.45
+
+
+def test_phases_add_up_where_they_wait_for_each_other() -> None:
+    for pools in (HERE, APART):
+        found = step(pools=pools)
+        assert found.seconds == pytest.approx(sum(seconds(found).values()), rel=1e-12)
+
+
+def test_separate_pools_off_policy_take_the_slower() -> None:
+    found = step(changed(ahead=1), APART)
+    parts = seconds(found)
+    training = sum(s for n, s in parts.items() if n not in ("generation", "refit"))
+    slower = max(parts["generation"], training) + parts["refit"]
+    assert found.seconds == pytest.approx(slower, rel=1e-12)
+    # the tail of long responses is filled by the next steps' prompts, more so the further ahead
+    ahead = [seconds(step(changed(ahead=k), APART))["generation"] for k in (0, 1, 2, 8, 64)]
+    assert ahead == sorted(ahead, reverse=True)
+
+
+def test_what_costs_more() -> None:
+    """Each of these takes longer than the one before."""
+    base = step().seconds
+    assert step(changed(response=900.0)).seconds > base
+    assert step(changed(reference=False)).seconds < base
+    assert step(changed(critic=True)).seconds > base
+    assert step(changed(reward_s=5.0)).seconds == pytest.approx(base + 5.0)
+    assert step(changed(sequences=2048.0)).seconds > base
+    assert step(changed(kept_frac=0.5)).seconds < base
+    assert step(keeps=Keeps(sleeps=True, moves=("optimizer",))).seconds > base
+    assert step(most_sequences=32).seconds > base
+    tails = [step(changed(sigma=sigma)).generation.longest for sigma in (0.0, 0.3, 0.6)]
+    assert tails == sorted(tails)
+
+
+def test_memory_of_phases() -> None:
+    """The engine's share, what sleeps and what moves."""
+    bytes_of = {p.name: p.device_bytes for p in step().phases}
+    assert bytes_of["training"] >= bytes_of["old log-probabilities"]
+    asleep, awake = step(), step(keeps=Keeps(sleeps=False, moves=()))
+    added = {p.name: p.device_bytes for p in awake.phases}["training"] - bytes_of["training"]
+    made = asleep.generation
+    assert added == pytest.approx(made.weight_bytes + made.cache_bytes)
+    moved = step(keeps=Keeps(sleeps=True, moves=("parameters", "gradients", "optimizer")))
+    assert {p.name: p.device_bytes for p in moved.phases}["generation"] < bytes_of["generation"]
+    assert not step(budget_frac=0.1).fits  # weights of 15 GB in 8 GB
