@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.inputs import catalog, hub, model_file, not_modelled
+from planner.inputs import catalog, hub, model_file, not_modelled, readers
 from planner.specs.base import PlanError
 from planner.specs.model import ModelSpec
 from planner.specs.published import Published
@@ -31,7 +31,10 @@ _PREFIX = "hf:"
 
 def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
     """A model by catalogue name, path to a model TOML or to a Hugging Face config.json (or its
-    folder), or org/name of the Hub; and what was inferred, as sentences."""
+    folder), org/name of the Hub, or a model written out as JSON; and what was inferred, as
+    sentences."""
+    if name.startswith("{"):
+        return _written_out(name), []
     if name.endswith(".toml"):
         return model_file.read(catalog.user_path(name, FIELD))
     if not name.startswith(_PREFIX) and not catalog.is_path(name):
@@ -54,6 +57,15 @@ def model_spec(name: str) -> tuple[ModelSpec, list[str]]:
         inferred = [*inferred, f"the shape of {known.name}: trained as that is taken to have been"]
         model = model.model_copy(update={"published": known.published})
     return model, [f"config.json: {one}" for one in inferred]
+
+
+def _written_out(text: str) -> ModelSpec:
+    """A model of the keys of a model TOML as one JSON object, as a recipe's shape is passed on."""
+    try:
+        data = readers.read_json(text)
+    except ValueError as error:
+        raise PlanError(FIELD, text, str(error)) from None
+    return catalog.build(ModelSpec, data, FIELD, "written out")
 
 
 def _same_shape(model: ModelSpec) -> ModelSpec | None:

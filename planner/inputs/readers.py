@@ -96,6 +96,84 @@ def read_yaml(text: str) -> dict[Any, Any]:
     return data
 
 
+def yaml_places(text: str) -> dict[str, tuple[Any, int]]:
+    """Every plain value of a YAML mapping with its line, by a path such as `model.layers` or
+    `stages.0.name`; a list of plain values is one, and an anchor's stands wherever it is
+    repeated."""
+    import yaml
+
+    out: dict[str, tuple[Any, int]] = {}
+    try:
+        loader = _shallow()(text)
+        root = loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("it must be a mapping of options")
+        todo: list[tuple[str, Any]] = [("", root)]
+        for level in range(MOST_NESTING + 1):
+            if level == MOST_NESTING and todo:
+                raise RecursionError
+            todo = [one for path, node in todo for one in _below(loader, path, node, out)]
+            if len(out) + len(todo) > MOST_KEYS:
+                raise ValueError(f"has more than {MOST_KEYS:,} keys")
+    except RecursionError:
+        raise ValueError(_DEEP) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"is not valid YAML: {_one_line(error)}") from None
+    _check({name: value for name, (value, _) in out.items()})
+    return out
+
+
+def _below(
+    loader: Any, path: str, node: Any, out: dict[str, tuple[Any, int]]
+) -> Iterator[tuple[str, Any]]:
+    """What is nested in a node, by path; its plain values go into `out`."""
+    import yaml
+
+    for name, child in _inside(loader, node):
+        below = f"{path}.{name}" if path else str(name)
+        if isinstance(child, yaml.ScalarNode):
+            out[below] = _text_of(_plain(loader, child, None)), child.start_mark.line + 1
+        elif _is_plain_list(child):
+            found = [_text_of(one) for one in _texts(loader, child)]
+            out[below] = found, child.start_mark.line + 1
+        else:
+            yield below, child
+        if len(out) > MOST_KEYS:
+            raise ValueError(f"has more than {MOST_KEYS:,} keys")
+
+
+def _text_of(value: Any) -> Any:
+    """A plain value; a date as YAML has them is a text."""
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _inside(loader: Any, node: Any) -> list[tuple[Any, Any]]:
+    """Names and nodes inside a list or a mapping, with what that merges under its own. A key that
+    is given twice counts as the last says, as in every program that reads such files; the others
+    are there by their lines."""
+    import yaml
+
+    if not isinstance(node, yaml.MappingNode):
+        return list(enumerate(node.value))
+    own = [(_plain(loader, k, "?"), v) for k, v in node.value if k.value not in ("<<", "=")]
+    last = dict(own)
+    named = [
+        (name if last[name] is value else f"{name} (line {value.start_mark.line + 1})", value)
+        for name, value in own
+    ]
+    loader.flatten_mapping(node)
+    below = [(_plain(loader, key, "?"), value) for key, value in node.value]
+    return [*((name, value) for name, value in below if name not in last), *named]
+
+
+def _is_plain_list(node: Any) -> bool:
+    import yaml
+
+    if not isinstance(node, yaml.SequenceNode):
+        return False
+    return all(isinstance(one, yaml.ScalarNode) for one in node.value)
+
+
 @functools.cache
 def _shallow() -> type[Any]:
     """PyYAML's loader, without depth: for every bracket it looks again through all that are open,

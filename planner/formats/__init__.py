@@ -1,0 +1,140 @@
+"""Files of other programs as requests: one module per format, each a two-way table (`record`).
+
+A recipe is one file or several: a DeepSpeed JSON beside training arguments, a batch script around a
+command. Each format reads what is its own of every file, the parts are joined, and two that
+contradict each other are an error that names both places.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from planner.formats.record import Answer, Format, Stated, Used, Value
+from planner.formats.shape import model_of
+from planner.specs.base import PlanError
+
+FIELD = "FILE"
+MOST_BYTES = 500_000  # of one file; the longest launch script of those that are public has 60,000
+MOST_FILES = 20
+HIDDEN = "(not shown)"
+_SECRET = re.compile(r"token(?!iz|s\b|s_per)|secret|passw|credential|api.?key|auth|\bkey\b", re.I)
+_KEY_LIKE = re.compile(r"(hf_|sk-|ghp_|AKIA|wandb_)\w{8,}|[A-Fa-f0-9]{32,}")
+_PATH = re.compile(r"[/\\~]")
+_PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says what is trained
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What files say: the plan in our options, and every argument.
+
+    kinds: ids of the formats that read a part, that of the most arguments first. model: what the
+    files state of the shape, where that is no model of the catalogue: said in the option `model`
+    too. notes: what was made of the files beside single arguments, as sentences.
+    """
+
+    kinds: tuple[str, ...]
+    options: Mapping[str, Any]
+    arguments: Mapping[str, Used]
+    notes: tuple[str, ...] = ()
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """Every format: the modules of this folder that declare one."""
+    modules = (import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__))
+    return tuple(module.FORMAT for module in modules if hasattr(module, "FORMAT"))
+
+
+def read(files: Mapping[str, str]) -> Recipe:
+    """What these texts, by the names of their files, say together. Raises PlanError where one is
+    of no known kind or is broken, and where two contradict each other."""
+    if len(files) > MOST_FILES:
+        raise PlanError(FIELD, len(files), f"are more than {MOST_FILES} files")
+    values: dict[Format, dict[str, Value]] = {}
+    for name, text in files.items():
+        for one, found in _parts(name, text).items():
+            into = values.setdefault(one, {})
+            for argument, value in found.items():
+                placed = replace(value, file=value.file or name)
+                _agree(argument, into.get(argument), placed)
+                into[argument] = placed
+    answers = {one: one.read(found) for one, found in values.items()}
+    order = sorted(answers, key=lambda one: -len(values[one]))
+    options = _joined([answers[one].options for one in order], "--{}")
+    shape = _joined([answers[one].model for one in order], "{} of the model")
+    named = options.pop("model", None)
+    model, notes = model_of({name: one.value for name, one in shape.items()}, named and named.value)
+    plan = {name: one.value for name, one in options.items()} | model
+    kinds = tuple(one.kind for one in order)
+    return Recipe(kinds, plan, _arguments({one.kind: answers[one] for one in order}), notes)
+
+
+def _parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
+    """The arguments of each format that a text has a part of."""
+    if len(text) > MOST_BYTES:
+        raise PlanError(FIELD, name, f"is larger than the {MOST_BYTES:,} characters that are read")
+    try:
+        own = [one for one in formats() if one.detect(name, text)]
+        found = {one: one.parse(text) for one in own}
+    except PlanError:
+        raise
+    except ValueError as error:
+        raise PlanError(FIELD, name, str(error)) from None
+    if not any(found.values()):
+        known = ", ".join(one.title for one in formats())
+        raise PlanError(FIELD, name, f"is of no kind that is read; these are: {known}")
+    return {one: values for one, values in found.items() if values}
+
+
+def _agree(name: str, old: Value | None, new: Value) -> None:
+    """Raise PlanError where two files give one argument two values."""
+    if old is not None and old.value != new.value:
+        shown, other = shown_value(name, old.value), shown_value(name, new.value)
+        remedy = f"({new.place}) is {shown!r} in {old.place}; leave one of them out"
+        raise PlanError(name, other, remedy)
+
+
+def _joined(parts: list[dict[str, Stated]], called: str) -> dict[str, Stated]:
+    """What the formats state together; what one implies gives way to what another states."""
+    out: dict[str, Stated] = {}
+    for part in parts:
+        for name, one in part.items():
+            old = out.get(name)
+            if old is None or (old.implied and not one.implied):
+                out[name] = one
+            elif not one.implied and not old.implied and old.value != one.value:
+                raise PlanError(
+                    called.format(name.replace("_", "-")),
+                    one.value,
+                    f"by {one.argument} ({one.place}), and {old.value} by {old.argument}"
+                    f" ({old.place}); leave one of them out",
+                )
+    return out
+
+
+def _arguments(answers: Mapping[str, Answer]) -> dict[str, Used]:
+    """Every argument by name, with its kind before it where two formats have the same."""
+    out: dict[str, Used] = {}
+    for kind, answer in answers.items():
+        for name, used in answer.arguments.items():
+            shown = replace(used, value=shown_value(name, used.value, used.use == "read"))
+            out[f"{kind}: {name}" if name in out else name] = shown
+    return out
+
+
+def shown_value(name: str, value: Any, read: bool = False) -> Any:
+    """A value as an answer may repeat it: no secret, no path. What was read is a number, a word or
+    the public name of a model."""
+    if isinstance(value, list):
+        return [shown_value(name, one, read) for one in value]
+    if not isinstance(value, str):
+        return HIDDEN if _SECRET.search(name) and not isinstance(value, bool | None) else value
+    secret = _SECRET.search(name) or _KEY_LIKE.search(value)
+    path = _PATH.search(value) and not (read and _PLAIN_PATH.fullmatch(value))
+    return HIDDEN if secret or path else value

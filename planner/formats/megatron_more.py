@@ -1,0 +1,494 @@
+"""What arguments of Megatron-LM say together: shape of the model, precision, states, recompute,
+batch, experts, graphs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from planner.formats import megatron_table as names
+from planner.formats.record import Answer, Value
+from planner.specs.names import GRAPH_SCOPES, OFFLOAD_MODULES, is_recompute, recompute_name
+from planner.specs.pipeline_layout import Chunk, layout_text
+
+_GROUPED, _LATENT_DEFAULT = 1, 128
+_FP8 = {
+    "delayed": "fp8-delayed",
+    "tensorwise": "fp8-tensorwise",
+    "blockwise": "fp8-blockwise",
+    "mxfp8": "mxfp8",
+}
+_SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_GATED_MULTIPLE = 64  # of the width of a gated MLP that is not given (arguments.py)
+_ENDS_IN_BF16 = 1  # layers at each end of --first-last-layers-bf16 that is given alone
+_WINDOW_EVERY = 1
+# vocabularies of tokenizers that their name settles
+_VOCABULARIES = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
+_DROPOUT = 0.1  # where --attention-dropout and --hidden-dropout are not given
+
+
+def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    """Everything that is not one to one."""
+    _stack(answer)
+    _model(answer)
+    _vocabulary(answer)
+    _experts(answer)
+    _latent(answer)
+    _layout(answer)
+    _precision(answer)
+    _states(answer)
+    _recompute(answer)
+    _batch(answer)
+    _graphs(answer)
+    _environment(values, answer)
+
+
+def _stack(answer: Answer) -> None:
+    """The stack, and how it shards states."""
+    fsdp = next((n for n in ("use-megatron-fsdp", "use-torch-fsdp2") if answer.get(n)), None)
+    distributed = bool(answer.get("use-distributed-optimizer"))
+    if fsdp:
+        answer.state("stack", "megatron-fsdp", fsdp)
+        how = "data-parallel-sharding-strategy"
+        stage = 3 if fsdp == "use-torch-fsdp2" else _SHARDING.get(str(answer.get(how, "no_shard")))
+        answer.state("zero", stage, how if how in answer.values else fsdp)
+        answer.mark("use-distributed-optimizer", "implied", f"{fsdp} shards states")
+        return
+    answer.imply("stack", "megatron-core", "Megatron-LM")
+    answer.mark("data-parallel-sharding-strategy", "irrelevant", "acts with --use-megatron-fsdp")
+    if "use-distributed-optimizer" in answer.values:
+        answer.state("zero", int(distributed), "use-distributed-optimizer")
+    else:
+        answer.imply("zero", 0, "no --use-distributed-optimizer")
+    for name in ("overlap-grad-reduce", "overlap-param-gather"):
+        answer.mark(name, "implied", "every estimate of this stack overlaps them")
+    instances = "num-distributed-optimizer-instances"
+    if answer.get(instances) == 1:
+        answer.mark(instances, "irrelevant")
+
+
+def _model(answer: Answer) -> None:
+    """Widths and switches of layers."""
+    get = answer.get
+    heads = get("num-attention-heads")
+    if "num-query-groups" in answer.values and get("group-query-attention", True):
+        answer.state("model.kv_heads", get("num-query-groups"), "num-query-groups")
+    elif get("group-query-attention"):
+        answer.imply("model.kv_heads", _GROUPED, "one query group by default")
+    elif heads:
+        answer.imply("model.kv_heads", heads, "no --group-query-attention")
+    _gates(answer)
+    _biases(answer)
+    norm = str(get("normalization", "LayerNorm")).lower()
+    answer.imply("model.norm_bias", norm == "layernorm", "LayerNorm has a bias")
+    if get("use-rotary-position-embeddings"):
+        answer.state("model.positions", "rotary", "use-rotary-position-embeddings")
+    _dropout(answer)
+    left = re.search(r"\d+", str(get("window-size", "")))
+    if left:
+        answer.state("model.attention_window", int(left[0]) + 1, "window-size")
+        every = get("window-attn-skip-freq", _WINDOW_EVERY)
+        answer.imply("model.window_every", every, "", "window-attn-skip-freq")
+
+
+def _gates(answer: Answer) -> None:
+    """Activation and width of the MLP."""
+    get = answer.get
+    if get("squared-relu"):
+        answer.state("model.activation", "relu2", "squared-relu")
+    elif get("quick-geglu"):
+        answer.state("model.mlp", "gated", "quick-geglu")
+    elif not get("swiglu"):
+        answer.imply("model.activation", "gelu", "no --swiglu")
+    hidden = get("hidden-size")
+    if "ffn-hidden-size" not in answer.values and isinstance(hidden, int):
+        third = 4 * hidden * 2 // 3 // _GATED_MULTIPLE * _GATED_MULTIPLE
+        wide = third if get("swiglu") or get("quick-geglu") else 4 * hidden
+        answer.imply("model.ffn_hidden", wide, "no --ffn-hidden-size: 4 times the hidden size")
+
+
+def _biases(answer: Answer) -> None:
+    """Biases of linear layers, which are there unless they are switched off."""
+    get = answer.get
+    name = "disable-bias-linear" if "disable-bias-linear" in answer.values else "add-bias-linear"
+    plain = bool(get("disable-bias-linear")) or get("add-bias-linear") is False
+    answer.mark(name, "read")
+    for one in ("bias_qkv", "bias_attention_out", "bias_mlp"):
+        answer.imply(f"model.{one}", not plain, "biases of linear layers", name)
+    if get("add-qkv-bias"):
+        answer.state("model.bias_qkv", True, "add-qkv-bias")
+
+
+def _dropout(answer: Answer) -> None:
+    """Dropout of scores and of hidden elements, either of which may be off."""
+    shares = {
+        "attention": answer.get("attention-dropout", _DROPOUT),
+        "hidden": answer.get("hidden-dropout", _DROPOUT),
+    }
+    on = [name for name, share in shares.items() if share]
+    given = [f"{name}-dropout" for name in shares]
+    for name in given:
+        answer.mark(name, "read")
+    note = "dropout is 0.1 where nothing is said"
+    stated = [name for name in given if name in answer.values]
+    answer.imply("model.dropout", bool(on), note, *stated)
+    if len(on) == 1:
+        answer.imply("model.dropout_of", on[0], note, *stated)
+
+
+def _vocabulary(answer: Answer) -> None:
+    """Tokens of the vocabulary: as given, or as the tokenizer has them."""
+    for name in ("padded-vocab-size", "vocab-size"):
+        if name in answer.values:
+            answer.state("model.vocab", answer.get(name), name)
+            return
+    known = _VOCABULARIES.get(str(answer.get("tokenizer-type", "")))
+    if known is None and "merge-file" in answer.values:
+        known = _VOCABULARIES["GPT2BPETokenizer"]
+    if known:
+        answer.imply("model.vocab", known, "of the tokenizer", "tokenizer-type", "merge-file")
+    elif isinstance(answer.get("tokenizer-model"), str):
+        answer.imply("model.vocab_of", answer.get("tokenizer-model"), "", "tokenizer-model")
+
+
+def _experts(answer: Answer) -> None:
+    """Experts: how many layers have them, how they are computed, how tokens reach them."""
+    get = answer.get
+    if not (get("num-experts") or get("num-moe-experts")):
+        for name in [n for n in answer.values if n.startswith("moe-")]:
+            answer.mark(name, "irrelevant", "there are no experts")
+        answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("moe.")])
+        return
+    _layers_of_experts(answer)
+    if get("use-transformer-engine-op-fuser"):
+        answer.state("expert_kernels", "fused", "use-transformer-engine-op-fuser")
+        answer.mark("moe-grouped-gemm", "implied", "the fuser has grouped GEMMs")
+    elif "moe-grouped-gemm" in answer.values:
+        kernels = "grouped" if get("moe-grouped-gemm") else "loop"
+        answer.state("expert_kernels", kernels, "moe-grouped-gemm")
+    else:
+        answer.imply("expert_kernels", "loop", "no --moe-grouped-gemm")
+    _dispatcher(answer)
+    if get("moe-paged-stash"):
+        size = "moe-paged-stash-buffer-size-factor-cuda"
+        answer.state("paged_stash", max(float(get(size, 1.0)), 1.0), "moe-paged-stash")
+        answer.mark(size, "read")
+
+
+def _layers_of_experts(answer: Answer) -> None:
+    """--moe-layer-freq: every N-th layer, or a list of ones and zeros as Python writes it."""
+    name = "moe-layer-freq"
+    found = answer.get(name)
+    if found is None:
+        return
+    if isinstance(found, int):
+        answer.state("model.moe.every", found, name)
+        return
+    layers = _repeated(str(found) if not isinstance(found, list) else "+".join(map(str, found)))
+    if layers is None:
+        return
+    dense = layers.index(1) if 1 in layers else len(layers)
+    if all(layers[dense:]):
+        answer.state("model.moe.dense_layers", dense, name)
+
+
+_REPEATED = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,5}))?")
+
+
+def _repeated(text: str) -> list[int] | None:
+    """A list of ones and zeros such as `([0]*3+[1]*12)`; None for anything else."""
+    short = text.replace(" ", "").strip("()")
+    parts = short.split("+")
+    found = [_REPEATED.fullmatch(one) for one in parts]
+    if not all(found):
+        return None
+    out = [int(n) for one in found if one for n in one[1].split(",") * int(one[2] or 1)]
+    return out
+
+
+def _dispatcher(answer: Answer) -> None:
+    kind, backend = "moe-token-dispatcher-type", "moe-flex-dispatcher-backend"
+    told = answer.get(kind, "allgather")
+    if answer.get("moe-enable-deepep") or told == "flex":
+        chosen = answer.get(backend, "deepep")
+        answer.state("dispatcher", chosen, backend if backend in answer.values else kind)
+        for name in (kind, "moe-enable-deepep"):
+            answer.mark(name, "read")
+    elif kind in answer.values:
+        answer.state("dispatcher", told, kind)
+        answer.mark(backend, "irrelevant", "acts with the dispatcher flex")
+    else:
+        answer.imply("dispatcher", told, f"no --{kind}")
+
+
+def _latent(answer: Answer) -> None:
+    """Latent attention, whose widths act with its switch alone."""
+    if not answer.get("multi-latent-attention"):
+        answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("latent.")])
+        return
+    answer.mark("multi-latent-attention", "read")
+    table = {one.name: one.option for one in names.MODEL}
+    for name, width in names.LATENT.items():
+        if name not in answer.values:
+            answer.imply(table[name], width, f"no --{name}")
+    answer.drop("model.head_dim", "model.qk_norm", "model.bias_qkv")  # it has its own
+    answer.imply("model.head_dim", answer.option(table["qk-head-dim"]), "of latent attention")
+
+
+def _layout(answer: Answer) -> None:
+    """Sequence parallelism, and the layers of each stage."""
+    tp, pp, layers = answer.get("tensor-model-parallel-size", 1), _stages(answer), None
+    told = "sequence-parallel"
+    if tp == 1:
+        answer.mark(told, "implied", "acts with tensor parallelism alone")
+        answer.imply("sequence_parallel", False, "there is no tensor parallelism")
+    elif told in answer.values:
+        answer.state("sequence_parallel", bool(answer.get(told)), told)
+    else:
+        answer.imply("sequence_parallel", False, "no --sequence-parallel")
+    layers = answer.get("num-layers")
+    ends = [f"account-for-{one}-in-pipeline-split" for one in ("embedding", "loss")]
+    first, last = (bool(answer.get(one)) for one in ends)
+    each = "num-layers-per-virtual-pipeline-stage"
+    vpp = answer.get("num-virtual-stages-per-pipeline-rank")
+    if isinstance(answer.get(each), int) and isinstance(layers, int) and pp > 1:
+        vpp = max(1, (layers + first + last) // (pp * answer.get(each)))
+        answer.state("vpp", vpp, each)
+    if answer.get("pipeline-model-parallel-layout"):
+        return
+    if pp > 1 and vpp is None:
+        answer.imply("vpp", 1, "no virtual stages")
+        answer.imply("schedule", "1f1b", "no virtual stages")
+    elif pp > 1:
+        answer.imply("schedule", "interleaved" if vpp > 1 else "1f1b", "virtual stages", each)
+    if isinstance(layers, int) and pp > 1:
+        _uneven(answer, layers, pp, vpp or 1, first, last)
+
+
+def _stages(answer: Answer) -> int:
+    pp = answer.get("pipeline-model-parallel-size", 1)
+    return pp if isinstance(pp, int) and pp > 0 else 1
+
+
+def _uneven(answer: Answer, layers: int, pp: int, vpp: int, first: bool, last: bool) -> None:
+    """A layout of stages that differ: those at the ends have a number of layers of their own, or
+    count embedding and loss as a layer."""
+    stated = {
+        place: next(
+            (
+                n
+                for n in (
+                    f"decoder-{place}-pipeline-num-layers",
+                    f"num-layers-in-{place}-pipeline-stage",
+                )
+                if n in answer.values
+            ),
+            None,
+        )
+        for place in ("first", "last")
+    }
+    counts = {place: answer.get(name) if name else None for place, name in stated.items()}
+    if not any(counts.values()) and not (first or last):
+        return
+    chunks = pp * vpp
+    if any(counts.values()):
+        inner = pp - sum(one is not None for one in counts.values())
+        rest = layers - sum(one or 0 for one in counts.values())
+        if not inner or rest % inner:
+            return
+        each = [rest // inner] * pp
+        each[0], each[-1] = counts["first"] or each[0], counts["last"] or each[-1]
+        if any(n % vpp for n in each):
+            return
+        held = [each[i % pp] // vpp for i in range(chunks)]
+    else:
+        total = layers + first + last
+        if total % chunks:
+            return
+        held = [total // chunks] * chunks
+        held[0] -= first
+        held[-1] -= last
+    plan = [Chunk(i == 0, n, 0, i == chunks - 1) for i, n in enumerate(held)]
+    named = [one for one in stated.values() if one]
+    named += [f"account-for-{one}-in-pipeline-split" for one in ("embedding", "loss")]
+    answer.imply(
+        "pipeline_layout",
+        layout_text(tuple(plan)),
+        "layers of the first and last stage",
+        *(one for one in named if one in answer.values),
+    )
+
+
+def _precision(answer: Answer) -> None:
+    """Number format of compute, by the narrowest that is named."""
+    get = answer.get
+    formats = [one for one in ("fp8-format", "fp8") if get(one)]
+    base = next((one for one in ("bf16", "fp16") if get(one)), None)
+    if get("fp4-format"):
+        answer.state("precision", "nvfp4", "fp4-format")
+        answer.mark("fp4-recipe", "read")
+    elif formats:
+        recipe = str(get("fp8-recipe", "delayed"))
+        name = "fp8-recipe" if "fp8-recipe" in answer.values else formats[0]
+        if recipe in _FP8:
+            answer.state("precision", _FP8[recipe], name)
+    elif base:
+        answer.state("precision", base, base)
+    else:
+        answer.imply("precision", "fp32", "neither --bf16 nor --fp16")
+    for one in ("bf16", "fp16", *formats):
+        answer.mark(one, "read")
+    if formats or get("fp4-format"):
+        _kept_in_low_precision(answer)
+
+
+def _kept_in_low_precision(answer: Answer) -> None:
+    """Weights that are gathered in 8 bit, and layers that stay in 16."""
+    for one in ("fp8-param-gather", "fp8-param"):
+        if answer.get(one):
+            answer.state("low_precision", "weights", one)
+    if answer.get("first-last-layers-bf16"):
+        ends = [f"num-layers-at-{one}-in-bf16" for one in ("start", "end")]
+        count = sum(answer.get(one, _ENDS_IN_BF16) for one in ends)
+        answer.state("bf16_layers", count, "first-last-layers-bf16")
+        for one in ends:
+            answer.mark(one, "read")
+
+
+def _states(answer: Answer) -> None:
+    """Types of optimizer states, which act with the precision-aware optimizer, and where they
+    live."""
+    get = answer.get
+    kinds = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
+    if get("use-precision-aware-optimizer"):
+        answer.mark("use-precision-aware-optimizer", "read")
+        moments = str(get("exp-avg-dtype", "fp32"))
+        if moments != "fp32" and moments in names.STATE_TYPES:
+            answer.state("moments_precision", moments, "exp-avg-dtype")
+        gradients = str(get("main-grads-dtype", "fp32"))
+        if gradients == "bf16":
+            answer.state("gradient_precision", "bf16", "main-grads-dtype")
+        master = str(get("main-params-dtype", "fp32"))
+        if master == "fp16":
+            answer.state("master_precision", "fp16", "main-params-dtype")
+        elif str(answer.option("precision")) == "bf16":
+            answer.imply(
+                "master_precision",
+                "remainder",
+                "the precision-aware optimizer keeps the 16 bits that bf16 lacks",
+                "use-precision-aware-optimizer",
+            )
+        for one in kinds:
+            answer.mark(one, "read")
+    for one in kinds:
+        answer.mark(one, "irrelevant", "acts with --use-precision-aware-optimizer")
+    offloaded = "optimizer-cpu-offload"
+    if get(offloaded):
+        answer.mark(
+            offloaded, "not understood", "this stack has no offloaded optimizer here; see --stack"
+        )
+    answer.mark("grad-reduce-in-bf16", "read")
+    answer.mark("accumulate-allreduce-grads-in-fp32", "implied", "as the stack does")
+
+
+def _recompute(answer: Answer) -> None:
+    get = answer.get
+    kind, modules = get("recompute-granularity"), get("recompute-modules")
+    if get("recompute-activations") and kind is None:
+        answer.state("recompute", "selective", "recompute-activations")
+        return
+    if kind == "selective":
+        listed = modules if isinstance(modules, list) else str(modules or "").split()
+        text = "+".join(str(one) for one in listed)
+        if modules and is_recompute(text):
+            answer.state("recompute", recompute_name(text), "recompute-modules")
+            answer.mark("recompute-granularity", "read")
+        elif not modules:
+            answer.state("recompute", "selective", "recompute-granularity")
+    elif kind == "full":
+        _whole_layers(answer)
+    elif "recompute-granularity" not in answer.values or kind is None:
+        answer.imply("recompute", "none", "no --recompute-granularity")
+        answer.mark("recompute-granularity", "read")
+        for one in ("recompute-modules", "recompute-method", "recompute-num-layers"):
+            answer.mark(one, "irrelevant", "acts with --recompute-granularity")
+
+
+def _whole_layers(answer: Answer) -> None:
+    """Full recompute: of some layers of a chunk, or of groups of layers."""
+    method, count = answer.get("recompute-method", "uniform"), answer.get("recompute-num-layers", 1)
+    if method == "block":
+        text = f"block:{count}" if count else "none"
+    else:
+        text = "full" if count in (1, None) else f"group:{count}"
+    answer.state("recompute", text, "recompute-granularity")
+    for one in ("recompute-method", "recompute-num-layers"):
+        answer.mark(one, "read")
+
+
+def _batch(answer: Answer) -> None:
+    """The batch, and the tokens of the run."""
+    get = answer.get
+    steps = "step-batch-size-schedule"
+    batch = get("global-batch-size")
+    if batch is None and isinstance(get(steps), str):
+        last = re.search(r":(\d{1,9})\s*$", get(steps))
+        if last:
+            batch = int(last[1])
+            answer.state("global_batch", batch, steps, "the last batch of the schedule")
+    if batch is None and "global-batch-size" not in answer.values:
+        answer.imply("grad_accum", 1, "no --global-batch-size: one micro-batch of each replica")
+    length = answer.option("seq_len")
+    for name, sequences in (("train-samples", 1), ("train-iters", batch)):
+        count = get(name)
+        if isinstance(count, int) and count > 0 and sequences and length:
+            answer.state("tokens", count * sequences * length, name)
+            return
+
+
+def _graphs(answer: Answer) -> None:
+    """CUDA graphs: which implementation captures, and what."""
+    get = answer.get
+    kind = get("cuda-graph-impl", "none")
+    old = next((n for n in ("enable-cuda-graph", "external-cuda-graph") if get(n)), None)
+    scope = next(
+        (n for n in ("cuda-graph-scope", "cuda-graph-modules") if n in answer.values), None
+    )
+    if kind == "none" and old is None:
+        for one in ("cuda-graph-impl", "cuda-graph-scope", "cuda-graph-modules"):
+            answer.mark(one, "irrelevant", "no graph is captured")
+        answer.imply("cuda_graphs", "none", "no --cuda-graph-impl")
+        return
+    told = get(scope) if scope else "full"
+    words = told if isinstance(told, list) else re.findall(r"\w+", str(told))
+    listed = [{"full": "layer", "full_iteration": "full"}.get(str(one), str(one)) for one in words]
+    known = [one for one in GRAPH_SCOPES if one in listed]
+    if len(known) == len(listed):
+        answer.state("cuda_graphs", "+".join(known) or "layer", scope or old or "cuda-graph-impl")
+        for one in ("cuda-graph-impl", old or ""):
+            answer.mark(one, "read")
+
+
+def _environment(values: Mapping[str, Value], answer: Answer) -> None:
+    """Variables of the environment: of the allocator and of attention."""
+    for name, value in values.items():
+        if not name.startswith("env "):
+            continue
+        if "ALLOC_CONF" in name and "expandable_segments" in str(value.value):
+            on = "expandable_segments:true" in str(value.value).lower()
+            answer.state("expandable_segments", on, name)
+        elif name == "env NVTE_FUSED_ATTN" and str(value.value) == "1":
+            answer.imply("attention", "cudnn", "fused attention of Transformer Engine", name)
+        answer.mark(name, "irrelevant")
+    flash = "use-flash-attn"
+    if answer.get(flash) and answer.option("attention") is None:
+        answer.state("flash_attention", True, flash)
+    else:
+        answer.mark(flash, "implied", "the attention kernel is named")
+    modules = answer.get("offload-modules")
+    if answer.get("fine-grained-activation-offloading") and modules:
+        listed = modules if isinstance(modules, list) else str(modules).split()
+        if set(listed) <= set(OFFLOAD_MODULES):
+            answer.state("offload", "activations", "fine-grained-activation-offloading")
+            text = "+".join(one for one in OFFLOAD_MODULES if one in listed)
+            answer.state("offload_modules", text, "offload-modules")

@@ -1,0 +1,216 @@
+"""Arguments of Megatron-LM by the name of their flag, and what they are here: the table that its
+command line, the YAML files around it, Megatron-Bridge and Primus share.
+
+Names and defaults: megatron/training/arguments.py, megatron/core/transformer/transformer_config.py
+and megatron/core/optimizer/optimizer_config.py of NVIDIA/Megatron-LM at d98e8a64 (2026-08).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.formats.record import Argument, patterns
+from planner.specs.names import CONTEXT_WAYS, ContextWay
+from planner.specs.pipeline_layout import layout_name
+
+# of --cp-comm-type, and the names here; validated runs are read by it, too
+CONTEXT_WAY_WORDS: dict[str, ContextWay] = {
+    "p2p": "ring",
+    "all_gather": "all-gather",
+    "a2a": "ulysses",
+    "a2a+p2p": "hybrid",
+    **{way: way for way in CONTEXT_WAYS},
+}
+_ATTENTION = {
+    "auto": None,
+    "fused": "cudnn",
+    "flash": "flash2",
+    "unfused": "fused_softmax",
+    "local": "eager",
+}
+_OPTIMIZERS = {"adam": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
+_TYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
+_NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
+_POSITIONS = {
+    "learned_absolute": "learned",
+    "rope": "rotary",
+    "yarn": "rotary",
+    "mrope": "rotary",
+    "none": "none",
+}
+
+
+def _whole(value: Any) -> Any:
+    """A positive whole number. Raises ValueError."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise ValueError("must be a whole number")
+    if value < 1:
+        raise ValueError("must be at least 1")
+    return int(value)
+
+
+def _first_way(value: Any) -> Any:
+    """How context-parallel ranks share a sequence; one word, or one per layer that agree."""
+    words = value if isinstance(value, list) else [value]
+    ways = {CONTEXT_WAY_WORDS.get(str(word)) for word in words}
+    if len(ways) != 1 or None in ways:
+        raise ValueError(f"is no one way of {', '.join(CONTEXT_WAY_WORDS)}")
+    return ways.pop()
+
+
+def _way_written(value: Any) -> Any:
+    return next(word for word, way in CONTEXT_WAY_WORDS.items() if way == value)
+
+
+def _number(name: str, option: str, default: Any = None, **rest: Any) -> Argument:
+    stated = {} if default is None else {"default": default}
+    return Argument(name, option, meaning=_whole, **stated, **rest)
+
+
+def _layout(value: Any) -> Any:
+    return None if value is None else layout_name(str(value))
+
+
+PARALLEL = (
+    _number("tensor-model-parallel-size", "tp", 1, also=("tensor-parallel",)),
+    _number("pipeline-model-parallel-size", "pp", 1),
+    _number("context-parallel-size", "cp", 1),
+    _number("expert-model-parallel-size", "ep", 1),
+    _number("expert-tensor-parallel-size", "etp"),
+    _number("num-virtual-stages-per-pipeline-rank", "vpp"),
+    Argument("pipeline-model-parallel-layout", "pipeline_layout", meaning=_layout),
+    Argument(
+        "use-tp-pp-dp-mapping",
+        "placement",
+        words={True: "tp-cp-pp-dp", False: "tp-cp-dp-pp"},
+        default=False,
+    ),
+    Argument("cp-comm-type", "cp_comm_type", meaning=_first_way, writes=_way_written),
+    Argument("tp-comm-overlap", "tp_overlap", words={True: "user-buffers", False: "none"}),
+    Argument("overlap-moe-expert-parallel-comm", "ep_overlap"),
+    Argument("moe-shared-expert-overlap", "shared_expert_overlap"),
+)
+TRAINING = (
+    _number("micro-batch-size", "micro_batch", 1),
+    _number("global-batch-size", "global_batch"),
+    _number("seq-length", "seq_len", also=("encoder-seq-length",)),
+    _number("mtp-num-layers", "mtp"),
+    Argument("optimizer", "optimizer", words=_OPTIMIZERS, default="adam"),
+    Argument("grad-reduce-in-bf16", "grad_reduce_precision", words={True: "bf16", False: None}),
+    Argument("attention-backend", "attention", words=_ATTENTION),
+)
+MODEL = (
+    _number("num-layers", "model.layers"),
+    _number("hidden-size", "model.hidden"),
+    _number("num-attention-heads", "model.heads"),
+    _number("ffn-hidden-size", "model.ffn_hidden"),
+    _number("kv-channels", "model.head_dim"),
+    _number("max-position-embeddings", "model.max_positions"),
+    _number("make-vocab-size-divisible-by", "model.vocab_multiple"),
+    Argument("swiglu", "model.mlp", words={True: "gated", False: "plain"}, default=False),
+    Argument("normalization", "model.norm", words=_NORMS, default="LayerNorm"),
+    Argument(
+        "position-embedding-type", "model.positions", words=_POSITIONS, default="learned_absolute"
+    ),
+    Argument(
+        "untie-embeddings-and-output-weights", "model.tied_embeddings", negated=True, default=False
+    ),
+    Argument("qk-layernorm", "model.qk_norm", words={True: "per_head", False: "none"}),
+    _number("num-experts", "model.moe.experts", also=("num-moe-experts",)),
+    _number("moe-router-topk", "model.moe.experts_per_token", 2),
+    _number("moe-ffn-hidden-size", "model.moe.ffn_hidden"),
+    _number("moe-shared-expert-intermediate-size", "model.moe.shared_ffn_hidden"),
+    Argument("moe-shared-expert-gate", "model.moe.shared_gate"),
+    _number("moe-latent-size", "model.moe.latent"),
+    _number("moe-router-group-topk", "model.moe.group_limit"),
+    _number("q-lora-rank", "model.latent.query_rank"),
+    _number("kv-lora-rank", "model.latent.kv_rank"),
+    _number("qk-head-dim", "model.latent.nope_head_dim"),
+    _number("qk-pos-emb-head-dim", "model.latent.rope_head_dim"),
+    _number("v-head-dim", "model.latent.value_head_dim"),
+)
+EXPERTS = (
+    Argument(
+        "moe-expert-rank-capacity-factor", "capacity_factor", also=("moe-expert-capacity-factor",)
+    ),
+    _number(
+        "moe-flex-dispatcher-num-sms",
+        "dispatcher_sms",
+        also=("moe-hybridep-num-sms", "moe-deepep-num-sms"),
+    ),
+)
+TABLE = (*PARALLEL, *TRAINING, *MODEL, *EXPERTS)
+# arguments of latent attention that act with --multi-latent-attention alone, with their defaults
+LATENT = {"kv-lora-rank": 32, "qk-head-dim": 128, "qk-pos-emb-head-dim": 64, "v-head-dim": 128}
+MOE_ONLY = tuple(one.name for one in MODEL if one.option.startswith("model.moe."))
+STATE_TYPES = _TYPES
+
+# names that move neither memory nor the time of a step: data and loss, checkpoints and logs, kinds
+# of programs and what every estimate of the stack assumes, arithmetic that is not counted
+IRRELEVANT = patterns(
+    """
+    data-* *-data-path per-split-data-args-path split mock-data vocab-file merge-file
+    tokenizer-* tiktoken-* no-mmap-bin-files mmap-bin-files num-workers dataloader-*
+    no-create-attention-mask-in-dataloader create-attention-mask-in-dataloader reset-*
+    eod-mask-loss seed fim-* *-dataset* num-dataset-builder-threads lr min-lr lr-* decoupled-*
+    weight-decay* start-weight-decay end-weight-decay clip-grad adam-* sgd-* muon-* init-method*
+    norm-epsilon *-eps *-loss-coeff *-loss-scaling-factor loss-scale* initial-loss-scale
+    min-loss-scale hysteresis override-opt-param-scheduler override-opt_param-scheduler
+    use-checkpoint-opt-param-scheduler use-checkpoint-opt_param-scheduler mup-* use-mup
+    train-iters train-samples exit-* finetune calculate-per-token-loss apply-wd-to-qk-layernorm
+    no-weight-decay* softmax-scale eval-global-batch-size save* load* no-load-* no-save-* ckpt-*
+    no-ckpt-* dist-ckpt-* async-* use-persistent-ckpt-worker auto-detect-ckpt-format
+    use-checkpoint-args use-dist-ckpt* auto-continue-train pretrained-checkpoint
+    non-persistent-* replication* use-tokenizer-model-from-checkpoint-args verify-integrity
+    no-use-tokenizer-model-from-checkpoint-args use-mp-args-from-checkpoint-args log-* logging-*
+    timing-* tensorboard-* wandb* eval-* *-log-* enable-one-logger one-logger-* profile*
+    use-pytorch-profiler record-memory-* memory-snapshot* nvtx* straggler* check-* no-check-*
+    rerun-* error-injection* enable-ft-* skip-* no-record-throughput test-mode
+    disable-last-saving use-mcore-models use-legacy-models distributed-*
+    disable-gloo-process-groups enable-gloo-process-groups enable-experimental
+    use-cpu-initialization local-rank manual-gc* transformer-impl te-rng-tracker
+    inference-rng-tracker no-async-* no-persist-layer-norm overlap-p2p-comm
+    overlap-p2p-communication batch-p2p-comm* delay-wgrad-compute empty-unused-memory-level
+    ddp-* nccl-* use-ring-exchange-p2p lazy-mpu-init account-for-*-in-pipeline-split
+    high-priority-stream-groups model-provider export-* variable-seq-lengths rotary-*
+    use-rope-scaling rope-* no-rope-fusion apply-rope-fusion mscale* beta-fast beta-slow
+    original-max-position-embeddings yarn-* no-yarn-* use-flashinfer-fused-rope no-rope-freq
+    use-rotary-position-embeddings attention-softmax-in-fp32 apply-query-key-layer-scaling
+    apply-layernorm-1p apply-residual-connection-post-layernorm layernorm-zero-centered-gamma
+    no-bias-*-fusion bias-*-fusion no-masked-softmax-fusion masked-softmax-fusion
+    no-gradient-accumulation-fusion gradient-accumulation-fusion bias-dropout-fusion fp8-amax-*
+    fp8-margin fp8-interval no-fp8-wgrad glu-linear-offset activation-func-clamp-value
+    use-fused-weighted-squared-relu moe-mlp-glu-interleave-size moe-router-* moe-aux-loss-coeff
+    moe-z-loss-coeff moe-input-jitter-eps moe-permute-fusion moe-per-layer-logging
+    moe-token-drop-policy moe-pad-* moe-token-dispatcher-* moe-use-legacy-grouped-gemm
+    moe-paged-stash-* moe-apply-probs-on-input moe-enable-routing-replay
+    use-precision-aware-optimizer vocab-extra-ids deterministic-mode group-query-attention
+    mtp-use-repeated-layer cuda-graph-warmup-steps reuse-grad-buf-for-mxfp8-param-ag
+    """
+)
+# names that do move them, and that no estimate has
+LACKS = {
+    "rampup-batch-size": "the estimate is of one batch: the last",
+    "step-batch-size-schedule": "the estimate is of one batch: the last",
+    "cross-entropy-*": "no option says how the loss is computed: as the stack does it",
+    "inference-*": "is of generation, which a step of training has not",
+    "rl-*": "is of reinforcement learning; `dpplan rl` plans that",
+    "grpo-*": "is of reinforcement learning; `dpplan rl` plans that",
+    "num-distributed-optimizer-instances": "optimizer states are sharded over all replicas here",
+    "hybrid-*": "a hybrid of attention and other layers: give --model",
+    "mamba-*": "a hybrid of attention and other layers: give --model",
+    "spec": "layers of its own: give --model",
+    "experimental-attention-variant": "attention of its own: give --model",
+    "linear-*": "layers of linear attention: give --model",
+    "dsa-*": "sparse attention: give --model",
+    "decoder-*": "an encoder and a decoder: give --model",
+    "encoder-*": "an encoder and a decoder: give --model",
+    "img-*": "a tower of images: give --model",
+    "patch-dim": "a tower of images: give --model",
+    "microbatch-group-size-*": "the schedule is that of one micro-batch per stage in turn",
+    "overlap-param-gather-with-optimizer-step": "the estimate has no such overlap",
+    "defer-embedding-wgrad-compute": "the estimate does not defer it",
+    "wgrad-deferral-limit": "the estimate does not defer it",
+}

@@ -1,0 +1,265 @@
+"""What a foreign format is: a table from its names to ours, read both ways, and what is not one to
+one as functions.
+
+A module of this folder with a `FORMAT` is a format; nothing else has to name it. Every argument of
+a file ends in one of four ways: read (it states an option or a part of the model), implied (it
+follows from others, or it is what the program does where nothing is said), irrelevant (it moves
+neither memory nor time), or not understood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+Use = Literal["read", "implied", "irrelevant", "not understood"]
+MODEL = "model."  # before the name of a field of a model, where an argument is no option
+_AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice
+UNSET = object()  # the default of an argument that says nothing where it is left out
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a file and the line on which it stands; 0 where that is not known.
+
+    unknown: names of variables in it that the file does not set, so that it is no value.
+    """
+
+    value: Any
+    line: int = 0
+    unknown: tuple[str, ...] = ()
+    file: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}, line {self.line}" if self.line else self.file
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument that says one thing.
+
+    name: theirs, in the plain spelling that `parse` gives; option: our option that it states, or
+    `model.` and a field of the model.
+    words: our value by theirs; the first of several that mean the same is written. factor: ours is
+    theirs times this. negated: a switch that says the contrary. default: what the program does
+    where it is left out, as a value of theirs.
+    meaning: our value from theirs where no table says it, None where it says nothing; raises
+    ValueError with the rest of a sentence ("'x' ..."). writes: theirs from ours, None where it
+    cannot be said.
+    also: other names of it. note: what of it is not counted.
+    """
+
+    name: str
+    option: str
+    words: Mapping[Any, Any] = field(default_factory=dict)
+    factor: float = 1
+    negated: bool = False
+    default: Any = UNSET
+    meaning: Callable[[Any], Any] = _same
+    writes: Callable[[Any], Any] = _same
+    also: tuple[str, ...] = ()
+    note: str = ""
+
+    def ours(self, value: Any) -> Any:
+        """Our value. Raises ValueError where theirs has none."""
+        if self.words:
+            key = value.lower() if isinstance(value, str) else value
+            if key not in self.words:
+                known = ", ".join(str(one) for one in self.words)
+                raise ValueError(f"is none of {known}")
+            return self.words[key]
+        if self.negated:
+            return not value
+        if self.factor != 1:
+            product = value * self.factor
+            return int(product) if product == int(product) else product
+        return self.meaning(value)
+
+    def theirs(self, value: Any) -> Any:
+        """Their value for ours; None where it cannot be said."""
+        if self.words:
+            return next((word for word, ours in self.words.items() if ours == value), None)
+        if self.negated:
+            return not value
+        if self.factor != 1:
+            quotient = value / self.factor
+            return int(quotient) if quotient == int(quotient) else quotient
+        return self.writes(value)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What became of an argument."""
+
+    value: Any
+    use: Use
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """An option or a field of the model, the argument that states it, and where that stands.
+
+    implied: it follows from others or is what the program does by itself, and gives way to what a
+    file states.
+    """
+
+    value: Any
+    argument: str
+    place: str
+    implied: bool = False
+
+
+class Answer:
+    """What one format has made of its arguments so far: the one thing here that grows.
+
+    values: the arguments by name. `options` and `model` are by our name, `arguments` by theirs.
+    """
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self.values = values
+        self.options: dict[str, Stated] = {}
+        self.model: dict[str, Stated] = {}
+        self.arguments: dict[str, Used] = {}
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an argument; the default where it is left out, null, or not known."""
+        found = self.values.get(name)
+        return default if found is None or found.unknown or found.value is None else found.value
+
+    def state(self, option: str, value: Any, name: str, note: str = "") -> None:
+        """An argument states an option, or with `model.` before it a field of the model. What is
+        None states nothing, and the argument is read nevertheless."""
+        self.mark(name, "read", note)
+        if value is not None:
+            self._put(option, Stated(value, name, self.values[name].place))
+
+    def imply(self, option: str, value: Any, note: str, *names: str) -> None:
+        """An option follows from arguments, or without any is what the program does by itself."""
+        for name in names:
+            if name in self.values:
+                self.mark(name, "implied", note)
+        place = self.values[names[0]].place if names and names[0] in self.values else ""
+        held = self._held(option)
+        if held is None or held.implied:
+            self._put(option, Stated(value, names[0] if names else note, place, implied=True))
+
+    def mark(self, name: str, use: Use, note: str = "") -> None:
+        """What became of an argument; what is read stays read."""
+        if name in self.values and (
+            name not in self.arguments or self.arguments[name].use != "read"
+        ):
+            self.arguments[name] = Used(self.values[name].value, use, note)
+
+    def drop(self, *names: str) -> None:
+        """Take back what arguments state that do not act beside others."""
+        for name in names:
+            held = self.model if name.startswith(MODEL) else self.options
+            held.pop(name.removeprefix(MODEL), None)
+
+    def note_default(self, argument: Argument) -> None:
+        """What the program does where an argument is left out."""
+        value = argument.default
+        ours = argument.ours(value)
+        if ours is not None and self._held(argument.option) is None:
+            self._put(argument.option, Stated(ours, argument.name, "", implied=True))
+            self.arguments[argument.name] = Used(value, "implied", "not given: the default")
+
+    def option(self, name: str) -> Any:
+        """The value of one of our options so far; None where nothing states it."""
+        held = self._held(name)
+        return None if held is None else held.value
+
+    def _held(self, name: str) -> Stated | None:
+        held = self.model if name.startswith(MODEL) else self.options
+        return held.get(name.removeprefix(MODEL))
+
+    def _put(self, name: str, stated: Stated) -> None:
+        held = self.model if name.startswith(MODEL) else self.options
+        held[name.removeprefix(MODEL)] = stated
+
+
+def _nothing(values: Mapping[str, Value], answer: Answer) -> None:
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """A foreign format.
+
+    kind: its id; title: for people. detect: whether a text, under its file's name, is of it or has
+    a part of it. parse: the arguments of a text by name in one plain spelling. table: what is one
+    to one. irrelevant: patterns of names that move neither memory nor time. lacks: patterns of
+    names that do move them and that no estimate has, with why.
+    read_more: what is not one to one. write: the text of a file that states these options; None
+    where the format is read alone.
+    """
+
+    kind: str
+    title: str
+    detect: Callable[[str, str], bool]
+    parse: Callable[[str], Mapping[str, Value]]
+    table: tuple[Argument, ...]
+    irrelevant: tuple[str, ...] = ()
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    read_more: Callable[[Mapping[str, Value], Answer], None] = _nothing
+    write: Callable[[Mapping[str, Any]], str] | None = None
+
+    def read(self, values: Mapping[str, Value]) -> Answer:
+        """What these arguments say. None of them is left without a word on it."""
+        answer = Answer(values)
+        for argument in self.table:
+            self._one(argument, answer)
+        self.read_more(values, answer)
+        for argument in self.table:  # after what arguments say, wherever they say it
+            names = (argument.name, *argument.also)
+            left = all(name not in values or values[name].value is None for name in names)
+            if left and argument.default is not UNSET:
+                answer.note_default(argument)
+        for name, value in values.items():
+            if name not in answer.arguments:
+                answer.arguments[name] = self._rest(name, value)
+        return answer
+
+    def _one(self, argument: Argument, answer: Answer) -> None:
+        for name in (argument.name, *argument.also):
+            found = answer.values.get(name)
+            if found is None:
+                continue
+            if found.unknown:
+                continue  # said with the rest
+            try:
+                ours = None if found.value is None else argument.ours(found.value)
+            except (ValueError, TypeError) as error:
+                answer.mark(name, "not understood", str(error))
+                continue
+            answer.state(argument.option, ours, name, argument.note)
+
+    def _rest(self, name: str, value: Value) -> Used:
+        """What to say of an argument that nothing read."""
+        if _matches(name, self.irrelevant):
+            return Used(value.value, "irrelevant")
+        if value.unknown:
+            listed = ", ".join(value.unknown)
+            return Used(value.value, "not understood", f"the file does not set {listed}")
+        if again := _AGAIN.search(name):
+            return Used(value.value, "irrelevant", f"{name[: again.start()]} is given again below")
+        why = next((why for one, why in self.lacks.items() if fnmatchcase(name, one)), "")
+        return Used(value.value, "not understood", why)
+
+
+def patterns(text: str) -> tuple[str, ...]:
+    """Patterns of names, which a text lists with blanks between."""
+    return tuple(text.split())
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, one) for one in patterns)

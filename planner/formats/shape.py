@@ -1,0 +1,103 @@
+"""The model that a recipe states by its widths: one of the catalogue, or written out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from planner.inputs import catalog
+from planner.specs.model import ModelSpec
+
+_FIELD = "--model"
+# widths that tell models apart; what a recipe leaves out is not compared
+_SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden")
+_OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden")
+_PADDING = 1024  # words at most by which a vocabulary is padded
+_NEEDED = ("layers", "hidden", "heads")
+_FFN_FACTOR = 4  # width of an MLP over that of the model where a program is not told
+_GATED = 8 / 3  # the same of a gated one
+_ASSUMED_VOCABULARY = 128_000  # words where neither the files nor their tokenizer say it: a choice
+
+
+def model_of(fields: Mapping[str, Any], named: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The option `model` of what a recipe states, {} where it states none, and what is to be said
+    of it.
+
+    fields: of a model, with those of its experts under `moe.` and of latent attention under
+    `latent.`; named: the model that the recipe names instead.
+    """
+    if named is not None:
+        return {"model": named}, ()
+    if not all(fields.get(name) for name in _NEEDED):
+        missing = [name for name in _NEEDED if not fields.get(name)]
+        left = f"the files do not say {' and '.join(missing)} of the model: give --model"
+        return {}, (left,) if fields else ()
+    words, said = _vocabulary(fields)
+    model = _spec({**fields, "vocab": words or _ASSUMED_VOCABULARY})
+    same = _catalogued(model, words is not None)
+    if same is not None:
+        return {"model": same.name}, (f"the model has the shape of {same.title or same.name}",)
+    notes = ["the model is none of the catalogue: read from its widths", *said]
+    return {"model": written(model)}, tuple(notes)
+
+
+def _vocabulary(fields: Mapping[str, Any]) -> tuple[int | None, list[str]]:
+    """Words of the vocabulary: as stated, as a model of the catalogue with this name has them, or
+    None with what is then assumed."""
+    if fields.get("vocab"):
+        return fields["vocab"], []
+    owners = catalog.owners("models")
+    named = str(fields.get("vocab_of", "")).lower()
+    if named in owners:
+        known = catalog.load("models", ModelSpec, owners[named])
+        return known.vocab, [f"vocabulary: {known.vocab:,} words, as {known.title} has them"]
+    said = f"vocabulary: not in the files, {_ASSUMED_VOCABULARY:,} words assumed; give --model"
+    return None, [said]
+
+
+def written(model: ModelSpec) -> str:
+    """A model as a text that --model reads."""
+    held = model.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    return json.dumps({name: value for name, value in held.items() if value}, sort_keys=True)
+
+
+def _spec(fields: Mapping[str, Any]) -> ModelSpec:
+    held = {name: value for name, value in fields.items() if "." not in name and value is not None}
+    held.pop("vocab_of", None)
+    layers, hidden, heads = (held[name] for name in _NEEDED)
+    held.setdefault("kv_heads", heads)
+    held.setdefault("head_dim", hidden // heads if heads else 0)
+    gated = held.get("mlp", "plain") == "gated"
+    held.setdefault("ffn_hidden", int(hidden * (_GATED if gated else _FFN_FACTOR)))
+    for part in ("moe", "latent"):
+        inside = {
+            name.removeprefix(f"{part}."): value
+            for name, value in fields.items()
+            if name.startswith(f"{part}.") and value is not None
+        }
+        if part == "moe" and inside.get("experts", 0) > 1:
+            held["moe"] = {"ffn_hidden": held["ffn_hidden"], "experts_per_token": 2, **inside}
+        elif part == "latent" and inside:
+            held["latent"] = inside
+    held.setdefault("name", f"{layers}-layers-{hidden}-wide")
+    return catalog.build(ModelSpec, held, _FIELD, "of the files")
+
+
+def _catalogued(model: ModelSpec, says_words: bool) -> ModelSpec | None:
+    """The catalogue's model of these widths; the vocabulary may be padded, or not be told."""
+    for known in catalog.load_all("models", ModelSpec):
+        if known.stack or any(getattr(known, name) != getattr(model, name) for name in _SHAPE):
+            continue
+        if (known.moe is None) != (model.moe is None) or (known.latent is None) != (
+            model.latent is None
+        ):
+            continue
+        if known.moe and model.moe:
+            pairs = ((getattr(known.moe, n), getattr(model.moe, n)) for n in _OF_EXPERTS)
+            if any(ours != theirs for ours, theirs in pairs):
+                continue
+        words = not says_words or known.vocab <= model.vocab < known.vocab + _PADDING
+        if known.mlp == model.mlp and known.positions == model.positions and words:
+            return known
+    return None

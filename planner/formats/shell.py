@@ -1,0 +1,294 @@
+"""Shell scripts as commands, for the arguments in them. Nothing is ever run.
+
+A small part of bash, which is what launch scripts are made of: assignments, arrays, `${A:-b}`,
+`$((a * b))`, `if`, `case` and functions. What only running a script could tell (`$(...)`, a file
+that is there or not) is left unknown, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from planner.formats.shell_words import MOST_NESTING, SHOWN, State, Token, Word, expand, tokenised
+
+__all__ = ["Command", "Script", "Word", "script"]
+
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with the variables before it (`A=1 torchrun ...`) among those set so far."""
+
+    words: tuple[Word, ...]
+    variables: Mapping[str, str]
+
+
+@dataclass
+class _State(State):
+    """What has been found so far, beside what has been set."""
+
+    commands: list[Command] = field(default_factory=list)
+    skipped: list[Word] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a script says: its commands in order, its variables at the end, and the conditions that
+    only running it could decide, whose branches are left out."""
+
+    commands: tuple[Command, ...]
+    variables: Mapping[str, str]
+    skipped: tuple[Word, ...] = ()
+
+
+def script(text: str, environment: Mapping[str, str] | None = None) -> Script:
+    """The commands of a script. Raises ValueError with line and column where a quote or bracket is
+    never closed, and where variables make it too long."""
+    state = _State()
+    for name, value in (environment or {}).items():
+        state.variables[name] = [Word(value, 0)]
+    _run(text, 1, state, 0)
+    return Script(tuple(state.commands), _plain(state), tuple(state.skipped))
+
+
+def _plain(state: _State) -> dict[str, str]:
+    found = state.variables.items()
+    return {
+        name: " ".join(one.text for one in words)
+        for name, words in found
+        if not any(one.unknown for one in words)
+    }
+
+
+_DECLARES = ("export", "declare", "local", "readonly", "typeset", "env")
+_SHELLS = ("bash", "sh", "zsh", "dash")
+_OPENS, _CLOSES = ("if", "for", "while", "until", "case", "select"), ("fi", "done", "esac")
+_BRANCHES = ("then", "else")
+_KEYWORDS = ("do", "!", "time", "function")
+
+
+@dataclass
+class _Frame:
+    """An `if`, a loop or a `case` that is open. active: what stands here is done; over: one of its
+    branches was."""
+
+    kind: str
+    active: bool
+    over: bool = False
+    tests: list[tuple[str, list[Token]]] | None = None  # of an `if`, with the operator before each
+    subject: str | None = None  # of a `case`, None where it is not known
+    patterns: list[str] | None = None
+
+
+def _run(text: str, line: int, state: _State, depth: int) -> None:
+    """Go through the statements of a text."""
+    if depth > MOST_NESTING:
+        raise ValueError(f"nests scripts in quotes more than {MOST_NESTING} deep")
+    frames: list[_Frame] = []
+    current: list[Token] = []
+    operator = ""
+    for token in (*tokenised(text, line, state), Token("\n", line, True)):
+        if not token.separator:
+            current.append(token)
+            continue
+        frame = frames[-1] if frames else None
+        if frame is not None and frame.patterns is not None:  # of a `case`, up to its bracket
+            frame.patterns += [one.text for one in current if one.text != "esac"]
+            closes = any(one.text == "esac" for one in current)
+            current = []
+            if closes:
+                frames.pop()
+            elif token.text == ")":
+                _choose(frame, state)
+            continue
+        if current:
+            _statement(current, operator, frames, state, depth)
+            current = []
+        operator = token.text
+        if token.text == ";;" and frames and frames[-1].kind == "case":
+            frames[-1].patterns = []
+
+
+def _statement(
+    tokens: list[Token], operator: str, frames: list[_Frame], state: _State, depth: int
+) -> None:
+    """One statement, up to its separator: opens or closes a frame, or is a command."""
+    while tokens:
+        word = tokens[0].text
+        frame = frames[-1] if frames else None
+        if word in ("if", "elif"):
+            if word == "if":
+                frames.append(_Frame("if", _active(frames)))
+            frames[-1].tests, operator = [], ""
+        elif frame and frame.tests is not None and word != "then":
+            frame.tests.append((operator, tokens))
+            return
+        elif word in _OPENS:
+            frames.append(_opened(tokens, frames, state))
+            return
+        elif word in _BRANCHES or word in _CLOSES or word in _KEYWORDS:
+            _branch(word, frames, state)
+        else:
+            if _active(frames):
+                _command(tokens, state, depth)
+            elif _ASSIGNED.match(word):
+                _left_out(frames, tokens[0], state)
+            return
+        tokens = tokens[1:]
+
+
+def _branch(word: str, frames: list[_Frame], state: _State) -> None:
+    """A word that begins a branch of a frame, or ends it."""
+    if word in _CLOSES and frames:
+        frames.pop()
+    elif word in _BRANCHES and frames and frames[-1].kind == "if":
+        frame = frames[-1]
+        if word == "then":
+            _decide(frame, frames, state)
+        else:
+            frame.active, frame.over = _active(frames[:-1]) and not frame.over, True
+
+
+def _active(frames: list[_Frame]) -> bool:
+    return all(one.active for one in frames)
+
+
+def _left_out(frames: list[_Frame], token: Token, state: _State) -> None:
+    """Remember a branch that is left out because nobody knows, for what it would have set."""
+    unknown = next((one for one in frames if not one.active and one.subject == ""), None)
+    if unknown is not None and len(state.skipped) < SHOWN:
+        name = _ASSIGNED.match(token.text)
+        state.skipped.append(Word(name[1] if name else "", token.line))
+
+
+def _decide(frame: _Frame, frames: list[_Frame], state: _State) -> None:
+    """Whether the branch that begins here is taken: one whose condition is not known is not."""
+    held: bool | None = None
+    for operator, tokens in frame.tests or []:
+        if operator == "||" and held is True:
+            continue
+        if operator == "&&" and held is False:
+            continue
+        held = _holds([word for one in tokens for word in expand(one.text, one.line, state)])
+    frame.tests = None
+    frame.subject = "" if held is None else None
+    frame.active = held is True and not frame.over and _active(frames[:-1])
+    frame.over = frame.over or held is True
+
+
+def _holds(words: list[Word]) -> bool | None:
+    """Whether a test holds; None where only running it could tell."""
+    texts = [one.text for one in words if one.text not in ("[", "]", "[[", "]]", "test")]
+    if texts[:1] == ["!"]:
+        inside = _holds(words[1:] if words[0].text == "!" else [words[0], *words[2:]])
+        return None if inside is None else not inside
+    match texts:
+        case ["-z", *rest]:
+            return not any(rest)  # a variable that nobody sets is empty
+        case ["-n", *rest]:
+            return any(rest)
+        case ["true" | "false"]:
+            return texts[0] == "true"
+        case [left, operator, right] if not any(one.unknown for one in words):
+            return _compared(left, operator, right)
+    return None
+
+
+def _compared(left: str, operator: str, right: str) -> bool | None:
+    """Whether a comparison of texts or whole numbers holds."""
+    if operator in ("==", "="):
+        return fnmatchcase(left, right)
+    if operator == "!=":
+        return not fnmatchcase(left, right)
+    if not all(re.fullmatch(r"-?\d{1,15}", one) for one in (left, right)):
+        return None
+    a, b = int(left), int(right)
+    found = {"-eq": a == b, "-ne": a != b, "-gt": a > b, "-ge": a >= b, "-lt": a < b, "-le": a <= b}
+    return found.get(operator)
+
+
+def _opened(tokens: list[Token], frames: list[_Frame], state: _State) -> _Frame:
+    """The frame of a loop, whose body is read once, or of a `case`."""
+    kind, active = tokens[0].text, _active(frames)
+    words = [word for one in tokens[1:] for word in expand(one.text, one.line, state)]
+    if kind == "case":
+        known = bool(words) and not words[0].unknown
+        subject = words[0].text if known else None
+        return _Frame("case", False, over=not active, subject=subject, patterns=[])
+    match [one.text for one in words]:
+        case [name, "in", _, *_] if kind == "for" and active:
+            state.variables[name] = [words[2]]
+    return _Frame(kind, active)
+
+
+def _choose(frame: _Frame, state: _State) -> None:
+    """Whether the branch of a `case` that begins here is taken: the first that matches."""
+    patterns, frame.patterns = frame.patterns or [], None
+    texts = [word.text for one in patterns for word in expand(one, 0, state)]
+    fits = frame.subject is not None and any(fnmatchcase(frame.subject, one) for one in texts)
+    frame.active = fits and not frame.over
+    frame.over = frame.over or fits
+
+
+def _command(tokens: list[Token], state: _State, depth: int) -> None:
+    """A command: assignments are made, what it runs in quotes is read, the rest is kept."""
+    declares = tokens[0].text in _DECLARES
+    rest = tokens[1:] if declares else tokens
+    before: dict[str, list[Word]] = {}
+    while rest and (_ASSIGNED.match(rest[0].text) or (declares and rest[0].text.startswith("-"))):
+        if found := _ASSIGNED.match(rest[0].text):
+            old = before.get(found[1], state.variables.get(found[1], []))
+            value = _value(rest[0].text[found.end() :], rest[0].line, state)
+            before[found[1]] = _added(old, value) if found[2] else value
+            if declares or len(rest) == 1 or all(_ASSIGNED.match(one.text) for one in rest):
+                state.variables[found[1]] = before[found[1]]
+        rest = rest[1:]
+    if not rest:
+        state.variables |= before
+        return
+    words = [word for one in rest for word in expand(one.text, one.line, state)]
+    if not words or (declares and tokens[0].text != "env"):
+        return
+    if words[0].text == "unset":
+        for one in words[1:]:
+            state.variables.pop(one.text, None)
+    elif words[0].text in ("source", "."):
+        state.skipped.append(Word(f"{words[0].text} (another file)", words[0].line))
+    elif nested := _nested(words):
+        _run(nested.text, nested.line, state, depth + 1)
+    known = _plain(state) | {
+        name: " ".join(word.text for word in value) for name, value in before.items()
+    }
+    state.commands.append(Command(tuple(words), known))
+
+
+def _value(raw: str, line: int, state: _State) -> list[Word]:
+    """What is assigned: one word, or those of an array."""
+    if raw.startswith("(") and raw.endswith(")"):
+        inside = tokenised(raw[1:-1], line, state)
+        return [w for one in inside if not one.separator for w in expand(one.text, one.line, state)]
+    words = expand(f"{raw}", line, state)
+    unknown = tuple(name for one in words for name in one.unknown)
+    return [Word(" ".join(one.text for one in words), line, unknown)]
+
+
+def _added(old: list[Word], new: list[Word]) -> list[Word]:
+    """`A+=b` joins texts, `A+=(b)` arrays."""
+    if len(old) == 1 and len(new) == 1 and new[0].text.startswith((" ", ",", ":")):
+        joined = old[0].text + new[0].text
+        return [Word(joined, old[0].line, (*old[0].unknown, *new[0].unknown))]
+    return [*old, *new]
+
+
+def _nested(words: list[Word]) -> Word | None:
+    """The script that a command runs in quotes."""
+    if words[0].text == "eval":
+        return Word(" ".join(one.text for one in words[1:]), words[0].line)
+    for i, one in enumerate(words[:-2]):
+        if one.text.rpartition("/")[2] in _SHELLS and words[i + 1].text in ("-c", "-lc"):
+            return words[i + 2]
+    return None
