@@ -199,6 +199,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "layer_bytes": [1e8, 1e9, 1e9],
         "window_layers": 2.0,
     },
+    "formulas.memory.liger_chunks": {
+        "tokens": [16_384.0, 4096.0],
+        "vocab": [128_256.0, 32_000.0],
+        "hidden": 4096.0,
+    },
+    "formulas.memory.chunked_logits_bytes": {
+        "kept_bytes": [6.0, 2.0],
+        "turn_bytes": [4.0, 2.0],
+        "chunks": 8.0,
+    },
     "formulas.memory.chunked_loss_bytes": {
         "logits_bytes": [1e9, 1e9, 1e9],
         "chunks": [1.0, 8.0, 4096.0],

@@ -82,9 +82,9 @@ def test_a_hugging_face_layer_issues_its_chains_and_hooks() -> None:
 
 
 def test_fused_kernels_leave_the_operators_of_the_stack() -> None:
-    for change in ({"fused_kernels": True}, {"compile": True}, {"fused_cross_entropy": True}):
+    for change in ({"fused_kernels": True}, {"compile": True}, {"loss_kernel": "fused-linear"}):
         assert _issued(plans.plan(software="hf-deepspeed", **change)) == (30, 39 + 27)
-    own = plans.plan(software="pytorch-fsdp", fused_cross_entropy=True)
+    own = plans.plan(software="pytorch-fsdp", loss_kernel="fused")
     assert _issued(own) == _issued(plans.plan(software="pytorch-fsdp"))
 
 

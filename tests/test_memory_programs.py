@@ -48,8 +48,8 @@ def test_deepspeed_copies_the_gradients_that_it_updates_zero_3_a_billion_at_a_ti
 
 def test_liger_writes_the_gradients_of_a_gate_over_its_inputs() -> None:
     kept, over = (
-        leaf(run("hf-deepspeed", fused_cross_entropy=fused), "backward_temporaries", BACKWARD)
-        for fused in (None, True)
+        leaf(run("hf-deepspeed", loss_kernel=fused), "backward_temporaries", BACKWARD)
+        for fused in (None, "fused-linear")
     )
     # 4,096 tokens of 1,408 elements in 16 bit: one gradient less
     assert kept - over == 4096 * 1408 * 2
@@ -104,5 +104,7 @@ def test_recipes_say_what_reduces_gradients_and_who_fuses_the_loss() -> None:
     )
     assert [row_plan(r)[0].training.gradient_reduce for r in (sft, other)] == ["bf16", None]
     factory, trainer = (row(stack=name) for name in ("llama-factory", "hf-deepspeed"))
-    assert [row_plan(r)[0].training.fused_cross_entropy for r in (factory, trainer)] == [True, None]
-    assert row_plan(factory)[0].training.loss_chunks > 1
+    assert [row_plan(r)[0].training.loss_kernel for r in (factory, trainer)] == [
+        "fused-linear",
+        None,
+    ]

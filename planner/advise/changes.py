@@ -224,7 +224,7 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     out += _precisions(plan, speed, memory)
     if memory and training.optimizer == "adam":
         out.append(Change("8-bit Adam", {"optimizer": "adam8bit"}))
-        out += _narrow_states(plan)
+        out += _narrow_states(plan) + _bf16_states(plan)
     if memory and training.loss_chunks == 1:
         out.append(chunked_loss(plan))
     if everything or (speed and promise.batch > WORTH):
@@ -262,6 +262,29 @@ def _narrow_states(plan: Plan) -> list[Change]:
         Change("moments in bf16", bf16),
         Change("moments and gradients in bf16, remainders as master copy", every),
     ]
+
+
+def _bf16_states(plan: Plan) -> list[Change]:
+    """Fine-tuning as recipes for one small GPU have it: no fp32 copy of anything, and with 8-bit
+    moments and gradients that are gone once used."""
+    training, able = plan.training, plan.stack.supports.optimizer_in_backward
+    asked = (training.moments_precision, training.master_precision, training.gradient_precision)
+    if training.precision != "bf16" or training.state_precision or any(asked):
+        return []
+    bf16 = {"state_precision": "bf16"}
+    out = [Change("weights, gradients and moments in bf16", bf16)]
+    if able == "sharded" or (able == "one GPU" and plan.cluster.gpus == 1):
+        inside = {**bf16, "optimizer": "adam8bit", "optimizer_in_backward": True}
+        out.append(Change("weights in bf16, 8-bit Adam inside backward", inside))
+        if plan.cluster.gpus == 1:  # the recipe of torchtune for 8 billion on 24 GB
+            least = {
+                **inside,
+                "optimizer": "paged-adam8bit",
+                "loss_chunks": max(training.loss_chunks, _LOSS_CHUNKS),
+            }
+            name = "weights in bf16, paged 8-bit Adam inside backward, loss in chunks"
+            out.append(Change(name, least))
+    return out
 
 
 def by_cost(plan: Plan, layout: Layout) -> list[Change]:

@@ -118,6 +118,32 @@ def logits_bytes(tokens: Array, vocab: Array, bytes_per_logit: Array, tp: Array)
 
 
 @formula(
+    unit="1",
+    equation="K = ceil(T / C), C = 2^ceil(log2(ceil(T / ceil(V / h))))",
+    source="fused_linear_cross_entropy_forward of linkedin/Liger-Kernel: chunk_size, num_chunks",
+)
+def liger_chunks(tokens: Array, vocab: Array, hidden: Array) -> Array:
+    """Chunks of Liger's fused head and loss: a power of two of tokens each, with about as many
+    logits as there are hidden elements."""
+    least = np.ceil(tokens / np.ceil(vocab / hidden))
+    return np.ceil(tokens / 2 ** np.ceil(np.log2(least)))
+
+
+@formula(
+    unit="B",
+    equation="kept + turn / K",
+    source=(
+        "CEWithChunkedOutputLoss of torchtune: 16-bit logits of all chunks, or their gradients, and"
+        " what each chunk keeps (fp32 log-softmax, none where it is compiled); of one chunk an"
+        " fp32 copy, or the gradient that is written"
+    ),
+)
+def chunked_logits_bytes(kept_bytes: Array, turn_bytes: Array, chunks: Array) -> Array:
+    """Per logit, where all are there and the loss comes in chunks of them."""
+    return kept_bytes + turn_bytes / chunks
+
+
+@formula(
     unit="B",
     equation="K = 1: L; else L / min(K, T) + T h e + V h e / t",
     source=(

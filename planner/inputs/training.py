@@ -99,6 +99,7 @@ def training_spec(
         precision=precision,
         optimizer=options.optimizer,
         tokens=number(options, "tokens"),
+        loss_kernel=options.loss_kernel,
         loss_chunks=options.loss_chunks,
         cpu_optimizer=options.cpu_optimizer,
         cpu_update=options.cpu_update,

@@ -83,7 +83,7 @@ class Plan(Spec):
     @property
     def liger(self) -> bool:
         """Whether norm, RoPE, gate and loss are Liger's kernels."""
-        return self.stack.fusion.liger and bool(self.training.fused_cross_entropy)
+        return self.stack.fusion.liger and self.training.loss_kernel == "fused-linear"
 
     @property
     def context_way(self) -> ContextWay:
@@ -103,7 +103,8 @@ class Plan(Spec):
     def fused_cross_entropy(self) -> bool | None:
         """Whether the loss is one kernel over 16-bit logits, as compiled code has it where it is
         compiled with the model; None: as the stack does."""
-        chosen = self.training.fused_cross_entropy
+        kernel = self.training.loss_kernel
+        chosen = None if kernel is None else kernel != "torch"
         compiled = self.training.compile and self.stack.activations.compiled_logits is not None
         return True if chosen is None and compiled else chosen
 

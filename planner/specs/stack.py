@@ -145,6 +145,10 @@ class Activations(Spec):
     compiled_logits: float | None = Field(
         default=None, ge=0, le=32
     )  # the same where torch.compile has the loss too
+    # the same where one kernel has the loss; none: 16-bit logits, whose gradient takes their place
+    fused_logits: float | None = Field(default=None, ge=0, le=32)
+    # keys and values are copied to every head that reads them, before attention
+    repeated_kv: bool = False
     gathered_logits: bool = False  # tensor-parallel ranks gather whole logits for the loss
     fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
     # under ZeRO-3 inputs of repeated layers wait in host memory, shared out over tensor ranks

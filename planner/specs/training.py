@@ -17,6 +17,7 @@ from planner.specs.names import (
     ExpertKernels,
     GradientType,
     GraphScope,
+    LossKernel,
     LowPart,
     MasterType,
     OffloadModule,
@@ -52,7 +53,7 @@ class TrainingSpec(Spec):
     fused_norm: bool | None = None
     # norm, RoPE and gate are one kernel each: Liger, Transformer Engine's layers, fms-acceleration
     fused_kernels: bool = False
-    fused_cross_entropy: bool | None = None
+    loss_kernel: LossKernel | None = None
     loss_chunks: int = Field(
         default=1, ge=1, le=1_000_000
     )  # parts of the tokens whose logits, loss and gradients come in turn

@@ -16,9 +16,11 @@ from planner.estimate.layer.operators import (
 from planner.estimate.layer.shape import LayerShape
 from planner.estimate.machine import Machine
 from planner.formulas import kernels
+from planner.formulas.memory import liger_chunks
 from planner.formulas.params import MTP_NORMS
 from planner.formulas.stages import mtp_layers
-from planner.ledger import Ledger
+from planner.ledger import Array, Ledger
+from planner.specs.plan import Plan
 
 # bytes moved per hidden element by the embedding and the final norm, both ways: gather, sum of
 # positions, dropout, norm, and scattering the gradient; own count
@@ -26,6 +28,7 @@ _EMBEDDING = 20.0
 # bytes moved per logit, both ways: one kernel in 16 bit (6 counted, 8 assumed), or torch operators
 # on an fp32 copy
 _FUSED_LOSS, _PLAIN_LOSS = 8.0, 52.0
+_OUTPUT_CHUNKS = 8.0  # num_output_chunks of torchtune's CEWithChunkedOutputLoss
 _JOINED = 16.0  # per hidden element, both ways: two normed inputs side by side, copied; own count
 CONTRASTED = 2  # embeddings of a sample, of its image and of its text
 
@@ -47,6 +50,16 @@ def _contrast_s(shape: LayerShape, m: Machine) -> Ledger:
     }
 
 
+def loss_chunks(plan: Plan, tokens: Array) -> Array:
+    """Chunks in which head and loss come: as asked, else as the kernel of the loss has them."""
+    asked, kernel = float(plan.training.loss_chunks), plan.training.loss_kernel
+    if asked == 1 and kernel == "fused-linear":
+        return liger_chunks(tokens, float(plan.model.vocab), float(plan.model.hidden))
+    if asked == 1 and kernel == "chunked":
+        asked = _OUTPUT_CHUNKS
+    return np.minimum(asked, tokens)
+
+
 def head_s(shape: LayerShape, m: Machine) -> Ledger:
     """Seconds forward and backward together.
 
@@ -59,7 +72,7 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     h, columns = float(plan.model.hidden), shape.vocab / shape.tp
     width = plan.training.element_bytes
     alignment = kernels.alignment_frac(columns, h, width, UNALIGNED_WEIGHT)
-    chunks = np.minimum(float(plan.training.loss_chunks), tokens)
+    chunks = loss_chunks(plan, tokens)
     rows, added = tokens / chunks, width * h * columns * (chunks > 1)
     gemms = chunks * (
         gemm_s(plan, m, rows, columns, h, alignment=alignment)

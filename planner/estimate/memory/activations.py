@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate.layer import padded_vocab
-from planner.estimate.layer.head import CONTRASTED
 from planner.estimate.machine.kernels import split_experts
 from planner.estimate.memory import modules
 from planner.estimate.stages import Repeated, StageSplit
@@ -205,6 +203,8 @@ def _attention_activations(plan: Plan, c: Columns, part: Attention | CrossAttent
     # Ulysses repeats keys and values where its ranks are more than their heads
     sharing = tp * c.cp if plan.context_way == "ulysses" else tp
     sent = float(each) * np.maximum(part.kv_heads, sharing)
+    if stack.activations.repeated_kv:
+        sent = sent + float(each) * (part.heads - part.kv_heads)
     if isinstance(part, CrossAttention):  # of another sequence
         sent = sent * (float(core.keys or plan.training.seq_len) / float(plan.training.seq_len))
     out: Ledger = {"attention/qkv": memory.projected_bytes(tokens, width + sent, copies, tp)}
@@ -450,33 +450,6 @@ def sequence_buffers(plan: Plan, c: Columns) -> Array:
     h, e = float(plan.model.hidden), plan.training.element_bytes
     gathered = np.where(_inputs(plan, c) < tokens, memory.product_input_bytes(tokens, h, e), 0.0)
     return np.where(local < tokens, gathered + memory.product_input_bytes(tokens, h, e), 0.0)
-
-
-def logits(plan: Plan, c: Columns) -> Array:
-    """Logits alive at the loss, whatever stage computes it."""
-    plan = head_plan(plan)
-    tokens = tokens_of(plan, c)[0]
-    e = plan.training.element_bytes
-    kept = plan.stack.activations
-    compiled = plan.training.compile and kept.compiled_logits is not None
-    each = e if plan.training.fused_cross_entropy else kept.logits
-    if compiled and not plan.training.fused_cross_entropy:
-        each = kept.compiled_logits or 0.0
-    # without mixed precision, what has 16-bit logits in it has them in fp32
-    if not plan.training.mixed_precision and each % e == _COUNTED_ELEMENT:
-        each += e - _COUNTED_ELEMENT
-    if plan.model.contrast is not None:
-        others = CONTRASTED * c.batch(plan.training.global_batch)
-        embedded = e * others * float(plan.model.contrast)
-        return embedded + memory.logits_bytes(c.micro_batch, others, each, np.ones_like(c.tp))
-    share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
-    vocab, chunks = padded_vocab(plan, c.tp), plan.training.loss_chunks
-    whole = memory.logits_bytes(tokens, vocab, each, share)
-    if chunks == 1:
-        return whole
-    return memory.chunked_loss_bytes(
-        whole, float(chunks), tokens, float(plan.model.hidden), vocab, e, c.tp
-    )
 
 
 def module_activations(plan: Plan, c: Columns) -> Array:

@@ -11,7 +11,7 @@ from planner import schedules
 from planner.estimate import sync
 from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
-from planner.estimate.memory import activations, in_backward, low_precision, offload
+from planner.estimate.memory import activations, in_backward, loss, low_precision, offload
 from planner.estimate.memory.workspaces import workspace_bytes
 from planner.estimate.moments import Moments, moments, state_ledger
 from planner.estimate.stages import StageSplit, repeated
@@ -284,13 +284,13 @@ def one_stage(
     }
     weight = narrow * _last_product(plan, c, p) * (state.layer_gradient_copy == 0)
     again = {"recompute_working_set": kept.working, "backward_temporaries": kept.transient + weight}
-    loss = activations.logits(plan, c) * heads
+    at_loss = loss.logits(plan, c) * heads
     phases = [
         {**idle, "gradients": np.where(state.persistent_gradients, own.gradients, 0.0)},
         running,
         {
             **running,
-            "logits": loss,
+            "logits": at_loss,
             "gradient_copies": placeholders + np.where(last > 0, head, 0.0),
         },
         {**running, **again},

@@ -42,6 +42,12 @@ PRECISIONS = (
     *refused(_QUANTIZED, "int8", "int4", "nf4", "mxfp4", "4bit", "8bit"),
     *refused("says not which: take bf16 or fp16", "mixed", "amp", "16"),
 )
+LOSS_KERNELS = (
+    *same("torch", "eager"),
+    *same("fused", "fast-ce", "cross-entropy-loss-fusion"),
+    *same("fused-linear", "liger", "fused-linear-ce", "fused-linear-cross-entropy"),
+    *same("chunked", "chunked-ce", "chunked-output"),
+)
 OPTIMIZERS = (
     *same("adam", "adamw", "fused-adam", "adamw-torch", "adamw-torch-fused", note=_DECAY),
     *same("adam8bit", "adamw8bit", "adam-8bit", "adamw-8bit", "adamw-bnb-8bit"),

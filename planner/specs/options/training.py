@@ -9,6 +9,7 @@ from planner.specs.names import (
     OPTIMIZER_NAMES,
     AttentionName,
     GradientType,
+    LossKernel,
     MasterType,
     OptimizerName,
     Precision,
@@ -276,6 +277,22 @@ class TrainingOptions(Record):
             form="folded",
         ),
     ] = False
+    loss_kernel: Annotated[
+        LossKernel | None,
+        option(
+            "How the loss is computed: torch, fused (one kernel over all logits, whose gradient"
+            " takes their place), fused-linear (with the head, in chunks of the tokens: Liger, and"
+            " its norm, RoPE and gate where the stack has them) or chunked (all logits in 16 bit,"
+            " the loss in chunks of them: torchtune)",
+            label="Loss kernel",
+            aliases=aliases.LOSS_KERNELS,
+            example="fused-linear",
+            unset="as the stack does",
+            verbs=REQUESTS - {"recommend offload"},
+            why_not="is of the loss, not of a layer",
+            form="folded",
+        ),
+    ] = None
     loss_chunks: Annotated[
         int,
         option(

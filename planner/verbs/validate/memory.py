@@ -13,6 +13,7 @@ from msgspec import structs
 
 from planner.estimate import Estimates
 from planner.evidence import memory as evidence
+from planner.formulas.optimizers import OPTIMIZERS
 from planner.ledger import Array
 from planner.specs.document import plain
 from planner.specs.documents.validate import ChanceLine, FitCoverage, Need, Outcome, Relation, Run
@@ -34,7 +35,12 @@ def peak_bytes(one: Estimates, kind: str) -> float:
     nvidia-smi shows."""
     m, printed = one.memory, _printed_stage(one)
     statistic: Array = m.stage_reserved if kind in ("reserved", "nvidia-smi") else m.stage_peaks
-    return float(statistic[printed, 0]) + (_outside(one) if kind == "nvidia-smi" else 0.0)
+    if kind == "nvidia-smi":
+        return float(statistic[printed, 0]) + _outside(one)
+    # managed memory is not of torch's allocator
+    paged = OPTIMIZERS[one.plan.training.optimizer].paged
+    outside = m.stage_components[printed]["optimizer"][0] if paged else 0.0
+    return float(statistic[printed, 0] - outside)
 
 
 def _printed_stage(one: Estimates) -> int:

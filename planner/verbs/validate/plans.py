@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from math import ceil, log2
+from math import ceil
 from typing import Any
 
 from planner.formulas.refusals import lacking
@@ -23,6 +23,7 @@ from planner.specs.names import (
     OPTIMIZER_NAMES,
     ContextWay,
     GraphScope,
+    LossKernel,
     LowPart,
     OffloadModule,
     OptimizerName,
@@ -66,7 +67,10 @@ _CONTEXT_WAYS: dict[str, ContextWay] = {
     "a2a": "ulysses",
     "a2a+p2p": "hybrid",
 }
-_RL_WORDS = 2048  # of a chunk of logits of prime-rl's RL trainer
+# words of a chunk of logits of prime-rl's RL trainer (auto_setup_fused_lm_head_chunk_size)
+_RL_WORDS = 2048
+# losses of rows, and their kernels
+LOSSES: dict[str, LossKernel] = {"fast_ce": "fused", "chunked_ce": "chunked"}
 # optimizers of rows, and the names here
 OPTIMIZERS: dict[str, OptimizerName] = {
     **{name: name for name in OPTIMIZER_NAMES},
@@ -145,7 +149,7 @@ def _training(
         context_way=_CONTEXT_WAYS.get(options.get("cp_comm_type", "")),
         fused_norm={"fused": True, "eager": False}.get(options.get("norm", "")),
         fused_kernels=any(word in options for word in _FUSING),
-        fused_cross_entropy=_fuses_loss(options, stack) or None,
+        loss_kernel=_loss_kernel(options, stack),
         compile=True if "compile" in options else None,
         cuda_graphs=_graphs(options),
         tensor_overlap=_tensor_overlap(options),
@@ -156,9 +160,7 @@ def _training(
         **_states(options, row.get("precision", "") or "bf16", stack),
         expandable_segments={"0": False, "1": True}.get(options.get("expandable_segments", "")),
         optimizer_in_backward="optimizer_in_bwd" in options,
-        loss_chunks=_loss_chunks(
-            options, stack, model, whole(row, "seq_len") * whole(row, "micro_batch", 1)
-        ),
+        loss_chunks=ceil(model.vocab / _RL_WORDS) if options.get("trainer") == "rl" else 1,
         etp=_count(options, "etp"),
         expert_kernels=_expert_kernels(options),  # type: ignore[arg-type]
         dispatcher=_dispatcher(options),  # type: ignore[arg-type]
@@ -221,22 +223,14 @@ def _states(options: dict[str, str], precision: str, stack: StackSpec) -> dict[s
     }
 
 
-def _fuses_loss(options: dict[str, str], stack: StackSpec) -> bool:
-    return bool(_FUSED_LOSS & options.keys()) or stack.unstated.fused_cross_entropy
-
-
-def _loss_chunks(options: dict[str, str], stack: StackSpec, model: ModelSpec, tokens: int) -> int:
-    """Chunks of a fused head and loss: Liger's are a power of two of tokens, with about as many
-    logits as there are hidden elements (fused_linear_cross_entropy.py of linkedin/Liger-Kernel);
-    the RL trainer of prime-rl takes 2,048 words at a time (auto_setup_fused_lm_head_chunk_size
-    in its config)."""
-    if options.get("trainer") == "rl":
-        return ceil(model.vocab / _RL_WORDS)
-    liger = stack.fusion.liger and _fuses_loss(options, stack)
-    if not liger and options.get("liger") != "fused_linear_ce":
-        return 1
-    least = ceil(tokens / ceil(model.vocab / model.hidden))
-    return ceil(tokens / 2 ** ceil(log2(least)))
+def _loss_kernel(options: dict[str, str], stack: StackSpec) -> LossKernel | None:
+    """The kernel of the loss: Liger's, with the head, where it is named, and where it is what the
+    stack fuses the loss with."""
+    if options.get("liger") == "fused_linear_ce":
+        return "fused-linear"
+    if _FUSED_LOSS & options.keys() or stack.unstated.fused_cross_entropy:
+        return "fused-linear" if stack.fusion.liger else "fused"
+    return LOSSES.get(options.get("loss", ""))
 
 
 def _count(options: dict[str, str], name: str) -> int | None:

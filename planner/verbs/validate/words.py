@@ -15,7 +15,7 @@ from planner.estimate.memory import state_ledger, state_of
 from planner.specs.layers import parts_of
 from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType, is_recompute
 from planner.specs.plan import Plan
-from planner.verbs.validate.plans import OPTIMIZERS
+from planner.verbs.validate.plans import LOSSES, OPTIMIZERS
 from planner.verbs.validate.rows import Row, measured, options_of
 
 # read by `plans`, with the values that it reads; an empty set: any value
@@ -35,6 +35,7 @@ READ: dict[str, frozenset[str]] = {
     "fused_cross_entropy": frozenset({"1"}),
     "fused_ops": frozenset({"foak"}),
     "liger": frozenset({"fused_linear_ce"}),
+    "loss": frozenset(LOSSES),
     "expandable_segments": frozenset({"1"}),
     "optimizer_in_bwd": frozenset({"1"}),
     "overlap": frozenset({"none"}),

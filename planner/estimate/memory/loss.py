@@ -1,0 +1,58 @@
+"""Logits alive at the loss, by the kernel that computes it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.estimate.layer import padded_vocab
+from planner.estimate.layer.head import CONTRASTED, loss_chunks
+from planner.estimate.memory.activations import tokens_of
+from planner.formulas import memory
+from planner.ledger import Array
+from planner.specs.columns import Columns
+from planner.specs.plan import Plan
+from planner.specs.towers import head_plan
+
+_NARROW, _WIDE = 2.0, 4.0  # bytes of a logit in 16 bit and in fp32
+
+
+def logits(plan: Plan, c: Columns) -> Array:
+    """Logits alive at the loss, whatever stage computes it."""
+    plan = head_plan(plan)
+    tokens, h = tokens_of(plan, c)[0], float(plan.model.hidden)
+    e, each = plan.training.element_bytes, _logit_bytes(plan)
+    if plan.model.contrast is not None:
+        others = CONTRASTED * c.batch(plan.training.global_batch)
+        embedded = e * others * float(plan.model.contrast)
+        return embedded + memory.logits_bytes(c.micro_batch, others, each, np.ones_like(c.tp))
+    share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
+    vocab, chunks = padded_vocab(plan, c.tp), loss_chunks(plan, tokens)
+    if plan.training.loss_kernel == "chunked":
+        kept, turn = (e, e) if plan.training.compile else (e + _WIDE, _WIDE)
+        held = memory.chunked_logits_bytes(kept + 0.0 * tokens, turn, chunks)
+        at_loss = memory.logits_bytes(tokens, vocab, held, share)
+        # then gradients of all logits meet those of the head's input and weight, whose chunks
+        # are added up: the sum, and what the next one adds
+        gradients = memory.logits_bytes(tokens, vocab, e, share)
+        hidden = memory.product_input_bytes(tokens, h, e)
+        weight = memory.state_bytes(vocab * h, e * (1.0 + (chunks > 1)), c.tp)
+        return np.maximum(at_loss, gradients + hidden + weight)
+    whole = memory.logits_bytes(tokens, vocab, each, share)
+    return memory.chunked_loss_bytes(whole, chunks, tokens, h, vocab, e, c.tp)
+
+
+def _logit_bytes(plan: Plan) -> float:
+    """Bytes that are alive per logit while its loss is computed."""
+    e, kept, kernel = plan.training.element_bytes, plan.stack.activations, plan.training.loss_kernel
+    if kernel == "fused-linear":
+        return e
+    if kernel == "fused":
+        each = e if kept.fused_logits is None else kept.fused_logits
+    elif kernel is None and plan.training.compile and kept.compiled_logits is not None:
+        each = kept.compiled_logits
+    else:
+        each = kept.logits
+    # without mixed precision, what has 16-bit logits in it has them in fp32
+    if not plan.training.mixed_precision and each % e == _NARROW:
+        each += e - _NARROW
+    return each
