@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import planner
 from planner.cli.app import COMMANDS, app
 from planner.inputs import catalog
 from planner.ledger import FORMULAS
@@ -195,8 +196,9 @@ def _commands() -> list[tuple[str, int | None]]:
     return list(found.items())
 
 
-def test_readme_shows_commands() -> None:
+def test_readme_shows_commands_and_is_short() -> None:
     assert sum(command in text("README.md") for command, _ in _commands()) >= 8
+    assert len(text("README.md").splitlines()) <= 120
 
 
 @pytest.mark.parametrize(("command", "stated"), _commands())
@@ -216,8 +218,8 @@ def test_examples_of_extending_are_answered(command: str) -> None:
     assert status == 0, err
 
 
-def test_readme_tree_is_true() -> None:
-    block = re.search(r"```text\n(planner/ .*?)```", text("README.md"), re.DOTALL)
+def test_the_tree_is_true() -> None:
+    block = re.search(r"```text\n(planner/ .*?)```", text("CONTRIBUTING.md"), re.DOTALL)
     assert block is not None
     above, shown = "", set()
     for line in block.group(1).splitlines():
@@ -238,3 +240,9 @@ def test_readme_tree_is_true() -> None:
 def test_pages_speak_of_the_project_alone(name: str) -> None:
     for word in ("/work/", "/tmp/", "/root/", "/home/"):
         assert word not in text(name)
+
+
+def test_the_version_is_stated_once_more_for_citations() -> None:
+    cited = re.search(r"^version: (.+)$", text("CITATION.cff"), re.MULTILINE)
+    assert cited is not None
+    assert cited.group(1) == planner.__version__

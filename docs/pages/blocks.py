@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, advice, documents, keys, options, serving, traffic, types
+from pages import accuracy, advice, documents, keys, options, peers, serving, traffic, types
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -62,6 +62,8 @@ _DP = "--model llama-2-7b --gpu h100 --gpus 64"
 BLOCKS: dict[str, Callable[[], str]] = {
     "components of memory": documents.memory,
     "estimate": lambda: output(MAIN),
+    "estimate head": lambda: output(MAIN, lines=15),
+    "peers": lambda: peers.page(),
     "fixed": lambda: output(
         "dpplan estimate --model llama-2-7b --cluster dgx-h100 --gpus 64 --tp 2 --pp 1 --zero 1"
         " --micro-batch 2 --recompute selective --global-batch 1024 --tokens 2T --full",

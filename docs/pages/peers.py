@@ -1,0 +1,80 @@
+"""What other public planners predict for the shipped runs, beside what dpplan predicts for them."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+
+from pages.accuracy import runs
+from pages.text import ROOT, percent, table
+from planner.specs.documents.validate import Run
+from planner.verbs.validate.errors import errors
+
+# docs/data/peers.csv: each tool as its documentation says, with its shipped hardware (Calculon with
+# profiles of our own for GPUs it does not ship); a run is missing where a tool cannot express it
+_TOOLS = {
+    "zhebrak": "zhebrak/llm-cluster-simulator, 2026-04",
+    "calculon": "calculon-ai/calculon, 2024",
+    "simumax": "MooreThreads/SimuMax, 2026-05, with its measured efficiencies",
+    "llmanalysis": "cli99/llm-analysis 0.5",
+}
+
+
+def _predicted() -> dict[str, dict[str, float]]:
+    """Step time in seconds by tool and run."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    with (ROOT / "docs" / "data" / "peers.csv").open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            if line["predicted_step_s"]:
+                found[line["tool"]][line["run_id"]] = float(line["predicted_step_s"])
+    return found
+
+
+def _cells(on: list[Run], theirs: dict[str, float]) -> list[str]:
+    """Mean and median error of a tool, then ours where numbers were fitted without the suite."""
+    peer = errors([theirs[one.run_id] / _measured(one) - 1 for one in on])
+    own = errors([_unseen(one) / _measured(one) - 1 for one in on])
+    return [percent(value) for value in (peer.mape, peer.median_ape, own.mape, own.median_ape)]
+
+
+def _measured(one: Run) -> float:
+    assert one.measured_step_s is not None
+    return one.measured_step_s
+
+
+def _unseen(one: Run) -> float:
+    assert one.unseen_step_s is not None
+    return one.unseen_step_s
+
+
+def page() -> str:
+    """One line per tool, over the runs that it expresses, and over those that all of them do."""
+    predicted = _predicted()
+    held = [one for one in runs() if one.unseen_step_s is not None]
+    rows = []
+    for tool, title in _TOOLS.items():
+        on = [one for one in held if one.run_id in predicted[tool]]
+        rows.append([title, f"{len(on):,}", *_cells(on, predicted[tool])])
+    common = [one for one in held if all(one.run_id in predicted[tool] for tool in _TOOLS)]
+    for tool in _TOOLS:
+        rows.append(
+            [
+                f"{tool}, runs that all four express",
+                str(len(common)),
+                *_cells(common, predicted[tool]),
+            ]
+        )
+    header = [
+        "planner",
+        ">runs it expresses",
+        ">its mean error",
+        ">its median",
+        ">dpplan's mean",
+        ">dpplan's median",
+    ]
+    return (
+        table(header, rows)
+        + "\nStep time of shipped runs. dpplan's are predictions by numbers fitted without the run's"
+        " suite; its defaults were chosen with these runs in view, those of the others were"
+        " not.\n"
+    )
