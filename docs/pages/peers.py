@@ -74,7 +74,7 @@ def page() -> str:
     ]
     return (
         table(header, rows)
-        + "\nStep time of shipped runs. dpplan's are predictions by numbers fitted without the run's"
+        + "\nStep time of shipped runs. dpplan's come from numbers fitted without the run's"
         " suite; its defaults were chosen with these runs in view, those of the others were"
         " not.\n"
     )
