@@ -444,6 +444,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "query_width": [64.0, 192.0],
         "value_width": [64.0, 128.0],
     },
+    "formulas.flops.partial_flop": {
+        "matmul_weight_count": [1e9, 7e9],
+        "above_count": [1e8, 7e9],
+        "trained_count": [1e8, 4e7],
+        "core": 1e8,
+        "tokens": 4096.0,
+    },
     "formulas.flops.model_flop": {
         "matmul_weight_count": [1e9, 7e9],
         "attended": [1e5 * 2048.0, 3e5 * 4096.0],

@@ -113,6 +113,7 @@ DRIVES: Given = {
     "nvme_write": "10 GB/s",
 }
 EXPERTS: Given = {"model": "deepseek-v2-lite", "ep": 4}
+LORA: Given = {"lora": 8}
 FREE: Given = {"tp": None, "pp": None, "cp": None, "schedule": None}
 OWN: Given = {"capex": "30000", "price": None}
 TWO_KINDS: Given = {
@@ -173,6 +174,14 @@ CONTEXT: dict[str, Given] = {
     "tp_overlap": {"tp": 2, "sequence_parallel": True, "stack": "nemo"},
     "island_nodes": {"island_nodes": 1, "oversubscription": 8.0},
     "oversubscription": {"island_nodes": 1, "oversubscription": 8.0},
+    "lora_method": LORA,
+    "lora_targets": LORA,
+    "lora_dropout": LORA,
+    "lora_precision": LORA,
+    "lora_adapters": LORA,
+    "fused_lora": LORA,
+    "train_embeddings": LORA,
+    "trainable_layers": {"pp": 1, "schedule": None},
     "pipeline_layout": {"pp": 4, "schedule": None},
     "precision": {"precision": "fp32"},
     "lifetime": OWN,
@@ -215,6 +224,7 @@ IDLE: tuple[Given, ...] = (
     {"flash_attention": True},
     {"precision": "fp16"},
     {"state_precision": "bf16"},
+    {"lora": 8},
 )
 
 

@@ -23,9 +23,9 @@ def test_rows_with_options_that_an_estimate_leaves_out_are_scored_apart() -> Non
         row(run_id="d", step_s=9) | {"algorithm": "grpo"},
     ]
     found = validate_rows(rows)
-    assert [run.not_expressed for run in found.rows] == ["", "peft;rank", "peft", "algorithm"]
+    assert [run.not_expressed for run in found.rows] == ["", "peft", "peft", "algorithm"]
     assert found.summary == validate_rows(rows[:1]).summary
-    assert found.apart.options == {"peft": 2, "algorithm": 1, "rank": 1}
+    assert found.apart.options == {"peft": 2, "algorithm": 1}
     assert (found.apart.rows, found.apart.summary.time.n) == (3, 3)
     assert found.suites["small"].time.n == 1
     assert [run["run_id"] for run in residual_rows(found.rows)] == ["a"]
@@ -41,12 +41,12 @@ def test_what_a_stack_stores_decides_whether_a_word_is_in_the_estimate() -> None
 
 
 def test_shipped_rows_are_expressed() -> None:
-    """All but LLMQ's that repeat modules or offload what is in no estimate, recipes of Megatron-LM
-    that fuse the router or delay weight gradients, and NVIDIA's of adapters."""
+    """All but LLMQ's that repeat modules or offload what is in no estimate, and recipes of
+    Megatron-LM that fuse the router or delay weight gradients."""
     found = validate_rows([r for r in read_all(()) if r["options"]][::10])
     apart = {run.suite for run in found.rows if run.not_expressed}
-    assert apart == {"llmq", "moe-recipes", "nvidia-2608"}
-    words = {"flags", "recompute", "router_fusion", "delay_wgrad", "peft", "rank", "targets"}
+    assert apart == {"llmq", "moe-recipes"}
+    words = {"flags", "recompute", "router_fusion", "delay_wgrad"}
     assert found.apart.options.keys() == words
 
 

@@ -116,7 +116,7 @@ def test_an_answer_says_how_it_read_what_might_mean_something_else() -> None:
         ("--batch-size 4", "--global-batch"),
         ("--bf16", "--precision bf16"),
         ("--seq-length 4096", "--seq-len"),
-        ("--lora", "not modelled"),
+        ("--lora-r 8", "--lora RANK"),
         ("--lr 1e-4", "neither memory nor time"),
         ("--num-layers 32", "model TOML"),
     ],

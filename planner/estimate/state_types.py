@@ -14,8 +14,11 @@ _MASTER_BYTES: dict[MasterType, float] = {"fp32": 4.0, "fp16": 2.0, "remainder":
 def state_of(plan: Plan) -> StateBytes:
     """The states of the stack in the plan's precision and types."""
     stack, training = plan.stack, plan.training
-    if training.state_precision == "bf16":
+    own_type = None if training.adapter is None else training.adapter.precision
+    if "bf16" in (training.state_precision, own_type):
         return bf16_states(stack.state)
+    if own_type == "fp32":
+        return fp32_states(stack.state)
     own = stack.state
     if stack.state_fp16 is not None and training.precision == "fp16":
         own = stack.state_fp16
@@ -56,10 +59,28 @@ def bf16_states(state: StateBytes) -> StateBytes:
     )
 
 
+def fp32_states(state: StateBytes) -> StateBytes:
+    """The same program with weights in fp32, which are their own master copy."""
+    changed = {"parameter": _WIDE, "gradient": _WIDE, "gradient_wire": _WIDE, "master": 0.0}
+    return state.model_copy(update=changed)
+
+
+def frozen_bytes(plan: Plan) -> float:
+    """Bytes of a weight that is not trained: of the type that kernels read, unless the stack
+    keeps others."""
+    training, state = plan.training, plan.stack.state
+    if not training.mixed_precision:
+        return _WIDE
+    if training.state_precision == "bf16":
+        return _NARROW
+    return state.compute if state.frozen is None else state.frozen
+
+
 def moment_type_bytes(plan: Plan) -> float | None:
     """Bytes of an element of moments that have no type of their own; None: as the optimizer has
     them."""
     training = plan.training
     if training.moments_precision is not None:
         return TYPE_BYTES[training.moments_precision]
-    return _NARROW if training.state_precision == "bf16" else None
+    own_type = None if training.adapter is None else training.adapter.precision
+    return _NARROW if "bf16" in (training.state_precision, own_type) else None

@@ -30,7 +30,8 @@ from planner.estimate.machine import Machine, machine
 from planner.estimate.memory import offload
 from planner.estimate.optimizer import Beside, optimizer_s
 from planner.estimate.stages import StageSplit, by_memory
-from planner.estimate.states import RankParameters, rank_parameters
+from planner.estimate.states import RankParameters
+from planner.estimate.trained import Weights, trained_split, weights_of
 from planner.formulas import overlap, pipeline
 from planner.formulas.data_parallel import shard_count
 from planner.ledger import Array, Ledger, group, merge, scale, section, total
@@ -72,7 +73,7 @@ class LayerSeconds:
 class _Held:
     """Parameters of a rank, and the ranks that hold the same ones."""
 
-    parameters: RankParameters
+    weights: Weights
     by: sync.Replicas
 
 
@@ -115,7 +116,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
     with section("recompute"):
         times = layer_times(plan, m, c, cost)
     mean = mean_time(plan, times)
-    held = _Held(rank_parameters(plan, c), sync.replicas(plan, c))
+    held = _Held(weights_of(plan, c), sync.replicas(plan, c))
     extras = _extras(plan, m, c, held, mean, mean_collectives(plan, cost))
     with section("pipeline"):
         works = [layer_work(*one, extras.seconds) for one in zip(cost.kinds, times, strict=True)]
@@ -201,7 +202,7 @@ def layer_seconds(plan: Plan, c: Columns, numbers: Machine | None = None) -> Lay
     cost, who = cost_of_rows(plan, m, whole), sync.replicas(plan, whole)
     layer = mean_time(plan, layer_times(plan, m, whole, cost))
     once = replace(layer, backward=layer.backward - layer.recompute)
-    sharded = sync.sharded_layer(plan, m, whole, rank_parameters(plan, whole), who)
+    sharded = sync.sharded_layer(plan, m, whole, weights_of(plan, whole), who)
     added = _sharding_s(plan, m, once, sharded)
     shared = host_link.busy_s(plan, m, mean_collectives(plan, cost), sharded, who)
     return LayerSeconds(once.forward + added[0], once.backward + added[1], layer.recompute, shared)
@@ -215,16 +216,16 @@ def _extras(
     layer: LayerTime,
     collectives: Sequence[Collective],
 ) -> _Extras:
-    parameters, who = held.parameters, held.by
+    weights, who = held.weights, held.by
     with section("sharded data parallelism, one layer"):
-        sharded = sync.sharded_layer(plan, m, c, parameters, who)
+        sharded = sync.sharded_layer(plan, m, c, weights, who)
         added = _sharding_s(plan, m, layer, sharded)
     if not np.any(c.offloads("activations")):
         return _Extras(sharded, added, None)
     with section("offloaded activations, one layer"):
         whole = layer.forward + added[0], layer.backward + added[1]
         shared = host_link.busy_s(plan, m, collectives, sharded, who)
-        return _Extras(sharded, added, offload.copies(plan, m, c, parameters, whole, shared))
+        return _Extras(sharded, added, offload.copies(plan, m, c, weights.every, whole, shared))
 
 
 def _sharding_s(
@@ -277,14 +278,17 @@ def _end_of_step(
     layer_backward_s: Array,
 ) -> sync.EndOfStep:
     """Gradients of the slowest stage's layers, and of embedding or head, whichever is larger."""
-    parameters, who = held.parameters, held.by
-    first, last = total(parameters.first), total(parameters.last)
-    root = np.where(c.pp > 1, np.maximum(first, last), first + last)
-    shared = parameters.of_stage(slowest.held, 0.0, 0.0) + root
-    experts = parameters.experts_of_stage(slowest.held)
-    return sync.end_of_step(
-        plan, m, c, who, sharded, shared, experts, root, window_s, layer_backward_s
-    )
+    trained, layers = held.weights.trained, trained_split(plan, slowest.held)
+    root, whole = _ends(c, trained), _ends(c, held.weights.every)
+    shared = trained.of_stage(layers, 0.0, 0.0) + root
+    of = sync.StageElements(shared, trained.experts_of_stage(layers), root, whole)
+    return sync.end_of_step(plan, m, c, held.by, sharded, of, window_s, layer_backward_s)
+
+
+def _ends(c: Columns, of: RankParameters) -> Array:
+    """Elements of embedding and head on the stage that holds most of them."""
+    first, last = total(of.first), total(of.last)
+    return np.where(c.pp > 1, np.maximum(first, last), first + last)
 
 
 def _offloading(copied: offload.Copies, passes: Array) -> Ledger:

@@ -3,15 +3,16 @@ reduction at the end."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.estimate import communicate
 from planner.estimate.communicate import Group, Traffic, place, place_twice, share_of
-from planner.estimate.gradients import Buckets, buckets_of, tensors
+from planner.estimate.gradients import Buckets, buckets_of, first_bytes, tensors
 from planner.estimate.machine import Machine
-from planner.estimate.states import RankParameters
+from planner.estimate.trained import Weights, trained_count, trained_share
 from planner.formulas import data_parallel, offload, overlap
 from planner.formulas import experts as sharing
 from planner.ledger import Array
@@ -118,18 +119,24 @@ def wire_bytes(plan: Plan) -> float:
 
 
 def bucketing(plan: Plan, cap: float) -> Buckets:
-    """The gradient buckets of the plan's model, closed at `cap` bytes."""
+    """The gradient buckets of what the plan trains, closed at `cap` bytes: of a part of the weights
+    equal ones."""
     fusion = plan.stack.fusion
+    if plan.training.partial:
+        held = wire_bytes(plan) * trained_count(plan)
+        count = max(math.ceil(held / cap), 1)
+        layers = min(first_bytes(cap) / max(held, 1.0), 1.0) * plan.model.layers
+        return Buckets(count, layers * trained_share(plan), held / count)
     return buckets_of(plan.model, fusion.joint_qkv, fusion.joint_gate, wire_bytes(plan), cap)
 
 
-def sharded_layer(
-    plan: Plan, m: Machine, c: Columns, parameters: RankParameters, who: Replicas
-) -> ShardedLayer:
+def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas) -> ShardedLayer:
     """Parameters are gathered for forward and for backward, gradients reduced, for every
     micro-batch."""
-    per_layer = parameters.per_layer()
-    weights, gradients = gathered_bytes(plan) * per_layer, wire_bytes(plan) * per_layer
+    per_layer, trained = of.every.per_layer(), trained_share(plan) * of.trained.per_layer()
+    if plan.training.adapter is not None:
+        per_layer = per_layer + trained
+    weights, gradients = gathered_bytes(plan) * per_layer, wire_bytes(plan) * trained
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     streamed: Array = 0.0
     zero3 = c.zero >= 3
@@ -166,6 +173,16 @@ def sharded_layer(
 
 
 @dataclass(frozen=True)
+class StageElements:
+    """What a stage reduces and updates."""
+
+    shared: Array  # all but routed experts
+    experts: Array
+    root: Array  # of `shared`, embedding and head, which FSDP handles as one group
+    held: Array  # all of embedding and head, frozen or not
+
+
+@dataclass(frozen=True)
 class EndOfStep:
     """What data parallelism adds once per step."""
 
@@ -183,19 +200,17 @@ def end_of_step(
     c: Columns,
     who: Replicas,
     sharded: ShardedLayer,
-    shared: Array,
-    experts: Array,
-    root: Array,
+    of: StageElements,
     backward_window_s: Array,
     layer_backward_s: Array,
 ) -> EndOfStep:
-    """Gradient reduction of a stage (`shared` and `experts` elements), or the unhidden ends of a
-    sharded pass.
+    """Gradient reduction of a stage, or the unhidden ends of a sharded pass.
 
-    root: elements of embedding and head, which FSDP handles as one group; backward_window_s: time
-    gradients can hide behind; layer_backward_s: of one layer and micro-batch.
+    backward_window_s: time gradients can hide behind; layer_backward_s: of one layer and
+    micro-batch.
     """
     stack, training = plan.stack, plan.training
+    shared, experts, root = of.shared, of.experts, of.root
     wire, narrow = wire_bytes(plan), compute_bytes(plan)
     zero1 = c.zero >= 1
     own = None if stack.overlap.bucket is None else bucketing(plan, float(stack.overlap.bucket))
@@ -242,7 +257,7 @@ def end_of_step(
     # half of the root group; without prefetching all layers were waited for already, and the whole
     # root group is
     ends = sharded.gather + sharded.scatter
-    root_s = communicate.all_gather_s(m, 2 * narrow * root, who.shards)
+    root_s = communicate.all_gather_s(m, 2 * narrow * of.held, who.shards)
     per_layer = c.syncs_per_layer
     # ZeRO-2 that keeps parameters whole gathers what was updated, with nothing to hide it (arXiv
     # 1910.02054, section 7.2.1): Qwen2.5-32B of llmq 8.4 -> 0.2 %, LLaMA-7B of the A800 gist 22.5

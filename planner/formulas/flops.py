@@ -130,3 +130,20 @@ def model_flop(
     scanned: FLOP forward per token of cores that carry a state.
     """
     return tokens * (6 * matmul_weight_count + 6 * attended + 3 * scanned)
+
+
+@formula(
+    unit="FLOP",
+    equation="2 (N + N_above + N_trained) T + C T",
+    source="counting: a frozen weight has no gradient, and what lies below the first that is"
+    " trained no backward pass; LoRA (arXiv 2106.09685) 4 N + 6 N_adapters",
+)
+def partial_flop(
+    matmul_weight_count: Array, above_count: Array, trained_count: Array, core: Array, tokens: Array
+) -> Array:
+    """FLOP of one forward and backward pass where some weights are frozen, no recompute.
+
+    above_count: of the weights that a token meets those from the first trained layer on;
+    trained_count: of these the trained ones; core: FLOP per token of attention and scans.
+    """
+    return tokens * (2 * (matmul_weight_count + above_count + trained_count) + core)

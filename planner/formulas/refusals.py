@@ -426,6 +426,20 @@ def optimizer_in_backward(p: Plan, x: Layout) -> str:
     )
 
 
+def frozen(p: Plan, x: Layout) -> str:
+    """The stack does not divide adapters so, or a pipeline has stages without a backward pass."""
+    if p.training.trainable_layers is not None:
+        return (
+            f"the first stages of a pipeline would have no backward pass, which no schedule here"
+            f" knows; here pp is {x.pp}{_ways('--pp 1', 'leave out --trainable-layers')}"
+        )
+    return (
+        f"{p.stack.title} has no adapters of matrices that tensor or expert parallelism divides;"
+        f" here tp is {x.tp}, ep {x.ep}"
+        + _ways("--tp 1" if x.tp > 1 else "--ep 1", "--stack nemo or megatron-core")
+    )
+
+
 def cuda_graphs(p: Plan, x: Layout) -> str:
     """The stack does not capture these parts."""
     has = [scope for scope in p.stack.supports.cuda_graphs if scope != "none"]

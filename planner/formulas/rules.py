@@ -12,8 +12,10 @@ from planner import schedules
 from planner.formulas import experts
 from planner.formulas import refusals as why
 from planner.formulas.optimizers import OPTIMIZERS
+from planner.formulas.params import stream_of
 from planner.formulas.stages import equal_chunks
 from planner.ledger import Array
+from planner.specs.adapters import adapts_experts
 from planner.specs.columns import Columns
 from planner.specs.layers import cores_of, limits_of, modules_of
 from planner.specs.layout import (
@@ -216,6 +218,16 @@ def _optimizer_in_backward(plan: Plan, c: Columns) -> Array:
     )
 
 
+def _frozen(plan: Plan, c: Columns) -> Array:
+    training, ok = plan.training, _ones(c)
+    if training.trainable_layers is not None:
+        return ok & (c.pp == 1)
+    if training.adapter is not None and plan.stack.family != "megatron":
+        experts = adapts_experts(plan.model.routed, stream_of(plan.model), training.adapter)
+        ok = ok & (c.tp == 1) & ((c.ep == 1) | (not experts))
+    return ok
+
+
 def _cuda_graphs(plan: Plan, c: Columns) -> Array:
     captured = set(plan.training.cuda_graphs) <= set(plan.stack.supports.cuda_graphs)
     return np.full_like(c.tp, captured, dtype=bool)
@@ -304,6 +316,7 @@ RULES: tuple[Rule, ...] = (
         _optimizer_in_backward,
         why.optimizer_in_backward,
     ),
+    Rule("frozen weights supported", ("lora", "trainable_layers", "tp"), _frozen, why.frozen),
     Rule("graphs can be captured", ("cuda_graphs",), _cuda_graphs, why.cuda_graphs),
     Rule(
         "optimizer knows what ZeRO cuts",

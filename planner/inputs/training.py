@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from planner.inputs.accumulation import accumulated
+from planner.inputs.adapters import trained_fields
 from planner.inputs.batch import default_batch
 from planner.inputs.experts import expert_fields
 from planner.inputs.options import number
@@ -119,6 +120,7 @@ def training_spec(
         expandable_segments=options.expandable_segments,
         optimizer_in_backward=options.optimizer_in_backward,
         **expert_fields(options, model, gpu),
+        **trained_fields(options, model),
     )
     return training, assumptions
 

@@ -21,6 +21,7 @@ from planner.estimate.memory import (
     state_ledger,
 )
 from planner.estimate.stages import layout_document, rank_texts, repeated_share
+from planner.estimate.trained import trained_gemms, trained_share
 from planner.evidence import memory as evidence
 from planner.evidence.band import Band, band
 from planner.evidence.whole_run import whole_run
@@ -355,7 +356,11 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     scanned = flops.scanned_flop(model)
 
     def model_flop(attended: float) -> float:
-        return float(flops.model_flop(weights, attended, tokens, scanned))
+        if not training.partial:
+            return float(flops.model_flop(weights, attended, tokens, scanned))
+        above = trained_share(plan)
+        core = (2 + 4 * above) * attended + (1 + 2 * above) * scanned
+        return float(flops.partial_flop(*trained_gemms(plan), core, tokens))
 
     useful = model_flop(seen)
     executed = useful + first(one.time.repeated_flop) * gpus

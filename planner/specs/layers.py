@@ -194,6 +194,12 @@ def mix_of_kind(kind: Kind, count: int) -> Mix:
     return _mixed(kind.name, (kind,), (count,))
 
 
+def last_shares(layers: Layers, last: int | None) -> tuple[float, ...]:
+    """Share of the layers of every kind that the last so many layers are; None: all."""
+    order = layers.order if last is None else layers.order[-last:]
+    return tuple(order.count(i) / n for i, n in enumerate(layers.counts))
+
+
 def timed_shares(model: ModelSpec) -> tuple[float, ...]:
     """Share of the layers that is of every kind that differs in what it computes."""
     return tuple(count / model.layers for count in timed_kinds(model).counts)

@@ -47,6 +47,8 @@ LossKernel = Literal["torch", "fused", "fused-linear", "chunked"]
 # it lacks; none: the weights themselves
 MasterType = Literal["fp32", "fp16", "remainder", "none"]
 GradientType = Literal["fp32", "bf16"]
+# low-rank adapters: plain, scaled by the root of their rank, with magnitudes of columns apart
+AdapterMethod = Literal["lora", "rslora", "dora"]
 ScheduleName = Literal[
     "1f1b",
     "gpipe",

@@ -126,6 +126,15 @@ class Plan(Spec):
         return not self.fused_norm or rotary or gate
 
     @property
+    def trains_head(self) -> bool:
+        """Whether the weight of the head has a gradient."""
+        training = self.training
+        if not training.partial:
+            return True
+        own = training.adapter is None and not self.model.tied_embeddings
+        return training.train_embeddings or own
+
+    @property
     def costs(self) -> bool:
         """Whether anything is paid for a step: machines or electricity."""
         return bool(self.cluster.price.usd_per_gpu_hour or self.run.electricity_usd_per_j)

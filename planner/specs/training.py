@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from planner.specs.adapters import AdapterSpec
 from planner.specs.base import Spec
 from planner.specs.names import (
     AttentionName,
@@ -76,6 +77,10 @@ class TrainingSpec(Spec):
     expandable_segments: bool | None = None  # of PyTorch's allocator (PYTORCH_CUDA_ALLOC_CONF)
     # every weight is updated as soon as its gradient is there, which is freed then
     optimizer_in_backward: bool = False
+    # what is trained: all, adapters beside frozen weights, or the last layers, final norm and head
+    adapter: AdapterSpec | None = None
+    trainable_layers: int | None = Field(default=None, ge=1, le=100_000)
+    train_embeddings: bool = False  # embedding and head beside either
 
     # of which what they keep goes to host memory with --offload activations; none: all that is kept
     offload_modules: tuple[OffloadModule, ...] = Field(default=(), strict=False)
@@ -103,6 +108,11 @@ class TrainingSpec(Spec):
     def mixed_precision(self) -> bool:
         """Whether kernels work on 16-bit (or 8-bit) copies of fp32 master weights."""
         return self.precision not in ("fp32", "tf32")
+
+    @property
+    def partial(self) -> bool:
+        """Whether some weights are frozen."""
+        return self.adapter is not None or self.trainable_layers is not None
 
     @property
     def element_bytes(self) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.estimate.layer.adapters import adapter_work
 from planner.estimate.layer.again import pieces, pieces_flop
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
@@ -33,12 +34,21 @@ from planner.specs.layers import mix_of_kind, timed_kinds
 from planner.specs.plan import Plan
 from planner.specs.towers import head_plan, kind_plan
 
-__all__ = ["Collective", "LayerCost", "ModelCost", "local_shape", "model_cost", "padded_vocab"]
+__all__ = [
+    "ADAPTER_GEMMS",
+    "Collective",
+    "LayerCost",
+    "ModelCost",
+    "local_shape",
+    "model_cost",
+    "padded_vocab",
+]
 
 # torchtitan's per-operator rule keeps attention and every second GEMM, and repeats all else
 # (torchtitan/distributed/activation_checkpoint.py)
 _REPEATED_GEMMS = 0.5
 _LAST_GEMMS = ("mlp_out", "expert_out", "shared_out")  # backward does not need their result
+ADAPTER_GEMMS = "matmul/adapters"
 _LEAST_S = 1e-30  # beside waits of no time
 
 
@@ -244,6 +254,11 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
             cast.backward + p.per_layer * narrow.backward,
         )
         flop[name] = flop.get(name, 0.0) + p.per_layer * 2 * p.m * p.n * p.k * p.batch
+    adapters = adapter_work(shape, m)
+    if adapters is not None:
+        forward[ADAPTER_GEMMS] = adapters.gemms.forward
+        backward[ADAPTER_GEMMS] = adapters.gemms.backward
+        flop[ADAPTER_GEMMS] = adapters.flop
     core = core_s(shape, m)
     light = memory_bound_s(shape, m)
     forward |= {"attention/core": core.forward, **under("memory_bound", light.forward)}
@@ -251,6 +266,10 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     if shape.plan.recipe is not None:
         forward["memory_bound/casts"], backward["memory_bound/casts"] = cast.forward, cast.backward
     backward["memory_bound/weights"] = weight_traffic_s(m, weight_gemms(shape))
+    if adapters is not None:  # nothing accumulates of what is frozen
+        backward["memory_bound/weights"] = 0.0 * shape.tokens
+        forward["memory_bound/adapters"] = adapters.operators.forward
+        backward["memory_bound/adapters"] = adapters.operators.backward
     repeated = _REPEATED_GEMMS * (gemms + cast.forward) + sum(light.forward.values())
     return _Compute(BothWays(forward, backward), core, repeated, flop)
 

@@ -74,23 +74,23 @@ def head_s(shape: LayerShape, m: Machine) -> Ledger:
     alignment = kernels.alignment_frac(columns, h, width, UNALIGNED_WEIGHT)
     chunks = loss_chunks(plan, tokens)
     rows, added = tokens / chunks, width * h * columns * (chunks > 1)
-    gemms = chunks * (
-        gemm_s(plan, m, rows, columns, h, alignment=alignment)
-        + gemm_s(plan, m, rows, h, columns, alignment=alignment)
-        + gemm_s(plan, m, h, columns, rows, extra_bytes=added, alignment=alignment)
-    )
+    gemms = gemm_s(plan, m, rows, columns, h, alignment=alignment)
+    gemms = gemms + gemm_s(plan, m, rows, h, columns, alignment=alignment)
+    trained = plan.trains_head
+    if trained:
+        gemms = gemms + gemm_s(plan, m, h, columns, rows, extra_bytes=added, alignment=alignment)
     fused = plan.fused_cross_entropy
     per_logit = m.cross_entropy_bytes if fused is None else _FUSED_LOSS if fused else _PLAIN_LOSS
     loss = copy_s(m, tokens * columns * per_logit)
     hidden = shape.local_tokens * h
     tables = 1.0 if plan.model.tied_embeddings else 2.0
     return {
-        "matmul/logits": gemms,
+        "matmul/logits": chunks * gemms,
         "memory_bound/loss": measured_s(m, tokens * columns, m.loss_s, 0.0, loss),
         "memory_bound/embedding": operator_s(plan, m, hidden, _EMBEDDING, m.embedding_s, 0.0)
         + m.table_s * columns * h,
         # the weights of embedding and head are cast, gathered and reduced as those of layers are
-        "memory_bound/weights": copy_s(m, tables * columns * h * m.weight_bytes_moved),
+        "memory_bound/weights": copy_s(m, trained * tables * columns * h * m.weight_bytes_moved),
     }
 
 

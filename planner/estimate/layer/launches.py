@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.estimate.layer import dispatch
+from planner.estimate.layer.adapters import adapter_work
 from planner.estimate.layer.collectives import Collective
 from planner.estimate.layer.matmul import weight_gemms
 from planner.estimate.layer.shape import BothWays, LayerShape
@@ -62,19 +63,31 @@ def issued_operators(
     biased, looped = _biased_experts(shape, m), _looped_experts(shape, m)
     split, dense = _unfused(shape, m), 1 - _replayed(m) * _dense_share(shape)
     full = _of_decoder(shape.mix)
+    adapters, products = _adapters(shape, m)
     return BothWays(
         dense * (full * m.operators_forward + split.forward)
+        + adapters.forward
         + experts
         + _BIASED_EXPERT.forward * biased
         + _LOOPED_EXPERT.forward * looped
         + calling,
-        dense * (full * m.operators_backward + split.backward)
+        dense * (full * m.operators_backward + split.backward - products)
+        + adapters.backward
         + _hooks(shape)
         + _EXPERT_OPERATORS_BACK * experts
         + _BIASED_EXPERT.backward * biased
         + _LOOPED_EXPERT.backward * looped
         + calling,
     )
+
+
+def _adapters(shape: LayerShape, m: Machine) -> tuple[BothWays[Array], Array]:
+    """Operators of adapters, and the gradients of weights that are not computed beside them."""
+    work = adapter_work(shape, m)
+    if work is None:
+        return BothWays(np.zeros(1), np.zeros(1)), np.zeros(1)
+    products = sum((p.per_layer * (not p.routed) for p in weight_gemms(shape)), start=np.zeros(1))
+    return work.issued, products
 
 
 def _of_decoder(mix: Mix) -> float:
@@ -191,6 +204,8 @@ def _split_softmax(shape: LayerShape) -> Array:
 
 def _hooks(shape: LayerShape) -> Array:
     """Operators' worth of hooks that run as the gradient of each weight is ready."""
+    if shape.plan.training.adapter is not None:
+        return np.zeros(1)
     gemms = sum((p.per_layer + 0.0 * shape.tp for p in weight_gemms(shape)), start=np.zeros(1))
     weights = gemms + shape.mix.norms
     return weights * float(shape.plan.stack.launch.operators_per_gradient)

@@ -142,7 +142,10 @@ def _weight_gemms_s(plan: Plan, m: Machine, p: Gemm, recipe: Recipe | None) -> B
             alignment=alignment,
         )
 
-    return BothWays(one(p.m, p.n, p.k), one(p.m, p.k, p.n) + one(p.k, p.n, p.m, accumulated))
+    gradients = one(p.m, p.k, p.n)
+    if plan.training.adapter is None:  # of the weight, which adapters leave frozen
+        gradients = gradients + one(p.k, p.n, p.m, accumulated)
+    return BothWays(one(p.m, p.n, p.k), gradients)
 
 
 def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
@@ -158,7 +161,9 @@ def _convolution_s(plan: Plan, m: Machine, p: Gemm) -> BothWays[Array]:
         return gemm_s(plan, m, rows, columns, inner, extra_bytes=extra_bytes, alignment=alignment)
 
     again = width * (p.m * p.n * (1 - p.taps) + read - p.m * channels)
-    gradients = one(p.m, channels, p.n * p.taps, again) + one(p.k, p.n, p.m, windows)
+    gradients = one(p.m, channels, p.n * p.taps, again)
+    if plan.training.adapter is None:
+        gradients = gradients + one(p.k, p.n, p.m, windows)
     return BothWays(one(p.m, p.n, p.k, windows), gradients)
 
 

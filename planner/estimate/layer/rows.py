@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.estimate.factored import distinct_combinations, is_factored, rowwise
 from planner.estimate.layer import (
+    ADAPTER_GEMMS,
     Collective,
     LayerCost,
     ModelCost,
@@ -28,7 +29,7 @@ from planner.formulas.experts import tensor_of
 from planner.ledger import Array, Ledger, each, total
 from planner.schedules.base import Work
 from planner.specs.columns import Columns, unique_rows
-from planner.specs.layers import timed_shares
+from planner.specs.layers import last_shares, timed_kinds, timed_shares
 from planner.specs.plan import Plan
 
 
@@ -36,7 +37,30 @@ def cost_of_rows(plan: Plan, m: Machine, c: Columns) -> ModelCost:
     """`model_cost` of every row."""
     combinations, spread = combinations_of(m, c, key_of(c))
     found: ModelCost = each(model_cost(plan, m, **combinations), spread)
-    return found
+    if plan.training.trainable_layers is None:
+        return found
+    shares = backward_shares(plan)
+    kinds = tuple(_above(one, share) for one, share in zip(found.kinds, shares, strict=True))
+    return replace(found, kinds=kinds)
+
+
+def backward_shares(plan: Plan) -> tuple[float, ...]:
+    """Share of the layers of every kind that differs in time that have a backward pass."""
+    return last_shares(timed_kinds(plan.model), plan.training.trainable_layers)
+
+
+def _above(unit: LayerCost, share: float) -> LayerCost:
+    """The mean layer of a kind of which a share has a backward pass."""
+    calls = ("backward", "hidden_backward")
+    return replace(
+        unit,
+        backward={name: share * leaf for name, leaf in unit.backward.items()},
+        launch_backward=share * unit.launch_backward,
+        collectives=tuple(
+            replace(x, **{name: share * getattr(x, name) for name in calls})
+            for x in unit.collectives
+        ),
+    )
 
 
 def combinations_of(
@@ -83,7 +107,7 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
     repeated, selective = repeated_share(plan, c), c.is_recompute("selective")
     exchanged = repeated + c.repeats_module("moe")
 
-    def of(unit: LayerCost) -> LayerTime:
+    def of(unit: LayerCost, share: float) -> LayerTime:
         contention = sum(
             slows * x.hidden_backward * x.seconds
             for x in unit.collectives
@@ -107,15 +131,15 @@ def layer_times(plan: Plan, m: Machine, c: Columns, cost: ModelCost) -> tuple[La
             fewer = law(unit.repeat_busy - kept, unit.repeat_operators, m.operator_launch)
             whole = np.where(c.is_recompute("keep"), fewer, whole)
         alone = np.where(selective, selected, 0.0) + again.repeated_alone(c, unit.pieces)
-        spent = recompute.repeated_s(repeated, whole, alone)
-        flop = (
+        spent = share * recompute.repeated_s(repeated, whole, alone)
+        flop = share * (
             repeated * (unit.forward_flop - again.spared(c, unit.pieces_flop))
             + np.where(selective, unit.core_flop, 0.0)
             + again.repeated_alone(c, unit.pieces_flop)
         )
         return LayerTime(forward, backward + spent, spent, contention, repeated, exchanged, flop)
 
-    return tuple(of(unit) for unit in cost.kinds)
+    return tuple(map(of, cost.kinds, backward_shares(plan)))
 
 
 def mean_of(plan: Plan, each: Sequence[Array]) -> Array:
@@ -158,6 +182,8 @@ def layer_work(unit: LayerCost, time: LayerTime, extras: tuple[Array, Array]) ->
     )
     # the CPU issues one gradient as often as the other
     weight = pipeline.weight_gradient_s(gemms + unit.launch_backward)
+    if ADAPTER_GEMMS in unit.backward:  # beside frozen weights: theirs are next to nothing
+        weight = 0.0 * weight
     return Work(time.forward + extras[0], time.backward + extras[1] - weight, weight)
 
 

@@ -16,7 +16,7 @@ from planner.estimate.memory.timeline import PHASES, StageMemory, live_chunks, o
 from planner.estimate.moments import state_ledger
 from planner.estimate.stages import first_with, fullest_inner, repeated, stage_split
 from planner.estimate.state_types import state_of
-from planner.estimate.states import rank_parameters
+from planner.estimate.trained import weights_of
 from planner.formulas.stages import contents
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
@@ -101,7 +101,7 @@ class Need:
 def needed(plan: Plan, c: Columns) -> Need:
     """What `peak_memory` finds for the device and the host, without the parts: for tables of
     factored columns."""
-    parameters, slack = rank_parameters(plan, c), fragmentation(plan)
+    parameters, slack = weights_of(plan, c), fragmentation(plan)
     reserved: list[Array] = []
     host: list[Array] = []
     drive: list[Array] = []
@@ -133,7 +133,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
     many = c.each(lambda column: np.tile(column, count))  # one row per layout and stage
     stage = np.broadcast_to(stages, (count, rows)).reshape(-1)
     split = stage_split(plan, many, stage)
-    found: StageMemory = one_stage(plan, many, rank_parameters(plan, many), stage, split)
+    found: StageMemory = one_stage(plan, many, weights_of(plan, many), stage, split)
     found = paging.paged(plan, many, found, fragmentation(plan))
     sums = np.stack([total(phase) for phase in found.phases])
     phase = sums.argmax(axis=0)
@@ -186,7 +186,7 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
 
 def paged_bytes(plan: Plan, c: Columns) -> Array:
     """Bytes of optimizer states that the fullest stage pages to host memory."""
-    parameters = rank_parameters(plan, c)
+    parameters = weights_of(plan, c)
     return largest(
         [
             paging.leaving(

@@ -11,12 +11,13 @@ from planner import schedules
 from planner.estimate import sync
 from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
-from planner.estimate.memory import activations, in_backward, loss, low_precision, offload
+from planner.estimate.memory import activations, frozen, in_backward, loss, low_precision, offload
 from planner.estimate.memory.workspaces import workspace_bytes
 from planner.estimate.moments import Moments, moments, state_ledger
 from planner.estimate.stages import StageSplit, repeated
 from planner.estimate.state_types import state_of
 from planner.estimate.states import RankParameters
+from planner.estimate.trained import Weights, trained_again, trained_split
 from planner.formulas import experts as expert_ranks
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
@@ -83,17 +84,17 @@ class _States:
     drive: Array
     saving: Array
     loading: Array
-    elements: Array  # all parameters of the stage on this rank, before data parallelism
+    elements: Array  # what is trained of the stage on this rank, before data parallelism
     owned: Array  # of these, what this rank's optimizer updates
     inner: Array  # share of the elements that are of layers
 
 
 def _states(
-    plan: Plan, c: Columns, p: RankParameters, split: StageSplit, first: Array, last: Array
+    plan: Plan, c: Columns, of: Weights, split: StageSplit, first: Array, last: Array
 ) -> _States:
-    state = state_of(plan)
-    shared, experts = p.of_stage(split, first, last), p.experts_of_stage(split)
-    layers, of = p.of_stage(split, 0.0 * first, 0.0 * last), moments(plan, c, p)
+    p, held, state = of.trained, trained_split(plan, split), state_of(plan)
+    shared, experts = p.of_stage(held, first, last), p.experts_of_stage(held)
+    layers, kept = p.of_stage(held, 0.0 * first, 0.0 * last), moments(plan, c, p)
     shard = c.shards
     # experts have replicas of their own, over which ZeRO shards them
     expert_shard = np.where(
@@ -101,8 +102,11 @@ def _states(
     )
     ledger = state_ledger(plan)
 
+    def cuts(level: float) -> tuple[Array, Array]:
+        return shard_count(c.zero, level, shard), shard_count(c.zero, level, expert_shard)
+
     def cut(each: float, level: float, more: Moments | None = None) -> Array:
-        own, others = shard_count(c.zero, level, shard), shard_count(c.zero, level, expert_shard)
+        own, others = cuts(level)
         if more is None:
             return memory.state_bytes(shared, each, own) + memory.state_bytes(experts, each, others)
         return (
@@ -118,19 +122,20 @@ def _states(
     parameters = cut(ledger["parameters"], whole)
     # layers alone are in 8 or 4 bit: embedding and head stay in 16
     narrower = low_precision.kept_bytes(plan, ledger["parameters"], state.master)
-    if narrower != ledger["parameters"]:
+    if plan.training.adapter is None and narrower != ledger["parameters"]:
         saved = ledger["parameters"] - narrower
-        layers = p.of_stage(split, 0.0 * first, 0.0 * last)
         parameters = (
             parameters
             - memory.state_bytes(layers, saved, shard_count(c.zero, whole, shard))
             - memory.state_bytes(experts, saved, shard_count(c.zero, whole, expert_shard))
         )
+    if plan.training.partial:
+        parameters = parameters + frozen.held_bytes(plan, of, split, cuts(whole))
     parameters = parameters * dual
     gradients = cut(ledger["gradients"], _ZERO_2)
     master = state.master if plan.training.mixed_precision else 0.0
     whole = master if state.whole_master else 0.0
-    optimizer = cut(master - whole, _ZERO_1, of) + cut(whole, _NEVER)
+    optimizer = cut(master - whole, _ZERO_1, kept) + cut(whole, _NEVER)
     away_optimizer, away_params = c.offloads(*OFFLOADED_OPTIMIZER), c.offloads(*OFFLOADED_PARAMS)
     saving = parameters + optimizer
     loading = saving
@@ -183,14 +188,13 @@ def live_chunks(plan: Plan, c: Columns, stage: Array) -> Array:
     return schedules.live_chunks(SCHEDULES, c.schedule, stage, c.pp, c.vpp, microbatches)
 
 
-def one_stage(
-    plan: Plan, c: Columns, p: RankParameters, stage: Array, split: StageSplit
-) -> StageMemory:
+def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSplit) -> StageMemory:
     """Ledgers of all phases of one stage per row. All phases have the same leaves."""
     training, stack, state = plan.training, plan.stack, state_of(plan)
-    first, last = split.first, split.last
-    own = _states(plan, c, p, split, first, last)
-    kept = activations.kept(plan, c, split, repeated(plan, c, stage))
+    first, last, p = split.first, split.last, of.trained
+    own = _states(plan, c, of, split, first, last)
+    again = trained_again(plan, repeated(plan, c, stage))
+    kept = activations.kept(plan, c, trained_split(plan, split), again)
     microbatches = c.microbatches(training.global_batch)
     chunks = live_chunks(plan, c, stage)
     live = chunks / c.vpp  # micro-batches whose activations the stage holds
@@ -202,7 +206,8 @@ def one_stage(
         stack.activations.stage_outputs * activations.one_input(plan, c) * (1 - last) * (c.pp > 1)
     )
     beside = passed + activations.embedding_mask(plan, c) * first  # of a micro-batch, in no layer
-    layers = p.of_stage(split, 0.0 * first, 0.0 * last) + p.experts_of_stage(split)
+    every = of.every
+    layers = every.of_stage(split, 0.0 * first, 0.0 * last) + every.experts_of_stage(split)
     offloaded, host = offload.moved(
         plan, c, kept, live * kept.stage, live * sync.compute_bytes(plan) * layers
     )
@@ -217,12 +222,15 @@ def one_stage(
 
     narrow, wire = sync.compute_bytes(plan), sync.wire_bytes(plan)
     layer = p.per_layer()
-    root = first * total(p.first) + last * total(p.last)
+    root = first * total(every.first) + last * total(every.last)
+    whole_layer, elements = every.per_layer(), layers + root
+    if training.adapter is not None:
+        whole_layer, elements = whole_layer + layer, elements + own.elements
     whole = state.zero2_gathers & (c.zero == 2)
     gathered = np.where(
         c.zero >= 3,
-        narrow * (root + _PREFETCH_LAYERS * layer),
-        np.where(whole, narrow * own.elements, 0.0),
+        narrow * (root + _PREFETCH_LAYERS * whole_layer),
+        np.where(whole, narrow * elements, 0.0),
     )
     reducing = np.where(
         (c.zero >= 3) | whole, (narrow + wire) * layer, np.where(c.zero == 2, narrow * layer, 0.0)
@@ -283,7 +291,12 @@ def one_stage(
         "gradient_copies": placeholders,
     }
     weight = narrow * _last_product(plan, c, p) * (state.layer_gradient_copy == 0)
-    again = {"recompute_working_set": kept.working, "backward_temporaries": kept.transient + weight}
+    if training.adapter is not None:
+        weight = 0.0 * weight
+    inside = {
+        "recompute_working_set": kept.working,
+        "backward_temporaries": kept.transient + weight,
+    }
     at_loss = loss.logits(plan, c) * heads
     phases = [
         {**idle, "gradients": np.where(state.persistent_gradients, own.gradients, 0.0)},
@@ -293,10 +306,10 @@ def one_stage(
             "logits": at_loss,
             "gradient_copies": placeholders + np.where(last > 0, head, 0.0),
         },
-        {**running, **again},
+        {**running, **inside},
         {
             **running,
-            **again,
+            **inside,
             "activations": waiting,
             "gradients": reached,
             "gathered_layers": gathered + reducing,

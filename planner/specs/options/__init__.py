@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from planner.specs.names import Objective
+from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.cluster import ClusterOptions, ModelOptions
 from planner.specs.options.data import LOADING, LengthOptions, LoadingOptions, RankOptions
 from planner.specs.options.experts import ExpertOptions
@@ -50,6 +51,7 @@ class Options(  # fields come in the order of the parts from the last to the fir
     LengthOptions,
     RankOptions,
     RunOptions,
+    AdapterOptions,
     TrainingOptions,
     ObjectiveOptions,
     SearchOptions,

@@ -7,9 +7,6 @@ accelerate, torchrun, torchtitan, nanotron and Slurm.
 from __future__ import annotations
 
 _MODEL_FILE = "belongs to the model: write it in a model TOML and give the path to --model"
-_ADAPTERS = (
-    "is not modelled: adapters train few parameters, and every parameter is taken as trained here"
-)
 _QUANTIZED = (
     "is not modelled: training with quantized weights is not; --precision takes fp8, mxfp8 and"
     " nvfp4"
@@ -267,7 +264,11 @@ _SAID: dict[str, tuple[str, ...]] = {
         "parameters",
         "model-size",
     ),
-    _ADAPTERS: ("lora", "qlora", "dora", "peft", "lora-r", "lora-rank", "adapter", "use-peft"),
+    "is --lora RANK here": ("peft", "lora-r", "lora-rank", "adapter", "use-peft", "use-lora"),
+    "is --lora RANK --lora-method dora here": ("dora", "use-dora"),
+    "is --lora RANK --lora-method rslora here": ("use-rslora", "rslora"),
+    "is --lora-targets here": ("target-modules", "lora-target-modules", "lora-target"),
+    "scales what adapters add, with neither memory nor time": ("lora-alpha",),
     _QUANTIZED: (
         "load-in-4bit",
         "load-in-8bit",

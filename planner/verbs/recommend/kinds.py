@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.estimate.memory import state_ledger
+from planner.estimate.state_types import frozen_bytes
 from planner.formulas import flops, run_level
 from planner.formulas.params import parameter_count
 from planner.inputs import catalog
@@ -20,6 +21,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.recommend import Limits
 from planner.specs.plan import Plan
+from planner.specs.training import TrainingSpec
 from planner.verbs.counts import layout_counts
 from planner.verbs.recommend.limits import DAY_S
 
@@ -98,7 +100,9 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
         )
     if tokens is not None:
         # with all of the peak rate and no failures
-        gpu_s = least_flop(model, tokens) / float(cluster.gpu.rate(training.precision) or math.inf)
+        gpu_s = least_flop(model, tokens, training) / float(
+            cluster.gpu.rate(training.precision) or math.inf
+        )
         usd = gpu_s * min((float(price) for price in every_price(base)), default=0.0)
         if limits.budget is not None and usd > limits.budget:
             return Kind(
@@ -135,14 +139,21 @@ def kind(name: str, base: Options, model: ModelSpec, tokens: float | None, limit
 def bare_bytes(plans: Sequence[Plan]) -> float:
     """Bytes per parameter of parameters and optimizer states, of the plan that keeps the least."""
     return min(
-        total({name: kept for name, kept in state_ledger(plan).items() if name != "gradients"})
+        frozen_bytes(plan)
+        if plan.training.partial
+        else total({name: kept for name, kept in state_ledger(plan).items() if name != "gradients"})
         for plan in plans
     )
 
 
-def least_flop(model: ModelSpec, tokens: float) -> float:
-    """FLOP of a run that counts GEMMs with weights alone."""
-    return float(flops.model_flop(float(total(flops.matmul_weights(model))), 0.0, tokens))
+def least_flop(model: ModelSpec, tokens: float, training: TrainingSpec) -> float:
+    """FLOP of a run that counts GEMMs with weights alone; where some are frozen, of those forward
+    and back to the first that is trained."""
+    weights = float(total(flops.matmul_weights(model)))
+    if training.partial:
+        back = 0.0 if training.trainable_layers is not None else weights
+        return float(flops.partial_flop(weights, back, 0.0, 0.0, tokens))
+    return float(flops.model_flop(weights, 0.0, tokens))
 
 
 def _powered(cluster: ClusterSpec, limits: Limits) -> float:

@@ -30,6 +30,7 @@ from planner.specs.layers import of_samples
 from planner.specs.model import NAMING, Experts, LatentAttention, ModelSpec
 from planner.specs.options import Options, refuse
 from planner.specs.options.recommend import Limits
+from planner.specs.training import TrainingSpec
 from planner.verbs.recommend.kinds import bare_bytes, least_flop
 from planner.verbs.recommend.limits import DAY_S, checked
 from planner.verbs.requests import Point, Progress, answer
@@ -93,13 +94,13 @@ class _Room:
     bytes: float
     bytes_per_parameter: float  # parameters and optimizer states, wherever they are
     flop: float  # of the peak rate within the days; infinite without such a limit
-    tokens: float
+    training: TrainingSpec
 
     def ruled_out(self, model: ModelSpec) -> str | None:
         """Why no layout needs to be tried, if none does."""
         if self.bytes_per_parameter * parameter_count(model) > self.bytes:
             return "parameters and optimizer states alone do not fit"
-        if least_flop(model, self.tokens) > self.flop:
+        if least_flop(model, self.training.tokens or 0.0, self.training) > self.flop:
             return "even the peak rate takes more days"
         return None
 
@@ -116,7 +117,7 @@ def _room(base: Options, limits: Limits) -> _Room:
         bytes=float(gpu.usable_memory) * base.gpus,
         bytes_per_parameter=bare_bytes(plans) if on_gpu else 0.0,
         flop=math.inf if limits.days is None else limits.days * DAY_S * peak * base.gpus,
-        tokens=training.tokens or 0.0,
+        training=training,
     )
 
 

@@ -13,6 +13,7 @@ from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, stack_spec
 from planner.inputs.cluster import cluster_spec
 from planner.inputs.scenario import refused_precision
+from planner.specs.adapters import ALL, WORDS, AdapterSpec
 from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import ModelSpec
@@ -160,6 +161,7 @@ def _training(
         **_states(options, row.get("precision", "") or "bf16", stack),
         expandable_segments={"0": False, "1": True}.get(options.get("expandable_segments", "")),
         optimizer_in_backward="optimizer_in_bwd" in options,
+        adapter=row_adapter(options),
         loss_chunks=ceil(model.vocab / _RL_WORDS) if options.get("trainer") == "rl" else 1,
         etp=_count(options, "etp"),
         expert_kernels=_expert_kernels(options),  # type: ignore[arg-type]
@@ -231,6 +233,33 @@ def _loss_kernel(options: dict[str, str], stack: StackSpec) -> LossKernel | None
     if _FUSED_LOSS & options.keys() or stack.unstated.fused_cross_entropy:
         return "fused-linear" if stack.fusion.liger else "fused"
     return LOSSES.get(options.get("loss", ""))
+
+
+# what of a row's words says that adapters are trained, whatever the frozen weights are kept in
+_ADAPTED = ("lora", "qlora", "gptq-lora")
+
+
+def row_adapter(options: dict[str, str]) -> AdapterSpec | None:
+    """Adapters of a row; None: all is trained, or no rank is stated."""
+    rank = _count(options, "rank")
+    if rank is None or options.get("peft") not in _ADAPTED:
+        return None
+    words = tuple(word.lower() for word in options.get("targets", ALL).split("+"))
+    if unknown := [word for word in words if word not in WORDS]:
+        raise Skip(f"targets names {unknown[0]!r}, no matrix that is known")
+    return AdapterSpec(
+        rank=rank,
+        targets=words,
+        dropout=number(options, "lora_dropout", 0.0),
+        precision=options.get("adapter_dtype") or _adapter_type(options),  # type: ignore[arg-type]
+        resident=_count(options, "adapters") or 1,
+        fused="fused_ops" in options,
+    )
+
+
+def _adapter_type(options: dict[str, str]) -> str | None:
+    """That of the weights where they are bf16 and nothing is kept in fp32 (torchtune)."""
+    return "bf16" if options.get("params_dtype") == "bf16" else None
 
 
 def _count(options: dict[str, str], name: str) -> int | None:

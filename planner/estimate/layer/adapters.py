@@ -1,0 +1,159 @@
+"""Time of low-rank adapters beside the frozen matrices of a layer: thin GEMMs, and the operators
+between them.
+
+PEFT 0.21 (lora/layer.py, lora/dora.py): result + B(A(dropout(x))) * scaling, x first cast to the
+type of A, which autocast casts back for the GEMM. Fused kernels (fms-acceleration's, Unsloth's)
+add onto the result inside the GEMMs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.estimate.layer.matmul import gemm_s
+from planner.estimate.layer.operators import copy_s, stream_s
+from planner.estimate.layer.shape import BothWays, LayerShape
+from planner.estimate.machine import Machine
+from planner.formulas.params import stream_of
+from planner.ledger import Array
+from planner.specs.adapters import AdapterSpec, Matrix, adapted
+from planner.specs.plan import Plan
+
+# bytes moved per element of the input that A reads, in 16 bit: to fp32 and back where adapters are
+# of that type; dropped, with a mask of a byte each, in the type of the adapter
+_CASTS = BothWays(12.0, 12.0)
+_DROPPED, _DROPPED_FP32 = BothWays(5.0, 5.0), BothWays(9.0, 9.0)
+_INPUT_SUM = 6.0  # backward: the gradient of the input, added to that of the matrix
+# of the output: scaled (4), and added to that of the matrix (6); backward scaled
+_OUTPUT = BothWays(10.0, 4.0)
+# of DoRA per output: (m - 1) y + m s z of the outputs of matrix and adapter; backward their
+# gradients, and that of m, which reads both
+_MAGNITUDES = BothWays(14.0, 16.0)
+# per element of the matrix, forward: B A scaled, added to it, and the norm of every column
+_COLUMN_NORM = 16.0
+# operators of an adapter that the CPU issues: casts of input, A and B, dropout, two GEMMs, scale
+# and sum; backward twice the GEMMs, and the sum of gradients. Fused: GEMMs and dropout alone
+_ISSUED, _ISSUED_FUSED = BothWays(9.0, 14.0), BothWays(2.0, 4.0)
+_ISSUED_DORA = BothWays(10.0, 8.0)
+
+
+@dataclass(frozen=True)
+class AdapterWork:
+    """Of a mean layer and micro-batch."""
+
+    gemms: BothWays[Array]
+    operators: BothWays[Array]  # seconds of those bound by memory
+    flop: Array  # forward
+    issued: BothWays[Array]
+
+
+@dataclass(frozen=True)
+class _Local:
+    """An adapter as a rank computes it."""
+
+    rows: Array
+    k: Array
+    n: Array
+    rank: Array
+    batch: Array
+    times: Array  # of a mean layer
+
+
+def plan_adapters(plan: Plan) -> tuple[AdapterSpec, tuple[bool, bool]] | None:
+    """The adapters of a plan, and which matrices its stack keeps as one."""
+    fusion, spec = plan.stack.fusion, plan.training.adapter
+    return None if spec is None else (spec, (fusion.joint_qkv, fusion.joint_gate))
+
+
+def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
+    """None where there are no adapters."""
+    found = plan_adapters(shape.plan)
+    if found is None:
+        return None
+    spec, nothing = found[0], 0.0 * shape.tokens
+    gemms, light = BothWays(nothing, nothing), BothWays(nothing, nothing)
+    flop, issued = nothing, BothWays(nothing, nothing)
+    for one in _local(shape):
+        gemms = _sum(gemms, _gemms_s(shape.plan, m, one, spec), one.times)
+        light = _sum(light, _operators_s(shape.plan, m, one, spec), one.times)
+        flop = flop + one.times * 2.0 * one.batch * one.rows * one.rank * (one.k + one.n)
+        issued = _sum(issued, _issued(shape.plan, spec), one.times)
+    return AdapterWork(gemms, light, flop, issued)
+
+
+def _sum(one: BothWays[Array], more: BothWays[Array], times: Array) -> BothWays[Array]:
+    return BothWays(one.forward + times * more.forward, one.backward + times * more.backward)
+
+
+def _local(shape: LayerShape) -> Iterator[_Local]:
+    found, of = plan_adapters(shape.plan), stream_of(shape.plan.model)
+    if found is None:
+        return
+    spec, joint = found
+    one, t = 1.0 + 0.0 * shape.tokens, shape.tp
+    for part, count in shape.mix.parts:
+        for matrix in adapted(part, of, spec, joint):
+            times, rank = one * count / shape.mix.layers, one * matrix.sides * spec.rank
+            if matrix.experts:
+                rows = shape.routed / shape.experts
+                yield _Local(rows, *_sides(matrix, shape.etp), rank, shape.experts, times)
+            else:
+                yield _Local(shape.tokens, *_sides(matrix, t), rank, one, times)
+
+
+def _sides(matrix: Matrix, ranks: Array) -> tuple[Array, Array]:
+    """Rows and columns that a rank computes: it has a share of the columns of the matrix, and as
+    large a share of the products with A."""
+    return matrix.k / ranks, matrix.n / ranks
+
+
+def _gemms_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> BothWays[Array]:
+    rows, k, n, r = one.rows, one.k, one.n, one.rank
+
+    def gemm(rows: Array, columns: Array, inner: Array) -> Array:
+        return gemm_s(plan, m, rows, columns, inner, one.batch)
+
+    forward = gemm(rows, r, k) + gemm(rows, n, r)
+    backward = gemm(rows, r, n) + gemm(r, n, rows) + gemm(rows, k, r) + gemm(k, r, rows)
+    if spec.method == "dora":  # B A, of an identity as input
+        forward = forward + gemm(k, r, k) + gemm(k, n, r)
+    return BothWays(forward, backward)
+
+
+def _operators_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> BothWays[Array]:
+    inputs, outputs = one.batch * one.rows * one.k, one.batch * one.rows * one.n
+    wide = _is_wide(plan, spec)
+    dropped = _DROPPED_FP32 if wide else _DROPPED
+    drops, casts = float(spec.dropout > 0), float(wide and not spec.fused)
+    dora, apart = float(spec.method == "dora"), float(not spec.fused)
+    weights = dora * _COLUMN_NORM * one.batch * one.k * one.n
+
+    def moved(of_input: float, of_output: float) -> Array:
+        return stream_s(plan, m, inputs * of_input + outputs * of_output, 0.0)
+
+    return BothWays(
+        moved(
+            casts * _CASTS.forward + drops * dropped.forward,
+            apart * _OUTPUT.forward + dora * _MAGNITUDES.forward,
+        )
+        + copy_s(m, weights),
+        moved(
+            casts * _CASTS.backward + drops * dropped.backward + apart * _INPUT_SUM,
+            apart * _OUTPUT.backward + dora * _MAGNITUDES.backward,
+        ),
+    )
+
+
+def _is_wide(plan: Plan, spec: AdapterSpec) -> bool:
+    """Whether adapters are fp32 where kernels work in 16 bit."""
+    return spec.precision == "fp32" and plan.training.mixed_precision
+
+
+def _issued(plan: Plan, spec: AdapterSpec) -> BothWays[Array]:
+    own = _ISSUED_FUSED if spec.fused else _ISSUED
+    casts, dora = 4.0 * (not spec.fused and not _is_wide(plan, spec)), spec.method == "dora"
+    return BothWays(
+        own.forward - casts + (spec.dropout > 0) - (not spec.fused) + dora * _ISSUED_DORA.forward,
+        own.backward - casts + (spec.dropout > 0) - (not spec.fused) + dora * _ISSUED_DORA.backward,
+    )

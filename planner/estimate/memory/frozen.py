@@ -1,0 +1,26 @@
+"""Weights that are not trained: what a stage holds of them."""
+
+from __future__ import annotations
+
+from planner.estimate.stages import StageSplit
+from planner.estimate.state_types import frozen_bytes
+from planner.estimate.trained import Weights, trained_split
+from planner.formulas import memory
+from planner.ledger import Array
+from planner.specs.plan import Plan
+
+
+def held_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Array]) -> Array:
+    """Bytes of the frozen weights of a stage. Adapters stand beside all weights, also beside an
+    embedding that is trained, of which PEFT keeps the original (ModulesToSaveWrapper).
+
+    cuts: ranks that share the weights, and those of routed experts.
+    """
+    every, first, last = of.every, split.first, split.last
+    shared, experts = every.of_stage(split, first, last), every.experts_of_stage(split)
+    if plan.training.adapter is None:
+        trained, held = of.trained, trained_split(plan, split)
+        shared = shared - trained.of_stage(held, first, last)
+        experts = experts - trained.experts_of_stage(held)
+    each, (own, others) = frozen_bytes(plan), cuts
+    return memory.state_bytes(shared, each, own) + memory.state_bytes(experts, each, others)

@@ -1,0 +1,177 @@
+"""What of a rank's weights is trained, where some are frozen: adapters beside them, or the last
+layers."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.estimate.stages import Repeated, StageSplit
+from planner.estimate.states import RankParameters, rank_parameters
+from planner.formulas.experts import tensor_of
+from planner.formulas.flops import matmul_weights
+from planner.formulas.params import layer_tensors, parameter_leaves, stream_of
+from planner.ledger import Array, Ledger, total
+from planner.specs.adapters import Matrix, adapted, adapter_elements
+from planner.specs.columns import Columns
+from planner.specs.layers import Kind, last_shares, layers_of, memory_kinds
+from planner.specs.plan import Plan
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Elements per rank: all, and those that have gradients and states. Of layers the latter are
+    those of one that is trained."""
+
+    every: RankParameters
+    trained: RankParameters
+
+
+ADAPTERS = "adapters"  # leaf of what is trained of a layer
+_WORDS, _HEAD = "embedding/word", "head/logits"
+
+
+def weights_of(plan: Plan, c: Columns) -> Weights:
+    """What every rank holds and trains."""
+    every = rank_parameters(plan, c)
+    return Weights(every, trained_parameters(plan, c, every))
+
+
+def kind_adapters(plan: Plan, kind: Kind) -> tuple[Matrix, ...]:
+    """The matrices of a layer of a kind that have adapters; none where all is trained as it is."""
+    spec = plan.training.adapter
+    if spec is None:
+        return ()
+    of, joint = stream_of(plan.model, kind), joins(plan)
+    return tuple(one for part in kind.parts for one in adapted(part, of, spec, joint))
+
+
+def joins(plan: Plan) -> tuple[bool, bool]:
+    """Whether queries, keys and values, and gate and up are one matrix each."""
+    fusion = plan.stack.fusion
+    return fusion.joint_qkv, fusion.joint_gate
+
+
+def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParameters:
+    """Elements per rank that have gradients and states; of layers, those of one that is trained.
+
+    p: all elements. Adapters of a matrix that ranks of tensor parallelism share are divided as it
+    is: A by its rank or its rows, B by its columns (ParallelLinearAdapter of Megatron-Bridge).
+    """
+    training, nothing = plan.training, 0.0 * p.experts
+    if not training.partial:
+        return p
+    ends = dict.fromkeys((_WORDS,), p.words) if training.train_embeddings else {}
+    head = p.last.get(_HEAD, nothing)
+    if training.adapter is None:
+        copied = plan.model.tied_embeddings and not training.train_embeddings
+        return replace(p, first=ends, last={**p.last, _HEAD: nothing} if copied else p.last)
+    sharing = c.ep * tensor_of(plan, c.tp)
+    spec, known = training.adapter, memory_kinds(plan.model)
+    own: list[Array] = []
+    routed: list[Array] = []
+    for kind in known.kinds:
+        dense, experts = 0.0, 0.0
+        for one in kind_adapters(plan, kind):
+            elements = float(spec.resident * adapter_elements(one, spec))
+            dense, experts = (
+                (dense, experts + elements) if one.experts else (dense + elements, experts)
+            )
+        own.append(dense / c.tp + nothing)
+        routed.append(experts / sharing + nothing)
+
+    def mean(each: list[Array]) -> Array:
+        shares = (count / plan.model.layers for count in known.counts)
+        return functools.reduce(np.add, (n * x for n, x in zip(shares, each, strict=True)))
+
+    last: Ledger = {_HEAD: head} if training.train_embeddings else {}
+    return RankParameters(
+        {ADAPTERS: mean(own)}, mean(routed), ends, last, tuple(own), tuple(routed)
+    )
+
+
+def trained_split(plan: Plan, split: StageSplit) -> StageSplit:
+    """The layers of a stage with a backward pass: all above the first that is trained."""
+    if plan.training.trainable_layers is None:
+        return split
+    shares = last_shares(memory_kinds(plan.model), plan.training.trainable_layers)
+    kinds = tuple(n * share for n, share in zip(split.kinds, shares, strict=True))
+    return replace(split, kinds=kinds)
+
+
+def trained_again(plan: Plan, again: Repeated) -> Repeated:
+    """What recompute does to layers with a backward pass: it keeps nothing of those below."""
+    if plan.training.trainable_layers is None:
+        return again
+    shares = last_shares(memory_kinds(plan.model), plan.training.trainable_layers)
+    kinds = tuple(n * share for n, share in zip(again.kinds, shares, strict=True))
+    return replace(again, inputs=again.inputs * trained_share(plan), kinds=kinds)
+
+
+def trained_share(plan: Plan) -> float:
+    """Share of all layers with a backward pass."""
+    layers = plan.training.trainable_layers
+    return 1.0 if layers is None else min(layers / plan.model.layers, 1.0)
+
+
+def trained_count(plan: Plan) -> int:
+    """Elements that are trained of the whole model, exact."""
+    training, model = plan.training, plan.model
+    leaves = parameter_leaves(model)
+    every = sum(leaf.count * leaf.times for leaf in leaves)
+    if not training.partial:
+        return every
+    ends = sum(leaf.count for leaf in leaves if leaf.name in (_WORDS, _HEAD))
+    count = ends * training.train_embeddings
+    found = layers_of(model)
+    spec = training.adapter
+    if spec is not None:
+        each = [
+            sum(adapter_elements(one, spec) for one in kind_adapters(plan, kind))
+            for kind in found.kinds
+        ]
+        return count + spec.resident * sum(n * x for n, x in zip(found.counts, each, strict=True))
+    kept = sum(leaf.count * leaf.times for leaf in leaves if leaf.place == "last")
+    if training.train_embeddings:
+        kept = sum(leaf.count for leaf in leaves if leaf.place == "last" and leaf.name != _HEAD)
+    return count + kept + _of_layers(plan, found.order[-(training.trainable_layers or 0) :])
+
+
+def _of_layers(plan: Plan, order: tuple[int, ...]) -> int:
+    """Elements of these layers."""
+    model, kinds = plan.model, layers_of(plan.model).kinds
+    each = {i: sum(one.count for one in layer_tensors(model, kinds[i])) for i in set(order)}
+    return sum(each[i] for i in order)
+
+
+def trained_gemms(plan: Plan) -> tuple[float, float, float]:
+    """Weights of GEMMs that a token meets, adapters among them: all, those from the first trained
+    layer on, and the trained ones."""
+    training, model = plan.training, plan.model
+    every = matmul_weights(model, training.seq_len)
+    head = every.get(_HEAD, 0.0)
+    trained_head = head * plan.trains_head
+    layers = total(every) - head
+    if training.adapter is None:
+        own = trained_share(plan) * layers
+        return layers + head, own + head, own + trained_head
+    own = _adapter_weights(plan)
+    return layers + head + own, layers + head + own, own + trained_head
+
+
+def _adapter_weights(plan: Plan) -> float:
+    """Elements of adapters that a token meets: one of those that are resident, and those of the
+    experts that it is sent to."""
+    spec, moe, found = plan.training.adapter, plan.model.routed, layers_of(plan.model)
+    if spec is None:
+        return 0.0
+    sent = moe.per_token / moe.experts if moe is not None else 1.0
+    return float(
+        sum(
+            count * adapter_elements(one, spec) * (sent if one.experts else 1.0)
+            for kind, count in zip(found.kinds, found.counts, strict=True)
+            for one in kind_adapters(plan, kind)
+        )
+    )

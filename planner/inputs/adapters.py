@@ -1,0 +1,88 @@
+"""What of a model's weights a request trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.formulas.optimizers import OPTIMIZERS
+from planner.formulas.params import stream_of
+from planner.specs.adapters import EXPERTS, WORDS, AdapterSpec, adapted
+from planner.specs.base import PlanError
+from planner.specs.layers import parts_of
+from planner.specs.model import ModelSpec
+from planner.specs.options import Options
+from planner.specs.options.words import near
+
+
+def trained_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
+    """Fields of TrainingSpec. Raises PlanError naming the option."""
+    layers = options.trainable_layers
+    if layers is not None and layers > model.layers:
+        raise PlanError(
+            "--trainable-layers", layers, f"{model.name} has {model.layers} layers; take fewer"
+        )
+    if options.lora is not None or layers is not None:
+        _check(options)
+    return {
+        "adapter": adapter_spec(options, model),
+        "trainable_layers": layers,
+        "train_embeddings": options.train_embeddings,
+    }
+
+
+def _check(options: Options) -> None:
+    """Refuse what is not modelled of training a part of the weights. Raises PlanError."""
+    own = OPTIMIZERS[options.optimizer]
+    if own.work or own.factored:
+        raise PlanError(
+            "--optimizer",
+            options.optimizer,
+            f"{own.title} works on whole matrices, and of adapters or some layers that is not"
+            " modelled; take adam or another that works element by element",
+        )
+    if options.optimizer_in_backward:
+        raise PlanError(
+            "--optimizer-in-backward",
+            True,
+            "frees gradients that frozen weights do not have: leave it out",
+        )
+
+
+def adapter_spec(options: Options, model: ModelSpec) -> AdapterSpec | None:
+    """Adapters as asked; none where all weights, or whole layers, are trained."""
+    if options.lora is None:
+        return None
+    spec = AdapterSpec(
+        rank=options.lora,
+        method=options.lora_method or "lora",
+        targets=targets_of(options.lora_targets, model),
+        dropout=options.lora_dropout or 0.0,
+        precision=options.lora_precision,
+        resident=options.lora_adapters or 1,
+        fused=options.fused_lora,
+    )
+    of = stream_of(model)
+    if not any(adapted(part, of, spec) for part, _ in parts_of(model)):
+        raise PlanError(
+            "--lora-targets",
+            options.lora_targets,
+            f"{model.name} has no such matrix in a layer; take all-linear or attention",
+        )
+    return spec
+
+
+def targets_of(text: str | None, model: ModelSpec) -> tuple[str, ...]:
+    """Words for matrices from their names joined by +. Raises PlanError."""
+    if text is None:
+        return AdapterSpec(rank=1).targets
+    words = tuple(word.strip().lower() for word in text.split("+"))
+    for word in words:
+        if word not in WORDS:
+            hint = (
+                near(word.replace("_", "-"), [one.replace("_", "-") for one in WORDS], 3).strip()
+                or f"take {', '.join(WORDS[:4])}"
+            )
+            raise PlanError("--lora-targets", text, f"{word!r} names no matrix; {hint}")
+    if EXPERTS in words and model.routed is None:
+        raise PlanError("--lora-targets", text, f"{model.name} has no experts; leave {EXPERTS} out")
+    return words

@@ -1,0 +1,178 @@
+"""What is trained of a model whose weights are not all: low-rank adapters beside frozen matrices
+(LoRA, arXiv 2106.09685; rsLoRA, 2312.03732; DoRA, 2402.09353), or its last layers alone.
+
+Targets are words for matrices: those of Hugging Face PEFT, torchtune and Megatron-Bridge, and three
+for many at once. A matrix that several words name has one adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from planner.specs.base import Names, Spec
+from planner.specs.names import AdapterMethod, GradientType
+from planner.specs.parts import Mlp, Moe, Part, Product, Stream
+
+ALL, ATTENTION, MLP, EXPERTS = "all-linear", "attention", "mlp", "experts"
+MANY = (ALL, ATTENTION, MLP, EXPERTS)  # words for many matrices at once
+_QKV, _GATE = ("q", "k", "v"), ("gate", "up")
+# words for one matrix each, of models and trainers: PEFT's
+# TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, torchtune's lora_attn_modules, Megatron-Bridge
+_ONE: dict[str, tuple[str, ...]] = {
+    "q": ("q_proj", "query", "wq", "q_lin"),
+    "k": ("k_proj", "key", "wk", "k_lin"),
+    "v": ("v_proj", "value", "wv", "v_lin"),
+    "o": ("o_proj", "out_proj", "output_proj", "wo", "dense", "linear_proj"),
+    "gate": ("gate_proj", "w1"),
+    "up": ("up_proj", "w3", "fc1", "fc_in", "c_fc", "dense_h_to_4h"),
+    "down": ("down_proj", "w2", "fc2", "fc_out", "dense_4h_to_h", "linear_fc2"),
+    "q_a": ("q_a_proj", "linear_q_down_proj"),
+    "q_b": ("q_b_proj", "linear_q_up_proj"),
+    "kv_a": ("kv_a_proj_with_mqa", "linear_kv_down_proj"),
+    "kv_b": ("kv_b_proj", "linear_kv_up_proj"),
+    "router": ("router",),
+}
+ROLES = {word: (role,) for role, words in _ONE.items() for word in words}
+# words for matrices that are kept as one, side by side, with one adapter
+JOINED = {
+    **dict.fromkeys(("qkv_proj", "c_attn", "query_key_value", "wqkv", "linear_qkv"), _QKV),
+    **dict.fromkeys(("gate_up_proj", "linear_fc1"), _GATE),
+}
+_TWO = {"c_proj": ("o", "down")}  # GPT-2 calls two matrices so
+WORDS = (*MANY, *ROLES, *JOINED, *_TWO)
+_MIXING = ("q", "k", "v", "o", "q_a", "q_b", "kv_a", "kv_b")
+_DENSE = ("gate", "up", "down")
+
+
+class AdapterSpec(Spec):
+    """Low-rank adapters: of each adapted matrix (k x n) an A (k x rank) and a B (rank x n)."""
+
+    method: AdapterMethod = "lora"
+    rank: int = Field(ge=1, le=65_536)
+    targets: Names = Field(default=(ALL,), min_length=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)  # of what A reads
+    # type of weights, gradients and moments of adapters; None: as the stack keeps what it trains
+    precision: GradientType | None = None
+    # products added inside the GEMMs that make them (fms-acceleration, Unsloth), not apart
+    fused: bool = False
+    resident: int = Field(default=1, ge=1, le=10_000)  # adapters of every matrix held at once
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix of a layer that may have an adapter. `role`: what it does, or roles joined by + of
+    matrices side by side; `product`: the GEMM that it is in, or is part of."""
+
+    role: str
+    product: str
+    k: int
+    n: int
+    experts: int = 0  # routed experts that have one each; 0: it is none of theirs
+    sides: int = 1  # matrices side by side that have the rank each
+
+    @property
+    def copies(self) -> int:
+        """Matrices of this shape."""
+        return self.experts or 1
+
+
+def matrices(part: Part, of: Stream) -> Iterator[Matrix]:
+    """The matrices of a part, each its own."""
+    for one in part.products(of):
+        k, n = one.k, one.n.elements
+        if one.name == "q_kv_down":
+            rank = getattr(part, "query_rank", None) or 0
+            yield Matrix("q_a", one.name, k, rank)
+            yield Matrix("kv_a", one.name, k, n - rank)
+            continue
+        roles = _roles(part, one)
+        for role in roles:
+            yield Matrix(role, one.name, k, n * one.times // len(roles))
+    if isinstance(part, Moe):
+        read = part.read(of.hidden)
+        for role in _inputs(part):
+            yield Matrix(role, "expert_in", read, part.ffn_hidden, part.experts)
+        yield Matrix("down", "expert_out", part.ffn_hidden, read, part.experts)
+
+
+_PRODUCTS = {
+    "attention_out": "o",
+    "mlp_out": "down",
+    "shared_out": "down",
+    "kv_down": "kv_a",
+    "q_up": "q_b",
+    "kv_up": "kv_b",
+}
+
+
+def _inputs(part: Mlp | Moe) -> tuple[str, ...]:
+    """Roles of the matrices that read the input of an MLP or an expert."""
+    return _GATE if part.gated else ("up",)
+
+
+def _roles(part: Part, one: Product) -> tuple[str, ...]:
+    """What the matrices of a product do."""
+    if one.name in ("mlp_in", "shared_in") and isinstance(part, Mlp | Moe):
+        return _inputs(part)
+    if one.name == "kv":
+        return ("k", "v")[: one.times]
+    return (_PRODUCTS.get(one.name, one.name),) * one.times
+
+
+def adapted(
+    part: Part, of: Stream, spec: AdapterSpec, joint: tuple[bool, bool] = (False, False)
+) -> tuple[Matrix, ...]:
+    """The matrices of a part that have adapters. joint: whether queries, keys and values, and gate
+    and up are one matrix each where a word for many names them.
+
+    Gate and up of experts are one tensor in transformers 5, of whose adapters PEFT 0.21 doubles
+    the rank.
+    """
+    wide = [JOINED[word] for word in spec.targets if word in JOINED]
+    asked = [one for one in matrices(part, of) if _is_asked(one, spec, wide)]
+    if any(word in MANY for word in spec.targets):
+        wide += [roles for roles, own in zip((_QKV, _GATE), joint, strict=True) if own]
+    out: list[Matrix] = []
+    for one in asked:
+        last, apart = out[-1] if out else None, one.experts > 0 and _GATE not in wide
+        if last is not None and _beside(last, one, [_GATE] if apart else wide):
+            sides = last.sides + apart
+            role, n = f"{last.role}+{one.role}", last.n + one.n
+            out[-1] = Matrix(role, last.product, one.k, n, one.experts, sides)
+        else:
+            out.append(one)
+    return tuple(out)
+
+
+def _beside(last: Matrix, one: Matrix, wide: list[tuple[str, ...]]) -> bool:
+    """Whether a matrix is kept beside the one before it."""
+    same = (last.k, last.experts) == (one.k, one.experts)
+    return same and any(one.role in roles and last.role.split("+")[-1] in roles for roles in wide)
+
+
+def _is_asked(one: Matrix, spec: AdapterSpec, wide: list[tuple[str, ...]]) -> bool:
+    """Whether a word of the targets names a matrix."""
+    many = {
+        ALL: True,
+        ATTENTION: one.role in _MIXING,
+        MLP: one.role in _DENSE,
+        EXPERTS: one.experts > 0,
+    }
+    for word in spec.targets:
+        if many.get(word) or one.role in ROLES.get(word, ()) or one.role in _TWO.get(word, ()):
+            return True
+    return any(one.role in roles for roles in wide)
+
+
+def adapter_elements(one: Matrix, spec: AdapterSpec) -> int:
+    """Elements trained beside a matrix: A and B, and of DoRA a magnitude per column."""
+    magnitude = one.n if spec.method == "dora" else 0
+    return one.copies * (one.sides * spec.rank * (one.k + one.n) + magnitude)
+
+
+def adapts_experts(part: Part | None, of: Stream, spec: AdapterSpec) -> bool:
+    """Whether routed experts have adapters; part: those of the model."""
+    return part is not None and any(one.experts for one in adapted(part, of, spec))

@@ -1,0 +1,135 @@
+"""Options: what of the weights is trained, all or adapters beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from planner.specs.names import AdapterMethod, GradientType
+from planner.specs.options.record import Record
+from planner.specs.options.row import Group, Needs, beside, option
+from planner.specs.options.verbs import REQUESTS
+
+_OF_LORA = beside("is of low-rank adapters", "lora")
+_OF_PARTS = beside("is of training a part of the weights", "lora", "trainable_layers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterOptions(Record):
+    GROUP: ClassVar = Group("adapters", "Adapters and frozen weights")
+    VERBS: ClassVar = REQUESTS - {"strategies", "recommend offload"}
+    WHY_NOT: ClassVar = "leaves weights frozen, whose states are what is compared"
+
+    lora: Annotated[
+        int | None,
+        option(
+            "Train low-rank adapters (LoRA) of this rank beside frozen weights, which have neither"
+            " gradients nor optimizer states",
+            label="LoRA rank",
+            least=1,
+            most=65_536,
+            example="16",
+            unset="all weights are trained",
+            form="shown",
+        ),
+    ] = None
+    lora_method: Annotated[
+        AdapterMethod | None,
+        option(
+            "Adapters: lora, rslora (scaled by the root of the rank) or dora (magnitudes of columns"
+            " apart)",
+            label="Adapter",
+            example="dora",
+            unset="lora",
+            needs=_OF_LORA,
+            form="folded",
+        ),
+    ] = None
+    lora_targets: Annotated[
+        str | None,
+        option(
+            "Adapted matrices, joined by +: all-linear, attention, mlp, experts (routed alone), or"
+            " names such as q_proj+v_proj, qkv_proj, gate_up_proj, linear_qkv",
+            label="Adapted matrices",
+            example="q_proj+v_proj",
+            unset="all-linear: every matrix of a layer",
+            needs=_OF_LORA,
+            form="folded",
+        ),
+    ] = None
+    lora_dropout: Annotated[
+        float | None,
+        option(
+            "Dropout of what adapters read",
+            label="Adapter dropout",
+            least=0,
+            most=0.99,
+            example="0.1",
+            unset="0",
+            needs=_OF_LORA,
+            form="folded",
+        ),
+    ] = None
+    lora_precision: Annotated[
+        GradientType | None,
+        option(
+            "Type of adapters, of their gradients and moments: fp32 as PEFT casts them"
+            " (autocast_adapter_dtype), bf16 as torchtune has them",
+            label="Adapters in",
+            example="fp32",
+            unset="as the stack keeps what it trains",
+            needs=_OF_LORA,
+            form="folded",
+        ),
+    ] = None
+    lora_adapters: Annotated[
+        int | None,
+        option(
+            "Adapters of every matrix that are held and trained at once, of several runs on one"
+            " base; a token uses one of them",
+            label="Adapters at once",
+            least=1,
+            most=10_000,
+            example="4",
+            unset="1",
+            needs=_OF_LORA,
+            form="folded",
+        ),
+    ] = None
+    fused_lora: Annotated[
+        bool,
+        option(
+            "Kernels that add an adapter's product inside its GEMMs (fms-acceleration, Unsloth)",
+            label="Fused adapters",
+            example="true",
+            needs=_OF_LORA,
+            form="folded",
+        ),
+    ] = False
+    trainable_layers: Annotated[
+        int | None,
+        option(
+            "Train the last so many layers, the final norm and an untied head; all below is frozen"
+            " and has no backward pass",
+            label="Trained layers",
+            least=1,
+            most=100_000,
+            example="2",
+            unset="all",
+            needs=Needs(
+                lambda given: given.lora is None,
+                "freezes what adapters of all layers need: leave it or --lora out",
+            ),
+            form="folded",
+        ),
+    ] = None
+    train_embeddings: Annotated[
+        bool,
+        option(
+            "Train embedding and head as well (modules_to_save of PEFT)",
+            label="Train embedding and head",
+            example="true",
+            needs=_OF_PARTS,
+            form="folded",
+        ),
+    ] = False

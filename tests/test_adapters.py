@@ -1,0 +1,97 @@
+"""Adapters and frozen weights: what is trained, what is held, what backward computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.estimate import evaluate
+from planner.estimate.trained import trained_count, trained_gemms
+from planner.formulas.params import parameter_count
+from planner.ledger import first, total
+from planner.specs.adapters import AdapterSpec
+from planner.specs.columns import Columns
+from planner.specs.plan import Plan
+from tests import plans
+
+GIB = 2**30
+
+
+def plan(**changes: Any) -> Plan:
+    """One GPU of torch's FSDP, whose base is bf16."""
+    gpus = changes.pop("gpus", 1)
+    return plans.plan(gpus=gpus, software="pytorch-fsdp", **changes)
+
+
+def lora(**changes: Any) -> AdapterSpec:
+    return AdapterSpec(**{"rank": 16, "targets": ("attention",), "precision": "fp32", **changes})
+
+
+def found(of: Plan, **layout: Any) -> Any:
+    return evaluate(of, Columns.of([plans.layout(of.cluster.gpus, **layout)]))
+
+
+def test_states_are_those_of_what_is_trained() -> None:
+    """Frozen weights have 2 bytes, adapters in fp32 4 with 4 of a gradient and 8 of moments."""
+    of = plan(adapter=lora())
+    adapters, every = trained_count(of), parameter_count(of.model)
+    own = found(of).memory.components
+    assert own["parameters"][0] == 2 * every + 4 * adapters
+    assert own["optimizer"][0] == 8 * adapters
+    step = found(of).memory.timeline[0][-1]
+    assert step["gradients"][0] == 4 * adapters
+    narrow = found(plan(adapter=lora(precision="bf16"))).memory.components
+    assert narrow["parameters"][0] == 2 * (every + adapters)
+    assert narrow["optimizer"][0] == 4 * adapters
+
+
+def test_ranks_shard_frozen_weights_as_well_as_adapters() -> None:
+    of = plan(adapter=lora(), gpus=4)
+    adapters, every = trained_count(of), parameter_count(of.model)
+    whole, cut = (found(of, zero=zero).memory.timeline[0][0] for zero in (0, 3))
+    assert whole["parameters"][0] == 2 * every + 4 * adapters
+    assert cut["parameters"][0] == pytest.approx((2 * every + 4 * adapters) / 4)
+
+
+def test_only_adapters_are_reduced() -> None:
+    base, of = plan(gpus=4), plan(adapter=lora(), gpus=4)
+
+    def reduced(one: Plan) -> float:
+        rows = found(one, zero=0).time.traffic
+        return sum(first(t.bytes * t.count) for t in rows if t.operation == "all_reduce")
+
+    assert reduced(of) == 4 * trained_count(of)
+    assert reduced(base) == 4 * parameter_count(base.model)
+
+
+def test_backward_has_no_gradient_of_a_frozen_weight() -> None:
+    """Forward GEMMs take what they did; those of backward, and of the head, lose one of two."""
+    base, of = (found(one).time for one in (plan(), plan(adapter=lora())))
+    for name in ("mlp_in", "attention_out"):
+        whole, own = (next(x for n, x in t.detail.items() if name in n) for t in (base, of))
+        assert 0.6 * whole < own < 0.75 * whole
+    every, above, trained = trained_gemms(plan(adapter=lora()))
+    assert every == above
+    assert trained == trained_count(plan(adapter=lora()))
+
+
+def test_layers_below_the_first_trained_one_only_run_forward() -> None:
+    few, all_of = plan(trainable_layers=2), plan()
+    some, whole = found(few), found(all_of)
+    share = 2 / few.model.layers
+    assert first(some.time.components["launch"]) < first(whole.time.components["launch"])
+    kept, usual = (x.memory.timeline[0][1]["activations"][0] for x in (some, whole))
+    assert kept < usual * (share + 0.1)
+    states = some.memory.components["optimizer"][0]
+    assert states == pytest.approx(8 * trained_count(few))
+    layer = total(dict.fromkeys(["x"], parameter_count(few.model)))
+    assert trained_count(few) < layer
+
+
+def test_trained_layers_of_all_are_all_but_the_embedding() -> None:
+    of = plan(trainable_layers=8)
+    words = of.model.padded_vocab * of.model.hidden
+    assert trained_count(of) == parameter_count(of.model) - words
+    both = plan(trainable_layers=8, train_embeddings=True)
+    assert trained_count(both) == parameter_count(of.model)
