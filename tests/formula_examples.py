@@ -745,10 +745,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "order": [1.0, 2.0, 4.0],
     },
     "formulas.stragglers.sigma_of_longest": {"longest_over_mean": [2.0, 10.0], "quantile": 3.0},
-    "formulas.stragglers.longest_frac": {
+    "formulas.stragglers.longest_moment": {
         "mean_frac": [0.2, 0.2, 2.0],
         "sigma": [1.0, 0.0, 0.5],
         "documents": [1.0, 8.0, 4.0],
+        "order": 1.0,
+    },
+    "formulas.stragglers.bucketed_moment": {
+        "mean_frac": 0.2,
+        "sigma": 1.0,
+        "documents": [1.0, 8.0, 4.0],
+        "order": 2.0,
     },
     "formulas.stragglers.packed_attention_frac": {"mean": [0.2, 1.0], "mean_square": [0.09, 1.0]},
     "formulas.stragglers.packed_spread_frac": {

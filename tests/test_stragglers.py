@@ -13,10 +13,11 @@ from scipy import integrate, stats
 
 from planner.formulas.overlap import straggler_factor
 from planner.formulas.stragglers import (
+    bucketed_moment,
     cut_moment,
     equal_split_s,
     expected_slowest,
-    longest_frac,
+    longest_moment,
     packed_attention_frac,
     packed_spread_frac,
     proportional_split_s,
@@ -185,17 +186,38 @@ def test_moments_and_the_longest_as_drawn() -> None:
         longest = (
             lengths[: 2_000_000 // documents * documents].reshape(-1, documents).max(axis=1).mean()
         )
-        assert float(longest_frac(mean, sigma, documents)) == pytest.approx(longest, rel=1e-2)
+        assert float(longest_moment(mean, sigma, documents, 1.0)) == pytest.approx(
+            longest, rel=1e-2
+        )
+
+
+@pytest.mark.parametrize("documents", [1, 8])
+def test_sorted_micro_batches_as_drawn(documents: int) -> None:
+    """Lists of 50 micro-batches, sorted, cut, each as long as its longest."""
+    random = np.random.default_rng(5)
+    mean, sigma = 0.2, 0.8
+    drawn = random.lognormal(math.log(mean) - sigma**2 / 2, sigma, (2000, 50 * documents))
+    lists = np.sort(np.minimum(drawn, 1.0), axis=1).reshape(2000, 50, documents)
+    for order in (1.0, 2.0):
+        found = float(bucketed_moment(mean, sigma, float(documents), order))
+        assert found == pytest.approx((lists.max(axis=2) ** order).mean(), rel=2e-2)
+    shuffled = random.permuted(drawn, axis=1).reshape(2000, 50, documents).max(axis=2)
+    square = np.minimum(shuffled, 1.0) ** 2
+    assert float(longest_moment(mean, sigma, documents, 2.0)) == pytest.approx(
+        square.mean(), rel=1e-2
+    )
 
 
 @pytest.mark.parametrize(("mean", "sigma"), [(0.2, 1.0), (0.01, 0.5), (2.0, 0.3), (0.5, 0.0)])
 def test_the_longest_of_one_is_the_mean_and_of_many_the_sequence(mean: float, sigma: float) -> None:
-    assert float(longest_frac(mean, sigma, 1.0)) == pytest.approx(
+    assert float(longest_moment(mean, sigma, 1.0, 1.0)) == pytest.approx(
         float(cut_moment(mean, sigma, 1.0)), rel=1e-6
     )
     if sigma > 0:
-        assert float(longest_frac(mean, sigma, 1e9)) >= float(longest_frac(mean, sigma, 10.0))
-        assert float(longest_frac(mean, sigma, 1e9)) <= 1 + 1e-9
+        assert float(longest_moment(mean, sigma, 1e9, 1.0)) >= float(
+            longest_moment(mean, sigma, 10.0, 1.0)
+        )
+        assert float(longest_moment(mean, sigma, 1e9, 1.0)) <= 1 + 1e-9
 
 
 def test_packed_rows_by_hand() -> None:

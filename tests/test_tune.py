@@ -141,3 +141,43 @@ def test_lengths_by_their_mean_and_longest() -> None:
     ):
         with pytest.raises(PlanError, match=named):
             answered({**given, **more}, method="full", length_max=1024, examples=1000)
+
+
+def test_rows_as_long_as_the_longest_take_the_tokens_that_are_computed() -> None:
+    """Micro-batches of 4 whose longest is 2.2 times their mean compute so many times the tokens;
+    sorted ones few more than there are. The step of either is that of sequences of its length."""
+    given = {**SMALL, "length_mean": 200.0, "length_sigma": 1.0, "micro_batch": 4}
+    found = {
+        packing: answered({**given, "packing": packing}, method="full-bf16", examples=1000)
+        for packing in ("padded", "longest", "bucketed")
+    }
+    rows_ = {packing: one.methods[0] for packing, one in found.items()}
+    mean = found["longest"].data.useful_tokens / 1000
+    longest = float(stragglers.longest_moment(200 / 1024, 1.0, 4.0, 1.0)) * 1024
+    assert rows_["longest"].useful_frac == pytest.approx(mean / longest, rel=1e-3)
+    assert rows_["padded"].useful_frac == pytest.approx(mean / 1024, rel=1e-3)
+    assert 0.9 < (rows_["bucketed"].useful_frac or 0) < 1
+    seconds = {packing: row.step_seconds or 0 for packing, row in rows_.items()}
+    assert seconds["bucketed"] < seconds["longest"] < seconds["padded"]
+    alone = estimate(rows_["longest"].command)
+    short = {**given, "length_mean": None, "length_sigma": None, "seq_len": round(longest)}
+    as_long = answered(short, method="full-bf16").methods[0]
+    assert seconds["longest"] == pytest.approx(as_long.step_seconds, rel=0.02)
+    # memory is that of the longest that may come
+    assert alone.memory.device_bytes == pytest.approx(rows_["padded"].memory.device_bytes, rel=0.01)
+    assert alone.throughput.tokens_per_s == pytest.approx(
+        16 * longest / alone.step.seconds, rel=1e-3
+    )
+
+
+def test_replicas_wait_for_the_longest_rows_of_all() -> None:
+    """Two replicas that gather weights in every micro-batch of one document wait for the longer of
+    two."""
+    given = {"model": "qwen2.5-0.5b", "gpu": "a100", "gpus": 2, "seq_len": 1024, "zero": 3}
+    given |= {"global_batch": 8, "micro_batch": 1, "length_mean": 200.0, "packing": "longest"}
+    report = api.estimate(api.read_options(given), brief=True)
+    two, one = (float(stragglers.longest_moment(200 / 1024, 1.0, n, 1.0)) for n in (2.0, 1.0))
+    assert report.stragglers is not None
+    assert report.stragglers.lengths is not None
+    assert report.stragglers.lengths.imbalance_frac == pytest.approx(two / one - 1, rel=1e-6)
+    assert report.stragglers.seconds["lengths"] > 0

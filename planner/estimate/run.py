@@ -192,7 +192,8 @@ def whole_run(plan: Plan, time: StepTime) -> Run:
         return out
     if good < _ENDLESS:
         raise _endless(plan, failures)
-    rate = run_level.tokens_per_s(training.global_batch, training.seq_len, first(time.seconds))
+    length = first(time.row_tokens)
+    rate = run_level.tokens_per_s(training.global_batch, length, first(time.seconds))
     wall = float(run_level.run_s(training.tokens, rate, good))
     energy = power_w * wall
     paid = cluster.gpus + (run.spare_nodes or 0) * cluster.gpus_per_host

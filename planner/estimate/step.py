@@ -57,6 +57,7 @@ class StepTime:
     )
     repeated_flop: Array  # recomputed FLOP per GPU and step, by flops.CONVENTION
     detail: Ledger  # operators of the slowest stage over the step, by name
+    row_tokens: Array  # computed of a sequence, padding included
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,7 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         tail=tail,
         repeated_flop=microbatches * plan.model.layers / c.pp * mean.repeated_flop,
         detail=listed.detail,
+        row_tokens=uneven.row_tokens(plan, c),
     )
 
 

@@ -3,6 +3,8 @@ kind of GPU, documents of different lengths."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from planner.estimate.factored import rowwise
@@ -10,6 +12,7 @@ from planner.estimate.machine import Machine
 from planner.formulas import overlap, stragglers
 from planner.ledger import Array, Ledger, section, total
 from planner.specs.columns import Columns
+from planner.specs.data import LengthsSpec
 from planner.specs.plan import Plan
 from planner.specs.ranks import RanksSpec
 
@@ -21,6 +24,11 @@ COMPUTING = (
     "launch",
     "optimizer",
 )  # what a slow host does more slowly
+# moments of the length of micro-batches that are as long as their longest document
+_AS_LONGEST: dict[str, Callable[..., Array]] = {
+    "longest": stragglers.longest_moment,
+    "bucketed": stragglers.bucketed_moment,
+}
 _AFTER = ("overhead", "stragglers", "input")  # components that follow from the others
 
 
@@ -50,10 +58,34 @@ def attended_frac(plan: Plan) -> float:
 
 
 def useful_frac(plan: Plan) -> float:
-    """Share of tokens that are no padding."""
-    return (
-        moments(plan)[0] if plan.lengths is not None and plan.lengths.packing == "padded" else 1.0
-    )
+    """Tokens of a row that are no padding, over those of a sequence."""
+    lengths = plan.lengths
+    return 1.0 if lengths is None or lengths.packing == "packed" else moments(plan)[0]
+
+
+def computed_frac(plan: Plan, micro_batch: Array, order: float = 1.0) -> Array:
+    """Tokens of a row that are computed, padding included, over those of a sequence: less than one
+    where micro-batches are as long as their longest document. order: of the moment, 2 for work that
+    grows with the square of the length."""
+    lengths, seq_len = plan.lengths, plan.training.seq_len
+    if lengths is None or lengths.packing not in _AS_LONGEST:
+        return 1.0
+    return rowwise(lambda rows: row_length(lengths, seq_len, rows, order), micro_batch)
+
+
+def row_length(spec: LengthsSpec, seq_len: int, documents: Array, order: float = 1.0) -> Array:
+    """Moment of the length of a row of micro-batches of so many documents, over that of a sequence;
+    few numbers of them occur."""
+    if spec.packing not in _AS_LONGEST:
+        return 1.0 + 0.0 * np.asarray(documents)
+    each, back = np.unique(documents, return_inverse=True)
+    found = _AS_LONGEST[spec.packing](spec.mean_tokens / seq_len, spec.sigma, each, order)
+    return np.asarray(found)[back].reshape(np.shape(documents))
+
+
+def row_tokens(plan: Plan, c: Columns) -> Array:
+    """Tokens of a sequence that are computed, padding included."""
+    return plan.training.seq_len * computed_frac(plan, c.micro_batch)
 
 
 def jitter_factor(plan: Plan, m: Machine, gpus: Array) -> Array:
@@ -79,17 +111,26 @@ def slow_hosts_frac(plan: Plan, m: Machine) -> Array:
 
 
 def imbalance_frac(plan: Plan, c: Columns) -> Array:
-    """How much more attention the fullest replica has than the mean one, as a share of its
-    attention.
+    """How much more the fullest replica has to do than the mean one: of its attention where rows
+    are packed, of all that it computes where micro-batches differ in length.
 
     Replicas meet once per step; in every micro-batch where it reduces gradients (ZeRO-2), gathers
-    parameters (ZeRO-3), or sends tokens to experts of other replicas.
+    parameters (ZeRO-3), or sends tokens to experts of other replicas. Between the micro-batches of
+    a step lengths even out with the root of their number.
     """
-    if plan.lengths is None or plan.lengths.packing != "packed":
+    spec, seq_len = plan.lengths, plan.training.seq_len
+    if spec is None or spec.packing not in ("packed", "longest"):
         return 0.0
-    one_row = float(stragglers.packed_spread_frac(*moments(plan)))
     together = (c.zero >= 2) | (c.ep > 1)
-    rows = c.micro_batch * np.where(together, 1.0, c.microbatches(plan.training.global_batch))
+    waits = np.where(together, 1.0, c.microbatches(plan.training.global_batch))
+    if spec.packing == "longest":
+        mine, all_ = (
+            rowwise(lambda rows: row_length(spec, seq_len, rows), documents)
+            for documents in (c.micro_batch, c.micro_batch * c.dp)
+        )
+        return (all_ / mine - 1) / np.sqrt(waits)
+    one_row = float(stragglers.packed_spread_frac(*moments(plan)))
+    rows = c.micro_batch * waits
     most = 1 / attended_frac(plan) - 1  # no row has more than one document of its whole length
     slowest = rowwise(_slowest_replica, c.dp)
     return np.minimum(slowest * one_row / np.sqrt(rows), most)
@@ -110,13 +151,20 @@ def parts(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
         return {
             "jitter": (jitter_factor(plan, m, float(plan.cluster.gpus)) - 1) * total(base),
             "slow_hosts": slow_hosts_frac(plan, m) * computing,
-            "lengths": imbalance_frac(plan, c) * base["attention"],
+            "lengths": imbalance_frac(plan, c)
+            * (computing if _rows_differ(plan) else base["attention"]),
         }
 
 
 def asked(plan: Plan) -> bool:
     """Whether the request states stragglers or heterogeneity beyond the usual jitter."""
-    return plan.ranks.uneven or (plan.lengths is not None and plan.lengths.packing == "packed")
+    lengths = plan.lengths
+    waits = lengths is not None and lengths.packing in ("packed", "longest")
+    return plan.ranks.uneven or waits
+
+
+def _rows_differ(plan: Plan) -> bool:
+    return plan.lengths is not None and plan.lengths.packing == "longest"
 
 
 def of_other_gpu(plan: Plan) -> Plan:

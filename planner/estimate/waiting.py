@@ -59,15 +59,18 @@ def _lengths(plan: Plan, spec: LengthsSpec, table: Columns, step_s: float) -> Le
     training = plan.training
     mean = uneven.moments(plan)[0]
     batch = float(table.micro_batch[0])
-    longest = float(formulas.longest_frac(spec.mean_tokens / training.seq_len, spec.sigma, batch))
+    share = spec.mean_tokens / training.seq_len
+    longest = float(formulas.longest_moment(share, spec.sigma, batch, 1.0))
+    bucketed = float(formulas.bucketed_moment(share, spec.sigma, batch, 1.0))
     rate = float(run_level.tokens_per_s(training.global_batch, training.seq_len, step_s))
     return Lengths(
         packing=spec.packing,
         mean_tokens=mean * training.seq_len,
-        useful_frac=uneven.useful_frac(plan),
+        useful_frac=uneven.useful_frac(plan) / first(uneven.computed_frac(plan, batch)),
         useful_tokens_per_s=rate * uneven.useful_frac(plan),
         padded_frac=mean,
         padded_to_longest_frac=mean / longest,
+        bucketed_frac=mean / bucketed,
         attention_frac=uneven.attended_frac(plan),
         imbalance_frac=first(uneven.imbalance_frac(plan, table)),
     )

@@ -86,6 +86,14 @@ def lengths_spec(options: Options, model: ModelSpec) -> LengthsSpec | None:
             f"{model.name} has sliding windows, whose attention over packed documents is not "
             "modelled; take --packing padded",
         )
+    sparse = any(core.kernel != "attention" for core, _ in attended_of(model))
+    if packing in ("longest", "bucketed") and sparse:
+        raise PlanError(
+            "--packing",
+            packing,
+            f"{model.name} has attention to chosen keys, whose time over rows of different lengths"
+            " is not modelled; take --packing padded",
+        )
     sigma = 1.0 if options.length_sigma is None else options.length_sigma
     return LengthsSpec(mean_tokens=options.length_mean, sigma=sigma, packing=packing)
 

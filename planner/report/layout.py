@@ -169,7 +169,7 @@ def figures(one: Estimates, assumptions: Sequence[str] = ()) -> Figures:
         cluster=_cluster(plan),
         stack=plan.stack.id,
         layout=layout_document(plan, one.table.layout(0)),
-        tokens_per_step=float(plan.training.global_batch * plan.training.seq_len),
+        tokens_per_step=plan.training.global_batch * first(one.time.row_tokens),
         memory=Fit(
             **plain(_chance(one, 0)),
             device_bytes=device,
@@ -201,7 +201,11 @@ def line(estimates: Estimates, row: int) -> Line:
         layout=layout_document(plan, estimates.table.layout(row)),
         step_seconds=seconds,
         tokens_per_s=float(
-            run_level.tokens_per_s(training.global_batch, training.seq_len, seconds)
+            run_level.tokens_per_s(
+                training.global_batch,
+                first(uneven.row_tokens(plan, estimates.table.pick([row]))),
+                seconds,
+            )
         ),
         peak_bytes=float(estimates.memory.peak[row]),
         device_bytes=float(estimates.memory.device[row]),
@@ -348,10 +352,13 @@ def _traffic(plan: Plan, t: Traffic) -> Communication:
 def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     training, model = plan.training, plan.model
     gpus = plan.cluster.gpus
-    tokens = float(training.global_batch * training.seq_len)
+    length = first(one.time.row_tokens)
+    tokens = training.global_batch * length
     weights = total(flops.matmul_weights(model, training.seq_len))
     # of the same document, where rows are packed
     alike = uneven.attended_frac(plan)
+    # of rows that are as long as their longest document
+    alike *= first(uneven.computed_frac(plan, table.micro_batch, 2.0)) * training.seq_len / length
     seen = flops.attended_elements(model, training.seq_len) * alike
     scanned = flops.scanned_flop(model)
 
@@ -368,7 +375,7 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     rate = uneven.peak_flop_per_s(plan)
     whole = model_flop(flops.attended_elements(model, training.seq_len, flops.PALM) * alike)
     palm = float(run_level.utilisation(whole, gpus, rate, seconds))
-    per_s = float(run_level.tokens_per_s(training.global_batch, training.seq_len, seconds))
+    per_s = float(run_level.tokens_per_s(training.global_batch, length, seconds))
     return Throughput(
         tokens_per_s=per_s,
         tokens_per_s_per_gpu=per_s / gpus,

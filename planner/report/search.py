@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from planner.estimate import Estimates, Outline
+from planner.estimate import Estimates, Outline, uneven
 from planner.estimate.run import busy_s, cost_usd, step_energy_j
 from planner.inputs import tables
+from planner.ledger import first
 from planner.report import layout as report
 from planner.search import Candidates, Found, order, pareto, ranked, spent
 from planner.search.room import room, together
@@ -131,7 +132,8 @@ def per_token(estimates: Estimates, row: int) -> PerToken:
     """What a million tokens of this layout cost: US dollars and energy at the wall plug; and tokens
     per dollar."""
     plan, step_seconds = estimates.plan, float(estimates.time.seconds[row])
-    c, tokens = plan.cluster, plan.training.global_batch * plan.training.seq_len
+    c, length = plan.cluster, first(uneven.row_tokens(plan, estimates.table.pick([row])))
+    tokens = plan.training.global_batch * length
     energy = step_energy_j(plan, estimates.time.seconds, busy_s(estimates.time))[row]
     machines, electricity = cost_usd(plan, c.gpus * step_seconds, float(energy))
     dollars = None if machines is None else (machines + electricity) / tokens

@@ -63,8 +63,9 @@ def _length_lines(found: Lengths) -> list[str]:
         (
             f"no padding in {percent(found.padded_frac, 2)} padded to the sequence,"
             f" {percent(found.padded_to_longest_frac, 2)} padded to the longest of a micro-batch,"
-            f" 100 % packed; attention {percent(found.attention_frac, 2)} of a full row's, the"
-            f" fullest replica {percent(found.imbalance_frac, 2)} more"
+            f" {percent(found.bucketed_frac, 2)} with like lengths together, 100 % packed;"
+            f" attention {percent(found.attention_frac, 2)} of a full row's, the fullest replica"
+            f" {percent(found.imbalance_frac, 2)} more"
         ),
     ]
 

@@ -20,7 +20,16 @@ def _verdict(r: Tuning) -> Block:
     count = sum(row.fits for row in r.methods)
     of = f"{count} of {len(r.methods)} methods fit" if count else "no method fits"
     lines = [f"{of}{_best(r)}", *_data(r)]
-    header = ["method", "what it trains", "verdict", ">memory", ">micro-batch", ">context", ">run"]
+    header = [
+        "method",
+        "what it trains",
+        "verdict",
+        ">memory",
+        ">micro-batch",
+        ">context",
+        ">useful",
+        ">run",
+    ]
     header += [">80 % band", ">cost"]
     told = any(row.largest_model for row in r.methods)
     return Block(
@@ -32,7 +41,8 @@ def _verdict(r: Tuning) -> Block:
         drop=("what it trains", "80 % band", "memory"),
         below=[
             "micro-batch: the largest power of two at this length; context: longest sequence with"
-            " one per micro-batch; both with a chance of 95 % to fit"
+            " one per micro-batch; both with a chance of 95 % to fit; useful: tokens computed that"
+            " are no padding"
         ],
     )
 
@@ -58,8 +68,8 @@ def _data(r: Tuning) -> list[str]:
         each = f"of {d.mean_tokens:,.0f} tokens on average, cut at {d.seq_len:,}, {d.packing}"
     return [
         f"data    {d.examples:,} examples {each}; {passes}",
-        f"epoch   {d.sequences:,} sequences, {show(d.tokens, 'count')} tokens computed,"
-        f" {percent(d.useful_frac)} of them no padding",
+        f"epoch   {d.sequences:,} sequences, {show(d.useful_tokens, 'count')} tokens without"
+        " padding",
     ]
 
 
@@ -83,6 +93,7 @@ def _cells(row: TuneMethod) -> list[str]:
         "-" if memory is None else show(memory.device_bytes, "B"),
         _whole(row.largest_micro_batch),
         _whole(row.longest_context),
+        "-" if row.useful_frac in (None, 1.0) else percent(row.useful_frac),
         _days(row.run_s) if row.fits else "-",
         _band(row) if row.fits else "-",
         show(row.cost_usd, "USD") if row.fits else "-",

@@ -13,7 +13,9 @@ class LengthsSpec(Spec):
 
     mean_tokens: float = Field(gt=0, le=1e9)  # before cutting
     sigma: float = Field(ge=0, le=4)  # standard deviation of the logarithm of the length
-    # padded: one document per row; packed: rows filled with documents that do not see each other
+    # padded: one document per row, as long as a sequence; longest: as the longest of its
+    # micro-batch; bucketed: the same with documents of like lengths together; packed: rows filled
+    # with documents that do not see each other
     packing: Packing = "packed"
 
 

@@ -90,7 +90,7 @@ DispatcherName = Literal["alltoall", "allgather", "deepep", "hybridep"]
 # bias and quantisation inside one such GEMM (CuTeDSL's of Transformer Engine)
 ExpertKernels = Literal["loop", "grouped", "fused"]
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
-Packing = Literal["padded", "packed"]
+Packing = Literal["padded", "longest", "bucketed", "packed"]
 Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]
 # what they keep is offloaded, by Megatron-LM's names (--offload-modules), and tensors of a layer

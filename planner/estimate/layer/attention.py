@@ -51,7 +51,7 @@ def core_s(shape: LayerShape, m: Machine) -> BothWays[Array]:
 
 def _one_core(shape: LayerShape, m: Machine, core: Core) -> BothWays[Array]:
     plan = shape.plan
-    flop = core_flop(plan, core, shape.tp, shape.micro_batch / shape.cp)
+    flop = core_flop(shape, core)
     if isinstance(core, Scan):
         moved = core.read_elements / shape.tp * plan.training.element_bytes * shape.tokens
         architecture = plan.cluster.gpu.architecture
@@ -112,10 +112,11 @@ def _flash_s(shape: LayerShape, m: Machine, core: Attended, flop: Array) -> Both
 def _shape_frac(shape: LayerShape, m: Machine, core: Attended, half: Array) -> Array:
     """Share of the attention rate that sequence, window and head width leave. half: tokens at which
     half of the rate is reached; 0: as on an A100."""
-    s = float(shape.plan.training.seq_len) * uneven.attended_frac(shape.plan)
+    s = shape.length * uneven.attended_frac(shape.plan)
     s = s * (2.0 if core.mask == "full" else 1.0)  # rates are known by causal lengths
     block = context.block_tokens(shape, s)
-    short = min(float(core.window or s), float(core.chunk or s), s)
+    limit = min(float(core.window or np.inf), float(core.chunk or np.inf))
+    short = np.minimum(limit, s)
     return kernels.attention_shape_frac(
         np.minimum(short, block), float(core.value_width), half, m.attention_width_exponent
     )
@@ -124,8 +125,8 @@ def _shape_frac(shape: LayerShape, m: Machine, core: Attended, half: Array) -> A
 def _scores_s(shape: LayerShape, m: Machine, core: Attended) -> BothWays[Array]:
     """GEMMs over the whole score matrix, and a softmax that reads and writes it."""
     plan = shape.plan
-    s, qk = float(plan.training.seq_len), float(core.query_width)
-    keys = float(core.keys or s)
+    s, qk = shape.length, float(core.query_width)
+    keys = s if core.keys is None else float(core.keys)
     batch = shape.micro_batch * core.heads / shape.tp
     rows = s / shape.cp
     width = plan.training.element_bytes

@@ -47,19 +47,15 @@ class LayerShape:
     etp: Array  # ranks that split every routed expert
     experts: Array  # routed experts of this rank, whole or split; 0 for a model without
     vocab: Array  # padded, of all tensor-parallel ranks
+    length: Array  # of a row: its root mean square, as attention counts it
 
     @functools.cached_property
     def core_flop(self) -> Array:
         """FLOP of all cores of the mean layer forward: of scores those of the pairs that masks,
         windows and packed documents leave."""
-        sequences, mix = self.micro_batch / self.cp, self.mix
-        return (
-            sum(
-                core_flop(self.plan, core, self.tp, sequences) * (count / mix.layers)
-                for core, count in mix.cores
-            )
-            + 0.0 * self.tokens
-        )
+        mix = self.mix
+        each = (core_flop(self, core) * (count / mix.layers) for core, count in mix.cores)
+        return sum(each) + 0.0 * self.tokens
 
     def of_plan(self, plan: Plan) -> LayerShape:
         """The same columns under the plan of a tower."""
@@ -99,7 +95,8 @@ def local_shape(
 ) -> LayerShape:
     """The shape of the mean layer on one rank, for each combination of these columns."""
     model = plan.model
-    tokens = micro_batch * plan.training.seq_len / cp
+    computed = uneven.computed_frac(plan, micro_batch)
+    tokens = micro_batch * plan.training.seq_len * computed / cp
     sequence = sequence_parallel > 0
     return LayerShape(
         plan=plan,
@@ -114,16 +111,17 @@ def local_shape(
         etp=experts.tensor_of(plan, tp),
         experts=0.0 * ep if model.routed is None else np.maximum(model.routed.experts / ep, 1.0),
         vocab=padded_vocab(plan, tp),
+        length=plan.training.seq_len * np.sqrt(uneven.computed_frac(plan, micro_batch, 2.0)),
     )
 
 
-def core_flop(plan: Plan, core: Core, tp: Array, sequences: Array) -> Array:
-    """FLOP forward of a core on one rank, over so many sequences."""
-    seq_len = float(plan.training.seq_len)
+def core_flop(shape: LayerShape, core: Core) -> Array:
+    """FLOP forward of a core on one rank, over the sequences of a micro-batch."""
     if isinstance(core, Scan):
-        return flops.core_forward_flop(core, seq_len) * sequences / tp
-    pairs = flops.core_pairs(core, seq_len) * uneven.attended_frac(plan) * sequences
-    heads = core.heads / tp if core.split else core.heads + 0.0 * tp
+        return flops.core_forward_flop(core, shape.tokens) / shape.tp
+    pairs = flops.core_pairs(core, shape.length) * uneven.attended_frac(shape.plan)
+    pairs = pairs * shape.micro_batch / shape.cp
+    heads = core.heads / shape.tp if core.split else core.heads + 0.0 * shape.tp
     return flops.attention_forward_flop(
         pairs, heads, float(core.query_width), float(core.value_width)
     )

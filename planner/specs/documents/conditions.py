@@ -23,7 +23,7 @@ class Mixed(Document):
 class Lengths(Document):
     """Documents of different lengths; shares are of tokens."""
 
-    packing: Annotated[Packing, key("padded or packed")]
+    packing: Annotated[Packing, key("padded, longest, bucketed or packed")]
     mean_tokens: Annotated[float, key("mean length of a document, longer ones cut", "tokens")]
     useful_frac: Annotated[float, key("share of tokens that are no padding", "1")]
     useful_tokens_per_s: Annotated[float, key("throughput without padding", "tokens/s")]
@@ -33,9 +33,17 @@ class Lengths(Document):
     padded_to_longest_frac: Annotated[
         float, key("and when it is padded to the longest of its micro-batch", "1")
     ]
+    bucketed_frac: Annotated[
+        float, key("and when micro-batches hold documents of like lengths", "1")
+    ]
     attention_frac: Annotated[float, key("share of a full row's attention that is computed", "1")]
     imbalance_frac: Annotated[
-        float, key("how much more attention the fullest replica has than the mean one", "1")
+        float,
+        key(
+            "how much more the fullest replica has to do than the mean one: of attention where rows"
+            " are packed, else of all that it computes",
+            "1",
+        ),
     ]
 
 

@@ -24,8 +24,6 @@ class TuneData(Document):
     packing: Annotated[Packing | None, key("how examples become sequences; null likewise")]
     sequences: Annotated[int, key("of an epoch", "sequences")]
     useful_tokens: Annotated[float, key("of an epoch, without padding", "tokens")]
-    tokens: Annotated[float, key("that are computed in an epoch, padding included", "tokens")]
-    useful_frac: Annotated[float, key("`useful_tokens` over `tokens`", "1")]
 
 
 class FittingModel(NamedModel):
@@ -46,6 +44,9 @@ class TuneMethod(Document):
     memory: Annotated[Fit | None, key("memory per GPU")]
     stack: Annotated[str | None, key("profile id of the stack")]
     layout: Annotated[Layout | None, key("as `layout` of a report")]
+    useful_frac: Annotated[
+        float | None, key("share of the tokens computed that are no padding", "1")
+    ]
     step_seconds: Annotated[float | None, key("expected time of a step", "s")]
     step_low: Annotated[float | None, key("fast end of its 80 % band", "s")]
     step_high: Annotated[float | None, key("slow end", "s")]

@@ -148,8 +148,10 @@ class LengthOptions(Record):
     packing: Annotated[
         Packing | None,
         option(
-            "Sequence packing: padded holds one document per sequence, packed several that do not"
-            " attend to each other",
+            "Sequence packing: packed holds several documents that do not attend to each other;"
+            " padded one, as long as a sequence; longest one, as long as the longest of its"
+            " micro-batch; bucketed the same, with documents of like lengths together"
+            " (group_by_length of transformers)",
             label="Sequence packing",
             example="padded",
             unset="packed",

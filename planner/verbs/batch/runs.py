@@ -64,6 +64,13 @@ def read_question(own: BatchOptions, given: Mapping[str, Any]) -> Question:
     """The question. Raises PlanError naming the option that is wrong."""
     options = read_options(given)
     refuse(options, "batch")
+    if options.packing in ("longest", "bucketed"):
+        raise PlanError(
+            "--packing",
+            options.packing,
+            "has steps of other lengths in every layout, whose number this verb does not count;"
+            " take padded or packed",
+        )
     if options.tokens is None:
         raise PlanError(
             "--tokens",

@@ -55,13 +55,15 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
             micro = sizes.largest([each.with_micro for each in one], sizes.MICRO_BATCHES, jobs)
         tick(2)
         requests = [each.run(rung) for each, rung in zip(one, micro, strict=True)]
-        points = answer(requests, jobs=jobs)
+        points = _timed(answer(requests, jobs=jobs), data, jobs)
         tick(3)
         models: list[tuple[ModelSpec, Point] | None] = [None] * len(one)
         if own.largest:
             models = sizes.largest_models([each.with_model for each in one], jobs)
             tick(4)
-    rows = [_row(*each) for each in zip(methods, points, contexts, micro, models, strict=True)]
+    rows = [
+        _row(data, *each) for each in zip(methods, points, contexts, micro, models, strict=True)
+    ]
     fitting = [row for row in rows if row.fits]
     sure = [row for row in fitting if row.memory and row.memory.verdict == "fits"] or fitting
     fastest = min(sure, key=lambda row: row.run_s or 0.0, default=None)
@@ -103,16 +105,29 @@ class _Tried:
         return self._alone(1, model=model.name, seq_len=longest)
 
     def run(self, most: sizes.Rung | None) -> Options:
-        """The whole run, with the largest micro-batch that fits where a step has but one."""
-        tokens = {"tokens": round(self.data.tokens * self.data.epochs)}
+        """The step of the run, with the largest micro-batch that fits where a step has but one."""
         batch = self.base.global_batch or 1
         if self.method.accumulates:
-            return self.base.changed(**self.method.pairs, **tokens)
+            return self.base.changed(**self.method.pairs)
         fits = self.base.micro_batch or (1 if most is None else most.size)
-        return self._alone(min(fits, max(1, batch // replicas(self.base))), **tokens)
+        return self._alone(min(fits, max(1, batch // replicas(self.base))))
+
+
+def _timed(points: Sequence[Point], data: Data, jobs: int) -> list[Point]:
+    """The same with the tokens of all epochs, of which the micro-batch of an answer tells how many
+    are padding: it is kept."""
+    requests = []
+    for point in points:
+        if point.report is None:
+            requests.append(point.options)
+            continue
+        micro = point.report.layout.micro_batch
+        requests.append(point.options.changed(micro_batch=micro, tokens=data.tokens(micro)))
+    return answer(requests, jobs=jobs)
 
 
 def _row(
+    data: Data,
     method: Method,
     point: Point,
     context: sizes.Rung | None,
@@ -133,6 +148,7 @@ def _row(
         memory=None if found is None else found.memory,
         stack=None if found is None else found.stack,
         layout=None if found is None else found.layout,
+        useful_frac=None if run is None else data.useful_tokens * data.epochs / (run.tokens or 1.0),
         step_seconds=None if step is None else step.seconds,
         step_low=None if step is None else step.low,
         step_high=None if step is None else step.high,
@@ -183,8 +199,6 @@ def _told(data: Data) -> TuneData:
         packing=None if lengths is None else lengths.packing,
         sequences=data.sequences,
         useful_tokens=data.useful_tokens,
-        tokens=data.tokens,
-        useful_frac=data.useful_tokens / data.tokens,
     )
 
 
@@ -199,6 +213,7 @@ _COLUMNS = (
     "title",
     "fits",
     "why",
+    "useful_frac",
     "step_seconds",
     "step_low",
     "step_high",

@@ -6,8 +6,12 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
+import numpy as np
+
+from planner.estimate import uneven
 from planner.formulas import stragglers
 from planner.inputs.workload import lengths_spec
+from planner.ledger import first
 from planner.specs.base import PlanError
 from planner.specs.data import LengthsSpec
 from planner.specs.model import ModelSpec
@@ -21,8 +25,7 @@ USUAL_BATCH = 16  # sequences of a step: a choice, that of most published recipe
 
 @dataclass(frozen=True)
 class Data:
-    """Examples as sequences. sequences: of an epoch; tokens that count and tokens that are
-    computed, of an epoch."""
+    """Examples as sequences. sequences, useful_tokens: of an epoch, without padding."""
 
     examples: int
     epochs: float
@@ -30,7 +33,17 @@ class Data:
     lengths: LengthsSpec | None
     sequences: int
     useful_tokens: float
-    tokens: float
+
+    def tokens(self, micro_batch: int) -> int:
+        """Tokens of all epochs that are computed with such micro-batches, padding included."""
+        share = (
+            1.0
+            if self.lengths is None
+            else first(
+                uneven.row_length(self.lengths, self.seq_len, np.array([float(micro_batch)]))
+            )
+        )
+        return round(self.epochs * self.sequences * self.seq_len * share)
 
 
 def sized(own: TuneOptions, options: Options, model: ModelSpec) -> tuple[Options, list[str]]:
@@ -103,5 +116,4 @@ def data_of(own: TuneOptions, options: Options, model: ModelSpec) -> Data:
         lengths=lengths,
         sequences=sequences,
         useful_tokens=useful,
-        tokens=float(sequences * seq_len),
     )
