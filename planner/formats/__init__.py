@@ -17,6 +17,7 @@ from typing import Any
 
 from planner.formats.record import Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
+from planner.formats.target import Target
 from planner.specs.base import PlanError
 
 FIELD = "FILE"
@@ -49,6 +50,15 @@ def formats() -> tuple[Format, ...]:
     """Every format: the modules of this folder that declare one."""
     modules = (import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__))
     return tuple(module.FORMAT for module in modules if hasattr(module, "FORMAT"))
+
+
+@cache
+def targets() -> tuple[Target, ...]:
+    """Every framework whose files are written: the modules of this folder that declare one, in the
+    order of their words for --to."""
+    modules = (import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__))
+    found = [module.TARGET for module in modules if hasattr(module, "TARGET")]
+    return tuple(sorted(found, key=lambda one: str(one.kind)))
 
 
 def read(files: Mapping[str, str]) -> Recipe:

@@ -199,8 +199,7 @@ class Format:
     a part of it. parse: the arguments of a text by name in one plain spelling. table: what is one
     to one. irrelevant: patterns of names that move neither memory nor time. lacks: patterns of
     names that do move them and that no estimate has, with why.
-    read_more: what is not one to one. write: the text of a file that states these options; None
-    where the format is read alone.
+    read_more: what is not one to one. What is written is a `target.Target`, by the same table.
     """
 
     kind: str
@@ -211,7 +210,6 @@ class Format:
     irrelevant: tuple[str, ...] = ()
     lacks: Mapping[str, str] = field(default_factory=dict)
     read_more: Callable[[Mapping[str, Value], Answer], None] = _nothing
-    write: Callable[[Mapping[str, Any]], str] | None = None
 
     def read(self, values: Mapping[str, Value]) -> Answer:
         """What these arguments say. None of them is left without a word on it."""

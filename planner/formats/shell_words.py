@@ -191,6 +191,7 @@ def expand(raw: str, line: int, state: State) -> list[Word]:
             if inside and (text or begun):
                 inside[0] = replace(inside[0], text=text + inside[0].text)
                 text, begun = "", False
+            begun = begun and bool(text)  # "${A[@]}" without elements is no word
             words += [replace(one, line=one.line or line) for one in inside]
             for one in inside:
                 state.spend(one.text)
@@ -259,7 +260,8 @@ def _variable(raw: str, quoted: bool, state: State) -> _Piece:
         except (ValueError, ZeroDivisionError, OverflowError):
             return _Piece("", quoted, (raw[:SHOWN],))
     if raw in ("$@", "$*", "${@}", "$#", "$?", "$$", "$!", "$"):
-        return _Piece("$" if raw == "$" else "", quoted)
+        own = () if "@" in raw else None  # words of their own, of which a script alone has none
+        return _Piece("$" if raw == "$" else "", quoted, apart=own)
     inner = raw if not raw.startswith("${") else "${" + raw[2:-1]
     found = _LOOKED_UP.match(inner)
     if not found:

@@ -1,0 +1,97 @@
+"""Scripts that start a plan: by hand, with Slurm, as a JobSet of Kubernetes, with SkyPilot.
+
+The texts are templates in `launchers/`. All of them run the same run.sh on every node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planner.formats.target import Asked, Target
+from planner.specs.hardware import GpuSpec
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+RUN = "run.sh"
+IMAGE = "CHANGE-ME/image-with-the-framework"
+LAUNCHERS = {
+    "job.sbatch": "Slurm: sbatch job.sbatch",
+    "jobset.yaml": "Kubernetes: kubectl apply -f jobset.yaml",
+    "skypilot.yaml": "SkyPilot: sky launch skypilot.yaml",
+}
+# SkyPilot's names of GPUs (docs.skypilot.co, GPUs and accelerators) by the ids of profiles
+_ACCELERATORS = {
+    "a100-sxm4-40gb": "A100",
+    "a100-sxm4-80gb": "A100-80GB",
+    "b200-sxm-180gb": "B200",
+    "gh200-96gb": "GH200",
+    "h100-sxm5-80gb": "H100",
+    "h200-sxm-141gb": "H200",
+    "l40s": "L40S",
+    "mi300x-192gb": "MI300X",
+    "rtx-a6000-48gb": "A6000",
+    "rtx4090": "RTX4090",
+    "v100-sxm2-16gb": "V100",
+    "v100-sxm2-32gb": "V100-32GB",
+}
+_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+_LONGEST = 40  # of a name: Kubernetes adds to it, up to 63 characters of a label
+
+
+def scripts(
+    target: Target, asked: Asked, gpu: GpuSpec, files: tuple[str, ...], comments: tuple[str, ...]
+) -> dict[str, str]:
+    """run.sh and what starts it on all nodes, by name. files: of the recipe, beside it."""
+    accelerator = _ACCELERATORS.get(gpu.id)
+    known = {
+        "name": name_of(f"{asked.model.name}-{asked.options['gpus']}"),
+        "nodes": asked.nodes,
+        "gpus_per_node": asked.gpus_per_node,
+        "program": target.program,
+        "per_node": target.per_node,
+        "arguments": target.arguments(asked),
+        "environment": dict(target.environment),
+        "checkout": target.checkout,
+        "comments": comments,
+        "files": (*files, RUN),
+        "image": IMAGE,
+        "resource": _RESOURCES.get(gpu.vendor, "CHANGE-ME/gpu"),
+        "accelerator": accelerator or f"CHANGE-ME-{gpu.id}",
+    }
+    return {name: _environment().get_template(name).render(known) for name in (RUN, *LAUNCHERS)}
+
+
+def to_fill(gpu: GpuSpec) -> Mapping[str, str]:
+    """What a launcher leaves to its user, by its name."""
+    out = {
+        "job.sbatch": "partition, account and time limit of the cluster",
+        "jobset.yaml": "the image, which has the framework",
+    }
+    if gpu.id not in _ACCELERATORS:
+        out["skypilot.yaml"] = f"SkyPilot's name of {gpu.title or gpu.id}"
+    return out
+
+
+def name_of(text: str) -> str:
+    """A name that Slurm, Kubernetes and SkyPilot take."""
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return f"train-{plain}"[:_LONGEST].strip("-")
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "launchers"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )

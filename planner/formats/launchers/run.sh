@@ -1,0 +1,32 @@
+#!/bin/bash
+{% for line in comments %}
+# {{ line }}
+{% endfor %}
+# By hand: one call per node, with its NODE_RANK and the MASTER_ADDR of the first.
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+{% if checkout %}
+cd "${CHECKOUT:-.}"  # of {{ checkout }}
+{% endif %}
+{% for name, value in environment.items() %}
+export {{ name }}={{ value }}
+{% endfor %}
+{% if arguments %}
+
+ARGS=(
+{% for line in arguments %}
+  {{ line }}
+{% endfor %}
+)
+{% endif %}
+
+{% if per_node %}
+export NNODES={{ nodes }} NODE_RANK="${NODE_RANK:-0}"
+export JAX_COORDINATOR_IP="${MASTER_ADDR:-127.0.0.1}" JAX_COORDINATOR_PORT="${MASTER_PORT:-29500}"
+{{ program }} "$@"
+{% else %}
+torchrun --nnodes {{ nodes }} --nproc-per-node {{ gpus_per_node }} \
+  --node-rank "${NODE_RANK:-0}" \
+  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \
+  {{ program }}{{ ' "${ARGS[@]}"' if arguments }} "$@"
+{% endif %}

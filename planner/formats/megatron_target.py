@@ -1,0 +1,195 @@
+"""Megatron-LM, written: the arguments of pretrain_gpt.py for a plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.formats.megatron_table import STATE_TYPES, TABLE
+from planner.formats.target import Asked, Target, theirs
+
+_RECIPES = {
+    "fp8": "delayed",
+    "fp8-delayed": "delayed",
+    "fp8-tensorwise": "tensorwise",
+    "fp8-blockwise": "blockwise",
+    "mxfp8": "mxfp8",
+}
+
+
+def _arguments(asked: Asked) -> list[str]:
+    plan = {
+        **theirs(TABLE, asked),
+        **_shape(asked),
+        **_layout(asked),
+        **_precision(asked),
+        **_recompute(asked),
+        **_experts(asked),
+        **_graphs(asked),
+    }
+    plan["train-iters"] = asked.steps
+    return [line for name, value in plan.items() if (line := _line(name, value))]
+
+
+def _line(name: str, value: Any) -> str:
+    """An argument as it is typed; "" for a switch that is off."""
+    if value is False or value is None:
+        return ""
+    if value is True:
+        return f"--{name}"
+    if isinstance(value, list):
+        return f"--{name} {' '.join(map(str, value))}"
+    word = str(value)
+    return f"--{name} '{word}'" if set(word) & set("|*()[]") else f"--{name} {word}"
+
+
+def _shape(asked: Asked) -> dict[str, Any]:
+    """What of the model is no single argument."""
+    m = asked.model
+    out: dict[str, Any] = {
+        "use-mcore-models": True,
+        "normalization": "RMSNorm" if m.norm == "rmsnorm" else "LayerNorm",
+        "vocab-size": m.vocab,
+        "disable-bias-linear": not (m.bias_qkv or m.bias_mlp or m.bias_attention_out),
+        "attention-dropout": 0.1 if m.dropout and m.dropout_of != "hidden" else 0.0,
+        "hidden-dropout": 0.1 if m.dropout and m.dropout_of != "attention" else 0.0,
+        "squared-relu": m.activation == "relu2",
+        "mtp-num-layers": m.mtp or None,
+    }
+    if m.bias_qkv and not m.bias_mlp:
+        out |= {"disable-bias-linear": True, "add-qkv-bias": True}
+    if m.latent:
+        out["multi-latent-attention"] = True
+        out["kv-channels"] = None
+    elif m.kv_heads != m.heads:
+        out |= {"group-query-attention": True, "num-query-groups": m.kv_heads}
+    if m.attention_window:
+        out["window-size"] = f"{m.attention_window - 1},0"
+        out["window-attn-skip-freq"] = m.window_every if m.window_every > 1 else None
+    if m.moe is None:
+        return out
+    if m.moe.dense_layers:
+        counts = f"([0]*{m.moe.dense_layers}+[1]*{m.layers - m.moe.dense_layers})"
+        out["moe-layer-freq"] = counts
+    elif m.moe.every > 1:
+        out["moe-layer-freq"] = m.moe.every
+    return out
+
+
+def _layout(asked: Asked) -> dict[str, Any]:
+    vpp = asked.get("vpp", 1)
+    split = asked.get("pipeline_layout") is not None
+    out: dict[str, Any] = {
+        "sequence-parallel": bool(asked.get("sequence_parallel")),
+        "num-virtual-stages-per-pipeline-rank": vpp if vpp > 1 and not split else None,
+        "use-distributed-optimizer": asked.get("zero", 0) == 1,
+    }
+    if asked.get("zero", 0) == 1:
+        out |= {"overlap-grad-reduce": True, "overlap-param-gather": True}
+    return out
+
+
+def _precision(asked: Asked) -> dict[str, Any]:
+    precision = asked.get("precision", "bf16")
+    out: dict[str, Any] = {"bf16": precision not in ("fp32", "fp16"), "fp16": precision == "fp16"}
+    low = str(asked.get("low_precision", "")).split("+")
+    if precision in _RECIPES:
+        out |= {"fp8-format": "hybrid", "fp8-recipe": _RECIPES[precision]}
+        out["fp8-param-gather"] = "weights" in low
+    elif precision == "nvfp4":
+        out |= {"fp4-format": "e2m1", "fp4-recipe": "nvfp4"}
+    if asked.get("bf16_layers"):
+        start = asked.get("bf16_layers") // 2
+        out |= {"first-last-layers-bf16": True, "num-layers-at-start-in-bf16": start}
+        out["num-layers-at-end-in-bf16"] = asked.get("bf16_layers") - start
+    return {**out, **_states(asked)}
+
+
+def _states(asked: Asked) -> dict[str, Any]:
+    """Types of states, which the precision-aware optimizer has."""
+    moments, gradients = asked.get("moments_precision"), asked.get("gradient_precision")
+    master = asked.get("master_precision")
+    out: dict[str, Any] = {}
+    if moments in STATE_TYPES:
+        out |= {"exp-avg-dtype": moments, "exp-avg-sq-dtype": moments}
+    if gradients == "bf16":
+        out["main-grads-dtype"] = "bf16"
+    if master == "fp16":
+        out["main-params-dtype"] = "fp16"
+    if out or master == "remainder":
+        out["use-precision-aware-optimizer"] = True
+    return out
+
+
+def _recompute(asked: Asked) -> dict[str, Any]:
+    kind, _, size = asked.get("recompute", "none").partition(":")
+    if kind == "none":
+        return {}
+    if kind in ("full", "group", "block"):
+        method = "block" if kind == "block" else "uniform"
+        return {
+            "recompute-granularity": "full",
+            "recompute-method": method,
+            "recompute-num-layers": size or 1,
+        }
+    out: dict[str, Any] = {"recompute-granularity": "selective"}
+    if kind != "selective":
+        out["recompute-modules"] = kind.split("+")
+    return out
+
+
+def _experts(asked: Asked) -> dict[str, Any]:
+    if asked.model.moe is None:
+        return {}
+    kernels = asked.get("expert_kernels", "grouped")
+    dispatcher = asked.get("dispatcher", "alltoall")
+    out: dict[str, Any] = {
+        "moe-grouped-gemm": kernels == "grouped",
+        "use-transformer-engine-op-fuser": kernels == "fused",
+    }
+    if dispatcher in ("deepep", "hybridep"):
+        out |= {"moe-token-dispatcher-type": "flex", "moe-flex-dispatcher-backend": dispatcher}
+    else:
+        out["moe-token-dispatcher-type"] = dispatcher
+    if asked.get("paged_stash"):
+        out["moe-paged-stash"] = True
+        out["moe-paged-stash-buffer-size-factor-cuda"] = asked.get("paged_stash")
+    return out
+
+
+def _graphs(asked: Asked) -> dict[str, Any]:
+    """CUDA graphs, FlashAttention and offloaded modules."""
+    out: dict[str, Any] = {"use-flash-attn": asked.get("flash_attention") is True}
+    scopes = asked.get("cuda_graphs")
+    if scopes and scopes != "none":
+        words = {"layer": "full", "full": "full_iteration"}
+        listed = [words.get(one, one) for one in scopes.split("+")]
+        out |= {"cuda-graph-impl": "transformer_engine", "cuda-graph-scope": listed}
+    if asked.get("offload") == "activations" and asked.get("offload_modules"):
+        out["fine-grained-activation-offloading"] = True
+        out["offload-modules"] = asked.get("offload_modules").split("+")
+    return out
+
+
+TARGET = Target(
+    kind="megatron",
+    title="Megatron-LM",
+    stacks=("megatron-core",),
+    program="pretrain_gpt.py",
+    write=lambda asked, comments: {},
+    arguments=_arguments,
+    environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+    checkout="Megatron-LM",
+    deals=False,
+    lost={
+        "model": "its shape is more than the arguments of pretrain_gpt.py say: see the script of"
+        " its family in Megatron-LM",
+        "zero": "Megatron-LM shards optimizer states or nothing; parameters with Megatron-FSDP",
+        "schedule": "Megatron-LM has 1F1B and its interleaved form",
+        "optimizer": "it has Adam, SGD and Muon",
+        "offload": "it offloads activations by modules, and optimizers by a share",
+    },
+    fill=(
+        "--data-path, --tokenizer-type and --tokenizer-model, given to run.sh or added to ARGS",
+        "learning rate (--lr) and its schedule",
+    ),
+)

@@ -1,0 +1,267 @@
+"""nanotron: its YAML.
+
+Names are those of src/nanotron/config/ at 2411b022 (2026-04); its models are Llama's and Qwen2's
+blocks, with or without experts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.target import Asked, Target, as_comments, nested, theirs
+from planner.inputs.readers import yaml_places
+
+_FILE = "config.yaml"
+_P, _T, _M = "parallelism.", "tokens.", "model.model_config."
+_FACTORY = "optimizer.optimizer_factory."
+_DETECT = re.compile(r"(?m)^\s+batch_accumulation_per_replica\s*:")
+_FLASH = "flash_attention_2"
+
+
+def _parse(text: str) -> Mapping[str, Value]:
+    return {name: Value(value, line) for name, (value, line) in yaml_places(text).items()}
+
+
+_TABLE = (
+    Argument(f"{_P}dp", "dp"),
+    Argument(f"{_P}pp", "pp"),
+    Argument(f"{_P}tp", "tp"),
+    Argument(f"{_P}context_parallel_size", "cp", default=1),
+    Argument(
+        f"{_P}recompute_layer", "recompute", words={True: "full", False: "none"}, default=False
+    ),
+    Argument("optimizer.zero_stage", "zero"),
+    Argument(f"{_T}sequence_length", "seq_len"),
+    Argument(f"{_T}micro_batch_size", "micro_batch"),
+    Argument(
+        f"{_FACTORY}name", "optimizer", words={"adamW": "adam", "adamw": "adam", "sgd": "sgd"}
+    ),
+    Argument(f"{_M}num_hidden_layers", "model.layers"),
+    Argument(f"{_M}hidden_size", "model.hidden"),
+    Argument(f"{_M}num_attention_heads", "model.heads"),
+    Argument(f"{_M}num_key_value_heads", "model.kv_heads"),
+    Argument(f"{_M}intermediate_size", "model.ffn_hidden"),
+    Argument(f"{_M}vocab_size", "model.vocab"),
+    Argument(f"{_M}max_position_embeddings", "model.max_positions"),
+    Argument(f"{_M}tie_word_embeddings", "model.tied_embeddings"),
+    Argument("model.make_vocab_size_divisible_by", "model.vocab_multiple"),
+    Argument(f"{_M}moe_config.num_experts", "model.moe.experts"),
+    Argument(f"{_M}moe_config.top_k", "model.moe.experts_per_token"),
+    Argument(f"{_M}moe_config.moe_intermediate_size", "model.moe.ffn_hidden"),
+)
+_BF16 = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float": "fp32"}
+_ATTENTION = {
+    _FLASH: "flash2",
+    "sdpa": "flash2",
+    "flex_attention": "flash2",
+    "llama3_ring_attention": "flash2",
+    "ring_flash_triton": "flash2",
+    "eager": "eager",
+}
+
+
+def _more(values: Mapping[str, Value], answer: Answer) -> None:
+    answer.imply("stack", "nanotron", "nanotron")
+    degrees = [answer.option(name) or 1 for name in ("dp", "tp", "pp", "cp")]
+    if answer.option("dp") is not None:
+        gpus = degrees[0] * degrees[1] * degrees[2] * degrees[3]
+        answer.imply("gpus", gpus, "product of the degrees")
+    _batch(answer, degrees[0])
+    _parallel(answer, degrees[1], degrees[2])
+    precision = _BF16.get(str(answer.get("model.dtype", "bfloat16")))
+    answer.imply("precision", precision, "type of weights", "model.dtype")
+    if answer.get("optimizer.accumulate_grad_in_fp32") is False and precision == "bf16":
+        answer.state("gradient_precision", "bf16", "optimizer.accumulate_grad_in_fp32")
+    answer.mark("optimizer.accumulate_grad_in_fp32", "implied", "as nanotron does")
+    _shape(answer)
+
+
+def _batch(answer: Answer, dp: int) -> None:
+    name = f"{_T}batch_accumulation_per_replica"
+    micro, count = answer.option("micro_batch"), answer.get(name)
+    if micro and count:
+        answer.imply("global_batch", micro * count * dp, "micro-batch x accumulation x dp", name)
+        answer.mark(name, "read")
+    steps, seq_len = answer.get(f"{_T}train_steps"), answer.option("seq_len")
+    if steps and micro and count and seq_len:
+        tokens = steps * micro * count * dp * seq_len
+        answer.state("tokens", tokens, f"{_T}train_steps", "steps x tokens a step")
+
+
+def _parallel(answer: Answer, tp: int, pp: int) -> None:
+    """What acts beside tensor parallelism, a pipeline or experts alone."""
+    mode, overlap = f"{_P}tp_mode", f"{_P}tp_linear_async_communication"
+    scatter = str(answer.get(mode, "ALL_REDUCE")).upper() == "REDUCE_SCATTER"
+    if tp > 1:
+        answer.imply("sequence_parallel", scatter, "by tp_mode", mode)
+        if scatter and overlap in answer.values:
+            way = "async" if answer.get(overlap) else "none"
+            answer.imply("tp_overlap", way, "of tensor-parallel collectives", overlap)
+    for name in (mode, overlap, f"{_P}tp_recompute_allgather"):
+        answer.mark(name, "implied", "no tensor parallelism, or as nanotron does")
+    engine = f"{_P}pp_engine"
+    if pp > 1:
+        schedule = "1f1b" if str(answer.get(engine, "afab")) == "1f1b" else "gpipe"
+        answer.imply("schedule", schedule, "afab where none is named", engine)
+    answer.mark(engine, "irrelevant", "no pipeline")
+    experts = f"{_P}expert_parallel_size"
+    if (answer.get(experts) or 1) > 1:
+        answer.state("ep", answer.get(experts), experts)
+    answer.mark(experts, "implied", "1: experts are not shared out")
+
+
+def _shape(answer: Answer) -> None:
+    """What of the model is not one to one: its blocks are Llama's."""
+    if answer.option("model.hidden") is None:
+        return
+    for field, value in (("mlp", "gated"), ("norm", "rmsnorm"), ("positions", "rotary")):
+        answer.imply(f"model.{field}", value, "blocks of Llama and Qwen2")
+    if answer.get(f"{_M}attention_bias"):
+        answer.state("model.bias_qkv", True, f"{_M}attention_bias")
+    window = f"{_M}sliding_window_size"
+    if answer.get(window):
+        answer.state("model.attention_window", answer.get(window), window)
+    shared = f"{_M}moe_config.shared_expert_intermediate_size"
+    if answer.get(f"{_M}moe_config.enable_shared_expert") and answer.get(shared):
+        answer.state("model.moe.shared_ffn_hidden", answer.get(shared), shared)
+    attention = f"{_M}_attn_implementation"
+    kernel = _ATTENTION.get(str(answer.get(attention, _FLASH)))
+    if kernel == "eager":
+        answer.state("attention", kernel, attention)
+    elif kernel is None:
+        answer.mark(attention, "not understood", "is no attention that is timed here")
+    answer.mark(attention, "implied", "as nanotron does")
+
+
+FORMAT = Format(
+    kind="nanotron",
+    title="nanotron YAML",
+    detect=lambda name, text: bool(_DETECT.search(text)),
+    parse=_parse,
+    table=_TABLE,
+    irrelevant=patterns(
+        """
+        general.* general checkpoints.* checkpoints data.* data_stages* lighteval*
+        logging* metrics_logging* profiler* s3_upload* tokenizer*
+        optimizer.weight_decay* optimizer.clip_grad optimizer.learning_rate_scheduler*
+        optimizer.optimizer_factory.adam_*
+        optimizer.optimizer_factory.torch_adam_is_fused tokens.val_check_interval
+        tokens.limit_* model.ddp_bucket_cap_mb model.init_method*
+        model.model_config.*_token_id model.model_config.hidden_act
+        model.model_config.initializer_range model.model_config.is_*_config
+        model.model_config.pretraining_tp model.model_config.rms_norm_eps
+        model.model_config.rope_* model.model_config.use_cache
+        model.model_config.z_loss* model.model_config.log_attn_probs
+        model.model_config.no_rope_layer model.model_config.flex_attention_mask
+        model.model_config.attention_bias model.model_config.sliding_window_size
+        model.model_config._fused_* model.model_config._use_*
+        model.model_config.ring_attn_heads_k_stride model.model_config.moe_config
+        model.model_config.moe_config.router_aux_loss_coef
+        model.model_config.moe_config.layers
+        model.model_config.moe_config.enable_shared_expert
+        model.model_config.moe_config.shared_expert_intermediate_size
+        model.model_config.moe_config.token_dispatcher_type
+        """
+    ),
+    read_more=_more,
+)
+
+
+# ----- writing -----
+
+
+def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+    import yaml
+
+    plan = {**theirs(_TABLE, asked), **_rest(asked), **_usual(asked)}
+    text = yaml.safe_dump(nested(plan), sort_keys=True, width=90)
+    return {_FILE: as_comments(comments) + text}
+
+
+def _rest(asked: Asked) -> dict[str, Any]:
+    """What is not one to one."""
+    tp, pp = asked.get("tp", 1), asked.get("pp", 1)
+    sp = asked.get("sequence_parallel", False)
+    names = {ours: word for word, ours in reversed(_BF16.items())}
+    precision = asked.get("precision", "bf16")
+    out: dict[str, Any] = {
+        f"{_P}dp": asked.replicas,
+        f"{_T}batch_accumulation_per_replica": asked.micro_batches,
+        f"{_T}train_steps": asked.steps,
+        f"{_P}tp_mode": "REDUCE_SCATTER" if sp else "ALL_REDUCE",
+        f"{_P}tp_linear_async_communication": bool(sp) and asked.get("tp_overlap") != "none",
+        f"{_P}pp_engine": "afab" if asked.get("schedule") == "gpipe" else "1f1b",
+        f"{_P}expert_parallel_size": asked.get("ep", 1),
+        "model.dtype": {**names, "bf16": "bfloat16"}.get(precision, "bfloat16"),
+        "optimizer.accumulate_grad_in_fp32": asked.get("gradient_precision") != "bf16",
+        f"{_M}attention_bias": asked.model.bias_qkv,
+    }
+    if asked.model.attention_window:
+        out[f"{_M}sliding_window_size"] = asked.model.attention_window
+    moe = asked.model.moe
+    if moe and moe.shared_ffn_hidden:
+        out[f"{_M}moe_config.enable_shared_expert"] = True
+        out[f"{_M}moe_config.shared_expert_intermediate_size"] = moe.shared_ffn_hidden
+    return out if tp > 1 or pp > 1 else {**out, f"{_P}tp_linear_async_communication": False}
+
+
+def _usual(asked: Asked) -> dict[str, Any]:
+    """What nanotron needs beside the plan: the values of its examples."""
+    steps = asked.steps
+    return {
+        _M
+        + (
+            "is_qwen2_config" if asked.model.moe or asked.model.bias_qkv else "is_llama_config"
+        ): True,
+        "general.project": "dpplan",
+        "general.run": asked.model.name,
+        "general.seed": 42,
+        "checkpoints.checkpoints_path": "checkpoints",
+        "checkpoints.checkpoint_interval": 1000,
+        "data_stages": [
+            {
+                "name": "training",
+                "start_training_step": 1,
+                "data": {"dataset": None, "seed": 42, "num_loading_workers": 1},
+            }
+        ],
+        "model.init_method.std": 0.02,
+        "optimizer.clip_grad": 1.0,
+        "optimizer.weight_decay": 0.1,
+        f"{_FACTORY}adam_beta1": 0.9,
+        f"{_FACTORY}adam_beta2": 0.95,
+        f"{_FACTORY}adam_eps": 1e-8,
+        f"{_FACTORY}torch_adam_is_fused": True,
+        "optimizer.learning_rate_scheduler.learning_rate": 3e-4,
+        "optimizer.learning_rate_scheduler.lr_warmup_steps": max(1, steps // 100),
+        "optimizer.learning_rate_scheduler.lr_warmup_style": "linear",
+        "optimizer.learning_rate_scheduler.lr_decay_style": "cosine",
+        "optimizer.learning_rate_scheduler.min_decay_lr": 3e-5,
+    }
+
+
+TARGET = Target(
+    kind="nanotron",
+    title="nanotron",
+    stacks=("nanotron",),
+    program='run_train.py --config-file "$RECIPE/config.yaml"',
+    write=_write,
+    environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+    checkout="nanotron",
+    lost={
+        "model": "its blocks are those of Llama and Qwen2",
+        "vpp": "its pipelines have one chunk per rank",
+        "optimizer": "it has AdamW and SGD",
+        "precision": "it trains in one type of weights",
+        "pipeline_layout": "it deals layers out by their cost",
+        "placement": "its order of ranks is fixed",
+        "compile": "it compiles nothing",
+    },
+    fill=(
+        "dataset and tokenizer in config.yaml: without one it trains on random tokens",
+        "learning rate and its schedule",
+    ),
+)

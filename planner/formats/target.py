@@ -1,0 +1,118 @@
+"""What can be written: a format with the program that reads it, and how that is started.
+
+A module of this folder with a `TARGET` is one; nothing else has to name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.formats.record import MODEL, Argument
+from planner.specs.model import ModelSpec
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A plan to write: our options by name, those that are left out being as the program does; the
+    model; and what every node starts."""
+
+    options: Mapping[str, Any]
+    model: ModelSpec
+    nodes: int
+    gpus_per_node: int
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.options.get(name, default)
+
+    @property
+    def replicas(self) -> int:
+        """Data-parallel replicas."""
+        ranks = self.options["gpus"]
+        return int(ranks // (self.get("tp", 1) * self.get("pp", 1) * self.get("cp", 1)))
+
+    @property
+    def micro_batches(self) -> int:
+        """Of one replica in a step."""
+        sequences = self.options["global_batch"] // self.replicas
+        return int(sequences // self.options["micro_batch"])
+
+    @property
+    def steps(self) -> int:
+        """Of the whole run; 1,000 where its length was not said."""
+        tokens = self.get("tokens")
+        per_step = self.options["global_batch"] * self.options["seq_len"]
+        return _UNSAID_STEPS if tokens is None else max(1, -(-int(tokens) // per_step))
+
+
+_UNSAID_STEPS = 1000
+GATHERED, SHARDED = 2, 3  # ZeRO stages of FSDP: weights stay gathered until backward, or do not
+
+
+@dataclass(frozen=True)
+class Target:
+    """One framework whose files are written.
+
+    kind: its word for --to; title: for people; stacks: profiles that it is, that which is searched
+    first. write: the files of a plan by name; comments stand at their heads. program: what torchrun
+    starts, or with `per_node` one process of each node; arguments: lines of arguments that the
+    launch script holds; environment: variables of it; checkout: of which program's repository it is
+    started in, "" where that is installed.
+    deals: it deals layers out to stages as its profile does, so that no file has to say how.
+    where: conditions on layouts that the program can express and the stack alone does not tell.
+    lost: why an option cannot be said, by name. fill: what the files leave to their user.
+    """
+
+    kind: str
+    title: str
+    stacks: tuple[str, ...]
+    program: str
+    write: Callable[[Asked, tuple[str, ...]], Mapping[str, str]]
+    arguments: Callable[[Asked], list[str]] = lambda asked: []
+    environment: Mapping[str, str] = field(default_factory=dict)
+    checkout: str = ""
+    per_node: bool = False
+    deals: bool = True
+    where: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    fill: tuple[str, ...] = ()
+
+
+def theirs(table: Iterable[Argument], asked: Asked) -> dict[str, Any]:
+    """Their arguments of what is one to one in a table, in its order."""
+    plan = {**asked.options, **fields(asked.model)}
+    out = {}
+    for one in table:
+        if one.option in plan and plan[one.option] is not None:
+            value = one.theirs(plan[one.option])
+            if value is not None:
+                out[one.name] = value
+    return out
+
+
+def fields(model: ModelSpec) -> dict[str, Any]:
+    """The fields of a model by the names that tables have for them."""
+    held = model.model_dump(mode="json")
+    flat = {f"{MODEL}{name}": one for name, one in held.items()}
+    for part in ("moe", "latent"):
+        inside = held.get(part) or {}
+        flat.update({f"{MODEL}{part}.{name}": one for name, one in inside.items()})
+    return flat
+
+
+def nested(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with dots in their names as tables in tables."""
+    out: dict[str, Any] = {}
+    for name, value in arguments.items():
+        *path, last = name.split(".")
+        held = out
+        for one in path:
+            held = held.setdefault(one, {})
+        held[last] = value
+    return out
+
+
+def as_comments(lines: Iterable[str], sign: str = "#") -> str:
+    """Lines of comment for the head of a file."""
+    return "".join(f"{sign} {line}".rstrip() + "\n" for line in lines)

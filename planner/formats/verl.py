@@ -1,0 +1,353 @@
+"""verl: Hydra overrides, `name=value` behind its command.
+
+Names and defaults are those of verl/trainer/config/ at b178a3cd (2026-01): of supervised
+fine-tuning (sft_trainer, fsdp_sft_trainer), and of the actor of reinforcement learning (main_ppo),
+whose optimizer step is what is planned here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.shell import script
+from planner.formats.target import GATHERED, SHARDED, Asked, Target, theirs
+
+_PROGRAM = re.compile(r"\bverl\.trainer\.(?:main_ppo|\w*sft_trainer\w*)")
+_PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w.@/-]*)=(.*)", re.S)
+_ACTOR = "actor_rollout_ref.actor."
+_MEGATRON = f"{_ACTOR}megatron."
+_FSDP = f"{_ACTOR}fsdp_config."
+_E = "engine."
+# of generation, of scoring by other models, and of the algorithm: not of the actor's step
+_OTHERS = re.compile(
+    r"actor_rollout_ref\.(?:rollout|ref|hybrid_engine|nccl_timeout)\b|critic\.|reward|algorithm\.|"
+    r"custom_reward|ray_|global_profiler|transfer_queue|async_training"
+)
+
+
+def _parse(text: str) -> Mapping[str, Value]:
+    out: dict[str, Value] = {}
+    for command in script(text).commands:
+        if not any(_PROGRAM.search(word.text) for word in command.words):
+            continue
+        for word in command.words:
+            found = _PAIR.fullmatch(word.text)
+            if found and not word.text.startswith("-"):
+                out[found[1]] = Value(_plain(found[2]), word.line, word.unknown)
+    return out
+
+
+def _plain(text: str) -> Any:
+    word = text.strip("'\"")
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if word.lower() in ("null", "none", ""):
+        return None
+    try:
+        return int(word)
+    except ValueError:
+        return word
+
+
+def _megatron(name: str, option: str, **more: Any) -> Argument:
+    return Argument(_E + name, option, also=(_MEGATRON + name,), **more)
+
+
+_MODEL_NAMES = ("actor_rollout_ref.model.path", "model.partial_pretrain")
+_TABLE = (
+    _megatron("tensor_model_parallel_size", "tp"),
+    _megatron("pipeline_model_parallel_size", "pp"),
+    _megatron("context_parallel_size", "cp"),
+    _megatron("virtual_pipeline_model_parallel_size", "vpp"),
+    _megatron("expert_model_parallel_size", "ep"),
+    _megatron("expert_tensor_parallel_size", "etp"),
+    Argument(
+        "data.micro_batch_size_per_gpu",
+        "micro_batch",
+        also=(f"{_ACTOR}ppo_micro_batch_size_per_gpu",),
+    ),
+    Argument("data.max_length", "seq_len"),
+)
+_HUB = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def _more(values: Mapping[str, Value], answer: Answer) -> None:
+    for name in values:
+        if _OTHERS.match(name):
+            answer.mark(name, "irrelevant", "of generation, scoring or the algorithm, not a step")
+    _model(answer)
+    _gpus(answer)
+    _batch(answer)
+    if _is_megatron(answer):
+        answer.imply("stack", "megatron-core", "its Megatron engine")
+        _of_megatron(answer)
+    else:
+        answer.imply("stack", "hf-fsdp", "its FSDP engine")
+        _of_fsdp(answer)
+    for name in ("engine", "optim", "strategy", f"{_ACTOR}strategy", f"{_E}strategy"):
+        answer.mark(name, "read")
+
+
+def _is_megatron(answer: Answer) -> bool:
+    named = (answer.get("engine"), answer.get(f"{_ACTOR}strategy"), answer.get("model_engine"))
+    return "megatron" in named or any(name.startswith(_MEGATRON) for name in answer.values)
+
+
+def _first(answer: Answer, *names: str) -> str:
+    """The first of these arguments that has a value, "" where none has."""
+    return next((name for name in names if answer.get(name) is not None), "")
+
+
+def _model(answer: Answer) -> None:
+    for name in ("model.path", *_MODEL_NAMES):
+        path = answer.get(name)
+        if isinstance(path, str) and _HUB.fullmatch(path):
+            answer.state("model", path, name)
+        else:
+            answer.mark(name, "not understood", "is no name of the Hub: give --model")
+    for name in ("model.lora_rank", "actor_rollout_ref.model.lora_rank"):
+        if answer.get(name, 0):
+            answer.mark(name, "not understood", "adapters are not read from here")
+        answer.mark(name, "implied", "0: all weights are trained")
+
+
+def _gpus(answer: Answer) -> None:
+    nodes, each = "trainer.nnodes", "trainer.n_gpus_per_node"
+    if isinstance(answer.get(each), int) and isinstance(answer.get(nodes, 1), int):
+        answer.imply("gpus", answer.get(nodes, 1) * answer.get(each), "nodes x GPUs", nodes, each)
+        answer.imply("gpus_per_node", answer.get(each), "GPUs of a node", each)
+
+
+def _batch(answer: Answer) -> None:
+    """Sequences of an optimizer step, and tokens of one."""
+    mini, samples = f"{_ACTOR}ppo_mini_batch_size", "actor_rollout_ref.rollout.n"
+    whole = "data.train_batch_size"
+    prompt, response = "data.max_prompt_length", "data.max_response_length"
+    if answer.get(mini):
+        times = answer.get(samples, 1)
+        batch = answer.get(mini) * times if isinstance(times, int) else None
+        answer.imply("global_batch", batch, "prompts of a step x answers of each", mini, samples)
+        answer.mark(whole, "irrelevant", "prompts between two generations")
+    elif answer.get(whole) and not answer.get(prompt):
+        answer.state("global_batch", answer.get(whole), whole)
+    if answer.get(prompt) and answer.get(response):
+        both = answer.get(prompt) + answer.get(response)
+        answer.imply("seq_len", both, "the longest prompt and answer", prompt, response)
+    steps, seq_len = "trainer.total_training_steps", answer.option("seq_len")
+    if answer.get(steps) and seq_len and not answer.get(mini) and answer.option("global_batch"):
+        per_step = answer.option("global_batch") * seq_len
+        answer.state("tokens", answer.get(steps) * per_step, steps, "steps x tokens a step")
+    flags = ("data.use_dynamic_bsz", f"{_ACTOR}use_dynamic_bsz")
+    limits = ("data.max_token_len_per_gpu", f"{_ACTOR}ppo_max_token_len_per_gpu")
+    limit = _first(answer, *limits)
+    if any(answer.get(name) for name in flags) and limit and seq_len:
+        count = max(1, answer.get(limit) // seq_len)
+        answer.drop("micro_batch")
+        answer.imply("micro_batch", count, "as many as the tokens allow", limit)
+    for name in (*flags, *limits):
+        answer.mark(name, "implied", "micro-batches have as many sequences as stated")
+
+
+def _of_megatron(answer: Answer) -> None:
+    prefix = _MEGATRON if any(n.startswith(_MEGATRON) for n in answer.values) else _E
+    for name in ("tp", "pp", "cp"):
+        answer.imply(name, 1, "1 where it is not given")
+    if (answer.option("tp") or 1) > 1:
+        name = f"{prefix}sequence_parallel"
+        answer.imply("sequence_parallel", answer.get(name, True), "on where not given", name)
+    answer.mark(f"{prefix}sequence_parallel", "irrelevant", "no tensor parallelism")
+    name = f"{prefix}use_distributed_optimizer"
+    answer.imply("zero", 1 if answer.get(name, True) else 0, "on where not given", name)
+    if answer.option("ep") in (None, 1):
+        answer.drop("ep", "etp")
+    if (answer.option("pp") or 1) > 1:
+        chunks = (answer.option("vpp") or 1) > 1
+        answer.imply("schedule", "interleaved" if chunks else "1f1b", "by its chunks per rank")
+    if answer.option("vpp") in (None, 1):
+        answer.drop("vpp")
+    _megatron_recompute(answer, f"{prefix}override_transformer_config.")
+    _precision(answer, f"{prefix}dtype")
+
+
+def _megatron_recompute(answer: Answer, prefix: str) -> None:
+    names = [f"{prefix}recompute_{one}" for one in ("granularity", "method", "num_layers")]
+    modules = f"{prefix}recompute_modules"
+    granularity, method, layers = (answer.get(name) for name in names)
+    if granularity == "full" and method == "block":
+        mode = f"block:{layers}"
+    elif granularity == "full":
+        mode = "full" if layers in (None, 1) else f"group:{layers}"
+    elif granularity == "selective":
+        listed = re.findall(r"\w+", str(answer.get(modules, "core_attn")))
+        mode = "selective" if listed == ["core_attn"] else "+".join(listed)
+    else:
+        mode = "none"
+    answer.imply("recompute", mode, "as Megatron-Core has it", *names, modules)
+
+
+def _of_fsdp(answer: Answer) -> None:
+    prefix = _FSDP if any(name.startswith(_ACTOR) for name in answer.values) else _E
+    for name in ("tp", "pp"):
+        answer.drop(name)
+        answer.imply(name, 1, "FSDP alone")
+    sp = _first(
+        answer,
+        f"{prefix}ulysses_sequence_parallel_size",
+        f"{_ACTOR}ulysses_sequence_parallel_size",
+        "ulysses_sequence_parallel_size",
+    )
+    cp = answer.get(sp, 1) if sp else 1
+    answer.drop("cp")
+    answer.imply("cp", cp, "Ulysses", *([sp] if sp else []))
+    if cp > 1:
+        answer.imply("cp_comm_type", "ulysses", "its way to share sequences")
+    keep, size = f"{prefix}reshard_after_forward", f"{prefix}fsdp_size"
+    answer.imply("zero", 2 if answer.get(keep) is False else 3, "FSDP", keep)
+    group, gpus = answer.get(size, -1), answer.option("gpus")
+    if group and group > 0 and group != gpus:
+        answer.imply("shard_group", group, "ranks that shard", size)
+    answer.mark(size, "implied", "-1: all ranks shard")
+    once = _first(answer, "model.enable_gradient_checkpointing", _CHECKPOINTING)
+    on = answer.get(once, True) if once else True
+    answer.imply(
+        "recompute", "full" if on else "none", "on where not given", once or _CHECKPOINTING
+    )
+    if answer.get(f"{prefix}offload_policy"):
+        answer.state("offload", "params", f"{prefix}offload_policy")
+    for name in ("param_offload", "optimizer_offload"):
+        answer.mark(f"{prefix}{name}", "irrelevant", "between generation and training alone")
+    if answer.get(f"{prefix}model_dtype") in ("bf16", "bfloat16"):
+        answer.state("state_precision", "bf16", f"{prefix}model_dtype")
+    for name in ("model.use_liger", "actor_rollout_ref.model.use_liger"):
+        if answer.get(name):
+            answer.state("fused_kernels", True, name)
+        answer.mark(name, "implied", "off")
+    compiled = _first(answer, f"{prefix}use_torch_compile", f"{_ACTOR}use_torch_compile")
+    if compiled:
+        answer.mark(compiled, "irrelevant", "compiles the entropy of the loss alone")
+    _precision(answer, f"{prefix}dtype")
+
+
+_CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
+
+
+def _precision(answer: Answer, name: str) -> None:
+    word = {"float16": "fp16", "fp16": "fp16"}.get(str(answer.get(name, "bfloat16")), "bf16")
+    answer.imply("precision", word, "bf16 where not given", name)
+
+
+FORMAT = Format(
+    kind="verl",
+    title="verl overrides (Hydra)",
+    detect=lambda name, text: bool(_PROGRAM.search(text)),
+    parse=_parse,
+    table=_TABLE,
+    irrelevant=patterns(
+        """
+        data.* optim.* trainer.* checkpoint.* profiler.* model.trust_remote_code
+        model.use_remove_padding model.override_config* model.tokenizer_path
+        model.external_lib model.lora_alpha model.target_modules use_remove_padding
+        actor_rollout_ref.model.use_remove_padding
+        actor_rollout_ref.model.trust_remote_code actor_rollout_ref.model.lora_alpha
+        actor_rollout_ref.model.target_modules actor_rollout_ref.model.external_lib
+        actor_rollout_ref.model.override_config* actor_rollout_ref.actor.optim.lr*
+        actor_rollout_ref.actor.optim.weight_decay
+        actor_rollout_ref.actor.optim.total_training_steps
+        actor_rollout_ref.actor.optim.clip_grad
+        actor_rollout_ref.actor.optim.warmup_style actor_rollout_ref.actor.grad_clip
+        actor_rollout_ref.actor.clip_* actor_rollout_ref.actor.kl_*
+        actor_rollout_ref.actor.use_kl_loss actor_rollout_ref.actor.entropy_coeff
+        actor_rollout_ref.actor.loss_* actor_rollout_ref.actor.policy_loss*
+        actor_rollout_ref.actor.tau_* actor_rollout_ref.actor.ppo_epochs
+        actor_rollout_ref.actor.shuffle actor_rollout_ref.actor.checkpoint*
+        actor_rollout_ref.actor.profiler* actor_rollout_ref.actor.load_weight
+        *.use_dist_checkpointing *.dist_checkpointing_path *.use_mbridge
+        *.vanilla_mbridge *.forward_prefetch *.wrap_policy* *.seed *.full_determinism
+        config-* hydra*
+        """
+    ),
+    read_more=_more,
+)
+
+
+# ----- writing -----
+
+_STACKS = ("hf-fsdp", "pytorch-fsdp", "megatron-core")
+
+
+def _arguments(asked: Asked) -> list[str]:
+    plan: dict[str, Any] = {
+        "model.path": asked.model.hub[0] if asked.model.hub else asked.model.name,
+        "data.train_batch_size": asked.options["global_batch"],
+        "data.use_dynamic_bsz": False,
+        "trainer.nnodes": asked.nodes,
+        "trainer.n_gpus_per_node": asked.gpus_per_node,
+        "trainer.total_training_steps": asked.steps,
+    }
+    own = theirs(_TABLE, asked)
+    engine = {name: value for name, value in own.items() if name.startswith(_E)}
+    plan |= {name: value for name, value in own.items() if name not in engine}
+    if asked.get("stack") == "megatron-core":
+        plan |= {"engine": "megatron", "optim": "megatron", **engine, **_megatron_plan(asked)}
+    else:
+        plan |= {"engine": "fsdp", "optim": "fsdp", **_fsdp_plan(asked)}
+    return [f"{name}={_word(value)}" for name, value in plan.items()]
+
+
+def _word(value: Any) -> str:
+    return str(value)
+
+
+def _megatron_plan(asked: Asked) -> dict[str, Any]:
+    out: dict[str, Any] = {f"{_E}use_distributed_optimizer": asked.get("zero", 0) == 1}
+    if asked.get("tp", 1) > 1:
+        out[f"{_E}sequence_parallel"] = asked.get("sequence_parallel", False)
+    prefix = f"+{_E}override_transformer_config.recompute_"
+    kind, _, size = asked.get("recompute", "none").partition(":")
+    if kind in ("full", "group", "block"):
+        method = "block" if kind == "block" else "uniform"
+        out |= {f"{prefix}granularity": "full", f"{prefix}method": method}
+        out[f"{prefix}num_layers"] = size or 1
+    elif kind != "none":
+        modules = "core_attn" if kind == "selective" else kind.replace("+", ",")
+        out |= {f"{prefix}granularity": "selective", f"{prefix}modules": f"[{modules}]"}
+    return out
+
+
+def _fsdp_plan(asked: Asked) -> dict[str, Any]:
+    cp, ranks = asked.get("cp", 1), asked.replicas * asked.get("cp", 1)
+    out: dict[str, Any] = {
+        f"{_E}strategy": "fsdp2",
+        f"{_E}fsdp_size": asked.get("shard_group", ranks),
+        f"{_E}ulysses_sequence_parallel_size": cp,
+        f"{_E}reshard_after_forward": asked.get("zero", SHARDED) != GATHERED,
+        f"{_E}offload_policy": asked.get("offload") == "params",
+        "model.enable_gradient_checkpointing": asked.get("recompute") == "full",
+        "model.use_liger": bool(asked.get("fused_kernels")),
+    }
+    if asked.get("state_precision") == "bf16":
+        out[f"{_E}model_dtype"] = "bf16"
+    return out
+
+
+TARGET = Target(
+    kind="verl",
+    title="verl (supervised fine-tuning)",
+    stacks=_STACKS,
+    program="-m verl.trainer.sft_trainer",
+    write=lambda asked, comments: {},
+    arguments=_arguments,
+    deals=False,
+    where=("zero >= 1",),
+    lost={
+        "model": "it has no name on the Hub: set model.path",
+        "zero": "its FSDP shards parameters or keeps them gathered, its Megatron has ZeRO-1",
+        "recompute": "with FSDP it repeats layers or nothing",
+        "optimizer": "it has AdamW",
+        "placement": "its order of ranks is fixed",
+    },
+    fill=("data.train_files and data.val_files", "learning rate (optim.lr)"),
+)

@@ -1,0 +1,23 @@
+#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --gpus-per-node=8
+TP=${TP:-4}
+max_prompt=$((1024 * 2))
+srun python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer' \
+    data.max_prompt_length=${max_prompt} \
+    data.max_response_length=6144 \
+    data.train_batch_size=512 \
+    actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B \
+    actor_rollout_ref.rollout.n=16 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=4 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=128 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 \
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=${TP} \
+    actor_rollout_ref.actor.megatron.expert_model_parallel_size=8 \
+    actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=1 \
+    +actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full \
+    +actor_rollout_ref.actor.megatron.override_transformer_config.recompute_method=uniform \
+    +actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers=1 \
+    +actor_rollout_ref.actor.megatron.override_transformer_config.moe_invented=1 \
+    trainer.n_gpus_per_node=8 \
+    trainer.nnodes=4
