@@ -118,6 +118,11 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--model qwen2.5-0.5b --gpu a100 --seq-len 512 --largest --method full --jobs 1",
         "--model llama-2-70b --gpu rtx4090 --seq-len 512 --method full --length-mean 300 --jobs 1",
     ),
+    "read": (
+        "tests/data/recipes/megatron.sh --gpu h100 --gpus 32",
+        "tests/data/recipes/megatron.yaml",
+        "tests/data/recipes/megatron.yaml --gpu a100 --gpus 7",
+    ),
     "strategies": (
         "--model gpt2-xl --gpu a100 --gpus 16 --strategy ddp --explain",
         "--model gpt2-xl --gpu a100 --gpus 16",

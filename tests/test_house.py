@@ -76,6 +76,7 @@ COMMANDS = [
     ["recommend", *SMALL, "--max-gpus", "8"],
     ["batch", *SMALL, "--sweep", "gpus=1,2", "--tokens", "1B"],
     ["tune", "--model", "gpt2", "--gpu", "a100", "--seq-len", "512", "--method", "full-sgd"],
+    ["read", "tests/data/recipes/megatron.sh", "--gpu", "a100", "--gpus", "8"],
     ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"],
     ["allreduce", "--gpus", "16", "--gpu", "a100"],
 ]

@@ -26,6 +26,7 @@ SIZED = f"recommend model {PLAN} {NODE} --gpus 4 --global-batch 16 --tokens 1B -
 TIMED = "schedule --schedule 1f1b --pp 4 --microbatches 8"
 WAYS = "strategies --model gpt2 --gpu a100 --gpus 16"
 TUNED = f"tune {PLAN} {NODE} --gpus 4 --method full --jobs 1"
+RECIPE = "read tests/data/recipes/megatron.yaml --gpu a100 --gpus 8 --advice 0"
 READ = "input --sample-bytes 1MB --decoded-bytes 4MB --data-storage nfs --gpus 16"
 SUITE = "validate --suite small-runs"
 
@@ -100,6 +101,8 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "tune largest": (TUNED, f"{TUNED} --largest"),
     "tune csv": (TUNED, f"{TUNED} --csv {{file}}.csv"),
+    "read files": (RECIPE, RECIPE.replace("megatron.yaml", "megatron.sh")),
+    "read full": (RECIPE, f"{RECIPE} --full"),
     "strategies strategy": (WAYS, f"{WAYS} --strategy ddp"),
     "strategies explain": (f"{WAYS} --strategy ddp", f"{WAYS} --strategy ddp --explain"),
     "strategies local_steps": (WAYS, f"{WAYS} --local-steps 16"),
@@ -142,7 +145,12 @@ CASES: dict[str, tuple[str, str]] = {
 }
 # they change how an answer is made or printed on a terminal, not what it is
 SAME = {"plain": "what is piped is plain", "jobs": "worker processes change the time alone"}
-PRINTED = ("estimate inference", "estimate full", "search full")  # more text, the same document
+PRINTED = (
+    "estimate inference",
+    "estimate full",
+    "search full",
+    "read full",
+)  # more text, the same document
 MEASURED = set(options_of("calibrate", body_of("calibrate"))[1]) - {"json", "plain"}
 # minutes of fits, measuring and serving: tests of their own
 ELSEWHERE = {

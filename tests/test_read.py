@@ -1,12 +1,18 @@
 """Files of other programs as requests: every argument is accounted for, and nothing is run."""
 
+from __future__ import annotations
+
+import shlex
 from pathlib import Path
 
 import pytest
+from command import dpplan
+from fastapi.testclient import TestClient
 
 from planner import formats
 from planner.formats.shell import script
 from planner.specs.base import PlanError
+from planner.verbs.read import read as read_files
 
 RECIPES = Path(__file__).parent / "data" / "recipes"
 
@@ -15,7 +21,7 @@ def read(*names: str) -> formats.Recipe:
     return formats.read({name: (RECIPES / name).read_text() for name in names})
 
 
-def test_a_script_of_megatron_is_read():
+def test_a_script_of_megatron_is_read() -> None:
     found = read("megatron.sh")
     assert "megatron" in found.kinds
     expected = {
@@ -42,7 +48,7 @@ def test_a_script_of_megatron_is_read():
     assert {name: found.options[name] for name in expected} == expected
 
 
-def test_every_argument_is_accounted_for():
+def test_every_argument_is_accounted_for() -> None:
     used = read("megatron.sh").arguments
     assert used["tensor-model-parallel-size"].use == "read"
     assert used["overlap-grad-reduce"].use == "implied"
@@ -52,14 +58,14 @@ def test_every_argument_is_accounted_for():
     assert {one.use for one in used.values()} <= {"read", "implied", "irrelevant", "not understood"}
 
 
-def test_neither_secrets_nor_paths_are_repeated():
+def test_neither_secrets_nor_paths_are_repeated() -> None:
     said = repr(read("megatron.sh"))
     assert "lustre" not in said
     assert "someone" not in said
     assert "0123456789abcdef" not in said
 
 
-def test_a_yaml_of_megatron_arguments():
+def test_a_yaml_of_megatron_arguments() -> None:
     found = read("megatron.yaml").options
     assert found["pp"] == 4
     assert found["zero"] == 0
@@ -68,7 +74,7 @@ def test_a_yaml_of_megatron_arguments():
     assert '"layers": 12' in found["model"]
 
 
-def test_two_files_that_contradict_each_other_are_refused():
+def test_two_files_that_contradict_each_other_are_refused() -> None:
     one, two = "A=1; train.py --micro-batch-size 1 --bf16", "train.py --micro-batch-size 2"
     with pytest.raises(PlanError, match=r"b\.sh, line 1.*a\.sh, line 1"):
         formats.read({"a.sh": one, "b.sh": two})
@@ -89,13 +95,13 @@ WORDS = {  # of the command `run`, bars between them
 }
 
 
-def test_words_of_a_shell_script():
+def test_words_of_a_shell_script() -> None:
     for text, words in WORDS.items():
         found = next(one for one in script(text).commands if one.words[0].text == "run")
         assert [one.text for one in found.words[1:]] == words.split("|"), text
 
 
-def test_what_only_running_a_script_tells_is_unknown():
+def test_what_only_running_a_script_tells_is_unknown() -> None:
     found = script("A=$(rm -rf x); B=`date`; run $A $B $C ${D:-$E}").commands[-1]
     assert [one.unknown for one in found.words[1:]] == [
         ("$(rm -rf x)",),
@@ -105,7 +111,7 @@ def test_what_only_running_a_script_tells_is_unknown():
     ]
 
 
-def test_broken_and_hostile_scripts_end_in_one_sentence():
+def test_broken_and_hostile_scripts_end_in_one_sentence() -> None:
     with pytest.raises(PlanError, match=r"line 2, column 5"):
         formats.read({"a.sh": "x --bf16\nrun 'never closed --micro-batch-size 1"})
     doubling = "A=aaaaaaaaaa\n" + "A=$A$A$A$A\n" * 40
@@ -113,3 +119,53 @@ def test_broken_and_hostile_scripts_end_in_one_sentence():
         formats.read({"a.sh": doubling + "run --micro-batch-size $A"})
     with pytest.raises(PlanError, match="is of no kind"):
         formats.read({"a.txt": "hello"})
+
+
+def test_read_answers_with_the_plan_and_its_estimate() -> None:
+    words = ["read", RECIPES / "megatron.sh", "--gpu", "h100", "--gpus", 32, "--advice", 0]
+    found = dpplan(*words, "--json").json()
+    assert found["kind"] == "megatron"
+    assert found["missing"] == []
+    assert found["options"]["tp"] == found["estimate"]["layout"]["tp"] == 2
+    assert found["arguments"]["lr"] == {"value": 3e-4, "use": "irrelevant", "note": ""}
+    assert sum(found["counts"].values()) == len(found["arguments"])
+    other = dpplan(*words, "--tp", 4, "--json").json()  # what is typed wins
+    assert other["estimate"]["layout"]["tp"] == 4
+    command = shlex.split(found["command"])[1:]
+    assert dpplan(*command, "--json").json()["step"] == found["estimate"]["step"]
+
+
+def test_without_a_gpu_the_arguments_are_read_all_the_same() -> None:
+    found = dpplan("read", RECIPES / "megatron.yaml", "--json").json()
+    assert found["missing"] == ["gpu", "gpus"]
+    assert found["estimate"] is None
+    assert "give --gpu and --gpus" in dpplan("read", RECIPES / "megatron.yaml").stdout
+
+
+def test_a_recipe_goes_where_a_scenario_goes() -> None:
+    typed = ("--gpu", "h100", "--gpus", 32, "--advice", 0, "--json")
+    recipe = ("--recipe", RECIPES / "megatron.sh")
+    estimate = dpplan("estimate", *recipe, *typed).json()
+    assert estimate["layout"]["vpp"] == 4
+    found = dpplan("compare", *recipe, "--gpu", "h100", "--vary", "gpus=32,64", "--json").json()
+    assert len(found["points"]) == 2
+
+
+def test_a_plan_that_its_own_arguments_contradict_is_an_answer() -> None:
+    text = "train.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 512" + (
+        " --max-position-embeddings 512 --micro-batch-size 4 --global-batch-size 6 --bf16"
+    )
+    found = read_files({"a.sh": text}, {"gpu": "h100", "gpus": 8})
+    assert found.estimate is None
+    assert "batch" in found.refused
+
+
+def test_the_same_over_http(client: TestClient) -> None:
+    text = (RECIPES / "megatron.yaml").read_text()
+    asked = {"files": {"model_config.yaml": text}, "gpu": "a100", "gpus": 8, "advice": 0}
+    found = client.post("/api/read", json=asked).json()
+    assert found["kind"] == "megatron"
+    assert found["estimate"]["layout"]["pp"] == 4
+    assert client.post("/api/read", json={"gpu": "a100"}).status_code == 422
+    wrong = client.post("/api/read", json={"files": {"a.yaml": "MODEL_ARGS: [1"}})
+    assert "line 1" in wrong.text

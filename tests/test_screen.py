@@ -43,6 +43,7 @@ REQUESTS = {
     "batch": "batch --model gpt2 --gpu a100 --sweep gpus=8,16 --global-batch 64 --tokens 1B"
     " --learning-rate 3e-4 --warmup 8M --jobs 1",
     "tune": "tune --model qwen2.5-0.5b --gpu rtx4090 --length-mean 300 --jobs 1",
+    "read": "read tests/data/recipes/megatron.sh --gpu h100 --gpus 32 --full",
     "schedule": "schedule --schedule zb-h1 --pp 4 --microbatches 8",
     "strategies": "strategies --model gpt2 --gpu a100 --gpus 16 --seq-len 512",
     "strategies, one": "strategies --model gpt2 --gpu a100 --gpus 16 --strategy ddp",

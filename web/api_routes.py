@@ -77,6 +77,17 @@ async def search_posted(request: Request) -> Response:
     return _json(await run.answer(request, "search", await request.body()))
 
 
+@router.post(
+    "/read",
+    openapi_extra={"requestBody": doc.files()},
+    responses=doc.answers(doc.document("read"), posted=True),
+)
+async def read_posted(request: Request) -> Response:
+    """The document of `dpplan read --json`: texts of launch scripts and configurations as `files`,
+    by name, and options beside them, which win."""
+    return _json(await run.answer(request, "recipe", await request.body()))
+
+
 @router.get(
     "/explain",
     openapi_extra={"parameters": doc.parameters()},

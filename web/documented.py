@@ -87,14 +87,26 @@ def body() -> Schema:
     """A posted state."""
     schemas = option_schemas()
     schemas["config"] = {"anyOf": [schemas["config"], {"type": "object"}]}
-    return {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {"type": "object", "properties": schemas, "additionalProperties": False}
-            }
-        },
+    return _object(schemas)
+
+
+def files() -> Schema:
+    """Posted texts of files, and options beside them."""
+    schemas = {n: s for n, s in option_schemas().items() if n not in ("config", "calibration")}
+    texts = {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "minProperties": 1,
+        "description": "Texts of the files of one recipe by their names; never stored",
     }
+    return _object({"files": texts, **schemas}, "files")
+
+
+def _object(properties: dict[str, Schema], *required: str) -> Schema:
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = list(required)
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 _WRONG = {

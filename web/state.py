@@ -231,13 +231,33 @@ def scenario_of(content: bytes) -> State:
 
 def posted(body: bytes) -> State:
     """State of a posted JSON object. Raises PlanError."""
+    return of_mapping(_object(body))
+
+
+def recipe_of(body: bytes) -> tuple[dict[str, str], dict[str, Any]]:
+    """Texts of files and options of a posted JSON object. Raises PlanError."""
+    given = _object(body)
+    files = given.pop("files", None)
+    texts = isinstance(files, dict) and all(isinstance(one, str) for one in files.values())
+    if not files or not texts:
+        raise api.PlanError("files", None, "must be an object of at least one text by its name")
+    for name in TEXTS:
+        if name in given:
+            raise api.PlanError(name, "...", "is not taken beside files; use the command line")
+    # a request that lacks its model is checked as well
+    of_mapping({"model": "gpt2", "gpu": START["gpu"], "gpus": 1, **given})
+    return files, {name: value for name, value in given.items() if value is not None}
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """A posted JSON object. Raises PlanError."""
     try:
         given = read_json(body)
     except ValueError as error:
         raise _unread("request", error) from None
     if not isinstance(given, dict):
         raise api.PlanError("request", None, "must be a JSON object of options")
-    return of_mapping(given)
+    return given
 
 
 def _unread(field: str, error: ValueError) -> api.PlanError:

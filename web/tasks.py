@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from planner import api
+from planner.formats.plan import planned
 from planner.inputs import catalog
 from planner.inputs.scenario import resolve
 from planner.show import estimate_figures
@@ -18,6 +19,7 @@ from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import command_line, rows
 from planner.specs.options.own import ScheduleOptions
+from planner.verbs import read
 from planner.verbs.compare import side_by_side
 from planner.verbs.schedule import draw
 from web import limits, view
@@ -34,7 +36,18 @@ from web.panels import (
     scaling,
 )
 from web.render import rendered
-from web.state import Pairs, State, of_pairs, posted, readable, scenario_of, toml_of, typed
+from web.state import (
+    Pairs,
+    State,
+    of_mapping,
+    of_pairs,
+    posted,
+    readable,
+    recipe_of,
+    scenario_of,
+    toml_of,
+    typed,
+)
 
 Asked = Pairs | bytes
 
@@ -64,6 +77,16 @@ def search(asked: Asked) -> bytes:
     """The document of `dpplan search --json`."""
     with _asked(asked) as state:
         return dumped(api.search_layouts(state.options))
+
+
+def recipe(body: bytes) -> bytes:
+    """The document of `dpplan read --json`, of texts that were posted."""
+    files, given = recipe_of(body)
+    with catalog.only_given({}):
+        found = planned(files, given)
+        if not found.missing and not found.refused:
+            of_mapping(found.options)  # within the limits of a page
+        return dumped(read.answer(found))
 
 
 _OWN = {n: row for n, row in rows(ScheduleOptions).items() if not row.says.file}
@@ -299,4 +322,5 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "exports": exports,
     "scenario": scenario,
     "repaired": repaired,
+    "recipe": recipe,
 }

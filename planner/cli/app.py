@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": "compare",
     "batch": "batch",
     "tune": "tune",
+    "read": "read",
     "schedule": "schedule",
     "strategies": "strategies",
     "allreduce": "allreduce",

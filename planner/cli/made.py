@@ -19,6 +19,7 @@ from planner.inputs.files import remembered
 from planner.specs.error import PlanError
 from planner.specs.options import Options, Row, rows, taken
 from planner.specs.options.own import ScenarioFile
+from planner.specs.options.verbs import ALIKE
 
 _NUMBERS = (int, float)
 Given = dict[str, Any]
@@ -29,7 +30,8 @@ Body = Callable[..., Answer | None]
 def options_of(verb: str, body: Body) -> tuple[dict[str, Row], dict[str, Row]]:
     """Options of `dpplan VERB` by name: those of a request, and its own."""
     kinds = _kinds(body)
-    request = (*taken(Options, verb), *taken(ScenarioFile, verb)) if "given" in kinds else ()
+    asked = (*taken(Options, ALIKE.get(verb, verb)), *taken(ScenarioFile, verb))
+    request = asked if "given" in kinds else ()
     own = {row.name: row for kind in kinds.values() for row in _own(kind, verb)}
     return {row.name: row for row in request if row.name not in own}, own
 
@@ -50,9 +52,7 @@ def made(verb: str, body: Body) -> Callable[..., None]:
             arguments: dict[str, Any] = {}
             for name, kind in kinds.items():
                 if kind == Given:
-                    from planner.inputs.scenario_file import merge
-
-                    arguments[name] = merge({k: v for k, v in values.items() if k in request})
+                    arguments[name] = _given({k: v for k, v in values.items() if k in request})
                 elif kind == Typed:
                     arguments[name] = values.keys() & request.keys()
                 else:
@@ -70,6 +70,22 @@ def made(verb: str, body: Body) -> Callable[..., None]:
         [_parameter(row, verb) for row in _in_order([*request.values(), *own.values()])]
     )
     return command
+
+
+def _given(typed: dict[str, Any]) -> Given:
+    """Options of the command line over those of a scenario file over those of a recipe."""
+    from planner.inputs.scenario_file import merge
+
+    recipe = typed.pop("recipe", None)
+    given = merge(typed)
+    if not recipe:
+        return given
+    from planner.formats.plan import planned, texts
+
+    found = planned(texts(tuple(recipe)), given)
+    if found.refused:
+        raise PlanError("--recipe", " ".join(recipe), found.refused)
+    return dict(found.options)
 
 
 def _kinds(body: Body) -> dict[str, Any]:

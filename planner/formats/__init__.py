@@ -24,7 +24,9 @@ FIELD = "FILE"
 MOST_BYTES = 500_000  # of one file; the longest launch script of those that are public has 60,000
 MOST_FILES = 20
 HIDDEN = "(not shown)"
-_SECRET = re.compile(r"token(?!iz|s\b|s_per)|secret|passw|credential|api.?key|auth|\bkey\b", re.I)
+_SECRET = re.compile(
+    r"secret|passw|credential|api[-_]?key|(?:^|[-_. ])(?:token|key|auth|auth[-_]token)$", re.I
+)
 _KEY_LIKE = re.compile(r"(hf_|sk-|ghp_|AKIA|wandb_)\w{8,}|[A-Fa-f0-9]{32,}")
 _PATH = re.compile(r"[/\\~]")
 _PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says what is trained
@@ -34,14 +36,14 @@ _PLAIN_PATH = re.compile(r"[\w.-]+/[\w.-]+")  # org/name of a hub, which says wh
 class Recipe:
     """What files say: the plan in our options, and every argument.
 
-    kinds: ids of the formats that read a part, that of the most arguments first. model: what the
-    files state of the shape, where that is no model of the catalogue: said in the option `model`
-    too. notes: what was made of the files beside single arguments, as sentences.
+    kinds: ids of the formats that read a part, that of the most arguments first. stated: what says
+    an option, by its name. notes: what was made of the files beside single arguments, as sentences.
     """
 
     kinds: tuple[str, ...]
     options: Mapping[str, Any]
     arguments: Mapping[str, Used]
+    stated: Mapping[str, Stated]
     notes: tuple[str, ...] = ()
 
 
@@ -59,6 +61,11 @@ def targets() -> tuple[Target, ...]:
     modules = (import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__))
     found = [module.TARGET for module in modules if hasattr(module, "TARGET")]
     return tuple(sorted(found, key=lambda one: str(one.kind)))
+
+
+def knows(files: Mapping[str, str]) -> bool:
+    """Whether some format has a part of any of these texts."""
+    return any(one.detect(name, text) for name, text in files.items() for one in formats())
 
 
 def read(files: Mapping[str, str]) -> Recipe:
@@ -82,7 +89,9 @@ def read(files: Mapping[str, str]) -> Recipe:
     model, notes = model_of({name: one.value for name, one in shape.items()}, named and named.value)
     plan = {name: one.value for name, one in options.items()} | model
     kinds = tuple(one.kind for one in order)
-    return Recipe(kinds, plan, _arguments({one.kind: answers[one] for one in order}), notes)
+    used = _arguments({one.kind: answers[one] for one in order})
+    said = (*notes, *(note for one in order for note in answers[one].notes))
+    return Recipe(kinds, plan, used, options, said)
 
 
 def _parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:

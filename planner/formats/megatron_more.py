@@ -62,6 +62,11 @@ def _stack(answer: Answer) -> None:
         answer.imply("zero", 0, "no --use-distributed-optimizer")
     for name in ("overlap-grad-reduce", "overlap-param-gather"):
         answer.mark(name, "implied", "every estimate of this stack overlaps them")
+    if not answer.get("overlap-grad-reduce"):
+        answer.notes.append(
+            "no --overlap-grad-reduce: gradients are reduced after the backward pass, and the"
+            " estimate has them beside it"
+        )
     instances = "num-distributed-optimizer-instances"
     if answer.get(instances) == 1:
         answer.mark(instances, "irrelevant")

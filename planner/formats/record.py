@@ -121,7 +121,8 @@ class Stated:
 class Answer:
     """What one format has made of its arguments so far: the one thing here that grows.
 
-    values: the arguments by name. `options` and `model` are by our name, `arguments` by theirs.
+    values: the arguments by name. `options` and `model` are by our name, `arguments` by theirs;
+    notes: sentences on more than one argument.
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
@@ -129,6 +130,7 @@ class Answer:
         self.options: dict[str, Stated] = {}
         self.model: dict[str, Stated] = {}
         self.arguments: dict[str, Used] = {}
+        self.notes: list[str] = []
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an argument; the default where it is left out, null, or not known."""

@@ -135,6 +135,8 @@ def near(kind: str, wanted: str) -> str:
 
 def is_path(name: str) -> bool:
     """Whether an option names a file rather than a catalogue entry."""
+    if name.startswith("{"):  # a model written out
+        return False
     if name.endswith((".toml", ".json", ".yaml", ".yml")) or "\\" in name:
         return True
     return "/" in name and name.lower() not in _hub_ids()

@@ -25,6 +25,7 @@ FILES = {
     **{path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.toml"))},
     "node.toml": (DATA / "calibration.toml").read_bytes(),
     "runs.csv": (EXAMPLES / "runs.csv").read_bytes(),
+    "train.sh": (DATA / "recipes" / "megatron.sh").read_bytes(),
     "nothing.toml": (DATA / "nothing.toml").read_bytes(),
 }
 # they measure and serve: asked as processes, in test_kills and test_http
@@ -41,6 +42,7 @@ BASE: dict[str, dict[str, str]] = {
     "compare": {**_ONE, "vary": "zero=0,1"},
     "batch": {**_ONE, "sweep": "gpus=1,2", "global_batch": "64"},
     "tune": {**_ONE, "seq_len": "512", "method": "full-sgd"},
+    "read": {"files": "train.sh", "gpu": "a100", "gpus": "8"},
     "strategies": {**_ONE, "seq_len": "512"},
     "recommend": {**_ONE, "question": "bandwidth", "max_gpus": "8"},
     "allreduce": _LINKS,

@@ -18,6 +18,7 @@ ANSWERS: dict[str, str] = {
     "compare": "compare.Comparison",
     "batch": "batch.TimeToTarget",
     "tune": "tune.Tuning",
+    "read": "read.Read",
     "schedule": "schedule.Schedule",
     "strategies": "strategies.Strategies",
     "allreduce": "allreduce.AllReduce",

@@ -56,8 +56,8 @@ class ModelOptions(Record):
     model: Annotated[
         str,
         option(
-            "Model: a catalogue name, org/name of the Hugging Face Hub, a config.json, or a model"
-            " TOML",
+            "Model: a catalogue name, org/name of the Hugging Face Hub, a config.json, a model"
+            " TOML, or its keys as one JSON object",
             label="Model",
             catalogue="models",
             example="gpt2",

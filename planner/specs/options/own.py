@@ -42,6 +42,33 @@ class ScenarioFile(Record):
         ),
     ] = None
 
+    recipe: Annotated[
+        tuple[str, ...],
+        option(
+            "Launch script or configuration of another program (dpplan read); options of a scenario"
+            " and those given here win",
+            file="read",
+            example="train.sh",
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(Record):
+    GROUP: ClassVar = OUTPUT
+
+    files: Annotated[
+        tuple[str, ...],
+        option(
+            "Files of one recipe: launch script, arguments, YAML, TOML or JSON; options given"
+            " here win",
+            file="read",
+            argument="FILE...",
+            example="train.sh",
+        ),
+    ]
+    full: Annotated[bool, option("List every argument, too")] = False
+
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateOptions(Record):

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from planner import formats
+from planner.formats.plan import texts
 from planner.inputs.batch import Batch, default_batches
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
@@ -43,7 +45,7 @@ def combinations(own: CompareOptions) -> Combinations:
     sides, sweeps = [varied(text) for text in own.vary], [swept(text) for text in own.sweep]
     _check_names([side.name for side in sides], [sweep.name for sweep in sweeps], own)
     if own.files:
-        files = tuple(Value(name, read(name)) for name in own.files)
+        files = tuple(Value(name, _of_file(name)) for name in own.files)
         sides.insert(0, Dimension("scenario", files))
     sizes = [len(dimension.values) for dimension in (*sides, *sweeps)]
     if math.prod(sizes) < 2:
@@ -60,6 +62,12 @@ def combinations(own: CompareOptions) -> Combinations:
             " --sweep",
         )
     return Combinations(tuple(sides), tuple(sweeps), tuple(product([*sides, *sweeps])))
+
+
+def _of_file(name: str) -> dict[str, Any]:
+    """Options of a scenario file, or of a recipe of another program."""
+    text = texts((name,))
+    return dict(formats.read(text).options) if formats.knows(text) else read(name)
 
 
 def _check_names(sides: Sequence[str], sweeps: Sequence[str], own: CompareOptions) -> None:

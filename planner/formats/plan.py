@@ -1,0 +1,96 @@
+"""From what files say to a request: what people type beside them wins, and what does not act beside
+the rest is left out and said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from planner import formats
+from planner.formats.record import Used, patterns
+from planner.inputs import catalog
+from planner.inputs.options import read_options
+from planner.inputs.scenario import resolve
+from planner.specs.base import PlanError
+from planner.specs.options import Options, refuse, rows
+
+# what a plan cannot do without: where the files contradict themselves in these, that is the answer
+_KEPT = frozenset(
+    patterns(
+        "model gpu gpus nodes cluster tp pp dp cp ep micro_batch global_batch seq_len precision"
+        " stack pipeline_layout"
+    )
+)
+_SIZE = ("gpus", "nodes")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A recipe as a request.
+
+    options: of the files and those typed beside them; missing: what neither says and an estimate
+    needs; refused: why no estimate is possible, "" where one is or something is missing.
+    """
+
+    recipe: formats.Recipe
+    options: Mapping[str, Any]
+    missing: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def texts(names: tuple[str, ...]) -> dict[str, str]:
+    """The texts of files by their names. Raises PlanError."""
+    paths = {name: catalog.user_path(name, formats.FIELD) for name in names}
+    found = {
+        name: catalog.read_text(path, formats.FIELD, formats.MOST_BYTES)
+        for name, path in paths.items()
+    }
+    short = {Path(name).name for name in names}
+    return {Path(n).name if len(short) == len(names) else n: text for n, text in found.items()}
+
+
+def planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:
+    """The request of these files and of what is given beside them, which wins."""
+    recipe = formats.read(files)
+    typed = dict(given)
+    options = {**recipe.options, **typed}
+    for one, other in (_SIZE, _SIZE[::-1]):  # two ways to say one number
+        if one in typed and other not in typed:
+            options.pop(other, None)
+    missing = [name for name in ("model", "gpu") if name not in options]
+    missing += [] if any(name in options for name in _SIZE) else ["gpus"]
+    if missing:
+        read_options({"model": "none", **typed})  # what is typed is right, whatever is missing
+        return Planned(recipe, options, tuple(missing))
+    return _settled(recipe, options, typed)
+
+
+def _settled(recipe: formats.Recipe, options: dict[str, Any], typed: Mapping[str, Any]) -> Planned:
+    """The request without what does not act in it, each with its reason."""
+    flags = {row.flag: name for name, row in rows(Options).items()}
+    arguments, notes = dict(recipe.arguments), list(recipe.notes)
+    refused = ""
+    while True:
+        try:
+            asked = read_options(options)
+            refuse(asked, "estimate")
+            resolve(asked)
+            break
+        except PlanError as error:
+            name = flags.get(error.field.split(" ")[0], "")
+            if name in typed or not name:
+                raise
+            if name not in options or name in _KEPT:
+                refused = str(error)
+                break
+            del options[name]
+            stated = recipe.stated[name]
+            if not stated.implied:
+                notes.append(f"left out: {error}")
+                old = arguments.get(stated.argument)
+                if old is not None:
+                    arguments[stated.argument] = Used(old.value, "not understood", str(error))
+    changed = replace(recipe, arguments=arguments, notes=tuple(notes))
+    return Planned(changed, options, (), refused)
