@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +11,15 @@ import pytest
 from planner.estimate import evaluate
 from planner.estimate.trained import trained_count, trained_gemms
 from planner.formulas.params import parameter_count
+from planner.inputs import catalog
 from planner.ledger import first, total
 from planner.specs.adapters import AdapterSpec
 from planner.specs.columns import Columns
+from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
 from tests import plans
 
-GIB = 2**30
+DATA = Path(__file__).parent / "data"
 
 
 def plan(**changes: Any) -> Plan:
@@ -95,3 +99,20 @@ def test_trained_layers_of_all_are_all_but_the_embedding() -> None:
     assert trained_count(of) == parameter_count(of.model) - words
     both = plan(trainable_layers=8, train_embeddings=True)
     assert trained_count(both) == parameter_count(of.model)
+
+
+def test_trained_parameters_equal_pefts() -> None:
+    """Of twelve models and five sets of targets, some of them with DoRA, as PEFT counts them."""
+    known = json.loads((DATA / "peft_counts.json").read_text(encoding="utf-8"))
+    assert len(known["trained"]) > 12
+    for name, counts in known["trained"].items():
+        shape = catalog.load("models", ModelSpec, name)
+        for label, count in counts.items():
+            targets, _, dora = label.partition(" ")
+            spec = AdapterSpec(
+                rank=known["rank"],
+                targets=tuple(targets.split("+")),
+                method="dora" if dora else "lora",
+            )
+            of = plan(shape=shape, adapter=spec)
+            assert trained_count(of) == count, (name, label)

@@ -44,14 +44,8 @@ def kind_adapters(plan: Plan, kind: Kind) -> tuple[Matrix, ...]:
     spec = plan.training.adapter
     if spec is None:
         return ()
-    of, joint = stream_of(plan.model, kind), joins(plan)
+    of, joint = stream_of(plan.model, kind), plan.joint
     return tuple(one for part in kind.parts for one in adapted(part, of, spec, joint))
-
-
-def joins(plan: Plan) -> tuple[bool, bool]:
-    """Whether queries, keys and values, and gate and up are one matrix each."""
-    fusion = plan.stack.fusion
-    return fusion.joint_qkv, fusion.joint_gate
 
 
 def trained_parameters(plan: Plan, c: Columns, p: RankParameters) -> RankParameters:

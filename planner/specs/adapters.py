@@ -41,7 +41,8 @@ JOINED = {
     **dict.fromkeys(("qkv_proj", "c_attn", "query_key_value", "wqkv", "linear_qkv"), _QKV),
     **dict.fromkeys(("gate_up_proj", "linear_fc1"), _GATE),
 }
-_TWO = {"c_proj": ("o", "down")}  # GPT-2 calls two matrices so
+# GPT-2 calls two matrices alike, and GPT-NeoX's name of one is too short to be told apart
+_TWO = {"c_proj": ("o", "down"), "attn.c_proj": ("o",), "mlp.c_proj": ("down",)}
 WORDS = (*MANY, *ROLES, *JOINED, *_TWO)
 _MIXING = ("q", "k", "v", "o", "q_a", "q_b", "kv_a", "kv_b")
 _DENSE = ("gate", "up", "down")

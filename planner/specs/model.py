@@ -27,6 +27,7 @@ NAMING = {
     "hub",
     "published",
     "sample",
+    "joint",
 }  # fields that are no shape but of the one that was trained
 
 
@@ -113,6 +114,8 @@ class ModelSpec(Spec):
     norms_per_block: int = Field(default=1, ge=0, le=4)  # in a stack; 2: before and after each
     mtp: int = Field(default=0, ge=0, le=100)  # modules of multi-token prediction
     mtp_layers: Names = ()  # of one module, in the words of the stack; none: one as the last layer
+    # matrices that its published code keeps as one each: an adapter of them is one, too
+    joint: tuple[Literal["qkv", "gate"], ...] = Field(default=(), strict=False)
     published: Published = Field(default_factory=Published)  # how its authors trained it
 
     @model_validator(mode="after")

@@ -126,6 +126,13 @@ class Plan(Spec):
         return not self.fused_norm or rotary or gate
 
     @property
+    def joint(self) -> tuple[bool, bool]:
+        """Whether queries, keys and values, and gate and up, are one matrix each: in the stack or
+        in the code of the model."""
+        fusion, kept = self.stack.fusion, self.model.joint
+        return fusion.joint_qkv or "qkv" in kept, fusion.joint_gate or "gate" in kept
+
+    @property
     def trains_head(self) -> bool:
         """Whether the weight of the head has a gradient."""
         training = self.training

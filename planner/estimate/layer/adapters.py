@@ -60,21 +60,14 @@ class _Local:
     times: Array  # of a mean layer
 
 
-def plan_adapters(plan: Plan) -> tuple[AdapterSpec, tuple[bool, bool]] | None:
-    """The adapters of a plan, and which matrices its stack keeps as one."""
-    fusion, spec = plan.stack.fusion, plan.training.adapter
-    return None if spec is None else (spec, (fusion.joint_qkv, fusion.joint_gate))
-
-
 def adapter_work(shape: LayerShape, m: Machine) -> AdapterWork | None:
     """None where there are no adapters."""
-    found = plan_adapters(shape.plan)
-    if found is None:
+    spec, nothing = shape.plan.training.adapter, 0.0 * shape.tokens
+    if spec is None:
         return None
-    spec, nothing = found[0], 0.0 * shape.tokens
     gemms, light = BothWays(nothing, nothing), BothWays(nothing, nothing)
     flop, issued = nothing, BothWays(nothing, nothing)
-    for one in _local(shape):
+    for one in _local(shape, spec):
         gemms = _sum(gemms, _gemms_s(shape.plan, m, one, spec), one.times)
         light = _sum(light, _operators_s(shape.plan, m, one, spec), one.times)
         flop = flop + one.times * 2.0 * one.batch * one.rows * one.rank * (one.k + one.n)
@@ -86,11 +79,8 @@ def _sum(one: BothWays[Array], more: BothWays[Array], times: Array) -> BothWays[
     return BothWays(one.forward + times * more.forward, one.backward + times * more.backward)
 
 
-def _local(shape: LayerShape) -> Iterator[_Local]:
-    found, of = plan_adapters(shape.plan), stream_of(shape.plan.model)
-    if found is None:
-        return
-    spec, joint = found
+def _local(shape: LayerShape, spec: AdapterSpec) -> Iterator[_Local]:
+    of, joint = stream_of(shape.plan.model), shape.plan.joint
     one, t = 1.0 + 0.0 * shape.tokens, shape.tp
     for part, count in shape.mix.parts:
         for matrix in adapted(part, of, spec, joint):

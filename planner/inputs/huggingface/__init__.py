@@ -47,6 +47,16 @@ _INFINITE = ("time_step_limit",)  # Mamba's, which transformers writes as [0.0, 
 _CAUSAL_HEADS = ("ForCausalLM", "LMHeadModel", "LMHead")
 
 
+# matrices that classes of transformers 5.23 keep as one
+_QKV = ("gpt2", "gpt_bigcode", "gpt_neox", "gpt_neox_japanese", "openai-gpt", "codegen", "bloom")
+_MORE_QKV = ("falcon", "mpt", "dbrx", "persimmon")
+JOINT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys((*_QKV, *_MORE_QKV), ("qkv",)),
+    **dict.fromkeys(("glm", "glm4"), ("gate",)),
+    "phi3": ("qkv", "gate"),
+}
+
+
 def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
     """Read a config.json of a known decoder family.
 
@@ -74,6 +84,7 @@ def read_config(path: Path) -> tuple[ModelSpec, list[str]]:
         "name": name[:200] or "config",
         "title": f"{family} model of {path}"[:200],
         "source": str(path),
+        "joint": JOINT.get(kind, ()),
     }
     return build(ModelSpec, shape, FIELD, str(path)), document.notes
 
