@@ -87,7 +87,7 @@ def read(files: Mapping[str, str]) -> Recipe:
     shape = _joined([answers[one].model for one in order], "{} of the model")
     named = options.pop("model", None)
     model, notes = model_of({name: one.value for name, one in shape.items()}, named and named.value)
-    plan = {name: one.value for name, one in options.items()} | model
+    plan = {name: one.value for name, one in options.items() if one.value is not None} | model
     kinds = tuple(one.kind for one in order)
     used = _arguments({one.kind: answers[one] for one in order})
     said = (*notes, *(note for one in order for note in answers[one].notes))
@@ -120,12 +120,13 @@ def _agree(name: str, old: Value | None, new: Value) -> None:
 
 
 def _joined(parts: list[dict[str, Stated]], called: str) -> dict[str, Stated]:
-    """What the formats state together; what one implies gives way to what another states."""
+    """What the formats state together; what one implies gives way to what another states, and what
+    its program does by itself to both."""
     out: dict[str, Stated] = {}
     for part in parts:
         for name, one in part.items():
             old = out.get(name)
-            if old is None or (old.implied and not one.implied):
+            if old is None or old.weight < one.weight:
                 out[name] = one
             elif not one.implied and not old.implied and old.value != one.value:
                 raise PlanError(

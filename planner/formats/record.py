@@ -109,13 +109,21 @@ class Stated:
     """An option or a field of the model, the argument that states it, and where that stands.
 
     implied: it follows from others or is what the program does by itself, and gives way to what a
-    file states.
+    file states. None is of an option that is known to be as the stack has it.
     """
 
     value: Any
     argument: str
     place: str
     implied: bool = False
+
+    @property
+    def weight(self) -> int:
+        """What gives way to what: a default to what follows from a file, that to what another
+        knows to be as the stack has it, and all to what a file states."""
+        if not self.implied:
+            return 3
+        return 2 if self.value is None else int(bool(self.place))
 
 
 class Answer:
@@ -154,11 +162,18 @@ class Answer:
         if held is None or held.implied:
             self._put(option, Stated(value, names[0] if names else note, place, implied=True))
 
+    def leave(self, option: str, name: str) -> None:
+        """An argument settles that an option is as the stack has it, whatever another file lets
+        follow."""
+        if self._held(option) is None:
+            self._put(option, Stated(None, name, self.values[name].place, implied=True))
+
     def mark(self, name: str, use: Use, note: str = "") -> None:
-        """What became of an argument; what is read stays read."""
-        if name in self.values and (
-            name not in self.arguments or self.arguments[name].use != "read"
-        ):
+        """What became of an argument; what is read stays read, and what has no meaning is
+        implied by nothing."""
+        held = self.arguments[name].use if name in self.arguments else None
+        stays = held == "read" or (held == "not understood" and use != "read")
+        if name in self.values and not stays:
             self.arguments[name] = Used(self.values[name].value, use, note)
 
     def drop(self, *names: str) -> None:

@@ -1,0 +1,289 @@
+"""Axolotl's YAML. What it hands to transformers' Trainer is in its own names.
+
+Names and defaults: axolotl/utils/schemas/*.py at 2026-07.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats import sharding, trainer
+from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.trl import IRRELEVANT as OF_TRL
+from planner.formats.trl import LACKS as TRL_LACKS
+from planner.formats.trl import read_packing
+
+_KERNEL_FLAGS = {"flash_attention": "flash2", "sdp_attention": "flash2", "eager_attention": "eager"}
+_LIGER = ("liger_rms_norm", "liger_rope", "liger_glu_activation", "liger_swiglu")
+_LOSS = ("liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy")
+_RL = ("rl", "reward_model", "process_reward_model")
+
+
+TABLE = (
+    Argument(
+        "base_model",
+        "model",
+        meaning=trainer.model_name,
+        note=trainer.COPIES,
+        also=("base_model_config",),
+    ),
+    Argument("micro_batch_size", "micro_batch", default=1, meaning=trainer.whole),
+    Argument("gradient_accumulation_steps", "grad_accum", default=1, meaning=trainer.whole),
+    Argument("sequence_len", "seq_len", default=512, meaning=trainer.whole),
+    Argument(
+        "optimizer",
+        "optimizer",
+        default="adamw_torch_fused",
+        meaning=trainer.optimizer,
+        writes=trainer.name_of(trainer.OPTIMIZERS),
+    ),
+    Argument(
+        "attn_implementation",
+        "attention",
+        meaning=trainer.attention,
+        writes=trainer.name_of(trainer.ATTENTIONS),
+        note="sdpa is taken as FlashAttention 2, which torch chooses",
+    ),
+    Argument("torch_compile", "compile", default=False, meaning=trainer.switch),
+    Argument("tensor_parallel_size", "tp", meaning=trainer.whole),
+    Argument(
+        "context_parallel_size", "cp", meaning=trainer.whole, also=("sequence_parallel_degree",)
+    ),
+    Argument("expert_parallel_size", "ep", meaning=trainer.whole),
+    Argument("gpu_count", "gpus", meaning=trainer.whole),
+    Argument("gpu", "gpu"),
+    Argument("node_count", "nodes", meaning=trainer.whole),
+)
+IRRELEVANT = (
+    *trainer.IRRELEVANT,
+    *OF_TRL,
+    *("datasets*", "pretraining_dataset*", "test_datasets*", "lr_scheduler*", "learning_rate"),
+    *("train_on_*", "strict", "model_type", "cls_model_config", "eot_tokens", "added_tokens*"),
+    *(
+        "default_system_message",
+        "roles*",
+        "shuffle_*",
+        "loss_watchdog*",
+        "type_of_model",
+        "tokens.*",
+    ),
+    *(
+        "lora_model_dir",
+        "lora_fan_in_fan_out",
+        "lora_on_cpu",
+        "resize_token_embeddings*",
+        "gc_steps",
+    ),
+    *("skip_prepare_dataset", "push_dataset_to_hub", "sample_packing_*", "eval_sample_packing"),
+    *("min_sample_len", "excess_length_strategy", "torchdistx_path", "rl_beta", "orpo_alpha"),
+    *("kto_*", "dpo_*", "simpo_*", "cpo_*", "cosine_*", "eta_min", "lr_quadratic_warmup", "ddp"),
+    *("flash_optimum", "gptq_*", "gptq", "experimental_skip_move_to_device", "mean_resizing*"),
+    *("num_labels", "is_*_derived_model", "remove_unused_columns", "secrets", "volumes*", "branch"),
+    *(
+        "dockerfile_commands*",
+        "provider",
+        "memory*",
+        "timeout*",
+        "project_name",
+        "ray_*",
+        "use_ray",
+    ),
+    *("otel_*", "use_otel_metrics", "test_value", "curriculum_sampling", "hf_use_auth_token"),
+    *("model_config.output_router_logits", "base_model_ignore_patterns", "embeddings_skip_upcast"),
+    *("gradient_checkpointing_kwargs*", "streaming_multipack*", "multipack_real_batches"),
+    *("trl.beta", "trl.temperature", "trl.top_*", "trl.reward_*", "trl.epsilon*", "trl.loss_type"),
+    *("trl.scale_rewards", "trl.log_completions", "trl.num_completions*", "trl.chat_template*"),
+    *("trl.generation_kwargs*", "trl.multi_objective*", "trl.vllm_server*", "trl.mask_*"),
+    *("pad_to_sequence_len", "freeze_mm_modules", "eval_table_size", "do_causal_lm_eval"),
+    *("group_by_length", "pretrain_multipack*", "reinit_weights", "noisy_embedding_alpha"),
+    *("model_quantization_config_kwargs.*", "bnb_config_kwargs.*", "diffusion.*", "loraplus*"),
+    *("center_rewards_coefficient", "early_stopping*", "use_eaft", "eaft_*", "rl_coef"),
+    *("tokenizer_*", "image_*", "processor_*", "eval_causal_lm_metrics", "rwd*", "evals*"),
+)
+LACKS = {
+    **TRL_LACKS,
+    "adapter": trainer.ADAPTERS,
+    "rl": "the step is estimated as one of training alone: no generation, no reference model",
+    "reward_model": "the step is estimated as one of the model with its head",
+    "process_reward_model": "the step is estimated as one of the model with its head",
+    "trl.*": "generation is not part of the estimate, which is of a step of training alone",
+    "vllm.*": "generation is not part of the estimate, which is of a step of training alone",
+    "ebft*": "is not modelled",
+    "qat*": "quantisation in training is not modelled",
+    "relora*": "is not modelled",
+    "lisa_*": "is not modelled",
+    "unfrozen_parameters": "frozen weights are not read",
+    "flex_attn_compile_kwargs*": "flex attention is not modelled",
+    "use_kernels": "kernels of the Hub are not modelled",
+    "use_scattermoe": "experts are computed as the stack does",
+    "use_sonicmoe": "experts are computed as the stack does",
+    "experts_implementation": "experts are computed as the stack does",
+    "quantize_moe_experts": "frozen weights in 4 bit are not read",
+    "lora_*_kernel": "fused kernels of adapters are not modelled",
+    "tiled_mlp*": "is not modelled",
+    "layer_offloading": "is not modelled",
+    "plugins": "see the arguments of each plugin",
+    "liger_*": "is read with the other kernels of Liger",
+    "batch_size": "is micro-batch times accumulation of one GPU, which the others say",
+    "ddp_bucket_cap_mb": "buckets are taken of 25 MiB, as torch has them by default",
+    "llmcompressor*": "sparse training is not modelled",
+    "s2_attention": "is not modelled",
+    "max_packed_sequence_len": "is not read; sequence_len is",
+    "fused_attn_kernel": "is not modelled",
+}
+
+
+def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    _sharding(answer)
+    _precision(answer)
+    _attention(answer)
+    _checkpointing(answer)
+    _kernels(answer)
+    read_packing(answer, "sample_packing", "pad_to_sequence_len")
+    trainer.mark_empty(answer)
+    trainer.mark_off(answer, LACKS)
+
+
+def _sharding(answer: Answer) -> None:
+    sharding.read_sharding(answer)
+    answer.mark("fsdp_version", "implied", "shards are kept alike by both")
+    shards = trainer.number(answer, "dp_shard_size", 1)
+    copies = trainer.number(answer, "dp_replicate_size", 1)
+    if shards > 1:
+        if answer.option("stack") != sharding.DEEPSPEED:
+            answer.imply("zero", 3, "shards of the parameters", "dp_shard_size")
+        if copies > 1:
+            answer.state("shard_group", shards, "dp_shard_size")
+            answer.state("dp", shards * copies, "dp_replicate_size")
+    for name in ("dp_shard_size", "dp_replicate_size"):
+        answer.mark(name, "implied", "follows from the GPUs")
+    ring = answer.get("ring_attn_func")
+    answer.mark("ring_attn_func", "read" if ring else "implied")
+    answer.mark("heads_k_stride", "irrelevant")
+    if (answer.option("cp") or 1) > 1:
+        answer.imply("cp_comm_type", "ring", "ring attention shares the sequence")
+    torch = [answer.option(one) or 1 for one in ("tp", "cp", "ep")]
+    if max(torch) > 1 and answer.option("stack") in (trainer.DDP, sharding.FSDP):
+        answer.imply("stack", "torchtitan", "torch's own parallelism, as torchtitan runs it")
+
+
+def _precision(answer: Answer) -> None:
+    """Weights are loaded in the type of the kernels (utils/config/__init__.py)."""
+    wide = answer.get("fp16") in (True, "true")
+    kind = answer.get("bf16", "auto")
+    if answer.get("fp8") is True:
+        answer.state("precision", "fp8-tensorwise", "fp8")
+        gather = "fp8_enable_fsdp_float8_all_gather"
+        if answer.get(gather) is True:
+            answer.state("low_precision", "weights", gather)
+        answer.mark(gather, "implied", "off")
+    elif kind == "auto" and not wide:
+        answer.imply("precision", "bf16", "auto: where the GPU has it", "bf16")
+    elif kind in (True, "true", "full"):
+        answer.state("precision", "bf16", "bf16")
+    elif wide:
+        answer.state("precision", "fp16", "fp16")
+    elif answer.get("bfloat16") is True:
+        answer.state("precision", "bf16", "bfloat16")
+    elif answer.get("tf32") is True:
+        answer.state("precision", "tf32", "tf32")
+    else:
+        answer.imply("precision", "fp32", "neither bf16 nor fp16 is on", "bf16", "fp16")
+    for name in ("bf16", "fp16", "tf32", "bfloat16", "float16", "float32", "torch_dtype"):
+        answer.mark(name, "implied", "follows from the other types of the file")
+    if answer.option("precision") == "bf16" and answer.option("stack") == trainer.DDP:
+        note = "without sharding, weights stay in the type in which they are loaded"
+        answer.imply("state_precision", "bf16", note)
+
+
+def _attention(answer: Answer) -> None:
+    for name, kernel in _KERNEL_FLAGS.items():
+        if answer.get(name) is True:
+            answer.state("attention", kernel, name)
+        answer.mark(name, "implied", "off")
+
+
+def _checkpointing(answer: Answer) -> None:
+    """Checkpoints keep inputs of layers; with offloading of activations alone there are none."""
+    name, away = "gradient_checkpointing", "activation_offloading"
+    value, moved = answer.get(name, False), answer.get(away, False)
+    repeats = value if isinstance(value, bool) else str(value).lower() not in ("false", "none")
+    offloads = moved not in (False, "false") or value in ("offload", "offload_disk")
+    if "disk" in (moved, value) or value == "offload_disk":
+        answer.mark(away, "not understood", "activations are taken to host memory alone")
+    elif offloads:
+        answer.state("offload", "activations", away if away in answer.values else name)
+    if moved is True:
+        repeats = False
+    answer.mark(away, "implied", "off")
+    if name in answer.values or repeats:
+        answer.state("recompute", "full" if repeats else "none", name)
+    else:
+        answer.imply("recompute", "none", "off by default")
+
+
+def _kernels(answer: Answer) -> None:
+    """Kernels of Liger and of others, each by its own switch."""
+    on = [name for name in _LIGER if answer.get(name) is True]
+    for name in on:
+        answer.state("fused_kernels", True, name, "norm, RoPE and gate are taken all as one kernel")
+    for name in ("liger_layer_norm", "liger_rms_norm_gated", "liger_cross_entropy"):
+        answer.mark(name, "implied", "with the other kernels of Liger")
+    for name in _LOSS:
+        if answer.get(name) is True:
+            answer.state("loss_kernel", "fused-linear", name)
+    if answer.get("liger_cross_entropy") is True:
+        answer.state("loss_kernel", "fused", "liger_cross_entropy")
+    for flag in _LIGER + _LOSS:
+        answer.mark(flag, "implied", "off")
+    plugins = answer.get("plugins", [])
+    known = ("liger.LigerPlugin", "cut_cross_entropy.CutCrossEntropyPlugin", "spectrum")
+    for plugin in plugins if isinstance(plugins, list) else []:
+        if str(plugin).endswith(known[1]) and answer.get("cut_cross_entropy") is not False:
+            answer.state("loss_kernel", "fused-linear", "plugins")
+    if isinstance(plugins, list) and all(str(one).endswith(known) for one in plugins):
+        answer.mark("plugins", "implied", "its own arguments say what it does")
+
+
+def write(options: Mapping[str, Any]) -> str:
+    """The YAML of a plan."""
+    held = trainer.written(TABLE, options)
+    kind = options.get("precision") or "bf16"
+    held["bf16"] = kind == "bf16"
+    if kind in ("fp16", "tf32"):
+        held[kind] = True
+    if kind == "fp8-tensorwise":
+        held["fp8"] = True
+        held["bf16"] = True
+    held["gradient_checkpointing"] = options.get("recompute") == "full"
+    if options.get("offload") == "activations":
+        held["activation_offloading"] = (
+            "hidden_states" if options.get("recompute") == "full" else True
+        )
+    group, dp = options.get("shard_group"), options.get("dp")
+    if group and dp and group != dp:
+        held |= {"dp_shard_size": group, "dp_replicate_size": dp // group}
+    if options.get("fused_kernels"):
+        held |= {"plugins": ["axolotl.integrations.liger.LigerPlugin"]}
+        held |= dict.fromkeys(_LIGER[:3], True)
+    held |= trainer.liger_of(options, _LOSS[0])
+    held |= sharding.written(options)
+    if "fsdp_config.auto_wrap_policy" in held:
+        held["fsdp_version"] = 2
+        held["fsdp_config.reshard_after_forward"] = options.get("zero") != sharding.GRADIENTS
+        held["fsdp_config.offload_params"] = options.get("offload") == "params"
+        del held["fsdp"]
+    return trainer.as_yaml(held)
+
+
+FORMAT = Format(
+    kind="axolotl",
+    title="Axolotl YAML",
+    detect=trainer.own("base_model"),
+    parse=trainer.parse,
+    table=TABLE,
+    irrelevant=IRRELEVANT,
+    lacks=LACKS,
+    read_more=read_more,
+)

@@ -1,0 +1,268 @@
+"""DeepSpeed's JSON. "auto" stands for what the arguments of transformers' Trainer say beside it.
+
+Names and defaults: deepspeed/runtime/config.py, constants.py and zero/config.py of 0.19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats import trainer
+from planner.formats.record import Answer, Argument, Format, Value
+
+_ZERO = "zero_optimization."
+_PLACES = {"none": "", "cpu": "cpu", "nvme": "nvme"}
+_OPTIMIZERS = {
+    "adamw": "adam",
+    "adam": "adam",
+    "fusedadam": "adam",
+    "cpuadam": "adam",
+    "deepspeedcpuadam": "adam",
+    "lion": "lion",
+    "fusedlion": "lion",
+    "muon": "muon",
+    "sgd": "sgd",
+}
+_TYPES = {"fp32": "fp32", "bf16": "bf16", "bfp16": "bf16"}
+# our --offload by where optimizer states and parameters go
+_OFFLOADS = {
+    ("", ""): "none",
+    ("cpu", ""): "optimizer",
+    ("nvme", ""): "optimizer-nvme",
+    ("cpu", "cpu"): "params",
+    ("nvme", "cpu"): "params-optimizer-nvme",
+    ("nvme", "nvme"): "params-nvme",
+}
+_BUCKET = 500_000_000  # elements, as ZeRO has them where nothing is said
+_BUCKETS = ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size")
+_TURN = 1_000_000_000  # elements that ZeRO-3 updates at a time
+
+
+def _optimizer(value: Any) -> str:
+    found = _OPTIMIZERS.get(str(value).lower().replace("_", ""))
+    if found is None:
+        raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
+    return found
+
+
+TABLE = (
+    Argument("train_batch_size", "global_batch", meaning=trainer.whole),
+    Argument(
+        "train_micro_batch_size_per_gpu",
+        "micro_batch",
+        meaning=trainer.whole,
+        also=("train_micro_batch_size",),
+    ),
+    Argument("gradient_accumulation_steps", "grad_accum", meaning=trainer.whole),
+    Argument(_ZERO + "stage", "zero", default=0, meaning=trainer.whole),
+    Argument(
+        "optimizer.type", "optimizer", meaning=_optimizer, writes=trainer.name_of(_OPTIMIZERS)
+    ),
+    Argument("data_types.grad_accum_dtype", "gradient_precision", words=_TYPES),
+    Argument("communication_data_type", "grad_reduce_precision", words=_TYPES),
+    Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
+)
+IRRELEVANT = (
+    *("steps_per_print", "wall_clock_breakdown", "gradient_clipping", "scheduler.*", "dump_state"),
+    *("optimizer.params*", "optimizer.legacy_fusion", "prescale_gradients", "memory_breakdown"),
+    *("gradient_predivide_factor", "fp16.loss_scale*", "fp16.initial_scale_power", "_comment"),
+    *("fp16.hysteresis", "fp16.min_loss_scale", "fp16.consecutive_hysteresis", "fp16.fp16_*"),
+    *("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "monitor_config.*"),
+    *(
+        "comms_config*",
+        "comms_logger*",
+        "tensorboard*",
+        "wandb*",
+        "csv_monitor*",
+        "flops_profiler*",
+    ),
+    *("checkpoint.*", "seed", "elasticity*", "train_steps", "disable_allgather", "bf16.loss_scale"),
+    *("zero_optimization.stage3_gather_16bit_weights_on_model_save", "data_efficiency.seed"),
+    *("zero_optimization.gather_16bit_weights_on_model_save", "zero_optimization.load_*"),
+    *("zero_optimization.ignore_unused_parameters", "zero_optimization.elastic_checkpoint"),
+    *("zero_optimization.stage3_gather_fp16_weights_on_model_save", "bf16.immediate_grad_update"),
+    "bf16.check_grad_overflow",
+)
+LACKS = {
+    _ZERO + "zero_hpz_partition_size": "ZeRO++ is not modelled",
+    _ZERO + "zero_quantized_*": "ZeRO++ is not modelled",
+    _ZERO + "zero_nontrainable_weights": "is not modelled",
+    _ZERO + "mics_*": "MiCS is not modelled",
+    _ZERO + "overlap_comm": "reduction is taken to overlap with the backward pass",
+    _ZERO + "zenflow*": "is not read; --cpu-update delayed says it",
+    "compression_training*": "compression of weights in training is not modelled",
+    "sparse_attention*": "is not modelled",
+    "progressive_layer_drop*": "is not modelled",
+    "data_efficiency*": "steps of random-LTD and of curricula differ, which is not modelled",
+    "curriculum_learning*": "is not modelled",
+    "tensor_parallel.*": "DeepSpeed's automatic tensor parallelism is not modelled",
+    "torch_autocast*": "is not modelled beside DeepSpeed's own types",
+    "compile*": "DeepCompile is not modelled",
+    "autotuning*": "the tuner chooses micro-batch and stage: give what it chose",
+    "amp*": "is not modelled",
+    "hybrid_engine*": "is not modelled",
+    "pipeline*": "is not modelled in this stack",
+    "seq_parallel_communication_data_type": "is taken as the compute type",
+    "fp16.auto_cast": "inputs are cast by the model",
+}
+# of ZeRO: moved by what is modelled at its defaults alone
+_TAKEN = {
+    *("contiguous_gradients", "allgather_partitions", "reduce_scatter", "round_robin_gradients"),
+    *("stage3_max_live_parameters", "stage3_max_reuse_distance", "max_live_parameters"),
+    *("max_reuse_distance", "stage3_param_persistence_threshold", "param_persistence_threshold"),
+    *(
+        "stage3_model_persistence_threshold",
+        "cpu_offload_use_pin_memory",
+        "memory_efficient_linear",
+    ),
+    *("use_multi_rank_bucket_allreduce", "allgather_sequential", "overlap_comm"),
+    *(
+        "stage3_module_granularity_threshold",
+        "use_all_reduce_for_fetch_params",
+        "log_trace_cache_warnings",
+    ),
+    *("pipeline_loading_checkpoint", "override_module_apply", "leaf_module"),
+}
+
+
+def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    """Precision, offloading, and the buckets that are modelled at their defaults alone."""
+    precision(answer)
+    read_zero(answer, _ZERO)
+    asked = any(answer.get(name, "") == "auto" for name in ("bf16.enabled", "fp16.enabled"))
+    if answer.option("precision") is None and not asked:
+        answer.imply("precision", "fp32", "neither fp16 nor bf16 is on: the default")
+    if answer.option("cp"):
+        answer.imply("cp_comm_type", "ulysses", "DeepSpeed's sequence parallelism")
+    known = next((one for one, used in answer.arguments.items() if used.use == "read"), "")
+    answer.imply("stack", "deepspeed", "a file of DeepSpeed", known)
+    for name in values:
+        if name.startswith("activation_checkpointing."):
+            answer.mark(name, "implied", "acts where the model calls DeepSpeed's checkpoints")
+        elif name.startswith(("aio.",)):
+            answer.mark(name, "implied", "drives are taken at --nvme-read and --nvme-write")
+    trainer.mark_off(answer, LACKS)
+    _mark_disabled(answer)
+
+
+def precision(answer: Answer) -> None:
+    """bf16 and fp16, and states that are kept in bf16."""
+    for name in ("bf16", "fp16", "bfloat16"):
+        on = trainer.is_on(answer, f"{name}.enabled")
+        ours = "fp16" if name == "fp16" else "bf16"
+        if on:
+            answer.state("precision", ours, f"{name}.enabled")
+        answer.mark(f"{name}.enabled", "implied", "off, or as the trainer's arguments say")
+    narrow = [f"bf16.bf16_{one}" for one in ("master_weights_and_grads", "optimizer_states")]
+    if known := next(iter(answer.values), ""):
+        answer.leave("state_precision", known)
+    if all(answer.get(name) is True for name in narrow):
+        answer.state("state_precision", "bf16", narrow[0])
+        answer.state("state_precision", "bf16", narrow[1])
+
+
+def read_zero(answer: Answer, prefix: str) -> None:
+    """What ZeRO offloads, and its sizes."""
+    places = []
+    for part in ("optimizer", "param"):
+        name = f"{prefix}offload_{part}.device"
+        old = f"{prefix}cpu_offload{'_params' if part == 'param' else ''}"
+        value = str(answer.get(name, "none")).lower()
+        if answer.get(old) is True:
+            name, value = old, "cpu"
+        answer.mark(name, "read" if value in _PLACES else "not understood")
+        answer.mark(old, "implied", "as it is taken to be")
+        places.append((name, _PLACES.get(value, "")))
+    (states, to), (weights, of) = places
+    if offload := _OFFLOADS.get((to, of)):
+        if offload != "none":
+            answer.state("offload", offload, states if states in answer.values else weights)
+    else:
+        why = "parameters away and optimizer states not there is not modelled"
+        answer.arguments.pop(weights, None)
+        answer.mark(weights, "not understood", why)
+    for name, found in answer.values.items():
+        short = name.removeprefix(prefix)
+        if not name.startswith(prefix):
+            continue
+        if short.startswith(("offload_optimizer.", "offload_param.")):
+            answer.mark(name, "implied", "buffers are taken as they are by default")
+        elif short in _BUCKETS or short == "sub_group_size":
+            usual = _TURN if short == "sub_group_size" else _BUCKET
+            same = found.value == "auto" or _equals(found.value, usual)
+            note = f"is taken as {usual:,} elements"
+            answer.mark(name, "implied" if same else "not understood", note)
+        elif short in _TAKEN and not (short == "overlap_comm" and found.value is False):
+            answer.mark(name, "implied", "as it is taken to be")
+
+
+def _equals(value: Any, number: float) -> bool:
+    try:
+        return float(value) == number
+    except (TypeError, ValueError):
+        return False
+
+
+def _mark_disabled(answer: Answer) -> None:
+    """All of a part whose `enabled` is false."""
+    off = [
+        name.removesuffix("enabled")
+        for name, found in answer.values.items()
+        if name.endswith(".enabled") and found.value is False
+    ]
+    off = [one.removesuffix("shared_parameters.") for one in off]
+    for name in answer.values:
+        if name not in answer.arguments and name.startswith(tuple(off)):
+            answer.mark(name, "implied", "of a part that is off")
+
+
+def zero_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """ZeRO and offloading of these options as DeepSpeed writes them."""
+    held: dict[str, Any] = {_ZERO + "stage": options.get("zero", 0)}
+    offload = options.get("offload") or "none"
+    for (states, weights), ours in _OFFLOADS.items():
+        if ours == offload and offload != "none":
+            held[_ZERO + "offload_optimizer.device"] = states
+            if weights:
+                held[_ZERO + "offload_param.device"] = weights
+    return held
+
+
+def document(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a plan, nested."""
+    held: dict[str, Any] = {}
+    for argument in TABLE:
+        value = options.get(argument.option)
+        theirs = None if value is None else argument.theirs(value)
+        if theirs is not None and argument.option != "cp":
+            held[argument.name] = theirs
+    held |= zero_of(options)
+    kind = options.get("precision")
+    if kind in ("bf16", "fp16"):
+        held[f"{kind}.enabled"] = True
+    if options.get("state_precision") == "bf16":
+        held["bf16.bf16_master_weights_and_grads"] = True
+        held["bf16.bf16_optimizer_states"] = True
+    if (options.get("cp") or 1) > 1:
+        held["sequence_parallel_size"] = options["cp"]
+    return trainer.nested(held)
+
+
+def write(options: Mapping[str, Any]) -> str:
+    """The JSON of a plan."""
+    return trainer.as_json(document(options))
+
+
+FORMAT = Format(
+    kind="deepspeed",
+    title="DeepSpeed JSON",
+    detect=trainer.own(
+        "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_stage3"
+    ),
+    parse=trainer.parse,
+    table=TABLE,
+    irrelevant=IRRELEVANT,
+    lacks=LACKS,
+    read_more=read_more,
+)

@@ -1,0 +1,48 @@
+"""TrainingArguments of transformers, as YAML or JSON: of run_clm.py and of scripts like it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats import sharding, trainer
+from planner.formats.record import Answer, Argument, Format, Value
+
+LENGTH = Argument("block_size", "seq_len", meaning=trainer.whole, also=("max_seq_length",))
+TABLE = (*trainer.TABLE, trainer.CHECKPOINTING, LENGTH)
+IRRELEVANT = (*trainer.IRRELEVANT, "max_train_samples", "preprocessing_num_workers", "token")
+
+
+def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    sharding.read_sharding(answer)
+    trainer.read_precision(answer)
+    trainer.read_liger(answer, "use_liger_kernel")
+    trainer.mark_off(answer, trainer.LACKS)
+
+
+def write(options: Mapping[str, Any]) -> str:
+    held = trainer.written(TABLE, options) | trainer.types(options) | sharding.written(options)
+    held |= trainer.liger_of(options, "use_liger_kernel")
+    return trainer.as_yaml(held)
+
+
+_OTHERS = re.compile(
+    r"^\s*\"?(finetuning_type|cutoff_len|base_model|dist_config|distributed_type|max_length|dataset_name|"
+    r"dataset_mixture|dataset_mixer|max_completion_length|max_prompt_length|use_peft|beta|"
+    r"zero_optimization|tuner_type|template)\"?\s*:",
+    re.MULTILINE,
+)
+_is_trainer = trainer.own("per_device_train_batch_size", "per_gpu_train_batch_size")
+
+
+FORMAT = Format(
+    kind="hf-trainer",
+    title="Hugging Face TrainingArguments",
+    detect=lambda name, text: _is_trainer(name, text) and not _OTHERS.search(text),
+    parse=trainer.parse,
+    table=TABLE,
+    irrelevant=IRRELEVANT,
+    lacks=trainer.LACKS,
+    read_more=read_more,
+)

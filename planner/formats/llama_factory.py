@@ -1,0 +1,241 @@
+"""LLaMA-Factory's YAML: of `llamafactory-cli train`, of its second version (`dist_config`), and
+with Megatron-Core behind it.
+
+Names and defaults: llamafactory/hparams/*.py and llamafactory/v1/config/*.py at 2026-08.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats import sharding, trainer
+from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.trl import LACKS as TRL_LACKS
+from planner.formats.trl import read_packing
+
+STACK = "llama-factory"
+_FLASH = {**trainer.ATTENTIONS, "disabled": "eager"}
+_DISTRIBUTED = {"fsdp2": sharding.FSDP, "fsdpturbo": sharding.FSDP, "deepspeed": STACK}
+_MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "use_mca")
+
+
+def _flash(value: Any) -> str | None:
+    if str(value).lower() == "auto":
+        return None
+    found = _FLASH.get(str(value).lower().removeprefix("attentionfunction."))
+    if found is None:
+        raise ValueError(f"{value!r} is not modelled; the estimate is of the stack's own kernel")
+    return found
+
+
+def _undone(value: Any) -> str | None:
+    on = trainer.switch(value)
+    return None if on is None else trainer.RECOMPUTE[not on]
+
+
+TABLE = (
+    *trainer.BATCH,
+    *(one for one in trainer.TABLE if one.name in ("optim", "torch_compile", "model_name_or_path")),
+    Argument("model", "model", meaning=trainer.model_name, note=trainer.COPIES),
+    Argument("micro_batch_size", "micro_batch", meaning=trainer.whole),
+    Argument("global_batch_size", "global_batch", meaning=trainer.whole),
+    Argument("cutoff_len", "seq_len", default=2048, meaning=trainer.whole, also=("max_length",)),
+    Argument("flash_attn", "attention", meaning=_flash, writes=trainer.name_of(_FLASH)),
+    Argument(
+        "disable_gradient_checkpointing",
+        "recompute",
+        default=False,
+        meaning=_undone,
+        writes=lambda ours: {"full": False, "none": True}.get(ours),
+    ),
+    Argument("tensor_model_parallel_size", "tp", meaning=trainer.whole),
+    Argument("pipeline_model_parallel_size", "pp", meaning=trainer.whole),
+    Argument("virtual_pipeline_model_parallel_size", "vpp", meaning=trainer.whole),
+    Argument("context_parallel_size", "cp", meaning=trainer.whole, also=("cp_size",)),
+    Argument(
+        "expert_model_parallel_size", "ep", meaning=trainer.whole, also=("dist_config.ep_size",)
+    ),
+    Argument("sequence_parallel", "sequence_parallel", meaning=trainer.switch),
+    Argument(
+        "moe_token_dispatcher_type",
+        "dispatcher",
+        words={"alltoall": "alltoall", "allgather": "allgather", "flex": "deepep"},
+    ),
+)
+IRRELEVANT = (
+    *trainer.IRRELEVANT,
+    *("stage", "dataset*", "media_dir", "mask_history", "train_on_prompt", "mix_strategy"),
+    *("interleave_probs", "overwrite_cache", "preprocessing_*", "max_samples", "ignore_pad_token*"),
+    *("tool_format", "default_system", "enable_thinking", "preserve_thinking", "tokenized_path"),
+    *("image_*", "video_*", "audio_*", "use_audio_in_video", "crop_to_patches", "infer_*"),
+    *("adapter_name_or_path", "adapter_folder", "create_new_adapter", "export_*", "vllm_*"),
+    *("sglang_*", "print_param_status", "pref_*", "simpo_*", "kto_*", "dpo_*", "ld_alpha"),
+    *("ppo_*", "reward_model_type", "do_sample", "temperature", "top_*", "max_new_tokens"),
+    *("num_beams", "repetition_penalty", "skip_special_tokens", "ray_*", "master_*"),
+    *("lora_alpha", "lora_dropout", "use_rslora", "loraplus*", "pissa_*", "moe_aux_loss_coef"),
+    *("asft_alpha", "eaft_alpha", "split_special_tokens", "resize_vocab", "add_*tokens", "buffer*"),
+    *("new_special_tokens*", "init_special_tokens", "model_class", "sample_backend", "fp8_backend"),
+    *("init_config.*", "dist_config.dcp_path", "dist_timeout", "lr_scheduler_config*"),
+    *("optim_config.wd", "optim_config.*betas", "optim_config.*eps", "optim_config.momentum"),
+    *("optim_config.nesterov", "optim_config.ns_steps", "quantization_type", "peft_config.lora_*"),
+    *(
+        "double_quantization",
+        "quantization_device_map",
+        "use_reentrant_gc",
+        "task*",
+        "lang",
+        "n_shot",
+    ),
+    *("disable_shuffling", "compute_accuracy", "early_stopping_steps", "low_cpu_mem_usage"),
+    *("bias_activation_fusion", "apply_rope_fusion", "masked_softmax_fusion", "export_hf*"),
+    *("cross_entropy_loss_fusion", "calculate_per_token_loss", "overlap_*", "megatron_pretrained*"),
+    *("account_for_*", "fsdp_transformer_layer_cls_to_wrap", "fsdp_auto_wrap_policy", "val_size"),
+    *("enable_torch_profiler", "profiler_*", "profile_modules", "batching_workers", "ref_model"),
+    *("oft_*", "use_dft_loss", "use_asft_loss", "use_eaft_loss", "dist_config.ep_dispatcher"),
+)
+LACKS = {
+    **TRL_LACKS,
+    "finetuning_type": trainer.ADAPTERS,
+    "peft_config.*": trainer.ADAPTERS,
+    "use_galore": "GaLore is not modelled",
+    "galore_*": "GaLore is not modelled",
+    "use_apollo": "APOLLO is not modelled",
+    "apollo_*": "APOLLO is not modelled",
+    "use_badam": "BAdam is not modelled",
+    "badam_*": "BAdam is not modelled",
+    "use_adam_mini": "Adam-mini is not modelled",
+    "use_unsloth*": "Unsloth's kernels are not modelled",
+    "shift_attn": "is not modelled",
+    "mixture_of_depths": "is not modelled",
+    "use_llama_pro": "blocks that are added are not modelled",
+    "freeze_*": "frozen weights are not read",
+    "peft_config.freeze_*": "frozen weights are not read",
+    "use_kt": "experts on the host are not modelled",
+    "kt_*": "experts on the host are not modelled",
+    "kernel_config.*": "kernels are taken as the stack has them",
+    "quant*": "frozen weights in 4 or 8 bit are not read",
+    "use_v1_kernels": "kernels are taken as the stack has them",
+    "upcast_*": "is not modelled",
+    "train_from_scratch": "all weights are trained",
+    "reward_model": "the reward model is not part of the estimate",
+    "batching_strategy": "every sequence is taken as full",
+}
+
+
+def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    stage = answer.get("stage", "sft")
+    _sharding(answer)
+    _precision(answer)
+    _optimizer(answer)
+    trainer.read_liger(answer, "enable_liger_kernel")
+    if answer.get("kernel_config.name") == "liger_kernel":
+        answer.state("loss_kernel", "fused-linear", "kernel_config.name")
+        answer.imply("fused_kernels", True, "of Liger")
+    elif answer.get("kernel_config.name") == "auto":
+        answer.mark("kernel_config.name", "implied", "kernels are taken as the stack has them")
+    read_packing(answer, "packing", "neat_packing", "batching_strategy", "use_packed_sequences")
+    if "model" in values or "micro_batch_size" in values:
+        answer.imply("micro_batch", 1, "the default of this version")
+        answer.imply("precision", "bf16", "bf16 is on by default")
+        answer.mark("mixed_precision", "implied", "follows from bf16")
+        answer.mark("cp_mode", "implied", "as it is taken to be")
+    if stage in ("dpo", "kto", "rm", "ppo"):
+        note = "the step is estimated as one of training alone: no generation, no reference model"
+        answer.mark("stage", "not understood", note)
+    if answer.get("finetuning_type") == "full":
+        answer.mark("finetuning_type", "implied", trainer.ALL_WEIGHTS)
+    trainer.mark_empty(answer)
+    trainer.mark_off(answer, LACKS)
+
+
+def _sharding(answer: Answer) -> None:
+    named = answer.get("dist_config.name")
+    if any(name in answer.values for name in _MEGATRON):
+        on = answer.get("use_distributed_optimizer", False)
+        answer.imply("zero", int(bool(on)), "of the optimizer", "use_distributed_optimizer")
+        answer.imply("stack", "megatron-core", "Megatron-Core's parallelism", *_MEGATRON[2:])
+        granularity = answer.get("recompute_granularity")
+        if granularity is not None:
+            answer.state("recompute", granularity, "recompute_granularity")
+            answer.mark("recompute_method", "implied", "of whole layers")
+            answer.mark("recompute_num_layers", "implied", "of whole layers")
+        else:
+            answer.imply("recompute", "none", "Megatron-Core's default")
+        answer.mark("moe_grouped_gemm", "implied", "as it is taken to be")
+    elif named in _DISTRIBUTED:
+        answer.state("stack", _DISTRIBUTED[named], "dist_config.name")
+        file = "dist_config.config_file"
+        if named == "deepspeed":
+            sharding.read_deepspeed(answer, file, STACK)
+        else:
+            answer.imply("zero", 3, "FSDP shards parameters by default")
+            answer.mark(file, "irrelevant", "not of FSDP")
+        if (answer.option("cp") or 1) > 1 or (answer.option("ep") or 1) > 1:
+            note = "torch's own parallelism, as torchtitan runs it"
+            answer.options.pop("stack")
+            answer.imply("stack", "torchtitan", note)
+            if answer.option("cp"):
+                answer.imply("cp_comm_type", "ulysses", "cp_mode")
+    else:
+        sharding.read_sharding(answer, STACK)
+    for name in ("gradient_checkpointing", "enable_activation_checkpointing"):
+        if answer.get(name) is not None:
+            answer.state("recompute", trainer.recompute(answer.get(name)), name)
+
+
+def _precision(answer: Answer) -> None:
+    trainer.read_precision(answer, ())
+    if answer.get("pure_bf16") is True:
+        answer.state("precision", "bf16", "pure_bf16")
+        if answer.option("stack") == trainer.DDP:
+            answer.state("state_precision", "bf16", "pure_bf16")
+    if answer.get("fp8") is True:
+        backend = answer.get("fp8_backend", "auto")
+        kinds = {"torchao": "fp8-tensorwise", "te": "fp8-delayed"}
+        answer.options.pop("precision", None)
+        answer.state("precision", kinds.get(backend, "fp8"), "fp8")
+        gather = "fp8_enable_fsdp_float8_all_gather"
+        if answer.get(gather) is True:
+            answer.state("low_precision", "weights", gather)
+    for name in ("pure_bf16", "fp8", "fp8_enable_fsdp_float8_all_gather"):
+        answer.mark(name, "implied", "off")
+    if answer.option("precision") is None and "model" not in answer.values:
+        answer.imply("precision", "fp32", "neither bf16 nor fp16 is on")
+
+
+def _optimizer(answer: Answer) -> None:
+    if answer.get("use_muon") is True:
+        answer.state("optimizer", "muon", "use_muon")
+    named = answer.get("optim_config.name")
+    if named in ("muon", "adamw"):
+        answer.state("optimizer", {"adamw": "adam"}.get(named, named), "optim_config.name")
+
+
+def write(options: Mapping[str, Any]) -> str:
+    """The YAML of a plan for `llamafactory-cli train`."""
+    own = [
+        one for one in TABLE if one.name not in ("model", "micro_batch_size", "global_batch_size")
+    ]
+    held = trainer.written(own, options)
+    held |= trainer.types(options, "")
+    if options.get("state_precision") == "bf16":
+        held["pure_bf16"] = True
+    for backend, kind in (("torchao", "fp8-tensorwise"), ("te", "fp8-delayed")):
+        if options.get("precision") == kind:
+            held |= {"fp8": True, "fp8_backend": backend, "bf16": True}
+    held |= trainer.liger_of(options, "enable_liger_kernel")
+    held |= {"stage": "sft", "finetuning_type": "full", "do_train": True}
+    return trainer.as_yaml(held | sharding.written(options))
+
+
+FORMAT = Format(
+    kind="llama-factory",
+    title="LLaMA-Factory YAML",
+    detect=trainer.own("finetuning_type", "cutoff_len", "dist_config", "sample_backend"),
+    parse=trainer.parse,
+    table=TABLE,
+    irrelevant=IRRELEVANT,
+    lacks=LACKS,
+    read_more=read_more,
+)

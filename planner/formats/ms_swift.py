@@ -1,0 +1,296 @@
+"""ms-swift: `swift sft` and `swift rlhf` on a command line or in a shell script, and their YAML.
+`megatron sft` has Megatron-LM's arguments with a few of swift's.
+
+Names and defaults: swift/arguments/*.py, swift/trainers/arguments.py and swift/megatron/arguments
+of modelscope/ms-swift at 2026-08.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+from planner.formats import megatron, sharding, trainer
+from planner.formats.record import UNSET, Answer, Argument, Format, Value
+from planner.formats.shell import Command, script
+from planner.formats.trl import IRRELEVANT as OF_TRL
+from planner.formats.trl import LACKS as TRL_LACKS
+from planner.formats.trl import read_packing
+
+_TASKS = ("sft", "pt", "rlhf")
+_BUILT_IN = re.compile(r"zero[0-3](_offload)?")
+_MEGATRON = "megatron"  # the argument that says that Megatron-LM's are meant
+_BATCH = 16  # sequences per step where accumulation is not said: swift/trainers/arguments.py
+_MOST_DIGITS = 10
+# defaults of `megatron sft` that are not Megatron-LM's (swift/megatron/arguments/megatron_args.py)
+_OWN_DEFAULTS = {"micro-batch-size": 1, "global-batch-size": 16, "use-distributed-optimizer": True}
+
+
+def _expandable(value: Any) -> bool | None:
+    return "expandable_segments:true" in str(value).lower().replace("'", "") or None
+
+
+TABLE = (
+    replace(trainer.BATCH[0], default=1),
+    replace(trainer.BATCH[1], default=UNSET),
+    Argument(
+        "model",
+        "model",
+        meaning=trainer.model_name,
+        note=trainer.COPIES,
+        also=("model_id_or_path",),
+    ),
+    Argument("max_length", "seq_len", meaning=trainer.whole),
+    *(one for one in trainer.TABLE if one.name in ("optim", "torch_compile")),
+    Argument(
+        "attn_impl",
+        "attention",
+        meaning=trainer.attention,
+        writes=trainer.name_of(trainer.ATTENTIONS),
+        note="sdpa is taken as FlashAttention 2, which torch chooses",
+    ),
+    replace(trainer.CHECKPOINTING, default=True),
+    Argument("sequence_parallel_size", "cp", meaning=trainer.whole),
+    Argument("env PYTORCH_CUDA_ALLOC_CONF", "expandable_segments", meaning=_expandable),
+)
+IRRELEVANT = (
+    *trainer.IRRELEVANT,
+    *OF_TRL,
+    *("env *", "dataset*", "val_dataset*", "split_dataset_ratio", "load_from_cache_file", "system"),
+    *("model_name", "model_author", "model_type", "model_kwargs", "load_data_args", "load_args"),
+    *("template*", "truncation_strategy", "loss_scale", "external_plugins", "agent_template"),
+    *("save_*", "warmup_*", "lora_alpha", "lora_bias", "lora_dtype", "init_weights", "lora_ga_*"),
+    *("enable_thinking", "add_non_thinking_prefix", "response_prefix", "new_special_tokens"),
+    *("custom_*", "cached_*", "create_checkpoint_symlink", "add_version", "use_hf", "task_type"),
+    *("problem_type", "num_labels", "rpo_alpha", "sft_alpha", "lmbda", "seq_kd", "cpo_alpha"),
+    *("desirable_weight", "undesirable_weight", "tau_*", "advantage_estimator", "kl_*", "gamma"),
+    *("fipo_*", "rlsd_*", "chord_mu*", "overlong_filter", "dynamic_sample", "max_resample*"),
+    *("soft_*", "stop_words", "columns", "early_stop_interval", "merge_lora", "lazy_tokenize"),
+    *("adapters", "ref_adapters", "logprobs", "vit_lr", "aligner_lr", "aligner_*", "max_turns"),
+    *("multi_turn_scheduler", "use_gym_env", "gym_env", "context_manager", "metric*", "stream"),
+    *("strict", "check_model", "acc_strategy", "interleave_prob", "download_mode", "truncate*"),
+    *("use_chat_template", "shuffle*", "model_revision", "async_generate", "importance_*"),
+    *("log_*", "report_to", "resume_*", "use_logits_to_keep", "eval_*", "predict_with_generate"),
+    *("router_aux_loss_coef", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "port"),
+    *("bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "ddp_*", "node_rank", "master_*"),
+)
+_GENERATES = "the step is estimated as one of training alone: no generation, no reference model"
+LACKS = {
+    **TRL_LACKS,
+    "tuner_type": trainer.ADAPTERS,
+    "target_modules": trainer.ADAPTERS,
+    "rlhf_type": _GENERATES,
+    "reward_*": _GENERATES,
+    "teacher_*": _GENERATES,
+    "ref_model*": _GENERATES,
+    "sleep_level": _GENERATES,
+    "offload_model": _GENERATES,
+    "offload_optimizer": _GENERATES,
+    "move_model_batches": _GENERATES,
+    "response_length": _GENERATES,
+    "freeze_*": "frozen weights are not read",
+    "trainable_parameters*": "frozen weights are not read",
+    "use_galore": "GaLore is not modelled",
+    "galore_*": "GaLore is not modelled",
+    "lisa_*": "is not modelled",
+    "llamapro_*": "blocks that are added are not modelled",
+    "optimizer": "plugins of optimizers are not read",
+    "zero_hpz_partition_size": "ZeRO++ is not modelled",
+    "deepspeed_autotp_size": "DeepSpeed's automatic tensor parallelism is not modelled",
+    "vit_gradient_checkpointing": "is taken as of the language model",
+    "experts_impl": "experts are computed as the stack does",
+    "quant_*": "frozen weights in 4 or 8 bit are not read",
+}
+
+
+def detect(name: str, text: str) -> bool:
+    """Whether a text starts `swift` or `megatron sft`, or is their YAML."""
+    if trainer.is_data(name):
+        return _own_keys(name, text)
+    return (
+        re.search(r"(?:^|[\s&;/])(?:swift|megatron)(?:\s+|/cli/)(?:sft|pt|rlhf)\b", text)
+        is not None
+    )
+
+
+_own_keys = trainer.own("tuner_type", "train_type", "split_dataset_ratio")
+
+
+def parse(text: str) -> Mapping[str, Value]:
+    """Arguments by name without dashes; variables before the command as `env NAME`."""
+    if not re.search(r"(?:^|\s)--\w", text):
+        return _of_data(text)
+    commands = [one for one in script(text).commands if _task(one)]
+    if not commands:
+        return {}
+    command = max(commands, key=lambda one: len(one.words))  # others prepare data
+    out = {}
+    for name, value in megatron.of_words(megatron.own_words(command.words)).items():
+        out[name.replace("-", "_")] = _worked_out(value, command.variables)
+    if command.words[0].text == _MEGATRON:
+        out[_MEGATRON] = Value(True, command.words[0].line)
+    for name in _VARIABLES:
+        if name in command.variables:
+            out[f"env {name}"] = Value(command.variables[name])
+    return out
+
+
+def _of_data(text: str) -> dict[str, Value]:
+    """YAML or JSON, where lists and variables of the environment may stand too."""
+    held = trainer.parse(text)
+    return {name.replace("ENV.", "env "): value for name, value in held.items()}
+
+
+_VARIABLES = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF")
+_EXPR = re.compile(r"\$\(expr (\$?\w+) / (\$?\w+)\)")
+
+
+def _worked_out(value: Value, variables: Mapping[str, str]) -> Value:
+    """A quotient that a script leaves to `expr`."""
+    found = _EXPR.fullmatch(value.unknown[0]) if value.unknown else None
+    if not found:
+        return value
+    texts = [variables.get(one[1:], "") if one.startswith("$") else one for one in found.groups()]
+    if not all(one.isdecimal() and len(one) < _MOST_DIGITS for one in texts) or not int(texts[1]):
+        return value
+    return Value(int(texts[0]) // int(texts[1]), value.line)
+
+
+def _task(command: Command) -> str:
+    """What a command of swift does; "" where it is none that trains."""
+    words = [one.text.rpartition("/")[2].removesuffix(".py") for one in command.words[:3]]
+    if words and words[0] in ("swift", "megatron"):
+        return words[1] if len(words) > 1 and words[1] in _TASKS else ""
+    return next((word for word in words if word in _TASKS), "")
+
+
+def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    _processes(answer)
+    if answer.get("tuner_type") == "full":
+        answer.mark("tuner_type", "implied", trainer.ALL_WEIGHTS)
+    if _MEGATRON in values:
+        _megatron(answer)
+        return
+    _sharding(answer)
+    trainer.read_precision(answer)
+    trainer.read_liger(answer, "use_liger_kernel")
+    read_packing(answer, "packing", "padding_free", "packing_length", "group_by_length")
+    if (answer.option("cp") or 1) > 1:
+        answer.imply("cp_comm_type", "ulysses", "sequence parallelism by heads")
+    _accumulation(answer)
+    if answer.option("precision") is None:
+        answer.imply("precision", "bf16", "the type of the checkpoint, which is bf16 today")
+    trainer.mark_empty(answer)
+    trainer.mark_off(answer, LACKS)
+
+
+def _processes(answer: Answer) -> None:
+    """GPUs by the processes that are started: one where NPROC_PER_NODE does not say it."""
+    each, nodes = answer.get("env NPROC_PER_NODE"), answer.get("env NNODES", 1)
+    try:
+        each, nodes = int(each or 1), int(nodes or 1)
+    except ValueError:
+        return
+    for name in ("env NPROC_PER_NODE", "env NNODES", "env CUDA_VISIBLE_DEVICES"):
+        if name in answer.values:
+            answer.mark(name, "implied", "follows from the processes")
+    if "env NPROC_PER_NODE" in answer.values:
+        answer.arguments.pop("env NPROC_PER_NODE")
+        answer.state("gpus", each * nodes, "env NPROC_PER_NODE")
+        if nodes > 1:
+            answer.state("gpus_per_node", each, "env NPROC_PER_NODE")
+
+
+def _accumulation(answer: Answer) -> None:
+    """Accumulation where it is not said: so that a step has 16 sequences, but for GRPO."""
+    if "gradient_accumulation_steps" in answer.values:
+        return
+    each = answer.option("micro_batch") or 1
+    world = (answer.option("gpus") or 1) // (answer.option("cp") or 1) or 1
+    steps = 1 if answer.get("rlhf_type") == "grpo" else max(1, ceil(_BATCH / each / world))
+    answer.imply("grad_accum", steps, f"so that a step has {_BATCH} sequences, by default")
+
+
+def _sharding(answer: Answer) -> None:
+    name = str(answer.get("deepspeed", ""))
+    if _BUILT_IN.fullmatch(name):
+        for ours, value in sharding.named_plan(name).items():
+            answer.state(ours, value, "deepspeed")
+        answer.state("stack", sharding.DEEPSPEED, "deepspeed")
+    elif answer.get("fsdp") == "fsdp2":
+        answer.state("zero", 3, "fsdp")
+        answer.state("stack", sharding.FSDP, "fsdp")
+    else:
+        sharding.read_sharding(answer)
+
+
+def _megatron(answer: Answer) -> None:
+    """Arguments of Megatron-LM with dashes for underscores."""
+    held = {
+        name.replace("_", "-"): value
+        for name, value in answer.values.items()
+        if not name.startswith("env ") and name != _MEGATRON
+    }
+    for name, value in _OWN_DEFAULTS.items():
+        held.setdefault(name, Value(value))
+    own = {"model", "max-length", "attn-impl"}
+    inner = megatron.FORMAT.read({name: one for name, one in held.items() if name not in own})
+    for ours, one in inner.options.items():
+        theirs = one.argument.replace("-", "_")
+        if theirs in answer.values and not one.implied:
+            answer.state(ours, one.value, theirs)
+        else:
+            answer.imply(ours, one.value, "as `megatron sft` has it")
+    for name, used in inner.arguments.items():
+        theirs = name.replace("-", "_")
+        if theirs in answer.values and used.use != "not understood":
+            answer.mark(theirs, used.use, used.note)
+    answer.mark(_MEGATRON, "read")
+    answer.imply("stack", "megatron-core", "Megatron-LM is asked for")
+    read_packing(answer, "packing", "padding_free")
+    trainer.mark_off(answer, LACKS)
+
+
+def write(options: Mapping[str, Any]) -> str:
+    """The command of a plan."""
+    held = trainer.written(TABLE, options)
+    held.pop("env PYTORCH_CUDA_ALLOC_CONF", None)
+    kind = options.get("precision") or "bf16"
+    held |= {kind: True} if kind in ("bf16", "fp16", "tf32") else {}
+    if options.get("state_precision") == "bf16":
+        held["torch_dtype"] = "bfloat16"
+    held |= trainer.liger_of(options, "use_liger_kernel")
+    held |= {"tuner_type": "full"}
+    stack, stage = options.get("stack"), options.get("zero")
+    if stack == sharding.DEEPSPEED and stage is not None:
+        away = "_offload" if options.get("offload") in ("optimizer", "params") else ""
+        held["deepspeed"] = f"zero{stage}{away}"
+    elif stack == sharding.FSDP:
+        held["fsdp"] = "fsdp2"
+    gpus, each = options.get("gpus") or 1, options.get("gpus_per_node")
+    nodes = max(1, gpus // each) if each else 1
+    before = [f"NPROC_PER_NODE={gpus // nodes}"] + ([f"NNODES={nodes}"] if nodes > 1 else [])
+    if options.get("expandable_segments"):
+        before.append("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    words = [f"--{name} {shlex.quote(_text(value))}" for name, value in held.items()]
+    return " \\\n".join([*before, "swift sft", *(f"    {word}" for word in words)]) + "\n"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+FORMAT = Format(
+    kind="ms-swift",
+    title="ms-swift arguments",
+    detect=detect,
+    parse=parse,
+    table=TABLE,
+    irrelevant=IRRELEVANT,
+    lacks=LACKS,
+    read_more=read_more,
+)

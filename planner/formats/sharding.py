@@ -1,0 +1,186 @@
+"""What is sharded and offloaded under transformers' Trainer: FSDP of accelerate, DeepSpeed in a
+file of its own or inside, or nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats import deepspeed
+from planner.formats.record import Answer, Value
+from planner.formats.trainer import DDP, is_off, is_on
+
+SHARDING = {
+    "full_shard": 3,
+    "shard_grad_op": 2,
+    "no_shard": 0,
+    "hybrid_shard": 3,
+    "hybrid_shard_zero2": 2,
+    "1": 3,
+    "2": 2,
+    "3": 0,
+    "4": 3,
+    "5": 2,
+}
+_HYBRID = {"hybrid_shard", "hybrid_shard_zero2", "4", "5"}
+
+
+FSDP, DEEPSPEED = "hf-fsdp", "hf-deepspeed"
+GRADIENTS, PARAMETERS = 2, 3  # stages of ZeRO that shard these
+ALONE = "neither fsdp nor deepspeed is asked for: every GPU has the whole model"
+_STAGE = re.compile(r"z(?:ero|ero_?stage|ero-stage)?[_-]?([0-3])(?!\d)", re.I)
+_HOST = re.compile(r"cpu|offload", re.I)
+
+
+def read_sharding(answer: Answer, stack: str = DEEPSPEED) -> None:
+    """fsdp, fsdp_config and deepspeed. stack: ours where DeepSpeed is asked for."""
+    by_fsdp = read_fsdp(answer)
+    by_deepspeed = read_deepspeed(answer, "deepspeed", stack)
+    if not (by_fsdp or by_deepspeed):
+        answer.imply("zero", 0, ALONE)
+        answer.imply("stack", DDP, ALONE)
+
+
+def read_deepspeed(answer: Answer, name: str, stack: str) -> bool:
+    """A configuration of DeepSpeed: another file, of which the name alone is known here, or inside.
+    Whether there is one."""
+    inside = {one: found for one, found in answer.values.items() if one.startswith(f"{name}.")}
+    value = answer.get(name)
+    if inside:
+        _read_inside(answer, f"{name}.", inside)
+    elif is_off(value):
+        answer.mark(name, "implied", "off")
+        return False
+    else:
+        named = str(value).replace("\\", "/").rpartition("/")[2]
+        known = named_plan(named)
+        note = "another file: give it, too, or --zero"
+        if known:
+            said = ", ".join(f"{ours} {value}" for ours, value in known.items())
+            note = f"another file: give it, too; its name says {said}"
+        for ours, value in known.items():
+            answer.imply(ours, value, note)
+        answer.mark(name, "implied", note)
+    given = name if name in answer.values else next(iter(inside))
+    if answer.option("stack") is None:
+        held = answer.arguments.get(given)
+        answer.state("stack", stack, given)
+        answer.arguments[given] = held or answer.arguments[given]
+    return True
+
+
+def named_plan(name: str) -> dict[str, Any]:
+    """What the name of a file of DeepSpeed says: zero3_bf16_cpuoffload_all.json."""
+    found = _STAGE.search(name)
+    if not found:
+        return {}
+    stage = int(found[1])
+    out: dict[str, Any] = {"zero": stage}
+    if _HOST.search(name):
+        out["offload"] = (
+            "params" if stage == PARAMETERS and "param" not in name.lower() else "optimizer"
+        )
+    return out
+
+
+def _read_inside(answer: Answer, prefix: str, inside: Mapping[str, Value]) -> None:
+    """DeepSpeed's arguments inside another file."""
+    held = {name.removeprefix(prefix): found for name, found in inside.items()}
+    inner = deepspeed.FORMAT.read(held)
+    inner.options.pop("stack", None)
+    for ours, one in inner.options.items():
+        if not one.implied:
+            answer.state(ours, one.value, prefix + one.argument)
+        else:
+            answer.imply(ours, one.value, "as DeepSpeed has it")
+    for name, used in inner.arguments.items():
+        answer.mark(prefix + name, used.use, used.note)
+
+
+def read_fsdp(answer: Answer, prefix: str = "fsdp_config.") -> bool:
+    """fsdp and fsdp_config, of accelerate or of the trainer, with names that begin with fsdp_ or
+    not. Whether they are asked for."""
+    words = answer.get("fsdp")
+    listed = [words] if isinstance(words, str) else words if isinstance(words, list) else []
+    asked = [word for one in listed for word in str(one).lower().replace(",", " ").split()]
+    by_key = {key(name, prefix): name for name in answer.values if name.startswith(prefix)}
+    answer.mark("fsdp_config", "irrelevant", "empty")
+    if not (asked or by_key or words is True):
+        answer.mark("fsdp", "implied", "off")
+        return False
+    named = (by_key[one] for one in ("version", "auto_wrap_policy", *by_key) if one in by_key)
+    name = "fsdp" if asked or words is True else next(named)
+    strategy = next((word for word in asked if word in SHARDING), "full_shard")
+    stage = SHARDING[strategy]
+    for short in ("sharding_strategy", "reshard_after_forward"):
+        word = str(answer.get(by_key.get(short, ""), "")).lower()
+        if word in SHARDING:
+            stage, name, strategy = SHARDING[word], by_key[short], word
+        elif word in ("true", "false") and strategy == "full_shard":
+            stage, name = (PARAMETERS if word == "true" else GRADIENTS), by_key[short]
+    _fsdp_rest(answer, by_key, "offload" in asked)
+    note = "--shard-group says over how many GPUs" if strategy in _HYBRID else ""
+    used = answer.arguments.get(name)
+    if used is None or used.use != "not understood":
+        answer.state("zero", stage, name, note)
+    else:  # it has been found to mean nothing
+        answer.imply("zero", stage, "FSDP is asked for")
+    answer.imply("stack", FSDP, "FSDP is asked for")
+    answer.mark("fsdp", "read")
+    return True
+
+
+def key(name: str, prefix: str) -> str:
+    """The short name of a setting of FSDP."""
+    return name.removeprefix(prefix).removeprefix("fsdp_").lower()
+
+
+def _fsdp_rest(answer: Answer, by_key: Mapping[str, str], offloads: bool) -> None:
+    offload = by_key.get("offload_params", "")
+    if is_on(answer, offload):
+        answer.state("offload", "params", offload)
+    elif offloads:
+        answer.state("offload", "params", "fsdp")
+    repeats = by_key.get("activation_checkpointing", "")
+    if is_on(answer, repeats):
+        answer.state("recompute", "full", repeats)
+    wrap = str(answer.get(by_key.get("auto_wrap_policy", ""), "")).upper()
+    for short, name in by_key.items():
+        if short == "auto_wrap_policy" and wrap == "NO_WRAP":
+            answer.mark(name, "not understood", "layers are taken to be wrapped one by one")
+        elif short in _FSDP_OFF:
+            answer.mark(name, "implied", "as it is taken to be")
+        elif short in _FSDP_IRRELEVANT:
+            answer.mark(name, "irrelevant")
+
+
+_FSDP_OFF = {
+    *("offload_params", "activation_checkpointing", "sharding_strategy", "reshard_after_forward"),
+    *("auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "limit_all_gathers"),
+    *("version", "fsdp_version", "backward_prefetch", "forward_prefetch", "use_orig_params"),
+    *("mixed_precision_policy", "ignored_modules", "cpu_offload_pin_memory"),
+}
+_FSDP_IRRELEVANT = {
+    *(
+        "state_dict_type",
+        "final_state_dict_type",
+        "sync_module_states",
+        "cpu_ram_efficient_loading",
+    ),
+    *("save_policy", "nan_check"),
+}
+
+
+def written(options: Mapping[str, Any]) -> dict[str, Any]:
+    """fsdp and fsdp_config of a plan; DeepSpeed by the name of its file."""
+    stack, stage = options.get("stack"), options.get("zero")
+    if stack in (DEEPSPEED, "deepspeed", "llama-factory"):
+        return {"deepspeed": "ds_config.json"}
+    if stack != FSDP or stage not in (GRADIENTS, PARAMETERS):
+        return {}
+    word = "full_shard" if stage == PARAMETERS else "shard_grad_op"
+    out: dict[str, Any] = {"fsdp": f"{word} auto_wrap"}
+    if options.get("offload") == "params":
+        out["fsdp"] = f"{word} auto_wrap offload"
+    return out | {"fsdp_config.auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}

@@ -1,0 +1,268 @@
+"""torchtune's YAML: full and LoRA fine-tuning on one GPU or several.
+
+Names and defaults: recipes/configs and recipes/*.py of pytorch/torchtune at 2026-04.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from planner.formats import trainer
+from planner.formats.record import Answer, Argument, Format, Value
+from planner.inputs import catalog
+from planner.specs.base import PlanError
+
+STACK = "torchtune"
+_ADAPTED = re.compile(r"^(lora|qlora|dora)_")
+_TUNED = re.compile(r"_(instruct|base|classifier|reward)$")
+# our model by the name of the function that builds it
+MODELS = {
+    "llama2_7b": "llama-2-7b",
+    "llama2_13b": "llama-2-13b",
+    "llama2_70b": "llama-2-70b",
+    "llama3_8b": "llama-3-8b",
+    "llama3_70b": "llama-3-70b",
+    "llama3_1_8b": "llama-3.1-8b",
+    "llama3_1_70b": "llama-3.1-70b",
+    "llama3_1_405b": "llama-3.1-405b",
+    "llama3_2_1b": "meta-llama/Llama-3.2-1B",
+    "llama3_2_3b": "meta-llama/Llama-3.2-3B",
+    "llama3_3_70b": "meta-llama/Llama-3.3-70B-Instruct",
+    "llama3_2_vision_11b": "meta-llama/Llama-3.2-11B-Vision-Instruct",
+    "llama3_2_vision_90b": "meta-llama/Llama-3.2-90B-Vision-Instruct",
+    "llama4_scout_17b_16e": "llama-4-scout",
+    "llama4_maverick_17b_128e": "llama-4-maverick",
+    "mistral_7b": "mistral-7b",
+    "gemma_2b": "google/gemma-2b",
+    "gemma_7b": "google/gemma-7b",
+    "gemma2_2b": "gemma-2-2b",
+    "gemma2_9b": "gemma-2-9b",
+    "gemma2_27b": "gemma-2-27b",
+    "phi3_mini": "phi-3-mini",
+    "phi4_14b": "phi-4",
+    "qwen2_0_5b": "Qwen/Qwen2-0.5B-Instruct",
+    "qwen2_1_5b": "Qwen/Qwen2-1.5B-Instruct",
+    "qwen2_7b": "Qwen/Qwen2-7B-Instruct",
+    "qwen2_5_0_5b": "qwen2.5-0.5b",
+    "qwen2_5_1_5b": "qwen2.5-1.5b",
+    "qwen2_5_3b": "qwen2.5-3b",
+    "qwen2_5_7b": "qwen2.5-7b",
+    "qwen2_5_14b": "qwen2.5-14b",
+    "qwen2_5_32b": "qwen2.5-32b",
+    "qwen2_5_72b": "qwen2.5-72b",
+    "qwen3_0_6b": "qwen3-0.6b",
+    "qwen3_1_7b": "qwen3-1.7b",
+    "qwen3_4b": "qwen3-4b",
+    "qwen3_8b": "qwen3-8b",
+    "qwen3_14b": "qwen3-14b",
+    "qwen3_32b": "qwen3-32b",
+}
+_OPTIMIZERS = {
+    "torch.optim.AdamW": "adam",
+    "torch.optim.Adam": "adam",
+    "bitsandbytes.optim.PagedAdamW": "paged-adam",
+    "bitsandbytes.optim.PagedAdamW8bit": "paged-adam8bit",
+    "bitsandbytes.optim.AdamW8bit": "adam8bit",
+    "torchao.optim.AdamW8bit": "adam8bit",
+    "torchao.prototype.low_bit_optim.AdamW8bit": "adam8bit",
+    "torch.optim.Adafactor": "adafactor",
+    "torch.optim.SGD": "sgd",
+    "torch.optim.Muon": "muon",
+}
+_PREFIX = "torchtune.models."
+
+
+def built(component: Any) -> tuple[str, str]:
+    """The name of a model's function without what is trained of it, and that: lora, qlora."""
+    name = str(component).rpartition(".")[2]
+    adapted = _ADAPTED.match(name)
+    bare = _ADAPTED.sub("", name)
+    known = bare if bare in MODELS else _TUNED.sub("", bare)
+    return known, adapted[1] if adapted else ""
+
+
+def _model(component: Any) -> str:
+    name, _ = built(component)
+    if name not in MODELS:
+        raise ValueError(f"{name!r} is none of the models that are known: give --model")
+    return MODELS[name]
+
+
+def _component(ours: Any) -> str | None:
+    """The function that builds a model of ours."""
+    with suppress(PlanError):
+        ours = catalog.find("models", str(ours)).stem
+    name = next((name for name, one in MODELS.items() if one == ours), None)
+    if name is None:
+        return None
+    family = re.sub(r"_\d+(_\d+)?b(_\d+e)?$|_mini$", "", name)
+    family = family.removesuffix("_17b").removesuffix("_scout").removesuffix("_maverick")
+    return f"{_PREFIX}{family}.{name}"
+
+
+def _optimizer(component: Any) -> str:
+    if component not in _OPTIMIZERS:
+        raise ValueError(f"{component!r} is not modelled; the estimate is of adam")
+    return _OPTIMIZERS[component]
+
+
+def _offloads(what: str) -> Mapping[Any, Any]:
+    return {True: what, False: None}
+
+
+_LOSSES = {
+    "torchtune.modules.loss.LinearCrossEntropyLoss": "chunked",
+    "torchtune.modules.loss.CEWithChunkedOutputLoss": "chunked",
+    "torch.nn.CrossEntropyLoss": "torch",
+}
+
+
+def _loss(component: Any) -> str:
+    if component not in _LOSSES:
+        raise ValueError(f"{component!r} is not modelled; the estimate is of cross-entropy")
+    return _LOSSES[component]
+
+
+TABLE = (
+    Argument("loss._component_", "loss_kernel", meaning=_loss, writes=trainer.name_of(_LOSSES)),
+    Argument("model._component_", "model", meaning=_model, writes=_component),
+    Argument("batch_size", "micro_batch", meaning=trainer.whole),
+    Argument("gradient_accumulation_steps", "grad_accum", default=1, meaning=trainer.whole),
+    Argument("tokenizer.max_seq_len", "seq_len", meaning=trainer.whole),
+    Argument(
+        "optimizer._component_",
+        "optimizer",
+        meaning=_optimizer,
+        writes=trainer.name_of(_OPTIMIZERS),
+    ),
+    Argument("compile", "compile", default=False, meaning=trainer.switch),
+    Argument("optimizer_in_bwd", "optimizer_in_backward", meaning=trainer.switch),
+    Argument(
+        "enable_activation_checkpointing",
+        "recompute",
+        default=False,
+        meaning=trainer.recompute,
+        writes=lambda ours: {"full": True, "none": False}.get(ours),
+    ),
+    Argument("enable_activation_offloading", "offload", words=_offloads("activations")),
+    Argument("fsdp_cpu_offload", "offload", words=_offloads("params"), also=("fsdp.cpu_offload",)),
+    Argument("tensor_parallel_dim", "tp", meaning=trainer.whole),
+    Argument("context_parallel_dim", "cp", meaning=trainer.whole),
+)
+IRRELEVANT = (
+    *("output_dir", "checkpointer.*", "tokenizer.*", "dataset*", "seed", "shuffle", "epochs"),
+    *("lr_scheduler.*", "optimizer.*", "metric_logger.*", "log_*", "profiler.*", "resume_from*"),
+    *("max_steps_per_epoch", "clip_grad_norm", "run_val_every_n_steps", "batch_size_val", "name"),
+    *("device", "save_*", "*_checkpointer.*", "collate_fn", "model.lora_alpha", "low_cpu_ram"),
+    *("model.lora_dropout", "loss.*", "prompt*", "temperature", "top_k", "tasks", "limit"),
+    *("enable_kv_cache", "base_model_path", "debug_*", "use_distributed_state_dict", "max_new*"),
+    *(
+        "tensor_parallel_plan._component_",
+        "model.image_size",
+        "dataloader.*",
+        "cudnn_*",
+        "kd_ratio",
+    ),
+    *("early_exit*", "keep_last*", "max_seq_length", "chat_format", "sampler*", "train_on_input"),
+)
+_GENERATES = "generation is not part of the estimate, which is of a step of training alone"
+LACKS = {
+    "model.lora_*": trainer.ADAPTERS,
+    "model.apply_lora_*": trainer.ADAPTERS,
+    "model.use_dora": trainer.ADAPTERS,
+    "teacher_model.*": "the teacher is not part of the estimate",
+    "kd_loss.*": "the teacher is not part of the estimate",
+    "reward_and_value_model.*": "models of rewards and values are not part of the estimate",
+    "policy_model.*": "is read of `model`",
+    "ac_mode": "every layer that is checkpointed is taken as all",
+    "ac_option": "every layer that is checkpointed is taken as all",
+    "quantizer*": "quantisation in training is not modelled",
+    "grpo_samples": _GENERATES,
+    "forward_batch_size": _GENERATES,
+    "max_generated_tokens": _GENERATES,
+    "inference.*": _GENERATES,
+    "orchestration.*": _GENERATES,
+    "postprocessing.*": _GENERATES,
+    "training.*": _GENERATES,
+    "ppo_*": _GENERATES,
+    "num_steps": _GENERATES,
+    "model.decoder_trainable": "what is trained of several parts is not read",
+    "model.encoder_trainable": "what is trained of several parts is not read",
+    "model.fusion_trainable": "what is trained of several parts is not read",
+    "use_flex": "flex attention is not modelled",
+}
+_TAKEN = {
+    "custom_sharded_layers": "shards are taken of every layer alike",
+    "memory_efficient_fsdp_wrap": "shards are taken of every layer alike",
+    "fsdp_reshard_after_forward": "parameters are gathered again for the backward pass",
+    "data_parallel_shard_dim": "follows from the GPUs",
+    "data_parallel_replicate_dim": "follows from the GPUs",
+}
+_REFERENCE = re.compile(r"\$\{(\w+)\}")
+
+
+def parse(text: str) -> Mapping[str, Value]:
+    """The plain values by their path, with those that name another put in."""
+    held = dict(trainer.parse(text))
+    for name, found in held.items():
+        asked = _REFERENCE.fullmatch(found.value) if isinstance(found.value, str) else None
+        if asked and asked[1] in held and not _REFERENCE.search(str(held[asked[1]].value)):
+            held[name] = Value(held[asked[1]].value, found.line)
+    return held
+
+
+def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    _types(answer)
+    replicas = trainer.number(answer, "data_parallel_replicate_dim", 1)
+    shards = answer.get("data_parallel_shard_dim", -1)
+    if replicas > 1 and isinstance(shards, int) and shards > 1:
+        answer.state("shard_group", shards, "data_parallel_shard_dim")
+        answer.state("dp", shards * replicas, "data_parallel_replicate_dim")
+    answer.imply("zero", 3, "recipes of several GPUs shard with fully_shard")
+    answer.imply("stack", STACK, "a file of torchtune")
+    if "tokenizer.max_seq_len" in values and answer.get("tokenizer.max_seq_len") is None:
+        note = "as long as the documents are: --seq-len says how long"
+        answer.arguments.pop("tokenizer.max_seq_len")
+        answer.mark("tokenizer.max_seq_len", "implied", note)
+    for name in ("dataset.packed", "packed", "dataloader.packed"):
+        note = "every sequence is taken as full; --length-mean says how long documents are"
+        answer.mark(name, "implied", note)
+    for name, note in _TAKEN.items():
+        answer.mark(name, "implied", note)
+    trainer.mark_empty(answer)
+    trainer.mark_off(answer, LACKS)
+
+
+def _types(answer: Answer) -> None:
+    """The whole model is kept in the type of the recipe, with its gradients and moments."""
+    kind = str(answer.get("dtype", "")).replace("float", "fp").replace("bfp16", "bf16")
+    if kind in ("bf16", "fp16", "fp32"):
+        answer.state("precision", kind, "dtype")
+    if kind == "bf16":
+        answer.state("state_precision", "bf16", "dtype")
+
+
+def write(options: Mapping[str, Any]) -> str:
+    """The YAML of a plan: what of a recipe says cost."""
+    held = trainer.written(TABLE, options)
+    held["dtype"] = "bf16" if options.get("precision") in (None, "bf16") else "fp32"
+    group, dp = options.get("shard_group"), options.get("dp")
+    if group and dp and group != dp:
+        held |= {"data_parallel_shard_dim": group, "data_parallel_replicate_dim": dp // group}
+    return trainer.as_yaml(held)
+
+
+_component_key = re.compile(r"^\s*_component_:\s*torchtune\.", re.MULTILINE)
+FORMAT = Format(
+    kind="torchtune",
+    title="torchtune YAML",
+    detect=lambda name, text: trainer.is_data(name) and _component_key.search(text) is not None,
+    parse=parse,
+    table=TABLE,
+    irrelevant=IRRELEVANT,
+    lacks=LACKS,
+    read_more=read_more,
+)

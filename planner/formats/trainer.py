@@ -1,0 +1,394 @@
+"""Arguments of transformers' Trainer, which TRL, Axolotl, LLaMA-Factory and ms-swift take too, and
+what fsdp, fsdp_config and deepspeed mean wherever they stand.
+
+Names and defaults: TrainingArguments of transformers 5.23 and those before it, FSDP's in
+accelerate/utils/dataclasses.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from typing import Any
+
+from planner.formats.record import Answer, Argument, Value
+from planner.inputs import catalog
+from planner.inputs.readers import read_json, yaml_places
+from planner.specs.base import PlanError
+
+DDP = "hf-trainer"
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+|[\w-][\w.-]*")
+# the first of several that are the same here is the one that is written
+OPTIMIZERS = {
+    "adamw_torch_fused": "adam",
+    "adamw_torch": "adam",
+    "adamw_torch_npu_fused": "adam",
+    "adamw_torch_xla": "adam",
+    "adamw_apex_fused": "adam",
+    "adamw_hf": "adam",
+    "adamw": "adam",
+    "adam": "adam",
+    "adamw_bnb_8bit": "adam8bit",
+    "adamw_8bit": "adam8bit",
+    "adamw_torch_8bit": "adam8bit",
+    "paged_adamw_32bit": "paged-adam",
+    "paged_adamw": "paged-adam",
+    "paged_adamw_8bit": "paged-adam8bit",
+    "adafactor": "adafactor",
+    "lion_32bit": "lion",
+    "lion": "lion",
+    "muon": "muon",
+    "shampoo": "shampoo",
+    "soap": "soap",
+    "sgd": "sgd",
+}
+ATTENTIONS = {
+    "flash_attention_2": "flash2",
+    "flash_attention_3": "flash3",
+    "flash_attention_4": "flash4",
+    "flash_attn": "flash2",
+    "flash_attention": "flash2",
+    "fa2": "flash2",
+    "fa3": "flash3",
+    "kernels-community/flash-attn": "flash2",
+    "kernels-community/flash-attn2": "flash2",
+    "kernels-community/flash-attn3": "flash3",
+    "kernels-community/vllm-flash-attn3": "flash3",
+    "sdpa": "flash2",  # torch chooses FlashAttention 2 where it has a mask that it can take
+    "eager": "eager",
+}
+RECOMPUTE = {True: "full", False: "none"}
+# names that move neither the memory nor the time of a step
+IRRELEVANT = (
+    *(
+        "learning_rate",
+        "lr",
+        "min_lr",
+        "lr_*",
+        "warmup_*",
+        "weight_decay",
+        "adam_*",
+        "max_grad_norm",
+    ),
+    *("label_smoothing*", "seed", "data_seed", "full_determinism", "neftune*", "optim_args"),
+    *(
+        "logging_*",
+        "log_*",
+        "report_to",
+        "run_name",
+        "project",
+        "disable_tqdm",
+        "wandb*",
+        "trackio*",
+    ),
+    *("swanlab*", "mlflow*", "comet*", "use_wandb", "use_swanlab", "use_mlflow", "use_tensorboard"),
+    *("use_comet", "use_trackio", "plot_loss", "include_*", "skip_memory_metrics", "label_names"),
+    *("output_dir", "overwrite_*", "save_*", "saves_per_epoch", "hub_*", "push_to_hub*", "hf_*"),
+    *("resume_from_checkpoint", "load_best_model_at_end", "metric_for_best_model", "auto_resume*"),
+    *("greater_is_better", "restore_callback*", "ignore_data_skip", "enable_jit_checkpoint"),
+    *("do_train", "do_eval", "do_predict", "eval_*", "evals_per_epoch", "evaluation_strategy"),
+    *("per_device_eval_batch_size", "prediction_loss_only", "fp16_full_eval", "bf16_full_eval"),
+    *(
+        "predict_with_generate",
+        "generation_*",
+        "compute_accuracy",
+        "batch_eval_metrics",
+        "callbacks",
+    ),
+    *("early_stopping*", "val_set_size", "val_size", "test_*", "benchmarks", "jit_mode_eval"),
+    *("dataset*", "dataloader_*", "data_*", "remove_unused_columns", "length_column_name"),
+    *("train_sampling_strategy", "num_proc", "preprocess*", "shuffle*", "streaming*", "columns"),
+    *("train_dataset*", "text_column", "system_prompt", "chat_template*", "template"),
+    *("tokenizer*", "special_tokens*", "eos_token", "pad_token", "bos_token", "trust_remote_code"),
+    *("model_revision", "revision*", "cache_dir", "use_fast_tokenizer", "processor*"),
+    *("ddp_timeout", "ddp_backend", "ddp_find_unused_parameters", "ddp_broadcast_buffers"),
+    *("ddp_static_graph", "local_rank", "accelerator_config.*", "average_tokens_across_devices"),
+    *("use_cpu", "no_cuda", "use_cache", "debug", "low_cpu_mem_usage", "device_map", "_comment"),
+    *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "num_epochs", "epochs"),
+    *("num_train_epochs", "max_steps", "rng_seed", "torch_empty_cache_steps", "group_by_length"),
+)
+ADAPTERS = "adapters are not read: all weights are taken as trained"
+FROZEN = "frozen weights in 4 or 8 bit are not read: all weights are taken as trained"
+ALL_WEIGHTS = "all weights are trained"
+# what moves memory or time and no estimate has; off, it says nothing
+LACKS = {
+    "optim_target_modules": "is of optimizers that are not modelled",
+    "lora_*": ADAPTERS,
+    "load_in_*bit": FROZEN,
+    "auto_find_batch_size": "the trainer may take a smaller micro-batch than the file says",
+    "ddp_bucket_cap_mb": "buckets are taken of 25 MiB, as torch has them by default",
+    "torch_compile_*": "how torch.compile works is not modelled, only that it does",
+    "parallelism_config*": "is read of accelerate's own files",
+    "liger_kernel_config*": "kernels are taken all or none",
+}
+
+
+def own(*names: str) -> Callable[[str, str], bool]:
+    """Whether a text has one of these keys at the beginning of a line or of an object."""
+    found = re.compile(rf"(?:^|[{{,])\s*\"?(?:{'|'.join(names)})\"?\s*:", re.MULTILINE)
+
+    def detect(name: str, text: str) -> bool:
+        return is_data(name) and found.search(text) is not None
+
+    return detect
+
+
+def is_data(name: str) -> bool:
+    """Whether a file is one of YAML or JSON by its name."""
+    return name.endswith((".yaml", ".yml", ".json", ".jsonc"))
+
+
+def parse(text: str) -> Mapping[str, Value]:
+    """The plain values of a YAML or JSON document by their path."""
+    if text.lstrip().startswith("{"):
+        found = read_json(text)
+        return {name: Value(value) for name, value in _flat("", found)}
+    return {name: Value(value, line) for name, (value, line) in yaml_places(text).items()}
+
+
+def _flat(path: str, value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, child in value.items():
+            yield from _flat(f"{path}.{name}" if path else str(name), child)
+    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+        for i, child in enumerate(value):
+            yield from _flat(f"{path}.{i}", child)
+    else:
+        yield path, value
+
+
+def whole(value: Any) -> int | None:
+    """A number of something; None for auto, which another file says. Raises ValueError."""
+    if value == "auto":
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{value!r} is no number") from None
+    if number != int(number) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no whole number")
+    return int(number)
+
+
+def switch(value: Any) -> bool | None:
+    """On or off however it is written; None for auto. Raises ValueError."""
+    if isinstance(value, bool):
+        return value
+    word = str(value).lower()
+    if word == "auto":
+        return None
+    if word in ("true", "yes", "1", "on"):
+        return True
+    if word in ("false", "no", "0", "off", "none", ""):
+        return False
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def recompute(value: Any) -> str | None:
+    """Gradient checkpointing keeps the inputs of layers, or is off."""
+    on = switch(value)
+    return None if on is None else RECOMPUTE[on]
+
+
+def optimizer(value: Any) -> str:
+    """Our optimizer by their name. Raises ValueError where it is not modelled."""
+    found = OPTIMIZERS.get(str(value).lower().removeprefix("optimizernames."))
+    if found is None:
+        raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
+    return found
+
+
+def attention(value: Any) -> str | None:
+    """Our attention kernel by their name, None for auto. Raises ValueError."""
+    if value == "auto":
+        return None
+    found = ATTENTIONS.get(str(value).lower().removeprefix("attentionbackend."))
+    if found is None:
+        raise ValueError(f"{value!r} is not modelled; the estimate is of the stack's own kernel")
+    return found
+
+
+def model_name(value: Any) -> str | None:
+    """A model as the Hub names it. Raises ValueError for a folder, which says nothing of it."""
+    name = str(value)
+    if not _HUB_NAME.fullmatch(name):
+        raise ValueError("is a folder: give its config.json to --model")
+    organisation, _, copied = name.rpartition("/")
+    if organisation and catalog.is_path(name):  # the Hub's id of no model of the catalogue
+        with suppress(PlanError):
+            return catalog.find("models", copied).stem
+    return name
+
+
+def name_of(words: Mapping[str, str]) -> Callable[[Any], Any]:
+    """The writing of a table of words: the first of theirs for ours."""
+
+    def write(ours: Any) -> Any:
+        return next((word for word, value in words.items() if value == ours), None)
+
+    return write
+
+
+COPIES = "a copy of a model of the catalogue, under another organisation, is that model"
+BATCH = (
+    Argument("per_device_train_batch_size", "micro_batch", default=8, meaning=whole),
+    Argument("gradient_accumulation_steps", "grad_accum", default=1, meaning=whole),
+)
+TABLE = (
+    *BATCH,
+    Argument("model_name_or_path", "model", meaning=model_name, note=COPIES),
+    Argument(
+        "optim",
+        "optimizer",
+        default="adamw_torch_fused",
+        meaning=optimizer,
+        writes=name_of(OPTIMIZERS),
+    ),
+    Argument(
+        "attn_implementation",
+        "attention",
+        meaning=attention,
+        writes=name_of(ATTENTIONS),
+        also=("model_init_kwargs.attn_implementation", "_attn_implementation"),
+        note="sdpa is taken as FlashAttention 2, which torch chooses",
+    ),
+    Argument("torch_compile", "compile", default=False, meaning=switch),
+)
+CHECKPOINTING = Argument(
+    "gradient_checkpointing",
+    "recompute",
+    default=False,
+    meaning=recompute,
+    writes=lambda ours: {"full": True, "none": False}.get(ours),
+    also=("activation_checkpointing",),
+)
+
+
+def is_off(value: Any) -> bool:
+    """Whether a value asks for nothing."""
+    return value in (None, False, 0, "", "none", "None", "no", "false", "False", []) or value == {}
+
+
+def mark_off(answer: Answer, lacks: Mapping[str, str]) -> None:
+    """What no estimate has and the file does not ask for either: as every estimate assumes."""
+    for name, found in answer.values.items():
+        known = any(fnmatchcase(name, one) for one in lacks)
+        if known and name not in answer.arguments and is_off(found.value):
+            answer.mark(name, "implied", "off, as it is taken to be")
+
+
+def mark_empty(answer: Answer) -> None:
+    """What is left empty says nothing."""
+    for name, found in answer.values.items():
+        if name not in answer.arguments and found.value is None:
+            answer.mark(name, "irrelevant", "empty")
+
+
+_NARROW = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "bf16": "bf16", "fp16": "fp16"}
+
+
+def read_precision(answer: Answer, loaded: tuple[str, ...] = ("torch_dtype", "dtype")) -> None:
+    """bf16, fp16 and tf32 of the trainer, and the type in which the weights are loaded.
+
+    Without sharding the weights stay in the type in which they are loaded, their gradients and
+    moments with them; FSDP of accelerate and DeepSpeed keep fp32 ones under mixed precision.
+    """
+    type_name = next((name for name in loaded if answer.get(name) is not None), "")
+    by_type = _NARROW.get(str(answer.get(type_name, "")).rpartition(".")[2])
+    is_auto = "auto" in (answer.get("bf16"), answer.get("fp16"))
+    asked = next((name for name in ("bf16", "fp16") if is_on(answer, name)), "")
+    if asked:
+        answer.state("precision", asked, asked)
+    elif by_type:
+        answer.imply(
+            "precision", by_type, "weights are loaded in it, and kernels follow", type_name
+        )
+    elif is_on(answer, "tf32") and not is_auto:
+        answer.state("precision", "tf32", "tf32")
+    for name in ("bf16", "fp16", "tf32"):
+        answer.mark(name, "implied", "follows from the other types of the file")
+    answer.mark(type_name, "implied", "the type in which weights are loaded")
+    alone = not answer.option("zero") and answer.option("stack") == DDP
+    if alone and by_type == "bf16" and answer.get("bf16") is not False:
+        note = "weights, gradients and moments stay in the type in which weights are loaded"
+        answer.imply("state_precision", "bf16", note, type_name)
+
+
+def is_on(answer: Answer, name: str, default: bool = False) -> bool:
+    """Whether an argument is a switch that is on; the default where it is left out or auto."""
+    return bool(_read(answer, name, switch, default))
+
+
+def number(answer: Answer, name: str, default: int) -> int:
+    """The whole number of an argument; the default where it is left out or auto."""
+    return int(_read(answer, name, whole, default))
+
+
+def _read(answer: Answer, name: str, means: Callable[[Any], Any], default: Any) -> Any:
+    value = answer.get(name)
+    try:
+        found = None if value is None else means(value)
+    except ValueError as error:
+        answer.mark(name, "not understood", str(error))
+        return default
+    return default if found is None else found
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2) + "\n"
+
+
+def as_yaml(held: Mapping[str, Any]) -> str:
+    """A document of plain values by their path, nested as the paths say."""
+    import yaml
+
+    return yaml.safe_dump(nested(held), sort_keys=False, default_flow_style=False)
+
+
+def nested(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values by their path as a document."""
+    out: dict[str, Any] = {}
+    for path, value in held.items():
+        into = out
+        *above, last = path.split(".")
+        for part in above:
+            into = into.setdefault(part, {})
+        into[last] = value
+    return out
+
+
+def written(table: Iterable[Argument], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a table that state these options, by name."""
+    out = {}
+    for argument in table:
+        ours = options.get(argument.option)
+        theirs = None if ours is None else argument.theirs(ours)
+        if theirs is not None:
+            out[argument.name] = theirs
+    return out
+
+
+def types(options: Mapping[str, Any], loaded: str = "torch_dtype") -> dict[str, Any]:
+    """bf16, fp16 and tf32 of a plan, and the type in which weights are loaded."""
+    kind = options.get("precision")
+    out: dict[str, Any] = {one: True for one in ("bf16", "fp16", "tf32") if one == kind}
+    if loaded and options.get("state_precision") == "bf16":
+        out[loaded] = "bfloat16"
+    return out
+
+
+def read_liger(answer: Answer, name: str) -> None:
+    """Liger's kernels: norm, RoPE and gate as one kernel each, and the loss with the head."""
+    if is_on(answer, name):
+        answer.state("loss_kernel", "fused-linear", name)
+        answer.imply("fused_kernels", True, "of Liger")
+    else:
+        answer.mark(name, "implied", "off")
+
+
+def liger_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Liger's switch of a plan."""
+    return {name: True} if options.get("loss_kernel") == "fused-linear" else {}

@@ -1,0 +1,127 @@
+"""TRL's YAML: SFTConfig, DPOConfig, GRPOConfig and others, beside ModelConfig and the arguments of
+a script, as `trl sft --config` reads them; alignment-handbook's and open-r1's recipes too.
+
+Names and defaults: trl/trainer/*_config.py and model_config.py of TRL at 2026-07.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from planner.formats import sharding, trainer
+from planner.formats.record import Answer, Argument, Format, Value
+
+LENGTH = Argument(
+    "max_length", "seq_len", default=1024, meaning=trainer.whole, also=("max_seq_length",)
+)
+TABLE = (
+    *trainer.TABLE,
+    replace(trainer.CHECKPOINTING, default=True),
+    LENGTH,
+    Argument("activation_offloading", "offload", words={True: "activations", False: None}),
+)
+IRRELEVANT = (
+    *trainer.IRRELEVANT,
+    *("dataset_*", "truncation_mode", "eval_packing", "completion_only_loss", "loss_type", "beta"),
+    *("assistant_only_loss", "model_init_kwargs.*", "router_aux_loss_coef", "disable_dropout"),
+    *("label_*", "ld_alpha", "f_*", "use_weighting", "discopop_tau", "loss_weights", "max_grad*"),
+    *("ref_model_mixup_alpha", "ref_model_sync_steps", "sync_ref_model", "desirable_weight"),
+    *("undesirable_weight", "temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
+    *("epsilon*", "delta", "importance_sampling_level", "reward_*", "scale_rewards", "sapo_*"),
+    *("mask_truncated_completions", "top_entropy_quantile", "entropy_*", "multi_objective_*"),
+    *("log_completions*", "num_completions_to_print", "vllm_server_*", "vllm_group_port"),
+    *("center_rewards_coefficient", "precompute_ref_batch_size", "ignore_bias_buffers", "script"),
+    *("code_*", "e2b_*", "pass_rate_*", "wandb_*", "output_dataset_name", "hub_model_revision"),
+    *("benchmarks", "callbacks", "cosine_*", "repetition_n_grams", "max_samples", "parallel_*"),
+    *(
+        "generation_kwargs*",
+        "chat_template_kwargs*",
+        "lora_alpha",
+        "lora_dropout",
+        "lora_task_type",
+    ),
+    *("use_rslora", "bnb_4bit_quant_type", "use_bnb_nested_quant", "pad_to_multiple_of"),
+    *("packing_strategy", "system_prompt", "overwrite_hub_revision", "push_to_hub_revision"),
+)
+_GENERATES = "generation is not part of the estimate, which is of a step of training alone"
+_REFERENCE = "the reference model is not part of the estimate, which is of a step of training alone"
+LACKS = {
+    **trainer.LACKS,
+    "use_peft": trainer.ADAPTERS,
+    "num_generations": _GENERATES,
+    "max_completion_length": _GENERATES,
+    "max_new_tokens": _GENERATES,
+    "max_prompt_length": _GENERATES,
+    "use_vllm": _GENERATES,
+    "vllm_*": _GENERATES,
+    "num_iterations": _GENERATES,
+    "steps_per_generation": _GENERATES,
+    "generation_batch_size": _GENERATES,
+    "precompute_ref_log_probs": _REFERENCE,
+}
+_GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
+_PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta")
+
+
+def read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    sharding.read_sharding(answer)
+    trainer.read_precision(answer)
+    if not any(name in values for name in ("bf16", "fp16")):
+        answer.imply("precision", "bf16", "bf16 is on by default")
+    _lengths(answer)
+    trainer.read_liger(answer, "use_liger_kernel")
+    read_packing(answer, "packing", "padding_free")
+    trainer.mark_off(answer, LACKS)
+
+
+def read_packing(answer: Answer, *names: str) -> None:
+    """Whether documents are joined to full sequences."""
+    for name in names:
+        full = "every sequence is taken as full; --length-mean says how long documents are"
+        answer.mark(name, "implied", full)
+
+
+def _lengths(answer: Answer) -> None:
+    """Prompt and completion together, where those are what is stated."""
+    prompt, completion = (
+        trainer.number(answer, f"max_{one}_length", 0) for one in ("prompt", "completion")
+    )
+    if completion and answer.get("max_length") is None:
+        length = prompt + completion
+        note = "prompt and completion together"
+        answer.imply("seq_len", length, note, "max_prompt_length", "max_completion_length")
+
+
+def write(options: Mapping[str, Any]) -> str:
+    held = trainer.written(TABLE, options) | trainer.types(options, "dtype")
+    held |= sharding.written(options)
+    held |= trainer.liger_of(options, "use_liger_kernel")
+    return trainer.as_yaml(held)
+
+
+_own = trainer.own(
+    *("max_length", "max_prompt_length", "max_completion_length", "num_generations", "use_peft"),
+    *("dataset_mixture", "dataset_mixer", "dataset_text_field", "reward_funcs", "packing"),
+    *("dataset_name", "dataset_num_proc", "completion_only_loss", "dataset_train_split"),
+)
+_is_trainer = trainer.own("per_device_train_batch_size", "model_name_or_path")
+_OTHERS = re.compile(
+    r"^\s*\"?(finetuning_type|cutoff_len|base_model|dist_config|distributed_type|tuner_type|"
+    r"template)\"?\s*:",
+    re.MULTILINE,
+)
+FORMAT = Format(
+    kind="trl",
+    title="TRL",
+    detect=lambda name, text: (
+        _is_trainer(name, text) and _own(name, text) and not _OTHERS.search(text)
+    ),
+    parse=trainer.parse,
+    table=TABLE,
+    irrelevant=IRRELEVANT,
+    lacks=LACKS,
+    read_more=read_more,
+)

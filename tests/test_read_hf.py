@@ -1,0 +1,221 @@
+"""Files of trainers around transformers and of torchtune as requests, and plans as their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import formats
+from planner.formats import accelerate, axolotl, deepspeed, hf_trainer, llama_factory, ms_swift, trl
+from planner.specs.base import PlanError
+
+RECIPES = Path(__file__).parent / "data" / "recipes"
+
+
+def read(*names: str) -> formats.Recipe:
+    return formats.read({name: (RECIPES / name).read_text() for name in names})
+
+
+def of(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options.get(name) for name in names}
+
+
+# what each file says, or several together
+SAYS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("trl.yaml",): {
+        "model": "Qwen/Qwen3-8B",
+        "stack": "hf-trainer",
+        "zero": 0,
+        "micro_batch": 2,
+        "grad_accum": 4,
+        "seq_len": 4096,
+        "precision": "bf16",  # bf16 is on by default
+        "state_precision": "bf16",  # the weights are loaded in it, and nothing shards them
+        "recompute": "full",  # on by default
+        "attention": "flash2",
+        "loss_kernel": "fused-linear",
+        "optimizer": "adam",
+    },
+    ("trl.yaml", "accelerate.yaml"): {
+        "stack": "hf-fsdp",
+        "zero": 3,
+        "gpus": 16,
+        "gpus_per_node": 8,
+        "state_precision": None,  # FSDP keeps fp32 shards under mixed precision
+        "precision": "bf16",
+        "micro_batch": 2,
+    },
+    ("axolotl.yaml",): {
+        "model": "llama-3.1-8b",  # a copy of it
+        "stack": "hf-deepspeed",
+        "zero": 3,  # by the name of the file
+        "optimizer": "paged-adam8bit",
+        "precision": "bf16",
+        "state_precision": None,
+        "loss_kernel": "fused-linear",
+        "fused_kernels": True,
+        "recompute": "full",
+    },
+    ("axolotl.yaml", "zero2.json"): {
+        "stack": "hf-deepspeed",
+        "zero": 2,  # by the file itself
+        "offload": "optimizer",
+        "micro_batch": 1,
+        "grad_accum": 2,
+        "precision": "bf16",
+    },
+    ("llama_factory.yaml",): {
+        "stack": "llama-factory",
+        "zero": 2,
+        "offload": "optimizer",
+        "recompute": "full",  # on by default
+        "seq_len": 2048,
+        "precision": "bf16",
+        "attention": "flash2",
+    },
+    ("zero2.json",): {"stack": "deepspeed", "zero": 2, "offload": "optimizer", "precision": None},
+    ("torchtune.yaml",): {
+        "model": "llama-3.1-8b",
+        "stack": "torchtune",
+        "zero": 3,
+        "micro_batch": 2,
+        "grad_accum": 2,
+        "seq_len": 8192,
+        "optimizer": "paged-adam8bit",
+        "precision": "bf16",
+        "state_precision": "bf16",
+        "compile": True,
+        "loss_kernel": "chunked",
+        "recompute": "full",
+        "offload": None,
+    },
+    ("swift.sh",): {
+        "model": "Qwen/Qwen2.5-7B",
+        "gpus": 4,
+        "zero": 3,
+        "stack": "hf-deepspeed",
+        "grad_accum": 4,
+        "seq_len": 8192,
+        "expandable_segments": True,
+        "recompute": "full",
+        "precision": "bf16",
+        "state_precision": None,
+    },
+}
+
+
+def test_what_files_say() -> None:
+    for names, says in SAYS.items():
+        assert of(dict(read(*names).options), *says) == says, names
+
+
+def test_every_argument_is_accounted_for() -> None:
+    used = read("trl.yaml", "accelerate.yaml").arguments
+    assert used["frobnicate"].use == "not understood"
+    assert used["learning_rate"].use == used["fsdp_config.fsdp_state_dict_type"].use == "irrelevant"
+    assert used["packing"].use == "implied"
+    assert used["max_length"].use == used["distributed_type"].use == "read"
+    used = read("axolotl.yaml").arguments
+    assert "its name says zero 3" in used["deepspeed"].note
+    assert not [name for name, one in used.items() if one.use == "not understood"]
+
+
+def test_neither_secrets_nor_paths_are_repeated() -> None:
+    said = repr([read(name).arguments for name in ("trl.yaml", "torchtune.yaml", "axolotl.yaml")])
+    for hidden in ("someone", "hf_0123", "/tmp", "deepspeed_configs"):
+        assert hidden not in said
+
+
+def test_two_files_that_contradict_each_other_are_refused() -> None:
+    one = "distributed_type: MULTI_GPU\nmixed_precision: fp16\nnum_processes: 8\n"
+    two = "per_device_train_batch_size: 1\nbf16: true\n"
+    with pytest.raises(PlanError, match=r"fp16.*mixed_precision|bf16.*mixed_precision"):
+        formats.read({"a.yaml": one, "b.yaml": two})
+
+
+BROKEN = {
+    "per_device_train_batch_size: many\n": "per_device_train_batch_size",
+    "per_device_train_batch_size: 1\noptim: galore_adamw\n": "optim",
+    "per_device_train_batch_size: 1\nattn_implementation: flex_attention\n": "attn_implementation",
+    "per_device_train_batch_size: 1\nmodel_name_or_path: /data/someone/model\n": (
+        "model_name_or_path"
+    ),
+    "per_device_train_batch_size: 1\nuse_liger_kernel: perhaps\n": "use_liger_kernel",
+    "base_model: a/b\nmicro_batch_size: 1.5\n": "micro_batch_size",
+    "base_model: a/b\nfsdp_config:\n  offload_params: perhaps\n": "fsdp_config.offload_params",
+    "distributed_type: FSDP\nnum_processes: x\n": "num_processes",
+    "distributed_type: FSDP\nnum_processes: 4\nnum_machines: x\n": "num_machines",
+    "distributed_type: FSDP\nparallelism_config:\n  parallelism_config_dp_shard_size: x\n": (
+        "parallelism_config.parallelism_config_dp_shard_size"
+    ),
+    '{"zero_optimization": {"stage": "high"}}': "zero_optimization.stage",
+    '{"train_batch_size": 8, "bf16": {"enabled": "perhaps"}}': "bf16.enabled",
+}
+
+
+def test_values_that_mean_nothing_are_not_understood() -> None:
+    for text, name in BROKEN.items():
+        kind = "a.json" if text.startswith("{") else "a.yaml"
+        used = formats.read({kind: text}).arguments[name]
+        assert used.use == "not understood", (name, used)
+
+
+TRAINERS = {
+    "hf-trainer": hf_trainer,
+    "trl": trl,
+    "axolotl": axolotl,
+    "llama-factory": llama_factory,
+    "ms-swift": ms_swift,
+}
+STACKS = ("hf-trainer", "hf-fsdp", "hf-deepspeed")
+_trained = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["llama-3.1-8b", "qwen3-8b"]),
+        "stack": st.sampled_from(STACKS),
+        "micro_batch": st.integers(1, 64),
+        "grad_accum": st.integers(1, 64),
+        "seq_len": st.sampled_from([512, 4096, 131072]),
+        "optimizer": st.sampled_from(["adam", "adam8bit", "paged-adam8bit", "adafactor", "lion"]),
+        "attention": st.sampled_from(["flash2", "flash3", "eager"]),
+        "recompute": st.sampled_from(["none", "full"]),
+        "compile": st.booleans(),
+        "gpus": st.sampled_from([8, 16, 64]),
+    }
+)
+
+
+def _sharded(drawn: dict[str, Any], stage: int, offload: str) -> dict[str, Any]:
+    """A plan with a stage and offloading that its stack has."""
+    stack = drawn["stack"]
+    stage = 0 if stack == "hf-trainer" else max(2, stage) if stack == "hf-fsdp" else stage
+    away = {
+        "hf-trainer": None,
+        "hf-fsdp": "params" if offload == "params" else None,
+        "hf-deepspeed": offload if stage == 3 or offload == "optimizer" else None,
+    }[stack]
+    out = drawn | {"zero": stage, "precision": "bf16", "gpus_per_node": 8}
+    return out | ({"offload": away} if away else {})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    _trained,
+    st.integers(0, 3),
+    st.sampled_from(["optimizer", "params", "optimizer-nvme", "params-nvme"]),
+)
+def test_a_plan_that_is_written_reads_the_same(drawn: dict, stage: int, offload: str) -> None:
+    """Arguments, accelerate's YAML and DeepSpeed's JSON say together what was written."""
+    plan = _sharded(drawn, stage, offload)
+    for kind in ("hf-trainer", "trl", "axolotl"):
+        files = {"train.yaml": TRAINERS[kind].write(plan), "launch.yaml": accelerate.write(plan)}
+        if plan["stack"] == "hf-deepspeed":
+            files["ds_config.json"] = deepspeed.write(plan)
+        found = formats.read(files)
+        assert kind in found.kinds
+        same = [name for name in plan if name != "gpus_per_node" or plan["gpus"] > 8]
+        assert of(dict(found.options), *same) == of(plan, *same), (kind, files)
+        assert not [n for n, one in found.arguments.items() if one.use == "not understood"], kind
