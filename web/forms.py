@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from planner import api
@@ -52,7 +55,9 @@ def form(
             }
         )
     fields = [field for group in groups for field in [*group["fields"], *group["more"]]]
-    return groups, {field["name"]: field["choices"] for field in fields if field["choices"]}
+    # what the catalogue offers never changes with the state
+    legal = {f["name"]: f["choices"] for f in fields if f["choices"] and not f["families"]}
+    return groups, legal
 
 
 def _field(
@@ -66,6 +71,7 @@ def _field(
         "help": row.says.help,
         "kind": "text",
         "choices": [],
+        "families": None,  # choices by family, where the catalogue has them
         "slider": row.says.slider,
         "value": "" if value is None or value == row.default else _text(value),
         "default": default,  # what leaving it out means
@@ -111,7 +117,40 @@ def _listed_field(row: Row, state: State, value: str | None) -> dict[str, Any]:
         found.insert(0, {"value": shown, "label": shown, "reason": None})
     optional = pasted or value is None or row.name not in _CHOSEN
     auto = text("config_chosen") if pasted else text("usual")
-    return {"kind": "select", "choices": found, "value": shown, "auto": auto if optional else ""}
+    return {
+        "kind": "select",
+        "choices": found,
+        "families": _families(found) if row.name == "model" else [("", found)],
+        "value": shown,
+        "auto": auto if optional else "",
+    }
+
+
+def _families(found: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """(family, choices) by the words that titles begin with; a model alone in its family last."""
+    by: dict[str, list[dict[str, Any]]] = {}
+    for one in found:
+        first = one["label"].split()[0]
+        letters = re.match(r"[^\W\d]{2,}", first)
+        by.setdefault((letters.group() if letters else first).casefold(), []).append(one)
+    several, alone = [], []
+    for members in by.values():
+        if len(members) == 1:
+            alone += members
+            continue
+        words = zip(*(re.findall(r"[^\W\d]{2,}", one["label"]) for one in members), strict=False)
+        same = takewhile(lambda each: len({word.casefold() for word in each}) == 1, words)
+        name = " ".join(Counter(each).most_common(1)[0][0] for each in same)
+        name = name or members[0]["label"].split()[0]
+        several.append((name, sorted(members, key=_natural)))
+    several.sort(key=lambda family: family[0].casefold())
+    return [*several, *([(text("other_models"), alone)] if alone else [])]
+
+
+def _natural(one: dict[str, Any]) -> list[tuple[float, str]]:
+    """Order of titles in which 7B comes before 13B."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", one["label"].casefold())
+    return [(float(p), "") if i % 2 else (0.0, p) for i, p in enumerate(parts)]
 
 
 def _auto(name: str, layout: dict[str, Any]) -> str:

@@ -83,6 +83,7 @@ TEXTS: dict[str, str] = {
     "yes": "yes",
     "no": "no",
     "not_possible": "not possible",
+    "other_models": "Others",
     "fits": "It fits",
     "may_not_fit": "It may not fit",
     "any_number": "type any number",

@@ -35,7 +35,7 @@ RED, INK, GROUND, GRID_LINE = "#aa2233", "#222222", "#ffffff", "#e6e6e6"
 SILVER, GREY, SLATE = "#bbbbbb", "#888888", "#555555"
 CYCLE = (
     *(BLUE, ROSE, OCHRE, GREEN, CYAN, PURPLE, INDIGO, SAND),
-    *("#117733", "#88ccee", "#882255", "#44aa99", "#999933"),
+    *("#117733", "#88ccee", "#882255", "#44aa99", "#999933", "#bb9977"),
 )
 SYMBOLS = ("circle", "diamond", "square", "triangle-up")
 # what a color becomes on a dark ground; those that are not here stand out from either
