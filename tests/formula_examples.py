@@ -199,6 +199,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "layer_bytes": [1e8, 1e9, 1e9],
         "window_layers": 2.0,
     },
+    "formulas.optimizers.projected_elements": {
+        "rows": [4096.0, 512.0],
+        "columns": [14336.0, 64.0],
+        "rank": 128.0,
+    },
+    "formulas.optimizers.subspace_flop": {
+        "rows": [4096.0, 512.0],
+        "columns": [14336.0, 64.0],
+        "steps": 200.0,
+    },
     "formulas.memory.liger_chunks": {
         "tokens": [16_384.0, 4096.0],
         "vocab": [128_256.0, 32_000.0],

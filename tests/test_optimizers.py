@@ -19,6 +19,7 @@ from planner.formulas.optimizers import (
     NEWTON_SCHULZ_STEPS,
     OPTIMIZERS,
     newton_schulz_flop,
+    optimizer_of,
     preconditioner_elements,
 )
 from planner.formulas.params import parameter_leaves
@@ -255,3 +256,48 @@ def test_advice_proposes_types_that_the_stack_has() -> None:
     assert not types & proposed("megatron-core", moments_precision="fp16")
     assert not types & proposed("pytorch-fsdp")
     assert not {"optimizer", *types} & proposed("megatron-core", optimizer="muon")
+
+
+def test_states_in_a_subspace_are_those_of_galores_table() -> None:
+    """arXiv 2403.03507 table 2: weights and states in bf16 of LLaMA 350M in rank 256, 1B in 512."""
+    for hidden, ffn, rank, published in ((1024, 2736, 256, 1.22), (2048, 5461, 512, 4.38)):
+        shape = plans.model(
+            layers=24,
+            hidden=hidden,
+            ffn_hidden=ffn,
+            heads=16,
+            kv_heads=16,
+            head_dim=hidden // 16,
+            vocab=32_000,
+        )
+        of = plans.plan(shape, optimizer="galore", optimizer_rank=rank, state_precision="bf16")
+        kept = state_ledger(of)
+        every = sum(leaf.count * leaf.times for leaf in parameter_leaves(shape))
+        counted = (kept["parameters"] + kept["optimizer"]) * every / 2**30
+        assert counted == pytest.approx(published, rel=0.06)
+
+
+def test_states_of_one_matrix_in_a_subspace() -> None:
+    """By hand: 64 x 256 in rank 8 keeps 2 x 8 x 256 moments and an 8 x 64 projection in fp32; in 8
+    bit moments have a byte and a scale per 256."""
+    moments, projection = 2 * 8 * 256, 8 * 64
+    plain, eight, mini = (
+        optimizer_of(name, rank).matrix_bytes(64.0, 256.0)
+        for name, rank in (("galore", 8), ("galore8bit", 8), ("apollo-mini", None))
+    )
+    assert plain == 4 * (moments + projection)
+    assert eight == (1 + 4 / 256) * moments + 4 * projection
+    assert mini == 4 * (2 * 256 + 64)
+    assert optimizer_of("apollo", 100).matrix_bytes(256.0, 64.0) == 4 * 3 * 64 * 256 - 4 * 64 * 192
+
+
+def test_a_lower_rank_takes_less_memory_and_a_subspace_found_takes_time() -> None:
+    def one(name: str, rank: int | None = None) -> Estimates:
+        return told(1, "pytorch-ddp", {}, optimizer=name, optimizer_rank=rank)
+
+    whole, low, random = one("galore", 512), one("galore", 64), one("apollo", 64)
+    assert low.memory.components["optimizer"][0] < whole.memory.components["optimizer"][0]
+    assert low.memory.components["optimizer"][0] == random.memory.components["optimizer"][0]
+    assert random.time.seconds[0] < low.time.seconds[0]
+    asked = ("--model", "llama-3-8b", "--gpu", "h100", "--gpus", "1", "--stack", "pytorch-ddp")
+    refused(dpplan("estimate", *asked, "--optimizer-rank", "8"), "--optimizer-rank")

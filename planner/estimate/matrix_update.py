@@ -16,7 +16,7 @@ from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
 from planner.estimate.sync import Replicas
 from planner.formulas import kernels
 from planner.formulas.data_parallel import shard_count
-from planner.formulas.optimizers import OPTIMIZERS, Gemm, Work
+from planner.formulas.optimizers import Gemm, Work, optimizer_of
 from planner.ledger import Array, each
 from planner.specs.columns import Columns
 from planner.specs.plan import Plan
@@ -62,7 +62,7 @@ def of_stage(plan: Plan, m: Machine, c: Columns, layers: Array, who: Replicas) -
     rank's; where they gather them, each orthogonalises all of them. Routed experts are sharded by
     expert: their matrices are whole.
     """
-    work = OPTIMIZERS[plan.training.optimizer].work
+    work = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank).work
     if work is None:
         return MatrixTime(0.0 * layers, None)
     combinations, spread = combinations_of(m, c, {"tp": c.tp, "ep": c.ep})

@@ -9,7 +9,7 @@ import numpy as np
 from planner.estimate.matrices import Matrix, layer_matrices
 from planner.estimate.state_types import moment_type_bytes, state_of
 from planner.estimate.states import RankParameters, rank_parameters
-from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, Optimizer
+from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, Optimizer, optimizer_of
 from planner.formulas.params import parameter_count
 from planner.ledger import Array, total
 from planner.specs.columns import Columns
@@ -41,9 +41,13 @@ class Moments:
     ends: Array  # embedding, final norm and head
 
 
+def _of(plan: Plan) -> Optimizer:
+    return optimizer_of(plan.training.optimizer, plan.training.optimizer_rank)
+
+
 def moments(plan: Plan, c: Columns, p: RankParameters) -> Moments:
     """What the optimizer of a plan keeps, per element."""
-    own, each = OPTIMIZERS[plan.training.optimizer], moment_type_bytes(plan)
+    own, each = _of(plan), moment_type_bytes(plan)
     if not own.whole and not own.smallest:
         same = own.moment_bytes(each) + 0.0 * c.tp
         return Moments(same, same, same)
@@ -94,7 +98,7 @@ def state_ledger(plan: Plan) -> dict[str, float]:
 
 
 def _mean_moments(plan: Plan) -> float:
-    own = OPTIMIZERS[plan.training.optimizer]
+    own = _of(plan)
     if not own.whole and not own.smallest:
         return own.moment_bytes(moment_type_bytes(plan))
     c = Columns.of([_ALONE], 1)

@@ -4,7 +4,7 @@ optimizer; memory, time, refusals and documentation are made of the entries."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ _SOAP_EVERY, _SOAP_WIDEST = 10.0, 10_000.0
 # defaults are 1 and 1,024, with which large models are not run
 _SHAMPOO_EVERY, _SHAMPOO_BLOCK = 100.0, 8192.0
 _UNBROKEN = 1e9  # a block that holds every matrix
+_SUBSPACE_EVERY = 200.0  # steps, update_proj_gap of jiaweizzhao/GaLore
 # FLOP over s^3 of an eigendecomposition of a symmetric matrix with its vectors (Golub and Van Loan,
 # 8.3: 9 n^3), and of a QR decomposition with its Q (5.2: 4/3 n^3 twice)
 _EIGEN, _QR = 9.0, 8.0 / 3.0
@@ -49,6 +50,34 @@ def newton_schulz_flop(rows: Array, columns: Array, iterations: Array) -> Array:
 def factored_elements(rows: Array, columns: Array) -> Array:
     """Elements of the factored second moment of a matrix."""
     return 1.0 * rows + columns
+
+
+@formula(
+    unit="1",
+    equation="2 k l; k = min(rank, s), s and l the shorter and the longer side",
+    source=(
+        "GaLore, Zhao et al. 2024 (arXiv 2403.03507) algorithm 2; APOLLO, Zhu et al. 2024 (arXiv"
+        " 2412.05270) algorithm 1: both moments of a gradient projected along its shorter side"
+    ),
+)
+def projected_elements(rows: Array, columns: Array, rank: Array) -> Array:
+    """Elements of the moments of a matrix in a subspace."""
+    short, long = np.minimum(rows, columns), np.maximum(rows, columns)
+    return 2 * np.minimum(rank, short) * long
+
+
+@formula(
+    unit="FLOP",
+    equation="(4 l s^2 + 22 s^3) / T; s and l the shorter and the longer side",
+    source=(
+        "Golub and Van Loan, Matrix Computations, 8.6: an SVD with its singular vectors; GaLore,"
+        " arXiv 2403.03507: a new subspace every T = 200 steps"
+    ),
+)
+def subspace_flop(rows: Array, columns: Array, steps: Array) -> Array:
+    """FLOP per step to find the subspace of a matrix, a mean over steps."""
+    short, long = np.minimum(rows, columns), np.maximum(rows, columns)
+    return (4 * long * np.square(short) + 22 * short**3) / steps
 
 
 @formula(
@@ -174,6 +203,29 @@ def _rotated(every: float, block: float, widest: float, flop: float) -> Callable
     return work
 
 
+def _projected(rank: float, found: bool) -> Callable[[Array, Array], Work]:
+    """Work in a subspace. found: by an SVD of the gradient, and the update projected back; else at
+    random, and the gradient scaled."""
+
+    def work(rows: Array, columns: Array) -> Work:
+        short, long = np.minimum(rows, columns), np.maximum(rows, columns)
+        k, elements = np.minimum(rank, short), 1.0 * rows * columns
+        into, back = Gemm(long, k, short), Gemm(long, short, k)
+        # GaLore: every 200 steps an fp32 copy that the SVD works on, and both of its factors
+        decomposed = 12.0 * elements + 4.0 * np.square(short) if found else 0.0
+        return Work(
+            gemms=(into, back) if found else (into,),
+            wide=False,
+            decomposed_flop=subspace_flop(rows, columns, _SUBSPACE_EVERY) * found,
+            # the update made and scaled, and weights; moments in fp32, read and written
+            moved_bytes=24.0 * elements + 8.0 * projected_elements(rows, columns, rank),
+            launches=20.0,
+            temporary_bytes=np.maximum(8.0 * elements, decomposed),
+        )
+
+    return work
+
+
 @dataclass(frozen=True)
 class Optimizer:
     """What is kept of every tensor and computed on it.
@@ -190,6 +242,8 @@ class Optimizer:
     block: int = 0  # elements that share a scale, where states are quantised
     smallest: int = 0  # tensors with fewer elements keep fp32 states
     paged: bool = False  # states lie in memory that the driver pages to the host
+    rank: int = 0  # of the subspace in which moments are, of a matrix; 0: none
+    found: bool = False  # by the gradient's own singular vectors, in place of a random one
     factored: bool = False  # a second moment as means of rows and columns; of vectors it is whole
     # elements beyond the moments that a matrix of so many rows and columns keeps in fp32
     kept: Callable[[Array, Array], Array] | None = None
@@ -210,12 +264,42 @@ class Optimizer:
     def matrix_bytes(self, rows: Array, columns: Array, type_bytes: float | None = None) -> Array:
         """Bytes that it keeps of one matrix."""
         kept = 0.0 if self.kept is None else self.kept(rows, columns)
+        if self.rank:  # and the projection, in the type of the gradient
+            each = TYPE_BYTES["fp32"] if type_bytes is None else type_bytes
+            held = each if self.typed else self.element + _SCALE / self.block
+            short = np.minimum(rows, columns)
+            moments = projected_elements(rows, columns, self.rank)
+            return held * moments + each * short * np.minimum(self.rank, short)
         if self.factored:
             each = self.element if type_bytes is None else type_bytes
             return each * factored_elements(rows, columns)
         return self.moment_bytes(type_bytes) * rows * columns + TYPE_BYTES["fp32"] * kept
 
 
+def optimizer_of(name: OptimizerName, rank: int | None = None) -> Optimizer:
+    """An optimizer, in a subspace of this rank where it has one and it is stated."""
+    own = OPTIMIZERS[name]
+    if rank is None or not own.rank:
+        return own
+    return replace(own, rank=rank, work=_projected(float(rank), own.found))
+
+
+def _in_subspace(title: str, source: str, rank: int, found: bool, eight: bool) -> Optimizer:
+    return Optimizer(
+        title,
+        source,
+        element=1.0 if eight else TYPE_BYTES["fp32"],
+        typed=not eight,
+        block=256 if eight else 0,
+        rank=rank,
+        found=found,
+        work=_projected(float(rank), found),
+        rest="adam8bit" if eight else "adam",
+    )
+
+
+_GALORE = "GaLore, arXiv 2403.03507; jiaweizzhao/GaLore: rank 128 of its README, 200 steps"
+_APOLLO = "APOLLO, arXiv 2412.05270; zhuhanqing/APOLLO: "
 _ADAM8 = "Dettmers et al. 2021, arXiv 2110.02861; bitsandbytes and torchao: blocks of 256, tensors"
 OPTIMIZERS: dict[OptimizerName, Optimizer] = {
     "adam": Optimizer("Adam, AdamW", "Kingma and Ba 2014, arXiv 1412.6980", moments=2),
@@ -275,6 +359,10 @@ OPTIMIZERS: dict[OptimizerName, Optimizer] = {
         work=_rotated(_SOAP_EVERY, _UNBROKEN, _SOAP_WIDEST, _QR),
         rest="adam",
     ),
+    "galore": _in_subspace("GaLore", _GALORE, 128, True, False),
+    "galore8bit": _in_subspace("8-bit GaLore", _GALORE, 128, True, True),
+    "apollo": _in_subspace("APOLLO", _APOLLO + "rank 256", 256, False, False),
+    "apollo-mini": _in_subspace("APOLLO-Mini", _APOLLO + "rank 1", 1, False, False),
     "sgd": Optimizer("SGD", "Robbins and Monro 1951"),
     "sgd-momentum": Optimizer("SGD with momentum", "Polyak 1964", moments=1),
 }

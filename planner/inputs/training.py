@@ -99,6 +99,7 @@ def training_spec(
         global_batch=batch,
         precision=precision,
         optimizer=options.optimizer,
+        optimizer_rank=options.optimizer_rank,
         tokens=number(options, "tokens"),
         loss_kernel=options.loss_kernel,
         loss_chunks=options.loss_chunks,

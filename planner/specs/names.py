@@ -36,8 +36,27 @@ OptimizerName = Literal[
     "muon",
     "shampoo",
     "soap",
+    "galore",
+    "galore8bit",
+    "apollo",
+    "apollo-mini",
     "sgd",
     "sgd-momentum",
+]
+# formats of weights that are not trained: specs.quantised
+BaseName = Literal[
+    "nf4",
+    "nf4-double",
+    "fp4",
+    "fp4-double",
+    "int8",
+    "gptq",
+    "gptq-8bit",
+    "awq",
+    "hqq",
+    "fp8",
+    "fp8-blockwise",
+    "mxfp4",
 ]
 StateType = Literal["fp32", "bf16", "fp16", "fp8"]  # of moments
 # how the loss is computed: by torch's operators, by one kernel over all logits, by one with the

@@ -47,6 +47,7 @@ class TrainingSpec(Spec):
     global_batch: int = Field(ge=1, le=MOST_SEQUENCES)  # per optimizer step
     precision: Precision = "bf16"
     optimizer: OptimizerName = "adam"
+    optimizer_rank: int | None = Field(default=None, ge=1, le=65_536)  # of GaLore and APOLLO
     tokens: float | None = Field(default=None, gt=0, le=1e18)  # tokens of the whole run
 
     attention: Attention | None = None

@@ -21,7 +21,7 @@ from planner.estimate.trained import Weights, trained_again, trained_split
 from planner.formulas import experts as expert_ranks
 from planner.formulas import memory
 from planner.formulas.data_parallel import shard_count
-from planner.formulas.optimizers import OPTIMIZERS
+from planner.formulas.optimizers import optimizer_of
 from planner.formulas.stages import mtp_layers
 from planner.ledger import Array, Ledger, total
 from planner.specs.columns import Columns
@@ -345,7 +345,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
 def _matrix_work(plan: Plan, c: Columns) -> Array | None:
     """Bytes alive while the largest matrix is updated; None where the optimizer knows no
     matrices."""
-    work = OPTIMIZERS[plan.training.optimizer].work
+    work = optimizer_of(plan.training.optimizer, plan.training.optimizer_rank).work
     if work is None:
         return None
     found = [

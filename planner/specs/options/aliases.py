@@ -54,6 +54,9 @@ OPTIMIZERS = (
     *same("paged-adam8bit", "paged-adamw8bit", "paged-adamw-8bit", "paged-adam-8bit"),
     *same("paged-adam", "paged-adamw", "paged-adamw-32bit"),
     *same("lion", "lion-32bit"),
+    *same("galore", "galore-adamw", "galore-adamw-layerwise"),
+    *same("galore8bit", "galore-adamw-8bit", "galore-adamw-8bit-layerwise"),
+    *same("apollo", "apollo-adamw", "apollo-adamw-layerwise"),
     *same("muon", "dist-muon", note="--zero 1 deals matrices out to ranks"),
     *same("shampoo", "distributed-shampoo"),
     *same("sgd-momentum", "sgdm", "momentum"),
@@ -73,8 +76,6 @@ OPTIMIZERS = (
     ),
     *refused(
         "is not modelled, neither its memory nor its time",
-        "galore",
-        "apollo",
         "sophia",
         "lion-8bit",
         "paged-lion-8bit",

@@ -123,6 +123,22 @@ class TrainingOptions(Record):
             form="shown",
         ),
     ] = "adam"
+    optimizer_rank: Annotated[
+        int | None,
+        option(
+            "Rank of the subspace in which GaLore and APOLLO keep moments (rank of optim_args)",
+            label="Rank of the optimizer",
+            least=1,
+            most=65_536,
+            example="512",
+            unset="as the optimizer's own code has it: 128, of APOLLO 256, of its Mini 1",
+            needs=Needs(
+                lambda given: given.optimizer in ("galore", "galore8bit", "apollo", "apollo-mini"),
+                "is of GaLore and APOLLO: take --optimizer galore, galore8bit or apollo",
+            ),
+            form="folded",
+        ),
+    ] = None
     state_precision: Annotated[
         Literal["bf16"] | None,
         option(
