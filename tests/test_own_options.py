@@ -93,6 +93,7 @@ CASES: dict[str, tuple[str, str]] = {
     "schedule trace": (TIMED, f"{TIMED} --trace {{file}}.json"),
     "schedule html": (TIMED, f"{TIMED} --html {{file}}.html"),
     "tune method": (TUNED, TUNED.replace("full", "full-sgd")),
+    "tune rank": (TUNED.replace("full", "lora"), TUNED.replace("full", "lora") + " --rank 64"),
     "tune examples": (TUNED, f"{TUNED} --examples 52k"),
     "tune epochs": (TUNED, f"{TUNED} --epochs 3"),
     "tune length_max": (

@@ -15,6 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from browser import chromium, served
 from command import ROOT, dpplan
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from web_pages import TUNED
 
 pytestmark = pytest.mark.browser
 
@@ -417,6 +418,7 @@ def test_no_width_scrolls_sideways(browser: Browser, address: str, width: int) -
         f"/?{urlencode(FIXED)}",
         f"/explain?{urlencode(FIXED)}",
         f"/compare?{urlencode(COMPARED)}",
+        f"/tune?{urlencode(TUNED)}",
         "/reference",
     ):
         page.goto(f"{address}{path}")
@@ -442,6 +444,7 @@ def test_nothing_stands_in_anyones_way(browser: Browser, address: str, scheme: A
         f"/export?{asked}",
         f"/compare?{urlencode(COMPARED)}",
         "/compare",
+        f"/tune?{urlencode(TUNED)}",
         f"/panel/roofline?{asked}",
         "/reference",
     )

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import pytest
 from fastapi.testclient import TestClient
-from web_pages import FIXED, REQUEST, Page
+from web_pages import FIXED, REQUEST, TUNED, Page
 
 from planner import api
 from planner.specs.options import rows
@@ -88,6 +88,7 @@ def test_nothing_on_a_page_comes_from_elsewhere(client: TestClient) -> None:
         "/",
         "/reference",
         "/compare",
+        f"/tune?{urlencode(TUNED)}",
         f"/explain?{urlencode(FIXED)}",
         f"/export?{urlencode(FIXED)}",
     ):
@@ -122,10 +123,28 @@ def test_text_from_the_address_is_escaped(client: TestClient) -> None:
         for changed in ({"model": evil}, {"price": evil}, {evil: "1"}, {"config": evil}):
             text = client.get(path, params={**REQUEST, **changed}).text
             assert "<script>alert" not in text
+    for changed in ({"model": evil}, {"method": evil}, {evil: "1"}):
+        answer = client.get("/tune", params={**TUNED, **changed})
+        assert answer.status_code == 422
+        assert "<script>alert" not in answer.text
     names = {"a": urlencode(FIXED), "b": urlencode(REQUEST), "a_name": evil}
     answer = client.get("/compare", params=names)
     assert answer.status_code == 200
     assert "<script>alert" not in answer.text
+
+
+def test_a_line_of_fine_tuning_leads_to_its_estimate(client: TestClient) -> None:
+    answer = client.get("/tune", params=TUNED)
+    assert answer.status_code == 200
+    assert '<option value="qwen2.5-0.5b" data-label="Qwen2.5 0.5B" selected>' in answer.text
+    document = client.get("/api/tune", params=TUNED).json()
+    links = [v for v in Page(answer.text).links.values() if v.startswith("/?")]
+    assert len(links) == len(document["methods"]) == 2
+    lora = next(one for one in document["methods"] if one["name"] == "lora")
+    link = next(one for one in links if "lora=16" in one)
+    found = client.get(f"/api/estimate{link[1:]}").json()
+    assert found["memory"]["device_bytes"] == lora["memory"]["device_bytes"]
+    assert found["run"]["days"] * 86400 == pytest.approx(lora["run_s"])
 
 
 def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> None:

@@ -12,6 +12,7 @@ REQUEST = {
     "zero": "3",
     "global_batch": "64",
 }
+TUNED = {"model": "qwen2.5-0.5b", "gpu": "rtx4090-24gb", "seq_len": "512", "method": "lora+full"}
 FIXED = {
     **REQUEST,
     "tp": "2",

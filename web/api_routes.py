@@ -14,6 +14,7 @@ from planner.specs.document import to_json
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.specs.options.schema import option_schemas
+from planner.specs.options.tune import TuneOptions
 from web import documented as doc
 from web import limits, run
 from web.state import Pairs
@@ -160,6 +161,23 @@ async def schedule(request: Request) -> Response:
     """The document of `dpplan schedule --json`: of an estimate's layout where a model is given,
     else of the numbers alone."""
     return _json(await run.answer(request, "schedule", run.pairs_of(request)))
+
+
+_tuned = [
+    doc.query(name, schema.pop("description"), schema)
+    for name, schema in option_schemas(TuneOptions).items()
+    if name != "jobs" and not rows(TuneOptions)[name].says.file
+]
+
+
+@router.get(
+    "/tune",
+    openapi_extra={"parameters": doc.parameters(*_tuned)},
+    responses=doc.answers(doc.document("tune")),
+)
+async def tune(request: Request) -> Response:
+    """The document of `dpplan tune --json`."""
+    return _json(await run.answer(request, "tune", run.pairs_of(request)))
 
 
 @router.get("/catalog", responses=doc.answers(doc.KINDS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from itertools import takewhile
 from typing import Any
@@ -58,6 +59,12 @@ def form(
     # what the catalogue offers never changes with the state
     legal = {f["name"]: f["choices"] for f in fields if f["choices"] and not f["families"]}
     return groups, legal
+
+
+def fields(holder: Any, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Fields of some options, of a state or of what has `options` as it does."""
+    table = rows(type(holder.options))
+    return [_field(table[name], holder, None, {}) for name in names]
 
 
 def _field(

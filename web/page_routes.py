@@ -21,6 +21,7 @@ from web.render import streamed
 from web.state import START, Pairs
 from web.static_files import url
 from web.texts import TEXTS, text
+from web.tune_page import START as START_TUNE
 from web.work import NO_ANSWER
 
 router = APIRouter(include_in_schema=False)
@@ -280,6 +281,13 @@ async def export_page(request: Request) -> Response:
     if bare:
         return HTMLResponse(body)
     return HTMLResponse(rendered("export.html", body=body, query=found["query"]))
+
+
+@router.get("/tune", response_class=HTMLResponse)
+async def tune_page(request: Request) -> Response:
+    """Fine-tuning: which methods fit the cards."""
+    found = await run.read(request, "tuned", run.pairs_of(request) or START_TUNE)
+    return HTMLResponse(rendered("tune.html", **found), 422 if found["problem"] else 200)
 
 
 @router.get("/compare", response_class=HTMLResponse)

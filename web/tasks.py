@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from planner import api
 from planner.formats.plan import planned
@@ -17,12 +17,14 @@ from planner.show.figures import Chart, csv_text
 from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
-from planner.specs.options import command_line, rows
+from planner.specs.options import Record, command_line, rows
 from planner.specs.options.own import ScheduleOptions
+from planner.specs.options.tune import TuneOptions
 from planner.verbs import read
+from planner.verbs import tune as tuning
 from planner.verbs.compare import side_by_side
 from planner.verbs.schedule import draw
-from web import limits, view
+from web import limits, tune_page, view
 from web.forms import form
 from web.panels import (
     calibrated,
@@ -50,6 +52,7 @@ from web.state import (
 )
 
 Asked = Pairs | bytes
+R = TypeVar("R", bound=Record)
 
 PANELS = ("pareto", "scaling", "roofline", "schedule", "crossover", "measured")
 
@@ -89,21 +92,47 @@ def recipe(body: bytes) -> bytes:
         return dumped(read.answer(found))
 
 
-_OWN = {n: row for n, row in rows(ScheduleOptions).items() if not row.says.file}
+def _parted(pairs: Pairs, record: type[R]) -> tuple[R, Pairs]:
+    """The options of one verb alone, and the other pairs."""
+    table = {n: row for n, row in rows(record).items() if not row.says.file and n != "jobs"}
+    own: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in table and value != "":
+            if name in own:
+                raise PlanError(name, value, "is given twice; keep one")
+            own[name] = typed(table[name], value)
+    return record(**own), [(name, value) for name, value in pairs if name not in table]
+
+
+def tune(pairs: Pairs) -> bytes:
+    """The document of `dpplan tune --json`."""
+    own, rest = _parted(pairs, TuneOptions)
+    with _asked(rest) as state:
+        return dumped(tuning.tune(own.changed(jobs=1), state.options.given()))
+
+
+def tuned(pairs: Pairs) -> bytes:
+    """The page of fine-tuning: its fields, and the answer or what is wrong with the request."""
+    state, own = of_pairs(tune_page.START), TuneOptions()
+    answer, problem = None, None
+    try:
+        own, rest = _parted(pairs, TuneOptions)
+        state = of_pairs(rest)
+        with _asked(rest):
+            found = tuning.tune(own.changed(jobs=1), state.options.given())
+        answer = tune_page.answer(found, state, own)
+    except PlanError as error:
+        problem = str(error)
+    return dumped({**tune_page.inputs(state, own), "doc": answer, "problem": problem})
+
+
 _SHAPE = ("schedule", "pp", "vpp")
 
 
 def schedule(pairs: Pairs) -> bytes:
     """The document of `dpplan schedule --json`: of a layout where a model is given, else of the
     numbers alone."""
-    own: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in _OWN and value != "":
-            if name in own:
-                raise PlanError(name, value, "is given twice; keep one")
-            own[name] = typed(_OWN[name], value)
-    asked = ScheduleOptions(**own)
-    rest = [(name, value) for name, value in pairs if name not in _OWN]
+    asked, rest = _parted(pairs, ScheduleOptions)
     if any(name in ("model", "config") for name, _ in rest):
         with _asked(rest) as state:
             return dumped(draw(asked, state.options.given()).document)
@@ -310,6 +339,8 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "estimate": estimate,
     "search": search,
     "schedule": schedule,
+    "tune": tune,
+    "tuned": tuned,
     "comparison": comparison,
     "what_if": what_if,
     "late": late,

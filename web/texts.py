@@ -34,6 +34,13 @@ TEXTS: dict[str, str] = {
     ),
     "compare_base": "the first",
     "back": "Back to the estimate",
+    "tune": "Fine-tuning",
+    "tune_title": "Fine-tuning on given cards",
+    "tune_lead": (
+        "Choose a model and a card: which methods fit, with which context and micro-batch, how long"
+        " the run takes and what it costs. Each method leads to its estimate."
+    ),
+    "tune_ask": "Compare methods",
     "export": "Export",
     "export_title": "Take it along",
     "export_command": "Command with the same options",

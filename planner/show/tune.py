@@ -7,6 +7,7 @@ from planner.specs.documents.tune import TuneMethod, Tuning
 from planner.units import percent, show, span
 
 _DAY_S = 86400.0
+_ALL = 0.999  # of the tokens: padding of the last row of packed ones is none
 
 
 def tune_blocks(r: Tuning) -> list[Block]:
@@ -93,11 +94,16 @@ def _cells(row: TuneMethod) -> list[str]:
         "-" if memory is None else show(memory.device_bytes, "B"),
         _whole(row.largest_micro_batch),
         _whole(row.longest_context),
-        "-" if row.useful_frac in (None, 1.0) else percent(row.useful_frac),
+        _useful(row.useful_frac),
         _days(row.run_s) if row.fits else "-",
         _band(row) if row.fits else "-",
         show(row.cost_usd, "USD") if row.fits else "-",
     ]
+
+
+def _useful(share: float | None) -> str:
+    """A share that is none where all is useful, so that its column goes."""
+    return "-" if share is None or share > _ALL else percent(share)
 
 
 def _whole(value: int | None) -> str:

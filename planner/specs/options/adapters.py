@@ -8,8 +8,10 @@ from typing import Annotated, ClassVar
 from planner.specs.names import AdapterMethod, GradientType
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option
-from planner.specs.options.verbs import REQUESTS
+from planner.specs.options.verbs import METHODS, OF_METHODS, REQUESTS
 
+_WHY_NOT = f"leaves weights frozen, and {OF_METHODS}"
+_PARTLY = REQUESTS - {"strategies", "recommend offload"}
 _OF_LORA = beside("is of low-rank adapters", "lora")
 _OF_PARTS = beside("is of training a part of the weights", "lora", "trainable_layers")
 
@@ -17,7 +19,7 @@ _OF_PARTS = beside("is of training a part of the weights", "lora", "trainable_la
 @dataclass(frozen=True, kw_only=True)
 class AdapterOptions(Record):
     GROUP: ClassVar = Group("adapters", "Adapters and frozen weights")
-    VERBS: ClassVar = REQUESTS - {"strategies", "recommend offload"}
+    VERBS: ClassVar = _PARTLY
     WHY_NOT: ClassVar = "leaves weights frozen, whose states are what is compared"
 
     lora: Annotated[
@@ -30,6 +32,8 @@ class AdapterOptions(Record):
             most=65_536,
             example="16",
             unset="all weights are trained",
+            verbs=_PARTLY - METHODS,
+            why_not=_WHY_NOT,
             form="shown",
         ),
     ] = None
@@ -53,6 +57,8 @@ class AdapterOptions(Record):
             label="Adapted matrices",
             example="q_proj+v_proj",
             unset="all-linear: every matrix of a layer",
+            verbs=_PARTLY - METHODS,
+            why_not=_WHY_NOT,
             needs=_OF_LORA,
             form="folded",
         ),
@@ -116,6 +122,8 @@ class AdapterOptions(Record):
             most=100_000,
             example="2",
             unset="all",
+            verbs=_PARTLY - METHODS,
+            why_not=_WHY_NOT,
             needs=Needs(
                 lambda given: given.lora is None,
                 "freezes what adapters of all layers need: leave it or --lora out",

@@ -16,7 +16,8 @@ from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tuning
 from planner.specs.model import ModelSpec
-from planner.specs.options import Options, refuse
+from planner.specs.options import Options, refuse, rows
+from planner.specs.options.adapters import AdapterOptions
 from planner.specs.options.tune import TuneOptions
 from planner.units import show
 from planner.verbs.requests import Point, Progress, answer, workers
@@ -33,8 +34,9 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
     """Every method that is asked for, with the largest micro-batch and context that fit, and the
     time and the cost of the run. Raises PlanError where the request is wrong."""
     base = read_options(given)
-    refuse(base, "tune")
-    methods = asked(own.method)
+    methods = asked(own.method, own.rank)
+    adapted = any(one.has_adapters for one in methods)
+    refuse(base.changed(lora=own.rank) if adapted else base, "tune", "lora" if adapted else "")
     model, _ = model_spec(base.model)
     base, said = sized(own, base, model)
     data = data_of(own, base, model)
@@ -47,15 +49,15 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
 
     jobs = own.jobs or 1
     with workers(jobs):
-        one = [_Tried(method, base, data) for method in methods]
+        one = [_Tried(method, _for(method, base), data) for method in methods]
         contexts = sizes.largest([each.with_context for each in one], sizes.CONTEXTS, jobs)
         tick(1)
-        micro: list[sizes.Rung | None] = [None] * len(one)
-        if base.micro_batch is None:
-            micro = sizes.largest([each.with_micro for each in one], sizes.MICRO_BATCHES, jobs)
+        micro = _micro_batches(one, contexts, jobs)
         tick(2)
         requests = [each.run(rung) for each, rung in zip(one, micro, strict=True)]
-        points = _timed(answer(requests, jobs=jobs), data, jobs)
+        points = answer(requests, jobs=jobs)
+        if data.is_of_micro_batches:
+            points = _timed(points, data, jobs)
         tick(3)
         models: list[tuple[ModelSpec, Point] | None] = [None] * len(one)
         if own.largest:
@@ -78,6 +80,30 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
         fastest=None if fastest is None else fastest.name,
         notes=[*said, *_common(points), f"price: {price_of(base).sentence}"],
     )
+
+
+def _micro_batches(
+    tried: Sequence[_Tried], contexts: Sequence[sizes.Rung | None], jobs: int
+) -> list[sizes.Rung | None]:
+    """The largest micro-batch of each method: none where not even one sequence fits, or where the
+    request says it."""
+    out: list[sizes.Rung | None] = [None] * len(tried)
+    places = [
+        i
+        for i, (one, most) in enumerate(zip(tried, contexts, strict=True))
+        if one.base.micro_batch is None and most is not None and most.size >= one.data.seq_len
+    ]
+    found = sizes.largest([tried[i].with_micro for i in places], sizes.MICRO_BATCHES, jobs)
+    for i, rung in zip(places, found, strict=True):
+        out[i] = rung
+    return out
+
+
+def _for(method: Method, base: Options) -> Options:
+    """The request without what is of adapters, where a method has none."""
+    if method.has_adapters:
+        return base
+    return base.changed(**{name: row.default for name, row in rows(AdapterOptions).items()})
 
 
 @dataclass(frozen=True)
@@ -106,11 +132,12 @@ class _Tried:
 
     def run(self, most: sizes.Rung | None) -> Options:
         """The step of the run, with the largest micro-batch that fits where a step has but one."""
-        batch = self.base.global_batch or 1
+        batch, known = self.base.global_batch or 1, not self.data.is_of_micro_batches
+        tokens = {"tokens": self.data.tokens(1)} if known else {}
         if self.method.accumulates:
-            return self.base.changed(**self.method.pairs)
+            return self.base.changed(**self.method.pairs, **tokens)
         fits = self.base.micro_batch or (1 if most is None else most.size)
-        return self._alone(min(fits, max(1, batch // replicas(self.base))))
+        return self._alone(min(fits, max(1, batch // replicas(self.base))), **tokens)
 
 
 def _timed(points: Sequence[Point], data: Data, jobs: int) -> list[Point]:

@@ -34,6 +34,11 @@ class Data:
     sequences: int
     useful_tokens: float
 
+    @property
+    def is_of_micro_batches(self) -> bool:
+        """Whether the micro-batch tells how many tokens are padding."""
+        return self.lengths is not None and self.lengths.packing in ("longest", "bucketed")
+
     def tokens(self, micro_batch: int) -> int:
         """Tokens of all epochs that are computed with such micro-batches, padding included."""
         share = (

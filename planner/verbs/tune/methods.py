@@ -3,11 +3,11 @@ and nothing anywhere else; what the options mean is what an estimate makes of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.specs.base import PlanError
-from planner.specs.options.tune import ANY
+from planner.specs.options.tune import ANY, RANK
 from planner.specs.options.words import near
 
 BF16: dict[str, Any] = {"state_precision": "bf16"}  # weights, gradients and moments, none in fp32
@@ -24,6 +24,15 @@ class Method:
     name: str
     title: str
     pairs: dict[str, Any]
+
+    @property
+    def has_adapters(self) -> bool:
+        return "lora" in self.pairs
+
+    def of_rank(self, rank: int) -> Method:
+        """The same with adapters of another rank, where it has some."""
+        pairs = {**self.pairs, "lora": rank} if self.has_adapters else self.pairs
+        return replace(self, pairs=pairs)
 
     @property
     def accumulates(self) -> bool:
@@ -52,13 +61,21 @@ METHODS = (
         {"optimizer": "adam", "offload": "optimizer"},
     ),
     Method("full-sgd", "all weights, SGD without momentum, bf16", {"optimizer": "sgd", **BF16}),
+    Method("lora", "adapters of every matrix", {"lora": RANK}),
+    Method("lora-attention", "adapters of attention", {"lora": RANK, "lora_targets": "attention"}),
+    Method("last-layers", "the last 4 layers and the head, AdamW", {"trainable_layers": 4}),
 )
 BY_NAME = {one.name: one for one in METHODS}
 SET = tuple(dict.fromkeys(name for one in METHODS for name in one.pairs))  # options they set
 
 
-def asked(text: str) -> list[Method]:
-    """The methods that `--method` names, in the order of the table. Raises PlanError."""
+def asked(text: str, rank: int) -> list[Method]:
+    """The methods that `--method` names, in the order of the table; with adapters of this rank.
+    Raises PlanError."""
+    return [one.of_rank(rank) for one in _named(text)]
+
+
+def _named(text: str) -> list[Method]:
     names = [name.strip().lower().replace("_", "-") for name in text.split("+")]
     if ANY in names:
         return list(METHODS)

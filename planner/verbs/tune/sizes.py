@@ -35,18 +35,18 @@ def largest(
     asked: Sequence[Callable[[int], Options]], sizes: Sequence[int], jobs: int
 ) -> list[Rung | None]:
     """For each of these requests the largest size with which it fits, by bisection: what fits at a
-    size is taken to fit at smaller ones."""
+    size is taken to fit at smaller ones. The smallest is asked first."""
     low, high = [-1] * len(asked), [len(sizes)] * len(asked)
     found: list[Rung | None] = [None] * len(asked)
     while open_ := [k for k in range(len(asked)) if high[k] - low[k] > 1]:
-        middle = [(low[k] + high[k]) // 2 for k in open_]
+        middle = [0 if low[k] < 0 else (low[k] + high[k]) // 2 for k in open_]
         requests = [asked[k](sizes[i]) for k, i in zip(open_, middle, strict=True)]
         points = answer(requests, jobs=jobs, reasons=False)
         for k, i, point in zip(open_, middle, points, strict=True):
             if point.roomy:
                 low[k], found[k] = i, Rung(sizes[i], point)
             else:
-                high[k] = i
+                high[k] = i  # 0 at first: nothing fits
     return found
 
 
