@@ -86,8 +86,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "generating_s": [100.0, 100.0],
         "training_s": [50.0, 150.0],
         "refit_s": 2.0,
-        "separate": [0.0, 1.0],
-        "steps_ahead": [0.0, 1.0],
+        "beside": [0.0, 1.0],
     },
     "formulas.generation.there_and_back_s": {"moved_bytes": [0.0, 1e10], "host_bytes_per_s": 5e10},
     "formulas.pipeline.forward_only_s": {

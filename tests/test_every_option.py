@@ -23,10 +23,12 @@ from planner.specs.options import Options, Row, command_line, rows
 from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOptions
 from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
 from planner.specs.options.recommend import Limits
+from planner.specs.options.reinforcement import RlOptions
 from planner.specs.options.schema import from_example
 from planner.specs.options.tune import TuneOptions
 from planner.verbs import allreduce, batch, batchnorm, compare, recommend, strategies
 from planner.verbs import input as loading
+from planner.verbs import rl as splits
 from planner.verbs.batch import runs
 from planner.verbs.recommend import links, swaps
 from planner.verbs.schedule import draw
@@ -80,6 +82,12 @@ VERBS: dict[str, tuple[Callable[[Given], Any], Given]] = {
     ),
     "schedule": (lambda given: draw(ScheduleOptions(), given).document, REQUEST),
     "strategies": (_strategies, without(REQUEST, "stack", "zero", "tp", "pp", "cp", "schedule")),
+    "rl": (
+        lambda given: splits.rl(
+            RlOptions(framework="nemo-rl", response_length=400, response_max=700), given
+        ),
+        without(REQUEST, "tokens", "global_batch", "seq_len"),
+    ),
     "recommend cluster": (
         lambda given: recommend.ask("cluster", given, Limits(max_gpus=8), jobs=1),
         without(REQUEST, "gpus"),
@@ -261,6 +269,7 @@ def few_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "_TIMES", (0.5, 2.0))
     monkeypatch.setattr(links, "_ROUNDS", 1)
     monkeypatch.setattr(swaps, "_LENGTHS", ())
+    monkeypatch.setattr(splits, "SHARES", ())
     monkeypatch.setattr(sizes, "CONTEXTS", ())
     monkeypatch.setattr(sizes, "MICRO_BATCHES", ())
     few = [catalog.load("models", ModelSpec, name) for name in ("gpt2", "gpt2-medium")]

@@ -78,6 +78,7 @@ COMMANDS = [
     ["tune", "--model", "gpt2", "--gpu", "a100", "--seq-len", "512", "--method", "full-sgd"],
     ["read", "tests/data/recipes/megatron.sh", "--gpu", "a100", "--gpus", "8"],
     ["strategies", "--model", "gpt2", "--gpus", "8", "--gpu", "a100"],
+    ["rl", "--model", "gpt2", "--gpu", "a100", "--gpus", "2", "--response-length", "200"],
     ["allreduce", "--gpus", "16", "--gpu", "a100"],
 ]
 # one process for all: what a command loads is what is there after it and was not before

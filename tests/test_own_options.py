@@ -27,6 +27,10 @@ TIMED = "schedule --schedule 1f1b --pp 4 --microbatches 8"
 WAYS = "strategies --model gpt2 --gpu a100 --gpus 16"
 TUNED = f"tune {PLAN} {NODE} --gpus 4 --method full --jobs 1"
 RECIPE = "read tests/data/recipes/megatron.yaml --gpu a100 --gpus 8 --advice 0"
+RL = (
+    "rl --model qwen2.5-0.5b --stack megatron-core --gpu h100 --gpus 4 --tp 1 --micro-batch 1"
+    " --recompute none --prompts 64 --generation-gpus 2"
+)
 READ = "input --sample-bytes 1MB --decoded-bytes 4MB --data-storage nfs --gpus 16"
 SUITE = "validate --suite small-runs"
 
@@ -117,6 +121,24 @@ CASES: dict[str, tuple[str, str]] = {
         f"{WAYS} --strategy diloco",
         f"{WAYS} --strategy diloco --steps-factor 1.2",
     ),
+    "rl algorithm": (RL, f"{RL} --algorithm ppo"),
+    "rl framework": (RL, f"{RL} --framework nemo-rl"),
+    "rl prompts": (RL, RL.replace("--prompts 64", "--prompts 128")),
+    "rl responses": (RL, f"{RL} --responses 16"),
+    "rl prompt_length": (RL, f"{RL} --prompt-length 1000"),
+    "rl response_length": (RL, f"{RL} --response-length 2000"),
+    "rl response_max": (RL, f"{RL} --response-max 8k"),
+    "rl response_sigma": (RL, f"{RL} --response-sigma 1.2"),
+    "rl update_batch": (RL, f"{RL} --update-batch 256"),
+    "rl updates": (RL, f"{RL} --updates 2"),
+    "rl kept": (RL, f"{RL} --kept 60%"),
+    "rl reference": (RL, f"{RL} --reference yes"),
+    "rl reward_time": (RL, f"{RL} --reward-time 5s"),
+    "rl ahead": (RL, f"{RL} --ahead 1"),
+    "rl generation_gpus": (RL, RL.replace("--generation-gpus 2", "--generation-gpus 3")),
+    "rl generation_tp": (RL, f"{RL} --generation-tp 2"),
+    "rl generation_precision": (RL, f"{RL} --generation-precision fp8"),
+    "rl generation_memory": (RL, f"{RL} --generation-memory 40%"),
     "allreduce bytes": (f"allreduce {NODE} --gpus 8", f"allreduce {NODE} --gpus 8 --bytes 1MiB"),
     "allreduce servers": (f"allreduce {NODE} --gpus 8", f"allreduce {NODE} --gpus 8 --servers 4"),
     "batchnorm channels": (

@@ -44,6 +44,8 @@ REQUESTS = {
     " --learning-rate 3e-4 --warmup 8M --jobs 1",
     "tune": "tune --model qwen2.5-0.5b --gpu rtx4090 --length-mean 300 --jobs 1",
     "read": "read tests/data/recipes/megatron.sh --gpu h100 --gpus 32 --full",
+    "rl": "rl --model qwen2.5-0.5b --gpu h100 --gpus 4 --ahead 1 --algorithm ppo",
+    "rl, nothing": "rl --model llama-2-70b --gpu rtx4090 --gpus 2",
     "schedule": "schedule --schedule zb-h1 --pp 4 --microbatches 8",
     "strategies": "strategies --model gpt2 --gpu a100 --gpus 16 --seq-len 512",
     "strategies, one": "strategies --model gpt2 --gpu a100 --gpus 16 --strategy ddp",

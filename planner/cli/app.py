@@ -30,6 +30,7 @@ COMMANDS = {
     "batch": "batch",
     "tune": "tune",
     "read": "read",
+    "rl": "rl",
     "schedule": "schedule",
     "strategies": "strategies",
     "allreduce": "allreduce",

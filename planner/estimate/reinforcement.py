@@ -3,8 +3,8 @@ generated that are parts of one estimate of training."""
 
 from __future__ import annotations
 
-import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ _WEIGHT_BYTES = 2.0  # of the weights that are sent: bf16
 _STATES = ("parameters", "gradients", "optimizer")
 _HELD = (*_STATES, "gradient_copies", "low_precision_copies", "communication_buckets")
 _LOGIT_BYTES = 4.0
+OF_ENGINE = ("generation", "reward")  # phases of the GPUs that generate
 _STEPS = 60  # halvings of the search for a mean
 
 
@@ -61,7 +62,7 @@ class Generation:
     full_s: float
     drain_s: float
     engines: int
-    slots: float  # sequences that one engine can hold
+    slots: float  # sequences that the memory of one engine holds
     running: float  # that it begins with
     longest: float  # expected longest response
     token_s: float  # one token of the sequences that run at first
@@ -89,10 +90,27 @@ class RlStep:
     generation: Generation
     fits: bool
     shortfall_bytes: float  # of the phase that needs most
+    beside: bool  # generation runs beside training
+
+    def together(self, seconds: Mapping[str, float]) -> float:
+        """The step whose phases take these seconds."""
+        return _together(seconds, self.beside)
+
+
+def _together(seconds: Mapping[str, float], beside: bool) -> float:
+    refit = seconds.get("refit", 0.0)
+    generating = sum(s for name, s in seconds.items() if name in OF_ENGINE)
+    training = sum(seconds.values()) - generating - refit
+    return float(formulas.reinforcement_step_s(generating, training, refit, float(beside)))
 
 
 def median_length(job: Job) -> float:
     """Median of the log-normal length of a response, with the mean after the longest are cut."""
+    return mean_before_cut(job) * math.exp(-(job.sigma**2) / 2)
+
+
+def mean_before_cut(job: Job) -> float:
+    """Mean of that length if none were cut."""
     if job.sigma <= 0 or job.response >= job.longest:
         return min(job.response, job.longest)
     low, high = job.response, job.longest * math.exp(_REACH * job.sigma)
@@ -100,7 +118,7 @@ def median_length(job: Job) -> float:
         middle = math.sqrt(low * high)
         mean = float(cut_moment(middle / job.longest, job.sigma, 1.0)) * job.longest
         low, high = (middle, high) if mean < job.response else (low, middle)
-    return math.sqrt(low * high) * math.exp(-(job.sigma**2) / 2)
+    return math.sqrt(low * high)
 
 
 def _points(median: float, job: Job) -> tuple[Array, Array]:
@@ -120,8 +138,8 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
     each = job.sequences / engines
     held, per_sequence, weights = _memory(plan, engine, job)
     room = engine.budget_frac * float(plan.cluster.gpu.usable_memory) - held
-    slots = min(float(engine.most_sequences), max(room / per_sequence, 0.0))
-    running = min(each, max(slots, 1.0))
+    slots = max(room / per_sequence, 0.0)
+    running = min(each, float(engine.most_sequences), max(slots, 1.0))
     with section("responses"):
         median = median_length(job)
         tokens, weight = _points(median, job)
@@ -208,20 +226,16 @@ def rl_step(train: Estimates, engine: Engine, job: Job, pools: Pools, keeps: Kee
         for name, pool, seconds in found
         if seconds > 0
     )
-    both = {name: seconds for name, _, seconds in found}
-    generating = both.pop("generation") + both.pop("reward")
-    refit = both.pop("refit")
-    seconds = formulas.reinforcement_step_s(
-        generating, sum(both.values()), refit, float(not pools.colocated), float(job.ahead)
-    )
+    beside = not pools.colocated and job.ahead > 0
     usable = float(plan.usable_bytes)
     most = max(memory.values())
     return RlStep(
-        seconds=float(seconds),
+        seconds=_together({name: seconds for name, _, seconds in found}, beside),
         phases=phases,
         generation=made,
         fits=bool(train.fits[0]) and most <= usable and made.slots >= 1,
         shortfall_bytes=max(most - usable, 0.0),
+        beside=beside,
     )
 
 
@@ -260,9 +274,3 @@ def _moved_s(train: Estimates, m: Machine, made: Generation, pools: Pools, keeps
         return 0.0
     moved = _held(train, tuple(keeps.moves)) + made.weight_bytes * keeps.sleeps
     return float(formulas.there_and_back_s(moved, m.host_copy_bandwidth))
-
-
-@functools.lru_cache(maxsize=64)
-def engine_degrees(most: int, node: int) -> tuple[int, ...]:
-    """Degrees of tensor parallelism of an engine that are tried: powers of two within a node."""
-    return tuple(2**i for i in range(most.bit_length()) if 2**i <= min(most, node))

@@ -115,17 +115,16 @@ def ahead_s(drained_s: Array, filled_s: Array, steps_ahead: Array) -> Array:
 
 @formula(
     unit="s",
-    equation="generation + training + refit; max(generation, training) + refit where separate and"
-    " k > 0",
+    equation="generation + training + refit; max(generation, training) + refit where beside",
     source="synchronous steps wait for each other; one GPU pool generates while the other trains",
 )
 def reinforcement_step_s(
-    generating_s: Array, training_s: Array, refit_s: Array, separate: Array, steps_ahead: Array
+    generating_s: Array, training_s: Array, refit_s: Array, beside: Array
 ) -> Array:
-    """Time of a step of reinforcement learning."""
-    beside = (np.asarray(separate) > 0) & (np.asarray(steps_ahead) > 0)
-    both = np.where(beside, np.maximum(generating_s, training_s), np.add(generating_s, training_s))
-    return both + refit_s
+    """Time of a step of reinforcement learning. beside: on GPUs of its own, generation works on a
+    later step while this one is trained on."""
+    slower = np.maximum(generating_s, training_s)
+    return np.where(np.asarray(beside) > 0, slower, np.add(generating_s, training_s)) + refit_s
 
 
 @formula(

@@ -45,6 +45,7 @@ BASE: dict[str, dict[str, str]] = {
     "read": {"files": "train.sh", "gpu": "a100", "gpus": "8"},
     "strategies": {**_ONE, "seq_len": "512"},
     "recommend": {**_ONE, "question": "bandwidth", "max_gpus": "8"},
+    "rl": {**_ONE, "prompts": "8", "response_length": "200"},
     "allreduce": _LINKS,
     "batchnorm": _LINKS,
     "input": {"samples_per_s": "1000"},

@@ -19,6 +19,7 @@ ANSWERS: dict[str, str] = {
     "batch": "batch.TimeToTarget",
     "tune": "tune.Tuning",
     "read": "read.Read",
+    "rl": "reinforcement.Reinforcement",
     "schedule": "schedule.Schedule",
     "strategies": "strategies.Strategies",
     "allreduce": "allreduce.AllReduce",

@@ -16,7 +16,7 @@ from planner.specs.names import (
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.run import NOT_OF_RUNS, OF_COST
-from planner.specs.options.verbs import LINKS, METHODS, REQUESTS, RUNS
+from planner.specs.options.verbs import LINKS, METHODS, PHASES, REQUESTS, RUNS
 
 USUAL_NODE = "the usual node of this GPU"
 _NO_DRIVES = "is of NVMe drives, which this verb does not look at"
@@ -243,7 +243,7 @@ class ClusterOptions(Record):
             most=10_000,
             or_zero=True,
             example="1.99",
-            verbs=RUNS,
+            verbs=RUNS | PHASES,
             why_not=NOT_OF_RUNS,
             unset="the list price of the market",
             needs=OF_COST,

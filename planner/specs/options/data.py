@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from planner.specs.names import Packing, Split
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, beside, option, rows
-from planner.specs.options.verbs import INPUT, REQUESTS, WHOLE_STEPS
+from planner.specs.options.verbs import INPUT, OF_SEQUENCES, PHASES, REQUESTS, WHOLE_STEPS
 
 _TWO_KINDS = WHOLE_STEPS - {"recommend cluster"}
 _ONE_KIND = "is of a second GPU type, which this verb does not look at"
@@ -116,7 +116,8 @@ class LengthOptions(Record):
     """Documents of different lengths."""
 
     GROUP: ClassVar = Group("data", "Documents and data loading")
-    VERBS: ClassVar = REQUESTS
+    VERBS: ClassVar = REQUESTS - PHASES
+    WHY_NOT: ClassVar = OF_SEQUENCES
 
     length_mean: Annotated[
         float | None,

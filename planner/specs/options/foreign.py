@@ -307,6 +307,7 @@ COMMANDS = {
     **dict.fromkeys(("plan", "run", "fit", "fits", "memory", "predict", "estimator"), "estimate"),
     **dict.fromkeys(("optimize", "optimise", "autotune", "layouts"), "search"),
     **dict.fromkeys(("finetune", "fine-tune", "sft", "lora", "qlora"), "tune"),
+    **dict.fromkeys(("grpo", "ppo", "rlhf", "reinforce", "rollout"), "rl"),
     **dict.fromkeys(("sweep", "scaling", "vary"), "compare"),
     **dict.fromkeys(("cost", "price", "buy", "size", "advise", "suggest"), "recommend"),
     **dict.fromkeys(("benchmark", "bench", "measure", "profile"), "calibrate"),

@@ -17,7 +17,15 @@ from planner.specs.names import (
 from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option, rows
-from planner.specs.options.verbs import METHODS, OF_METHODS, PARTS, REQUESTS, SEARCHES
+from planner.specs.options.verbs import (
+    METHODS,
+    OF_METHODS,
+    OF_SEQUENCES,
+    PARTS,
+    PHASES,
+    REQUESTS,
+    SEARCHES,
+)
 
 MOST_DEGREE = 1_000_000
 _SEARCHED = "searched"
@@ -304,6 +312,8 @@ class SearchOptions(Record):
             most=MOST_DEGREE,
             example="8",
             unset="global batch / (micro-batch x dp)",
+            verbs=SEARCHES - PHASES,
+            why_not=OF_SEQUENCES,
             form="folded",
         ),
     ] = None

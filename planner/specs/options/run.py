@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from planner.specs.names import CheckpointWriter, Objective
 from planner.specs.options.record import Record
 from planner.specs.options.row import NAME_LENGTH, Group, beside, option
-from planner.specs.options.verbs import RUNS
+from planner.specs.options.verbs import PHASES, RUNS
 
 NOT_OF_RUNS = "is of the whole run, which this verb does not look at"
 # rows of `recommend batch` tell the cost of a run, and no price of an hour
@@ -35,6 +35,7 @@ class RunOptions(Record):
             length=NAME_LENGTH,
             example="spot",
             unset="on-demand; a GPU without such a price has none",
+            verbs=RUNS | PHASES,
             needs=OF_COST,
             form="folded",
         ),

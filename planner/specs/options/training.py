@@ -19,7 +19,7 @@ from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, option
 from planner.specs.options.run import NOT_OF_RUNS
-from planner.specs.options.verbs import METHODS, OF_METHODS, REQUESTS, RUNS
+from planner.specs.options.verbs import METHODS, OF_METHODS, OF_SEQUENCES, PHASES, REQUESTS, RUNS
 from planner.specs.precision import is_low
 
 _LOW = Needs(
@@ -54,6 +54,8 @@ class TrainingOptions(Record):
             most=100_000_000,
             example="512",
             unset="as the model was pre-trained",
+            verbs=REQUESTS - PHASES,
+            why_not=OF_SEQUENCES,
             form="shown",
             slider=True,
         ),
@@ -67,8 +69,8 @@ class TrainingOptions(Record):
             most=1_000_000_000,
             example="64",
             unset="as the model was trained, else near 4 Mi tokens",
-            verbs=REQUESTS - {"recommend batch"},
-            why_not="is what is looked for",
+            verbs=REQUESTS - PHASES - {"recommend batch"},
+            why_not=f"is what is looked for, or {OF_SEQUENCES} (`dpplan rl`)",
             form="shown",
             slider=True,
         ),

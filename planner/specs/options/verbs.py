@@ -13,13 +13,16 @@ REQUESTS = PARTS | {
     "compare",
     "batch",
     "tune",
+    "rl",
     "strategies",
 }
-WHOLE_STEPS = REQUESTS - PARTS
-RUNS = REQUESTS - {"schedule", "strategies", "recommend offload"}  # about the whole run
+PHASES = frozenset({"rl"})  # whose steps of training are one phase among others
+WHOLE_STEPS = REQUESTS - PARTS - PHASES
+RUNS = REQUESTS - PHASES - {"schedule", "strategies", "recommend offload"}  # about the whole run
 SEARCHES = REQUESTS - {"strategies"}  # whose layout is searched
 LINKS = frozenset({"allreduce", "batchnorm"})  # about links alone
 INPUT = frozenset({"input"})  # about loading alone
 METHODS = frozenset({"tune"})  # that sets what its methods of fine-tuning differ in
 OF_METHODS = "is set by each method (--method); ask `dpplan estimate` for another"
 ALIKE = {"read": "estimate"}  # verbs that take what another takes, since they ask it
+OF_SEQUENCES = "follows from prompts, responses and their lengths"

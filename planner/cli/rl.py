@@ -1,0 +1,21 @@
+"""`dpplan rl`: a step of reinforcement learning."""
+
+from __future__ import annotations
+
+from planner.cli.finish import Answer
+from planner.cli.made import Given
+from planner.specs.options.own import Output
+from planner.specs.options.reinforcement import RlOptions
+
+
+def command(given: Given, own: RlOptions, out: Output) -> Answer:
+    """Estimate a step of PPO, GRPO, DAPO or RLOO: generation, scoring, training and refit, their
+    memory, the best split of the GPUs and the cost.
+
+    Exit status: 0 it fits, 3 it does not, 2 the request is wrong.
+    """
+    from planner.show.rl import rl_blocks
+    from planner.verbs import rl
+
+    found = rl.rl(own, given)
+    return Answer(found, blocks=lambda: rl_blocks(found), status=0 if found.fits else 3)
