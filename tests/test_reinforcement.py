@@ -25,9 +25,14 @@ from planner.estimate.reinforcement import (
 )
 from planner.formulas import generation as formulas
 from planner.ledger import first
+from planner.specs.base import PlanError
 from planner.specs.options import Options
+from planner.specs.options.reinforcement import RlOptions
 from planner.specs.reinforcement import Job
 from planner.verbs.estimate import chosen
+from planner.verbs.rl import rl
+from planner.verbs.validate.predict import validate_rows
+from planner.verbs.validate.reinforcement import training_row
 
 ENGINE = Engine(1, 2.0, 0.6, 256, 1e-3, 1e-5)
 JOB = Job(
@@ -205,3 +210,140 @@ def test_memory_of_phases() -> None:
     moved = step(keeps=Keeps(sleeps=True, moves=("parameters", "gradients", "optimizer")))
     assert {p.name: p.device_bytes for p in moved.phases}["generation"] < bytes_of["generation"]
     assert not step(budget_frac=0.1).fits  # weights of 15 GB in 8 GB
+
+
+# ------------------------------------------------------------------------------ the verb
+
+ASKED: dict[str, Any] = {
+    "model": "qwen2.5-0.5b",
+    "gpu": "h100",
+    "gpus": 8,
+    "stack": "pytorch-fsdp",
+    "recompute": "none",
+}
+
+
+def test_the_answer_is_of_the_split_that_is_asked_for() -> None:
+    found = rl(RlOptions(generation_gpus=6, ahead=1), ASKED)
+    (split,) = found.splits
+    assert (split.generation_gpus, split.training_gpus, split.taken) == (6, 2, True)
+    assert found.training.gpus == 2
+    assert found.step_low_s < found.step_s < found.step_high_s
+    assert found.generation.engines * found.generation.tp == 6
+
+
+def test_the_split_that_is_taken_is_the_fastest_that_fits() -> None:
+    """Off policy on GPUs of its own, and shared by default where the framework does so."""
+    found = rl(RlOptions(ahead=1), ASKED)
+    fitting = [one.step_s for one in found.splits if one.fits and one.step_s]
+    assert found.step_s == min(fitting)
+    assert not any(one.shared for one in found.splits)
+    shared = rl(RlOptions(), ASKED)
+    assert [one.shared for one in shared.splits if one.taken] == [True]
+
+
+def test_cost_and_work() -> None:
+    found = rl(RlOptions(updates=2, update_batch=256, kept="50%"), {**ASKED, "price": 2.0})
+    assert found.work.sequences == 1024
+    assert found.work.trained == 512
+    assert found.work.optimizer_steps == 4
+    assert found.usd_per_1000_steps == pytest.approx(1000 * found.step_s * 8 * 2.0 / 3600)
+
+
+def test_algorithms_and_frameworks_set_phases() -> None:
+    def phases(**own: Any) -> set[str]:
+        return {p.name for p in rl(RlOptions(generation_gpus=4, **own), ASKED).phases}
+
+    assert "training of the critic" in phases(algorithm="ppo") - phases()
+    assert "reference log-probabilities" in phases(framework="nemo-rl")
+    assert "reference log-probabilities" not in phases(framework="nemo-rl", algorithm="dapo")
+    assert "old log-probabilities" not in phases(framework="trl")
+    assert "old log-probabilities" in phases(framework="trl", updates=2)
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "field"),
+    [
+        ({"framework": "verlm"}, {}, "--framework"),
+        ({"generation_gpus": 8}, {}, "--generation-gpus"),
+        ({"generation_gpus": 4, "generation_tp": 3}, {}, "--generation-tp"),
+        ({"response_max": 100}, {}, "--response-max"),
+        ({"ahead": 1}, {"gpus": 1}, "--ahead"),
+        ({"response_length": 2000}, {"model": "gpt2"}, "--response-length"),
+        ({}, {"seq_len": 512}, "--seq-len"),
+        ({}, {"model": "dit-xl-2"}, "--model"),
+    ],
+)
+def test_a_wrong_request_names_field_and_remedy(own: Any, given: Any, field: str) -> None:
+    with pytest.raises(PlanError, match=field):
+        rl(RlOptions(**own), {**ASKED, **given})
+
+
+# ------------------------------------------------------------------------------ measured rows
+
+ROW = {
+    "run_id": "a",
+    "suite": "own",
+    "gpu": "h100-sxm5-80gb",
+    "gpus": "16",
+    "gpus_per_node": "8",
+    "stack": "nemo",
+    "model": "dense",
+    "layers": "32",
+    "hidden": "4096",
+    "ffn_hidden": "14336",
+    "heads": "32",
+    "kv_heads": "8",
+    "head_dim": "128",
+    "vocab": "128256",
+    "mlp": "swiglu",
+    "norm": "rmsnorm",
+    "positions": "rope",
+    "seq_len": "",
+    "precision": "bf16",
+    "tp": "2",
+    "pp": "1",
+    "vpp": "1",
+    "cp": "1",
+    "dp": "8",
+    "zero": "1",
+    "sequence_parallel": "1",
+    "recompute": "none",
+    "schedule": "1f1b",
+    "micro_batch": "1",
+    "global_batch": "512",
+    "options": "packing=sequence;vllm_memory=0.6;optimizer_offload_between_phases=1",
+    "step_s": "100",
+    "algorithm": "grpo",
+    "policy_lag": "0",
+    "max_seq_len": "4096",
+    "mean_seq_len": "1000",
+    "prompts_per_step": "64",
+    "generation_global_batch": "2048",
+    "train_global_batch": "512",
+    "colocated": "1",
+    "training_gpus": "16",
+    "generation_gpus": "16",
+    "generation_tp": "1",
+}
+
+
+def test_a_row_of_reinforcement_learning_is_predicted_by_phases() -> None:
+    (run,) = validate_rows([ROW]).rows
+    assert run.not_expressed == ""
+    assert run.predicted_step_s == pytest.approx(sum(run.phases.values()))
+    assert {"generation", "old log-probabilities", "training", "refit"} <= run.phases.keys()
+    # four updates of 512 sequences of 1,000 tokens in rows of 4,096, which 8 replicas share
+    assert training_row(ROW)["global_batch"] == "128"
+    apart = {**ROW, "training_gpus": "8", "generation_gpus": "8", "colocated": "0", "dp": "4"}
+    (off,) = validate_rows([{**apart, "policy_lag": "1"}]).rows
+    assert off.predicted_step_s < sum(off.phases.values())
+
+
+def test_a_row_that_does_not_say_what_it_generates_is_set_apart() -> None:
+    missing = {**ROW, "seq_len": "4096", "global_batch": "128", "generation_tp": ""}
+    (run,) = validate_rows([missing]).rows
+    assert "algorithm" in run.not_expressed
+    assert not run.phases
+    wrong = validate_rows([{**ROW, "mean_seq_len": "9000"}, {**ROW, "generation_tp": "3"}])
+    assert [one.reason.split()[0] for one in wrong.skipped] == ["mean_seq_len", "generation_tp"]

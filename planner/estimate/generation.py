@@ -22,6 +22,15 @@ _BYTES = 2.0  # of an activation, and of an element of the cache
 # kernels of a layer beside GEMMs, in a replayed graph: two norms, rotation, writing the cache,
 # attention and the sum of its parts, activation; of experts: router, sorting, activation and sum
 _KERNELS, _EXPERT_KERNELS = 7.0, 5.0
+# what a layer of experts takes beyond these: MiniMax-M2.5 and Qwen3-235B in 8 bit at 4 sequences
+_EXPERT_WAIT = Sourced(
+    25e-6,
+    "s",
+    "measured",
+    "token time of served mixtures of experts minus kernels and host: 17 us (SGLang, H200) to 30"
+    " and 40 us (vLLM, H200, B200) per layer; silicon_sample.csv of ai-dynamo/aiconfigurator",
+    "2026-11",
+)
 _SAMPLE_BYTES = 16.0  # per word and sequence: logits in fp32, soft-maxed, sorted or compared
 _ONE_SHOT = Sourced(
     5e-6, "s", "measured", "ai-dynamo/aiconfigurator, custom_allreduce of vLLM 0.24.0", "2026-11"
@@ -84,6 +93,7 @@ def _experts_s(plan: Plan, m: Machine, engine: Engine, moe: Moe, rows: Array) ->
         _gemm_s(m, engine, each, moe.inputs * width, read, touched)
         + _gemm_s(m, engine, each, read, width, touched)
         + _EXPERT_KERNELS * m.kernel_gap
+        + _EXPERT_WAIT
     )
 
 

@@ -3,7 +3,7 @@ keeps and moves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -69,6 +69,10 @@ class Job:
     critic: bool
     reward_s: float
     ahead: int  # steps that generation may be ahead of training
+
+    def of_lengths(self, mean: float, longest: float) -> Job:
+        """The same job with responses of another mean and longest length."""
+        return replace(self, response=mean, longest=longest)
 
     @property
     def trained(self) -> float:

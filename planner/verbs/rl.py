@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from planner.estimate import Estimates
@@ -36,7 +36,7 @@ from planner.specs.documents.reinforcement import (
     RlTraining,
     RlWork,
 )
-from planner.specs.layers import attended_of, shared_heads
+from planner.specs.layers import attended_of, of_samples, shared_heads
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, refuse
 from planner.specs.options.reinforcement import RlOptions
@@ -119,8 +119,9 @@ def _asked(own: RlOptions, given: Mapping[str, Any]) -> _Asked:
     options = read_options(given)
     refuse(options, "rl")
     model, _ = model_spec(options.model)
-    if model.towers:
-        raise PlanError("--model", options.model, "generates no text one word after another")
+    whole = any(core.mask == "full" for core, _ in attended_of(model))
+    if model.towers or whole or of_samples(model):
+        raise PlanError("--model", options.model, "generates no text, one word after another")
     kept, engine = framework(own.framework)
     longest = own.response_max or _longest(own, model)
     if own.response_length > longest:
@@ -213,7 +214,7 @@ def training_options(options: Options, model: ModelSpec, job: Job, gpus: int) ->
     mean = job.prompt + job.response
     packed = not any(core.window or core.chunk for core, _ in attended_of(model))
     needed = math.ceil(job.batch * mean / seq_len) if packed else math.ceil(job.batch)
-    whole = replace(job, response=mean, longest=float(seq_len))
+    whole = job.of_lengths(mean, float(seq_len))
     return options.changed(
         gpus=gpus,
         nodes=None,

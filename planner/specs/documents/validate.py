@@ -85,6 +85,14 @@ class Run(Document):
     components: Annotated[
         dict[str, float], key("parts of the predicted step, as `step.components` of a report", "s")
     ]
+    phases: Annotated[
+        dict[str, float],
+        key(
+            "phases of a step of reinforcement learning, whose training step is what `components`"
+            " are of; empty for a step of training",
+            "s",
+        ),
+    ]
     gpu_busy_s: Annotated[float, key("of the predicted step, what the GPU computes", "s")]
     collectives: Annotated[
         float, key("calls of collectives and sends per step on the slowest rank")

@@ -38,6 +38,7 @@ from planner.verbs.validate.ranking import (
     layout_of,
     ranked,
 )
+from planner.verbs.validate.reinforcement import is_phased, phased
 from planner.verbs.validate.rows import Row, measured, outcome_of
 from planner.verbs.validate.words import not_expressed
 
@@ -128,8 +129,9 @@ def _counted(texts: Iterable[str]) -> dict[str, int]:
 
 
 def has_time(run: Run) -> bool:
-    """Whether the run can say anything of predicted step times."""
-    return run.measured_step_s is not None and run.outcome != "oom" and not run.not_expressed
+    """Whether the run can say anything of predicted times of training steps."""
+    whole = not run.not_expressed and not run.phases
+    return run.measured_step_s is not None and run.outcome != "oom" and whole
 
 
 def with_unseen(document: Validation, seconds: Sequence[float | None]) -> Validation:
@@ -145,9 +147,12 @@ def with_unseen(document: Validation, seconds: Sequence[float | None]) -> Valida
 def _run(row: Row, calibration: Calibration | None) -> Run:
     outcome: Outcome = outcome_of(row)
     measured_s, measured_gib = measured(row, "step_s"), measured(row, "peak_memory_gib")
-    one = predict(row, calibration)
+    found = phased(row, calibration) if is_phased(row) else None
+    one = predict(row, calibration) if found is None else found.estimates
+    row = row if found is None else found.training
     plan, kind = one.plan, row.get("memory_kind", "")
-    predicted_s, predicted_gib = float(one.time.seconds[0]), memory.peak_bytes(one, kind) / 2**30
+    predicted_s = float(one.time.seconds[0]) if found is None else found.step.seconds
+    predicted_gib = memory.peak_bytes(one, kind) / 2**30
     ran, opened = outcome != "oom", left_open(row, plan)
     islands = behind_unknown(plan, one.table, one.time.seconds)
     case = case_of(plan, one.table, one.time, islands=islands)
@@ -193,6 +198,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         layout=layout_of(row),
         low_step_s=predicted_s * low,
         high_step_s=predicted_s * high,
+        phases={} if found is None else {p.name: p.seconds for p in found.step.phases},
         features=dict(zip(FEATURES, case.features, strict=True)),
         family=case.family,
     )
