@@ -57,6 +57,7 @@ class AdapterSpec(Spec):
     dropout: float = Field(default=0.0, ge=0, lt=1)  # of what A reads
     # type of weights, gradients and moments of adapters; None: as the stack keeps what it trains
     precision: GradientType | None = None
+    autocast: bool = True  # casts what adapters in fp32 read back to 16 bit
     # products added inside the GEMMs that make them (fms-acceleration, Unsloth), not apart
     fused: bool = False
     resident: int = Field(default=1, ge=1, le=10_000)  # adapters of every matrix held at once
@@ -78,6 +79,11 @@ class Matrix:
     def copies(self) -> int:
         """Matrices of this shape."""
         return self.experts or 1
+
+    @property
+    def reads_hidden(self) -> bool:
+        """Whether its input is that of the part."""
+        return not {"o", "down", "q_b", "kv_b"} & set(self.role.split("+"))
 
 
 def matrices(part: Part, of: Stream) -> Iterator[Matrix]:

@@ -155,6 +155,8 @@ class Activations(Spec):
     fp8_inputs: bool = False  # in fp8, GEMMs keep their inputs in fp8 (Transformer Engine)
     # under ZeRO-3 inputs of repeated layers wait in host memory, shared out over tensor ranks
     host_checkpoints: bool = False
+    # layers whose activations are alive in backward at once where weights are frozen and sharded
+    frozen_layers: float = Field(default=1.0, ge=1, le=4)
     stage_outputs: float = Field(
         default=0.0, ge=0, le=8
     )  # copies of a stage's output kept per micro-batch in flight

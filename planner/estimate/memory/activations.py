@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimate.machine.kernels import split_experts
-from planner.estimate.memory import modules
+from planner.estimate.memory import beside_frozen, modules
 from planner.estimate.stages import Repeated, StageSplit
 from planner.formulas import casts, experts, memory, recompute
 from planner.formulas.params import MTP_NORMS, stream_of
@@ -101,8 +101,14 @@ def kind_activations(plan: Plan, c: Columns, kind: Kind) -> Ledger:
             for one in part.kept(of):
                 elements = tokens * one.elements.local(c.tp)
                 kept[one.name] = plan.training.element_bytes * elements
+            if plan.training.adapter is not None:
+                kept = beside_frozen.kept(plan, c, part, kept, (tokens, routed_tokens(plan, c)))
             for name, leaf in kept.items():
                 out[name] = out.get(name, 0.0) + leaf
+    if plan.training.adapter is not None and not plan.fused_norm:
+        # the normed element is kept for the gradient of the norm's weight alone
+        each = norm_bytes(plan)
+        out["norm"] = out["norm"] * (1 - plan.training.element_bytes / each)
     return out
 
 

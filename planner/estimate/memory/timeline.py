@@ -294,7 +294,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     if training.adapter is not None:
         weight = 0.0 * weight
     inside = {
-        "recompute_working_set": kept.working,
+        "recompute_working_set": kept.working + _beside(plan, c, kept),
         "backward_temporaries": kept.transient + weight,
     }
     at_loss = loss.logits(plan, c) * heads
@@ -340,6 +340,13 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     return StageMemory(
         phases, flat, own.host + host, own.drive, own.saving, own.loading, kept.whole, kept.input
     )
+
+
+def _beside(plan: Plan, c: Columns, of: activations.Kept) -> Array:
+    """Activations of other repeated layers that are alive beside the one that backward works on."""
+    more = plan.stack.activations.frozen_layers - 1.0
+    alive = (c.zero >= _ZERO_2) & (c.replicas > 1) & c.is_recompute("full", "group")
+    return np.where(alive, more * (plan.training.adapter is not None) * of.whole, 0.0)
 
 
 def _matrix_work(plan: Plan, c: Columns) -> Array | None:

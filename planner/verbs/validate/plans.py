@@ -254,6 +254,7 @@ def row_adapter(options: dict[str, str]) -> AdapterSpec | None:
         precision=options.get("adapter_dtype") or _adapter_type(options),  # type: ignore[arg-type]
         resident=_count(options, "adapters") or 1,
         fused="fused_ops" in options,
+        autocast="autocast" in options,
     )
 
 

@@ -1,0 +1,78 @@
+"""What a part keeps for backward whose matrices are frozen, and what adapters keep beside it.
+
+As autograd saves of PEFT's layers in transformers (tests/test_adapters.py): a frozen matrix keeps
+no input, the kernels between keep what they did.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.formulas.experts import tensor_of
+from planner.formulas.params import stream_of
+from planner.ledger import Array, Ledger
+from planner.specs.adapters import AdapterSpec, Matrix, adapted
+from planner.specs.columns import Columns
+from planner.specs.parts import Mlp, Moe, Part
+from planner.specs.plan import Plan
+
+_INPUTS = ("attention/input", "latent/input", "mlp/input", "moe/input")
+_WIDE_BYTES = 4.0
+_DORA_OUTPUTS = 2.0  # of matrix and adapter, for the gradient of the magnitudes
+
+
+def own_copy_bytes(plan: Plan, spec: AdapterSpec) -> float:
+    """Bytes per element of the copy of its input that an adapter keeps: a dropped one, or one in
+    the type of the adapter, which autocast brings back to 16 bit for torch's GEMMs, while a fused
+    kernel keeps what it is given; 0: it keeps the input itself."""
+    wide = spec.precision == "fp32" and plan.training.mixed_precision
+    if spec.dropout == 0 and (spec.fused or not wide):
+        return 0.0
+    casts = spec.autocast and not spec.fused
+    return _WIDE_BYTES if wide and not casts else plan.training.element_bytes
+
+
+def kept(plan: Plan, c: Columns, part: Part, usual: Ledger, tokens: tuple[Array, Array]) -> Ledger:
+    """The ledger of a part with frozen matrices, adapters a leaf of it. tokens: of the rank, and
+    copies of them for routed experts."""
+    spec = plan.training.adapter
+    if spec is None:
+        return usual
+    own = adapted(part, stream_of(plan.model), spec, plan.joint)
+    copy = own_copy_bytes(plan, spec)
+    out, read = dict(usual), () if copy else own  # what reads an input that is kept as it is
+    if not any(one.reads_hidden and not one.experts for one in read):
+        out |= {name: 0.0 * out[name] for name in _INPUTS if name in out}
+    if "moe/routed" in out and not any(one.reads_hidden and one.experts for one in read):
+        out["moe/routed"] = 0.0 * out["moe/routed"]
+    for name, elements in _products(c, part, tokens).items():
+        routed = name == "moe/activated"
+        if not any("down" in one.role and (one.experts > 0) == routed for one in read):
+            out[name] = np.maximum(out[name] - plan.training.element_bytes * elements, 0.0)
+    return out | {"adapters": sum((_adapter(plan, c, one, tokens) for one in own), 0.0 * c.tp)}
+
+
+def _products(c: Columns, part: Part, tokens: tuple[Array, Array]) -> dict[str, Array]:
+    """Elements that the last matrix of an MLP reads, by the leaf they are in; none where they are
+    what the activation keeps anyway."""
+    if not isinstance(part, Mlp | Moe) or (part.activation == "relu" and not part.gated):
+        return {}
+    if isinstance(part, Mlp):
+        return {"mlp/hidden": tokens[0] * part.ffn_hidden / c.tp}
+    return {
+        "moe/activated": tokens[1] * part.ffn_hidden,
+        "moe/shared": tokens[0] * part.shared_ffn_hidden / c.tp,
+    }
+
+
+def _adapter(plan: Plan, c: Columns, one: Matrix, tokens: tuple[Array, Array]) -> Array:
+    """Bytes that the adapter of a matrix keeps: what A reads with a mask of a byte, what B reads,
+    and of DoRA both outputs."""
+    spec, e = plan.training.adapter, plan.training.element_bytes
+    if spec is None:
+        return 0.0 * c.tp
+    ranks = tensor_of(plan, c.tp) if one.experts else c.tp
+    each = own_copy_bytes(plan, spec) + (spec.dropout > 0)
+    width = one.k / (1.0 if one.reads_hidden else ranks)
+    outputs = _DORA_OUTPUTS * e * one.n / ranks * (spec.method == "dora")
+    return tokens[one.experts > 0] * (each * width + e * one.sides * spec.rank + outputs)
