@@ -51,6 +51,15 @@ def test_states_are_those_of_what_is_trained() -> None:
     assert narrow["optimizer"][0] == 4 * adapters
 
 
+def test_moments_of_8_bit_are_those_of_adapters() -> None:
+    """Of 8 bytes of moments there are 2, beside a share of the scales of blocks."""
+    narrow, usual = (plan(adapter=lora(), optimizer=name) for name in ("adam8bit", "adam"))
+    trained = trained_count(narrow)
+    states = found(narrow).memory.components["optimizer"][0]
+    saved = found(usual).memory.components["optimizer"][0] - states
+    assert saved == pytest.approx((8 - 2) * trained, rel=0.02)
+
+
 def test_ranks_shard_frozen_weights_as_well_as_adapters() -> None:
     of = plan(adapter=lora(), gpus=4)
     adapters, every = trained_count(of), parameter_count(of.model)

@@ -108,6 +108,51 @@ SAYS: dict[tuple[str, ...], dict[str, Any]] = {
 }
 
 
+# of arguments of adapters
+ADAPTED: dict[str, dict[str, Any]] = {
+    "base_model: a/b\nadapter: lora\nlora_r: 32\nlora_target_linear: true\nlora_dropout: .1\n": {
+        "lora": 32,
+        "lora_targets": "all-linear",
+        "lora_dropout": 0.1,
+    },
+    (
+        "base_model: a/b\nadapter: qlora\nlora_r: 8\nlora_qkv_kernel: true\nlora_o_kernel: true\n"
+        "lora_mlp_kernel: true\npeft_use_dora: true\n"
+        "lora_modules_to_save: [embed_tokens, lm_head]\n"
+        "lora_target_modules: 'model.layers.[\\d]+.(mlp|attn).(up|q|v)_proj'\n"
+    ): {
+        "lora": 8,
+        "lora_method": "dora",
+        "lora_targets": "up_proj+q_proj+v_proj",
+        "fused_lora": True,
+        "train_embeddings": True,
+    },
+    "base_model: a/b\nadapter:\nlora_r: 8\n": {"lora": None},
+    "max_length: 512\nmodel_name_or_path: a/b\nuse_peft: true\n": {
+        "lora": 16,
+        "lora_targets": "q_proj+v_proj",  # of PEFT, for most models
+    },
+    "cutoff_len: 512\nlora_target: q_proj,v_proj\n": {"lora": 8, "lora_targets": "q_proj+v_proj"},
+    "finetuning_type: freeze\nfreeze_trainable_layers: 4\n": {"lora": None, "trainable_layers": 4},
+    "cutoff_len: 512\nfinetuning_type: full\n": {"lora": None},
+    "tuner_type: lora\nlora_rank: 64\nuse_rslora: true\n": {
+        "lora": 64,
+        "lora_method": "rslora",
+        "lora_targets": "all-linear",
+    },
+    (
+        "model:\n  _component_: torchtune.models.llama3.lora_llama3_8b\n  lora_rank: 8\n"
+        "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\n"
+    ): {"model": "llama-3-8b", "lora": 8, "lora_targets": "q_proj+output_proj+mlp"},
+}
+
+
+def test_what_is_trained() -> None:
+    for text, says in ADAPTED.items():
+        found = formats.read({"a.yaml": text})
+        assert of(dict(found.options), *says) == says, text
+
+
 def test_what_files_say() -> None:
     for names, says in SAYS.items():
         assert of(dict(read(*names).options), *says) == says, names
@@ -199,6 +244,27 @@ def _sharded(drawn: dict[str, Any], stage: int, offload: str) -> dict[str, Any]:
     }[stack]
     out = drawn | {"zero": stage, "precision": "bf16", "gpus_per_node": 8}
     return out | ({"offload": away} if away else {})
+
+
+_adapters = st.fixed_dictionaries(
+    {"lora": st.integers(1, 256), "lora_targets": st.sampled_from(["all-linear", "q_proj+mlp"])},
+    optional={
+        "lora_method": st.sampled_from(["dora", "rslora"]),
+        "lora_dropout": st.sampled_from([0.05, 0.1]),
+        "train_embeddings": st.just(True),
+    },
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(_trained, _adapters)
+def test_adapters_that_are_written_read_the_same(drawn: dict, adapters: dict) -> None:
+    plan = drawn | adapters | {"zero": 0, "stack": "hf-trainer", "precision": "bf16"}
+    for kind in ("trl", "axolotl", "llama-factory", "ms-swift"):
+        name = "a.sh" if kind == "ms-swift" else "a.yaml"
+        found = formats.read({name: TRAINERS[kind].write(plan)})
+        same = set(adapters) | {"micro_batch", "grad_accum", "seq_len"}
+        assert of(dict(found.options), *same) == of(plan, *same), kind
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.estimate.trained import kind_adapters
 from planner.formulas.experts import tensor_of
 from planner.formulas.params import stream_of
 from planner.ledger import Array
@@ -34,7 +35,9 @@ class Matrix:
 
 
 def layer_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
-    """Matrices of a mean layer on one rank, routed experts among them."""
+    """Matrices of a mean layer on one rank that are trained, routed experts among them."""
+    if plan.training.adapter is not None:
+        return list(_of_adapters(plan, tp))
     model, layers = plan.model, layers_of(plan.model)
     found: list[Matrix] = []
     for kind, count in zip(layers.kinds, layers.counts, strict=True):
@@ -44,6 +47,17 @@ def layer_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
             if isinstance(part, Moe):
                 found += _experts(plan, tp, ep, part, share)
     return found
+
+
+def _of_adapters(plan: Plan, tp: Array) -> Iterator[Matrix]:
+    """A and B of every adapted matrix, as if no rank had a part of one."""
+    spec, layers = plan.training.adapter, layers_of(plan.model)
+    assert spec is not None
+    for kind, count in zip(layers.kinds, layers.counts, strict=True):
+        for one in kind_adapters(plan, kind):
+            times = spec.resident * one.copies * one.sides * count / plan.model.layers + 0.0 * tp
+            for rows, columns in ((one.k, spec.rank), (spec.rank, one.n)):
+                yield Matrix(rows + 0.0 * tp, columns + 0.0 * tp, times, bool(one.experts))
 
 
 def _matrix(plan: Plan, tp: Array, one: Product, share: float) -> Matrix:

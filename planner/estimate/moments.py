@@ -9,6 +9,7 @@ import numpy as np
 from planner.estimate.matrices import Matrix, layer_matrices
 from planner.estimate.state_types import moment_type_bytes, state_of
 from planner.estimate.states import RankParameters, rank_parameters
+from planner.estimate.trained import weights_of
 from planner.formulas.optimizers import OPTIMIZERS, TYPE_BYTES, Optimizer, optimizer_of
 from planner.formulas.params import parameter_count
 from planner.ledger import Array, total
@@ -55,7 +56,8 @@ def moments(plan: Plan, c: Columns, p: RankParameters) -> Moments:
     every = layer_matrices(plan, c.tp, c.ep)
     dense, routed = ([m for m in every if m.routed is which] for which in (False, True))
     vectors = _vector_bytes(rest, plan.model.hidden, each)
-    rows, columns = p.first["embedding/word"] / plan.model.hidden, float(plan.model.hidden)
+    columns = float(plan.model.hidden)
+    rows = p.first.get("embedding/word", plan.model.padded_vocab * columns) / columns
     ends = rest.matrix_bytes(rows, columns, each) / (rows * columns)
     layers = _mean(own, dense, total(p.layer), vectors, each)
     return Moments(layers, _mean(own, routed, p.experts, vectors, each), ends + 0.0 * layers)
@@ -103,6 +105,8 @@ def _mean_moments(plan: Plan) -> float:
         return own.moment_bytes(moment_type_bytes(plan))
     c = Columns.of([_ALONE], 1)
     p = rank_parameters(plan, c)
+    if plan.training.adapter is not None:  # of what is trained
+        return float(moments(plan, c, weights_of(plan, c).trained).layers[0])
     of, layers = moments(plan, c, p), plan.model.layers
     inside = layers * (total(p.layer) * of.layers + p.experts * of.experts)
     counted = layers * (total(p.layer) + p.experts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import sharding, trainer
+from planner.formats import adapted, sharding, trainer
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.trl import IRRELEVANT as OF_TRL
 from planner.formats.trl import LACKS as TRL_LACKS
@@ -17,7 +17,11 @@ from planner.formats.trl import read_packing
 _KERNEL_FLAGS = {"flash_attention": "flash2", "sdp_attention": "flash2", "eager_attention": "eager"}
 _LIGER = ("liger_rms_norm", "liger_rope", "liger_glu_activation", "liger_swiglu")
 _LOSS = ("liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy")
-_RL = ("rl", "reward_model", "process_reward_model")
+_ADAPTERS = adapted.Names(
+    targets=("lora_target_linear", "lora_target_modules"),
+    scaled="peft_use_rslora",
+    parted="peft_use_dora",
+)
 
 
 TABLE = (
@@ -103,7 +107,6 @@ IRRELEVANT = (
 )
 LACKS = {
     **TRL_LACKS,
-    "adapter": trainer.ADAPTERS,
     "rl": "the step is estimated as one of training alone: no generation, no reference model",
     "reward_model": "the step is estimated as one of the model with its head",
     "process_reward_model": "the step is estimated as one of the model with its head",
@@ -140,6 +143,11 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _attention(answer)
     _checkpointing(answer)
     _kernels(answer)
+    adapted.read(answer, _ADAPTERS, "adapter")
+    fused = ("lora_qkv_kernel", "lora_o_kernel", "lora_mlp_kernel")
+    if all(answer.get(name) is True for name in fused):
+        for name in fused:
+            answer.state("fused_lora", True, name)
     read_packing(answer, "sample_packing", "pad_to_sequence_len")
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)
@@ -268,6 +276,12 @@ def write(options: Mapping[str, Any]) -> str:
         held |= {"plugins": ["axolotl.integrations.liger.LigerPlugin"]}
         held |= dict.fromkeys(_LIGER[:3], True)
     held |= trainer.liger_of(options, _LOSS[0])
+    if options.get("lora"):
+        held |= {"adapter": "lora"} | adapted.written(options, _ADAPTERS)
+        if held[_ADAPTERS.targets[0]] != "all-linear":
+            held[_ADAPTERS.targets[1]] = held.pop(_ADAPTERS.targets[0])
+        else:
+            held[_ADAPTERS.targets[0]] = True
     held |= sharding.written(options)
     if "fsdp_config.auto_wrap_policy" in held:
         held["fsdp_version"] = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import sharding, trainer
+from planner.formats import adapted, sharding, trainer
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.formats.trl import LACKS as TRL_LACKS
 from planner.formats.trl import read_packing
@@ -34,6 +34,23 @@ def _undone(value: Any) -> str | None:
     return None if on is None else trainer.RECOMPUTE[not on]
 
 
+_ADAPTERS = adapted.Names(
+    rank="lora_rank",
+    targets=("lora_target",),
+    saved="additional_target",
+    default_rank=8,
+    default_targets="all-linear",
+)
+_SECOND = adapted.Names(
+    rank="peft_config.r",
+    targets=("peft_config.target_modules",),
+    dropout="peft_config.lora_dropout",
+    scaled="peft_config.use_rslora",
+    parted="peft_config.use_dora",
+    saved="peft_config.modules_to_save",
+    default_rank=8,
+    default_targets="all-linear",
+)
 TABLE = (
     *trainer.BATCH,
     *(one for one in trainer.TABLE if one.name in ("optim", "torch_compile", "model_name_or_path")),
@@ -96,8 +113,7 @@ IRRELEVANT = (
 )
 LACKS = {
     **TRL_LACKS,
-    "finetuning_type": trainer.ADAPTERS,
-    "peft_config.*": trainer.ADAPTERS,
+    "peft_config.*": "is not modelled",
     "use_galore": "GaLore is not modelled",
     "galore_*": "GaLore is not modelled",
     "use_apollo": "APOLLO is not modelled",
@@ -143,10 +159,27 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     if stage in ("dpo", "kto", "rm", "ppo"):
         note = "the step is estimated as one of training alone: no generation, no reference model"
         answer.mark("stage", "not understood", note)
-    if answer.get("finetuning_type") == "full":
-        answer.mark("finetuning_type", "implied", trainer.ALL_WEIGHTS)
+    _trained(answer)
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)
+
+
+def _trained(answer: Answer) -> None:
+    """Adapters, or the last layers alone."""
+    if "model" in answer.values:
+        adapted.read(answer, _SECOND, "peft_config.name")
+        return
+    if answer.get("finetuning_type") == "freeze":
+        count = trainer.number(answer, "freeze_trainable_layers", 2)
+        if count > 0:
+            answer.mark("finetuning_type", "read")
+            if "freeze_trainable_layers" in answer.values:
+                answer.state("trainable_layers", count, "freeze_trainable_layers")
+            else:
+                answer.imply("trainable_layers", count, "the layers by default")
+            answer.mark("freeze_trainable_modules", "implied", "whole layers")
+            return
+    adapted.read(answer, _ADAPTERS, "finetuning_type", "lora")
 
 
 def _sharding(answer: Answer) -> None:
@@ -226,6 +259,15 @@ def write(options: Mapping[str, Any]) -> str:
             held |= {"fp8": True, "fp8_backend": backend, "bf16": True}
     held |= trainer.liger_of(options, "enable_liger_kernel")
     held |= {"stage": "sft", "finetuning_type": "full", "do_train": True}
+    if options.get("lora"):
+        held |= {"finetuning_type": "lora"} | adapted.written(options, _ADAPTERS)
+        words = held["lora_target"]
+        held["lora_target"] = "all" if words == "all-linear" else ",".join(words)
+        if "additional_target" in held:
+            held["additional_target"] = ",".join(held["additional_target"])
+    elif options.get("trainable_layers"):
+        layers = options["trainable_layers"]
+        held |= {"finetuning_type": "freeze", "freeze_trainable_layers": layers}
     return trainer.as_yaml(held | sharding.written(options))
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from planner.formats import megatron, sharding, trainer
+from planner.formats import adapted, megatron, sharding, trainer
 from planner.formats.record import UNSET, Answer, Argument, Format, Value
 from planner.formats.shell import Command, script
 from planner.formats.trl import IRRELEVANT as OF_TRL
@@ -28,6 +28,15 @@ _BATCH = 16  # sequences per step where accumulation is not said: swift/trainers
 _MOST_DIGITS = 10
 # defaults of `megatron sft` that are not Megatron-LM's (swift/megatron/arguments/megatron_args.py)
 _OWN_DEFAULTS = {"micro-batch-size": 1, "global-batch-size": 16, "use-distributed-optimizer": True}
+
+
+_ADAPTERS = adapted.Names(
+    rank="lora_rank",
+    targets=("target_modules",),
+    saved="modules_to_save",
+    default_rank=8,
+    default_targets="all-linear",
+)
 
 
 def _expandable(value: Any) -> bool | None:
@@ -81,8 +90,6 @@ IRRELEVANT = (
 _GENERATES = "the step is estimated as one of training alone: no generation, no reference model"
 LACKS = {
     **TRL_LACKS,
-    "tuner_type": trainer.ADAPTERS,
-    "target_modules": trainer.ADAPTERS,
     "rlhf_type": _GENERATES,
     "reward_*": _GENERATES,
     "teacher_*": _GENERATES,
@@ -170,8 +177,8 @@ def _task(command: Command) -> str:
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _processes(answer)
-    if answer.get("tuner_type") == "full":
-        answer.mark("tuner_type", "implied", trainer.ALL_WEIGHTS)
+    word = "train_type" if "train_type" in values else "tuner_type"
+    adapted.read(answer, _ADAPTERS, word, "lora")
     if _MEGATRON in values:
         _megatron(answer)
         return
@@ -264,7 +271,9 @@ def write(options: Mapping[str, Any]) -> str:
     if options.get("state_precision") == "bf16":
         held["torch_dtype"] = "bfloat16"
     held |= trainer.liger_of(options, "use_liger_kernel")
-    held |= {"tuner_type": "full"}
+    held["tuner_type"] = "full"
+    if options.get("lora"):
+        held |= {"tuner_type": "lora"} | adapted.written(options, _ADAPTERS)
     stack, stage = options.get("stack"), options.get("zero")
     if stack == sharding.DEEPSPEED and stage is not None:
         away = "_offload" if options.get("offload") in ("optimizer", "params") else ""
@@ -276,12 +285,14 @@ def write(options: Mapping[str, Any]) -> str:
     before = [f"NPROC_PER_NODE={gpus // nodes}"] + ([f"NNODES={nodes}"] if nodes > 1 else [])
     if options.get("expandable_segments"):
         before.append("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
-    words = [f"--{name} {shlex.quote(_text(value))}" for name, value in held.items()]
+    words = [f"--{name} {_text(value)}" for name, value in held.items()]
     return " \\\n".join([*before, "swift sft", *(f"    {word}" for word in words)]) + "\n"
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, list):
+        return " ".join(map(_text, value))
+    return shlex.quote(str(value).lower() if isinstance(value, bool) else str(value))
 
 
 FORMAT = Format(

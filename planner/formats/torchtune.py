@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from planner.formats import trainer
+from planner.formats import adapted, trainer
 from planner.formats.record import Answer, Argument, Format, Value
 from planner.inputs import catalog
 from planner.specs.base import PlanError
@@ -170,9 +170,6 @@ IRRELEVANT = (
 )
 _GENERATES = "generation is not part of the estimate, which is of a step of training alone"
 LACKS = {
-    "model.lora_*": trainer.ADAPTERS,
-    "model.apply_lora_*": trainer.ADAPTERS,
-    "model.use_dora": trainer.ADAPTERS,
     "teacher_model.*": "the teacher is not part of the estimate",
     "kd_loss.*": "the teacher is not part of the estimate",
     "reward_and_value_model.*": "models of rewards and values are not part of the estimate",
@@ -216,6 +213,7 @@ def parse(text: str) -> Mapping[str, Value]:
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _types(answer)
+    _adapters(answer)
     replicas = trainer.number(answer, "data_parallel_replicate_dim", 1)
     shards = answer.get("data_parallel_shard_dim", -1)
     if replicas > 1 and isinstance(shards, int) and shards > 1:
@@ -234,6 +232,31 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.mark(name, "implied", note)
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)
+
+
+def _adapters(answer: Answer) -> None:
+    """Adapters of matrices of attention, of those of the MLP, and of the head."""
+    rank = "model.lora_rank"
+    _, how = built(answer.get("model._component_", ""))
+    if not how and answer.get(rank) is None:
+        return
+    if answer.get(rank) is not None:
+        answer.state("lora", trainer.number(answer, rank, 8), rank)
+    words = answer.get("model.lora_attn_modules", [])
+    listed = list(adapted.targets(words)) if isinstance(words, list) else []
+    mlp = trainer.is_on(answer, "model.apply_lora_to_mlp")
+    if listed or mlp:
+        name = "model.lora_attn_modules" if listed else "model.apply_lora_to_mlp"
+        answer.state("lora_targets", "+".join([*listed, *(["mlp"] if mlp else [])]), name)
+    answer.mark("model.apply_lora_to_mlp", "implied", "among the matrices")
+    if how == "dora" or trainer.is_on(answer, "model.use_dora"):
+        name = "model.use_dora" if "model.use_dora" in answer.values else "model._component_"
+        answer.state("lora_method", "dora", name)
+    if trainer.is_on(answer, "model.apply_lora_to_output"):
+        why = "an adapter of the head is not modelled"
+        answer.mark("model.apply_lora_to_output", "not understood", why)
+    for name in ("model.apply_lora_to_output", "model.use_dora"):
+        answer.mark(name, "implied", "off")
 
 
 def _types(answer: Answer) -> None:

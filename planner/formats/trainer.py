@@ -110,13 +110,11 @@ IRRELEVANT = (
     *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "num_epochs", "epochs"),
     *("num_train_epochs", "max_steps", "rng_seed", "torch_empty_cache_steps", "group_by_length"),
 )
-ADAPTERS = "adapters are not read: all weights are taken as trained"
-FROZEN = "frozen weights in 4 or 8 bit are not read: all weights are taken as trained"
-ALL_WEIGHTS = "all weights are trained"
+FROZEN = "frozen weights in 4 or 8 bit are not read: they are taken in the type of the others"
 # what moves memory or time and no estimate has; off, it says nothing
 LACKS = {
     "optim_target_modules": "is of optimizers that are not modelled",
-    "lora_*": ADAPTERS,
+    "lora_*": "is not modelled",
     "load_in_*bit": FROZEN,
     "auto_find_batch_size": "the trainer may take a smaller micro-batch than the file says",
     "ddp_bucket_cap_mb": "buckets are taken of 25 MiB, as torch has them by default",

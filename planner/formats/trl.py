@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.formats import sharding, trainer
+from planner.formats import adapted, sharding, trainer
 from planner.formats.record import Answer, Argument, Format, Value
 
 LENGTH = Argument(
@@ -50,7 +50,6 @@ _GENERATES = "generation is not part of the estimate, which is of a step of trai
 _REFERENCE = "the reference model is not part of the estimate, which is of a step of training alone"
 LACKS = {
     **trainer.LACKS,
-    "use_peft": trainer.ADAPTERS,
     "num_generations": _GENERATES,
     "max_completion_length": _GENERATES,
     "max_new_tokens": _GENERATES,
@@ -74,6 +73,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _lengths(answer)
     trainer.read_liger(answer, "use_liger_kernel")
     read_packing(answer, "packing", "padding_free")
+    adapted.read(answer, adapted.Names(), "use_peft")
     trainer.mark_off(answer, LACKS)
 
 
@@ -99,6 +99,8 @@ def write(options: Mapping[str, Any]) -> str:
     held = trainer.written(TABLE, options) | trainer.types(options, "dtype")
     held |= sharding.written(options)
     held |= trainer.liger_of(options, "use_liger_kernel")
+    if options.get("lora"):
+        held |= {"use_peft": True} | adapted.written(options, adapted.Names())
     return trainer.as_yaml(held)
 
 

@@ -1,0 +1,147 @@
+"""Adapters and frozen weights, by the names of PEFT's arguments in each trainer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.formats.record import Answer
+from planner.formats.trainer import is_off, is_on, number
+from planner.specs.adapters import WORDS
+
+_ALL = ("all-linear", "all", "*")
+_MODULES = re.compile(r"\(([\w|?:]{1,80})\)_proj|(\w+_proj)")  # of a pattern of modules
+_EMBEDDINGS = {"embed_tokens", "lm_head", "wte", "output"}
+_WHOLE = ("full", "none", "false", "")
+_OF_LORA = ("lora", "qlora", "dora", "true")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a trainer calls the arguments of its adapters, "" where it has none."""
+
+    rank: str = "lora_r"
+    targets: tuple[str, ...] = ("lora_target_modules",)
+    dropout: str = "lora_dropout"
+    scaled: str = "use_rslora"
+    parted: str = "use_dora"
+    saved: str = "lora_modules_to_save"
+    default_rank: int = 16
+    default_targets: str = "q_proj+v_proj"  # of PEFT, for most models
+
+
+def read(answer: Answer, names: Names, asked: str, default: str = "") -> None:
+    """What is trained. asked: the argument that says how, of whose words lora and dora are read;
+    default: its word where it is left out."""
+    word = str(answer.get(asked, default)).lower()
+    if word in _OF_LORA:
+        _read_lora(answer, names, word, asked)
+    elif word in _WHOLE:
+        answer.mark(asked, "implied", "all weights are trained")
+        every = (names.rank, *names.targets, names.dropout, names.scaled, names.parted, names.saved)
+        for name in every:
+            answer.mark(name, "irrelevant", "no adapter is asked for")
+    else:
+        answer.mark(asked, "not understood", "is not modelled: all weights are taken as trained")
+
+
+def _read_lora(answer: Answer, names: Names, kind: str, asked: str) -> None:
+    """Adapters of low rank. asked: the argument that asks for them, and kind: its word for how."""
+    answer.mark(asked, "read")
+    rank = answer.get(names.rank)
+    if rank is not None:
+        answer.state("lora", number(answer, names.rank, names.default_rank), names.rank)
+    else:
+        answer.imply("lora", names.default_rank, "the rank by default", asked)
+    if kind == "dora" or is_on(answer, names.parted):
+        named = names.parted if names.parted in answer.values else asked
+        answer.state("lora_method", "dora", named)
+    elif is_on(answer, names.scaled):
+        answer.state("lora_method", "rslora", names.scaled)
+    _targets(answer, names)
+    _dropout(answer, names.dropout)
+    saved = set(targets(answer.get(names.saved) or []))
+    if saved and saved <= _EMBEDDINGS:
+        answer.state("train_embeddings", True, names.saved)
+    for name in (names.scaled, names.parted, names.saved):
+        if is_off(answer.get(name)):
+            answer.mark(name, "implied", "off")
+
+
+def _dropout(answer: Answer, name: str) -> None:
+    value = answer.get(name)
+    if value is None:
+        answer.mark(name, "implied", "off")
+        return
+    try:
+        answer.state("lora_dropout", float(value) or None, name)
+    except (TypeError, ValueError):
+        answer.mark(name, "not understood", f"{value!r} is no share")
+
+
+def _targets(answer: Answer, names: Names) -> None:
+    for name in names.targets:
+        value = answer.get(name)
+        if value is None or value is False:
+            answer.mark(name, "implied", "off")
+            continue
+        words = ["all-linear"] if value is True else list(targets(value))
+        unknown = [word for word in words if word not in WORDS]
+        if unknown or not words:
+            answer.mark(name, "not understood", "matrices of no known name are among them")
+        elif answer.option("lora_targets") is None:
+            answer.state("lora_targets", "+".join(words), name)
+        else:
+            answer.mark(name, "implied", "others say it")
+    if answer.option("lora_targets") is None:
+        answer.imply("lora_targets", names.default_targets, "the matrices by default")
+
+
+def targets(value: Any) -> Iterable[str]:
+    """Words for matrices of a list, of words with commas between them, or of a pattern."""
+    listed = value if isinstance(value, list) else str(value).split(",")
+    out: dict[str, None] = {}
+    for one in listed:
+        text = str(one).strip()
+        if text in _ALL:
+            out["all-linear"] = None
+        elif re.fullmatch(r"[\w-]+", text):
+            out[text] = None
+        elif re.fullmatch(r"[\w.-]+", text):  # a path such as self_attn.q_proj
+            out[text.rpartition(".")[2]] = None
+        else:
+            out |= dict.fromkeys(_of_pattern(text))
+    return out
+
+
+def _of_pattern(text: str) -> Iterable[str]:
+    """Matrices that a regular expression names, which is not run."""
+    for joined, single in _MODULES.findall(text):
+        if single:
+            yield single
+        else:
+            yield from (f"{part}_proj" for part in joined.replace("?:", "").split("|"))
+
+
+def written(options: Mapping[str, Any], names: Names, list_targets: bool = True) -> dict[str, Any]:
+    """Arguments of the adapters of a plan."""
+    if options.get("lora") is None:
+        return {}
+    words = str(options.get("lora_targets") or "all-linear").split("+")
+    out: dict[str, Any] = {names.rank: options["lora"]}
+    method = options.get("lora_method")
+    if words == ["all-linear"] or not list_targets:
+        out[names.targets[0]] = "all-linear"
+    else:
+        out[names.targets[0]] = words
+    if options.get("lora_dropout"):
+        out[names.dropout] = options["lora_dropout"]
+    if method == "dora" and names.parted:
+        out[names.parted] = True
+    if method == "rslora" and names.scaled:
+        out[names.scaled] = True
+    if options.get("train_embeddings"):
+        out[names.saved] = ["embed_tokens", "lm_head"]
+    return out
