@@ -203,6 +203,8 @@ CONTEXT: dict[str, Given] = {
     "slow_factor": {"slow_hosts": "5%"},
     "length_sigma": {"length_mean": 300.0},
     "packing": {"length_mean": 300.0},
+    "task": {"task": "dpo", "micro_batch": 2},
+    "reference": {"task": "dpo", "micro_batch": 2},
     "sample_bytes": {"sample_bytes": "1 GB", "data_storage": "1 MB/s"},
     "token_bytes": {"token_bytes": 64.0, "data_storage": "1 kB/s"},
     "decoded_bytes": {"decoded_bytes": "100 GB", "data_storage": "nfs"},

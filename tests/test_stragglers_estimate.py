@@ -32,7 +32,7 @@ def stepped(**changes: Any) -> tuple[Plan, Any, Any]:
 
 
 def computing(time: Any) -> float:
-    return float(total({name: time.components[name] for name in uneven.COMPUTING})[0])
+    return float(total({n: time.components.get(n, 0.0) for n in uneven.COMPUTING})[0])
 
 
 def test_nothing_said_changes_nothing() -> None:

@@ -22,6 +22,7 @@ _BUSY = (
     "attention",
     "memory_bound",
     "recompute",
+    "reference",
     "optimizer",
 )  # components in which the GPU computes
 _NEVER = 1e-12  # the least goodput that is said, so that it can be divided by
@@ -146,7 +147,7 @@ def spares_for(nodes_in_repair: float) -> int:
 
 def busy_s(time: StepTime) -> Array:
     """Seconds of the step in which the GPU computes."""
-    return total({name: time.components[name] for name in _BUSY})
+    return total({name: time.components.get(name, 0.0) for name in _BUSY})
 
 
 def step_energy_j(plan: Plan, seconds: Array, busy: Array) -> Array:

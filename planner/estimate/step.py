@@ -150,6 +150,9 @@ def step_time(plan: Plan, c: Columns, numbers: Machine | None = None) -> StepTim
         {} if extras.copied is None else _offloading(extras.copied, passes),
         {"pipeline_transfer": sends.exposed, "bubble": pipe - microbatches * slowest.seconds},
     )
+    if plan.training.free_passes:
+        once = pipeline.forward_only_s(ranks.slowest().forward, microbatches, c.pp)
+        components["reference"] = plan.training.free_passes * once
     with section("optimizer"):  # on the CPU beside what of the step runs while it updates
         rest = total(components) if plan.training.cpu_update == "delayed" else 0.0
         beside = Beside(backward, rest)

@@ -21,6 +21,7 @@ COMPUTING = (
     "attention",
     "memory_bound",
     "recompute",
+    "reference",
     "launch",
     "optimizer",
 )  # what a slow host does more slowly
@@ -147,7 +148,7 @@ def parts(plan: Plan, m: Machine, c: Columns, components: Ledger) -> Ledger:
     """Seconds that each reason to wait for others adds to a step of these components."""
     base = {name: leaf for name, leaf in components.items() if name not in _AFTER}
     with section("stragglers"):
-        computing = total({name: base[name] for name in COMPUTING})
+        computing = total({name: base[name] for name in COMPUTING if name in base})
         return {
             "jitter": (jitter_factor(plan, m, float(plan.cluster.gpus)) - 1) * total(base),
             "slow_hosts": slow_hosts_frac(plan, m) * computing,
@@ -183,8 +184,8 @@ def shared(plan: Plan, c: Columns, own: Ledger, other: Ledger) -> Ledger:
     as its slower GPUs.
     """
     ranks = plan.ranks
-    mine = total({name: own[name] for name in COMPUTING})
-    theirs = total({name: other[name] for name in COMPUTING})
+    mine = total({name: own[name] for name in COMPUTING if name in own})
+    theirs = total({name: other[name] for name in COMPUTING if name in other})
     if ranks.split == "equal":
         together = stragglers.equal_split_s(mine, theirs)
     else:

@@ -40,7 +40,7 @@ def _mixed(plan: Plan, other: GpuSpec, table: Columns, time: StepTime, m: Machin
     """Computing seconds of one step on each kind of GPU alone with an equal split, and together."""
 
     def computing(found: StepTime) -> float:
-        return first(total({name: found.components[name] for name in uneven.COMPUTING}))
+        return first(total({name: found.components.get(name, 0.0) for name in uneven.COMPUTING}))
 
     ranks = plan.ranks.model_copy(update={"other": None, "other_frac": 0.0})
     alone = plan.model_copy(update={"ranks": ranks, "data": None})

@@ -37,6 +37,7 @@ from planner.specs.parts import Scan
 from planner.specs.parts.base import WIDTHS, Limit
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
+from planner.specs.task import TASKS
 
 # a stack that runs tensor, pipeline, context and expert parallelism, over chunks that may differ
 FREE_STACK = "megatron-core"
@@ -437,6 +438,15 @@ def frozen(p: Plan, x: Layout) -> str:
         f"{p.stack.title} has no adapters of matrices that tensor or expert parallelism divides;"
         f" here tp is {x.tp}, ep {x.ep}"
         + _ways("--tp 1" if x.tp > 1 else "--ep 1", "--stack nemo or megatron-core")
+    )
+
+
+def whole_examples(p: Plan, x: Layout) -> str:
+    """An example has several sequences, which a micro-batch parts."""
+    task = TASKS[p.training.task]
+    return (
+        f"an example of {task.title} has {task.sequences} sequences, and a micro-batch"
+        f" {x.micro_batch}; take a --micro-batch and --global-batch that they divide"
     )
 
 

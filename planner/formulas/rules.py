@@ -31,6 +31,7 @@ from planner.specs.parts import Scan
 from planner.specs.parts.base import WIDTHS
 from planner.specs.pipeline_layout import pipeline_layout
 from planner.specs.plan import Plan
+from planner.specs.task import TASKS
 
 _ZERO_2, _ZERO_3 = 2.0, 3.0  # the first ZeRO stages that shard gradients, and parameters
 
@@ -228,6 +229,10 @@ def _frozen(plan: Plan, c: Columns) -> Array:
     return ok
 
 
+def _whole_examples(plan: Plan, c: Columns) -> Array:
+    return _divides(float(TASKS[plan.training.task].sequences), c.micro_batch)
+
+
 def _cuda_graphs(plan: Plan, c: Columns) -> Array:
     captured = set(plan.training.cuda_graphs) <= set(plan.stack.supports.cuda_graphs)
     return np.full_like(c.tp, captured, dtype=bool)
@@ -317,6 +322,12 @@ RULES: tuple[Rule, ...] = (
         why.optimizer_in_backward,
     ),
     Rule("frozen weights supported", ("lora", "trainable_layers", "tp"), _frozen, why.frozen),
+    Rule(
+        "micro-batches hold whole examples",
+        ("task", "micro_batch"),
+        _whole_examples,
+        why.whole_examples,
+    ),
     Rule("graphs can be captured", ("cuda_graphs",), _cuda_graphs, why.cuda_graphs),
     Rule(
         "optimizer knows what ZeRO cuts",

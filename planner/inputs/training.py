@@ -10,6 +10,7 @@ from planner.inputs.adapters import trained_fields
 from planner.inputs.batch import default_batch
 from planner.inputs.experts import expert_fields
 from planner.inputs.options import number
+from planner.inputs.task import task_fields
 from planner.specs.base import PlanError
 from planner.specs.hardware import GpuSpec
 from planner.specs.layers import of_samples
@@ -120,6 +121,7 @@ def training_spec(
         wide_layers=_wide_layers(options, model),
         expandable_segments=options.expandable_segments,
         optimizer_in_backward=options.optimizer_in_backward,
+        **task_fields(options),
         **expert_fields(options, model, gpu),
         **trained_fields(options, model),
     )

@@ -38,6 +38,9 @@ STEP: dict[str, Component] = {
         "memory bandwidth", "norms, activations, loss and other bandwidth-bound operators"
     ),
     "recompute": Component("compute", "forward passes that backward repeats"),
+    "reference": Component(
+        "compute", "forward passes without gradients, of a reference or the model; only with --task"
+    ),
     "launch": Component(
         "launch", "waiting for kernel launches where the CPU is slower than the GPU"
     ),
@@ -109,6 +112,9 @@ BOTTLENECKS: dict[str, str] = {
 MEMORY: dict[str, str] = {
     "parameters": "parameters, cut by the ZeRO stage over the shard group",
     "gradients": "gradients, cut likewise",
+    "reference_model": (
+        "weights of a reference model that is held beside the trained one, in 16 bit, cut likewise"
+    ),
     "optimizer": (
         "master copy and moments, cut likewise; where every rank keeps the whole master copy"
         " (`whole_master`, DeepSpeed's BF16_Optimizer of early 2022) only the moments are cut"

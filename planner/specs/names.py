@@ -109,6 +109,9 @@ DispatcherName = Literal["alltoall", "allgather", "deepep", "hybridep"]
 # bias and quantisation inside one such GEMM (CuTeDSL's of Transformer Engine)
 ExpertKernels = Literal["loop", "grouped", "fused"]
 PlacementName = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
+# objectives of fine-tuning, and where log-probabilities of a reference come from; see specs.task
+TaskName = Literal["sft", "dpo", "kto", "orpo", "simpo"]
+ReferenceName = Literal["held", "shared", "precomputed"]
 Packing = Literal["padded", "longest", "bucketed", "packed"]
 Split = Literal["equal", "proportional"]
 CheckpointWriter = Literal["async", "sync"]

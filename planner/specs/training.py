@@ -24,9 +24,12 @@ from planner.specs.names import (
     OffloadModule,
     OptimizerName,
     Precision,
+    ReferenceName,
     StateType,
+    TaskName,
     TensorOverlap,
 )
+from planner.specs.task import TASKS
 
 Attention = AttentionName
 
@@ -80,6 +83,9 @@ class TrainingSpec(Spec):
     optimizer_in_backward: bool = False
     # what is trained: all, adapters beside frozen weights, or the last layers, final norm and head
     adapter: AdapterSpec | None = None
+    # the objective, and where log-probabilities of its reference come from; None: there is none
+    task: TaskName = "sft"
+    reference: ReferenceName | None = None
     trainable_layers: int | None = Field(default=None, ge=1, le=100_000)
     train_embeddings: bool = False  # embedding and head beside either
 
@@ -104,6 +110,13 @@ class TrainingSpec(Spec):
     # what experts keep for backward lies in pages for this many times the mean, not for the
     # capacity
     paged_stash: float | None = Field(default=None, ge=1, le=1000)
+
+    @property
+    def free_passes(self) -> int:
+        """Forward passes over the batch of a step without gradients, of model or reference."""
+        objective = TASKS[self.task]
+        run = self.reference in ("held", "shared")
+        return objective.own + objective.reference * run
 
     @property
     def mixed_precision(self) -> bool:

@@ -24,3 +24,12 @@ def held_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Ar
         experts = experts - trained.experts_of_stage(held)
     each, (own, others) = frozen_bytes(plan), cuts
     return memory.state_bytes(shared, each, own) + memory.state_bytes(experts, each, others)
+
+
+def reference_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Array]) -> Array:
+    """Bytes of a reference that a stage holds beside what it trains: all of its weights again,
+    frozen."""
+    every, (own, others) = of.every, cuts
+    shared, experts = every.of_stage(split, split.first, split.last), every.experts_of_stage(split)
+    each = frozen_bytes(plan) if plan.training.reference == "held" else 0.0
+    return memory.state_bytes(shared, each, own) + memory.state_bytes(experts, each, others)

@@ -56,3 +56,14 @@ def _logit_bytes(plan: Plan) -> float:
     if not plan.training.mixed_precision and each % e == _NARROW:
         each += e - _NARROW
     return each
+
+
+def free_logits(plan: Plan, c: Columns) -> Array:
+    """Logits of a pass without gradients, which come while those of the trained model are alive:
+    chunks of them where the loss has chunks."""
+    if not plan.training.free_passes:
+        return 0.0 * c.micro_batch
+    tokens, e = tokens_of(plan, c)[0], plan.training.element_bytes
+    share = np.ones_like(c.tp) if plan.stack.activations.gathered_logits else c.tp
+    whole = memory.logits_bytes(tokens, padded_vocab(plan, c.tp), e, share)
+    return whole / loss_chunks(plan, tokens)

@@ -45,6 +45,7 @@ LASTING = (
     "parameters",
     "optimizer",
     "gradients",
+    "reference_model",
     "communication_buckets",
     "low_precision_copies",
     "workspaces",
@@ -87,6 +88,7 @@ class _States:
     elements: Array  # what is trained of the stage on this rank, before data parallelism
     owned: Array  # of these, what this rank's optimizer updates
     inner: Array  # share of the elements that are of layers
+    reference: Array  # weights of a model that is held beside this one
 
 
 def _states(
@@ -132,6 +134,7 @@ def _states(
     if plan.training.partial:
         parameters = parameters + frozen.held_bytes(plan, of, split, cuts(whole))
     parameters = parameters * dual
+    reference = frozen.reference_bytes(plan, of, split, cuts(whole))
     gradients = cut(ledger["gradients"], _ZERO_2)
     master = state.master if plan.training.mixed_precision else 0.0
     whole = master if state.whole_master else 0.0
@@ -179,6 +182,7 @@ def _states(
         shared + experts,
         owned,
         (layers + experts) / np.maximum(shared + experts, 1.0),
+        reference,
     )
 
 
@@ -269,6 +273,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         "parameters": own.parameters,
         "optimizer": own.optimizer,
         "gradients": standing,
+        "reference_model": own.reference,
         "activations": nothing,
         "recompute_working_set": nothing,
         "backward_temporaries": nothing,
@@ -297,7 +302,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         "recompute_working_set": kept.working + _beside(plan, c, kept),
         "backward_temporaries": kept.transient + weight,
     }
-    at_loss = loss.logits(plan, c) * heads
+    at_loss = (loss.logits(plan, c) + loss.free_logits(plan, c)) * heads
     phases = [
         {**idle, "gradients": np.where(state.persistent_gradients, own.gradients, 0.0)},
         running,

@@ -20,6 +20,7 @@ from planner.specs.options.line import command_line, pairs_of_command
 from planner.specs.options.record import Record, refuse, refuse_of_all
 from planner.specs.options.row import Group, Reading, Row, flag, option, rows, taken, why_not
 from planner.specs.options.run import AnswerOptions, ObjectiveOptions, RunOptions
+from planner.specs.options.task import TaskOptions
 from planner.specs.options.training import StackOptions, TrainingOptions
 
 __all__ = [
@@ -51,6 +52,7 @@ class Options(  # fields come in the order of the parts from the last to the fir
     LengthOptions,
     RankOptions,
     RunOptions,
+    TaskOptions,
     AdapterOptions,
     TrainingOptions,
     ObjectiveOptions,

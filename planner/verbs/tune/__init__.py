@@ -22,7 +22,7 @@ from planner.specs.options.tune import TuneOptions
 from planner.units import show
 from planner.verbs.requests import Point, Progress, answer, workers
 from planner.verbs.tune import sizes
-from planner.verbs.tune.data import Data, data_of, replicas, sized
+from planner.verbs.tune.data import Data, data_of, each_of, replicas, sized
 from planner.verbs.tune.methods import Method, asked
 
 __all__ = ["csv_text", "tune"]
@@ -121,14 +121,14 @@ class _Tried:
         return self.base.changed(**{**self.method.pairs, **fixed, **more})
 
     def with_context(self, tokens: int) -> Options:
-        return self._alone(1, seq_len=tokens)
+        return self._alone(each_of(self.base), seq_len=tokens)
 
     def with_micro(self, micro_batch: int) -> Options:
-        return self._alone(micro_batch)
+        return self._alone(micro_batch * each_of(self.base))
 
     def with_model(self, model: ModelSpec) -> Options:
         longest = min(self.data.seq_len, model.max_positions)
-        return self._alone(1, model=model.name, seq_len=longest)
+        return self._alone(each_of(self.base), model=model.name, seq_len=longest)
 
     def run(self, most: sizes.Rung | None) -> Options:
         """The step of the run, with the largest micro-batch that fits where a step has but one."""
@@ -136,7 +136,7 @@ class _Tried:
         tokens = {"tokens": self.data.tokens(1)} if known else {}
         if self.method.accumulates:
             return self.base.changed(**self.method.pairs, **tokens)
-        fits = self.base.micro_batch or (1 if most is None else most.size)
+        fits = self.base.micro_batch or each_of(self.base) * (1 if most is None else most.size)
         return self._alone(min(fits, max(1, batch // replicas(self.base))), **tokens)
 
 
@@ -185,7 +185,7 @@ def _row(
         cost_usd=cost,
         cost_low_usd=None if cost is None else cost * low,
         cost_high_usd=None if cost is None else cost * high,
-        largest_micro_batch=None if micro is None else micro.size,
+        largest_micro_batch=None if micro is None else micro.size * each_of(point.options),
         micro_batch_command=None if micro is None else micro.point.command,
         longest_context=None if context is None else context.size,
         context_command=None if context is None else context.point.command,

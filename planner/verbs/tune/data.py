@@ -17,6 +17,7 @@ from planner.specs.data import LengthsSpec
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options
 from planner.specs.options.tune import TuneOptions
+from planner.specs.task import TASKS
 
 USUAL_SEQUENCE = 2048  # a choice: what fits most chat data, and most recipes take
 _DIGITS = 4  # of a sigma that follows from the longest example, so that commands can be read
@@ -63,11 +64,16 @@ def sized(own: TuneOptions, options: Options, model: ModelSpec) -> tuple[Options
         why = "the longest example" if own.length_max else "a usual length of chat data"
         said.append(f"sequence length {taken:,}: {why} (set --seq-len)")
     if options.global_batch is None:
-        each = replicas(options)
+        each = replicas(options) * each_of(options)
         batch = math.ceil(USUAL_BATCH / each) * each
         options = options.changed(global_batch=batch)
         said.append(f"global batch {batch:,} sequences, as recipes have it (set --global-batch)")
     return options, said
+
+
+def each_of(options: Options) -> int:
+    """Sequences of an example: pairs have two."""
+    return TASKS[options.task or "sft"].sequences
 
 
 def replicas(options: Options) -> int:
@@ -107,13 +113,14 @@ def data_of(own: TuneOptions, options: Options, model: ModelSpec) -> Data:
     """The examples of a request as sequences."""
     assert options.seq_len is not None
     lengths, seq_len = lengths_spec(options, model), options.seq_len
+    examples = own.examples * each_of(options)
     if lengths is None:
-        useful, sequences = float(own.examples * seq_len), own.examples
+        useful, sequences = float(examples * seq_len), examples
     else:
         share = float(stragglers.cut_moment(lengths.mean_tokens / seq_len, lengths.sigma, 1.0))
-        useful = own.examples * share * seq_len
+        useful = examples * share * seq_len
         packed = lengths.packing == "packed"
-        sequences = math.ceil(own.examples * share) if packed else own.examples
+        sequences = math.ceil(examples * share) if packed else examples
     return Data(
         examples=own.examples,
         epochs=own.epochs,

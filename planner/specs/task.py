@@ -1,0 +1,35 @@
+"""Objectives of fine-tuning: what a step computes beside the forward and backward pass of its
+sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.specs.names import TaskName
+
+
+@dataclass(frozen=True)
+class Task:
+    """One objective.
+
+    sequences: of an example, which stand in one micro-batch. reference: forward passes of a
+    reference model over the batch of a step; own: of the model itself, without gradients.
+    """
+
+    title: str
+    sequences: int
+    reference: int
+    own: int
+    source: str
+
+
+_TRL = "trl/trainer"
+TASKS: dict[TaskName, Task] = {
+    "sft": Task("supervised fine-tuning", 1, 0, 0, f"{_TRL}/sft_trainer.py"),
+    # chosen and rejected in one batch (concatenated_forward)
+    "dpo": Task("DPO", 2, 1, 0, f"{_TRL}/dpo_trainer.py: compute_ref_log_probs"),
+    # the batch, and prompts with completions of other examples, which estimate the KL term
+    "kto": Task("KTO", 1, 2, 1, f"{_TRL}/kto_trainer.py: KL_logits under torch.no_grad"),
+    "orpo": Task("ORPO", 2, 0, 0, f"{_TRL}/orpo_trainer.py: odds ratio of the model alone"),
+    "simpo": Task("SimPO", 2, 0, 0, f"{_TRL}/cpo_trainer.py: loss_type simpo, no reference"),
+}

@@ -1,0 +1,88 @@
+"""Objectives of fine-tuning: pairs, passes without gradients, references: TRL's arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.formulas.params import parameter_count
+from planner.inputs.model import model_spec
+from planner.specs.base import PlanError
+from planner.specs.options.tune import TuneOptions
+from planner.verbs.tune import tune
+
+ONE: dict[str, Any] = {
+    "model": "qwen2.5-0.5b",
+    "gpu": "a100",
+    "gpus": 1,
+    "seq_len": 1024,
+    "global_batch": 16,
+    "micro_batch": 2,
+    "recompute": "none",
+    "stack": "pytorch-fsdp",
+}
+PARAMETERS = parameter_count(model_spec("qwen2.5-0.5b")[0])
+
+
+def report(**more: Any) -> Any:
+    return api.estimate(api.read_options({**ONE, **more}), brief=True)
+
+
+def test_passes_of_each_objective() -> None:
+    """DPO: one pass of the reference beside forward and backward; KTO: two of the reference and one
+    of the model, for the batch and for mismatched completions; ORPO and SimPO: none; and none where
+    log-probabilities were computed before."""
+    plain = report()
+    assert "reference" not in plain.step.components
+    once = report(task="dpo").step.components["reference"]
+    kto = report(task="kto").step.components
+    assert kto["reference"] == pytest.approx(3 * once)
+    before = report(task="kto", reference="precomputed").step.components
+    assert before["reference"] == pytest.approx(once)
+    for free in ({"task": "orpo"}, {"task": "simpo"}, {"task": "dpo", "reference": "precomputed"}):
+        assert report(**free).step.components == plain.step.components
+    # forward is a third of the GEMMs of a step, attention 2 of 7; the rest is bound by memory
+    parts = plain.step.components
+    least = parts["matmul"] / 3 + parts["attention"] * 2 / 7
+    assert least < once < least + parts["memory_bound"] * 0.6 + parts["launch"]
+    assert report(task="dpo").run.gpu_busy_frac > 0.5
+
+
+def test_weights_and_logits_of_a_reference() -> None:
+    """A held reference is 2 bytes per parameter; its logits are two sequences of 1,024 tokens over
+    the padded vocabulary in 16 bit, beside those of the model."""
+    plain, dpo = report().memory, report(task="dpo").memory
+    assert dpo.components["reference_model"] == pytest.approx(2 * PARAMETERS)
+    vocab = model_spec("qwen2.5-0.5b")[0].padded_vocab
+    more = dpo.components["logits"] - plain.components["logits"]
+    assert more == pytest.approx(2 * 1024 * vocab * 2, rel=0.01)
+    sharded = report(task="dpo", gpus=8, zero=3).memory
+    assert sharded.components["reference_model"] == pytest.approx(2 * PARAMETERS / 8)
+    shared = report(task="dpo", lora=16).memory
+    assert shared.components["reference_model"] == 0
+    held = report(task="dpo", lora=16, reference="held").memory
+    assert held.components["reference_model"] == pytest.approx(2 * PARAMETERS)
+
+
+def test_what_an_objective_does_not_have_is_refused() -> None:
+    with pytest.raises(PlanError, match="an example of DPO has 2 sequences"):
+        report(task="dpo", micro_batch=1)
+    with pytest.raises(PlanError, match="give --lora"):
+        report(task="dpo", reference="shared")
+    with pytest.raises(PlanError, match="give --task dpo or kto"):
+        report(task="orpo", reference="held")
+
+
+def test_pairs_are_two_sequences_of_the_data() -> None:
+    """1,000 pairs at per_device_train_batch_size 1 of TRL: 1,000 micro-batches of two sequences."""
+    given = {name: ONE[name] for name in ("model", "gpu", "seq_len")}
+    own = TuneOptions(method="full-bf16", examples=1000, jobs=1)
+    one, pairs = (tune(own, {**given, **more}) for more in ({}, {"task": "dpo"}))
+    assert (one.data.sequences, pairs.data.sequences) == (1000, 2000)
+    row = pairs.methods[0]
+    assert row.layout is not None
+    assert row.layout.micro_batch % 2 == 0
+    assert (row.largest_micro_batch or 1) % 2 == 0
+    assert (row.run_s or 0) > 2.5 * (one.methods[0].run_s or 1)
