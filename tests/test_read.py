@@ -10,6 +10,7 @@ from command import dpplan
 from fastapi.testclient import TestClient
 
 from planner import formats
+from planner.formats.plan import planned, texts
 from planner.formats.shell import script
 from planner.specs.base import PlanError
 from planner.verbs.read import read as read_files
@@ -169,3 +170,89 @@ def test_the_same_over_http(client: TestClient) -> None:
     assert client.post("/api/read", json={"gpu": "a100"}).status_code == 422
     wrong = client.post("/api/read", json={"files": {"a.yaml": "MODEL_ARGS: [1"}})
     assert "line 1" in wrong.text
+
+
+# recipe -> some of the options that it says
+SAID = {
+    "megatron_moe.yaml": {
+        "pipeline_layout": "Et*3|(t*4|)*2t*3mL",
+        "recompute": "mla_up_proj+moe_act",
+        "moments_precision": "bf16",
+        "master_precision": "remainder",
+        "offload_modules": "expert_fc1+moe_act",
+        "mtp": 1,
+        "ep": 4,
+    },
+    "argv.txt": {
+        "stack": "megatron-fsdp",
+        "zero": 3,
+        "cp_comm_type": "ulysses",
+        "precision": "fp16",
+        "cuda_graphs": "layer",
+    },
+    "primus.yaml": {
+        "model": "mixtral-8x7b",
+        "stack": "primus",
+        "tp": 2,
+        "recompute": "block:4",
+        "dispatcher": "deepep",
+        "expert_kernels": "grouped",
+        "precision": "bf16",
+    },
+    "bridge.yaml": {
+        "model": "llama-3-8b",
+        "stack": "nemo",
+        "vpp": 4,
+        "precision": "fp8-tensorwise",
+        "grad_reduce_precision": "bf16",
+    },
+    "bridge.sh": {"gpus": 8, "tp": 2, "global_batch": 64, "micro_batch": 2, "model": "llama-3-8b"},
+    "bridge.py:small_pretrain_8gpu_h100_bf16_config": {
+        "model": "meta-llama/Meta-Llama-3-8B",
+        "seq_len": 4096,
+        "moments_precision": "bf16",
+        "gpus": 8,
+        "gpu": "h100",
+    },
+}
+
+
+def test_recipes_around_megatron() -> None:
+    for name, expected in SAID.items():
+        found = planned(texts((str(RECIPES / name),)), {})
+        options = found.recipe.options
+        assert {one: options.get(one) for one in expected} == expected, name
+        assert "/shared" not in repr(found.recipe.arguments), name
+
+
+def test_a_recipe_of_python_is_named_and_never_run() -> None:
+    path = str(RECIPES / "bridge.py")
+    with pytest.raises(PlanError, match="holds 2 recipes"):
+        planned(texts((path,)), {})
+    with pytest.raises(PlanError, match="no recipe of this name; it has small_pretrain"):
+        texts((f"{path}:other",))
+    found = formats.read(texts((f"{path}:llama3_70b_pretrain_config",)))
+    assert found.options["model"] == "llama-3-70b"
+    assert found.arguments["__import__"].use == "not understood"
+    with pytest.raises(PlanError, match=r"line 1, column 5"):
+        formats.read({"a.py": "cfg.(ConfigContainer)"})
+
+
+def test_what_does_not_act_is_left_out_and_said() -> None:
+    text = (RECIPES / "bridge.yaml").read_text() + "peft:\n  dim: 16\n"
+    found = planned({"a.yaml": text}, {"gpu": "h100", "gpus": 16})
+    assert found.options["lora"] == 16
+    wide = text.replace("seq_length: 8192", "seq_length: 8192\n  cp_comm_type: p2p")
+    found = planned({"a.yaml": wide}, {"gpu": "h100", "gpus": 16})
+    assert "cp_comm_type" not in found.options
+    assert found.recipe.arguments["cp-comm-type"].use == "not understood"
+    assert any(note.startswith("left out: --cp-comm-type") for note in found.recipe.notes)
+
+
+def test_a_format_reads_what_it_writes() -> None:
+    """Both ways of every argument that is one to one."""
+    for one in formats.formats():
+        for argument in one.table:
+            for word, ours in argument.words.items():
+                if ours is not None:
+                    assert argument.ours(argument.theirs(ours)) == ours, (one.kind, word)

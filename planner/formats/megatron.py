@@ -24,6 +24,7 @@ ENV = "env "  # before the name of a variable of the environment
 _VARIABLES = re.compile(r"(?:PYTORCH_|CUDA_|NVTE_|NCCL_|OMP_)\w+")
 _WHOLE, _REAL = re.compile(r"[-+]?\d{1,18}"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _NESTED = re.compile(r"^(?:trainer\.strategy|model\.config|model|data)\.(?=[a-z])")
+_LIST = re.compile(r"\[([^\[\]*+]*)\]")
 _FLAG = re.compile(r"--?[A-Za-z]")
 
 
@@ -51,7 +52,7 @@ def _of_yaml(text: str) -> dict[str, Value]:
     out: dict[str, Value] = {}
     for path, (value, line) in yaml_places(text).items():
         if table := _TABLES.match(path):
-            known = scalar(value) if isinstance(value, str) else value
+            known = _listed(value) if isinstance(value, str) else value
             unknown = (known,) if isinstance(known, str) and known.startswith("$") else ()
             out[plain(path[table.end() :])] = Value(known, line, unknown)
         elif found := _ENVIRONMENT.match(path):
@@ -59,10 +60,22 @@ def _of_yaml(text: str) -> dict[str, Value]:
     return out
 
 
+def _listed(text: str) -> Any:
+    """A value; a list as the tests of Megatron-LM write it: `[attn mlp]`."""
+    inside = _LIST.fullmatch(text)
+    if not inside:
+        return scalar(text)
+    return [scalar(one.strip("'\"")) for one in re.split(r"[\s,]+", inside[1].strip()) if one]
+
+
 def _of_script(found: Script) -> dict[str, Value]:
+    words: Sequence[Word]
     command = max(found.commands, key=_flags, default=None)
-    if command is not None and _flags(command):
-        words: Sequence[Word] = own_words(command.words)
+    bare = [word for one in found.commands for word in one.words if _FLAG.match(one.words[0].text)]
+    if bare:  # arguments without a program
+        words, variables = bare, found.variables
+    elif command is not None and _flags(command):
+        words = own_words(command.words)
         variables = command.variables
     else:  # arrays of arguments for another script
         texts = [text for text in found.variables.values() if _KNOWN.search(text)]
@@ -143,5 +156,6 @@ FORMAT = Format(
     table=names.TABLE,
     irrelevant=names.IRRELEVANT,
     lacks=names.LACKS,
+    off=names.OFF,
     read_more=read_more,
 )

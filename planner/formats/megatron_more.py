@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from planner.formats import megatron_table as names
+from planner.formats.megatron_experts import experts, latent
 from planner.formats.record import Answer, Value
 from planner.specs.names import GRAPH_SCOPES, OFFLOAD_MODULES, is_recompute, recompute_name
 from planner.specs.pipeline_layout import Chunk, layout_text
@@ -32,8 +33,8 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _stack(answer)
     _model(answer)
     _vocabulary(answer)
-    _experts(answer)
-    _latent(answer)
+    experts(answer)
+    latent(answer)
     _layout(answer)
     _precision(answer)
     _states(answer)
@@ -44,7 +45,14 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
 
 
 def _stack(answer: Answer) -> None:
-    """The stack, and how it shards states."""
+    """The stack, how it shards states, and what it does beside compute."""
+    for name in ("overlap-grad-reduce", "overlap-param-gather"):
+        answer.mark(name, "implied", "every estimate of this stack has it beside compute")
+    if not answer.get("overlap-grad-reduce"):
+        answer.notes.append(
+            "no --overlap-grad-reduce: gradients are reduced after the backward pass, and the"
+            " estimate has them beside it"
+        )
     fsdp = next((n for n in ("use-megatron-fsdp", "use-torch-fsdp2") if answer.get(n)), None)
     distributed = bool(answer.get("use-distributed-optimizer"))
     if fsdp:
@@ -60,13 +68,6 @@ def _stack(answer: Answer) -> None:
         answer.state("zero", int(distributed), "use-distributed-optimizer")
     else:
         answer.imply("zero", 0, "no --use-distributed-optimizer")
-    for name in ("overlap-grad-reduce", "overlap-param-gather"):
-        answer.mark(name, "implied", "every estimate of this stack overlaps them")
-    if not answer.get("overlap-grad-reduce"):
-        answer.notes.append(
-            "no --overlap-grad-reduce: gradients are reduced after the backward pass, and the"
-            " estimate has them beside it"
-        )
     instances = "num-distributed-optimizer-instances"
     if answer.get(instances) == 1:
         answer.mark(instances, "irrelevant")
@@ -93,7 +94,8 @@ def _model(answer: Answer) -> None:
     if left:
         answer.state("model.attention_window", int(left[0]) + 1, "window-size")
         every = get("window-attn-skip-freq", _WINDOW_EVERY)
-        answer.imply("model.window_every", every, "", "window-attn-skip-freq")
+        if isinstance(every, int):
+            answer.imply("model.window_every", every, "", "window-attn-skip-freq")
 
 
 def _gates(answer: Answer) -> None:
@@ -156,90 +158,6 @@ def _vocabulary(answer: Answer) -> None:
         answer.imply("model.vocab_of", answer.get("tokenizer-model"), "", "tokenizer-model")
 
 
-def _experts(answer: Answer) -> None:
-    """Experts: how many layers have them, how they are computed, how tokens reach them."""
-    get = answer.get
-    if not (get("num-experts") or get("num-moe-experts")):
-        for name in [n for n in answer.values if n.startswith("moe-")]:
-            answer.mark(name, "irrelevant", "there are no experts")
-        answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("moe.")])
-        return
-    _layers_of_experts(answer)
-    if get("use-transformer-engine-op-fuser"):
-        answer.state("expert_kernels", "fused", "use-transformer-engine-op-fuser")
-        answer.mark("moe-grouped-gemm", "implied", "the fuser has grouped GEMMs")
-    elif "moe-grouped-gemm" in answer.values:
-        kernels = "grouped" if get("moe-grouped-gemm") else "loop"
-        answer.state("expert_kernels", kernels, "moe-grouped-gemm")
-    else:
-        answer.imply("expert_kernels", "loop", "no --moe-grouped-gemm")
-    _dispatcher(answer)
-    if get("moe-paged-stash"):
-        size = "moe-paged-stash-buffer-size-factor-cuda"
-        answer.state("paged_stash", max(float(get(size, 1.0)), 1.0), "moe-paged-stash")
-        answer.mark(size, "read")
-
-
-def _layers_of_experts(answer: Answer) -> None:
-    """--moe-layer-freq: every N-th layer, or a list of ones and zeros as Python writes it."""
-    name = "moe-layer-freq"
-    found = answer.get(name)
-    if found is None:
-        return
-    if isinstance(found, int):
-        answer.state("model.moe.every", found, name)
-        return
-    layers = _repeated(str(found) if not isinstance(found, list) else "+".join(map(str, found)))
-    if layers is None:
-        return
-    dense = layers.index(1) if 1 in layers else len(layers)
-    if all(layers[dense:]):
-        answer.state("model.moe.dense_layers", dense, name)
-
-
-_REPEATED = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,5}))?")
-
-
-def _repeated(text: str) -> list[int] | None:
-    """A list of ones and zeros such as `([0]*3+[1]*12)`; None for anything else."""
-    short = text.replace(" ", "").strip("()")
-    parts = short.split("+")
-    found = [_REPEATED.fullmatch(one) for one in parts]
-    if not all(found):
-        return None
-    out = [int(n) for one in found if one for n in one[1].split(",") * int(one[2] or 1)]
-    return out
-
-
-def _dispatcher(answer: Answer) -> None:
-    kind, backend = "moe-token-dispatcher-type", "moe-flex-dispatcher-backend"
-    told = answer.get(kind, "allgather")
-    if answer.get("moe-enable-deepep") or told == "flex":
-        chosen = answer.get(backend, "deepep")
-        answer.state("dispatcher", chosen, backend if backend in answer.values else kind)
-        for name in (kind, "moe-enable-deepep"):
-            answer.mark(name, "read")
-    elif kind in answer.values:
-        answer.state("dispatcher", told, kind)
-        answer.mark(backend, "irrelevant", "acts with the dispatcher flex")
-    else:
-        answer.imply("dispatcher", told, f"no --{kind}")
-
-
-def _latent(answer: Answer) -> None:
-    """Latent attention, whose widths act with its switch alone."""
-    if not answer.get("multi-latent-attention"):
-        answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("latent.")])
-        return
-    answer.mark("multi-latent-attention", "read")
-    table = {one.name: one.option for one in names.MODEL}
-    for name, width in names.LATENT.items():
-        if name not in answer.values:
-            answer.imply(table[name], width, f"no --{name}")
-    answer.drop("model.head_dim", "model.qk_norm", "model.bias_qkv")  # it has its own
-    answer.imply("model.head_dim", answer.option(table["qk-head-dim"]), "of latent attention")
-
-
 def _layout(answer: Answer) -> None:
     """Sequence parallelism, and the layers of each stage."""
     tp, pp, layers = answer.get("tensor-model-parallel-size", 1), _stages(answer), None
@@ -255,7 +173,7 @@ def _layout(answer: Answer) -> None:
     ends = [f"account-for-{one}-in-pipeline-split" for one in ("embedding", "loss")]
     first, last = (bool(answer.get(one)) for one in ends)
     each = "num-layers-per-virtual-pipeline-stage"
-    vpp = answer.get("num-virtual-stages-per-pipeline-rank")
+    vpp = answer.option("vpp")
     if isinstance(answer.get(each), int) and isinstance(layers, int) and pp > 1:
         vpp = max(1, (layers + first + last) // (pp * answer.get(each)))
         answer.state("vpp", vpp, each)
@@ -313,7 +231,8 @@ def _uneven(answer: Answer, layers: int, pp: int, vpp: int, first: bool, last: b
         held = [total // chunks] * chunks
         held[0] -= first
         held[-1] -= last
-    plan = [Chunk(i == 0, n, 0, i == chunks - 1) for i, n in enumerate(held)]
+    mtp, end = answer.option("mtp") or 0, chunks - 1
+    plan = [Chunk(i == 0, n, mtp * (i == end), i == end) for i, n in enumerate(held)]
     named = [one for one in stated.values() if one]
     named += [f"account-for-{one}-in-pipeline-split" for one in ("embedding", "loss")]
     answer.imply(
@@ -392,8 +311,21 @@ def _states(answer: Answer) -> None:
         answer.mark(
             offloaded, "not understood", "this stack has no offloaded optimizer here; see --stack"
         )
+    _loss(answer)
     answer.mark("grad-reduce-in-bf16", "read")
     answer.mark("accumulate-allreduce-grads-in-fp32", "implied", "as the stack does")
+
+
+def _loss(answer: Answer) -> None:
+    """The kernel of the loss."""
+    get = answer.get
+    if get("cross-entropy-loss-fusion"):  # Transformer Engine's leaves the gradient in the logits
+        if get("cross-entropy-fusion-impl") == "te":
+            answer.state("loss_kernel", "fused", "cross-entropy-fusion-impl")
+        for name in ("cross-entropy-loss-fusion", "cross-entropy-fusion-impl"):
+            answer.mark(name, "implied", "as the stack does")
+    else:
+        answer.mark("cross-entropy-fusion-impl", "irrelevant", "acts with the fusion of the loss")
 
 
 def _recompute(answer: Answer) -> None:
@@ -412,6 +344,7 @@ def _recompute(answer: Answer) -> None:
             answer.state("recompute", "selective", "recompute-granularity")
     elif kind == "full":
         _whole_layers(answer)
+        answer.mark("recompute-modules", "irrelevant", "acts with selective recompute")
     elif "recompute-granularity" not in answer.values or kind is None:
         answer.imply("recompute", "none", "no --recompute-granularity")
         answer.mark("recompute-granularity", "read")

@@ -46,6 +46,8 @@ def _whole(value: Any) -> Any:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError("must be a whole number")
+    if value == 0:
+        return None  # none of it
     if value < 1:
         raise ValueError("must be at least 1")
     return int(value)
@@ -79,7 +81,11 @@ PARALLEL = (
     _number("context-parallel-size", "cp", 1),
     _number("expert-model-parallel-size", "ep", 1),
     _number("expert-tensor-parallel-size", "etp"),
-    _number("num-virtual-stages-per-pipeline-rank", "vpp"),
+    _number(
+        "num-virtual-stages-per-pipeline-rank",
+        "vpp",
+        also=("virtual-pipeline-model-parallel-size",),
+    ),
     Argument("pipeline-model-parallel-layout", "pipeline_layout", meaning=_layout),
     Argument(
         "use-tp-pp-dp-mapping",
@@ -190,11 +196,25 @@ IRRELEVANT = patterns(
     mtp-use-repeated-layer cuda-graph-warmup-steps reuse-grad-buf-for-mxfp8-param-ag
     """
 )
+# switches that are off where they are left out
+OFF = patterns(
+    """
+    use-megatron-fsdp use-torch-fsdp2 use-custom-fsdp multi-latent-attention moe-* fp8* fp4*
+    fine-grained-activation-offloading offload-modules recompute-modules first-last-layers-bf16
+    overlap-param-gather-with-optimizer-step use-transformer-engine-op-fuser use-*-optimizer
+    freeze-* enable-* use-* tp-comm-overlap* hybrid-* is-hybrid-model optimizer-cpu-offload
+    cpu-offloading* rampup-batch-size defer-embedding-wgrad-compute fp16-lm-cross-entropy bf16 fp16
+    *-low-precision-* add-qkv-bias quick-geglu squared-relu qk-layernorm qk-l2-norm
+    """
+)
 # names that do move them, and that no estimate has
 LACKS = {
     "rampup-batch-size": "the estimate is of one batch: the last",
     "step-batch-size-schedule": "the estimate is of one batch: the last",
-    "cross-entropy-*": "no option says how the loss is computed: as the stack does it",
+    "cross-entropy-*": "the estimate has the loss as the stack computes it",
+    "vae-*": "a model of diffusion: give --model",
+    "timestep-*": "a model of diffusion: give --model",
+    "use-fsdp2-*": "the estimate has fp32 states, sharded",
     "inference-*": "is of generation, which a step of training has not",
     "rl-*": "is of reinforcement learning; `dpplan rl` plans that",
     "grpo-*": "is of reinforcement learning; `dpplan rl` plans that",

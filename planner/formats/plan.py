@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import formats
+from planner.formats.megatron_bridge import recipes_in
 from planner.formats.record import Used, patterns
 from planner.inputs import catalog
 from planner.inputs.options import read_options
@@ -43,12 +44,25 @@ class Planned:
 def texts(names: tuple[str, ...]) -> dict[str, str]:
     """The texts of files by their names. Raises PlanError."""
     paths = {name: catalog.user_path(name, formats.FIELD) for name in names}
-    found = {
-        name: catalog.read_text(path, formats.FIELD, formats.MOST_BYTES)
-        for name, path in paths.items()
-    }
+    found = {name: _text(path) for name, path in paths.items()}
     short = {Path(name).name for name in names}
     return {Path(n).name if len(short) == len(names) else n: text for n, text in found.items()}
+
+
+def _text(path: Path) -> str:
+    """The text of a file; of `FILE.py:NAME` that of one recipe in it."""
+    whole, _, part = str(path).partition(".py:")
+    if not part:
+        return catalog.read_text(path, formats.FIELD, formats.MOST_BYTES)
+    text = catalog.read_text(Path(f"{whole}.py"), formats.FIELD, formats.MOST_BYTES)
+    try:
+        found = recipes_in(text)
+    except ValueError as error:
+        raise PlanError(formats.FIELD, str(path), str(error)) from None
+    if part not in found:
+        remedy = f"has no recipe of this name; it has {', '.join(found) or 'none'}"
+        raise PlanError(formats.FIELD, str(path), remedy)
+    return found[part]
 
 
 def planned(files: Mapping[str, str], given: Mapping[str, Any]) -> Planned:

@@ -130,7 +130,8 @@ class Answer:
     """What one format has made of its arguments so far: the one thing here that grows.
 
     values: the arguments by name. `options` and `model` are by our name, `arguments` by theirs;
-    notes: sentences on more than one argument.
+    notes: sentences on more than one argument; is_part: another file sets what this one leaves
+    out, so that no default of the program is to be taken.
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
@@ -139,6 +140,7 @@ class Answer:
         self.model: dict[str, Stated] = {}
         self.arguments: dict[str, Used] = {}
         self.notes: list[str] = []
+        self.is_part = False
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an argument; the default where it is left out, null, or not known."""
@@ -157,6 +159,8 @@ class Answer:
         for name in names:
             if name in self.values:
                 self.mark(name, "implied", note)
+        if self.is_part and not any(name in self.values for name in names):
+            return
         place = self.values[names[0]].place if names and names[0] in self.values else ""
         held = self._held(option)
         if held is None or held.implied:
@@ -215,7 +219,8 @@ class Format:
     kind: its id; title: for people. detect: whether a text, under its file's name, is of it or has
     a part of it. parse: the arguments of a text by name in one plain spelling. table: what is one
     to one. irrelevant: patterns of names that move neither memory nor time. lacks: patterns of
-    names that do move them and that no estimate has, with why.
+    names that do move them and that no estimate has, with why. off: patterns of switches that are
+    off where they are left out, so that one that is off says nothing.
     read_more: what is not one to one. What is written is a `target.Target`, by the same table.
     """
 
@@ -226,6 +231,7 @@ class Format:
     table: tuple[Argument, ...]
     irrelevant: tuple[str, ...] = ()
     lacks: Mapping[str, str] = field(default_factory=dict)
+    off: tuple[str, ...] = ()
     read_more: Callable[[Mapping[str, Value], Answer], None] = _nothing
 
     def read(self, values: Mapping[str, Value]) -> Answer:
@@ -237,7 +243,7 @@ class Format:
         for argument in self.table:  # after what arguments say, wherever they say it
             names = (argument.name, *argument.also)
             left = all(name not in values or values[name].value is None for name in names)
-            if left and argument.default is not UNSET:
+            if left and argument.default is not UNSET and not answer.is_part:
                 answer.note_default(argument)
         for name, value in values.items():
             if name not in answer.arguments:
@@ -262,6 +268,10 @@ class Format:
         """What to say of an argument that nothing read."""
         if _matches(name, self.irrelevant):
             return Used(value.value, "irrelevant")
+        if value.value is None and not value.unknown:
+            return Used(None, "irrelevant", "is null, which states nothing")
+        if value.value in (False, [], 0) and _matches(name, self.off):
+            return Used(value.value, "irrelevant", "is off, as where it is left out")
         if value.unknown:
             listed = ", ".join(value.unknown)
             return Used(value.value, "not understood", f"the file does not set {listed}")

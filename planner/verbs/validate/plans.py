@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from math import ceil
 from typing import Any
 
+from planner.formats.megatron_table import CONTEXT_WAY_WORDS
 from planner.formulas.refusals import lacking
 from planner.inputs import catalog
 from planner.inputs.calibration import Calibration, stack_spec
@@ -18,11 +19,9 @@ from planner.specs.cluster import ClusterSpec
 from planner.specs.layout import Layout, LayoutRequest
 from planner.specs.model import ModelSpec
 from planner.specs.names import (
-    CONTEXT_WAYS,
     GRAPH_SCOPES,
     OFFLOAD_MODULES,
     OPTIMIZER_NAMES,
-    ContextWay,
     GraphScope,
     LossKernel,
     LowPart,
@@ -60,15 +59,6 @@ _RECIPES: dict[str, Precision] = {
 }
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
 _SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages
-# of Megatron-Core's --cp-comm-type, and the names here
-_CONTEXT_WAYS: dict[str, ContextWay] = {
-    **{way: way for way in CONTEXT_WAYS},
-    "p2p": "ring",
-    "all_gather": "all-gather",
-    "a2a": "ulysses",
-    "a2a+p2p": "hybrid",
-}
-# words of a chunk of logits of prime-rl's RL trainer (auto_setup_fused_lm_head_chunk_size)
 _RL_WORDS = 2048
 # losses of rows, and their kernels
 LOSSES: dict[str, LossKernel] = {"fast_ce": "fused", "chunked_ce": "chunked"}
@@ -147,7 +137,7 @@ def _training(
         low_parts=_low_parts(options, stack),
         wide_layers=family_of(row).bf16_layers.get(options.get("fp_recipe", ""), 0),
         attention=_attention(row, options, stack),  # type: ignore[arg-type]
-        context_way=_CONTEXT_WAYS.get(options.get("cp_comm_type", "")),
+        context_way=CONTEXT_WAY_WORDS.get(options.get("cp_comm_type", "")),
         fused_norm={"fused": True, "eager": False}.get(options.get("norm", "")),
         fused_kernels=any(word in options for word in _FUSING),
         loss_kernel=_loss_kernel(options, stack),

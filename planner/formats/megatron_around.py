@@ -1,0 +1,56 @@
+"""Programs around Megatron-LM: what they set before a file says anything, and models that their
+files name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats.megatron_more import read_more
+from planner.formats.record import Answer, Used, Value
+from planner.inputs import catalog
+from planner.specs.base import PlanError
+
+# types as torch writes them, and as Megatron-LM's command line does
+_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
+_TYPE = re.compile(r"(?:torch\.)?(float32|bfloat16|float16|uint8)")
+_SUFFIX = re.compile(r"[-_](?:v\d.*|instruct|base|hf)$", re.I)
+
+
+def read_with(answer: Answer, own: Mapping[str, Any], why: str) -> None:
+    """What Megatron's arguments say together where a program has defaults of its own for some.
+
+    own: values by name, which act where the file does not state one; why: whose they are.
+    """
+    stated = answer.values
+    left = {name: Value(value) for name, value in own.items() if _is_left(stated, name)}
+    answer.values = {**stated, **left}
+    read_more(answer.values, answer)
+    answer.values = stated
+    for name, value in left.items():
+        if name in answer.arguments:
+            answer.arguments[name] = Used(value.value, "implied", f"not given: the default {why}")
+
+
+def _is_left(values: Mapping[str, Value], name: str) -> bool:
+    return name not in values or values[name].value is None
+
+
+def typed(value: Any) -> Any:
+    """A type as Megatron-LM's command line names it; any other value as it is."""
+    found = _TYPE.fullmatch(value) if isinstance(value, str) else None
+    return _TYPES[found[1]] if found else value
+
+
+def name_model(answer: Answer, argument: str, name: str, note: str = "") -> bool:
+    """State the catalogue's model of this name; False where it has none."""
+    for word in (name, _SUFFIX.sub("", name)):
+        try:
+            found = catalog.find("models", word).stem
+        except PlanError:
+            continue
+        answer.state("model", found, argument, note)
+        return True
+    answer.mark(argument, "not understood", "no model of the catalogue has this name: give --model")
+    return False

@@ -1,0 +1,323 @@
+"""Megatron-Bridge and NeMo: a ConfigContainer as YAML, overrides of it on a command line, and the
+Python function of one recipe, which is read as a text and never run.
+
+Names: megatron/bridge/training/config.py of NVIDIA-NeMo/Megatron-Bridge (2026-08).
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.formats import megatron_table as names
+from planner.formats.megatron import own_words, scalar
+from planner.formats.megatron_around import name_model, read_with, typed
+from planner.formats.record import Answer, Argument, Format, Value, patterns
+from planner.formats.shell import script
+from planner.inputs.readers import yaml_places
+
+# tables of a ConfigContainer whose keys are arguments of Megatron-LM by other roofs
+_SAME = (
+    "model",
+    "train",
+    "optimizer",
+    "ddp",
+    "mixed_precision",
+    "comm_overlap",
+    "dist",
+    "cuda_graph",
+)
+_OVERRIDE = re.compile(
+    r"\+{0,2}((?:model|train|optimizer|ddp|dataset|mixed_precision|comm_overlap|checkpoint|logger|"
+    r"scheduler|tokenizer|rng|validation|dist|peft|profiling)(?:\.\w+)+|mixed_precision)=(.*)",
+    re.S,
+)
+_OVERRIDDEN = re.compile(r"(?:model|train|ddp|mixed_precision)\.\w+=\S")
+_PRECISIONS = {
+    "bf16_mixed": "bf16",
+    "bf16": "bf16",
+    "16-mixed": "fp16",
+    "fp16_mixed": "fp16",
+    "bf16_with_fp8_delayed_scaling_mixed": "fp8-delayed",
+    "bf16_with_fp8_current_scaling_mixed": "fp8-tensorwise",
+    "bf16_with_fp8_subchannel_scaling_mixed": "fp8-blockwise",
+    "bf16_with_mxfp8_mixed": "mxfp8",
+    "bf16_with_nvfp4_mixed": "nvfp4",
+    "fp8_cs": "fp8-tensorwise",
+    "fp8_ds": "fp8-delayed",
+    "fp8_sc": "fp8-blockwise",
+    "fp8_mx": "mxfp8",
+    "nvfp4": "nvfp4",
+}
+_HUB = re.compile(r"from_hf_pretrained\(\s*[\"']([\w.-]+/[\w.-]+)[\"']")
+_MODEL, _PRECISION, _BASE = "model", "mixed-precision", "cfg"
+_RECIPE = re.compile(r"^(\w+?)_(?:pretrain|sft|peft|lora|finetune)")
+_SIZE = re.compile(r"_(\d{1,6})gpu_([a-z]+\d+\w*?)(?:_|$)")
+_MOST = 10**12  # of a number in arithmetic
+_DEFAULTS = {"bf16": True, "use-distributed-optimizer": True, "add-bias-linear": False}
+
+TABLE = (
+    *names.TABLE,
+    Argument(_PRECISION, "precision", words=_PRECISIONS),
+    Argument("grad-reduce-in-fp32", "grad_reduce_precision", words={True: None, False: "bf16"}),
+    Argument("share-embeddings-and-output-weights", "model.tied_embeddings"),
+    Argument("peft.dim", "lora"),
+    Argument("gated-linear-unit", "model.mlp", words={True: "gated", False: "plain"}),
+)
+IRRELEVANT = (
+    *names.IRRELEVANT,
+    *patterns(
+        """
+    *-target- *.-target- _target_ checkpoint.* logger.* scheduler.* tokenizer.* rng.* validation.*
+    profiling.* dataset.* rerun-state-machine.* straggler.* ft.* nvrx-straggler.* env env-vars*
+    inprocess-restart.* tp-comm-overlap-cfg scheduler tokenizer checkpoint logger rng
+    validation profiling
+    use-te-rng-tracker disable-parameter-transpose-cache persist-layer-norm keep-mtp-spec-in-bf16
+    enable-megatron-core-experimental should-pad-vocab pipeline-dtype average-in-collective
+    autocast-dtype params-dtype peft.* optimizer recipe dataset step-func hf-path min-lr
+    finetune-lr *-lr num-layers-in-*
+    """
+    ),
+)
+
+
+def _detect(name: str, text: str) -> bool:
+    if ".py" in name:
+        return "ConfigContainer" in text and "cfg." in text
+    if name.endswith((".yaml", ".yml")):
+        tables = [one for one in ("model", "train", "ddp", "optimizer") if _has(one, text)]
+        words = r"_target_:\s*megatron\.bridge|micro_batch_size:|global_batch_size:|train_iters:"
+        return "train" in tables and len(tables) > 1 and re.search(words, text) is not None
+    return _OVERRIDDEN.search(text) is not None and (
+        "run_recipe" in text or "megatron" in text.lower()
+    )
+
+
+def _has(table: str, text: str) -> bool:
+    return re.search(rf"^{table}:", text, re.M) is not None
+
+
+def _parse(text: str) -> Mapping[str, Value]:
+    if "ConfigContainer" in text and re.search(r"^\s*cfg\.", text, re.M):
+        return _of_python(text)
+    if _has("train", text):
+        found = yaml_places(text).items()
+        return {_plain(path): Value(typed(value), line) for path, (value, line) in found}
+    return dict(_of_commands(text))
+
+
+def _plain(path: str) -> str:
+    """The name of an argument: "model.tensor_model_parallel_size" is Megatron-LM's own."""
+    table, _, rest = path.partition(".")
+    return (rest if table in _SAME and rest else path).replace("_", "-")
+
+
+def _of_commands(text: str) -> Iterator[tuple[str, Value]]:
+    """Overrides among the words of commands."""
+    for command in script(text).commands:
+        words = own_words(command.words)
+        for i, word in enumerate(words):
+            found = _OVERRIDE.fullmatch(word.text)
+            if found:
+                value = typed(scalar(found[2]))
+                yield _plain(found[1]), Value(value, word.line, word.unknown)
+            elif word.text == "--recipe" and i + 1 < len(words):
+                yield "recipe", Value(words[i + 1].text, word.line, words[i + 1].unknown)
+
+
+# ----- the function of a recipe -----
+
+
+def _of_python(text: str) -> dict[str, Value]:
+    """What a function assigns to `cfg`, where values are written out."""
+    tree = _tree(text)
+    constants = dict(_constants(tree))
+    recipes = [one for one in tree.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
+    if len(recipes) > 1:
+        listed = ", ".join(one.name for one in recipes)
+        raise ValueError(f"holds {len(recipes)} recipes ({listed}); name one: FILE:NAME")
+    out: dict[str, Value] = {}
+    for one in recipes:
+        out["recipe"] = Value(one.name, one.lineno)
+        for node in one.body:
+            constants.update(_named(node, constants))
+            out.update(_assigned(node, constants))
+    return out
+
+
+def _tree(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        column = getattr(error, "offset", None) or 1
+        raise ValueError(f"is no valid Python (line {line}, column {column})") from None
+
+
+def recipes_in(text: str) -> dict[str, str]:
+    """Each recipe of a Python file by its name, with the constants of the file before it. Raises
+    ValueError where it is no Python."""
+    tree = _tree(text)
+    lines = text.splitlines()
+    plain = [one for one in tree.body if isinstance(one, ast.Assign | ast.AnnAssign)]
+    head = [line for one in plain for line in lines[one.lineno - 1 : one.end_lineno]]
+    found = [one for one in tree.body if isinstance(one, ast.FunctionDef) and _assigns(one)]
+    return {
+        one.name: "\n".join([*head, "", *lines[one.lineno - 1 : one.end_lineno], ""])
+        for one in found
+    }
+
+
+def _assigns(function: ast.FunctionDef) -> bool:
+    """Whether a function makes a configuration of its own: those that are handed one do not."""
+    made = any(
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == _BASE
+        for node in function.body
+    )
+    return made and not function.args.args and "ConfigContainer" in ast.unparse(function)
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    for node in tree.body:
+        yield from _named(node, {})
+
+
+def _named(node: ast.stmt, constants: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A name that a statement gives a plain value."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    value = getattr(node, "value", None)
+    if isinstance(target, ast.Name) and isinstance(value, ast.expr):
+        known = _constant(value, constants)
+        if known is not None:
+            yield target.id, known
+
+
+_OPERATIONS = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub}
+
+
+def _constant(node: ast.expr, constants: Mapping[str, Any]) -> Any:
+    """A number, word or switch, or arithmetic of two numbers; None for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        sides = [_constant(one, constants) for one in (node.left, node.right)]
+        if all(isinstance(one, int) and abs(one) < _MOST for one in sides):
+            return _OPERATIONS[type(node.op)](*sides)
+    return None
+
+
+def _assigned(node: ast.stmt, constants: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+    """Names and values of one statement."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        called = ast.unparse(node.value)
+        yield called.partition("(")[0], Value(None, node.lineno, ("what it sets",))
+    if isinstance(node, ast.If | ast.For | ast.While | ast.With | ast.Try):
+        test = ast.unparse(getattr(node, "test", node)).splitlines()[0]
+        yield f"{type(node).__name__.lower()} {test}", Value(None, node.lineno, (test,))
+    if not isinstance(node, ast.Assign):
+        return
+    path = ast.unparse(node.targets[0])
+    if path == _BASE:
+        made = ast.unparse(node.value)
+        if made.partition("(")[0].lstrip("_") not in _EMPTY:
+            yield "cfg", Value(made, node.lineno)
+        return
+    if not path.startswith(f"{_BASE}."):
+        return
+    name = _plain(path.removeprefix(f"{_BASE}."))
+    found = _HUB.search(ast.unparse(node.value))
+    if found:
+        yield name, Value(found[1], node.lineno)
+    else:
+        yield from _of_value(name, node.value, constants)
+
+
+# functions that make a configuration with defaults alone (recipes/common.py)
+_EMPTY = ("pretrain_common", "sft_common", "peft_common")
+
+
+def _of_value(
+    name: str, node: ast.expr, constants: Mapping[str, Any]
+) -> Iterator[tuple[str, Value]]:
+    """A value that is written out: a constant, a type, a list, or the arguments of a call."""
+    text = ast.unparse(node)
+    if isinstance(node, ast.Call):
+        inside = [(one.arg, one.value) for one in node.keywords if one.arg]
+        words = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        if name == _PRECISION:
+            called = words[0] if words else text.partition("(")[0]
+            yield name, Value(called, node.lineno)
+        elif inside:
+            for key, value in inside:
+                section = f"{name}." if name.replace("-", "_") not in _SAME else ""
+                yield from _of_value(section + key.replace("_", "-"), value, constants)
+        else:
+            yield name, Value(text, node.lineno, (text.partition("(")[0],))
+        return
+    if (known := _constant(node, constants)) is not None:
+        yield name, Value(known, node.lineno)
+        return
+    try:
+        yield name, Value(ast.literal_eval(node), node.lineno)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        known = typed(text)
+        unknown = () if known != text else (text.splitlines()[0],)
+        yield name, Value(known, node.lineno, unknown)
+
+
+def _read_more(values: Mapping[str, Value], answer: Answer) -> None:
+    whole = answer.model.get("layers") or isinstance(answer.get(_MODEL), str)
+    answer.is_part = _BASE in values or not whole
+    own = {} if answer.is_part else {**_DEFAULTS}
+    if _PRECISION in values:  # says more than both switches
+        own["bf16"] = False
+    if answer.is_part:
+        answer.notes.append("what the recipe sets in other files is not known: it is searched here")
+    held = answer.options.get("precision")
+    read_with(answer, own, "of Megatron-Bridge")
+    if held is not None:
+        answer.options["precision"] = held
+    answer.drop("stack")
+    answer.is_part = False
+    answer.imply("stack", "nemo", "Megatron-Bridge")
+    answer.is_part = not whole or _BASE in values
+    _name(values, answer)
+    size = _SIZE.search(str(answer.get("recipe", "")))
+    if size:
+        answer.imply("gpus", int(size[1]), "the name of the recipe", "recipe")
+        answer.imply("gpu", size[2], "the name of the recipe", "recipe")
+
+
+def _name(values: Mapping[str, Value], answer: Answer) -> None:
+    """The model: by its id on the Hugging Face Hub, by its widths, or by the recipe's name."""
+    if isinstance(answer.get(_MODEL), str):
+        answer.drop(*(f"model.{one}" for one in list(answer.model)))
+        answer.state("model", answer.get(_MODEL), _MODEL)
+        return
+    if answer.model.get("layers"):
+        return
+    answer.drop(*(f"model.{one}" for one in list(answer.model)))
+    for argument in (_BASE, "recipe"):
+        found = _RECIPE.match(str(answer.get(argument, "")))
+        if found and name_model(answer, argument, found[1].replace("_", "-"), "by its name"):
+            break
+    if _BASE in values:
+        answer.mark(_BASE, "not understood", "what it sets is in another file")
+
+
+FORMAT = Format(
+    kind="megatron-bridge",
+    title="Megatron-Bridge and NeMo (ConfigContainer YAML, overrides, a recipe's Python)",
+    detect=_detect,
+    parse=_parse,
+    table=TABLE,
+    irrelevant=IRRELEVANT,
+    lacks=names.LACKS,
+    off=names.OFF,
+    read_more=_read_more,
+)

@@ -1,0 +1,92 @@
+"""What arguments of Megatron-LM say of experts and of latent attention."""
+
+from __future__ import annotations
+
+import re
+
+from planner.formats import megatron_table as names
+from planner.formats.record import Answer
+
+
+def experts(answer: Answer) -> None:
+    """Experts: how many layers have them, how they are computed, how tokens reach them."""
+    get = answer.get
+    if not (get("num-experts") or get("num-moe-experts")):
+        for name in [n for n in answer.values if n.startswith("moe-")]:
+            answer.mark(name, "irrelevant", "there are no experts")
+        answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("moe.")])
+        return
+    _layers_of_experts(answer)
+    if get("use-transformer-engine-op-fuser"):
+        answer.state("expert_kernels", "fused", "use-transformer-engine-op-fuser")
+        answer.mark("moe-grouped-gemm", "implied", "the fuser has grouped GEMMs")
+    elif "moe-grouped-gemm" in answer.values:
+        kernels = "grouped" if get("moe-grouped-gemm") else "loop"
+        answer.state("expert_kernels", kernels, "moe-grouped-gemm")
+    else:
+        answer.imply("expert_kernels", "loop", "no --moe-grouped-gemm")
+    _dispatcher(answer)
+    if get("moe-paged-stash"):
+        size = "moe-paged-stash-buffer-size-factor-cuda"
+        answer.state("paged_stash", max(float(get(size, 1.0)), 1.0), "moe-paged-stash")
+        answer.mark(size, "read")
+
+
+def _layers_of_experts(answer: Answer) -> None:
+    """--moe-layer-freq: every N-th layer, or a list of ones and zeros as Python writes it."""
+    name = "moe-layer-freq"
+    found = answer.get(name)
+    if found is None:
+        return
+    if isinstance(found, int):
+        answer.state("model.moe.every", found, name)
+        return
+    layers = _repeated(str(found) if not isinstance(found, list) else "+".join(map(str, found)))
+    if layers is None:
+        return
+    dense = layers.index(1) if 1 in layers else len(layers)
+    if all(layers[dense:]):
+        answer.state("model.moe.dense_layers", dense, name)
+
+
+_REPEATED = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,5}))?")
+
+
+def _repeated(text: str) -> list[int] | None:
+    """A list of ones and zeros such as `([0]*3+[1]*12)`; None for anything else."""
+    short = text.replace(" ", "").strip("()")
+    parts = short.split("+")
+    found = [_REPEATED.fullmatch(one) for one in parts]
+    if not all(found):
+        return None
+    out = [int(n) for one in found if one for n in one[1].split(",") * int(one[2] or 1)]
+    return out
+
+
+def _dispatcher(answer: Answer) -> None:
+    kind, backend = "moe-token-dispatcher-type", "moe-flex-dispatcher-backend"
+    told = answer.get(kind, "allgather")
+    if answer.get("moe-enable-deepep") or told == "flex":
+        chosen = answer.get(backend, "deepep")
+        answer.state("dispatcher", chosen, backend if backend in answer.values else kind)
+        for name in (kind, "moe-enable-deepep"):
+            answer.mark(name, "read")
+    elif kind in answer.values:
+        answer.state("dispatcher", told, kind)
+        answer.mark(backend, "irrelevant", "acts with the dispatcher flex")
+    else:
+        answer.imply("dispatcher", told, f"no --{kind}")
+
+
+def latent(answer: Answer) -> None:
+    """Latent attention, whose widths act with its switch alone."""
+    if not answer.get("multi-latent-attention"):
+        answer.drop(*[f"model.{one}" for one in answer.model if one.startswith("latent.")])
+        return
+    answer.mark("multi-latent-attention", "read")
+    table = {one.name: one.option for one in names.MODEL}
+    for name, width in names.LATENT.items():
+        if name not in answer.values:
+            answer.imply(table[name], width, f"no --{name}")
+    answer.drop("model.head_dim", "model.qk_norm", "model.bias_qkv")  # it has its own
+    answer.imply("model.head_dim", answer.option(table["qk-head-dim"]), "of latent attention")
