@@ -8,6 +8,8 @@ from planner.inputs.options import read_options
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from planner.verbs.estimate import estimate, explain
+from planner.verbs.export import export
+from planner.verbs.export import saved as saved_answer
 from planner.verbs.search import search_layouts, search_with_layouts
 from planner.verbs.validate import validate, write_plot, write_residuals, write_runs
 
@@ -16,9 +18,11 @@ __all__ = [
     "PlanError",
     "estimate",
     "explain",
+    "export",
     "list_catalog",
     "list_kinds",
     "read_options",
+    "saved_answer",
     "search_layouts",
     "search_with_layouts",
     "validate",

@@ -32,6 +32,7 @@ RL = (
     " --recompute none --prompts 64 --generation-gpus 2"
 )
 READ = "input --sample-bytes 1MB --decoded-bytes 4MB --data-storage nfs --gpus 16"
+WRITTEN = f"export --to megatron {FIXED}".replace("--stack megatron-core ", "")
 SUITE = "validate --suite small-runs"
 
 # option -> (a command, the same with the option); {file} is a file to be written or read
@@ -121,6 +122,8 @@ CASES: dict[str, tuple[str, str]] = {
         f"{WAYS} --strategy diloco",
         f"{WAYS} --strategy diloco --steps-factor 1.2",
     ),
+    "export to": (WRITTEN, WRITTEN.replace("megatron", "nanotron")),
+    "export out": (WRITTEN, f"{WRITTEN} --out {{file}}.d"),
     "rl algorithm": (RL, f"{RL} --algorithm ppo"),
     "rl framework": (RL, f"{RL} --framework nemo-rl"),
     "rl prompts": (RL, RL.replace("--prompts 64", "--prompts 128")),
@@ -181,6 +184,7 @@ ELSEWHERE = {
     "validate cross_validate": "test_crossval",
     "validate residuals": "test_crossval",
     "validate memory_residuals": "test_fit_chance",
+    **dict.fromkeys(("export answer", "export rank"), "test_export"),
     **dict.fromkeys((f"calibrate {name}" for name in MEASURED), "test_calibrate"),
     **{f"serve {name}": "test_web_guard" for name in ("host", "port", "allow_host", "token_file")},
 }

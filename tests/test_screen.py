@@ -50,6 +50,7 @@ REQUESTS = {
     "strategies": "strategies --model gpt2 --gpu a100 --gpus 16 --seq-len 512",
     "strategies, one": "strategies --model gpt2 --gpu a100 --gpus 16 --strategy ddp",
     "allreduce": "allreduce --gpu h100 --gpus 64",
+    "export": "export --to torchtitan --model gpt2 --gpu h100 --gpus 8",
     "batchnorm": "batchnorm --gpu a100 --gpus 64",
     "input": "input --samples-per-s 1000 --sample-bytes 1MB --data-storage nfs --gpus 16",
     "validate": f"validate {RUNS} --coverage",

@@ -163,6 +163,8 @@ def test_exports_lead_back(client: TestClient) -> None:
     ).text.splitlines()
     assert table[0] == "part,time (s),share (share),hidden beside it (s)"
     assert float(table[-1].split(",")[1]) == said["step"]["seconds"]
+    recipe = client.get("/api/export", params={**FIXED, "to": "megatron"}).json()
+    assert "--tensor-model-parallel-size" in recipe["files"][0]["text"]
     assert client.get("/api/export", params={**FIXED, "to": "model"}).status_code == 422
     assert client.get("/api/export", params={**FIXED, "to": "exe"}).status_code == 422
     for wrong in (b"a = [", b"{" * 5000, b"[1]", b'{"tp": {}}', b"x = 1"):

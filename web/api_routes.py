@@ -3,6 +3,7 @@ exports of a state."""
 
 from __future__ import annotations
 
+from typing import get_args
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
@@ -11,6 +12,7 @@ from fastapi.responses import Response
 from planner import api
 from planner.specs.base import PlanError
 from planner.specs.document import to_json
+from planner.specs.names import TargetName
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.specs.options.schema import option_schemas
@@ -31,6 +33,8 @@ _EXPORTS = {
     "model": "text/plain",
     "calibration": "application/toml",
 }
+TARGETS: tuple[str, ...] = get_args(TargetName)  # frameworks whose files are written
+_EXPORTS |= dict.fromkeys(TARGETS, "application/json")
 _CHARTS = ("memory-stages", "memory-phases", "step-time")
 
 
@@ -217,14 +221,16 @@ _to = [
     responses=doc.answers(kinds=("application/json", "application/toml", "text/plain", "text/csv")),
 )
 async def export(request: Request) -> Response:
-    """A state as JSON document, scenario file, command line, or the table of one chart as CSV; or
-    its pasted texts again."""
+    """A state as JSON document, scenario file, command line, the files of a framework (the document
+    of `dpplan export --json`), or the table of one chart as CSV; or its pasted texts again."""
     to, chart = request.query_params.get("to", ""), request.query_params.get("chart", "")
     if to not in _EXPORTS:
         raise PlanError("to", to[:50], f"must be one of {', '.join(_EXPORTS)}")
     asked = run.pairs_of(request, "to", "chart")
     if to == "json":
         content = await run.answer(request, "estimate", asked)
+    elif to in TARGETS:
+        content = await run.answer(request, "written", asked, to)
     elif to == "csv":
         if chart not in _CHARTS:
             raise PlanError("chart", chart[:50], f"must be one of {', '.join(_CHARTS)}")

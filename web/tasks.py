@@ -18,6 +18,7 @@ from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line, rows
+from planner.specs.options.export import ExportOptions
 from planner.specs.options.own import ScheduleOptions
 from planner.specs.options.tune import TuneOptions
 from planner.verbs import read
@@ -305,6 +306,12 @@ def table(pairs: Pairs, name: str) -> bytes:
     raise PlanError("chart", name, "must be one of memory-stages, memory-phases, step-time")
 
 
+def written(pairs: Pairs, to: Any) -> bytes:
+    """The document of `dpplan export --to TARGET --json`."""
+    with _asked(pairs) as state:
+        return dumped(api.export(state.options, ExportOptions(to=to)))
+
+
 def exports(pairs: Pairs, answerable: bool) -> bytes:
     """What can be taken along of a state: its scenario file, its command, its pasted texts.
 
@@ -351,6 +358,7 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "explained_page": explained_page,
     "table": table,
     "exports": exports,
+    "written": written,
     "scenario": scenario,
     "repaired": repaired,
     "recipe": recipe,

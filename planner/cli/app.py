@@ -26,6 +26,7 @@ COMMANDS = {
     "estimate": "estimate",
     "search": "search",
     "recommend": "recommend",
+    "export": "export",
     "compare": "compare",
     "batch": "batch",
     "tune": "tune",

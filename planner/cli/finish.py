@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.inputs import files
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 1000  # characters of a wrong value that are quoted
 WRONG = 2  # exit status of a wrong request
+_IS_PRINTED = "is where the answer is printed; give the result a file of its own"
 _TWICE = "is named twice in this command; give each result its own file"
 
 
@@ -31,13 +33,14 @@ class Answer:
     """What a command came to.
 
     document: of --json; blocks: tables, made only where they are printed; after: lines below them;
-    files: the text of each result that may be asked for, by option; status: of the command.
+    files: the text of each result that may be asked for, by option, or of a folder the texts of
+    its files by name; status: of the command.
     """
 
     document: Any
     blocks: Callable[[], Sequence[Block]]
     after: Callable[[], Sequence[str]] = tuple
-    files: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    files: Mapping[str, Callable[[], str | Mapping[str, str]]] = field(default_factory=dict)
     status: int = 0
 
 
@@ -49,7 +52,7 @@ def finish(
 
     asked = [(written[n].flag, values[n], make) for n, make in answer.files.items() if n in values]
     texts = [(flag, name, make()) for flag, name, make in asked]
-    results = [(files.result(name, flag), flag, text) for flag, name, text in texts]
+    results = [one for made in texts for one in _results(*made, out.json)]
     for result in results:  # all are made and may be written, before the first is
         files.write_text(*result)
     if out.json:
@@ -57,6 +60,18 @@ def finish(
     else:
         show_blocks(answer.blocks(), out.plain, answer.after())
     raise SystemExit(answer.status)
+
+
+def _results(
+    flag: str, name: str, made: str | Mapping[str, str], as_json: bool
+) -> list[tuple[Path, str, str]]:
+    """(path, flag, text) of each file of a result."""
+    if isinstance(made, str):
+        return [(files.result(name, flag), flag, made)]
+    paths = files.folder(name, flag, made)
+    if any(places(str(path)) & _printed(as_json) for path in paths):
+        raise PlanError(flag, name, _IS_PRINTED)
+    return [(path, flag, text) for path, text in zip(paths, made.values(), strict=True)]
 
 
 def check_results(written: Mapping[str, Row], values: Mapping[str, Any], as_json: bool) -> None:
@@ -70,13 +85,10 @@ def check_results(written: Mapping[str, Row], values: Mapping[str, Any], as_json
         return
     others = (value for name, value in values.items() if name not in results)
     read = {place for word in _words(others) if os.path.isfile(word) for place in places(word)}
-    taken = {
-        files.IS_READ: read,
-        "is where the answer is printed; give the result a file of its own": _printed(as_json),
-        _TWICE: set(),
-    }
+    taken = {files.IS_READ: read, _IS_PRINTED: _printed(as_json), _TWICE: set()}
     for name, given in results.items():
-        files.result(given, written[name].flag)
+        check = files.folder if written[name].says.file == "folder" else files.result
+        check(given, written[name].flag)
         for why, found in taken.items():
             if found & places(given):
                 raise PlanError(written[name].flag, given, why)

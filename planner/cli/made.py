@@ -22,6 +22,7 @@ from planner.specs.options.own import ScenarioFile
 from planner.specs.options.verbs import ALIKE
 
 _NUMBERS = (int, float)
+_WRITTEN = ("written", "folder")
 Given = dict[str, Any]
 Typed = frozenset[str]  # names of the options of the request that are on the command line
 Body = Callable[..., Answer | None]
@@ -41,7 +42,7 @@ def made(verb: str, body: Body) -> Callable[..., None]:
     kinds = _kinds(body)
     request, own = options_of(verb, body)
     table = {**request, **own}
-    written = {name: row for name, row in own.items() if row.says.file == "written"}
+    written = {name: row for name, row in own.items() if row.says.file in _WRITTEN}
 
     def command(**typed: Any) -> None:
         values = {name: value for name, value in typed.items() if value not in (None, [])}

@@ -44,9 +44,9 @@ _LONGEST = 40  # of a name: Kubernetes adds to it, up to 63 characters of a labe
 
 
 def scripts(
-    target: Target, asked: Asked, gpu: GpuSpec, files: tuple[str, ...], comments: tuple[str, ...]
+    target: Target, asked: Asked, gpu: GpuSpec, comments: tuple[str, ...]
 ) -> dict[str, str]:
-    """run.sh and what starts it on all nodes, by name. files: of the recipe, beside it."""
+    """run.sh and what starts it on all nodes, by name."""
     accelerator = _ACCELERATORS.get(gpu.id)
     known = {
         "name": name_of(f"{asked.model.name}-{asked.options['gpus']}"),
@@ -58,7 +58,6 @@ def scripts(
         "environment": dict(target.environment),
         "checkout": target.checkout,
         "comments": comments,
-        "files": (*files, RUN),
         "image": IMAGE,
         "resource": _RESOURCES.get(gpu.vendor, "CHANGE-ME/gpu"),
         "accelerator": accelerator or f"CHANGE-ME-{gpu.id}",

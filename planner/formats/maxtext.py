@@ -189,11 +189,11 @@ def _sharding(answer: Answer, degrees: Mapping[str, int | None]) -> None:
     if expert and expert > 1:
         answer.imply("ep", expert, "axis of experts")
     sharded, copies = degrees["fsdp"], degrees["data"]
-    if sharded is None or sharded * (degrees["fsdp_transpose"] or 1) > 1:
-        answer.imply("zero", 3, "the axis fsdp shards parameters")
+    others = (degrees["fsdp_transpose"] or 1) * cp * (expert or 1)
+    if sharded is None or sharded * others > 1:
+        answer.imply("zero", 3, "weights have the axes fsdp, context and expert")
         if sharded and copies and copies > 1:
-            ranks = sharded * (degrees["fsdp_transpose"] or 1) * cp * (expert or 1)
-            answer.imply("shard_group", ranks, "ranks that shard: weights have these axes")
+            answer.imply("shard_group", sharded * others, "ranks that shard")
     else:
         stage = 1 if answer.get("shard_optimizer_over_data") else 0
         answer.imply("zero", stage, "parameters are replicated", "shard_optimizer_over_data")

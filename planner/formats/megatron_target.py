@@ -67,6 +67,7 @@ def _shape(asked: Asked) -> dict[str, Any]:
         out["window-attn-skip-freq"] = m.window_every if m.window_every > 1 else None
     if m.moe is None:
         return out
+    out["moe-shared-expert-intermediate-size"] = m.moe.shared_ffn_hidden or None
     if m.moe.dense_layers:
         counts = f"([0]*{m.moe.dense_layers}+[1]*{m.layers - m.moe.dense_layers})"
         out["moe-layer-freq"] = counts

@@ -81,6 +81,29 @@ def result(name: str, field: str) -> Path:
     return Path(path)
 
 
+def folder(name: str, field: str, names: Iterable[str] = ()) -> list[Path]:
+    """The paths of results of these names in a folder, which is made where names are given; refused
+    where none of them could be written. Raises PlanError naming the field."""
+    try:
+        path = os.path.expanduser(name)
+        target, now = _place(path)
+        if not name:
+            raise PlanError(field, name, "names no folder; give the one to write into")
+        if now is not None and not stat.S_ISDIR(now.st_mode):
+            raise PlanError(field, name, "cannot be written into: it is a file; give a folder")
+        if now is None and not os.path.isdir(os.path.dirname(target.rstrip("/"))):
+            above = os.path.dirname(target.rstrip("/"))
+            raise PlanError(field, name, f"cannot be written: there is no folder {above}")
+        wanted = list(names)
+        if wanted:
+            os.makedirs(path, exist_ok=True)
+        for one in wanted:
+            result(os.path.join(path, one), field)
+    except (OSError, ValueError) as error:
+        raise _unwritten(error, name, field) from None
+    return [Path(path) / one for one in wanted]
+
+
 def places(path: str) -> set[Place]:
     """What a path names: the file that is there, or the place where one would be, or is open."""
     with suppress(OSError, ValueError):

@@ -44,6 +44,7 @@ BASE: dict[str, dict[str, str]] = {
     "tune": {**_ONE, "seq_len": "512", "method": "full-sgd"},
     "read": {"files": "train.sh", "gpu": "a100", "gpus": "8"},
     "strategies": {**_ONE, "seq_len": "512"},
+    "export": {**_ONE, "to": "megatron"},
     "recommend": {**_ONE, "question": "bandwidth", "max_gpus": "8"},
     "rl": {**_ONE, "prompts": "8", "response_length": "200"},
     "allreduce": _LINKS,
@@ -84,7 +85,7 @@ def requests(draw: st.DrawFn, verbs: tuple[str, ...] = tuple(VERBS)) -> Case:
         row = table[name]
         if row.is_switch:
             chosen[name] = [None]
-        elif row.says.file == "written":
+        elif row.says.file in ("written", "folder"):
             chosen[name] = [draw(_results(row))]
         elif row.says.file == "read" or name == "market":
             chosen[name] = [draw(_sources(row))]

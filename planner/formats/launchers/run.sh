@@ -2,7 +2,7 @@
 {% for line in comments %}
 # {{ line }}
 {% endfor %}
-# By hand: one call per node, with its NODE_RANK and the MASTER_ADDR of the first.
+# By hand: a call per node, with its NODE_RANK and the MASTER_ADDR of the first
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 {% if checkout %}
@@ -26,7 +26,7 @@ export JAX_COORDINATOR_IP="${MASTER_ADDR:-127.0.0.1}" JAX_COORDINATOR_PORT="${MA
 {{ program }} "$@"
 {% else %}
 torchrun --nnodes {{ nodes }} --nproc-per-node {{ gpus_per_node }} \
-  --node-rank "${NODE_RANK:-0}" \
-  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \
+  --node-rank "${NODE_RANK:-0}" --master-port "${MASTER_PORT:-29500}" \
+  --master-addr "${MASTER_ADDR:-127.0.0.1}" \
   {{ program }}{{ ' "${ARGS[@]}"' if arguments }} "$@"
 {% endif %}

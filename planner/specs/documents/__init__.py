@@ -15,6 +15,7 @@ ANSWERS: dict[str, str] = {
     "recommend batch": "recommend.SaturatingBatch",
     "recommend model": "recommend.LargestModel",
     "recommend offload": "recommend.SwapOrRecompute",
+    "export": "export.Export",
     "compare": "compare.Comparison",
     "batch": "batch.TimeToTarget",
     "tune": "tune.Tuning",

@@ -96,11 +96,11 @@ class option:
     where a text holds several; or_zero: 0 lies within them as well. Every number has both: what
     nature or arithmetic allows, and where they allow all, a choice, some hundred times beyond what
     exists. example: a value that parses, as text. unset: what holds where it is left out, in words.
-    catalogue: kind of catalogue entry it names. file: it names a file that is read, or
-    written. length: characters at most, where it is text. verbs: which take it, all of the record's
-    where empty; why_not: why others do not; needs: what has to hold beside it for it to act;
-    strategies: of data parallelism that it is a setting of, all where empty; several: verbs to
-    which it may be given several times.
+    catalogue: kind of catalogue entry it names. file: it names a file that is read or
+    written, or a folder that is written into. length: characters at most, where it is text. verbs:
+    which take it, all of the record's where empty; why_not: why others do not; needs: what has to
+    hold beside it for it to act; strategies: of data parallelism that it is a setting of, all where
+    empty; several: verbs to which it may be given several times.
     aliases: other words for its values. each: unit of each of several numbers in a text. reads:
     what a text such as 128k or 60d counts, where the value is a plain number: tokens of a context
     (k is 1,024), or the unit that the number is in.
@@ -120,7 +120,7 @@ class option:
     example: str = ""
     unset: str = ""
     catalogue: str = ""
-    file: Literal["", "read", "written"] = ""
+    file: Literal["", "read", "written", "folder"] = ""
     length: int = 0
     verbs: frozenset[str] = frozenset()
     why_not: str = ""

@@ -24,5 +24,6 @@ LINKS = frozenset({"allreduce", "batchnorm"})  # about links alone
 INPUT = frozenset({"input"})  # about loading alone
 METHODS = frozenset({"tune"})  # that sets what its methods of fine-tuning differ in
 OF_METHODS = "is set by each method (--method); ask `dpplan estimate` for another"
-ALIKE = {"read": "estimate"}  # verbs that take what another takes, since they ask it
+# verbs that take what another takes, since they ask it
+ALIKE = {"read": "estimate", "export": "estimate"}
 OF_SEQUENCES = "follows from prompts, responses and their lengths"

@@ -1,0 +1,298 @@
+"""`dpplan export`: the chosen layout as the files of a framework, with what starts them.
+
+What was written is read back, by the tables that read such files. A value that does not come back
+as it went is listed as not expressible, so that no file says less than its plan in silence.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner import __version__, formats
+from planner.estimate import Estimates
+from planner.formats import launch
+from planner.formats.target import Asked, Target
+from planner.inputs import catalog
+from planner.inputs.model import model_spec
+from planner.inputs.readers import read_json
+from planner.inputs.scenario import resolve
+from planner.report import layout as report
+from planner.search.answer import answer_of
+from planner.search.why_none import why_none
+from planner.specs.base import PlanError
+from planner.specs.document import SCHEMA_VERSION, UNSET
+from planner.specs.documents.estimate import Figures
+from planner.specs.documents.export import Export, ExportedFile, NotExpressible
+from planner.specs.documents.plan import describe
+from planner.specs.layout import PLACEMENTS
+from planner.specs.model import ModelSpec
+from planner.specs.options import LAYOUT, Options, command_line, pairs_of_command, refuse, rows
+from planner.specs.options.adapters import AdapterOptions
+from planner.specs.options.checked import from_text
+from planner.specs.options.experts import ExpertOptions
+from planner.specs.options.export import ExportOptions
+from planner.specs.options.run import AnswerOptions
+from planner.specs.options.training import TrainingOptions
+from planner.specs.plan import Plan
+from planner.specs.where import constraint
+from planner.units import percent, show
+
+_MOST_BYTES = 20_000_000  # of a saved answer; a search with 1,000 layouts has a tenth
+_WIDTH = 76  # characters of a line of comment
+# options of a recipe beside its layout, those that only describe the data left out
+_OF_DATA = ("expert_load", "expert_spread", "tokens", "seq_len", "global_batch")
+_OF_RECIPE = tuple(
+    name
+    for name in (
+        *rows(TrainingOptions),
+        *rows(ExpertOptions),
+        *rows(AdapterOptions),
+        *("cp_comm_type", "tp_overlap", "offload_modules"),
+    )
+    if name not in _OF_DATA
+)
+# what of a search is not of the layout that it found
+_SEARCHED = ("where", "headroom", "search_offload", "uneven_stages")
+# fields that tell models apart
+_SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "mlp", "norm")
+_OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden")
+
+
+def export(options: Options, asked: ExportOptions) -> Export:
+    """The files of a framework for the layout that an estimate with these options takes. Raises
+    PlanError where there is none, or where the framework is not the stack that was asked for."""
+    refuse(options, "estimate")
+    for name, row in rows(AnswerOptions).items():
+        if name in options.given():
+            why = "says what `dpplan estimate` answers; leave it out of `dpplan export`"
+            raise PlanError(row.flag, options.given()[name], why)
+    target = next(one for one in formats.targets() if one.kind == asked.to)
+    options = _on(target, options)
+    scenario = resolve(options)
+    answer = answer_of(scenario)
+    if answer is None:
+        raise why_none(scenario)
+    one = report.evaluate_row(answer.chosen, answer.row)
+    figures = report.figures(one, scenario.assumptions)
+    plan = plan_of(target, options, one)
+    asked_for = Asked(plan, one.plan.model, *_nodes(figures))
+    gpu = one.plan.cluster.gpu
+    lost = lost_in(target, asked_for, _files(target, asked_for, one, ()))
+    files = _files(target, asked_for, one, tuple(_comments(target, figures, lost)))
+    return Export(
+        schema_version=SCHEMA_VERSION,
+        target=target.kind,
+        title=target.title,
+        files=[ExportedFile(name, _says(name, target), text) for name, text in files.items()],
+        not_expressible=lost,
+        to_fill=[*target.fill, *(f"{n}: {what}" for n, what in launch.to_fill(gpu).items())],
+        plan=plan,
+        predicted=figures,
+        command=f"{command_line(options, 'export')} --to {target.kind}",
+    )
+
+
+def _on(target: Target, options: Options) -> Options:
+    """The request on the stack of a target, with what its files cannot say left out of a search."""
+    if options.stack is not None and options.stack not in target.stacks:
+        raise PlanError(
+            "--stack",
+            options.stack,
+            f"is not what {target.title} is; leave it out, or give {' or '.join(target.stacks)}",
+        )
+    free = [text for text in target.where if getattr(options, constraint(text).name) is None]
+    stack = options.stack or target.stacks[0]
+    return options.changed(stack=stack, where=(*options.where, *free))
+
+
+def plan_of(target: Target, options: Options, one: Estimates) -> dict[str, Any]:
+    """The options that say a layout and how it is trained, without those that do nothing in it."""
+    plan, layout = one.plan, report.layout_document(one.plan, one.table.layout(0))
+    ranks = layout.dp * layout.cp
+    idle = {
+        "dp": True,  # follows from the number of GPUs
+        "zero": ranks == 1,
+        "shard_group": layout.zero == 0 or layout.shard_group == ranks,
+        "sequence_parallel": layout.tp == 1,
+        "schedule": layout.pp == 1,
+        "vpp": layout.vpp == 1,
+        "ep": layout.ep == 1,
+        "offload": layout.offload == "none",
+        "placement": layout.pp == 1 or layout.dp == 1 or layout.placement == PLACEMENTS[0],
+    }
+    out: dict[str, Any] = {
+        "model": options.model,
+        "stack": plan.stack.id,
+        "gpus": plan.cluster.gpus,
+        "seq_len": plan.training.seq_len,
+        "global_batch": layout.global_batch,
+        "precision": _recipe(plan),
+        "optimizer": plan.training.optimizer,
+    }
+    out |= {name: getattr(layout, name) for name in LAYOUT if not idle.get(name)}
+    given = options.given()
+    out |= {name: given[name] for name in _OF_RECIPE if name in given and name not in out}
+    if layout.pipeline_layout is not UNSET and (options.pipeline_layout or not target.deals):
+        out["pipeline_layout"] = layout.pipeline_layout
+    if plan.training.tokens is not None:
+        out["tokens"] = plan.training.tokens
+    return out
+
+
+def _recipe(plan: Plan) -> str:
+    """The precision, of fp8 the scaling that the stack calls so."""
+    asked, has = plan.training.precision, plan.stack.precision.recipes
+    return has[0] if asked == "fp8" and has else asked
+
+
+def _nodes(figures: Figures) -> tuple[int, int]:
+    """Nodes, and GPUs of each; part of one node, or whole ones."""
+    gpus, size = figures.cluster.gpus, figures.cluster.gpus_per_node
+    nodes = max(1, -(-gpus // size))
+    return nodes, gpus // nodes
+
+
+def _files(
+    target: Target, asked: Asked, one: Estimates, comments: tuple[str, ...]
+) -> dict[str, str]:
+    own = dict(target.write(asked, comments))
+    return {**own, **launch.scripts(target, asked, one.plan.cluster.gpu, comments)}
+
+
+def _says(name: str, target: Target) -> str:
+    if name == launch.RUN:
+        return f"starts {target.title} on one node"
+    return launch.LAUNCHERS.get(name, f"read by {target.title}")
+
+
+def lost_in(target: Target, asked: Asked, files: Mapping[str, str]) -> list[NotExpressible]:
+    """What reading the recipe back does not give."""
+    launchers = (*launch.LAUNCHERS, *([launch.RUN] if target.per_node else []))
+    recipe = {name: text for name, text in files.items() if name not in launchers}
+    back = formats.read(recipe).options
+    out = []
+    for name, value in asked.options.items():
+        if name == "stack" or same(name, value, back, asked):
+            continue
+        written = back.get(name)
+        written = "another shape" if name == "model" and written is not None else written
+        out.append(NotExpressible(name, value, written, target.lost.get(name, "")))
+    return out
+
+
+def same(name: str, value: Any, back: Mapping[str, Any], asked: Asked) -> bool:
+    """Whether an option of a plan came back as it went."""
+    found = back.get(name)
+    if name == "model":
+        return found is not None and _shape(_model(found)) == _shape(asked.model)
+    if name == "tokens":  # a run has whole steps
+        whole = asked.steps * asked.options["global_batch"] * asked.options["seq_len"]
+        return found == whole
+    if found is None and name in ("optimizer", "recompute", "etp"):
+        return value == {"optimizer": "adam", "recompute": "none", "etp": 1}[name]
+    return bool(found == value)
+
+
+def _model(found: str) -> ModelSpec | None:
+    """The model that files state: a name, or its widths."""
+    try:
+        return model_spec(found)[0]
+    except PlanError:
+        return None
+
+
+def _shape(model: ModelSpec | None) -> tuple[Any, ...] | None:
+    if model is None:
+        return None
+    experts = [getattr(model.moe, name) for name in _OF_EXPERTS] if model.moe else []
+    vocab = model.padded_vocab
+    return (*(getattr(model, name) for name in _SHAPE), vocab, model.tied_embeddings, *experts)
+
+
+def _comments(target: Target, f: Figures, lost: list[NotExpressible]) -> Iterator[str]:
+    """The head of every file: what it is of, and which of its numbers are predicted."""
+    step, memory = f.step, f.memory
+    said = [
+        f"{f.model} on {f.cluster.title}: {describe(f.layout)}.",
+        f"Written for {target.title} by dpplan {__version__}.",
+        f"PREDICTED, not measured: {show(step.seconds, 's')} a step (80 % band"
+        f" {show(step.low, 's')} to {show(step.high, 's')}),"
+        f" {show(f.throughput.tokens_per_s, 'tokens/s')}, MFU {percent(f.throughput.mfu)},"
+        f" {show(memory.device_bytes, 'B')} of {show(memory.capacity_bytes, 'B')} per GPU"
+        f" ({memory.verdict}).",
+    ]
+    if f.run.days is not None:
+        said.append(f"PREDICTED of the whole run: {f.run.days:,.1f} days.")
+    for one in lost:
+        why = f": {one.why}" if one.why else ""
+        instead = "" if one.written is None else f", here {one.written}"
+        said.append(f"NOT IN THESE FILES: {one.option} {one.value}{instead}{why}.")
+    for sentence in said:
+        yield from textwrap.wrap(sentence, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+# ----- saved answers -----
+
+
+def saved(name: str, rank: int | None) -> dict[str, Any]:
+    """The options that fix the layout of a saved answer, by name. Raises PlanError where the file
+    is none of an estimate or a search."""
+    text = catalog.read_text(catalog.user_path(name, "ANSWER"), "ANSWER", _MOST_BYTES)
+    try:
+        found = read_json(text)
+    except ValueError as error:
+        raise PlanError("ANSWER", name, str(error)) from None
+    remedy = "is no answer of a layout: save one with `dpplan estimate ... --json > answer.json`"
+    if not isinstance(found, dict) or not isinstance(found.get("command"), str):
+        raise PlanError("ANSWER", name, remedy)
+    verb = found["command"].split()[1:2]
+    if verb not in (["estimate"], ["search"]):
+        raise PlanError("ANSWER", name, remedy)
+    try:
+        given: dict[str, Any] = {}
+        table = rows(Options)
+        for option, value in pairs_of_command(found["command"], Options, verb[0]):
+            several = table[option].is_several
+            typed = table[option].kind in (bool, int, float)
+            one = from_text(table[option], value) if typed else value
+            given[option] = [*given.get(option, ()), one] if several else one
+    except ValueError as error:
+        raise PlanError("ANSWER", name, f"its command {error}") from None
+    line = _line(found, rank)
+    if line is None:
+        raise (
+            PlanError("--rank", rank, "is no layout of this answer")
+            if rank
+            else PlanError("ANSWER", name, remedy)
+        )
+    stack, layout = line
+    for option in (*_SEARCHED, "nodes", *_ANSWERED):
+        given.pop(option, None)
+    fixed = {n: layout[n] for n in (*LAYOUT, "global_batch", "pipeline_layout") if n in layout}
+    idle = {"schedule": layout.get("pp") == 1, "offload": layout.get("offload") == "none"}
+    fixed = {option: value for option, value in fixed.items() if not idle.get(option)}
+    return {**given, "stack": stack, **fixed}
+
+
+_ANSWERED = ("top", "advice", "require", "objective", "grad_accum")
+
+
+def _line(found: Mapping[str, Any], rank: int | None) -> tuple[str, Mapping[str, Any]] | None:
+    """Stack and layout of an answer; None where it has none of this rank."""
+    if isinstance(found.get("top"), list):
+        listed = dict(enumerate(found["top"], 1))
+        one = listed.get(rank or 1)
+    elif rank is None:
+        one = found
+    else:
+        others = found.get("alternatives")
+        listed = dict(enumerate(others if isinstance(others, list) else []))
+        ranked = (x for x in listed.values() if isinstance(x, dict) and x.get("rank") == rank)
+        one = next(ranked, None)
+    if not isinstance(one, dict) or not isinstance(one.get("layout"), dict):
+        return None
+    stack = one.get("stack")
+    stack = stack.get("id") if isinstance(stack, dict) else stack
+    return (stack, one["layout"]) if isinstance(stack, str) else None

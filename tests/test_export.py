@@ -1,0 +1,235 @@
+"""`dpplan export`: what is written is read back as it was, for every framework."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from command import dpplan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import api, formats
+from planner.formats import launch
+from planner.formats.target import Asked, Target
+from planner.inputs import catalog
+from planner.specs.base import PlanError
+from planner.specs.documents.export import Export
+from planner.specs.hardware import GpuSpec
+from planner.specs.model import ModelSpec
+from planner.specs.names import REMAT_POLICIES, TargetName
+from planner.specs.options.export import ExportOptions
+from planner.verbs.export import lost_in
+
+GPU = catalog.load("gpus", GpuSpec, "h100")
+TARGETS = {one.kind: one for one in formats.targets()}
+PLAN: dict[str, Any] = {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "global_batch": 64}
+POWERS = st.sampled_from((1, 2, 4))
+
+# what of a plan each framework can say: models, ZeRO stages, recompute, precision
+_DENSE = ("llama-3.1-8b", "llama-3.1-70b")
+_LLAMAS = (*_DENSE, "llama-2-7b")
+_MIXED = ("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3")
+_KEPT = tuple(f"keep:{'+'.join(names)}" for names in REMAT_POLICIES.values())
+SAYS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "megatron": {
+        "model": (*_LLAMAS, *_MIXED, "gpt3-13b", "qwen3-8b"),
+        "zero": (0, 1),
+        "recompute": ("none", "full", "selective", "block:2", "group:4", "core_attn+moe_act"),
+        "precision": ("bf16", "fp16", "fp8-delayed", "fp8-blockwise", "mxfp8", "nvfp4"),
+        "optimizer": ("adam", "muon", "sgd-momentum"),
+        "cp_comm_type": ("ring", "ulysses", "all-gather"),
+        "ep": (1, 2, 4),
+        "moments_precision": ("bf16", "fp8"),
+        "gradient_precision": ("bf16",),
+        "dispatcher": ("alltoall", "deepep", "hybridep", "allgather"),
+        "expert_kernels": ("grouped", "loop", "fused"),
+        "schedule": ("1f1b", "interleaved"),
+        "placement": ("tp-cp-pp-dp",),
+        "cuda_graphs": ("attn+moe_router", "full", "layer"),
+        "sequence_parallel": (True, False),
+    },
+    "torchtitan": {
+        "model": (*_DENSE, "qwen3-30b-a3b", "deepseek-v3"),
+        "zero": (0, 2, 3),
+        "shard_group": (2, 4),
+        "recompute": ("none", "full", "selective"),
+        "precision": ("bf16", "fp32", "fp8-tensorwise", "fp8-rowwise", "mxfp8"),
+        "optimizer": ("adam",),
+        "cp_comm_type": ("all-gather", "ring"),
+        "ep": (1, 2),
+        "compile": (True,),
+        "optimizer_in_backward": (True,),
+        "schedule": ("1f1b", "gpipe", "interleaved", "zb-v"),
+        "sequence_parallel": (True,),
+    },
+    "nanotron": {
+        "model": _LLAMAS,
+        "zero": (0, 1),
+        "recompute": ("none", "full"),
+        "precision": ("bf16", "fp32"),
+        "optimizer": ("adam", "sgd"),
+        "schedule": ("1f1b", "gpipe"),
+        "sequence_parallel": (True, False),
+    },
+    "maxtext": {
+        "model": (*_LLAMAS, "mixtral-8x7b"),
+        "zero": (0, 1, 3),
+        "shard_group": (2, 4),
+        "recompute": ("none", "full", *_KEPT),
+        "precision": ("bf16", "fp32", "fp8-delayed", "fp8-tensorwise", "mxfp8", "nvfp4"),
+        "optimizer": ("adam", "muon"),
+        "cp_comm_type": ("all-gather", "ring", "ulysses"),
+        "sequence_parallel": (True,),
+        "pp": (1,),
+    },
+    "verl": {
+        "model": _LLAMAS,
+        "zero": (2, 3),
+        "shard_group": (2, 4),
+        "recompute": ("none", "full"),
+        "precision": ("bf16",),
+        "optimizer": ("adam",),
+        "cp_comm_type": ("ulysses",),
+        "offload": ("params",),
+        "fused_kernels": (True,),
+        "state_precision": ("bf16",),
+        "tp": (1,),
+        "pp": (1,),
+    },
+}
+_OF_EXPERTS = ("ep", "dispatcher", "expert_kernels")
+_DEGREES = ("tp", "pp", "cp")
+
+
+@st.composite
+def plans(draw: st.DrawFn, kind: str) -> Asked:
+    """A plan that a framework can say, without options that do nothing in it."""
+    says = SAYS[kind]
+    model = catalog.load("models", ModelSpec, draw(st.sampled_from(says["model"])))
+    degrees = {name: draw(st.sampled_from(says.get(name, (1, 2, 4)))) for name in _DEGREES}
+    if "cp_comm_type" not in says:
+        degrees["cp"] = 1
+    tp, pp, cp, dp = (*degrees.values(), draw(POWERS))
+    micro, count = draw(POWERS) * (tp if kind == "maxtext" else 1), draw(POWERS) * pp
+    options: dict[str, Any] = {
+        "model": model.name,
+        "gpus": tp * pp * cp * dp,
+        **degrees,
+        "seq_len": draw(st.sampled_from((2048, 4096))),
+        "micro_batch": micro * (cp if kind == "maxtext" else 1),
+        "tokens": draw(st.sampled_from((1e9, 3e11))),
+    }
+    options["global_batch"] = options["micro_batch"] * count * dp
+    always = ("zero", "recompute", "precision", "optimizer", "sequence_parallel", "schedule")
+    for name, values in says.items():
+        if name not in options and (name in always or draw(st.booleans())):
+            options[name] = draw(st.sampled_from(values))
+    if kind in ("torchtitan", "maxtext") and options["cp"] > 1 and options["zero"] < 2:
+        options["zero"] = 3  # they shard weights over ranks of context parallelism, too
+    for name in _idle(options, model, dp):
+        options.pop(name, None)
+    if options.get("schedule") in ("interleaved", "zb-v"):
+        options["vpp"] = 2
+    return Asked(options, model, max(1, options["gpus"] // 8), min(8, options["gpus"]))
+
+
+def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
+    """Options that do nothing beside the others."""
+    ranks = dp * options["cp"]
+    idle = {
+        "zero": ranks == 1,
+        "shard_group": options["zero"] < 2 or ranks <= 4 or dp < options.get("shard_group", 1),
+        "offload": ranks == 1,
+        "sequence_parallel": options["tp"] == 1,
+        "cp_comm_type": options["cp"] == 1,
+        "schedule": options["pp"] == 1,
+        "placement": options["pp"] == 1 or dp == 1,
+        **dict.fromkeys(_OF_EXPERTS, model.moe is None or dp < options.get("ep", 1)),
+    }
+    idle["ep"] |= options.get("ep") == 1
+    # ranks that shard hold whole groups of context parallelism
+    idle["shard_group"] |= bool(options.get("shard_group", 1) % options["cp"])
+    return {name for name, does_nothing in idle.items() if does_nothing}
+
+
+def files_of(target: Target, asked: Asked) -> dict[str, str]:
+    own = dict(target.write(asked, ()))
+    return {**own, **launch.scripts(target, asked, GPU, ("a comment",))}
+
+
+@pytest.mark.parametrize("kind", SAYS)
+def test_what_is_written_is_read_back(kind: str) -> None:
+    target = TARGETS[kind]
+
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @given(plans(kind))
+    def holds(asked: Asked) -> None:
+        files = files_of(target, asked)
+        assert lost_in(target, asked, files) == []
+        for name in ("jobset.yaml", "skypilot.yaml"):
+            assert isinstance(yaml.safe_load(files[name]), dict)
+
+    holds()
+
+
+def test_every_framework_is_offered() -> None:
+    assert set(TARGETS) == set(get_args(TargetName)) == set(SAYS)
+
+
+def exported(given: dict[str, Any], **own: Any) -> Export:
+    return api.export(api.read_options(given), ExportOptions(**own))
+
+
+def test_what_cannot_be_said_is_listed() -> None:
+    found = exported({**PLAN, "pp": 1, "compile": True, "clock": 0.7}, to="megatron")
+    listed = {one.option: one for one in found.not_expressible}
+    assert set(listed) == {"compile"}  # a clock is of the prediction alone
+    assert found.plan["stack"] == "megatron-core"
+    assert "NOT IN THESE FILES: compile True" in found.files[0].text
+    assert "PREDICTED" in found.files[0].text
+
+
+def test_a_stack_that_a_framework_is_not_is_refused() -> None:
+    with pytest.raises(PlanError, match="is not what nanotron is"):
+        exported({**PLAN, "stack": "torchtitan"}, to="nanotron")
+
+
+def test_a_saved_answer_is_exported(tmp_path: Path) -> None:
+    words = "--model llama-2-7b --gpu h100 --gpus 16 --global-batch 64 --stack torchtitan --json"
+    for verb in ("estimate", "search"):
+        answer = dpplan(*f"{verb} {words}".split())
+        saved = tmp_path / f"{verb}.json"
+        saved.write_text(answer.stdout)
+        whole = answer.json()
+        layout = (whole if verb == "estimate" else whole["top"][0])["layout"]
+        found = dpplan("export", str(saved), "--to", "torchtitan", "--json").read(Export)
+        assert found.predicted.layout.micro_batch == layout["micro_batch"]
+        assert found.predicted.layout.recompute == layout["recompute"]
+        second = dpplan("export", str(saved), "--to", "torchtitan", "--rank", "2", "--json")
+        assert second.read(Export).predicted.layout != found.predicted.layout
+    saved.write_text(json.dumps({"command": "dpplan list gpus", "layout": {}}))
+    refused = dpplan("export", str(saved), "--to", "torchtitan")
+    assert refused.status == 2
+    assert "is no answer of a layout" in refused.stderr
+
+
+def test_files_are_written_into_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "recipe"
+    words = "export --to torchtitan --model llama-3.1-8b --gpu h100 --gpus 16 --global-batch 64"
+    printed = dpplan(*words.split(), "--out", str(folder))
+    assert printed.status == 0
+    names = {"train.toml", "run.sh", "job.sbatch", "jobset.yaml", "skypilot.yaml"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert "data_parallel_shard_degree" not in printed.stdout
+    for name in ("run.sh", "job.sbatch"):
+        assert subprocess.run(["bash", "-n", str(folder / name)], check=False).returncode == 0
+    back = formats.read({n: (folder / n).read_text() for n in ("train.toml", "job.sbatch")})
+    assert back.options["gpus"] == 16
+    taken = dpplan(*words.split(), "--out", str(folder / "run.sh"))
+    assert taken.status == 2
+    assert "give a folder" in taken.stderr
