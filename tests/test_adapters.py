@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from planner import api
 from planner.estimate import evaluate
 from planner.estimate.memory import layer_activations
 from planner.estimate.trained import trained_count, trained_gemms
@@ -15,6 +16,7 @@ from planner.formulas.params import parameter_count
 from planner.inputs import catalog
 from planner.ledger import first, total
 from planner.specs.adapters import AdapterSpec
+from planner.specs.base import PlanError
 from planner.specs.columns import Columns
 from planner.specs.model import ModelSpec
 from planner.specs.plan import Plan
@@ -173,3 +175,35 @@ def test_sharded_frozen_weights_keep_a_second_layer_where_the_stack_does() -> No
     )
     sets = [m.timeline[0][3]["recompute_working_set"][0] for m in (one, two)]
     assert sets[1] > 1.9 * sets[0]
+
+
+def test_a_checkpoint_holds_what_is_trained_and_the_answer_says_so() -> None:
+    asked = {"model": "llama-3.1-8b", "gpu": "rtx4090", "gpus": 1, "seq_len": 2048, "lora": 16}
+    given = {**asked, "global_batch": 8, "micro_batch": 1, "recompute": "full", "advice": 0}
+    document = api.estimate(api.read_options({**given, "stack": "hf-trainer"}))
+    assert document.memory.fits
+    said = next(text for text in document.assumptions if text.startswith("trained:"))
+    assert "41,943,040 of 8,030,261,248 parameters (0.52%)" in said
+    size = document.run.reliability.checkpoint_bytes
+    assert size == 12 * 41_943_040
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"lora": 8, "lora_targets": "q_prj"}, "--lora-targets"),
+        ({"lora": 8, "lora_targets": "experts"}, "--lora-targets"),
+        ({"lora": 8, "lora_targets": "q_a_proj"}, "--lora-targets"),
+        ({"lora": 8, "optimizer": "muon"}, "--optimizer"),
+        ({"lora": 8, "optimizer_in_backward": True}, "--optimizer-in-backward"),
+        ({"lora": 8, "trainable_layers": 2}, "--trainable-layers"),
+        ({"trainable_layers": 99}, "--trainable-layers"),
+        ({"lora_dropout": 0.1}, "--lora-dropout"),
+        ({"train_embeddings": True}, "--train-embeddings"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(given: dict[str, Any], field: str) -> None:
+    asked = {"model": "gpt2", "gpu": "h100", "gpus": 1, "stack": "pytorch-fsdp", "advice": 0}
+    with pytest.raises(PlanError) as error:
+        api.estimate(api.read_options({**asked, **given}))
+    assert error.value.field == field

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from planner.estimate.machine import machine
 from planner.estimate.memory import state_ledger
 from planner.estimate.step import StepTime
+from planner.estimate.trained import trained_count
 from planner.formulas import run_level
-from planner.formulas.params import parameter_count
 from planner.ledger import Array, first, section, total
 from planner.specs.base import PlanError
 from planner.specs.document import changed
@@ -87,7 +87,7 @@ def reliability(plan: Plan) -> tuple[Reliability, float]:
     states = state_ledger(plan)
     size = float(
         run_level.checkpoint_bytes(
-            float(parameter_count(plan.model)), states["parameters"] + states["optimizer"]
+            float(trained_count(plan)), states["parameters"] + states["optimizer"]
         )
     )
     speed = {one.id: one.bytes_per_s(cluster.nodes) for one in run.storages}

@@ -159,10 +159,12 @@ def chunked_loss_bytes(
     vocab: Array,
     element_bytes: Array,
     tp: Array,
+    trained: Array = 1.0,
 ) -> Array:
     """At the loss, with L bytes of logits worked on in K chunks: gradients of the head's input and
-    weight grow meanwhile."""
-    gradients = tokens * hidden * element_bytes + vocab * hidden * element_bytes / tp
+    weight grow meanwhile. trained: 0 where that weight is frozen."""
+    weight = trained * vocab * hidden * element_bytes / tp
+    gradients = tokens * hidden * element_bytes + weight
     return np.where(chunks > 1, logits_bytes / np.minimum(chunks, tokens) + gradients, logits_bytes)
 
 

@@ -21,7 +21,8 @@ from planner.estimate.memory import (
     state_ledger,
 )
 from planner.estimate.stages import layout_document, rank_texts, repeated_share
-from planner.estimate.trained import trained_gemms, trained_share
+from planner.estimate.state_types import frozen_bytes
+from planner.estimate.trained import trained_count, trained_gemms, trained_share
 from planner.evidence import memory as evidence
 from planner.evidence.band import Band, band
 from planner.evidence.whole_run import whole_run
@@ -393,17 +394,31 @@ def _throughput(plan: Plan, one: Estimates, table: Columns) -> Throughput:
     )
 
 
+def _trained(plan: Plan) -> list[str]:
+    """What of the weights is trained, where that is not all."""
+    if not plan.training.partial:
+        return []
+    own, every = trained_count(plan), parameter_count(plan.model)
+    return [
+        f"trained: {own:,} of {every:,} parameters ({own / every:.2%}); frozen weights are kept in"
+        f" {frozen_bytes(plan):g} bytes, without gradients and optimizer states, and checkpoints"
+        " hold what is trained (--lora, --trainable-layers, --train-embeddings)"
+    ]
+
+
 def _assumed(plan: Plan, failures: Reliability) -> list[str]:
     stack, clock = plan.stack, sustained_clock(plan)
     ledger = state_ledger(plan)
+    what = "trained parameter" if plan.training.partial else "parameter"
     said = [
-        f"stack: {stack.title}, {sum(ledger.values()):g} bytes per parameter ("
+        f"stack: {stack.title}, {sum(ledger.values()):g} bytes per {what} ("
         + " + ".join(f"{value:g} {name}" for name, value in ledger.items())
         + ")",
         (
             f"clock: tensor units sustain {float(clock):.0%} of the clock of the dense rate under"
             f" load ({clock.source})"
         ),
+        *_trained(plan),
         *run.assumptions(plan, failures),
         *waiting.assumptions(plan),
     ]

@@ -3,7 +3,7 @@ between them.
 
 PEFT 0.21 (lora/layer.py, lora/dora.py): result + B(A(dropout(x))) * scaling, x first cast to the
 type of A, which autocast casts back for the GEMM. Fused kernels (fms-acceleration's, Unsloth's)
-add onto the result inside the GEMMs.
+add onto the result inside the GEMMs; what they are given is cast and dropped before them.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _operators_s(plan: Plan, m: Machine, one: _Local, spec: AdapterSpec) -> Both
     inputs, outputs = one.batch * one.rows * one.k, one.batch * one.rows * one.n
     wide = _is_wide(plan, spec)
     dropped = _DROPPED_FP32 if wide else _DROPPED
-    drops, casts = float(spec.dropout > 0), float(wide and not spec.fused)
+    drops, casts = float(spec.dropout > 0), float(wide)
     dora, apart = float(spec.method == "dora"), float(not spec.fused)
     weights = dora * _COLUMN_NORM * one.batch * one.k * one.n
 

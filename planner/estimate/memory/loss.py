@@ -35,10 +35,12 @@ def logits(plan: Plan, c: Columns) -> Array:
         # are added up: the sum, and what the next one adds
         gradients = memory.logits_bytes(tokens, vocab, e, share)
         hidden = memory.product_input_bytes(tokens, h, e)
-        weight = memory.state_bytes(vocab * h, e * (1.0 + (chunks > 1)), c.tp)
+        weight = plan.trains_head * memory.state_bytes(vocab * h, e * (1.0 + (chunks > 1)), c.tp)
         return np.maximum(at_loss, gradients + hidden + weight)
     whole = memory.logits_bytes(tokens, vocab, each, share)
-    return memory.chunked_loss_bytes(whole, chunks, tokens, h, vocab, e, c.tp)
+    return memory.chunked_loss_bytes(
+        whole, chunks, tokens, h, vocab, e, c.tp, float(plan.trains_head)
+    )
 
 
 def _logit_bytes(plan: Plan) -> float:

@@ -131,6 +131,7 @@ def _states(
             - memory.state_bytes(layers, saved, shard_count(c.zero, whole, shard))
             - memory.state_bytes(experts, saved, shard_count(c.zero, whole, expert_shard))
         )
+    saved = parameters * dual  # what is not trained is in no checkpoint
     if plan.training.partial:
         parameters = parameters + frozen.held_bytes(plan, of, split, cuts(whole))
     parameters = parameters * dual
@@ -140,8 +141,8 @@ def _states(
     whole = master if state.whole_master else 0.0
     optimizer = cut(master - whole, _ZERO_1, kept) + cut(whole, _NEVER)
     away_optimizer, away_params = c.offloads(*OFFLOADED_OPTIMIZER), c.offloads(*OFFLOADED_PARAMS)
-    saving = parameters + optimizer
-    loading = saving
+    saving = saved + optimizer
+    loading = parameters + optimizer
     if plan.stack.loading == "whole":  # all that the file has for these layers
         loading = (
             memory.state_bytes(shared + experts, ledger["parameters"] + ledger["optimizer"], 1.0)
