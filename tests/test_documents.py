@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import sample_logs
 from command import ROOT, dpplan
 
 from planner.specs import components, documents
@@ -137,6 +138,10 @@ ASKED: dict[str, tuple[str, ...]] = {
         "--schedule interleaved --pp 2 --vpp 2 --microbatches 4 --p2p-s 0.1",
         "--model gpt2 --gpu a100 --gpus 2 --pp 2 --stack megatron-core",
     ),
+    "check": (
+        "tests/data/train.log {folder}/trace.json {folder}/memory.pickle --model gpt2 --gpu a100"
+        " --gpus 2 --save {folder}/saved.toml --append {folder}/rows.csv",
+    ),
     "validate": (
         "docs/examples/runs.csv {wrong} planner/data/runs/deepspeed-a800-gist.csv"
         " planner/data/runs/zero-bubble.csv --coverage --ablations --cross-validate",
@@ -188,9 +193,13 @@ def test_answers_are_as_declared_and_every_key_occurs(
     wrong.write_text(
         f"{runs[0]}\n{runs[1].replace('a100-sxm4-80gb', 'no-such-gpu')}\n", encoding="utf-8"
     )
+    for name in ("trace.json", "memory.pickle") if answer == "check" else ():
+        sample_logs.write(tmp_path, name)
     seen: set[tuple[type, str]] = set()
     for words in ASKED[answer]:
-        found = dpplan(*answer.split(), *shlex.split(words.format(wrong=wrong)), "--json")
+        found = dpplan(
+            *answer.split(), *shlex.split(words.format(wrong=wrong, folder=tmp_path)), "--json"
+        )
         seen |= set(_set(found.read(list[kind] if answer.startswith("list ") else kind)))
     parts = _parts(kind, set()) - (set() if answer == "estimate" else _parts(Estimate, set()))
     promised = {(part, name) for part in parts for name in part.__struct_fields__}

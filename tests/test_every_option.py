@@ -20,13 +20,14 @@ from planner.specs.base import PlanError
 from planner.specs.document import to_json
 from planner.specs.model import ModelSpec
 from planner.specs.options import Options, Row, command_line, rows
+from planner.specs.options.commands import CheckOptions
 from planner.specs.options.own import BatchOptions, CompareOptions, ScheduleOptions
 from planner.specs.options.parallel import AllReduceOptions, InputOptions, StrategySettings
 from planner.specs.options.recommend import Limits
 from planner.specs.options.reinforcement import RlOptions
 from planner.specs.options.schema import from_example
 from planner.specs.options.tune import TuneOptions
-from planner.verbs import allreduce, batch, batchnorm, compare, recommend, strategies
+from planner.verbs import allreduce, batch, batchnorm, check, compare, recommend, strategies
 from planner.verbs import input as loading
 from planner.verbs import rl as splits
 from planner.verbs.batch import runs
@@ -36,6 +37,7 @@ from planner.verbs.tune import sizes, tune
 
 Given = dict[str, Any]
 CALIBRATION = "tests/data/calibration.toml"
+LOG = "tests/data/train.log"
 NOTHING = ("tests/data/nothing.toml",) * 2  # two scenarios, all of whose options are given
 
 # one layout of two nodes: an option that opens or moves part of it overrides what is here
@@ -105,6 +107,7 @@ VERBS: dict[str, tuple[Callable[[Given], Any], Given]] = {
         without(REQUEST, "model"),
     ),
     "recommend offload": (lambda given: recommend.ask("offload", given, Limits()), REQUEST),
+    "check": (lambda given: check.check(CheckOptions(logs=(LOG,)), given).document, REQUEST),
     "allreduce": (lambda given: allreduce.answer(given, AllReduceOptions(bytes="1MB")), LINKS),
     "batchnorm": (lambda given: batchnorm.answer(given, "64,256x3"), LINKS),
     "input": (

@@ -16,6 +16,8 @@ NOTHING = str(ROOT / "tests" / "data" / "nothing.toml")  # a scenario without op
 RUNS = str(ROOT / "docs" / "examples" / "runs.csv")
 CALIBRATION = str(ROOT / "docs" / "examples" / "calibration.toml")
 
+LOG = str(ROOT / "tests" / "data" / "train.log")
+
 NODE = "--gpu h100 --gpus-per-node 4"
 PLAN = "--model gpt2 --stack megatron-core --zero 1 --seq-len 512 --micro-batch 1 --recompute none"
 FIXED = f"{PLAN} {NODE} --gpus 8 --global-batch 16 --tp 1 --pp 2 --schedule 1f1b --tokens 1B"
@@ -159,6 +161,9 @@ CASES: dict[str, tuple[str, str]] = {
         f"{READ} --samples-per-s 1000 --gpus-per-node 4",
     ),
     "list kind": ("list gpus", "list models"),
+    "check logs": (f"check {LOG}", f"check {LOG} {RUNS}"),
+    "check save": (f"check {LOG} {FIXED}", f"check {LOG} {FIXED} --save {{file}}.toml"),
+    "check append": (f"check {LOG} {FIXED}", f"check {LOG} {FIXED} --append {{file}}.csv"),
     "validate runs": (SUITE, f"validate {RUNS}"),
     "validate suite": (SUITE, "validate --suite single-papers"),
     "validate calibration": (

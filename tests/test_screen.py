@@ -19,6 +19,7 @@ from planner.show.text import Block, Fixed, ascii_of, atoms, block_lines, show_b
 from planner.specs.names import KINDS
 
 RUNS = Path(__file__).parent.parent / "docs" / "examples" / "runs.csv"
+LOG = Path(__file__).parent / "data" / "train.log"
 LAYOUT = "--tp 2 --pp 2 --zero 1 --micro-batch 1 --global-batch 64 --recompute none --schedule 1f1b"
 FIXED = f"--model gpt2 --gpu a100 --gpus 16 {LAYOUT}"
 EVERY = "--tokens 1B --jitter 0.5% --data-storage nfs --require fits"
@@ -53,6 +54,7 @@ REQUESTS = {
     "export": "export --to torchtitan --model gpt2 --gpu h100 --gpus 8",
     "batchnorm": "batchnorm --gpu a100 --gpus 64",
     "input": "input --samples-per-s 1000 --sample-bytes 1MB --data-storage nfs --gpus 16",
+    "check": f"check {LOG} {FIXED}",
     "validate": f"validate {RUNS} --coverage",
     **{f"list {kind}": f"list {kind}" for kind in KINDS},
 }

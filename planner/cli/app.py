@@ -39,6 +39,7 @@ COMMANDS = {
     "input": "input",
     "list": "listing",
     "validate": "validate",
+    "check": "check",
     "calibrate": "calibrate",
     "schema": "schema",
     "serve": "serve",

@@ -6,6 +6,7 @@ the folder before anything is parsed: a cold start parses only the files it need
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
@@ -172,6 +173,9 @@ def only_given(files: Mapping[str, str]) -> Iterator[None]:
         _given.reset(token)
 
 
+_NOT_HERE = "is a file, and files of this machine are not read here"
+
+
 def _is_shipped(path: Path) -> bool:
     return ".." not in path.parts and (
         path.is_relative_to(_PACKAGE) or path.is_relative_to(profiles_folder())
@@ -190,14 +194,35 @@ def is_file(path: Path) -> bool:
     return _given.get() is None and os.path.isfile(path)
 
 
+@contextmanager
+def opened(path: Path, field: str) -> Iterator[BinaryIO]:
+    """A user's file to be read piece by piece, with clear errors for what can be wrong with it."""
+    given = _given.get()
+    if given is not None and not _is_shipped(path):
+        if str(path) not in given:
+            raise PlanError(field, str(path), _NOT_HERE)
+        yield io.BytesIO(given[str(path)].encode("utf-8", "surrogatepass"))
+        return
+    try:
+        if path.is_dir():
+            raise PlanError(field, str(path), "is a folder; give the file inside it")
+        with path.open("rb") as file:
+            files.note_open(file)
+            yield file
+    except OSError as error:
+        raise PlanError(field, str(path), f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        if isinstance(error, PlanError):
+            raise
+        raise PlanError(field, str(path), f"is no usable path: {error}") from None
+
+
 def read_text(path: Path, field: str, most_bytes: int = MAX_FILE_BYTES) -> str:
     """Text of a user's file, with clear errors for what can be wrong with a file."""
     given = _given.get()
     if given is not None and not _is_shipped(path):
         if str(path) not in given:
-            raise PlanError(
-                field, str(path), "is a file, and files of this machine are not read here"
-            )
+            raise PlanError(field, str(path), _NOT_HERE)
         text = given[str(path)]
         if len(text.encode("utf-8", "surrogatepass")) > most_bytes:
             raise PlanError(

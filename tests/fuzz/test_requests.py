@@ -26,6 +26,7 @@ FILES = {
     "node.toml": (DATA / "calibration.toml").read_bytes(),
     "runs.csv": (EXAMPLES / "runs.csv").read_bytes(),
     "train.sh": (DATA / "recipes" / "megatron.sh").read_bytes(),
+    "train.log": (DATA / "train.log").read_bytes(),
     "nothing.toml": (DATA / "nothing.toml").read_bytes(),
 }
 # they measure and serve: asked as processes, in test_kills and test_http
@@ -51,6 +52,7 @@ BASE: dict[str, dict[str, str]] = {
     "batchnorm": _LINKS,
     "input": {"samples_per_s": "1000"},
     "validate": {"runs": "runs.csv"},
+    "check": {**_ONE, "logs": "train.log"},
 }
 ALWAYS = {"jobs": "1"}  # in this process
 _LAYOUT = ("tp", "pp", "micro_batch", "recompute", "zero", "schedule")

@@ -35,6 +35,7 @@ ANSWERS: dict[str, str] = {
     "list hosts": "listing.HostEntry",
     "list schedules": "listing.Entry",
     "validate": "validate.Validation",
+    "check": "check.Check",
     "calibrate": "calibrate.Calibrated",
     "calibrate --verify": "calibrate.Verification",
     "calibrate --diff": "calibrate.Compared",

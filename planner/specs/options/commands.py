@@ -1,4 +1,4 @@
-"""Options of the commands that plan nothing: validate, calibrate, serve, schema."""
+"""Options of the commands that plan nothing: validate, check, calibrate, serve, schema."""
 
 from __future__ import annotations
 
@@ -79,6 +79,38 @@ class ValidateOptions(Record):
             file="written",
             group=OUTPUT,
             example="memory_residuals.csv",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(Record):
+    GROUP: ClassVar = OUTPUT
+
+    logs: Annotated[
+        tuple[str, ...],
+        option(
+            "Logs of training, torch profiler traces, memory snapshots, or runs tables; a model is"
+            " named by --model, with the other options of its recipe",
+            argument="[LOG...]",
+            file="read",
+            example="train.log",
+        ),
+    ] = ()
+    save: Annotated[
+        str | None,
+        option(
+            "Write clock, fabric and overheads as these runs have them, to this calibration file",
+            file="written",
+            example="my-cluster.toml",
+        ),
+    ] = None
+    append: Annotated[
+        str | None,
+        option(
+            "Add the run to this runs table, which `dpplan validate` reads",
+            file="written",
+            example="my-runs.csv",
         ),
     ] = None
 

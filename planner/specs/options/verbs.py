@@ -15,6 +15,7 @@ REQUESTS = PARTS | {
     "tune",
     "rl",
     "strategies",
+    "check",
 }
 PHASES = frozenset({"rl"})  # whose steps of training are one phase among others
 WHOLE_STEPS = REQUESTS - PARTS - PHASES

@@ -1,0 +1,33 @@
+"""`dpplan check`: what logs and recordings say, beside what was predicted."""
+
+from __future__ import annotations
+
+from planner.cli.finish import Answer
+from planner.cli.made import Given
+from planner.specs.options.commands import CheckOptions
+from planner.specs.options.own import Output
+
+
+def command(given: Given, own: CheckOptions, out: Output) -> Answer:
+    """Read the log of a run, or a recording of its step or memory, and compare it with what was
+    predicted of its recipe.
+
+    Exit status: 0 read, and inside the band of the prediction; 3 outside of it, or memory ran out;
+    2 the request is wrong.
+    """
+    from planner.show.check import check_blocks
+    from planner.verbs import check
+
+    found = check.check(own, given)
+    document = found.document
+    outside = document.against is not None and document.against.verdict != "inside the band"
+    short = any(one.shortages for one in document.files)
+    return Answer(
+        document,
+        blocks=lambda: check_blocks(document),
+        files={
+            "save": lambda: found.calibration.text if found.calibration else "",
+            "append": lambda: found.table or "",
+        },
+        status=3 if outside or short else 0,
+    )

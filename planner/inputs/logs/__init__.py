@@ -1,0 +1,64 @@
+"""Logs of training programs: what each step took, what memory was held, and what went wrong.
+
+One file per program knows the lines that it prints; `read_log` finds out which of them wrote a
+file. A log is streamed, and no more of it is read than `stream.MOST_BYTES`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.inputs.logs import stream
+from planner.inputs.logs.found import Log, Reader
+from planner.inputs.logs.huggingface import trainer_state
+from planner.inputs.logs.programs import TABLES, readers
+from planner.specs.base import PlanError
+
+__all__ = ["Log", "read_log"]
+
+
+def read_log(path: Path, field: str) -> Log:
+    """The steps, memory and events of a log. Raises PlanError for a file that is none of those
+    known."""
+    with stream.pieces(path, field) as source:
+        head = source.head()
+        if head.lstrip().startswith(b"{") and b'"log_history"' in head:
+            return trainer_state(source.text(), path, field)
+        for table in TABLES:
+            if table.is_one(head):
+                return table.read(source, path, field)
+        found = readers()
+        _lines(source, found)
+    for one in found:
+        one.finish()
+    logs = [one.log for one in found if one.log.steps]
+    shortages = [said for one in found for said in one.log.shortages]
+    held = [one.log for one in found if one.log.memory]
+    if not logs and not shortages:
+        known = ", ".join(one.TITLE for one in found if one.TITLE)
+        remedy = (
+            f"holds no step of a log that is known ({known}, trainer_state.json, CSV of Weights &"
+            " Biases or TensorBoard), no torch profiler trace, memory snapshot or message that"
+            " memory ran out"
+        )
+        raise PlanError(field, str(path), remedy)
+    # running means of a progress bar count only where no program printed steps of its own
+    log = max(logs or held or [Log()], key=lambda one: (not one.smoothed, len(one.steps)))
+    log.shortages, log.partly = shortages, source.partly
+    return log
+
+
+def _lines(source: stream.Pieces, found: list[Reader]) -> None:
+    """Give every line to the readers that print such a one."""
+    marks = [(mark, one) for one in found for mark in one.MARKS]
+    seen = 0
+    for piece in source.pieces():
+        here = [(mark, one) for mark, one in marks if mark in piece]
+        for line in piece.split(b"\n") if here else ():
+            taken = {id(one): one for mark, one in here if mark in line}
+            for one in taken.values():
+                one.line(line[: stream.MOST_LINE].decode("utf-8", "replace"))
+                seen += 1
+        if seen > stream.MOST_READ:
+            source.partly = source.partly or f"its first {stream.MOST_READ:,} lines of steps"
+            return

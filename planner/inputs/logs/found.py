@@ -1,0 +1,140 @@
+"""What a log says, whichever program wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
+
+MemoryKind = Literal["allocated", "reserved"]  # at its highest, as torch counts them
+EventKind = Literal["checkpoint", "evaluation"]
+
+GIB, MIB = 2.0**30, 2.0**20
+MS = 1e-3
+# a decimal number as programs print it
+NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+class Step(NamedTuple):
+    """One line of a log about steps: numbers of its program, in base units; None: not printed.
+
+    number: of the step, as counted there; seconds: of one step, a mean where a line is of several.
+    tokens_per_s: of the job; tokens_per_gpu: of one GPU. samples_per_s: of the job. tflops: of one
+    GPU, by the program's convention. loading_s: of them spent waiting for data.
+    """
+
+    number: int | None = None
+    seconds: float | None = None
+    tokens_per_s: float | None = None
+    tokens_per_gpu: float | None = None
+    samples_per_s: float | None = None
+    tflops: float | None = None
+    loading_s: float | None = None
+
+
+class Event(NamedTuple):
+    """Something that takes time beside steps. at: how many lines of steps are before it."""
+
+    at: int
+    kind: EventKind
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A message of torch that memory ran out; bytes. None: the message has no such number.
+
+    reserved_free: what the allocator held and no tensor used. phase: of the step, by the lines of
+    the traceback before it.
+    """
+
+    asked: float
+    capacity: float | None = None
+    free: float | None = None
+    allocated: float | None = None
+    reserved_free: float | None = None
+    device: int | None = None
+    phase: str = ""
+
+
+@dataclass
+class Log:
+    """What was read of one log.
+
+    title: the program. steps: in the order of the file. memory: highest bytes of a rank, by kind.
+    stated: numbers of the recipe that the log repeats, by the name of our option. flops: whose
+    count its TFLOP/s are. smoothed: its times are running means. partly: what of the file was read
+    where not all was. notes: what else a reader should know.
+    """
+
+    title: str = ""
+    steps: list[Step] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    memory: dict[MemoryKind, float] = field(default_factory=dict)
+    stated: dict[str, int] = field(default_factory=dict)
+    shortages: list[Shortage] = field(default_factory=list)
+    flops: str = ""
+    smoothed: bool = False
+    partly: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def held(self, kind: MemoryKind, found: float) -> None:
+        """Memory of a rank: the highest of all that was printed is kept."""
+        self.memory[kind] = max(self.memory.get(kind, 0.0), found)
+
+
+class Reader:
+    """What reads the lines of one program."""
+
+    TITLE: ClassVar[str] = ""
+    MARKS: ClassVar[tuple[bytes, ...]] = ()  # a line with one of them is given to `line`
+
+    def __init__(self) -> None:
+        self.log = Log(title=self.TITLE)
+
+    def line(self, text: str) -> None:
+        """Take what a line says."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The file has ended."""
+
+    def event(self, kind: EventKind, seconds: float | None = None) -> None:
+        """A checkpoint or an evaluation, beside the step that is printed next."""
+        self.log.events.append(Event(len(self.log.steps), kind, seconds))
+
+
+def number(text: str) -> float:
+    """A number with its thousands parted, or in short: 1,234 and 54.5K."""
+    text = text.replace(",", "").strip()
+    factor = _SHORT.get(text[-1:].upper(), 1.0)
+    return float(text[:-1] if factor != 1.0 else text) * factor
+
+
+_SHORT = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
+
+def fields(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values of a line such as `lm loss: 2.5 | grad norm: 1.0 |`."""
+    for part in text.split("|"):
+        name, colon, value = part.rpartition(":")
+        if colon:
+            yield name.strip(), value.strip()
+
+
+def plain(text: str) -> str:
+    """A line without the colours of a terminal."""
+    return _COLOUR.sub("", text)
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def positive(value: str) -> float | None:
+    """A positive, finite number; None where the text is none."""
+    try:
+        found = number(value)
+    except ValueError:
+        return None
+    return found if 0 < found < float("inf") else None

@@ -1,0 +1,32 @@
+"""The programs whose logs are known; a new one is a file beside this and a name in this list."""
+
+from __future__ import annotations
+
+from planner.inputs.logs.deepspeed import DeepSpeed
+from planner.inputs.logs.found import Reader
+from planner.inputs.logs.huggingface import HuggingFace
+from planner.inputs.logs.megatron import Megatron
+from planner.inputs.logs.mlperf import Mlperf
+from planner.inputs.logs.nanotron import Nanotron
+from planner.inputs.logs.nemo import Nemo
+from planner.inputs.logs.tables import Table, TensorBoard, Wandb
+from planner.inputs.logs.torch_memory import TorchMemory
+from planner.inputs.logs.torchtitan import Torchtitan
+
+TABLES: tuple[type[Table], ...] = (TensorBoard, Wandb)
+# where several have steps, the most steps count, and of equal numbers the first
+_READERS: tuple[type[Reader], ...] = (
+    Megatron,
+    Nemo,
+    Torchtitan,
+    Nanotron,
+    DeepSpeed,
+    Mlperf,
+    HuggingFace,
+    TorchMemory,
+)
+
+
+def readers() -> list[Reader]:
+    """One of each, with nothing read."""
+    return [one() for one in _READERS]

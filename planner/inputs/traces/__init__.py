@@ -1,0 +1,1 @@
+"""Recordings of torch: traces of its profiler and snapshots of its allocator's memory."""

@@ -1,0 +1,162 @@
+"""A run as a row of a runs table, as `dpplan validate` reads it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+
+from planner.estimate import Estimates
+from planner.inputs import catalog
+from planner.inputs.catalog import user_path
+from planner.inputs.tables import csv_text
+from planner.specs.base import PlanError
+from planner.specs.model import Experts, ModelSpec
+from planner.specs.plan import Plan
+from planner.verbs.validate.predict import predict
+from planner.verbs.validate.rows import MAX_TABLE_BYTES, REQUIRED, Row
+
+COLUMNS = (
+    *("run_id", "suite", "source", "source_ref", "gpu", "gpus", "gpus_per_node", "intra_node"),
+    *("inter_node", "nics_per_node", "nic_gbps", "stack", "model", "layers", "hidden"),
+    *("ffn_hidden", "heads", "kv_heads", "head_dim", "vocab", "mlp", "norm", "positions"),
+    *("tied_embeddings", "experts", "experts_per_token", "moe_ffn_hidden", "shared_experts"),
+    *("dense_layers", "seq_len", "precision", "tp", "pp", "vpp", "cp", "ep", "dp", "zero"),
+    *("shard_group", "sequence_parallel", "recompute", "schedule", "micro_batch"),
+    *("global_batch", "flash_attention", "optimizer_offload", "options", "step_s"),
+    *("peak_memory_gib", "memory_kind", "outcome", "assumptions", "tier"),
+)
+_GBIT = 8e-9  # Gbit/s of a byte per second
+_SAME = 0.01  # of the step: what a row predicts beside its recipe
+_POSITIONS = {"rotary": "rope"}
+_FIELD = "--append"
+
+
+def row_of(
+    one: Estimates, seconds: float | None, memory: dict[str, float], name: str, oom: bool
+) -> Row:
+    """The cells of a run. memory: highest bytes, by kind."""
+    plan, layout = one.plan, one.table.layout(0)
+    kind = next((kind for kind in ("allocated", "reserved") if kind in memory), "")
+    cells: dict[str, object] = {
+        "run_id": name,
+        "suite": "own",
+        "source": "dpplan check",
+        "source_ref": name,
+        **_cluster(plan),
+        "stack": plan.stack.id,
+        **_shape(plan.model),
+        "seq_len": plan.training.seq_len,
+        "precision": plan.training.precision,
+        **{key: getattr(layout, key) for key in ("tp", "pp", "vpp", "cp", "ep", "dp", "zero")},
+        "shard_group": max(layout.shard_group // layout.cp, 1) if layout.zero else "",
+        "sequence_parallel": int(layout.sequence_parallel),
+        "recompute": layout.recompute,
+        "schedule": layout.schedule,
+        "micro_batch": layout.micro_batch,
+        "global_batch": plan.training.global_batch,
+        "optimizer_offload": int(layout.offload not in ("none", "activations")),
+        "options": ";".join(_words(plan)),
+        "step_s": "" if oom or seconds is None else f"{seconds:.6g}",
+        "peak_memory_gib": f"{memory[kind] / 2**30:.5g}" if kind and not oom else "",
+        "memory_kind": "" if oom else kind,
+        "outcome": "oom" if oom else "ok",
+        "tier": "A",
+    }
+    row = {key: str(cells.get(key, "")) for key in COLUMNS}
+    return {**row, "assumptions": _doubt(row, one)}
+
+
+def _cluster(plan: Plan) -> dict[str, object]:
+    c = plan.cluster
+    several = c.nodes > 1
+    return {
+        "gpu": c.gpu.id,
+        "gpus": c.gpus,
+        "gpus_per_node": c.gpus_per_node,
+        "intra_node": c.intra_node.id,
+        "inter_node": c.inter_node.id if several else "",
+        "nics_per_node": c.nics_per_node if several else "",
+        "nic_gbps": f"{float(c.nic_bandwidth) * _GBIT:g}" if several else "",
+    }
+
+
+def _shape(model: ModelSpec) -> dict[str, object]:
+    """A model of the catalogue by its name alone, another by its numbers."""
+    if model.name in catalog.ids("models"):
+        return {"model": model.name}
+    moe = model.moe if isinstance(model.moe, Experts) else None
+    return {
+        "model": model.name,
+        **{key: getattr(model, key) for key in ("layers", "hidden", "heads", "ffn_hidden")},
+        **{key: getattr(model, key) for key in ("kv_heads", "head_dim", "vocab", "norm")},
+        "mlp": "swiglu" if model.mlp == "gated" else "gelu",
+        "positions": _POSITIONS.get(model.positions, model.positions),
+        "tied_embeddings": int(model.tied_embeddings),
+        "experts": moe.experts if moe else "",
+        "experts_per_token": moe.experts_per_token if moe else "",
+        "moe_ffn_hidden": moe.ffn_hidden if moe else "",
+        "shared_experts": moe.shared_ffn_hidden // moe.ffn_hidden if moe else "",
+        "dense_layers": moe.dense_layers if moe else "",
+    }
+
+
+def _words(plan: Plan) -> list[str]:
+    """What columns do not say, as words of the `options` cell."""
+    t = plan.training
+    words = [f"attention={t.attention}"] if t.attention else []
+    words += [f"optimizer={t.optimizer}"] if t.optimizer != "adam" else []
+    words += ["compile=1"] if t.compile else []
+    words += ["fused_cross_entropy=1"] if t.fused_cross_entropy else []
+    words += ["selective=per_op"] if t.selective == "per_op" else []
+    words += [f"grad_reduce={t.gradient_reduce}"] if t.gradient_reduce else []
+    words += ["expandable_segments=1"] if t.expandable_segments else []
+    words += [f"mtp={plan.model.mtp}"] if plan.model.mtp else []
+    return words
+
+
+def _doubt(row: Row, one: Estimates) -> str:
+    """How much of the recipe the columns do not hold; empty where they hold it."""
+    try:
+        again = predict(row)
+    except (PlanError, ValueError) as error:
+        return f"the columns cannot hold this recipe: {' '.join(str(error).split())}"
+    off = float(again.time.seconds[0]) / float(np.ravel(one.time.seconds)[0]) - 1
+    if abs(off) <= _SAME:
+        return ""
+    return f"options of the recipe that no column holds: they change the prediction by {off:+.1%}"
+
+
+def appended(name: str, row: Row) -> str:
+    """The table of a file with this row below its others; a new table where there is none. Raises
+    PlanError for a file that is no runs table."""
+    path = user_path(name, _FIELD)
+    there = _there(path)
+    if not there.strip():
+        return csv_text(COLUMNS, [[row[key] for key in COLUMNS]])
+    header = [cell.strip() for cell in next(csv.reader(io.StringIO(there)), [])]
+    if missing := [key for key in REQUIRED if key not in header]:
+        remedy = f"is no runs table: it has no column {missing[0]!r}; name another file"
+        raise PlanError(_FIELD, name, remedy)
+    line = csv_text(header, [[row.get(key, "") for key in header]]).partition("\n")[2]
+    return there + ("" if there.endswith("\n") else "\n") + line
+
+
+def _there(path: Path) -> str:
+    """What the file holds that is added to: a result of this request, none of its sources."""
+    try:
+        with path.open("rb") as file:
+            found = file.read(MAX_TABLE_BYTES + 1)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise PlanError(_FIELD, str(path), f"cannot be read: {error.strerror}") from None
+    if len(found) > MAX_TABLE_BYTES:
+        remedy = f"is larger than the {MAX_TABLE_BYTES:,} bytes of a runs table; begin another"
+        raise PlanError(_FIELD, str(path), remedy)
+    try:
+        return found.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise PlanError(_FIELD, str(path), "is no UTF-8 text; name another file") from None

@@ -1,0 +1,254 @@
+"""Logs as training programs print them, with known numbers: written by these few lines, format by
+format, after the print statements that each reader names."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STEPS = 40
+STAMP = "[2026-11-20 10:00:07]"
+
+
+def wobble(i: int) -> float:
+    """Steps are within 0.4 % of their middle."""
+    return 1 + 0.002 * ((i * 7) % 5 - 2)
+
+
+def times(middle: float, checkpoint: int = 25) -> list[float]:
+    """Seconds of steps: two of warm-up, one behind a checkpoint."""
+    found = [middle * wobble(i) for i in range(STEPS)]
+    found[0], found[1], found[checkpoint] = 6 * middle, 1.4 * middle, 2.2 * middle
+    return found
+
+
+def megatron(middle: float = 1.5) -> str:
+    lines = [
+        "------------------------ arguments ------------------------",
+        "  global_batch_size ............................... 64",
+        "  seq_length ...................................... 2048",
+        "  world_size ...................................... 8",
+    ]
+    for i, s in enumerate(times(middle)):
+        if i == 25:
+            lines.append("saving checkpoint at iteration      25 to /checkpoints in torch_dist")
+        lines.append(
+            f" {STAMP} iteration {i + 1:8d}/   10000 | consumed samples: {64 * (i + 1):12d} |"
+            f" elapsed time per iteration (ms): {1e3 * s:.1f} | throughput per GPU (TFLOP/s/GPU):"
+            f" {180 * middle / s:.1f} | learning rate: 3.000000E-04 | global batch size:    64 |"
+            " lm loss: 9.114214E+00 | loss scale: 1.0 | grad norm: 1.042 | number of skipped"
+            " iterations:   0 | number of nan iterations:   0 |"
+        )
+        if i == 1:
+            lines.append(
+                "[Rank 0] (after 2 iterations) memory (MB) | allocated: 18021.5 | max allocated:"
+                " 20480.0 | reserved: 22528.0 | max reserved: 22528.0"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def bridge() -> str:
+    return "".join(
+        f"train/0 Step Time : {s:.2f}s GPU utilization: {663.5 * 1.5 / s:.1f}MODEL_TFLOP/s/GPU\n"
+        f"train/0  {STAMP} iteration {i + 1:8d}/      50 | consumed samples:        25600 |"
+        f" elapsed time per iteration (ms): {1e3 * s:.1f} | learning rate: 3.000000E-05 | global"
+        f" batch size:   512 | lm loss: 8.1E+00 | grad norm: 0.042 |\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def nemo() -> str:
+    return "".join(
+        f"Training epoch 0, iteration {i}/249 | lr: 1.961e-06 | global_batch_size: 8 |"
+        f" global_step: {i} | reduced_train_loss: 1.315 | train_step_timing in s: {s:.4g} |"
+        f" consumed_samples: {8 * (i + 1)}\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def torchtitan() -> str:
+    """131,072 tokens of a step on 8 GPUs."""
+    return "".join(
+        f"[rank0]:[titan] 2026-11-20 10:00:{i:02d},1 - root - INFO - \x1b[31mstep: {i + 1:2} "
+        f" \x1b[32mloss:  7.06123  \x1b[38;2;180;60;0mgrad_norm:  2.3110  \x1b[36mmemory:"
+        f" 47.31GiB(49.80%)  \x1b[34mtps: {round(131072 / 8 / s):,}  \x1b[36mtflops: 406.21 "
+        " \x1b[35mmfu: 41.07%\x1b[39m\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def nanotron() -> str:
+    return "".join(
+        f"[default0]:11/20/2026 10:00:07 [INFO|DP=0|PP=0|TP=0|nid001]: iteration: {i + 1} / 100 |"
+        f" consumed_tokens: 5.24M | elapsed_time_per_iteration_ms: {s:.3g}K | tokens_per_sec: 87.4K"
+        " | tokens_per_sec_per_gpu: 10.9K | global_batch_size: 64 | lm_loss: 7.1 | lr: 0.0003 |"
+        " model_tflops_per_gpu: 180 | hardware_tflops_per_gpu: 180 | grad_norm: 1.2\n"
+        "[default0]:11/20/2026 10:00:07 [INFO|DP=0|PP=0|TP=0|nid001]:  Memory usage: 3221.27MiB."
+        " Peak allocated 5703.86MiB. Peak reserved: 6688.00MiB\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def deepspeed() -> str:
+    return "".join(
+        f"[2026-11-20 10:00:07,714] [INFO] [timer.py:260:stop] epoch=0/micro_step={4 * i + 4}/"
+        f"global_step={i + 1}, RunningAvgSamplesPerSec=41.9, CurrSamplesPerSec={64 / s},"
+        " MemAllocated=4.32GB, MaxMemAllocated=38.49GB\n"
+        for i, s in enumerate(times(1.5))
+    )
+
+
+def huggingface() -> str:
+    bar = "".join(
+        f"\r{i:3d}%|#         | {i}/400 [00:{i:02d}<05:12,  1.50s/it]" for i in range(1, 30)
+    )
+    return (
+        f"{bar}\n{{'loss': 1.2, 'grad_norm': 0.9, 'learning_rate': 2e-05, 'epoch': 0.1}}\n"
+        "{'eval_loss': 1.1, 'eval_runtime': 20.0, 'eval_steps_per_second': 2.0, 'epoch': 0.1}\n"
+    )
+
+
+def trainer_dictionary() -> str:
+    """400 steps in 620 s, 20 s of them evaluation."""
+    return (
+        "{'eval_loss': 1.1, 'eval_runtime': 20.0, 'epoch': 0.1}\n{'train_runtime': 620.0,"
+        " 'train_samples_per_second': 41.3, 'train_steps_per_second': 0.6451612903, 'train_loss':"
+        " 1.2, 'epoch': 1.0}\n"
+    )
+
+
+def trainer_state() -> str:
+    history = [
+        *({"epoch": i / 40, "loss": 2.0, "learning_rate": 1e-5, "step": 10 * i} for i in range(40)),
+        {"epoch": 1.0, "eval_loss": 1.1, "eval_runtime": 20.0, "step": 400},
+        {"epoch": 1.0, "step": 400, "total_flos": 1e18, "train_loss": 1.2, "train_runtime": 620.0},
+    ]
+    return json.dumps({"best_metric": None, "global_step": 400, "log_history": history}, indent=2)
+
+
+def mlperf() -> str:
+    def line(now: float, key: str, value: Any, **meta: Any) -> str:
+        said = {"namespace": "", "time_ms": int(1e3 * now), "event_type": "POINT_IN_TIME"}
+        said |= {"key": key, "value": value, "metadata": {"file": "train.py", "lineno": 66, **meta}}
+        return f"0: :::MLLOG {json.dumps(said)}\n"
+
+    now = 1775725581.0
+    lines = [line(now, "global_batch_size", 64), line(now, "max_sequence_length", 2048)]
+    for i, s in enumerate(times(1.5)):
+        now += s
+        if i == 30:  # an evaluation is no step
+            lines.append(line(now, "eval_start", None))
+            now += 30.0
+        lines.append(line(now, "train_loss", 11.8, samples_count=64 * i))
+    return "".join(lines)
+
+
+def wandb_chart() -> str:
+    head = '"Step","warm-sun-3 - time_metrics/end_to_end(s)","warm-sun-3 - x__MIN"\n'
+    return head + "".join(f'"{i}","{s}","{s}"\n' for i, s in enumerate(times(1.5)))
+
+
+def wandb_history() -> str:
+    """Nothing but the clock tells the time of a step."""
+    now, lines = 100.0, ["_step,_runtime,train/loss"]
+    for i, s in enumerate(times(1.5)):
+        now += 10 * s
+        lines.append(f"{10 * i},{now},2.5")
+    return "\n".join(lines) + "\n"
+
+
+def tensorboard() -> str:
+    head = "Wall time,Step,Value\n"
+    return head + "".join(f"{1.7e9 + i},{i},{s}\n" for i, s in enumerate(times(1.5)))
+
+
+# name of a file, what it holds, the program that is told
+LOGS: dict[str, tuple[Callable[[], str], str]] = {
+    "megatron.log": (megatron, "Megatron-LM"),
+    "bridge.log": (bridge, "Megatron Bridge"),
+    "nemo.log": (nemo, "NeMo"),
+    "torchtitan.log": (torchtitan, "torchtitan"),
+    "nanotron.log": (nanotron, "nanotron"),
+    "deepspeed.log": (deepspeed, "DeepSpeed"),
+    "huggingface.log": (huggingface, "Hugging Face Trainer"),
+    "dictionary.log": (trainer_dictionary, "Hugging Face Trainer"),
+    "trainer_state.json": (trainer_state, "Hugging Face Trainer"),
+    "mlperf.log": (mlperf, "MLPerf mllog"),
+    "chart.csv": (wandb_chart, "Weights & Biases CSV"),
+    "history.csv": (wandb_history, "Weights & Biases CSV"),
+    "run-a-tag-iteration-time.csv": (tensorboard, "TensorBoard CSV"),
+}
+
+OUT_OF_MEMORY = """Traceback (most recent call last):
+  File "/opt/train.py", line 41, in train
+    loss.backward()
+  File "/opt/torch/_tensor.py", line 581, in backward
+    torch.autograd.backward(
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 3 has a total capacity\
+ of 79.15 GiB of which 1.50 GiB is free. Process 412 has 77.65 GiB memory in use. Of the allocated\
+ memory 70.25 GiB is allocated by PyTorch, and 6.00 GiB is reserved by PyTorch but unallocated. If\
+ reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=\
+expandable_segments:True to avoid fragmentation.
+"""
+OLD_OUT_OF_MEMORY = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 31.75 GiB total capacity;"
+    " 28.00 GiB already allocated; 0.50 GiB free; 28.25 GiB reserved in total by PyTorch)\n"
+)
+
+
+def trace(steps: int = 2) -> str:
+    """A step of 100 ms: 50 of GEMMs, 10 of attention, 20 of all-reduce half beside them, the rest
+    idle."""
+    events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 0, "args": {}}]
+    for i in range(steps):
+        at = 1e6 + i * 100_000
+        events.append(
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i}", "ts": at, "dur": 9e4}
+        )
+        for name, start, length in (
+            ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", 0, 50_000),
+            ("void flash::flash_bwd_kernel<128>(flash::Params)", 50_000, 10_000),
+            ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", 50_000, 20_000),
+            ("void at::native::vectorized_elementwise_kernel<4>", 95_000, 5_000),
+        ):
+            events.append(
+                {"ph": "X", "cat": "kernel", "name": name, "ts": at + start, "dur": length}
+                | {"pid": 0, "tid": 7, "args": {"device": 0, "stream": 7}}
+            )
+    return json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}, indent=1)
+
+
+def snapshot() -> dict[str, Any]:
+    """12 GiB reserved, 8 of them held: 6 of activations and 2 of no known stack."""
+    gib = 2**30
+    stack = [{"filename": "/opt/model.py", "line": 3, "name": "forward"}]
+    blocks = [
+        {"size": 6 * gib, "requested_size": 6 * gib, "address": 1, "state": "active_allocated"}
+        | {"frames": stack},
+        {"size": 2 * gib, "requested_size": 2 * gib, "address": 2, "state": "active_allocated"}
+        | {"frames": []},
+        {"size": 4 * gib, "requested_size": 0, "address": 3, "state": "inactive", "frames": []},
+    ]
+    segment = {"device": 0, "address": 1, "total_size": 12 * gib, "stream": 0, "blocks": blocks}
+    events = [
+        {"action": "alloc", "addr": 1, "size": 6 * gib, "stream": 0, "frames": stack},
+        {"action": "alloc", "addr": 2, "size": 2 * gib, "stream": 0, "frames": []},
+        {"action": "alloc", "addr": 3, "size": 3 * gib, "stream": 0, "frames": stack},
+        {"action": "free_completed", "addr": 3, "size": 3 * gib, "stream": 0, "frames": []},
+        {"action": "oom", "size": 5 * gib, "device_free": gib, "stream": 0, "frames": stack},
+    ]
+    return {"segments": [segment], "device_traces": [events], "allocator_settings": {}}
+
+
+def write(folder: Path, name: str) -> Path:
+    """One of LOGS, the trace, or the snapshot, in a folder."""
+    path = folder / name
+    if name.endswith(".pickle"):
+        path.write_bytes(pickle.dumps(snapshot()))
+    else:
+        text = trace() if name == "trace.json" else LOGS[name][0]()
+        path.write_text(text, encoding="utf-8", newline="")
+    return path

@@ -1,0 +1,356 @@
+"""`dpplan check`: logs of every known program, traces, snapshots, shortages, what is learned of
+them, and what hostile files come to."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import pickle
+import shlex
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sample_logs as samples
+from command import dpplan, refused
+
+from planner.inputs import calibration
+from planner.inputs.logs import read_log, stream
+from planner.inputs.options import read_options
+from planner.inputs.traces import pickles
+from planner.specs.base import PlanError
+from planner.verbs.check.steps import Size, step_times
+from planner.verbs.estimate import chosen
+from planner.verbs.validate.predict import predict
+from planner.verbs.validate.rows import read_tables
+
+RECIPE = shlex.split(
+    "--model gpt3-1.3b --gpu a100 --gpus 8 --stack megatron-core --global-batch 64 --seq-len 2048"
+    " --zero 1 --micro-batch 4 --tp 1 --pp 1 --recompute none"
+)
+GIB = 2**30
+
+
+def read(path: Path):  # type: ignore[no-untyped-def]
+    return read_log(path, "LOG")
+
+
+def test_the_middle_of_every_programs_log(tmp_path: Path) -> None:
+    size = Size(131072.0, 64.0, 8)
+    for name, (_, program) in samples.LOGS.items():
+        log = read(samples.write(tmp_path, name))
+        assert log.title == program, name
+        found = step_times(log, size)
+        assert found is not None, name
+        assert found.seconds == pytest.approx(1.5, rel=0.006), name
+        assert found.low <= found.seconds <= found.high, name
+        if found.lines > 20 and not log.smoothed:
+            assert found.warm_up in (1, 2), name
+            assert found.stalled + found.checkpoint == 1, name
+            assert found.spread_frac < 0.01, name
+
+
+def test_what_else_a_log_says(tmp_path: Path) -> None:
+    log = read(samples.write(tmp_path, "megatron.log"))
+    assert log.memory == {"allocated": 20480 * 2**20, "reserved": 22528 * 2**20}
+    assert log.stated == {"global_batch": 64, "seq_len": 2048, "gpus": 8}
+    assert [event.kind for event in log.events] == ["checkpoint"]
+    assert log.steps[5].tflops == pytest.approx(180, rel=0.01)
+    assert read(samples.write(tmp_path, "torchtitan.log")).memory == {"reserved": 47.31 * GIB}
+    assert read(samples.write(tmp_path, "deepspeed.log")).memory == {"allocated": 38.49 * GIB}
+    assert read(samples.write(tmp_path, "bridge.log")).steps[9].tflops == pytest.approx(663.5, 0.01)
+    peak = read(samples.write(tmp_path, "nanotron.log")).memory
+    assert peak == {"allocated": 5703.86 * 2**20, "reserved": 6688.0 * 2**20}
+
+
+def test_steps_behind_a_checkpoint_are_told_from_stalls(tmp_path: Path) -> None:
+    log = read(samples.write(tmp_path, "megatron.log"))
+    found = step_times(log, Size(None, None, None))
+    assert found is not None
+    assert (found.warm_up, found.checkpoint, found.stalled) == (2, 1, 0)
+    assert found.lost_frac == pytest.approx(1.2 / 39.2, rel=0.01)
+    log.events.clear()
+    found = step_times(log, Size(None, None, None))
+    assert found is not None
+    assert (found.checkpoint, found.stalled) == (0, 1)
+
+
+def test_a_log_against_its_recipe(tmp_path: Path) -> None:
+    options = read_options(_given())
+    seconds = float(chosen(options).time.seconds[0])
+    path = tmp_path / "a.log"
+    for factor, verdict, status in ((1.0, "inside the band", 0), (1.6, "slower than the band", 3)):
+        path.write_text(samples.megatron(seconds * factor), encoding="utf-8")
+        answer = dpplan("check", path, *RECIPE, "--json")
+        against = answer.json()["against"]
+        assert (against["verdict"], answer.status) == (verdict, status)
+        assert against["ratio"] == pytest.approx(factor, rel=0.01)
+        told = {one["name"]: one["factor"] for one in against["reasons"]}
+        if factor > 1:
+            assert told["clock"] < 0.7
+            assert told["launch"] > 2
+    text = dpplan("check", path, *RECIPE, columns=100).stdout
+    assert "measure next: " in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_number_that_explains_the_step_explains_it(tmp_path: Path) -> None:
+    """A run that was slower by a known number of the machine is explained by that number."""
+    fast = float(chosen(read_options(_given())).time.seconds[0])
+    slow = float(chosen(read_options({**_given(), "clock": 0.6})).time.seconds[0])
+    usual = float(chosen(read_options(_given())).plan.cluster.gpu.kernels.sustained_clock)
+    assert slow > 1.2 * fast
+    path = tmp_path / "a.log"
+    path.write_text(samples.megatron(slow), encoding="utf-8")
+    reasons = dpplan("check", path, *RECIPE, "--json").json()["against"]["reasons"]
+    told = next(one for one in reasons if one["name"] == "clock")
+    assert told["factor"] == pytest.approx(0.6 / usual, rel=0.01)
+
+
+def test_whose_flops_a_log_prints(tmp_path: Path) -> None:
+    r = dpplan("estimate", *RECIPE, "--json").json()
+    text = samples.megatron(r["step"]["seconds"])
+    printed = r["throughput"]["tflops_palm"]
+    path = tmp_path / "a.log"
+    path.write_text(text.replace("TFLOP/s/GPU): 180.0", f"TFLOP/s/GPU): {printed:.1f}"))
+    flops = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["flops"]
+    assert flops["nearest"] == "the whole score matrix (PaLM)"
+    assert flops["ratio"] == pytest.approx(1, abs=0.02)
+
+
+def test_a_log_that_contradicts_its_recipe_says_so(tmp_path: Path) -> None:
+    path = samples.write(tmp_path, "megatron.log")
+    words = [w if w != "8" else "16" for w in RECIPE]
+    notes = dpplan("check", path, *words, "--json").json()["files"][0]["notes"]
+    assert notes == ["the log says gpus 8, the recipe 16 (--gpus)"]
+
+
+def _given() -> dict[str, object]:
+    words = [word.removeprefix("--").replace("-", "_") for word in RECIPE[::2]]
+    numbers = [int(v) if v.isdecimal() else v for v in RECIPE[1::2]]
+    return dict(zip(words, numbers, strict=True))
+
+
+def test_a_calibration_of_a_log_predicts_it_better(tmp_path: Path) -> None:
+    path, out = tmp_path / "a.log", tmp_path / "my.toml"
+    seconds = float(chosen(read_options(_given())).time.seconds[0])
+    path.write_text(samples.megatron(seconds * 1.08), encoding="utf-8")
+    learned = dpplan("check", path, *RECIPE, "--save", out, "--json").json()["learned"]
+    assert learned["before"] == pytest.approx(1 - 1 / 1.08, abs=0.003)
+    assert learned["after"] < 0.75 * learned["before"]
+    again = float(chosen(read_options({**_given(), "calibration": str(out)})).time.seconds[0])
+    assert 1 - again / (1.08 * seconds) == pytest.approx(learned["after"], abs=0.004)
+    measured = calibration.read_calibration(str(out))
+    assert measured.gpu == "a100-sxm4-80gb"
+    for number in learned["numbers"]:
+        assert number["spread"] <= number["prior"]
+    # a second log on top of it keeps what the first said
+    more = dpplan("check", path, *RECIPE, "--calibration", out, "--save", tmp_path / "b.toml")
+    assert more.status in (0, 3), more.stderr
+    assert calibration.read_calibration(str(tmp_path / "b.toml")).overlay["kernels"]
+
+
+def test_several_runs_of_a_table_are_one_calibration(tmp_path: Path) -> None:
+    seconds = float(chosen(read_options(_given())).time.seconds[0])
+    log, table = tmp_path / "a.log", tmp_path / "runs.csv"
+    for i, factor in enumerate((1.07, 1.08, 1.09)):
+        log = tmp_path / f"{i}.log"
+        log.write_text(samples.megatron(seconds * factor), encoding="utf-8")
+        answer = dpplan("check", log, *RECIPE, "--append", table)
+        assert answer.status in (0, 3), answer.stderr
+    one = dpplan("check", log, *RECIPE, "--save", tmp_path / "1.toml", "--json").json()["learned"]
+    all_ = dpplan("check", table, "--save", tmp_path / "3.toml", "--json").json()["learned"]
+    assert (one["runs"], all_["runs"]) == (1, 3)
+    assert all_["after"] < one["after"] < one["before"]  # more runs, more trust
+
+
+def test_a_row_is_what_validate_reads(tmp_path: Path) -> None:
+    path, table = samples.write(tmp_path, "megatron.log"), tmp_path / "runs.csv"
+    for _ in range(2):
+        assert dpplan("check", path, *RECIPE, "--append", table).status == 3
+    first, second = read_tables([table])
+    assert first == second
+    assert (first["assumptions"], first["peak_memory_gib"], first["step_s"]) == ("", "20", "1.5")
+    seconds = float(chosen(read_options(_given())).time.seconds[0])
+    assert float(predict(first).time.seconds[0]) == pytest.approx(seconds, rel=1e-6)
+    assert len(dpplan("validate", table, "--json").json()["rows"]) == 2
+    # columns of the file that is there are kept as they are
+    own = tmp_path / "own.csv"
+    with table.open(newline="") as file:
+        names = [*next(csv.reader(file)), "cluster_name"]
+    own.write_text(",".join(names) + "\n")
+    dpplan("check", path, *RECIPE, "--append", own)
+    assert read_tables([own])[0]["cluster_name"] == ""
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    refused(dpplan("check", path, *RECIPE, "--append", other), "--append")
+    assert other.read_text() == "a,b\n1,2\n"
+
+
+def test_a_trace_beside_the_ledger(tmp_path: Path) -> None:
+    path = samples.write(tmp_path, "trace.json")
+    plain = dpplan("check", path, "--json").json()["files"][0]["trace"]
+    lines = {one["name"]: one["measured_s"] for one in plain["lines"]}
+    want = {"matmul": 0.05, "attention": 0.01, "memory_bound": 0.005, "communication": 0.02}
+    want |= {"exposed": 0.01, "idle": 0.025, "optimizer": 0.0}
+    assert lines == pytest.approx(want, abs=1e-9)
+    assert plain["steps"] == 2
+    assert plain["first_wrong"] is None
+    assert plain["collectives"] == pytest.approx({"all_reduce": 0.02})
+    beside = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["trace"]
+    assert beside["first_wrong"] == "matmul"  # of a step of seconds
+    packed = tmp_path / "trace.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert dpplan("check", packed, "--json").json()["files"][0]["trace"] == plain
+    broken = tmp_path / "broken.json"
+    text = path.read_text()
+    broken.write_text(text[: text.rindex('"args"')])
+    answer = dpplan("check", broken)
+    refused(answer, "LOG")
+    assert "line " in answer.stderr
+    assert "column " in answer.stderr
+
+
+def test_a_memory_snapshot(tmp_path: Path) -> None:
+    path = samples.write(tmp_path, "memory.pickle")
+    answer = dpplan("check", path, *RECIPE, "--json")
+    assert answer.status == 3  # it recorded that memory ran out
+    found = answer.json()["files"][0]
+    held = found["snapshot"]
+    assert held["reserved_bytes"] == 12 * GIB
+    assert held["allocated_bytes"] == 8 * GIB
+    assert held["reserved_free_bytes"] == held["largest_free_bytes"] == 4 * GIB
+    assert held["peak_bytes"] == 11 * GIB
+    measured = {one["name"]: one["measured_bytes"] for one in held["held"]}
+    assert measured["activations"] == 6 * GIB
+    assert measured["without a known stack"] == 2 * GIB
+    assert found["shortages"][0]["missing_bytes"] == 4 * GIB
+    for protocol in (2, 3, 4, 5):
+        path.write_bytes(pickle.dumps(samples.snapshot(), protocol))
+        assert dpplan("check", path, "--json").json()["files"][0]["snapshot"]["segments"] == 1
+
+
+class Hostile:
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return (Path.write_text, (Path("executed"), "x"))
+
+
+def test_a_hostile_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "memory.pickle"
+    plain = pickle.dumps(samples.snapshot())
+    hostile = {
+        "code to run": pickle.dumps({"segments": [Hostile()]}),
+        "is no pickle of plain data": b"\x80\x04\x8ebad",
+        "ends in the middle": plain[: len(plain) // 2],
+        "broken pickle": b"\x80\x04e.",
+        "more than": b"\x80\x04X\xff\xff\xff\x7fabc.",
+        "no memory snapshot": pickle.dumps({"a": 1}),
+    }
+    for why, content in hostile.items():
+        path.write_bytes(content)
+        answer = dpplan("check", path)
+        refused(answer, "LOG")
+        assert why in answer.stderr, answer.stderr
+    assert not (tmp_path / "executed").exists()
+    # a place in the memo costs what is put there, however high its number
+    path.write_bytes(b"\x80\x04}r\xff\xff\xff\x7f.")
+    tracemalloc.start()
+    refused(dpplan("check", path), "LOG")
+    assert tracemalloc.get_traced_memory()[1] < 30e6
+    tracemalloc.stop()
+
+
+def test_what_ran_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(samples.OUT_OF_MEMORY + samples.OUT_OF_MEMORY.replace("GPU 3", "GPU 5"))
+    (free,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
+    assert free["gpus"] == 2
+    assert free["phase"] == "backward"
+    assert free["reserved_free_bytes"] == 6 * GIB
+    assert "fragmentation" in free["why"]
+    assert "expandable_segments" in free["remedy"]
+    path.write_text(samples.OUT_OF_MEMORY.replace("6.00 GiB is reserved", "0.20 GiB is reserved"))
+    (need,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
+    assert need["missing_bytes"] == 2.5 * GIB
+    assert need["term"] == "backward_temporaries"
+    path.write_text(samples.OLD_OUT_OF_MEMORY)
+    (old,) = dpplan("check", path, "--json").json()["files"][0]["shortages"]
+    assert old["missing_bytes"] == 1.5 * GIB
+    assert old["reserved_free_bytes"] == pytest.approx(0.25 * GIB)
+    # a tensor of the recipe is told by its size: 4 x 2,048 tokens x 50,257 words in fp32
+    logits = 4 * 2048 * 50257 * 4 / GIB
+    path.write_text(samples.OLD_OUT_OF_MEMORY.replace("2.00 GiB (GPU", f"{logits:.2f} GiB (GPU"))
+    (told,) = dpplan("check", path, *RECIPE, "--json").json()["files"][0]["shortages"]
+    assert told["term"] == "logits"
+    assert "fp32" in told["why"]
+
+
+def test_broken_and_foreign_files_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    path.write_text(samples.trainer_state().replace('"step": 400,', '"step" 400,', 1))
+    answer = dpplan("check", path)
+    refused(answer, "LOG")
+    assert "line " in answer.stderr
+    assert "column " in answer.stderr
+    for content in (b"", b"\x00" * 1000, b"hello\n", b"{}", b"[" * 5000, b"Step,x\n1,2\n"):
+        other = tmp_path / "other"
+        other.write_bytes(content)
+        refused(dpplan("check", other), "LOG")
+    (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b\x08\x00garbage")
+    refused(dpplan("check", tmp_path / "bad.gz"), "LOG")
+    refused(dpplan("check"), "LOG")
+    refused(dpplan("check", tmp_path), "LOG")
+    log = samples.write(tmp_path, "megatron.log")
+    refused(dpplan("check", log, "--save", tmp_path / "x.toml"), "--save")
+    refused(dpplan("check", log, "--append", tmp_path / "x.csv"), "--append")
+    rates = samples.write(tmp_path, "torchtitan.log")
+    assert "give the recipe" in dpplan("check", rates, "--json").json()["files"][0]["notes"][0]
+
+
+def test_a_huge_log_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read of a file is limited in bytes, in lines and in memory."""
+    path = tmp_path / "huge.log"
+    line = (samples.megatron().splitlines()[-1] + "\n").encode()
+    with path.open("wb") as file:
+        file.write(samples.megatron().encode())
+        file.write((b"x" * 200 + b"\n") * 40_000)
+        file.truncate(2_000_000_000)  # zeros without an end of line
+    monkeypatch.setattr(stream, "MOST_BYTES", 24_000_000)
+    tracemalloc.start()
+    start = time.perf_counter()
+    log = read(path)
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
+    assert time.perf_counter() - start < 5
+    assert log.partly == "its first 24 MB"
+    assert len(log.steps) == samples.STEPS
+    monkeypatch.setattr(stream, "MOST_READ", 1_000)
+    path.write_bytes(line * 3_000)
+    assert len(read(path).steps) <= 3_000
+    bomb = tmp_path / "bomb.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as packed:
+        packed.write(b"\n" * 30_000_000)
+    with pytest.raises(PlanError):
+        read(bomb)
+
+
+def test_a_pickle_of_many_values_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pickles, "MOST_VALUES", 10_000)
+    path = tmp_path / "many.pickle"
+    path.write_bytes(pickle.dumps({"segments": [{} for _ in range(20_000)]}))
+    answer = dpplan("check", path)
+    refused(answer, "LOG")
+    assert "max_entries" in answer.stderr
+
+
+def test_the_explaining_factor_is_found_between_the_grid() -> None:
+    from planner.verbs.check.reasons import _FACTORS, _explaining
+
+    for factor in (0.3, 0.93, 1.0, 1.7, 9.0):
+        assert _explaining(2.0 / _FACTORS, 2.0 / factor) == pytest.approx(factor, rel=0.01)
+    assert _explaining(np.full(len(_FACTORS), 2.0), 3.0) is None
