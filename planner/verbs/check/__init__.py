@@ -20,7 +20,7 @@ from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.check import Against, Check, Checked, Flops
 from planner.specs.documents.estimate import Estimate
-from planner.specs.options import Options
+from planner.specs.options import Options, refuse
 from planner.specs.options.commands import CheckOptions
 from planner.verbs.check import recordings, row, shortage
 from planner.verbs.check.learn import Calibrated, learn
@@ -90,6 +90,7 @@ def check(own: CheckOptions, given: Mapping[str, Any]) -> Found:
 
 def _recipe(given: Mapping[str, Any]) -> _Recipe:
     options = read_options(given)
+    refuse(options, "check")
     return _Recipe(options, taken(options).estimates, estimate(options, brief=True))
 
 

@@ -109,7 +109,7 @@ def _words(plan: Plan) -> list[str]:
     words = [f"attention={t.attention}"] if t.attention else []
     words += [f"optimizer={t.optimizer}"] if t.optimizer != "adam" else []
     words += ["compile=1"] if t.compile else []
-    words += ["fused_cross_entropy=1"] if t.fused_cross_entropy else []
+    words += ["fused_cross_entropy=1"] if t.loss_kernel in ("fused", "fused-linear") else []
     words += ["selective=per_op"] if t.selective == "per_op" else []
     words += [f"grad_reduce={t.gradient_reduce}"] if t.gradient_reduce else []
     words += ["expandable_segments=1"] if t.expandable_segments else []

@@ -1,0 +1,133 @@
+"""What one run says of the other layouts of its cluster: `dpplan check --save` on the shipped runs.
+
+    python benchmarks/learn_from_logs.py [--unseen]
+
+For every platform (runs of one suite, GPU and stack) with five or more layouts, each run in turn is
+what `dpplan check --save` learns from, and all runs of other layouts are predicted. Printed: mean
+absolute error of those before and after; what would be left if the platform's own middle were known
+(no calibration that moves all layouts alike does better); and after calibrating on more runs,
+drawn with a fixed seed.
+
+--unseen: before is by shared numbers fitted without the suite, as for a cluster that nobody has
+seen; by default it is by the shipped numbers, which were chosen with these runs in view.
+
+The step is taken as linear in the logarithms of the numbers, as in the first round of the fit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.ledger import Array
+from planner.verbs.check.learn import TRUST
+from planner.verbs.validate import files, fit
+from planner.verbs.validate.crossval import without_each_suite
+from planner.verbs.validate.parameters import PLATFORM
+from planner.verbs.validate.ranking import layout_of
+from planner.verbs.validate.words import not_expressed
+
+FEWEST = 5  # layouts of a platform
+COUNTS = (1, 2, 3, 5)  # runs that are learned from
+_DRAWS = 40
+_HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Runs of one cluster: logs of measured over predicted, and how they hang on the numbers."""
+
+    residual: Array
+    slopes: Array
+    layouts: Array
+
+    def after(self, known: tuple[int, ...]) -> Array:
+        """Logs of measured over predicted of all runs, calibrated on these."""
+        weight = np.isin(np.arange(len(self.residual)), known).astype(float)
+        labels = {one.name: one for one in PLATFORM}
+        start = np.zeros(len(PLATFORM))
+        problem = fit.Problem(labels, start, self.slopes, self.residual)
+        found = {one.label: one.multiplier for one in problem.solve(weight, TRUST)}
+        moved = np.log([found.get(name, 1.0) for name in labels])
+        return self.residual - self.slopes @ moved
+
+    def errors(self, known: tuple[int, ...]) -> tuple[float, float] | None:
+        """(before, after) of runs of other layouts; None where there is none."""
+        others = ~np.isin(self.layouts, self.layouts[list(known)])
+        if not others.any():
+            return None
+        return _mape(self.residual[others]), _mape(self.after(known)[others])
+
+
+def _mape(logs: Array) -> float:
+    return float(np.mean(np.abs(np.expm1(-logs))))
+
+
+def platforms(*, unseen: bool) -> dict[str, Platform]:
+    """Platforms with layouts enough, by name."""
+    every = fit.cases(files.read_all([]))
+    found = [c for c in every if c.complete and not not_expressed(c.row, c.plan)]
+    seconds = without_each_suite(found)[0] if unseen else None
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for i, case in enumerate(found):
+        kinds[case.platform].append(i)
+    out = {}
+    for name, own in kinds.items():
+        layouts = np.array([layout_of(found[i].row) for i in own], dtype=str)
+        if len(set(layouts)) < FEWEST:
+            continue
+        residual, slopes = np.zeros(len(own)), np.zeros((len(own), len(PLATFORM)))
+        for place, i in enumerate(own):
+            ((logs, each),) = fit.elasticities(found[i], [(PLATFORM, [{}])])
+            predicted = logs[0] if seconds is None else np.log(seconds[i])
+            residual[place] = found[i].log_seconds - predicted
+            names = [one.name for one in PLATFORM]
+            at = [names.index(label) for label in fit.labels(found[i], PLATFORM)]
+            slopes[place, at] = each[0]
+        out[name] = Platform(residual, slopes, layouts)
+    return out
+
+
+def learned(one: Platform, count: int) -> tuple[float, float]:
+    """Mean (before, after) over what is learned from: each run, or draws of several."""
+    runs = len(one.residual)
+    if count == 1:
+        asked = [(i,) for i in range(runs)]
+    else:
+        random = np.random.default_rng(0)
+        most = min(count, runs // 2)
+        asked = [tuple(random.choice(runs, most, replace=False)) for _ in range(_DRAWS)]
+    found = [errors for known in asked if (errors := one.errors(known)) is not None]
+    before, after = np.mean(found, axis=0)
+    return float(before), float(after)
+
+
+def main() -> None:
+    unseen = "--unseen" in sys.argv[1:]
+    head = ["runs", "layouts", "before", *(f"{n} run{'s' * (n > 1)}" for n in COUNTS), "middle"]
+    print(f"| suite, GPU, stack | {' | '.join(head)} |")
+    print(f"| --- |{' ---: |' * len(head)}")
+    ratios = defaultdict(list)
+    for name, one in platforms(unseen=unseen).items():
+        results = [learned(one, count) for count in COUNTS]
+        middle = _mape(one.residual - np.median(one.residual))
+        cells = [results[0][0], *(after for _, after in results), middle]
+        for count, (before, after) in zip(COUNTS, results, strict=True):
+            ratios[count].append(after / before)
+        shape = f"{len(one.residual)} | {len(set(one.layouts))}"
+        print(f"| {name} | {shape} | {' | '.join(f'{100 * x:.1f} %' for x in cells)} |")
+        ratios["middle"].append(middle / results[0][0])  # type: ignore[index]
+    for count, found in ratios.items():
+        r = np.array(found)
+        print(
+            f"{count}: error after over before: geometric mean {np.exp(np.log(r).mean()):.3f},"
+            f" median {np.median(r):.3f}; better on {(r < 1).sum()}, halved on"
+            f" {(r < _HALF).sum()} of {len(r)}"
+        )
+
+
+if __name__ == "__main__":
+    main()
