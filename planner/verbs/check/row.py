@@ -15,6 +15,7 @@ from planner.inputs.tables import csv_text
 from planner.specs.base import PlanError
 from planner.specs.model import Experts, ModelSpec
 from planner.specs.plan import Plan
+from planner.verbs.validate.plans import LOSSES
 from planner.verbs.validate.predict import predict
 from planner.verbs.validate.rows import MAX_TABLE_BYTES, REQUIRED, Row
 
@@ -31,6 +32,7 @@ COLUMNS = (
 _GBIT = 8e-9  # Gbit/s of a byte per second
 _SAME = 0.01  # of the step: what a row predicts beside its recipe
 _POSITIONS = {"rotary": "rope"}
+_LOSSES = {"fused-linear": "liger=fused_linear_ce"}
 _FIELD = "--append"
 
 
@@ -109,7 +111,8 @@ def _words(plan: Plan) -> list[str]:
     words = [f"attention={t.attention}"] if t.attention else []
     words += [f"optimizer={t.optimizer}"] if t.optimizer != "adam" else []
     words += ["compile=1"] if t.compile else []
-    words += ["fused_cross_entropy=1"] if t.loss_kernel in ("fused", "fused-linear") else []
+    losses = {**{kernel: f"loss={word}" for word, kernel in LOSSES.items()}, **_LOSSES}
+    words += [losses[t.loss_kernel]] if t.loss_kernel in losses else []
     words += ["selective=per_op"] if t.selective == "per_op" else []
     words += [f"grad_reduce={t.gradient_reduce}"] if t.gradient_reduce else []
     words += ["expandable_segments=1"] if t.expandable_segments else []
