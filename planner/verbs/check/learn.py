@@ -138,7 +138,8 @@ class _Writer:
         """Put a multiplier where the profile has its number; where that is, None: nowhere."""
         if abs(float(np.log(value.multiplier))) < _LEAST_FACTOR:
             return "as in the profile"
-        return getattr(self, f"_{value.parameter.name.replace(' ', '_')}")(value)  # type: ignore[no-any-return]
+        where: str | None = getattr(self, f"_{value.parameter.name.replace(' ', '_')}")(value)
+        return where
 
     def _number(self, own: float, value: fit.Value, most: float = np.inf) -> Table:
         said = f"{value.multiplier:.3f} +- {value.spread:.3f} of {own:.4g}"
@@ -215,6 +216,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
     out = dict(base)
     for name, value in over.items():
         old = out.get(name)
-        tables = isinstance(value, dict) and isinstance(old, dict) and "value" not in value
-        out[name] = _merged(old, value) if tables else value
+        if isinstance(value, dict) and isinstance(old, dict) and "value" not in value:
+            value = _merged(old, value)
+        out[name] = value
     return out

@@ -111,7 +111,7 @@ def _words(plan: Plan) -> list[str]:
     words = [f"attention={t.attention}"] if t.attention else []
     words += [f"optimizer={t.optimizer}"] if t.optimizer != "adam" else []
     words += ["compile=1"] if t.compile else []
-    losses = {**{kernel: f"loss={word}" for word, kernel in LOSSES.items()}, **_LOSSES}
+    losses = _LOSSES | {str(kernel): f"loss={word}" for word, kernel in LOSSES.items()}
     words += [losses[t.loss_kernel]] if t.loss_kernel in losses else []
     words += ["selective=per_op"] if t.selective == "per_op" else []
     words += [f"grad_reduce={t.gradient_reduce}"] if t.gradient_reduce else []
