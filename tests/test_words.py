@@ -60,7 +60,7 @@ def test_limits_of_a_run_in_the_units_of_calendars_and_budgets() -> None:
         ("global_batch", "4M", "4,000,000 or 4,194,304"),
         ("seq_len", "1.0001k", "whole number"),
         ("seq_len", "2T", "tokens such as 4096, 32k or 1M"),
-        ("precision", "int4", "not modelled"),
+        ("precision", "int4", "--base-precision nf4"),
         ("precision", "bf61", "did you mean bf16"),
         ("optimizer", "adagrad", "as lion does"),
         ("optimizer", "adawm", "did you mean adam or adamw"),

@@ -27,6 +27,7 @@ class Matrix:
     columns: Array
     count: Array  # of a mean layer on one rank
     routed: bool = False  # of routed experts
+    name: str = ""  # of the product that it is in
 
     @property
     def elements(self) -> Array:
@@ -38,6 +39,11 @@ def layer_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
     """Matrices of a mean layer on one rank that are trained, routed experts among them."""
     if plan.training.adapter is not None:
         return list(_of_adapters(plan, tp))
+    return held_matrices(plan, tp, ep)
+
+
+def held_matrices(plan: Plan, tp: Array, ep: Array) -> list[Matrix]:
+    """Matrices of a mean layer on one rank, trained or not, adapters apart."""
     model, layers = plan.model, layers_of(plan.model)
     found: list[Matrix] = []
     for kind, count in zip(layers.kinds, layers.counts, strict=True):
@@ -67,6 +73,7 @@ def _matrix(plan: Plan, tp: Array, one: Product, share: float) -> Matrix:
         rows=one.k / tp if one.split == "rows" else one.k + 0.0 * tp,
         columns=columns * (one.times if joined else 1),
         count=share * (1.0 if joined else one.times) + 0.0 * tp,
+        name=one.name,
     )
 
 

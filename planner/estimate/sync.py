@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.estimate import communicate
+from planner.estimate import communicate, quantised
 from planner.estimate.communicate import Group, Traffic, place, place_twice, share_of
 from planner.estimate.gradients import Buckets, buckets_of, first_bytes, tensors
 from planner.estimate.machine import Machine
@@ -136,7 +136,9 @@ def sharded_layer(plan: Plan, m: Machine, c: Columns, of: Weights, who: Replicas
     per_layer, trained = of.every.per_layer(), trained_share(plan) * of.trained.per_layer()
     if plan.training.adapter is not None:
         per_layer = per_layer + trained
-    weights, gradients = gathered_bytes(plan) * per_layer, wire_bytes(plan) * trained
+    each = gathered_bytes(plan)
+    weights = each * per_layer - quantised.saved_per_layer(plan, c, of.every, each)
+    gradients = wire_bytes(plan) * trained
     gather = communicate.all_gather_s(m, weights, who.shards, m.network_frac)
     streamed: Array = 0.0
     zero3 = c.zero >= 3

@@ -27,6 +27,8 @@ def trained_fields(options: Options, model: ModelSpec) -> dict[str, Any]:
         "adapter": adapter_spec(options, model),
         "trainable_layers": layers,
         "train_embeddings": options.train_embeddings,
+        "base_precision": options.base_precision,
+        "base_group": options.base_group,
     }
 
 

@@ -43,7 +43,8 @@ _MODELS = (
     ),
     _other(
         "a quantized copy",
-        "training with quantized weights is not modelled; give the model it was made from",
+        "give the model it was made from; beside adapters, --lora 16 --base-precision gptq, awq"
+        " or nf4",
         "gptq awq gguf ggml exl2 4bit 8bit int4 int8 bnb nf4 nvfp4 mxfp4 q4 q8",
     ),
     _other(

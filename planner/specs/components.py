@@ -137,6 +137,9 @@ MEMORY: dict[str, str] = {
         "ZeRO-3: two layers and the embedding or head in 16 bit, gradients of a layer being"
         " reduced; without resharding all layers"
     ),
+    "dequantised_weights": (
+        "a frozen matrix in 16 bit, made of its codes while a GEMM reads it (`--base-precision`)"
+    ),
     "sequence_buffers": (
         "sequence parallelism: the gathered input of one GEMM and its output before the scatter"
     ),

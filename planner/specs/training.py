@@ -11,6 +11,7 @@ from planner.specs.adapters import AdapterSpec
 from planner.specs.base import Spec
 from planner.specs.names import (
     AttentionName,
+    BaseName,
     ContextWay,
     CpuOptimizerName,
     CpuUpdateName,
@@ -83,6 +84,8 @@ class TrainingSpec(Spec):
     optimizer_in_backward: bool = False
     # what is trained: all, adapters beside frozen weights, or the last layers, final norm and head
     adapter: AdapterSpec | None = None
+    base_precision: BaseName | None = None  # matrices beside adapters; None: as kernels read them
+    base_group: int | None = Field(default=None, ge=8, le=65_536)  # weights that share a scale
     # the objective, and where log-probabilities of its reference come from; None: there is none
     task: TaskName = "sft"
     reference: ReferenceName | None = None

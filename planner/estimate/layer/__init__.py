@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.estimate.layer.adapters import adapter_work
+from planner.estimate.layer.adapters import adapter_work, dequantised_s
 from planner.estimate.layer.again import pieces, pieces_flop
 from planner.estimate.layer.attention import core_s
 from planner.estimate.layer.collectives import (
@@ -268,6 +268,10 @@ def _compute(shape: LayerShape, m: Machine) -> _Compute:
     backward["memory_bound/weights"] = weight_traffic_s(m, weight_gemms(shape))
     if adapters is not None:  # nothing accumulates of what is frozen
         backward["memory_bound/weights"] = 0.0 * shape.tokens
+        made = dequantised_s(shape, m)
+        if made is not None:
+            forward["memory_bound/dequantised"] = made.forward
+            backward["memory_bound/dequantised"] = made.backward
         forward["memory_bound/adapters"] = adapters.operators.forward
         backward["memory_bound/adapters"] = adapters.operators.backward
     repeated = _REPEATED_GEMMS * (gemms + cast.forward) + sum(light.forward.values())

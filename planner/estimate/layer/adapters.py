@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.estimate.layer.matmul import gemm_s
+from planner.estimate.layer.matmul import gemm_s, weight_gemms
 from planner.estimate.layer.operators import copy_s, stream_s
 from planner.estimate.layer.shape import BothWays, LayerShape
 from planner.estimate.machine import Machine
@@ -19,6 +19,7 @@ from planner.formulas.params import stream_of
 from planner.ledger import Array
 from planner.specs.adapters import AdapterSpec, Matrix, adapted
 from planner.specs.plan import Plan
+from planner.specs.quantised import BASES, KEPT_WIDE
 
 # bytes moved per element of the input that A reads, in 16 bit: to fp32 and back where adapters are
 # of that type; dropped, with a mask of a byte each, in the type of the adapter
@@ -147,3 +148,19 @@ def _issued(plan: Plan, spec: AdapterSpec) -> BothWays[Array]:
         own.forward - casts + (spec.dropout > 0) - (not spec.fused) + dora * _ISSUED_DORA.forward,
         own.backward - casts + (spec.dropout > 0) - (not spec.fused) + dora * _ISSUED_DORA.backward,
     )
+
+
+def dequantised_s(shape: LayerShape, m: Machine) -> BothWays[Array] | None:
+    """Seconds in which frozen matrices are made of their codes, for every GEMM of either pass that
+    reads them: codes and scales are read, weights written. None where they are as kernels read."""
+    training = shape.plan.training
+    if training.base_precision is None:
+        return None
+    base, moved = BASES[training.base_precision], 0.0 * shape.tokens
+    for p in weight_gemms(shape):
+        if p.name not in KEPT_WIDE:
+            codes = base.matrix_bytes(p.k, p.n, training.base_group)
+            written = training.element_bytes * p.k * p.n
+            moved = moved + p.per_layer * p.batch * (codes + written)
+    once = copy_s(m, moved)
+    return BothWays(once * (not base.multiplied), once)

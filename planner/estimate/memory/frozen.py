@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from planner.estimate import quantised
 from planner.estimate.stages import StageSplit
 from planner.estimate.state_types import frozen_bytes
 from planner.estimate.trained import Weights, trained_split
 from planner.formulas import memory
 from planner.ledger import Array
+from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 
-def held_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Array]) -> Array:
+def held_bytes(
+    plan: Plan, c: Columns, of: Weights, split: StageSplit, cuts: tuple[Array, Array]
+) -> Array:
     """Bytes of the frozen weights of a stage. Adapters stand beside all weights, also beside an
     embedding that is trained, of which PEFT keeps the original (ModulesToSaveWrapper).
 
@@ -23,7 +27,13 @@ def held_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Ar
         shared = shared - trained.of_stage(held, first, last)
         experts = experts - trained.experts_of_stage(held)
     each, (own, others) = frozen_bytes(plan), cuts
-    return memory.state_bytes(shared, each, own) + memory.state_bytes(experts, each, others)
+    layers = every.of_stage(split, 0.0 * first, 0.0 * last) * (plan.training.adapter is not None)
+    of_layers, of_experts = quantised.element_bytes(plan, c, every, each)
+    return (
+        memory.state_bytes(shared - layers, each, own)
+        + memory.state_bytes(layers, of_layers, own)
+        + memory.state_bytes(experts, of_experts, others)
+    )
 
 
 def reference_bytes(plan: Plan, of: Weights, split: StageSplit, cuts: tuple[Array, Array]) -> Array:

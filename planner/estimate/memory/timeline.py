@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import schedules
-from planner.estimate import sync
+from planner.estimate import quantised, sync
 from planner.estimate.layer import dispatch
 from planner.estimate.matrices import gathered_bytes, largest, layer_matrices
 from planner.estimate.memory import activations, frozen, in_backward, loss, low_precision, offload
@@ -133,7 +133,7 @@ def _states(
         )
     saved = parameters * dual  # what is not trained is in no checkpoint
     if plan.training.partial:
-        parameters = parameters + frozen.held_bytes(plan, of, split, cuts(whole))
+        parameters = parameters + frozen.held_bytes(plan, c, of, split, cuts(whole))
     parameters = parameters * dual
     reference = frozen.reference_bytes(plan, of, split, cuts(whole))
     gradients = cut(ledger["gradients"], _ZERO_2)
@@ -232,10 +232,11 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
     if training.adapter is not None:
         whole_layer, elements = whole_layer + layer, elements + own.elements
     whole = state.zero2_gathers & (c.zero == 2)
+    saved = quantised.saved_per_layer(plan, c, every, narrow)
     gathered = np.where(
         c.zero >= 3,
-        narrow * (root + _PREFETCH_LAYERS * whole_layer),
-        np.where(whole, narrow * elements, 0.0),
+        narrow * root + _PREFETCH_LAYERS * (narrow * whole_layer - saved),
+        np.where(whole, narrow * elements - saved * split.layers, 0.0),
     )
     reducing = np.where(
         (c.zero >= 3) | whole, (narrow + wire) * layer, np.where(c.zero == 2, narrow * layer, 0.0)
@@ -280,6 +281,7 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         "backward_temporaries": nothing,
         "logits": nothing,
         "gathered_layers": nothing,
+        "dequantised_weights": nothing,
         "sequence_buffers": nothing,
         "communication_buckets": buckets,
         "gradient_copies": nothing,
@@ -303,10 +305,12 @@ def one_stage(plan: Plan, c: Columns, of: Weights, stage: Array, split: StageSpl
         "recompute_working_set": kept.working + _beside(plan, c, kept),
         "backward_temporaries": kept.transient + weight,
     }
+    made = {"dequantised_weights": quantised.made_bytes(plan, c) + nothing}
+    inside |= made
     at_loss = (loss.logits(plan, c) + loss.free_logits(plan, c)) * heads
     phases = [
         {**idle, "gradients": np.where(state.persistent_gradients, own.gradients, 0.0)},
-        running,
+        {**running, **made},
         {
             **running,
             "logits": at_loss,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.names import AdapterMethod, GradientType
+from planner.specs.names import AdapterMethod, BaseName, GradientType
+from planner.specs.options import aliases
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, Needs, beside, option
 from planner.specs.options.verbs import METHODS, OF_METHODS, REQUESTS
@@ -85,6 +86,36 @@ class AdapterOptions(Record):
             example="fp32",
             unset="as the stack keeps what it trains",
             needs=_OF_LORA,
+            form="folded",
+        ),
+    ] = None
+    base_precision: Annotated[
+        BaseName | None,
+        option(
+            "How the frozen matrices of layers are kept: nf4 or fp4 (double: with quantised scales,"
+            " as QLoRA), int8 (LLM.int8), gptq, gptq-8bit, awq, hqq, fp8, fp8-blockwise or mxfp4;"
+            " embedding, head, norms and routers stay in 16 bit",
+            label="Frozen weights in",
+            aliases=aliases.BASES,
+            example="nf4-double",
+            unset="16 bit",
+            needs=_OF_LORA,
+            form="shown",
+        ),
+    ] = None
+    base_group: Annotated[
+        int | None,
+        option(
+            "Weights that share a scale (group_size of GPTQ, AWQ and HQQ)",
+            label="Group of a scale",
+            least=8,
+            most=65_536,
+            example="64",
+            unset="128, of hqq 64",
+            needs=Needs(
+                lambda given: given.base_precision in ("gptq", "gptq-8bit", "awq", "hqq"),
+                "is of formats with groups of any size: take --base-precision gptq, awq or hqq",
+            ),
             form="folded",
         ),
     ] = None

@@ -23,8 +23,8 @@ def refused(why: str, *words: str) -> tuple[Alias, ...]:
 
 _DECAY = "decoupled weight decay takes no memory and no time of its own"
 _QUANTIZED = (
-    "is a precision of stored or quantized weights, in which training is not modelled; take bf16,"
-    " fp8 or nvfp4"
+    "is a precision of stored weights: beside adapters, --lora 16 --base-precision nf4; of training"
+    " take bf16, fp8 or nvfp4"
 )
 
 PRECISIONS = (
@@ -41,6 +41,16 @@ PRECISIONS = (
     *same("nvfp4", "fp4"),
     *refused(_QUANTIZED, "int8", "int4", "nf4", "mxfp4", "4bit", "8bit"),
     *refused("says not which: take bf16 or fp16", "mixed", "amp", "16"),
+)
+BASES = (
+    *same("nf4", "4bit", "load-in-4bit", "bnb-nf4"),
+    *same("nf4-double", "nf4-dq", "qlora", "double-quant", "bnb-4bit-use-double-quant"),
+    *same("int8", "8bit", "load-in-8bit", "llm-int8"),
+    *same("gptq", "gptq-4bit", "gptq-int4"),
+    *same("gptq-8bit", "gptq-int8"),
+    *same("awq", "awq-4bit", "awq-int4"),
+    *same("hqq", "hqq-4bit"),
+    *same("fp8", "float8", "fp8-tensorwise"),
 )
 LOSS_KERNELS = (
     *same("torch", "eager"),

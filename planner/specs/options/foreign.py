@@ -8,8 +8,8 @@ from __future__ import annotations
 
 _MODEL_FILE = "belongs to the model: write it in a model TOML and give the path to --model"
 _QUANTIZED = (
-    "is not modelled: training with quantized weights is not; --precision takes fp8, mxfp8 and"
-    " nvfp4"
+    "is of weights that are not trained: --lora 16 --base-precision nf4 (also int8, gptq, awq);"
+    " --precision takes fp8, mxfp8 and nvfp4"
 )
 _NO_LOOP = (
     "changes neither memory nor time of a step, and is not looked at; leave it out (`dpplan batch`"

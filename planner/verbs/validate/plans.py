@@ -22,6 +22,7 @@ from planner.specs.names import (
     GRAPH_SCOPES,
     OFFLOAD_MODULES,
     OPTIMIZER_NAMES,
+    BaseName,
     GraphScope,
     LossKernel,
     LowPart,
@@ -60,6 +61,8 @@ _RECIPES: dict[str, Precision] = {
 _OFFLOAD_ZERO = 3  # ZeRO stage of a run that offloads and says no more, where the stack has it
 _SHARDING = {"shard-gradients": 2, "shard-weights": 3}  # of LLMQ (its README): ZeRO stages
 _RL_WORDS = 2048
+# formats of frozen weights of rows: QLoRA's is with double quantisation, in torchtune always
+FORMATS: dict[str, BaseName] = {"bnb-nf4": "nf4-double", "nf4": "nf4-double", "gptq": "gptq"}
 # losses of rows, and their kernels
 LOSSES: dict[str, LossKernel] = {"fast_ce": "fused", "chunked_ce": "chunked"}
 # optimizers of rows, and the names here
@@ -152,6 +155,7 @@ def _training(
         expandable_segments={"0": False, "1": True}.get(options.get("expandable_segments", "")),
         optimizer_in_backward="optimizer_in_bwd" in options,
         adapter=row_adapter(options),
+        base_precision=FORMATS.get(options.get("quant", "")),
         loss_chunks=ceil(model.vocab / _RL_WORDS) if options.get("trainer") == "rl" else 1,
         etp=_count(options, "etp"),
         expert_kernels=_expert_kernels(options),  # type: ignore[arg-type]

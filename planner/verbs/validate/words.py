@@ -15,7 +15,7 @@ from planner.estimate.memory import state_ledger, state_of
 from planner.specs.layers import parts_of
 from planner.specs.names import CONTEXT_WAYS, GRAPH_SCOPES, StateType, is_recompute
 from planner.specs.plan import Plan
-from planner.verbs.validate.plans import LOSSES, OPTIMIZERS
+from planner.verbs.validate.plans import FORMATS, LOSSES, OPTIMIZERS
 from planner.verbs.validate.rows import Row, measured, options_of
 
 # read by `plans`, with the values that it reads; an empty set: any value
@@ -39,6 +39,7 @@ READ: dict[str, frozenset[str]] = {
     "expandable_segments": frozenset({"1"}),
     "optimizer_in_bwd": frozenset({"1"}),
     "rank": frozenset(),
+    "quant": frozenset(FORMATS),
     "targets": frozenset(),
     "lora_dropout": frozenset(),
     "adapters": frozenset(),
@@ -158,7 +159,8 @@ def _as_planned(key: str, value: str, plan: Plan, words: dict[str, str]) -> bool
         or _cast_for_the_update(value, plan),
         "master_dtype": _BYTES.get(value) == state_of(plan).master
         or (value == "fp32" and plan.training.master_precision == "remainder"),
-        "peft": value == "lora" and plan.training.adapter is not None,
+        "peft": plan.training.adapter is not None
+        and (value == "lora" or plan.training.base_precision is not None),
         "recompute_modules": "modules" in plan.stack.supports.recompute and is_recompute(value),
         "kept_modules": "keep" in plan.stack.supports.recompute,
         "remat_policy": is_recompute(value) or (value == "custom" and _lists(words)),

@@ -1,0 +1,61 @@
+"""Frozen weights that are kept in fewer bits: bytes per element of a layer, and what is made of
+them in 16 bit while a GEMM reads them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.estimate.matrices import Matrix, held_matrices, largest
+from planner.estimate.states import RankParameters
+from planner.ledger import Array, total
+from planner.specs.columns import Columns
+from planner.specs.plan import Plan
+from planner.specs.quantised import BASES, KEPT_WIDE, BaseFormat
+
+
+def base_of(plan: Plan) -> BaseFormat | None:
+    """The format of frozen matrices; None: none of their own."""
+    name = plan.training.base_precision
+    return None if name is None else BASES[name]
+
+
+def element_bytes(
+    plan: Plan, c: Columns, every: RankParameters, wide: float
+) -> tuple[Array, Array]:
+    """Bytes per element of a mean layer, and of its routed experts. wide: of those that are not
+    quantised."""
+    base, nothing = base_of(plan), 0.0 * c.tp
+    if base is None:
+        return wide + nothing, wide + nothing
+    found = _quantised(plan, c)
+
+    def mean(routed: bool, elements: Array) -> Array:
+        saved = nothing
+        for one in found:
+            if one.routed is routed:
+                kept = base.matrix_bytes(one.rows, one.columns, plan.training.base_group)
+                saved = saved + one.count * (wide * one.rows * one.columns - kept)
+        return wide - saved / np.maximum(elements, 1.0)
+
+    return mean(False, total(every.layer)), mean(True, every.experts)
+
+
+def saved_per_layer(plan: Plan, c: Columns, every: RankParameters, wide: float) -> Array:
+    """Bytes that a mean layer does not move where ranks gather it: it travels as it is kept."""
+    if base_of(plan) is None:
+        return 0.0 * c.tp
+    own, experts = element_bytes(plan, c, every, wide)
+    return (wide - own) * total(every.layer) + (wide - experts) * every.experts
+
+
+def made_bytes(plan: Plan, c: Columns) -> Array:
+    """A matrix in the type that kernels read, made of its codes for one GEMM."""
+    if base_of(plan) is None:
+        return 0.0 * c.tp
+    return largest(
+        [plan.training.element_bytes * one.rows * one.columns for one in _quantised(plan, c)]
+    )
+
+
+def _quantised(plan: Plan, c: Columns) -> list[Matrix]:
+    return [one for one in held_matrices(plan, c.tp, c.ep) if one.name not in KEPT_WIDE]

@@ -1,0 +1,130 @@
+"""Frozen weights in fewer bits beside adapters: bytes of a matrix as the libraries keep it, of a
+model as it was measured, buffers, time, and refusals.
+
+Sizes of bitsandbytes are those that its 0.50.2 gave on a CPU for a 4096 x 1024 weight
+(functional.quantize_4bit, int8_vectorwise_quant), of torchao those of to_nf4 of 0.18; of GPTQ those
+of the buffers that qlinear_tritonv2.py of AutoGPTQ registers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import plans
+import pytest
+from command import dpplan, refused
+
+from planner.estimate import Estimates, evaluate
+from planner.formulas.params import layer_tensors
+from planner.inputs import catalog
+from planner.specs.adapters import AdapterSpec
+from planner.specs.layers import layers_of
+from planner.specs.model import ModelSpec
+from planner.specs.names import BaseName
+from planner.specs.quantised import BASES
+
+LORA = AdapterSpec(rank=16, targets=("q_proj", "k_proj", "v_proj", "o_proj"), precision="fp32")
+
+
+def told(base: str | None, gpus: int = 1, model: Any = None, **layout: Any) -> Estimates:
+    of = plans.plan(
+        model, software="hf-fsdp", gpus=gpus, adapter=LORA, base_precision=base, seq_len=1024
+    )
+    return evaluate(of, plans.rows(gpus, {"zero": 0, **layout}))
+
+
+def leaf(one: Estimates, name: str, phase: int = 0) -> float:
+    return float(one.memory.timeline[0][phase][name][0])
+
+
+def test_bytes_of_a_matrix_are_those_of_the_libraries() -> None:
+    assert set(get_args(BaseName)) == BASES.keys()
+    k, n = 1024.0, 4096.0
+    codes, words, groups = 4096 * 1024 // 2, 1024 // 8 * 4096 * 4, 1024 // 128
+    by_library = {
+        "nf4": codes + 262_144 + 64,
+        "nf4-double": codes + 65_536 + 1024 + 1024 + 4 + 64,
+        "int8": 2 * codes + 16_384,
+        # qweight, qzeros and scales, g_idx
+        "gptq": words + groups * 4096 // 8 * 4 + groups * 4096 * 2 + 1024 * 4,
+        "awq": words + groups * 4096 // 8 * 4 + groups * 4096 * 2,
+        "hqq": codes + 1024 // 64 * 4096 * 4,
+        "fp8": 2 * codes + 4,
+        "fp8-blockwise": 2 * codes + 8 * 32 * 4,
+        "mxfp4": codes + 4096 * 1024 // 32,
+    }
+    for name, size in by_library.items():
+        assert BASES[name].matrix_bytes(k, n) == size  # type: ignore[index]
+    # torchao: factors of scales in bf16, one table of 16 values
+    assert BASES["nf4-double"].matrix_bytes(k, n) == pytest.approx(
+        codes + 65_536 + 512 + 2 + 32, rel=1e-3
+    )
+    assert BASES["gptq"].matrix_bytes(k, n, 32) - by_library["gptq"] == 24 * 4096 * (2 + 0.5)
+
+
+def test_what_was_measured_after_training() -> None:
+    """Mistral 7B beside rank 16 on q, k, v and o, one A100: allocated after 100 steps, weights,
+    adapters and moments in fp32 (fms-acceleration, scripts/benchmarks/refs)."""
+    mistral = catalog.load("models", ModelSpec, "mistral-7b")
+    for base, measured in (("nf4-double", 4.0107), ("gptq", 4.0390)):
+        found = told(base, model=mistral)
+        held = sum(leaf(found, name) for name in ("parameters", "optimizer", "workspaces"))
+        assert held / 2**30 == pytest.approx(measured, rel=0.003)
+
+
+def test_embedding_head_norms_and_routers_stay_in_16_bit() -> None:
+    for shape in (plans.model(), plans.expert_model()):
+        wide, narrow = told(None, model=shape), told("fp8", model=shape)
+        kinds = layers_of(shape).kinds
+        stay = ("router", "norm", "bias")
+        each = sum(
+            tensor.count
+            for tensor in layer_tensors(shape, kinds[0])
+            if not any(word in tensor.name for word in stay)
+        )
+        saved = leaf(wide, "parameters") - leaf(narrow, "parameters")
+        # a byte of each, less a scale of four bytes per matrix
+        assert saved == pytest.approx(shape.layers * each, rel=1e-3)
+
+
+def test_a_matrix_is_made_in_16_bit_for_each_gemm() -> None:
+    found = told("nf4", micro_batch=1)
+    largest = 2 * 512 * 1408
+    assert [leaf(found, "dequantised_weights", phase) for phase in range(7)] == [
+        0.0,
+        largest,
+        0.0,
+        largest,
+        largest,
+        0.0,
+        0.0,
+    ]
+
+
+def test_shards_travel_as_they_are_kept() -> None:
+    wide, narrow = (told(base, 8, zero=3) for base in (None, "nf4-double"))
+    for name in ("parameters", "gathered_layers"):
+        assert leaf(narrow, name, 1) < 0.6 * leaf(wide, name, 1)
+
+
+def test_making_them_takes_time_and_int8_multiplies_codes_forward() -> None:
+    seconds = [float(told(base).time.seconds[0]) for base in (None, "nf4-double", "int8", "fp8")]
+    assert seconds[0] < min(seconds[1:])
+    assert seconds[2] < seconds[3]
+
+
+def test_on_the_command_line() -> None:
+    asked = ("--model", "llama-3-8b", "--gpu", "rtx4090", "--gpus", "1", "--stack", "hf-fsdp")
+    asked += ("--seq-len", "2048", "--micro-batch", "1", "--global-batch", "1")
+    asked += ("--recompute", "full")
+    lora = ("--lora", "16", "--loss-kernel", "liger")
+    wide, narrow = (
+        dpplan("estimate", *asked, *lora, *more, "--json").json()
+        for more in ((), ("--base-precision", "qlora"))
+    )
+    assert narrow["training"]["base_precision"] == "nf4-double"
+    assert "--base-precision nf4-double" in narrow["command"]
+    assert narrow["memory"]["peak_bytes"] < 9 * 2**30 < wide["memory"]["peak_bytes"]
+    refused(dpplan("estimate", *asked, "--base-precision", "nf4"), "--base-precision")
+    bad = ("--base-precision", "nf4", "--base-group", "64")
+    refused(dpplan("estimate", *asked, *lora, *bad), "--base-group")
