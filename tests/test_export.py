@@ -30,6 +30,7 @@ TARGETS = {one.kind: one for one in formats.targets()}
 PLAN: dict[str, Any] = {"model": "llama-2-7b", "gpu": "h100", "gpus": 16, "global_batch": 64}
 POWERS = st.sampled_from((1, 2, 4))
 
+_DEGREES = ("tp", "pp", "cp")
 # what of a plan each framework can say: models, ZeRO stages, recompute, precision
 _DENSE = ("llama-3.1-8b", "llama-3.1-70b")
 _LLAMAS = (*_DENSE, "llama-2-7b")
@@ -102,8 +103,20 @@ SAYS: dict[str, dict[str, tuple[Any, ...]]] = {
         "pp": (1,),
     },
 }
+_FAMILY: dict[str, tuple[Any, ...]] = {
+    "model": ("qwen2.5-7b", "qwen3-8b"),
+    "recompute": ("none", "full"),
+    "precision": ("bf16",),
+    "optimizer": ("adam",),
+    **dict.fromkeys(_DEGREES, (1,)),
+}
+SAYS |= {
+    "deepspeed": {**_FAMILY, "zero": (0, 1, 2, 3)},
+    "accelerate": {**_FAMILY, "zero": (2, 3)},
+    "axolotl": {**_FAMILY, "zero": (2, 3)},
+    "llama-factory": {**_FAMILY, "zero": (1, 2, 3)},
+}
 _OF_EXPERTS = ("ep", "dispatcher", "expert_kernels")
-_DEGREES = ("tp", "pp", "cp")
 
 
 @st.composite
@@ -118,12 +131,14 @@ def plans(draw: st.DrawFn, kind: str) -> Asked:
     micro, count = draw(POWERS) * (tp if kind == "maxtext" else 1), draw(POWERS) * pp
     options: dict[str, Any] = {
         "model": model.name,
+        "stack": TARGETS[kind].stacks[0],
         "gpus": tp * pp * cp * dp,
         **degrees,
         "seq_len": draw(st.sampled_from((2048, 4096))),
         "micro_batch": micro * (cp if kind == "maxtext" else 1),
-        "tokens": draw(st.sampled_from((1e9, 3e11))),
     }
+    if says["model"] != _FAMILY["model"]:  # whose trainers count steps of their data
+        options["tokens"] = draw(st.sampled_from((1e9, 3e11)))
     options["global_batch"] = options["micro_batch"] * count * dp
     always = ("zero", "recompute", "precision", "optimizer", "sequence_parallel", "schedule")
     for name, values in says.items():

@@ -3,12 +3,15 @@ they are missing."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from test_export import exported
 
 from planner.specs.documents.export import Export
@@ -96,6 +99,66 @@ def test_omegaconf_takes_overrides_of_verl() -> None:
     held = conf.from_dotlist([line for line in lines if not line.startswith(whole)])
     assert held.engine.strategy == "fsdp2"
     assert held.data.train_batch_size == 256
+
+
+SMALL: dict[str, Any] = {
+    **{"model": "qwen2.5-7b", "gpu": "h100", "gpus": 16, "global_batch": 64, "seq_len": 4096},
+    **{"recompute": "full", "micro_batch": 1},
+}
+
+
+def test_deepspeed_takes_its_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = pytest.importorskip("deepspeed.runtime.config", reason="needs the extra export-tests")
+    found = exported({**SMALL, "zero": 3, "offload": "optimizer"}, to="deepspeed")
+    # it asks torch.distributed how many ranks there are, and checks the batch against them
+    monkeypatch.setattr(config.dist, "get_rank", lambda *_: 0)
+    monkeypatch.setattr(config.dist, "get_world_size", lambda *_: SMALL["gpus"])
+    read = config.DeepSpeedConfig(json.loads(text_of(found, "ds_config.json")))
+    assert read.zero_optimization_stage == 3
+    assert read.train_batch_size == SMALL["global_batch"]
+    assert read.zero_config.offload_optimizer.device == "cpu"
+
+
+def test_accelerate_takes_its_yaml(tmp_path: Path) -> None:
+    args = pytest.importorskip(
+        "accelerate.commands.config.config_args", reason="needs the extra export-tests"
+    )
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(text_of(exported({**SMALL, "zero": 3}, to="accelerate"), "accelerate.yaml"))
+    read = args.load_config_from_file(str(file))
+    assert (read.num_processes, read.num_machines) == (16, 2)
+    assert read.fsdp_config["fsdp_reshard_after_forward"] is True
+
+
+def test_the_jobset_is_of_its_schema() -> None:
+    """JOBSET_CRD names jobset.x-k8s.io_jobsets.yaml of kubernetes-sigs/jobset, which is 0.8 MB."""
+    file = os.environ.get("JOBSET_CRD")
+    if not file:
+        pytest.skip("JOBSET_CRD does not name the schema of JobSets")
+    jsonschema = pytest.importorskip("jsonschema")
+    versions = yaml.safe_load(Path(file).read_text())["spec"]["versions"]
+    schema = next(one for one in versions if one["name"] == "v1alpha2")["schema"]
+    whole = strict(schema["openAPIV3Schema"])
+    whole["properties"]["metadata"] = {"type": "object"}
+    document = yaml.safe_load(text_of(exported(DENSE, to="megatron"), "jobset.yaml"))
+    checker = jsonschema.Draft202012Validator(whole)
+    assert [one.message for one in checker.iter_errors(document)] == []
+    document["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 1
+    assert list(checker.iter_errors(document))
+
+
+def strict(schema: Any) -> Any:
+    """A schema of Kubernetes that refuses keys it does not name."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {name: strict(one) for name, one in schema.items()}
+    if out.get("type") == "object" and "properties" in out:
+        out.setdefault("additionalProperties", False)
+    if out.get("x-kubernetes-int-or-string"):
+        out.pop("type", None)
+    return out
 
 
 def test_sbatch_takes_the_script(tmp_path: Path) -> None:

@@ -56,10 +56,15 @@ def formats() -> tuple[Format, ...]:
 
 @cache
 def targets() -> tuple[Target, ...]:
-    """Every framework whose files are written: the modules of this folder that declare one, in the
+    """Every framework whose files are written: the modules of this folder that declare some, in the
     order of their words for --to."""
     modules = (import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__))
-    found = [module.TARGET for module in modules if hasattr(module, "TARGET")]
+    found = [
+        one
+        for module in modules
+        for one in (*getattr(module, "TARGETS", ()), getattr(module, "TARGET", None))
+        if one is not None
+    ]
     return tuple(sorted(found, key=lambda one: str(one.kind)))
 
 

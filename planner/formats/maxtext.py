@@ -398,6 +398,10 @@ TARGET = Target(
     stacks=("maxtext",),
     program='python3 -m maxtext.trainers.pre_train.train "$RECIPE/config.yml"',
     write=_write,
+    environment={
+        "JAX_COORDINATOR_IP": '"${MASTER_ADDR:-127.0.0.1}"',
+        "JAX_COORDINATOR_PORT": '"${MASTER_PORT:-29500}"',
+    },
     per_node=True,
     where=("zero != 2",),
     lost={

@@ -1,6 +1,6 @@
 """What can be written: a format with the program that reads it, and how that is started.
 
-A module of this folder with a `TARGET` is one; nothing else has to name it.
+A module of this folder with a `TARGET`, or several `TARGETS`, has one; nothing else has to name it.
 """
 
 from __future__ import annotations

@@ -141,7 +141,17 @@ CpuOptimizerName = Literal["deepspeed", "torch-fused", "torch-eager"]
 # when the host updates: beside nothing, beside the backward pass, or beside the whole next step
 CpuUpdateName = Literal["after", "overlapped", "delayed"]
 # frameworks whose files `dpplan export` writes, see planner/formats
-TargetName = Literal["megatron", "torchtitan", "nanotron", "maxtext", "verl"]
+TargetName = Literal[
+    "megatron",
+    "torchtitan",
+    "nanotron",
+    "maxtext",
+    "verl",
+    "deepspeed",
+    "accelerate",
+    "axolotl",
+    "llama-factory",
+]
 Kind = Literal["gpus", "models", "networks", "stacks", "clusters", "hosts", "schedules"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)

@@ -55,6 +55,8 @@ _OF_RECIPE = tuple(
 )
 # what of a search is not of the layout that it found
 _SEARCHED = ("where", "headroom", "search_offload", "uneven_stages")
+# what a recipe means that says nothing of them
+_UNSAID = {"optimizer": "adam", "recompute": "none", "etp": 1, "tp": 1, "pp": 1, "cp": 1}
 # fields that tell models apart
 _SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "mlp", "norm")
 _OF_EXPERTS = ("experts", "experts_per_token", "ffn_hidden")
@@ -190,8 +192,10 @@ def same(name: str, value: Any, back: Mapping[str, Any], asked: Asked) -> bool:
     if name == "tokens":  # a run has whole steps
         whole = asked.steps * asked.options["global_batch"] * asked.options["seq_len"]
         return found == whole
-    if found is None and name in ("optimizer", "recompute", "etp"):
-        return value == {"optimizer": "adam", "recompute": "none", "etp": 1}[name]
+    if name == "global_batch" and found is None and "grad_accum" in back:
+        return value == back["grad_accum"] * asked.options["micro_batch"] * asked.replicas
+    if found is None and name in _UNSAID:
+        return bool(value == _UNSAID[name])
     return bool(found == value)
 
 

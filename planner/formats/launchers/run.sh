@@ -21,8 +21,7 @@ ARGS=(
 {% endif %}
 
 {% if per_node %}
-export NNODES={{ nodes }} NODE_RANK="${NODE_RANK:-0}"
-export JAX_COORDINATOR_IP="${MASTER_ADDR:-127.0.0.1}" JAX_COORDINATOR_PORT="${MASTER_PORT:-29500}"
+export NNODES={{ nodes }} NODE_RANK="${NODE_RANK:-0}" NPROC_PER_NODE={{ gpus_per_node }}
 {{ program }} "$@"
 {% else %}
 torchrun --nnodes {{ nodes }} --nproc-per-node {{ gpus_per_node }} \

@@ -1,0 +1,114 @@
+"""Programs of the Hugging Face family, written: TRL on DeepSpeed and on accelerate, Axolotl and
+LLaMA-Factory, by the tables that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.formats import accelerate, axolotl, deepspeed, llama_factory, trl
+from planner.formats.target import Asked, Target, as_comments
+
+_CONFIG, _ZERO = "train.yaml", "ds_config.json"
+_LOST = {
+    "model": "it has no name on the Hub: set its path in train.yaml",
+    "tp": "the files say no tensor parallelism",
+    "tokens": "the trainer counts steps of its own data",
+}
+_FILL = ("dataset in train.yaml", "learning rate")
+
+
+def _options(asked: Asked) -> dict[str, Any]:
+    """The plan with what these writers ask for beside it."""
+    out = {**asked.options, "dp": asked.replicas, "grad_accum": asked.micro_batches}
+    out |= {"gpus_per_node": asked.gpus_per_node}
+    hub = asked.model.hub
+    return out | ({"model": hub[0]} if hub else {})
+
+
+def _axolotl(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+    return {_CONFIG: as_comments(comments) + axolotl.write(_options(asked))}
+
+
+def _deepspeed(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+    """TRL's file and DeepSpeed's, which has no room for comments."""
+    text = f"deepspeed: {_ZERO}  # beside this file\n{_trainer(asked)}"
+    return {_CONFIG: as_comments(comments) + text, _ZERO: deepspeed.write(_options(asked))}
+
+
+def _llama_factory(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+    text = _without(llama_factory.write(_options(asked)), "deepspeed:", "fsdp")
+    head = f"deepspeed: {_ZERO}  # beside this file\n"
+    return {_CONFIG: as_comments(comments) + head + text, _ZERO: deepspeed.write(_options(asked))}
+
+
+def _accelerate(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+    """TRL's file, which says what is repeated, and accelerate's: both at once are refused."""
+    head = as_comments(comments)
+    own = accelerate.write(_options(asked))
+    return {
+        _CONFIG: head + _trainer(asked),
+        "accelerate.yaml": head + _without(own, "  fsdp_activation_checkpointing:"),
+    }
+
+
+def _trainer(asked: Asked) -> str:
+    """TRL's file without what says how states are sharded."""
+    return _without(trl.write(_options(asked)), "deepspeed:", "fsdp")
+
+
+def _without(text: str, *begins: str) -> str:
+    """A YAML text without these keys and what is nested in them."""
+    lines, dropped = [], False
+    for line in text.splitlines(keepends=True):
+        nested = dropped and line.startswith(" ") and not any(" " in one[:1] for one in begins)
+        dropped = line.startswith(begins) or nested
+        lines += [] if dropped else [line]
+    return "".join(lines)
+
+
+TARGETS = (
+    Target(
+        kind="deepspeed",
+        title="TRL on DeepSpeed",
+        stacks=("hf-deepspeed", "deepspeed"),
+        program='-m trl.scripts.sft --config "$RECIPE/train.yaml"',
+        write=_deepspeed,
+        lost=_LOST,
+        fill=(*_FILL, "the path of ds_config.json, where the program starts elsewhere"),
+    ),
+    Target(
+        kind="accelerate",
+        title="TRL on accelerate (FSDP)",
+        stacks=("hf-fsdp",),
+        program='accelerate launch --config_file "$RECIPE/accelerate.yaml" \\\n'
+        '  --machine_rank "$NODE_RANK" --main_process_ip "${MASTER_ADDR:-127.0.0.1}" \\\n'
+        '  --main_process_port "${MASTER_PORT:-29500}" \\\n'
+        '  -m trl.scripts.sft --config "$RECIPE/train.yaml"',
+        write=_accelerate,
+        per_node=True,
+        where=("zero >= 2",),
+        lost=_LOST,
+        fill=_FILL,
+    ),
+    Target(
+        kind="axolotl",
+        title="Axolotl",
+        stacks=("hf-fsdp",),
+        program='-m axolotl.cli.train "$RECIPE/train.yaml"',
+        write=_axolotl,
+        where=("zero >= 2",),
+        lost=_LOST,
+        fill=_FILL,
+    ),
+    Target(
+        kind="llama-factory",
+        title="LLaMA-Factory",
+        stacks=("llama-factory", "hf-deepspeed"),
+        program='src/train.py "$RECIPE/train.yaml"',
+        write=_llama_factory,
+        checkout="LLaMA-Factory",
+        lost=_LOST,
+        fill=_FILL,
+    ),
+)
