@@ -58,7 +58,8 @@ def moments(plan: Plan, c: Columns, p: RankParameters) -> Moments:
     vectors = _vector_bytes(rest, plan.model.hidden, each)
     columns = float(plan.model.hidden)
     rows = p.first.get("embedding/word", plan.model.padded_vocab * columns) / columns
-    ends = rest.matrix_bytes(rows, columns, each) / (rows * columns)
+    table = rest.matrix_bytes(rows, columns, each) / np.maximum(rows * columns, 1.0)
+    ends = np.where(rows > 0, table, vectors)  # a model of images has no table of words
     layers = _mean(own, dense, total(p.layer), vectors, each)
     return Moments(layers, _mean(own, routed, p.experts, vectors, each), ends + 0.0 * layers)
 

@@ -36,9 +36,8 @@ _CONFIG = (
 )
 _MODELS = (
     _other(
-        "an adapter, which is not modelled",
-        "adapters train few parameters, and every parameter is taken as trained here; plan its base"
-        " model for full training",
+        "an adapter, and no model",
+        "plan its base model, with --lora and the rank of the adapter",
         "lora qlora dora peft adapter ia3",
     ),
     _other(

@@ -164,7 +164,9 @@ def _cast_bytes(plan: Plan) -> float:
     if recipe is None:
         return 0.0
     each = casts.operand_bytes(recipe.element, recipe.scale, recipe.block)
-    copies = recipe.copies(plan.cluster.gpu.architecture)
+    # the second copy is for the weight gradient
+    frozen = plan.training.adapter is not None
+    copies = 1.0 if frozen else recipe.copies(plan.cluster.gpu.architecture)
     return float(casts.cast_bytes(1.0, recipe.reads, copies, each))
 
 

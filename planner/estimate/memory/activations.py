@@ -151,9 +151,9 @@ def _input_bytes(plan: Plan) -> float:
 
 def low_copy_bytes(plan: Plan) -> float:
     """Bytes per element of the copy in 8 or 4 bit that a GEMM keeps for its weight gradient; 0:
-    it keeps what it was made of."""
-    recipe = plan.recipe
-    if recipe is None or not plan.stack.activations.fp8_inputs:
+    it keeps what it was made of, as adapters do, which are not in the format."""
+    recipe, frozen = plan.recipe, plan.training.adapter is not None
+    if recipe is None or frozen or not plan.stack.activations.fp8_inputs:
         return 0.0
     return float(casts.operand_bytes(recipe.element, recipe.scale, recipe.block))
 

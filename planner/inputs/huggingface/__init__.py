@@ -109,8 +109,8 @@ def _refuse_others(document: Document, family: object) -> None:
         base = document.get("base_model_name_or_path")
         raise document.error(
             "peft_type",
-            "is an adapter, and every parameter is taken as trained here; give the config.json of"
-            f" its base model{f' {plain_name(base)}' if isinstance(base, str) else ''}",
+            "is an adapter, and no model; give the config.json of its base model"
+            f"{f' {plain_name(base)}' if isinstance(base, str) else ''}, and --lora its rank",
         )
     if document.get("_class_name") is not None:
         raise document.error("_class_name", "is a part of a diffusion pipeline, not modelled")
