@@ -128,3 +128,21 @@ def test_on_the_command_line() -> None:
     refused(dpplan("estimate", *asked, "--base-precision", "nf4"), "--base-precision")
     bad = ("--base-precision", "nf4", "--base-group", "64")
     refused(dpplan("estimate", *asked, *lora, *bad), "--base-group")
+
+
+def test_adapters_that_do_not_fit_are_told_of_nf4() -> None:
+    asked = (
+        "--model",
+        "llama-3-8b",
+        "--gpu",
+        "v100-sxm2-16gb",
+        "--gpus",
+        "1",
+        "--stack",
+        "hf-fsdp",
+    )
+    asked += ("--seq-len", "1024", "--micro-batch", "1", "--global-batch", "1", "--lora", "16")
+    found = dpplan("estimate", *asked, "--json").json()
+    told = [one for one in found["advice"] if "base_precision" in one["changes"]]
+    assert told
+    assert told[0]["fits"]

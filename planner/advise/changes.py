@@ -225,6 +225,8 @@ def request_changes(plan: Plan, fits: bool, everything: bool, promise: Promise) 
     if memory and training.optimizer == "adam":
         out.append(Change("8-bit Adam", {"optimizer": "adam8bit"}))
         out += _narrow_states(plan) + _bf16_states(plan)
+    if memory and training.adapter is not None and training.base_precision is None:
+        out.append(Change("frozen weights in NF4 (QLoRA)", {"base_precision": "nf4-double"}))
     if memory and training.loss_chunks == 1:
         out.append(chunked_loss(plan))
     if everything or (speed and promise.batch > WORTH):
@@ -269,7 +271,7 @@ def _bf16_states(plan: Plan) -> list[Change]:
     moments and gradients that are gone once used."""
     training, able = plan.training, plan.stack.supports.optimizer_in_backward
     asked = (training.moments_precision, training.master_precision, training.gradient_precision)
-    if training.precision != "bf16" or training.state_precision or any(asked):
+    if training.precision != "bf16" or training.state_precision or any(asked) or training.partial:
         return []
     bf16 = {"state_precision": "bf16"}
     out = [Change("weights, gradients and moments in bf16", bf16)]
