@@ -138,6 +138,11 @@ def test_the_other_documents_are_those_of_the_command_line(client: TestClient) -
         client.get("/api/schedule", params=of_model).json()
         == dpplan("schedule", *words, "--json").json()
     )
+    steps = {"model": "qwen2.5-0.5b", "gpu": "h100", "gpus": "4", "generation_gpus": "2"}
+    words = tuple(w for k, v in steps.items() for w in (f"--{k.replace('_', '-')}", v))
+    assert client.get("/api/rl", params=steps).json() == dpplan("rl", *words, "--json").json()
+    wrong = client.get("/api/rl", params={**steps, "framework": "none"})
+    assert (wrong.status_code, wrong.json()["field"]) == (422, "--framework")
     for kind in client.get("/api/catalog").json():
         assert client.get(f"/api/catalog/{kind}").json() == plain(api.list_catalog(kind))
 

@@ -15,6 +15,7 @@ from planner.specs.document import to_json
 from planner.specs.names import TargetName
 from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
+from planner.specs.options.reinforcement import RlOptions
 from planner.specs.options.schema import option_schemas
 from planner.specs.options.tune import TuneOptions
 from web import documented as doc
@@ -182,6 +183,22 @@ _tuned = [
 async def tune(request: Request) -> Response:
     """The document of `dpplan tune --json`."""
     return _json(await run.answer(request, "tune", run.pairs_of(request)))
+
+
+_rl = [
+    doc.query(name, schema.pop("description"), schema)
+    for name, schema in option_schemas(RlOptions).items()
+]
+
+
+@router.get(
+    "/rl",
+    openapi_extra={"parameters": doc.parameters(*_rl)},
+    responses=doc.answers(doc.document("rl")),
+)
+async def rl(request: Request) -> Response:
+    """The document of `dpplan rl --json`."""
+    return _json(await run.answer(request, "rl", run.pairs_of(request)))
 
 
 @router.get("/catalog", responses=doc.answers(doc.KINDS))

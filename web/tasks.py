@@ -20,8 +20,10 @@ from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line, rows
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.own import ScheduleOptions
+from planner.specs.options.reinforcement import RlOptions
 from planner.specs.options.tune import TuneOptions
 from planner.verbs import read
+from planner.verbs import rl as reinforcement
 from planner.verbs import tune as tuning
 from planner.verbs.compare import side_by_side
 from planner.verbs.schedule import draw
@@ -110,6 +112,13 @@ def tune(pairs: Pairs) -> bytes:
     own, rest = _parted(pairs, TuneOptions)
     with _asked(rest) as state:
         return dumped(tuning.tune(own.changed(jobs=1), state.options.given()))
+
+
+def rl(pairs: Pairs) -> bytes:
+    """The document of `dpplan rl --json`."""
+    own, rest = _parted(pairs, RlOptions)
+    with _asked(rest) as state:
+        return dumped(reinforcement.rl(own, state.options.given()))
 
 
 def tuned(pairs: Pairs) -> bytes:
@@ -347,6 +356,7 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "search": search,
     "schedule": schedule,
     "tune": tune,
+    "rl": rl,
     "tuned": tuned,
     "comparison": comparison,
     "what_if": what_if,

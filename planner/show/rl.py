@@ -27,7 +27,7 @@ def _phases(r: Reinforcement) -> Block:
             f" {show(r.step_high_s, 's')}), 1,000 steps {1000 * r.step_s / 3600:,.1f} h{cost}",
             f"{work.sequences:,.0f} responses of {work.response_tokens:,.0f} tokens, the longest"
             f" about {work.expected_longest_tokens:,.0f}; {work.trained:,.0f} trained on in"
-            f" {work.optimizer_steps:,.3g} optimizer steps",
+            f" {work.optimizer_steps:,.4g} optimizer step{'s' * (work.optimizer_steps != 1)}",
         ],
         ["phase", "GPUs", ">time", ">low", ">high", ">of the step", ">memory per GPU"],
         [

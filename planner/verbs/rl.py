@@ -384,13 +384,15 @@ def _notes(asked: _Asked) -> list[str]:
     """What the answer rests on."""
     own, job = asked.own, asked.job
     longest = f"{job.longest:,.0f} tokens at most"
-    moved = "nothing" if not asked.framework.moves else " and ".join(asked.framework.moves)
+    moved = (
+        f"{', '.join(asked.framework.moves)} leave" if asked.framework.moves else "nothing leaves"
+    )
     said = [
         f"responses: log-normal, mean {job.response:,.0f} tokens, sigma {job.sigma:g}, {longest}"
         " (--response-length, --response-sigma, --response-max)",
         f"framework: {asked.framework.title}; its engine"
         f" {'sleeps' if asked.framework.sleeps else 'stays on the GPU'} while others work,"
-        f" {moved} leave the GPU during generation ({asked.framework.source})",
+        f" {moved} the GPU during generation ({asked.framework.source})",
         f"reference policy: {'scores every response' if job.reference else 'none'} (--reference)",
         "prompts: read once for all responses to them, as engines with prefix caching do",
     ]
