@@ -68,7 +68,7 @@ class Generation:
     token_s: float  # one token of the sequences that run at first
     weight_bytes: float
     cache_bytes: float
-    device_bytes: float
+    device_bytes: float  # its whole share, which it allocates when it starts
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
     engines = max(pools.generation // engine.tp, 1)
     each = job.sequences / engines
     held, per_sequence, weights = _memory(plan, engine, job)
-    room = engine.budget_frac * float(plan.cluster.gpu.usable_memory) - held
-    slots = max(room / per_sequence, 0.0)
+    share = engine.budget_frac * float(plan.cluster.gpu.usable_memory)
+    slots = max((share - held) / per_sequence, 0.0)
     running = min(each, float(engine.most_sequences), max(slots, 1.0))
     with section("responses"):
         median = median_length(job)
@@ -170,7 +170,7 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
         token_s=first(token),
         weight_bytes=weights,
         cache_bytes=cache,
-        device_bytes=held + cache,
+        device_bytes=max(share, held + cache),
     )
 
 
@@ -251,7 +251,7 @@ def _phase_bytes(
     memory, plan = train.memory, train.plan
     weights = _held(train, ("parameters",))
     extra = weights * job.reference + _held(train, _HELD) * job.critic
-    asleep = 0.0 if keeps.sleeps or not pools.colocated else made.weight_bytes + made.cache_bytes
+    asleep = 0.0 if keeps.sleeps or not pools.colocated else made.device_bytes
     peak = first(memory.device) + extra + asleep
     outside = first(memory.context) + first(memory.communicators)
     c = train.table

@@ -46,6 +46,7 @@ _TIMES_MEAN = 4  # of the mean response, the longest where it is not stated
 _ROUND = 256  # tokens to whose multiple a packed row is rounded up
 _PADDING = 1.06  # most rows over those needed, so that more ranks can share them
 _ALONE = 0.9  # of the memory of a GPU that only generates: gpu_memory_utilization of vLLM
+_NODE, _NODES = 8, 4  # GPUs of a usual node; nodes from which on splits are of whole nodes
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)  # of the GPUs that generate, in splits that are tried
 _WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0}
 _STEPS = 1000  # that a cost is told of
@@ -170,8 +171,8 @@ def _splits(asked: _Asked) -> list[Pools]:
     gpus, own = asked.options.gpus, asked.own
     if own.generation_gpus is not None:
         return [Pools(gpus - own.generation_gpus, own.generation_gpus, colocated=False)]
-    unit = asked.options.gpus_per_node or min(8, gpus)
-    unit = unit if gpus >= 2 * unit else 1
+    node = asked.options.gpus_per_node or _NODE
+    unit = node if gpus >= _NODES * node else max(1, node // 2) if gpus > node else 1
     counts = {max(unit, round(share * gpus / unit) * unit) for share in SHARES}
     apart = [Pools(gpus - n, n, colocated=False) for n in sorted(counts) if n < gpus]
     return apart if own.ahead else [Pools(gpus, gpus, colocated=True), *apart]
@@ -194,6 +195,8 @@ def _stacks(asked: _Asked) -> tuple[str, ...]:
 def _trained(asked: _Asked, pools: Pools, stack: str) -> _Training:
     """The training step: packed rows of prompts and responses. Raises PlanError."""
     options = training_options(asked.options, asked.model, asked.job, pools.training)
+    if pools.colocated and not asked.framework.sleeps and options.headroom is None:
+        options = options.changed(headroom=_share(asked, pools))  # for the engine beside it
     scenario = resolve(options.changed(stack=stack))
     answer = answer_of(scenario)
     if answer is None:
@@ -257,13 +260,18 @@ def _degrees(most: int) -> list[int]:
     return [2**i for i in range(most.bit_length()) if most % 2**i == 0]
 
 
-def _engine(asked: _Asked, tp: int, pools: Pools) -> Engine:
-    share = asked.framework.memory_frac if pools.colocated else _ALONE
+def _share(asked: _Asked, pools: Pools) -> float:
+    """Of a GPU's memory, what an engine takes."""
+    usual = asked.framework.memory_frac if pools.colocated else _ALONE
     stated = number(asked.own, "generation_memory")
+    return usual if stated is None else stated
+
+
+def _engine(asked: _Asked, tp: int, pools: Pools) -> Engine:
     return Engine(
         tp=tp,
         weight_bytes=_WEIGHT_BYTES[asked.own.generation_precision],
-        budget_frac=share if stated is None else stated,
+        budget_frac=_share(asked, pools),
         most_sequences=asked.framework.most_sequences,
         step_s=float(asked.engine.step),
         sequence_s=float(asked.engine.sequence),
