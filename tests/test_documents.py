@@ -124,7 +124,7 @@ ASKED: dict[str, tuple[str, ...]] = {
         "tests/data/recipes/megatron.yaml",
         "tests/data/recipes/megatron.yaml --gpu a100 --gpus 7",
     ),
-    "rl": ("--model qwen2.5-0.5b --gpu a100 --gpus 4 --prompts 16",),
+    "rl": ("--model qwen2.5-0.5b --gpu a100 --gpus 4 --prompts 16 --explain",),
     "strategies": (
         "--model gpt2-xl --gpu a100 --gpus 16 --strategy ddp --explain",
         "--model gpt2-xl --gpu a100 --gpus 16",

@@ -126,6 +126,7 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "export to": (WRITTEN, WRITTEN.replace("megatron", "nanotron")),
     "export out": (WRITTEN, f"{WRITTEN} --out {{file}}.d"),
+    "rl explain": (RL, f"{RL} --explain"),
     "rl algorithm": (RL, f"{RL} --algorithm ppo"),
     "rl framework": (RL, f"{RL} --framework nemo-rl"),
     "rl prompts": (RL, RL.replace("--prompts 64", "--prompts 128")),

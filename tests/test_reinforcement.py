@@ -25,12 +25,13 @@ from planner.estimate.reinforcement import (
 )
 from planner.formulas import generation as formulas
 from planner.ledger import first
+from planner.show.explain import nested
 from planner.specs.base import PlanError
 from planner.specs.options import Options
 from planner.specs.options.reinforcement import RlOptions
 from planner.specs.reinforcement import Job
 from planner.verbs.estimate import chosen
-from planner.verbs.rl import rl
+from planner.verbs.rl import answer, rl
 from planner.verbs.validate.predict import validate_rows
 from planner.verbs.validate.reinforcement import training_row
 
@@ -241,6 +242,18 @@ def test_the_split_that_is_taken_is_the_fastest_that_fits() -> None:
     assert not any(one.shared for one in found.splits)
     shared = rl(RlOptions(), ASKED)
     assert [one.shared for one in shared.splits if one.taken] == [True]
+
+
+def test_the_formulas_of_a_step_are_recorded() -> None:
+    document, tree = answer(RlOptions(generation_gpus=4, explain=True), ASKED)
+    assert tree is not None
+    assert document.explain == nested(tree)
+    seen, left = set(), [tree]
+    while left:
+        call = left.pop()
+        seen.add(call.formula.name)
+        left += call.calls
+    assert {"gemm_s", "running_frac", "forward_only_s", "reinforcement_step_s"} <= seen
 
 
 def test_cost_and_work() -> None:

@@ -17,5 +17,13 @@ def command(given: Given, own: RlOptions, out: Output) -> Answer:
     from planner.show.rl import rl_blocks
     from planner.verbs import rl
 
-    found = rl.rl(own, given)
-    return Answer(found, blocks=lambda: rl_blocks(found), status=0 if found.fits else 3)
+    found, tree = rl.answer(own, given)
+
+    def after() -> list[str]:
+        from planner.show.explain import lines
+
+        return [] if tree is None else lines(tree)
+
+    return Answer(
+        found, blocks=lambda: rl_blocks(found), after=after, status=0 if found.fits else 3
+    )

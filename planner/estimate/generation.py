@@ -49,10 +49,18 @@ class Engine:
     sequence_s: float  # the same per sequence
 
 
-def pass_s(plan: Plan, m: Machine, engine: Engine, tokens: Array, cached: Array) -> Array:
-    """GPU seconds of one forward pass over so many tokens, one of each sequence, that read so many
-    tokens of cache in all."""
+def pass_s(
+    plan: Plan,
+    m: Machine,
+    engine: Engine,
+    tokens: Array,
+    cached: Array,
+    sequences: Array | None = None,
+) -> Array:
+    """GPU seconds of one forward pass over so many tokens that read so many tokens of cache in all.
+    sequences: for which a next word is chosen; None: each token is of another one."""
     rows = np.asarray(tokens, float)
+    last = rows if sequences is None else np.asarray(sequences, float)
     seconds = 0.0 * rows
     model, layers = plan.model, layers_of(plan.model)
     for kind, count in zip(layers.kinds, layers.counts, strict=True):
@@ -66,8 +74,8 @@ def pass_s(plan: Plan, m: Machine, engine: Engine, tokens: Array, cached: Array)
             seconds = seconds + count * one
     read = inference.sequence_bytes(model, np.asarray(cached, float), engine.tp)
     seconds = seconds + _moved_s(m, read)
-    head = _gemm_s(m, engine, rows, model.padded_vocab / engine.tp, float(model.hidden), 1.0)
-    sampled = _moved_s(m, _SAMPLE_BYTES * rows * model.padded_vocab / engine.tp)
+    head = _gemm_s(m, engine, last, model.padded_vocab / engine.tp, float(model.hidden), 1.0)
+    sampled = _moved_s(m, _SAMPLE_BYTES * last * model.padded_vocab / engine.tp)
     mix = mix_of(model)
     sums = mix.layers * mix.blocks * _all_reduce_s(plan, m, engine, _BYTES * rows * model.hidden)
     return seconds + head + sampled + sums

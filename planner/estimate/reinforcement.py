@@ -156,7 +156,8 @@ def generate(plan: Plan, m: Machine, engine: Engine, job: Job, pools: Pools) -> 
     with section("prompts"):
         prompts = job.prompts / engines * job.prompt
         chunk = min(_CHUNK, max(prompts, 1.0))
-        reading = prompts / chunk * first(pass_s(plan, m, engine, chunk, chunk))
+        last = max(chunk / job.prompt, 1.0)
+        reading = prompts / chunk * first(pass_s(plan, m, engine, chunk, chunk, last))
     cache = running * per_sequence
     return Generation(
         seconds=float(seconds) + reading,

@@ -20,12 +20,13 @@ from planner.inputs.model import model_spec
 from planner.inputs.options import number, read_options
 from planner.inputs.reinforcement import framework
 from planner.inputs.scenario import resolve
-from planner.ledger import first
+from planner.ledger import Call, first, recording
 from planner.report import layout as report
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
+from planner.show.explain import nested
 from planner.specs.base import PlanError
-from planner.specs.document import SCHEMA_VERSION
+from planner.specs.document import SCHEMA_VERSION, changed
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.estimate import Figures
 from planner.specs.documents.reinforcement import (
@@ -45,6 +46,7 @@ from planner.specs.reinforcement import HAS_CRITIC, NO_REFERENCE, EngineSpec, Fr
 _TIMES_MEAN = 4  # of the mean response, the longest where it is not stated
 _ROUND = 256  # tokens to whose multiple a packed row is rounded up
 _PADDING = 1.06  # most rows over those needed, so that more ranks can share them
+_MOST_FREE = 0.9  # of a GPU, that a layout can be asked to leave
 _ALONE = 0.9  # of the memory of a GPU that only generates: gpu_memory_utilization of vLLM
 _NODE, _NODES = 8, 4  # GPUs of a usual node; nodes from which on splits are of whole nodes
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)  # of the GPUs that generate, in splits that are tried
@@ -106,6 +108,12 @@ def _order(found: _Step | None) -> tuple[bool, float]:
 def rl(own: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
     """A step on the GPUs as asked, or as the framework shares them. Raises PlanError where the
     request is wrong or no layout trains."""
+    return answer(own, given)[0]
+
+
+def answer(own: RlOptions, given: Mapping[str, Any]) -> tuple[Reinforcement, Call | None]:
+    """The same with the tree of its formulas, where that is asked for; those of the training step
+    apart, which `dpplan estimate --explain` prints."""
     asked = _asked(own, given)
     tried = [_try(asked, pools) for pools in _splits(asked)]
     shared = [one for one in tried if one.pools.colocated]
@@ -113,7 +121,13 @@ def rl(own: RlOptions, given: Mapping[str, Any]) -> Reinforcement:
     taken = shared[0] if takes else min(tried, key=lambda one: one.order)
     if taken.found is None:
         raise PlanError("--gpus", asked.options.gpus, f"has no split that trains: {taken.why}")
-    return _document(asked, taken.pools, taken.found, tried)
+    document = _document(asked, taken.pools, taken.found, tried)
+    if not own.explain:
+        return document, None
+    with recording("step of reinforcement learning") as tree:
+        train, engine = taken.found.training.estimates, taken.found.engine
+        estimate.rl_step(train, engine, asked.job, taken.pools, _keeps(asked))
+    return changed(document, explain=nested(tree)), tree
 
 
 def _asked(own: RlOptions, given: Mapping[str, Any]) -> _Asked:
@@ -196,7 +210,8 @@ def _trained(asked: _Asked, pools: Pools, stack: str) -> _Training:
     """The training step: packed rows of prompts and responses. Raises PlanError."""
     options = training_options(asked.options, asked.model, asked.job, pools.training)
     if pools.colocated and not asked.framework.sleeps and options.headroom is None:
-        options = options.changed(headroom=_share(asked, pools))  # for the engine beside it
+        beside = min(_share(asked, pools), _MOST_FREE)
+        options = options.changed(headroom=beside)  # for the engine
     scenario = resolve(options.changed(stack=stack))
     answer = answer_of(scenario)
     if answer is None:
@@ -247,13 +262,17 @@ def _with_engine(asked: _Asked, pools: Pools, stack: str) -> _Step:
             remedy = f"does not divide the {pools.generation:,} GPUs that generate"
             raise PlanError("--generation-tp", own.generation_tp, remedy)
         degrees = [own.generation_tp]
-    keeps = Keeps(asked.framework.sleeps, asked.framework.moves)
+    keeps = _keeps(asked)
     found = []
     for tp in degrees:
         engine = _engine(asked, tp, pools)
         step = estimate.rl_step(training.estimates, engine, asked.job, pools, keeps)
         found.append(_Step(training, engine, step))
     return min(found, key=_order)
+
+
+def _keeps(asked: _Asked) -> Keeps:
+    return Keeps(asked.framework.sleeps, asked.framework.moves)
 
 
 def _degrees(most: int) -> list[int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from planner.specs.document import Document, key
+from planner.specs.document import UNSET, Document, Unset, key
 from planner.specs.documents.batch import SizedModel
+from planner.specs.documents.explain import Explained
 from planner.specs.documents.plan import Layout
 
 
@@ -107,3 +108,7 @@ class Reinforcement(Document):
         float | None, key("rental of all GPUs for 1,000 steps; null without a price", "USD")
     ]
     notes: Annotated[list[str], key("what the answer rests on")]
+    explain: Annotated[
+        Explained | Unset,
+        key("with `--explain`: formulas of generation and of the phases, as in a report"),
+    ] = UNSET

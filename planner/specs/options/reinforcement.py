@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from planner.specs.options.own import OUTPUT
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
 
@@ -163,3 +164,6 @@ class RlOptions(Record):
             group=_GENERATION,
         ),
     ] = None
+    explain: Annotated[
+        bool, option("Print the formulas of the phases with numbers and sources", group=OUTPUT)
+    ] = False
