@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from pages import accuracy, advice, documents, keys, options, peers, serving, traffic, types
+from pages import accuracy, advice, documents, keys, options, peers, serving, traffic, tuning, types
 from pages.text import ROOT, code, run
 
 _BLOCK = re.compile(r"<!-- begin: ([^>\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -64,6 +64,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "estimate": lambda: output(MAIN),
     "estimate head": lambda: output(MAIN, lines=15),
     "peers": lambda: peers.page(),
+    "ten questions": lambda: tuning.ten(),
     "fixed": lambda: output(
         "dpplan estimate --model llama-2-7b --cluster dgx-h100 --gpus 64 --tp 2 --pp 1 --zero 1"
         " --micro-batch 2 --recompute selective --global-batch 1024 --tokens 2T --full",

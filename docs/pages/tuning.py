@@ -1,0 +1,81 @@
+"""Questions of owners of a few GPUs, each answered by a command."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pages.text import percent, run, table
+from planner.units import show, span
+
+_DAY_S = 86400.0
+_8B, _CARD = "--model llama-3.1-8b", "--gpu rtx4090"
+_DATA = "--examples 10k --length-mean 500 --seq-len 2048"
+# of one method each, or of reinforcement learning
+_QUESTIONS = (
+    ("LoRA of 8B on a 4090", f"tune {_8B} {_CARD} --method lora {_DATA}"),
+    (
+        "all weights of 8B on 24 GB",
+        f"tune {_8B} {_CARD} --method full-paged --loss-kernel chunked {_DATA}",
+    ),
+    ("all weights of 8B on one 80 GB card", f"tune {_8B} --gpu h100 --method full-8bit {_DATA}"),
+    ("LoRA of 32B on one 80 GB card", f"tune --model qwen3-32b --gpu h100 --method lora {_DATA}"),
+    (
+        "LoRA of 70B on four 80 GB cards",
+        f"tune --model llama-3.1-70b --gpu h100 --gpus 4 --method lora {_DATA}",
+    ),
+    (
+        "all weights of 8B on eight 80 GB cards",
+        f"tune {_8B} --gpu h100 --gpus 8 --method full {_DATA}",
+    ),
+    (
+        "the largest model whose weights are all tuned on eight of them",
+        f"tune {_8B} --gpu h100 --gpus 8 --method full-8bit --largest {_DATA}",
+    ),
+    (
+        "DPO of 8B with LoRA on one 80 GB card",
+        f"tune {_8B} --gpu h100 --method lora --task dpo {_DATA}",
+    ),
+    (
+        "the same LoRA of 8B, each batch padded to its longest example",
+        f"tune {_8B} {_CARD} --method lora --packing longest {_DATA}",
+    ),
+    ("GRPO of 7B on eight H100", "rl --model qwen2.5-7b --gpu h100 --gpus 8"),
+)
+
+
+def ten() -> str:
+    """A line per question: the answer, and the command that gives it."""
+    rows = []
+    for question, asked in _QUESTIONS:
+        status, out, _ = run(f"dpplan {asked} --json")
+        found = json.loads(out)
+        answer = _of_method(found) if asked.startswith("tune") else _of_step(found)
+        rows.append([question, answer if status in (0, 3) else "refused", f"`dpplan {asked}`"])
+    return table(["question", "answer", "command"], rows)
+
+
+def _of_method(found: dict[str, Any]) -> str:
+    """Whether the one method fits, how far it goes, and what the run takes."""
+    row = found["methods"][0]
+    memory, model = row["memory"], row["largest_model"]
+    if memory is None:
+        return f"no: {row['why']}"
+    chance = f"chance {percent(memory['fit_chance'], 0)}"
+    said = [f"{memory['verdict']} ({chance}), {show(memory['device_bytes'], 'B')}"]
+    if model is not None:
+        return f"{model['title']}, of the catalogue"
+    if row["longest_context"]:
+        said.append(f"up to {row['longest_context']:,} tokens")
+    if row["fits"]:
+        low, high = row["run_low_s"] / _DAY_S, row["run_high_s"] / _DAY_S
+        time = f"{show(row['run_s'] / _DAY_S, 'days')} ({span(low, high, 'days')})"
+        said.append(f"{time}, {show(row['cost_usd'], 'USD')}")
+    return "; ".join(said)
+
+
+def _of_step(found: dict[str, Any]) -> str:
+    """Whether a step of reinforcement learning fits, and its time."""
+    fits = "fits" if found["fits"] else "does not fit"
+    ends = span(found["step_low_s"], found["step_high_s"], "s")
+    return f"{fits}; {show(found['step_s'], 's')} a step ({ends})"
