@@ -181,3 +181,14 @@ def test_replicas_wait_for_the_longest_rows_of_all() -> None:
     assert report.stragglers.lengths is not None
     assert report.stragglers.lengths.imbalance_frac == pytest.approx(two / one - 1, rel=1e-6)
     assert report.stragglers.seconds["lengths"] > 0
+
+
+def test_pages_that_can_leave_do_not_lower_the_chance_to_fit() -> None:
+    """All weights of 8B on 24 GB: states fill what is left of the card, and leave where more is
+    needed. What has to stay decides."""
+    found = answered({**SMALL, "model": "llama-3.1-8b"}, method="full-paged")
+    row = found.methods[0]
+    assert row.memory is not None
+    assert row.memory.headroom_bytes == pytest.approx(0, abs=1)
+    assert row.memory.verdict == "fits"
+    assert row.memory.fit_chance > 0.95

@@ -150,7 +150,8 @@ def outline(
     if space.count <= _SMALL:
         all_of = evaluate(plan, space.flat(), numbers=numbers)
         short = OutlineTime(all_of.time.seconds, {"recompute": all_of.time.components["recompute"]})
-        whole = Need(all_of.memory.device, all_of.memory.host, all_of.memory.drive)
+        of = all_of.memory
+        whole = Need(of.device, of.host, of.drive, of.firm)
         return Outline(
             plan, space, short, whole, all_of.fits, all_of.host_fits, all_of.drive_fits, all_of
         )
@@ -158,10 +159,10 @@ def outline(
     time = step_time(plan, columns, numbers)
     need = needed(plan, columns)
     wanted = [time.seconds, time.components["recompute"], need.device, need.host]
-    if need.drive is not None:
-        wanted.append(need.drive)
-    seconds, repeated, device, host, *drive = space.values(*wanted, tick=tick)
-    need = Need(device, host, *drive)
+    known = {"drive": need.drive, "firm": need.firm}
+    others = {name: column for name, column in known.items() if column is not None}
+    seconds, repeated, device, host, *rest = space.values(*wanted, *others.values(), tick=tick)
+    need = Need(device, host, **dict(zip(others, rest, strict=True)))
     return Outline(
         plan, space, OutlineTime(seconds, {"recompute": repeated}), need, *fit(plan, need)
     )

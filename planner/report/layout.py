@@ -33,6 +33,7 @@ from planner.ledger import Array, first, firsts, is_recording, total
 from planner.report.bottleneck import bottleneck, exposed_s
 from planner.report.machine import elasticities, elasticities_of_rows, provenance
 from planner.report.pace import pace
+from planner.search.room import fit_chance
 from planner.specs.columns import Columns, joined
 from planner.specs.document import SCHEMA_VERSION, UNSET, changed, plain
 from planner.specs.documents.estimate import (
@@ -218,9 +219,7 @@ def _chance(estimates: Estimates, row: int) -> Chance:
     """Whether a layout fits, and how sure that is."""
     fits = bool(estimates.fits[row])
     rest_fits = estimates.host_fits[row] and estimates.drive_fits[row]
-    table, device = estimates.table.pick([row]), estimates.memory.device[[row]]
-    known = evidence.fit_chances(estimates.plan, evidence.combinations(table), device)
-    chance = first(known) if rest_fits else 0.0
+    chance = first(fit_chance(estimates, np.array([row]))) if rest_fits else 0.0
     return Chance(fits, chance, evidence.verdict(fits, chance))
 
 

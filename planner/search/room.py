@@ -32,10 +32,10 @@ def room(estimates: Estimates | Outline, rows: Array, extra_bytes: Array | float
     if asked is not None:
         free = 1 - device / plan.usable_bytes
         return Room(free >= asked, lambda at: free[at], decides_ties=False)
-    limits = evidence.limits(plan)
+    limits, firm = evidence.limits(plan), firm_bytes(estimates)[rows] + extra_bytes
     return Room(
-        device <= limits[_combinations(estimates, rows)],
-        lambda at: evidence.fit_chances(plan, _combinations(estimates, rows[at]), device[at]),
+        firm <= limits[_combinations(estimates, rows)],
+        lambda at: evidence.fit_chances(plan, _combinations(estimates, rows[at]), firm[at]),
         decides_ties=True,
     )
 
@@ -43,7 +43,13 @@ def room(estimates: Estimates | Outline, rows: Array, extra_bytes: Array | float
 def fit_chance(estimates: Estimates | Outline, rows: Array) -> Array:
     """Chance that the device memory suffices, of each of these rows."""
     kinds = _combinations(estimates, rows)
-    return evidence.fit_chances(estimates.plan, kinds, estimates.memory.device[rows])
+    return evidence.fit_chances(estimates.plan, kinds, firm_bytes(estimates)[rows])
+
+
+def firm_bytes(estimates: Estimates | Outline) -> Array:
+    """Device memory of every layout that has to fit: all but states that the driver can page."""
+    memory = estimates.memory
+    return memory.device if memory.firm is None else memory.firm
 
 
 def _combinations(estimates: Estimates | Outline, rows: Array) -> Array:

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,6 +57,7 @@ class Memory:
     reserved: Array
     reserved_high: Array  # with twice the stack's usual fragmentation; without any it is the peak
     device: Array  # what nvidia-smi shows: reserved, context and communicators
+    firm: Array | None  # the same without states that the driver can page; None: all of it
     context: Array
     communicators: Array
     worst_stage: Array
@@ -96,6 +98,7 @@ class Need:
     device: Array
     host: Array
     drive: Array | None = None  # None where no drives are known
+    firm: Array | None = None
 
 
 def needed(plan: Plan, c: Columns) -> Need:
@@ -103,6 +106,7 @@ def needed(plan: Plan, c: Columns) -> Need:
     factored columns."""
     parameters, slack = weights_of(plan, c), fragmentation(plan)
     reserved: list[Array] = []
+    firm: list[Array | None] = []
     host: list[Array] = []
     drive: list[Array] = []
     for stage in representative_stages(plan, c):
@@ -110,12 +114,21 @@ def needed(plan: Plan, c: Columns) -> Need:
             plan, c, one_stage(plan, c, parameters, stage, stage_split(plan, c, stage)), slack
         )
         reserved.append(reserved_of(found.phases, found.segments, slack))
+        firm.append(found.firm)
         host.append(found.host)
         drive.append(found.drive)
     context, communicators = outside(plan, c)
     device = functools.reduce(np.maximum, reserved) + (context + communicators)
+    most = _most(firm)
+    kept = None if most is None else most + (context + communicators)
     drives = None if plan.cluster.nvme is None else functools.reduce(np.maximum, drive)
-    return Need(device, functools.reduce(np.maximum, host), drives)
+    return Need(device, functools.reduce(np.maximum, host), drives, kept)
+
+
+def _most(each: Sequence[Array | None]) -> Array | None:
+    """The largest of several stages; None where there are none."""
+    known = [one for one in each if one is not None]
+    return functools.reduce(np.maximum, known) if known else None
 
 
 def fragmentation(plan: Plan) -> float:
@@ -161,6 +174,9 @@ def peak_memory(plan: Plan, c: Columns, stages: Array | None = None) -> Memory:
         reserved=reserved,
         reserved_high=high[at],
         device=reserved + context + communicators,
+        firm=None
+        if found.firm is None
+        else found.firm.reshape(count, rows).max(axis=0) + context + communicators,
         context=context,
         communicators=communicators,
         worst_stage=stage.reshape(count, rows)[at],

@@ -15,11 +15,17 @@ from planner.specs.columns import Columns
 from planner.specs.plan import Plan
 
 
+def _beside(found: StageMemory, slack: float) -> Array:
+    """What is reserved without the states: what cannot leave the GPU."""
+    nothing = 0.0 * found.phases[0]["optimizer"]
+    others = [{**phase, "optimizer": nothing} for phase in found.phases]
+    return reserved_of(others, found.segments, slack)
+
+
 def leaving(plan: Plan, c: Columns, found: StageMemory, slack: float) -> Array:
     """Bytes of states for which the fullest moment of the step has no room."""
     states = found.phases[0]["optimizer"]
-    others = [{**phase, "optimizer": 0.0 * states} for phase in found.phases]
-    taken = reserved_of(others, found.segments, slack) + sum(outside(plan, c))
+    taken = _beside(found, slack) + sum(outside(plan, c))
     return np.clip(states - (plan.usable_bytes - taken), 0.0, states)
 
 
@@ -29,4 +35,4 @@ def paged(plan: Plan, c: Columns, found: StageMemory, slack: float) -> StageMemo
         return found
     away = leaving(plan, c, found, slack)
     phases = [{**phase, "optimizer": phase["optimizer"] - away} for phase in found.phases]
-    return replace(found, phases=phases, host=found.host + away)
+    return replace(found, phases=phases, host=found.host + away, firm=_beside(found, slack))

@@ -72,6 +72,7 @@ class StageMemory:
     host_loading: Array
     layer: Array  # activations of a mean layer without recompute
     input: Array
+    firm: Array | None = None  # reserved without what a driver can page; None: nothing is paged
 
 
 @dataclass(frozen=True)

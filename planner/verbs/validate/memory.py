@@ -15,6 +15,7 @@ from planner.estimate import Estimates
 from planner.evidence import memory as evidence
 from planner.formulas.optimizers import OPTIMIZERS
 from planner.ledger import Array
+from planner.search.room import firm_bytes, fit_chance
 from planner.specs.document import plain
 from planner.specs.documents.validate import ChanceLine, FitCoverage, Need, Outcome, Relation, Run
 from planner.verbs.validate.rows import Row
@@ -87,7 +88,7 @@ def need(
         if not row.get("zero", ""):
             return None
         relation = ">" if outcome == "oom" else "<"
-        least = ratio = one.plan.usable_bytes / float(one.memory.device[0])
+        least = ratio = one.plan.usable_bytes / float(firm_bytes(one)[0])
         if outcome != "oom" and ratio > _LARGEST:
             return None
     layout = one.table.layout(0)
@@ -104,8 +105,7 @@ def need(
 
 def chance(one: Estimates) -> float:
     """Chance to fit of a table of one layout."""
-    kinds = evidence.combinations(one.table)
-    return float(evidence.fit_chances(one.plan, kinds, one.memory.device)[0])
+    return float(fit_chance(one, np.array([0]))[0])
 
 
 def residual_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:

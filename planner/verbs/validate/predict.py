@@ -15,6 +15,7 @@ from planner.evidence.band import shipped_ends
 from planner.evidence.case import FEATURES, case_of
 from planner.formulas.params import parameter_count
 from planner.inputs.calibration import Calibration
+from planner.search.room import firm_bytes
 from planner.specs.base import PlanError, sentence
 from planner.specs.columns import Columns
 from planner.specs.document import changed
@@ -191,7 +192,7 @@ def _run(row: Row, calibration: Calibration | None) -> Run:
         not_printed=";".join(opened),
         predicted_fits=bool(one.fits[0]),
         fit_chance=memory.chance(one),
-        room=plan.usable_bytes / float(one.memory.device[0]),
+        room=plan.usable_bytes / float(firm_bytes(one)[0]),
         need=memory.need(row, one, measured_gib and measured_gib * 2**30, outcome, opened),
         outcome=outcome,
         group=group_of(row),
