@@ -13,20 +13,17 @@ _8B, _CARD = "--model llama-3.1-8b", "--gpu rtx4090"
 _DATA = "--examples 10k --length-mean 500 --seq-len 2048"
 # of one method each, or of reinforcement learning
 _QUESTIONS = (
+    ("QLoRA of 8B on a 4090", f"tune {_8B} {_CARD} --method qlora {_DATA}"),
+    ("QLoRA of 70B on 48 GB", f"tune --model llama-3.1-70b --gpu l40s --method qlora {_DATA}"),
     ("LoRA of 8B on a 4090", f"tune {_8B} {_CARD} --method lora {_DATA}"),
     (
         "all weights of 8B on 24 GB",
         f"tune {_8B} {_CARD} --method full-paged --loss-kernel chunked {_DATA}",
     ),
     ("all weights of 8B on one 80 GB card", f"tune {_8B} --gpu h100 --method full-8bit {_DATA}"),
-    ("LoRA of 32B on one 80 GB card", f"tune --model qwen3-32b --gpu h100 --method lora {_DATA}"),
     (
         "LoRA of 70B on four 80 GB cards",
         f"tune --model llama-3.1-70b --gpu h100 --gpus 4 --method lora {_DATA}",
-    ),
-    (
-        "all weights of 8B on eight 80 GB cards",
-        f"tune {_8B} --gpu h100 --gpus 8 --method full {_DATA}",
     ),
     (
         "the largest model whose weights are all tuned on eight of them",

@@ -99,6 +99,8 @@ class AdapterOptions(Record):
             aliases=aliases.BASES,
             example="nf4-double",
             unset="16 bit",
+            verbs=_PARTLY - METHODS,
+            why_not=_WHY_NOT,
             needs=_OF_LORA,
             form="shown",
         ),
@@ -112,6 +114,8 @@ class AdapterOptions(Record):
             most=65_536,
             example="64",
             unset="128, of hqq 64",
+            verbs=_PARTLY - METHODS,
+            why_not=_WHY_NOT,
             needs=Needs(
                 lambda given: given.base_precision in ("gptq", "gptq-8bit", "awq", "hqq"),
                 "is of formats with groups of any size: take --base-precision gptq, awq or hqq",

@@ -63,6 +63,16 @@ METHODS = (
     Method("full-sgd", "all weights, SGD without momentum, bf16", {"optimizer": "sgd", **BF16}),
     Method("lora", "adapters of every matrix", {"lora": RANK}),
     Method("lora-attention", "adapters of attention", {"lora": RANK, "lora_targets": "attention"}),
+    Method(
+        "qlora",
+        "adapters of every matrix, NF4 base",
+        {"lora": RANK, "base_precision": "nf4-double"},
+    ),
+    Method(
+        "lora-int8",
+        "adapters of every matrix, 8-bit base",
+        {"lora": RANK, "base_precision": "int8"},
+    ),
     Method("last-layers", "the last 4 layers and the head, AdamW", {"trainable_layers": 4}),
 )
 BY_NAME = {one.name: one for one in METHODS}
