@@ -122,6 +122,8 @@ def plan_of(target: Target, options: Options, one: Estimates) -> dict[str, Any]:
         "vpp": layout.vpp == 1,
         "ep": layout.ep == 1,
         "offload": layout.offload == "none",
+        "cp_comm_type": layout.cp == 1,
+        "tp_overlap": layout.tp == 1,
         "placement": layout.pp == 1 or layout.dp == 1 or layout.placement == PLACEMENTS[0],
     }
     out: dict[str, Any] = {
@@ -135,7 +137,8 @@ def plan_of(target: Target, options: Options, one: Estimates) -> dict[str, Any]:
     }
     out |= {name: getattr(layout, name) for name in LAYOUT if not idle.get(name)}
     given = options.given()
-    out |= {name: given[name] for name in _OF_RECIPE if name in given and name not in out}
+    acting = [name for name in _OF_RECIPE if name in given and not idle.get(name)]
+    out |= {name: given[name] for name in acting if name not in out}
     if layout.pipeline_layout is not UNSET and (options.pipeline_layout or not target.deals):
         out["pipeline_layout"] = layout.pipeline_layout
     if plan.training.tokens is not None:
@@ -194,6 +197,9 @@ def same(name: str, value: Any, back: Mapping[str, Any], asked: Asked) -> bool:
         return found == whole
     if name == "global_batch" and found is None and "grad_accum" in back:
         return value == back["grad_accum"] * asked.options["micro_batch"] * asked.replicas
+    split = asked.get("pipeline_layout")
+    if name in ("schedule", "vpp") and found is None and split is not None:
+        return back.get("pipeline_layout") == split  # whose chunks say both
     if found is None and name in _UNSAID:
         return bool(value == _UNSAID[name])
     return bool(found == value)
