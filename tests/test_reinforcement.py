@@ -359,5 +359,7 @@ def test_a_row_that_does_not_say_what_it_generates_is_set_apart() -> None:
     (run,) = validate_rows([missing]).rows
     assert "algorithm" in run.not_expressed
     assert not run.phases
-    wrong = validate_rows([{**ROW, "mean_seq_len": "9000"}, {**ROW, "generation_tp": "3"}])
-    assert [one.reason.split()[0] for one in wrong.skipped] == ["mean_seq_len", "generation_tp"]
+    others = ({"mean_seq_len": "9000"}, {"generation_tp": "3"}, {"algorithm": "swe"})
+    wrong = validate_rows([{**ROW, **one} for one in (*others, {"prompts_per_step": ""})])
+    named = [one.reason.split()[0] for one in wrong.skipped]
+    assert named == ["mean_seq_len", "generation_tp", "algorithm", "prompts_per_step"]

@@ -39,8 +39,8 @@ from planner.verbs.validate.ranking import (
     layout_of,
     ranked,
 )
-from planner.verbs.validate.reinforcement import is_phased, phased
-from planner.verbs.validate.rows import Row, measured, outcome_of
+from planner.verbs.validate.reinforcement import is_phased, lacks, phased
+from planner.verbs.validate.rows import Row, Skip, measured, outcome_of
 from planner.verbs.validate.words import not_expressed
 
 SCHEMA_VERSION = 1
@@ -148,6 +148,8 @@ def with_unseen(document: Validation, seconds: Sequence[float | None]) -> Valida
 def _run(row: Row, calibration: Calibration | None) -> Run:
     outcome: Outcome = outcome_of(row)
     measured_s, measured_gib = measured(row, "step_s"), measured(row, "peak_memory_gib")
+    if lacking := lacks(row):
+        raise Skip(lacking)
     found = phased(row, calibration) if is_phased(row) else None
     one = predict(row, calibration) if found is None else found.estimates
     row = row if found is None else found.training

@@ -52,6 +52,21 @@ def is_phased(row: Row) -> bool:
     return row.get("algorithm", "") in ALGORITHMS and all(row.get(name, "") for name in COLUMNS)
 
 
+def lacks(row: Row) -> str:
+    """Why a row of reinforcement learning is none that is estimated, "" where it is, or where it
+    says what a training step is."""
+    missing = [name for name in COLUMNS if not row.get(name, "")]
+    if not row.get("algorithm", "") or row.get("seq_len", "") or not (missing or _unknown(row)):
+        return ""
+    if _unknown(row):
+        return f"algorithm is {row['algorithm']!r}; it must be one of {', '.join(ALGORITHMS)}"
+    return f"{missing[0]} is empty"
+
+
+def _unknown(row: Row) -> bool:
+    return row.get("algorithm", "") not in ALGORITHMS
+
+
 def phased(row: Row, calibration: Calibration | None = None) -> Phased:
     """The step of a row. Raises Skip, PlanError or ValueError where it cannot be expressed."""
     job, training = _job(row), training_row(row)
