@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import sample_logs as samples
 from command import dpplan, refused
+from fastapi.testclient import TestClient
 
 from planner.inputs import calibration
 from planner.inputs.logs import read_log, stream
@@ -335,6 +336,19 @@ def test_a_huge_log_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         packed.write(b"\n" * 30_000_000)
     with pytest.raises(PlanError):
         read(bomb)
+
+
+def test_the_same_over_http(client: TestClient) -> None:
+    asked = {"files": {"a.log": samples.megatron(), "memory.log": samples.OUT_OF_MEMORY}}
+    found = client.post("/api/check", json=asked).json()
+    assert [one["program"] for one in found["files"]] == ["Megatron-LM", "torch"]
+    assert found["against"] is None
+    beside = client.post("/api/check", json={**asked, **_given()}).json()
+    assert beside["against"]["verdict"] == "slower than the band"
+    for wrong in ({"a.log": "nothing"}, {"/etc/passwd": "x"}, {}):
+        answer = client.post("/api/check", json={"files": wrong})
+        assert answer.status_code == 422
+        assert "root:" not in answer.text
 
 
 def test_a_pickle_of_many_values_is_refused(

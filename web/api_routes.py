@@ -94,6 +94,17 @@ async def read_posted(request: Request) -> Response:
     return _json(await run.answer(request, "recipe", await request.body()))
 
 
+@router.post(
+    "/check",
+    openapi_extra={"requestBody": doc.files()},
+    responses=doc.answers(doc.document("check"), posted=True),
+)
+async def check_posted(request: Request) -> Response:
+    """The document of `dpplan check --json`: texts of logs as `files`, by name, and the options of
+    their recipe beside them; without any, nothing is predicted."""
+    return _json(await run.answer(request, "checked", await request.body()))
+
+
 @router.get(
     "/explain",
     openapi_extra={"parameters": doc.parameters()},

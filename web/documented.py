@@ -97,7 +97,7 @@ def files() -> Schema:
         "type": "object",
         "additionalProperties": {"type": "string"},
         "minProperties": 1,
-        "description": "Texts of the files of one recipe by their names; never stored",
+        "description": "Texts of the files by their names; never stored",
     }
     return _object({"files": texts, **schemas}, "files")
 

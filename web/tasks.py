@@ -18,11 +18,12 @@ from planner.specs.base import PlanError
 from planner.specs.document import changed, plain, to_json
 from planner.specs.documents.estimate import Estimate
 from planner.specs.options import Record, command_line, rows
+from planner.specs.options.commands import CheckOptions
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.own import ScheduleOptions
 from planner.specs.options.reinforcement import RlOptions
 from planner.specs.options.tune import TuneOptions
-from planner.verbs import read
+from planner.verbs import check, read
 from planner.verbs import rl as reinforcement
 from planner.verbs import tune as tuning
 from planner.verbs.compare import side_by_side
@@ -93,6 +94,13 @@ def recipe(body: bytes) -> bytes:
         if not found.missing and not found.refused:
             of_mapping(found.options)  # within the limits of a page
         return dumped(read.answer(found))
+
+
+def checked(body: bytes) -> bytes:
+    """The document of `dpplan check --json`, of texts that were posted."""
+    files, given = recipe_of(body)
+    with catalog.only_given(files):
+        return dumped(check.check(CheckOptions(logs=tuple(files)), given).document)
 
 
 def _parted(pairs: Pairs, record: type[R]) -> tuple[R, Pairs]:
@@ -372,4 +380,5 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "scenario": scenario,
     "repaired": repaired,
     "recipe": recipe,
+    "checked": checked,
 }

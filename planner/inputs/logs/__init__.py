@@ -6,6 +6,7 @@ file. A log is streamed, and no more of it is read than `stream.MOST_BYTES`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from planner.inputs.logs import stream
@@ -53,12 +54,27 @@ def _lines(source: stream.Pieces, found: list[Reader]) -> None:
     marks = [(mark, one) for one in found for mark in one.MARKS]
     seen = 0
     for piece in source.pieces():
-        here = [(mark, one) for mark, one in marks if mark in piece]
-        for line in piece.split(b"\n") if here else ():
-            taken = {id(one): one for mark, one in here if mark in line}
-            for one in taken.values():
-                one.line(line[: stream.MOST_LINE].decode("utf-8", "replace"))
-                seen += 1
+        for start, readers_ in sorted(_marked(piece, marks).items()):
+            end = piece.find(b"\n", start)
+            line = piece[start : end if end >= 0 else None][: stream.MOST_LINE]
+            for one in readers_:
+                one.line(line.decode("utf-8", "replace"))
+            seen += 1
         if seen > stream.MOST_READ:
             source.partly = source.partly or f"its first {stream.MOST_READ:,} lines of steps"
             return
+
+
+def _marked(piece: bytes, marks: Sequence[tuple[bytes, Reader]]) -> dict[int, list[Reader]]:
+    """Where the lines begin that somebody reads, and who: nothing else of a piece is looked at."""
+    found: dict[int, list[Reader]] = {}
+    for mark, one in marks:
+        at = piece.find(mark)
+        while at >= 0:
+            start = piece.rfind(b"\n", 0, at) + 1
+            mine = found.setdefault(start, [])
+            if one not in mine:
+                mine.append(one)
+            end = piece.find(b"\n", at)
+            at = piece.find(mark, end) if end >= 0 else -1
+    return found

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 
-MOST_BYTES = 384_000_000  # of a file: about 10 s of a log, 4 million lines
+MOST_BYTES = 256_000_000  # of a file: under 10 s of one core
 MOST_READ = 400_000  # lines of steps: more say nothing more of the middle of them
 MOST_LINE = 20_000  # bytes of a line that a reader looks at
 _PIECE = 4_000_000
