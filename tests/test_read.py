@@ -256,3 +256,23 @@ def test_a_format_reads_what_it_writes() -> None:
             for word, ours in argument.words.items():
                 if ours is not None:
                     assert argument.ours(argument.theirs(ours)) == ours, (one.kind, word)
+
+
+def test_hostile_files_are_read_or_refused_at_once() -> None:
+    ten = ", ".join(["*a{0}"] * 10)
+    lists = "a0: &a0 [x, x]\n" + "".join(
+        f"a{i}: &a{i} [{ten.format(i - 1)}]\n" for i in range(1, 12)
+    )
+    merged = "m0: &m0 {a: 1}\n" + "".join(
+        f"m{i}: &m{i} {{<<: [*m{i - 1}, *m{i - 1}], k{i}: 1}}\n" for i in range(1, 40)
+    )
+    refused = {
+        "a.yaml": lists + "MODEL_ARGS: {--num-layers: *a11}\n",
+        "b.sh": "x --micro-batch-size " + "$(" * 20_000,
+        "c.py": "ConfigContainer\ncfg.a=" + "(" * 90_000,
+    }
+    for name, text in refused.items():
+        with pytest.raises(PlanError):
+            formats.read({name: text})
+    assert formats.read({"a.yaml": merged + "MODEL_ARGS: {<<: *m39, --num-layers: 1}\n"})
+    assert formats.read({"b.sh": "run --micro-batch-size $((" + "9*" * 30_000 + "9))"})

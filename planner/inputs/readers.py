@@ -110,10 +110,11 @@ def yaml_places(text: str) -> dict[str, tuple[Any, int]]:
         if not isinstance(root, yaml.MappingNode):
             raise ValueError("it must be a mapping of options")
         todo: list[tuple[str, Any]] = [("", root)]
+        merged: dict[int, dict[Any, Any]] = {}
         for level in range(MOST_NESTING + 1):
             if level == MOST_NESTING and todo:
                 raise RecursionError
-            todo = [one for path, node in todo for one in _below(loader, path, node, out)]
+            todo = [one for path, node in todo for one in _below(loader, path, node, out, merged)]
             if len(out) + len(todo) > MOST_KEYS:
                 raise ValueError(f"has more than {MOST_KEYS:,} keys")
     except RecursionError:
@@ -125,12 +126,16 @@ def yaml_places(text: str) -> dict[str, tuple[Any, int]]:
 
 
 def _below(
-    loader: Any, path: str, node: Any, out: dict[str, tuple[Any, int]]
+    loader: Any,
+    path: str,
+    node: Any,
+    out: dict[str, tuple[Any, int]],
+    merged: dict[int, dict[Any, Any]],
 ) -> Iterator[tuple[str, Any]]:
     """What is nested in a node, by path; its plain values go into `out`."""
     import yaml
 
-    for name, child in _inside(loader, node):
+    for name, child in _inside(loader, node, merged):
         below = f"{path}.{name}" if path else str(name)
         if isinstance(child, yaml.ScalarNode):
             out[below] = _text_of(_plain(loader, child, None)), child.start_mark.line + 1
@@ -148,23 +153,44 @@ def _text_of(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-def _inside(loader: Any, node: Any) -> list[tuple[Any, Any]]:
+def _inside(loader: Any, node: Any, merged: dict[int, dict[Any, Any]]) -> list[tuple[Any, Any]]:
     """Names and nodes inside a list or a mapping, with what that merges under its own. A key that
     is given twice counts as the last says, as in every program that reads such files; the others
-    are there by their lines."""
+    are there by their lines.
+
+    merged: what mappings are with all that they merge, by identity: each is joined once.
+    """
     import yaml
 
     if not isinstance(node, yaml.MappingNode):
         return list(enumerate(node.value))
-    own = [(_plain(loader, k, "?"), v) for k, v in node.value if k.value not in ("<<", "=")]
+    own = [(_plain(loader, k, "?"), v) for k, v in node.value if k.value != "<<"]
     last = dict(own)
     named = [
         (name if last[name] is value else f"{name} (line {value.start_mark.line + 1})", value)
         for name, value in own
     ]
-    loader.flatten_mapping(node)
-    below = [(_plain(loader, key, "?"), value) for key, value in node.value]
-    return [*((name, value) for name, value in below if name not in last), *named]
+    below = _merged(loader, node, merged)
+    return [*((name, value) for name, value in below.items() if name not in last), *named]
+
+
+def _merged(loader: Any, node: Any, merged: dict[int, dict[Any, Any]]) -> dict[Any, Any]:
+    """Keys of a mapping with those that it merges (`<<`), its own first."""
+    import yaml
+
+    if id(node) in merged:
+        return merged[id(node)]
+    merged[id(node)] = out = {}  # a mapping may merge itself
+    for key, value in node.value:
+        if key.value != "<<":
+            continue
+        for one in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            if isinstance(one, yaml.MappingNode):
+                out.update({**_merged(loader, one, merged), **out})
+    out.update({_plain(loader, k, "?"): v for k, v in node.value if k.value != "<<"})
+    if len(out) > MOST_KEYS:
+        raise ValueError(f"has more than {MOST_KEYS:,} keys")
+    return out
 
 
 def _is_plain_list(node: Any) -> bool:
