@@ -180,7 +180,8 @@ def _merged(loader: Any, node: Any, merged: dict[int, dict[Any, Any]]) -> dict[A
 
     if id(node) in merged:
         return merged[id(node)]
-    merged[id(node)] = out = {}  # a mapping may merge itself
+    out: dict[Any, Any] = {}
+    merged[id(node)] = out  # a mapping may merge itself
     for key, value in node.value:
         if key.value != "<<":
             continue
