@@ -116,6 +116,22 @@ SAYS |= {
     "axolotl": {**_FAMILY, "zero": (2, 3)},
     "llama-factory": {**_FAMILY, "zero": (1, 2, 3)},
 }
+_TRAINED: dict[str, tuple[Any, ...]] = {  # with FSDP
+    **_FAMILY,
+    "model": ("llama-3.1-8b", "qwen3-8b"),
+    "zero": (2, 3),
+    "optimizer": ("adam", "adam8bit"),
+    "loss_kernel": ("fused-linear",),
+    "compile": (True,),
+}
+_BY_TRL = {"attention": ("flash2", "eager"), "lora": (16,)}
+_TUNED = {"loss_kernel": ("chunked",), "offload": ("params",)}
+SAYS |= {
+    "hf-trainer": _TRAINED,
+    "trl": {**_TRAINED, **_BY_TRL},
+    "ms-swift": {**_TRAINED, **_BY_TRL, "zero": (3,)},
+    "torchtune": {**_TRAINED, **_TUNED, "zero": (3,)},
+}
 _OF_EXPERTS = ("ep", "dispatcher", "expert_kernels")
 
 

@@ -10,8 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import formats
-from planner.formats import accelerate, axolotl, deepspeed, hf_trainer, llama_factory, ms_swift, trl
+from planner.formats import (
+    accelerate,
+    axolotl,
+    deepspeed,
+    hf_trainer,
+    launch,
+    llama_factory,
+    ms_swift,
+    trl,
+)
+from planner.formats.target import Asked
+from planner.inputs import catalog
 from planner.specs.base import PlanError
+from planner.specs.hardware import GpuSpec
+from planner.specs.model import ModelSpec
 
 RECIPES = Path(__file__).parent / "data" / "recipes"
 
@@ -133,6 +146,16 @@ ADAPTED: dict[str, dict[str, Any]] = {
         "lora_targets": "q_proj+v_proj",  # of PEFT, for most models
     },
     "cutoff_len: 512\nlora_target: q_proj,v_proj\n": {"lora": 8, "lora_targets": "q_proj+v_proj"},
+    "cutoff_len: 512\nfinetuning_type: full\nuse_galore: true\ngalore_layerwise: true\n": {
+        "optimizer": "galore",
+        "optimizer_rank": 16,
+        "optimizer_in_backward": True,
+        "lora": None,
+    },
+    (
+        "per_device_train_batch_size: 1\noptim: apollo_adamw_layerwise\n"
+        "optim_args: rank=64, scale=1.0\n"
+    ): {"optimizer": "apollo", "optimizer_rank": 64, "optimizer_in_backward": True},
     "finetuning_type: freeze\nfreeze_trainable_layers: 4\n": {"lora": None, "trainable_layers": 4},
     "cutoff_len: 512\nfinetuning_type: full\n": {"lora": None},
     "tuner_type: lora\nlora_rank: 64\nuse_rslora: true\n": {
@@ -145,6 +168,31 @@ ADAPTED: dict[str, dict[str, Any]] = {
         "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\n"
     ): {"model": "llama-3-8b", "lora": 8, "lora_targets": "q_proj+output_proj+mlp"},
 }
+
+
+TASKS = {
+    "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0.1\nprecompute_ref_log_probs: true\n": {
+        "task": "dpo",
+        "reference": "precomputed",
+        "micro_batch": 16,  # 8 pairs by default
+    },
+    "max_length: 512\nmodel_name_or_path: a/b\nbeta: 0.1\nnum_generations: 8\n": {"task": None},
+    "max_length: 512\nmodel_name_or_path: a/b\n": {"task": None},
+    "base_model: a/b\nrl: simpo\nmicro_batch_size: 2\n": {"task": "simpo", "micro_batch": 4},
+    "base_model: a/b\nrl: grpo\n": {"task": None},
+    "cutoff_len: 512\nstage: dpo\npref_loss: orpo\n": {"task": "orpo"},
+    "cutoff_len: 512\nstage: kto\nper_device_train_batch_size: 3\n": {
+        "task": "kto",
+        "micro_batch": 3,
+    },
+    "tuner_type: lora\nrlhf_type: dpo\n": {"task": "dpo"},
+}
+
+
+def test_objectives_of_preferences() -> None:
+    for text, says in TASKS.items():
+        found = formats.read({"a.yaml": text})
+        assert of(dict(found.options), *says) == says, text
 
 
 def test_what_is_trained() -> None:
@@ -184,7 +232,7 @@ def test_two_files_that_contradict_each_other_are_refused() -> None:
 
 BROKEN = {
     "per_device_train_batch_size: many\n": "per_device_train_batch_size",
-    "per_device_train_batch_size: 1\noptim: galore_adamw\n": "optim",
+    "per_device_train_batch_size: 1\noptim: rmsprop\n": "optim",
     "per_device_train_batch_size: 1\nattn_implementation: flex_attention\n": "attn_implementation",
     "per_device_train_batch_size: 1\nmodel_name_or_path: /data/someone/model\n": (
         "model_name_or_path"
@@ -285,3 +333,35 @@ def test_a_plan_that_is_written_reads_the_same(drawn: dict, stage: int, offload:
         same = [name for name in plan if name != "gpus_per_node" or plan["gpus"] > 8]
         assert of(dict(found.options), *same) == of(plan, *same), (kind, files)
         assert not [n for n, one in found.arguments.items() if one.use == "not understood"], kind
+
+
+WRITTEN = {"hf-trainer", "trl", "ms-swift", "torchtune"}
+
+
+def test_files_to_start_a_plan_say_it() -> None:
+    """Of every trainer, on every stack that it is, with run.sh where that says the GPUs."""
+    gpu = catalog.load("gpus", GpuSpec, "h100")
+    model = catalog.load("models", ModelSpec, "llama-3.1-8b")
+    targets = {one.kind: one for one in formats.targets()}
+    assert set(targets) >= WRITTEN
+    usual = {"gpus": 16, "seq_len": 8192, "precision": "bf16", "optimizer": "adam"}
+    usual |= {"micro_batch": 2, "recompute": "full"}
+    for kind in sorted(WRITTEN):
+        target = targets[kind]
+        for stack in target.stacks:
+            stages = {"hf-trainer": [0], "torchtune": [3]}.get(stack, [2, 3])
+            for zero in stages[1:] if (kind, stack) == ("ms-swift", "hf-fsdp") else stages:
+                plan = {**usual, "model": "llama-3.1-8b", "stack": stack, "zero": zero}
+                asked = Asked(plan | {"global_batch": 128}, model, 2, 8)
+                own = dict(target.write(asked, ("PREDICTED",)))
+                files = own | launch.scripts(target, asked, gpu, ())
+                without = (*launch.LAUNCHERS, *([launch.RUN] if target.per_node else []))
+                texts = {name: text for name, text in files.items() if name not in without}
+                found = dict(formats.read(texts).options)
+                named = catalog.load("models", ModelSpec, found["model"])
+                assert named.name == model.name, kind
+                same = [one for one in plan if one not in ("model", "stack")]
+                assert of(found, *same) == of(plan, *same), (kind, stack, zero)
+                accumulated = found["grad_accum"] * found["micro_batch"] * found["gpus"]
+                assert accumulated == 128, (kind, stack)
+                assert found["stack"] in (stack, "deepspeed"), (kind, stack)

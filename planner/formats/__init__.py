@@ -7,6 +7,7 @@ contradict each other are an error that names both places.
 
 from __future__ import annotations
 
+import math
 import pkgutil
 import re
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from planner.formats.record import Answer, Format, Stated, Used, Value
+from planner.formats.record import STEPS, Answer, Format, Stated, Used, Value
 from planner.formats.shape import model_of
 from planner.formats.target import Target
 from planner.specs.base import PlanError
@@ -89,6 +90,7 @@ def read(files: Mapping[str, str]) -> Recipe:
     answers = {one: one.read(found) for one, found in values.items()}
     order = sorted(answers, key=lambda one: -len(values[one]))
     options = _joined([answers[one].options for one in order], "--{}")
+    _run(options)
     shape = _joined([answers[one].model for one in order], "{} of the model")
     named = options.pop("model", None)
     model, notes = model_of({name: one.value for name, one in shape.items()}, named and named.value)
@@ -97,6 +99,21 @@ def read(files: Mapping[str, str]) -> Recipe:
     used = _arguments({one.kind: answers[one] for one in order})
     said = (*notes, *(note for one in order for note in answers[one].notes))
     return Recipe(kinds, plan, used, options, said)
+
+
+def _run(options: dict[str, Stated]) -> None:
+    """The tokens of a run of so many steps, where the files say all that is in a step."""
+    steps = options.pop(STEPS, None)
+    known = [options.get(name) for name in ("micro_batch", "grad_accum", "gpus", "seq_len")]
+    if steps is None or "tokens" in options:
+        return
+    product = steps.value
+    for one in known:
+        if one is None or one.value is None:
+            return
+        product *= one.value
+    shared = [options[name].value or 1 for name in ("tp", "pp", "cp") if name in options]
+    options["tokens"] = replace(steps, value=product // math.prod(shared))
 
 
 def _parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:

@@ -191,9 +191,10 @@ def write(options: Mapping[str, Any]) -> str:
     stack, gpus = options.get("stack"), options.get("gpus") or 1
     each = options.get("gpus_per_node") or gpus
     held: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 0}
-    if stack in (sharding.FSDP, _TORCH, "pytorch-fsdp"):
+    shards = stack in (sharding.FSDP, _TORCH, "pytorch-fsdp")
+    if shards and options.get("zero") != 0:
         held |= {"distributed_type": "FSDP"} | _fsdp_of(options) | _parallel_of(options)
-    elif stack in (sharding.DEEPSPEED, "deepspeed", "llama-factory"):
+    elif stack in sharding.BY_DEEPSPEED:
         held |= {"distributed_type": "DEEPSPEED"} | _deepspeed_of(options)
     elif stack == "megatron-core":
         held |= {"distributed_type": "MEGATRON_LM"} | _megatron_of(options)

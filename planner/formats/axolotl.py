@@ -25,6 +25,7 @@ _ADAPTERS = adapted.Names(
 
 
 TABLE = (
+    trainer.MAX_STEPS,
     Argument(
         "base_model",
         "model",
@@ -140,8 +141,10 @@ LACKS = {
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _sharding(answer)
     _precision(answer)
+    trainer.read_subspace(answer, "optimizer")
     _attention(answer)
     _checkpointing(answer)
+    trainer.read_task(answer, "rl", 1)
     _kernels(answer)
     adapted.read(answer, _ADAPTERS, "adapter")
     fused = ("lora_qkv_kernel", "lora_o_kernel", "lora_mlp_kernel")
@@ -149,6 +152,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         for name in fused:
             answer.state("fused_lora", True, name)
     read_packing(answer, "sample_packing", "pad_to_sequence_len")
+    trainer.read_degrees(answer)
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)
 
@@ -283,11 +287,9 @@ def write(options: Mapping[str, Any]) -> str:
         else:
             held[_ADAPTERS.targets[0]] = True
     held |= sharding.written(options)
-    if "fsdp_config.auto_wrap_policy" in held:
-        held["fsdp_version"] = 2
-        held["fsdp_config.reshard_after_forward"] = options.get("zero") != sharding.GRADIENTS
-        held["fsdp_config.offload_params"] = options.get("offload") == "params"
-        del held["fsdp"]
+    if held.pop("fsdp", False):
+        held["fsdp_version"] = held.pop("fsdp_config.version")
+        held["fsdp_config.offload_params"] = held.pop("fsdp_config.cpu_offload", False)
     return trainer.as_yaml(held)
 
 

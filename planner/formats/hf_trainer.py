@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.formats import sharding, trainer
+from planner.formats import sharding, trainer, written
 from planner.formats.record import Answer, Argument, Format, Value
 
 LENGTH = Argument("block_size", "seq_len", meaning=trainer.whole, also=("max_seq_length",))
@@ -17,14 +17,29 @@ IRRELEVANT = (*trainer.IRRELEVANT, "max_train_samples", "preprocessing_num_worke
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     sharding.read_sharding(answer)
     trainer.read_precision(answer)
+    trainer.read_subspace(answer)
     trainer.read_liger(answer, "use_liger_kernel")
+    trainer.read_degrees(answer)
     trainer.mark_off(answer, trainer.LACKS)
 
 
 def write(options: Mapping[str, Any]) -> str:
+    return trainer.as_yaml(_arguments(options))
+
+
+def as_json(options: Mapping[str, Any]) -> str:
+    """What run_clm.py takes of them, which refuses names that it does not know."""
+    held = {name: one for name, one in _arguments(options).items() if name not in _NOT_TAKEN}
+    return trainer.as_json(trainer.nested(held))
+
+
+_NOT_TAKEN = ("attn_implementation",)
+
+
+def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     held = trainer.written(TABLE, options) | trainer.types(options) | sharding.written(options)
     held |= trainer.liger_of(options, "use_liger_kernel")
-    return trainer.as_yaml(held)
+    return held
 
 
 _OTHERS = re.compile(
@@ -45,4 +60,13 @@ FORMAT = Format(
     irrelevant=IRRELEVANT,
     lacks=trainer.LACKS,
     read_more=read_more,
+)
+
+TARGET = written.target(
+    "hf-trainer",
+    "Hugging Face TrainingArguments",
+    as_json,
+    "run_clm.py {}",
+    file="train.json",
+    checkout="transformers/examples/pytorch/language-modeling",
 )

@@ -15,7 +15,7 @@ from planner.formats.trl import LACKS as TRL_LACKS
 from planner.formats.trl import read_packing
 
 STACK = "llama-factory"
-_FLASH = {**trainer.ATTENTIONS, "disabled": "eager"}
+_FLASH = {"fa2": "flash2", "fa3": "flash3", "disabled": "eager", **trainer.ATTENTIONS}
 _DISTRIBUTED = {"fsdp2": sharding.FSDP, "fsdpturbo": sharding.FSDP, "deepspeed": STACK}
 _MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "use_mca")
 
@@ -51,8 +51,10 @@ _SECOND = adapted.Names(
     default_rank=8,
     default_targets="all-linear",
 )
+_USUAL = trainer.BATCH[0].default
 TABLE = (
     *trainer.BATCH,
+    trainer.MAX_STEPS,
     *(one for one in trainer.TABLE if one.name in ("optim", "torch_compile", "model_name_or_path")),
     Argument("model", "model", meaning=trainer.model_name, note=trainer.COPIES),
     Argument("micro_batch_size", "micro_batch", meaning=trainer.whole),
@@ -114,10 +116,8 @@ IRRELEVANT = (
 LACKS = {
     **TRL_LACKS,
     "peft_config.*": "is not modelled",
-    "use_galore": "GaLore is not modelled",
-    "galore_*": "GaLore is not modelled",
-    "use_apollo": "APOLLO is not modelled",
-    "apollo_*": "APOLLO is not modelled",
+    "galore_*": "every matrix of a layer is taken to be projected",
+    "apollo_*": "every matrix of a layer is taken to be projected",
     "use_badam": "BAdam is not modelled",
     "badam_*": "BAdam is not modelled",
     "use_adam_mini": "Adam-mini is not modelled",
@@ -156,10 +156,18 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.imply("precision", "bf16", "bf16 is on by default")
         answer.mark("mixed_precision", "implied", "follows from bf16")
         answer.mark("cp_mode", "implied", "as it is taken to be")
-    if stage in ("dpo", "kto", "rm", "ppo"):
+    loss = str(answer.get("pref_loss", "sigmoid")).lower()
+    if stage == "dpo" and loss in ("orpo", "simpo"):
+        answer.state("task", loss, "pref_loss")
+        answer.mark("stage", "read")
+        trainer.read_pairs(answer, _USUAL)
+    elif stage in ("dpo", "kto"):
+        trainer.read_task(answer, "stage", _USUAL)
+    elif stage in ("rm", "ppo"):
         note = "the step is estimated as one of training alone: no generation, no reference model"
         answer.mark("stage", "not understood", note)
     _trained(answer)
+    trainer.read_degrees(answer)
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)
 
@@ -238,8 +246,22 @@ def _precision(answer: Answer) -> None:
 
 
 def _optimizer(answer: Answer) -> None:
-    if answer.get("use_muon") is True:
-        answer.state("optimizer", "muon", "use_muon")
+    trainer.read_subspace(answer)
+    for ours in ("galore", "apollo", "muon"):
+        if answer.get(f"use_{ours}") is not True:
+            continue
+        answer.state("optimizer", ours, f"use_{ours}")
+        if f"{ours}_rank" in answer.values:
+            rank = trainer.number(answer, f"{ours}_rank", 16)
+            answer.state("optimizer_rank", rank, f"{ours}_rank")
+        elif ours != "muon":
+            answer.imply("optimizer_rank", 16, "the rank by default")
+        if trainer.is_on(answer, f"{ours}_layerwise"):
+            answer.state("optimizer_in_backward", True, f"{ours}_layerwise")
+        for name in ("scale", "proj_type", "update_interval", "scale_type", "proj", "scale_front"):
+            answer.mark(f"{ours}_{name}", "irrelevant")
+        if answer.get(f"{ours}_target") == "all":
+            answer.mark(f"{ours}_target", "implied", "every matrix of a layer is projected")
     named = answer.get("optim_config.name")
     if named in ("muon", "adamw"):
         answer.state("optimizer", {"adamw": "adam"}.get(named, named), "optim_config.name")

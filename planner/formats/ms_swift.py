@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from planner.formats import adapted, megatron, sharding, trainer
+from planner.formats import adapted, megatron, sharding, trainer, written
 from planner.formats.record import UNSET, Answer, Argument, Format, Value
 from planner.formats.shell import Command, script
 from planner.formats.trl import IRRELEVANT as OF_TRL
@@ -44,6 +44,7 @@ def _expandable(value: Any) -> bool | None:
 
 
 TABLE = (
+    trainer.MAX_STEPS,
     replace(trainer.BATCH[0], default=1),
     replace(trainer.BATCH[1], default=UNSET),
     Argument(
@@ -101,8 +102,7 @@ LACKS = {
     "response_length": _GENERATES,
     "freeze_*": "frozen weights are not read",
     "trainable_parameters*": "frozen weights are not read",
-    "use_galore": "GaLore is not modelled",
-    "galore_*": "GaLore is not modelled",
+    "galore_*": "every matrix of a layer is taken to be projected",
     "lisa_*": "is not modelled",
     "llamapro_*": "blocks that are added are not modelled",
     "optimizer": "plugins of optimizers are not read",
@@ -118,18 +118,17 @@ def detect(name: str, text: str) -> bool:
     """Whether a text starts `swift` or `megatron sft`, or is their YAML."""
     if trainer.is_data(name):
         return _own_keys(name, text)
-    return (
-        re.search(r"(?:^|[\s&;/])(?:swift|megatron)(?:\s+|/cli/)(?:sft|pt|rlhf)\b", text)
-        is not None
-    )
+    return _STARTS.search(text) is not None
 
 
+_STARTS = re.compile(r"(?:^|[\s&;/])(?:swift|megatron)(?:\s+|[./]cli[./])(?:sft|pt|rlhf)\b")
+_MODULE = re.compile(r"\bswift[./]cli[./](sft|pt|rlhf)(?:\.py)?$")  # of torchrun
 _own_keys = trainer.own("tuner_type", "train_type", "split_dataset_ratio")
 
 
 def parse(text: str) -> Mapping[str, Value]:
     """Arguments by name without dashes; variables before the command as `env NAME`."""
-    if not re.search(r"(?:^|\s)--\w", text):
+    if not _STARTS.search(text):
         return _of_data(text)
     commands = [one for one in script(text).commands if _task(one)]
     if not commands:
@@ -169,10 +168,11 @@ def _worked_out(value: Value, variables: Mapping[str, str]) -> Value:
 
 def _task(command: Command) -> str:
     """What a command of swift does; "" where it is none that trains."""
-    words = [one.text.rpartition("/")[2].removesuffix(".py") for one in command.words[:3]]
+    words = [one.text for one in command.words]
     if words and words[0] in ("swift", "megatron"):
         return words[1] if len(words) > 1 and words[1] in _TASKS else ""
-    return next((word for word in words if word in _TASKS), "")
+    found = (_MODULE.search(word) for word in words)
+    return next((one[1] for one in found if one), "")
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
@@ -184,10 +184,14 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         return
     _sharding(answer)
     trainer.read_precision(answer)
+    trainer.read_subspace(answer)
+    _galore(answer)
     trainer.read_liger(answer, "use_liger_kernel")
     read_packing(answer, "packing", "padding_free", "packing_length", "group_by_length")
     if (answer.option("cp") or 1) > 1:
         answer.imply("cp_comm_type", "ulysses", "sequence parallelism by heads")
+    trainer.read_task(answer, "rlhf_type", 1)
+    trainer.read_degrees(answer)
     _accumulation(answer)
     if answer.option("precision") is None:
         answer.imply("precision", "bf16", "the type of the checkpoint, which is bf16 today")
@@ -210,6 +214,19 @@ def _processes(answer: Answer) -> None:
         answer.state("gpus", each * nodes, "env NPROC_PER_NODE")
         if nodes > 1:
             answer.state("gpus_per_node", each, "env NPROC_PER_NODE")
+
+
+def _galore(answer: Answer) -> None:
+    if trainer.is_on(answer, "use_galore"):
+        narrow = trainer.is_on(answer, "galore_quantization")
+        answer.state("optimizer", "galore8bit" if narrow else "galore", "use_galore")
+        if trainer.is_on(answer, "galore_optim_per_parameter"):
+            answer.state("optimizer_in_backward", True, "galore_optim_per_parameter")
+        if "galore_rank" in answer.values:
+            answer.state(
+                "optimizer_rank", trainer.number(answer, "galore_rank", 128), "galore_rank"
+            )
+    answer.mark("galore_quantization", "read")
 
 
 def _accumulation(answer: Answer) -> None:
@@ -262,8 +279,8 @@ def _megatron(answer: Answer) -> None:
     trainer.mark_off(answer, LACKS)
 
 
-def write(options: Mapping[str, Any]) -> str:
-    """The command of a plan."""
+def _arguments(options: Mapping[str, Any]) -> list[str]:
+    """The arguments of a plan, one on a line."""
     held = trainer.written(TABLE, options)
     held.pop("env PYTORCH_CUDA_ALLOC_CONF", None)
     kind = options.get("precision") or "bf16"
@@ -278,15 +295,20 @@ def write(options: Mapping[str, Any]) -> str:
     if stack == sharding.DEEPSPEED and stage is not None:
         away = "_offload" if options.get("offload") in ("optimizer", "params") else ""
         held["deepspeed"] = f"zero{stage}{away}"
-    elif stack == sharding.FSDP:
+    elif stack == sharding.FSDP and stage == sharding.PARAMETERS:
         held["fsdp"] = "fsdp2"
+    return [f"--{name} {_text(value)}" for name, value in held.items()]
+
+
+def write(options: Mapping[str, Any]) -> str:
+    """The command of a plan."""
     gpus, each = options.get("gpus") or 1, options.get("gpus_per_node")
     nodes = max(1, gpus // each) if each else 1
     before = [f"NPROC_PER_NODE={gpus // nodes}"] + ([f"NNODES={nodes}"] if nodes > 1 else [])
     if options.get("expandable_segments"):
         before.append("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
-    words = [f"--{name} {_text(value)}" for name, value in held.items()]
-    return " \\\n".join([*before, "swift sft", *(f"    {word}" for word in words)]) + "\n"
+    lines = [*before, "swift sft", *(f"    {line}" for line in _arguments(options))]
+    return " \\\n".join(lines) + "\n"
 
 
 def _text(value: Any) -> str:
@@ -304,4 +326,13 @@ FORMAT = Format(
     irrelevant=IRRELEVANT,
     lacks=LACKS,
     read_more=read_more,
+)
+
+TARGET = written.target(
+    "ms-swift",
+    "ms-swift",
+    write,
+    "-m swift.cli.sft",
+    files=lambda asked, comments: {},
+    arguments=lambda asked: _arguments(written.plan_of(asked)),
 )

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 Use = Literal["read", "implied", "irrelevant", "not understood"]
+STEPS = "steps"  # of a run: no option, for its tokens are
 MODEL = "model."  # before the name of a field of a model, where an argument is no option
 _AGAIN = re.compile(r" \(line \d+\)$")  # how a key is named that a file gives twice
 UNSET = object()  # the default of an argument that says nothing where it is left out

@@ -27,6 +27,8 @@ _HYBRID = {"hybrid_shard", "hybrid_shard_zero2", "4", "5"}
 
 
 FSDP, DEEPSPEED = "hf-fsdp", "hf-deepspeed"
+BY_DEEPSPEED = (DEEPSPEED, "deepspeed", "llama-factory")
+DEEPSPEED_FILE = "ds_config.json"  # as the trainer's file names it
 GRADIENTS, PARAMETERS = 2, 3  # stages of ZeRO that shard these
 ALONE = "neither fsdp nor deepspeed is asked for: every GPU has the whole model"
 _STAGE = re.compile(r"z(?:ero|ero_?stage|ero-stage)?[_-]?([0-3])(?!\d)", re.I)
@@ -137,7 +139,7 @@ def key(name: str, prefix: str) -> str:
 
 
 def _fsdp_rest(answer: Answer, by_key: Mapping[str, str], offloads: bool) -> None:
-    offload = by_key.get("offload_params", "")
+    offload = by_key.get("offload_params", by_key.get("cpu_offload", ""))
     if is_on(answer, offload):
         answer.state("offload", "params", offload)
     elif offloads:
@@ -156,7 +158,13 @@ def _fsdp_rest(answer: Answer, by_key: Mapping[str, str], offloads: bool) -> Non
 
 
 _FSDP_OFF = {
-    *("offload_params", "activation_checkpointing", "sharding_strategy", "reshard_after_forward"),
+    *(
+        "offload_params",
+        "cpu_offload",
+        "activation_checkpointing",
+        "sharding_strategy",
+        "reshard_after_forward",
+    ),
     *("auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "limit_all_gathers"),
     *("version", "fsdp_version", "backward_prefetch", "forward_prefetch", "use_orig_params"),
     *("mixed_precision_policy", "ignored_modules", "cpu_offload_pin_memory"),
@@ -175,12 +183,12 @@ _FSDP_IRRELEVANT = {
 def written(options: Mapping[str, Any]) -> dict[str, Any]:
     """fsdp and fsdp_config of a plan; DeepSpeed by the name of its file."""
     stack, stage = options.get("stack"), options.get("zero")
-    if stack in (DEEPSPEED, "deepspeed", "llama-factory"):
-        return {"deepspeed": "ds_config.json"}
+    if stack in BY_DEEPSPEED:
+        return {"deepspeed": DEEPSPEED_FILE}
     if stack != FSDP or stage not in (GRADIENTS, PARAMETERS):
         return {}
-    word = "full_shard" if stage == PARAMETERS else "shard_grad_op"
-    out: dict[str, Any] = {"fsdp": f"{word} auto_wrap"}
+    out: dict[str, Any] = {"fsdp": True, "fsdp_config.version": 2}
+    out["fsdp_config.reshard_after_forward"] = stage == PARAMETERS
     if options.get("offload") == "params":
-        out["fsdp"] = f"{word} auto_wrap offload"
+        out["fsdp_config.cpu_offload"] = True
     return out | {"fsdp_config.auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from planner.formats import adapted, trainer
-from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats import adapted, trainer, written
+from planner.formats.record import STEPS, Answer, Argument, Format, Value
 from planner.inputs import catalog
 from planner.specs.base import PlanError
 
@@ -214,6 +214,10 @@ def parse(text: str) -> Mapping[str, Value]:
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _types(answer)
     _adapters(answer)
+    each = trainer.number(answer, "max_steps_per_epoch", 0)
+    if each > 0:
+        epochs = trainer.number(answer, "epochs", 1)
+        answer.state(STEPS, each * epochs, "max_steps_per_epoch", trainer.MAX_STEPS.note)
     replicas = trainer.number(answer, "data_parallel_replicate_dim", 1)
     shards = answer.get("data_parallel_shard_dim", -1)
     if replicas > 1 and isinstance(shards, int) and shards > 1:
@@ -230,6 +234,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
         answer.mark(name, "implied", note)
     for name, note in _TAKEN.items():
         answer.mark(name, "implied", note)
+    trainer.read_degrees(answer)
     trainer.mark_empty(answer)
     trainer.mark_off(answer, LACKS)
 
@@ -272,6 +277,8 @@ def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan: what of a recipe says cost."""
     held = trainer.written(TABLE, options)
     held["dtype"] = "bf16" if options.get("precision") in (None, "bf16") else "fp32"
+    if options.get(STEPS):
+        held |= {"epochs": 1, "max_steps_per_epoch": options[STEPS]}
     group, dp = options.get("shard_group"), options.get("dp")
     if group and dp and group != dp:
         held |= {"data_parallel_shard_dim": group, "data_parallel_replicate_dim": dp // group}
@@ -288,4 +295,19 @@ FORMAT = Format(
     irrelevant=IRRELEVANT,
     lacks=LACKS,
     read_more=read_more,
+)
+
+TARGET = written.target(
+    "torchtune",
+    "torchtune",
+    write,
+    "recipes/full_finetune_distributed.py --config {}",
+    stacks=(STACK,),
+    where=("zero = 3",),
+    fill=(
+        *written.FILL,
+        "where the checkpoint is; its dtype bf16 is of weights, gradients and moments: plan with"
+        " --state-precision bf16",
+    ),
+    checkout="torchtune",
 )

@@ -11,13 +11,15 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from planner.formats.record import Answer, Argument, Value
+from planner.formats.record import STEPS, Answer, Argument, Value
 from planner.inputs import catalog
 from planner.inputs.readers import read_json, yaml_places
 from planner.specs.base import PlanError
+from planner.specs.task import TASKS
 
 DDP = "hf-trainer"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+|[\w-][\w.-]*")
@@ -44,7 +46,12 @@ OPTIMIZERS = {
     "shampoo": "shampoo",
     "soap": "soap",
     "sgd": "sgd",
+    "galore_adamw": "galore",
+    "galore_adamw_8bit": "galore8bit",
+    "apollo_adamw": "apollo",
 }
+_BY_LAYER = "_layerwise"  # ends the name of one that updates every weight in its hook
+SUBSPACES = ("galore", "galore8bit", "apollo", "apollo-mini")
 ATTENTIONS = {
     "flash_attention_2": "flash2",
     "flash_attention_3": "flash3",
@@ -108,12 +115,12 @@ IRRELEVANT = (
     *("ddp_static_graph", "local_rank", "accelerator_config.*", "average_tokens_across_devices"),
     *("use_cpu", "no_cuda", "use_cache", "debug", "low_cpu_mem_usage", "device_map", "_comment"),
     *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "num_epochs", "epochs"),
-    *("num_train_epochs", "max_steps", "rng_seed", "torch_empty_cache_steps", "group_by_length"),
+    *("num_train_epochs", "rng_seed", "torch_empty_cache_steps", "group_by_length"),
 )
 FROZEN = "frozen weights in 4 or 8 bit are not read: they are taken in the type of the others"
 # what moves memory or time and no estimate has; off, it says nothing
 LACKS = {
-    "optim_target_modules": "is of optimizers that are not modelled",
+    "optim_target_modules": "every matrix of a layer is taken to be projected",
     "lora_*": "is not modelled",
     "load_in_*bit": FROZEN,
     "auto_find_batch_size": "the trainer may take a smaller micro-batch than the file says",
@@ -193,7 +200,8 @@ def recompute(value: Any) -> str | None:
 
 def optimizer(value: Any) -> str:
     """Our optimizer by their name. Raises ValueError where it is not modelled."""
-    found = OPTIMIZERS.get(str(value).lower().removeprefix("optimizernames."))
+    name = str(value).lower().removeprefix("optimizernames.").removesuffix(_BY_LAYER)
+    found = OPTIMIZERS.get(name)
     if found is None:
         raise ValueError(f"{value!r} is not modelled; the estimate is of adam")
     return found
@@ -230,6 +238,13 @@ def name_of(words: Mapping[str, str]) -> Callable[[Any], Any]:
     return write
 
 
+def steps(value: Any) -> int | None:
+    """Steps of a run; -1 leaves them to the epochs."""
+    found = whole(value)
+    return found if found and found > 0 else None
+
+
+MAX_STEPS = Argument("max_steps", STEPS, meaning=steps, note="with all of a step: its tokens")
 COPIES = "a copy of a model of the catalogue, under another organisation, is that model"
 BATCH = (
     Argument("per_device_train_batch_size", "micro_batch", default=8, meaning=whole),
@@ -237,6 +252,7 @@ BATCH = (
 )
 TABLE = (
     *BATCH,
+    MAX_STEPS,
     Argument("model_name_or_path", "model", meaning=model_name, note=COPIES),
     Argument(
         "optim",
@@ -308,7 +324,8 @@ def read_precision(answer: Answer, loaded: tuple[str, ...] = ("torch_dtype", "dt
         answer.state("precision", "tf32", "tf32")
     for name in ("bf16", "fp16", "tf32"):
         answer.mark(name, "implied", "follows from the other types of the file")
-    answer.mark(type_name, "implied", "the type in which weights are loaded")
+    for name in loaded:
+        answer.mark(name, "implied", "the type in which weights are loaded")
     alone = not answer.option("zero") and answer.option("stack") == DDP
     if alone and by_type == "bf16" and answer.get("bf16") is not False:
         note = "weights, gradients and moments stay in the type in which weights are loaded"
@@ -376,6 +393,52 @@ def types(options: Mapping[str, Any], loaded: str = "torch_dtype") -> dict[str, 
     if loaded and options.get("state_precision") == "bf16":
         out[loaded] = "bfloat16"
     return out
+
+
+_RANK = re.compile(r"(?:^|[,\s])rank=(\d{1,6})\b")
+
+
+def read_subspace(answer: Answer, name: str = "optim") -> None:
+    """Of GaLore and APOLLO: updates of every weight in its hook, and their rank."""
+    if str(answer.get(name, "")).lower().endswith(_BY_LAYER):
+        answer.imply("optimizer_in_backward", True, "layer by layer", name)
+    found = _RANK.search(str(answer.get("optim_args", "")))
+    if found and answer.option("optimizer") in SUBSPACES:
+        answer.state("optimizer_rank", int(found[1]), "optim_args")
+
+
+_TASKS = {"dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "simpo": "simpo"}
+
+
+def read_task(answer: Answer, name: str, usual: int) -> None:
+    """The objective that an argument names, where it is one of preferences; generation, and models
+    of rewards, are none of a step of training alone. usual: micro-batch by default."""
+    task = _TASKS.get(str(answer.get(name, "")).lower())
+    if task is not None:
+        answer.state("task", task, name)
+        read_pairs(answer, usual)
+
+
+def read_pairs(answer: Answer, usual: int) -> None:
+    """Examples of the objective that has been read: how many sequences each is, and whether a
+    reference is asked for its probabilities before the run."""
+    each = TASKS[answer.option("task")].sequences
+    stated = answer.options.get("micro_batch")
+    if stated is None:
+        answer.imply("micro_batch", usual * each, "sequences of the examples by default")
+    else:
+        answer.options["micro_batch"] = replace(stated, value=stated.value * each)
+    for name in ("precompute_ref_log_probs", "precompute_reference_log_probs"):
+        if is_on(answer, name):
+            answer.state("reference", "precomputed", name)
+        answer.mark(name, "implied", "off")
+
+
+def read_degrees(answer: Answer) -> None:
+    """Without other words every GPU computes whole layers of whole sequences."""
+    for name in ("tp", "pp", "cp"):
+        if answer.option(name) is None:
+            answer.imply(name, 1, "every GPU computes whole layers of whole sequences")
 
 
 def read_liger(answer: Answer, name: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.formats import adapted, sharding, trainer
+from planner.formats import adapted, sharding, trainer, written
 from planner.formats.record import Answer, Argument, Format, Value
 
 LENGTH = Argument(
@@ -62,17 +62,21 @@ LACKS = {
     "precompute_ref_log_probs": _REFERENCE,
 }
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
-_PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta")
+_PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
+_WEIGHTED = ("desirable_weight", "undesirable_weight")
 
 
 def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     sharding.read_sharding(answer)
     trainer.read_precision(answer)
+    trainer.read_subspace(answer)
     if not any(name in values for name in ("bf16", "fp16")):
         answer.imply("precision", "bf16", "bf16 is on by default")
+    _task(answer)
     _lengths(answer)
     trainer.read_liger(answer, "use_liger_kernel")
     read_packing(answer, "packing", "padding_free")
+    trainer.read_degrees(answer)
     adapted.read(answer, adapted.Names(), "use_peft")
     trainer.mark_off(answer, LACKS)
 
@@ -82,6 +86,20 @@ def read_packing(answer: Answer, *names: str) -> None:
     for name in names:
         full = "every sequence is taken as full; --length-mean says how long documents are"
         answer.mark(name, "implied", full)
+
+
+def _task(answer: Answer) -> None:
+    """DPO and KTO by the arguments that they alone have; what generates is neither."""
+    given = answer.values
+    if any(name in given for name in _GENERATING):
+        return
+    weights = [name for name in _WEIGHTED if name in given]
+    pairs = [name for name in _PAIRED if name in given]
+    if weights or pairs:
+        task = "kto" if weights else "dpo"
+        answer.imply("task", task, "arguments of preference tuning", *weights, *pairs)
+        answer.arguments.pop("precompute_ref_log_probs", None)
+        trainer.read_pairs(answer, trainer.BATCH[0].default)
 
 
 def _lengths(answer: Answer) -> None:
@@ -127,3 +145,5 @@ FORMAT = Format(
     lacks=LACKS,
     read_more=read_more,
 )
+
+TARGET = written.target("trl", "TRL", write, "-m trl.scripts.sft --config {}")

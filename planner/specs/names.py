@@ -151,6 +151,10 @@ TargetName = Literal[
     "accelerate",
     "axolotl",
     "llama-factory",
+    "hf-trainer",
+    "trl",
+    "ms-swift",
+    "torchtune",
 ]
 Kind = Literal["gpus", "models", "networks", "stacks", "clusters", "hosts", "schedules"]
 

@@ -1,0 +1,72 @@
+"""Files of a trainer around transformers for a plan: its own, and DeepSpeed's beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from planner.formats import deepspeed, sharding
+from planner.formats.record import STEPS
+from planner.formats.target import Asked, Target, as_comments
+
+FSDP, DEEPSPEED, ALONE = "hf-fsdp", "hf-deepspeed", "hf-trainer"
+STACKS = (FSDP, DEEPSPEED, ALONE)
+_JSON = ".json"
+LOST = {
+    "zero": "FSDP shards gradients, parameters too, or nothing; DeepSpeed has every stage",
+    "shard_group": "shards of a part of the ranks are said in other words by every release",
+    "model": "the Hub has no such model: write its config.json",
+    "recompute": "whole layers or nothing",
+    "offload": "FSDP offloads parameters with their states, DeepSpeed states or both",
+    "fused_kernels": "Liger's kernels come with its loss: --loss-kernel fused-linear",
+}
+FILL = ("data, learning rate and its schedule",)
+
+
+def plan_of(asked: Asked, stack: str = FSDP) -> dict[str, Any]:
+    """The options of a plan as writers take them: the model as the Hub calls it, accumulation for
+    the batch of a step, and where ranks are."""
+    hub = asked.model.hub
+    return {
+        "stack": stack,
+        **({STEPS: asked.steps} if "tokens" in asked.options else {}),
+        **asked.options,
+        "model": hub[0] if hub else asked.options["model"],
+        "grad_accum": asked.micro_batches,
+        "gpus_per_node": asked.gpus_per_node,
+        "dp": asked.replicas,
+    }
+
+
+def files(
+    write: Callable[[Mapping[str, Any]], str], name: str, stack: str
+) -> Callable[[Asked, tuple[str, ...]], Mapping[str, str]]:
+    """What writes a trainer's file of this name, and DeepSpeed's where the stack is that."""
+
+    def both(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
+        plan = plan_of(asked, stack)
+        head = "" if name.endswith(_JSON) else as_comments(comments) + "\n"
+        out = {name: head + write(plan)}
+        if plan["stack"] in sharding.BY_DEEPSPEED:
+            out[sharding.DEEPSPEED_FILE] = deepspeed.write(plan)
+        return out
+
+    return both
+
+
+def target(
+    kind: str, title: str, write: Callable[[Mapping[str, Any]], str], program: str, **more: Any
+) -> Target:
+    """A trainer that torchrun starts with a file; program: with {} for that file."""
+    name, stacks = more.pop("file", "train.yaml"), more.pop("stacks", STACKS)
+    return Target(
+        kind=kind,
+        title=title,
+        stacks=stacks,
+        program=program.format(f'"$RECIPE/{name}"'),
+        write=more.pop("files", None) or files(write, name, stacks[0]),
+        where=more.pop("where", ("zero != 1",)),
+        lost=LOST,
+        fill=more.pop("fill", FILL),
+        **more,
+    )
