@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from planner.specs.base import PlanError
 
 MOST_BYTES = 160_000_000  # of a file: about 20 s
-MOST_VALUES = 3_000_000  # that are alive at once
+MOST_BUILT = 400_000_000  # bytes of Python's values, counted as they are built
 _MOST_TEXT = 1_000_000  # bytes of one text
 _MOST_INTEGER = 16  # bytes of one whole number
 VERSIONS = (2, 3, 4, 5)  # of the protocol: 1 and 0 are text
@@ -50,6 +50,7 @@ class Machine:
         self._file, self._kept = file, kept
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
+        self._built = 0
         self.at = 0
 
     def run(self) -> Any:
@@ -66,9 +67,10 @@ class Machine:
                     raise Refused(f"holds code to run ({said}), which no memory snapshot does")
                 raise Refused("is no pickle of plain data, as torch's memory snapshots are")
             step()
-            if len(self._memo) + len(self._stack) > MOST_VALUES:
+            self._built += _SIZES.get(code, _VALUE)
+            if self._built > MOST_BUILT:
                 raise Refused(
-                    f"holds more than {MOST_VALUES:,} values; record less with"
+                    f"holds values of more than {MOST_BUILT:,} bytes; record less with"
                     " _record_memory_history(max_entries=100_000)"
                 )
 
@@ -139,6 +141,7 @@ class Machine:
     def _text(self, length: int) -> str:
         if length > _MOST_TEXT:
             raise Refused(f"holds a text of more than {_MOST_TEXT:,} bytes")
+        self._built += length
         return self._read(length).decode("utf-8", "replace")
 
     def _marked(self) -> list[Any]:
@@ -190,6 +193,12 @@ class Machine:
         self._memo[at] = self._stack[-1]
 
 
+# bytes of what an instruction builds (CPython 3.11), above what most build: a number in a list or
+# a dictionary, with its share of the table
+_VALUE = 44
+_SIZES = {b"}": 240, b"]": 64, b"\x94": 100, b"q": 100, b"r": 100, b"X": 60, b"\x8c": 60}
+# that build nothing
+_SIZES |= dict.fromkeys((b"(", b"u", b"e", b"s", b"a", b"h", b"j", b"K", b"N", b"\x95"), 16)
 # instructions that import, call or build something
 _CALLS = {
     b"c": "GLOBAL",

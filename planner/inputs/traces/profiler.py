@@ -10,6 +10,7 @@ import re
 from array import array
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,7 @@ class _Events:
 _MOST_NAMES, _LONGEST = 20_000, 5
 
 
+@lru_cache(_MOST_NAMES)
 def class_of(name: str) -> str:
     """The class of a kernel by its name."""
     return next((kind for kind, word in _PATTERNS if word.search(name)), OTHER)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,6 +28,7 @@ _CLASSES: tuple[tuple[str, str], ...] = (
     (r"init_weights|from_pretrained|to_empty|_apply|reset_parameters|__init__", "parameters"),
 )
 UNKNOWN = "without a known stack"
+_MOST_NAMES = 20_000
 _KEEP = frozenset(
     {"total_size", "blocks", "size", "state", "action", "what", "device_free", "segments"}
 )
@@ -85,12 +87,15 @@ def _shortened(found: dict[Any, Any]) -> None:
 
 def _class_of(frames: list[Any]) -> str:
     """What a stack allocated for, the innermost function first."""
-    names = [frame["name"] for frame in frames if isinstance(frame, dict) and "name" in frame]
-    for name in names:
-        for word, kind in _CLASSES:
-            if re.search(word, str(name)):
-                return kind
-    return UNKNOWN
+    names = (frame["name"] for frame in frames if isinstance(frame, dict) and "name" in frame)
+    kinds = (kind for name in names if (kind := _class_of_function(str(name))))
+    return next(kinds, UNKNOWN)
+
+
+@lru_cache(_MOST_NAMES)
+def _class_of_function(name: str) -> str:
+    """What a function allocates for; empty where its name does not tell."""
+    return next((kind for word, kind in _CLASSES if re.search(word, name)), "")
 
 
 def _size(found: dict[str, Any], key: str) -> float:
