@@ -140,7 +140,21 @@ ADAPTED: dict[str, dict[str, Any]] = {
         "fused_lora": True,
         "train_embeddings": True,
     },
-    "base_model: a/b\nadapter:\nlora_r: 8\n": {"lora": None},
+    "base_model: a/b\nadapter:\nlora_r: 8\nload_in_4bit: true\n": {
+        "lora": None,
+        "base_precision": None,
+    },
+    "base_model: a/b\nadapter: qlora\nlora_r: 8\nload_in_4bit: true\n": {
+        "base_precision": "nf4-double"
+    },
+    "base_model: a/b\nadapter: lora\nlora_r: 8\nload_in_8bit: true\n": {"base_precision": "int8"},
+    "cutoff_len: 512\nquantization_bit: 4\ndouble_quantization: false\n": {"base_precision": "nf4"},
+    "max_length: 512\nmodel_name_or_path: a/b\nuse_peft: true\nload_in_4bit: true\n": {
+        "base_precision": "nf4"
+    },
+    "model:\n  _component_: torchtune.models.llama3.qlora_llama3_8b\n  lora_rank: 8\n": {
+        "base_precision": "nf4-double"
+    },
     "max_length: 512\nmodel_name_or_path: a/b\nuse_peft: true\n": {
         "lora": 16,
         "lora_targets": "q_proj+v_proj",  # of PEFT, for most models

@@ -11,6 +11,7 @@ from planner.formats.record import Answer
 from planner.formats.trainer import is_off, is_on, number
 from planner.specs.adapters import WORDS
 
+_FOUR, _EIGHT = 4, 8  # bits of a frozen weight
 _ALL = ("all-linear", "all", "*")
 _MODULES = re.compile(r"\(([\w|?:]{1,80})\)_proj|(\w+_proj)")  # of a pattern of modules
 _EMBEDDINGS = {"embed_tokens", "lm_head", "wte", "output"}
@@ -30,6 +31,43 @@ class Names:
     saved: str = "lora_modules_to_save"
     default_rank: int = 16
     default_targets: str = "q_proj+v_proj"  # of PEFT, for most models
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What a trainer calls the arguments of frozen weights in 4 and 8 bit. bits: of one that says
+    the number; method: of one that says bitsandbytes or another."""
+
+    four: str = "load_in_4bit"
+    eight: str = "load_in_8bit"
+    bits: str = ""
+    method: str = ""
+    kind: str = "bnb_4bit_quant_type"
+    doubled: str = "bnb_4bit_use_double_quant"
+    default_doubled: bool = True
+
+
+def read_frozen(answer: Answer, names: Frozen) -> None:
+    """Frozen weights as bitsandbytes keeps them, after what is trained has been read."""
+    bits = number(answer, names.bits, 0)
+    four = names.bits if bits == _FOUR else names.four if is_on(answer, names.four) else ""
+    eight = names.bits if bits == _EIGHT else names.eight if is_on(answer, names.eight) else ""
+    asked = four or eight
+    if not asked:
+        for name in (names.four, names.eight):
+            answer.mark(name, "implied", "off")
+        return
+    method = str(answer.get(names.method, "bnb")).lower().rpartition(".")[2]
+    if answer.option("lora") is None or method not in ("bnb", "hqq"):
+        answer.mark(asked, "not understood", "of frozen weights beside adapters, by bitsandbytes")
+        return
+    kind = str(answer.get(names.kind, "nf4")).lower()
+    doubled = is_on(answer, names.doubled, names.default_doubled)
+    narrow = f"{kind}-double" if doubled else kind
+    base = "hqq" if method == "hqq" else narrow if four else "int8"
+    answer.state("base_precision", base, asked)
+    for name in (names.four, names.eight, names.method, names.kind, names.doubled):
+        answer.mark(name, "implied", "how frozen weights are kept")
 
 
 def read(answer: Answer, names: Names, asked: str, default: str = "") -> None:

@@ -17,6 +17,10 @@ from planner.formats.trl import read_packing
 _KERNEL_FLAGS = {"flash_attention": "flash2", "sdp_attention": "flash2", "eager_attention": "eager"}
 _LIGER = ("liger_rms_norm", "liger_rope", "liger_glu_activation", "liger_swiglu")
 _LOSS = ("liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy")
+_FROZEN = adapted.Frozen(
+    kind="bnb_config_kwargs.bnb_4bit_quant_type",
+    doubled="bnb_config_kwargs.bnb_4bit_use_double_quant",
+)
 _ADAPTERS = adapted.Names(
     targets=("lora_target_linear", "lora_target_modules"),
     scaled="peft_use_rslora",
@@ -147,6 +151,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     trainer.read_task(answer, "rl", 1)
     _kernels(answer)
     adapted.read(answer, _ADAPTERS, "adapter")
+    adapted.read_frozen(answer, _FROZEN)
     fused = ("lora_qkv_kernel", "lora_o_kernel", "lora_mlp_kernel")
     if all(answer.get(name) is True for name in fused):
         for name in fused:

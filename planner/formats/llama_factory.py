@@ -34,6 +34,14 @@ def _undone(value: Any) -> str | None:
     return None if on is None else trainer.RECOMPUTE[not on]
 
 
+_FROZEN = adapted.Frozen(
+    four="",
+    eight="",
+    bits="quantization_bit",
+    method="quantization_method",
+    kind="quantization_type",
+    doubled="double_quantization",
+)
 _ADAPTERS = adapted.Names(
     rank="lora_rank",
     targets=("lora_target",),
@@ -188,6 +196,7 @@ def _trained(answer: Answer) -> None:
             answer.mark("freeze_trainable_modules", "implied", "whole layers")
             return
     adapted.read(answer, _ADAPTERS, "finetuning_type", "lora")
+    adapted.read_frozen(answer, _FROZEN)
 
 
 def _sharding(answer: Answer) -> None:

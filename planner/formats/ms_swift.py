@@ -30,6 +30,7 @@ _MOST_DIGITS = 10
 _OWN_DEFAULTS = {"micro-batch-size": 1, "global-batch-size": 16, "use-distributed-optimizer": True}
 
 
+_FROZEN = adapted.Frozen(four="", eight="", bits="quant_bits", method="quant_method")
 _ADAPTERS = adapted.Names(
     rank="lora_rank",
     targets=("target_modules",),
@@ -179,6 +180,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     _processes(answer)
     word = "train_type" if "train_type" in values else "tuner_type"
     adapted.read(answer, _ADAPTERS, word, "lora")
+    adapted.read_frozen(answer, _FROZEN)
     if _MEGATRON in values:
         _megatron(answer)
         return

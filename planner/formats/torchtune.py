@@ -247,6 +247,9 @@ def _adapters(answer: Answer) -> None:
         return
     if answer.get(rank) is not None:
         answer.state("lora", trainer.number(answer, rank, 8), rank)
+    if how == "qlora" or trainer.is_on(answer, "model.quantize_base"):
+        name = "model.quantize_base" if how != "qlora" else "model._component_"
+        answer.state("base_precision", "nf4-double", name)
     words = answer.get("model.lora_attn_modules", [])
     listed = list(adapted.targets(words)) if isinstance(words, list) else []
     mlp = trainer.is_on(answer, "model.apply_lora_to_mlp")

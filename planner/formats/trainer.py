@@ -117,7 +117,7 @@ IRRELEVANT = (
     *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "num_epochs", "epochs"),
     *("num_train_epochs", "rng_seed", "torch_empty_cache_steps", "group_by_length"),
 )
-FROZEN = "frozen weights in 4 or 8 bit are not read: they are taken in the type of the others"
+FROZEN = "is of frozen weights beside adapters"
 # what moves memory or time and no estimate has; off, it says nothing
 LACKS = {
     "optim_target_modules": "every matrix of a layer is taken to be projected",

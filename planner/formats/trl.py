@@ -61,6 +61,7 @@ LACKS = {
     "generation_batch_size": _GENERATES,
     "precompute_ref_log_probs": _REFERENCE,
 }
+_FROZEN = adapted.Frozen(doubled="use_bnb_nested_quant", default_doubled=False)
 _GENERATING = ("num_generations", "reward_funcs", "max_completion_length")
 _PAIRED = ("max_prompt_length", "precompute_ref_log_probs", "beta", "rpo_alpha")
 _WEIGHTED = ("desirable_weight", "undesirable_weight")
@@ -78,6 +79,7 @@ def read_more(values: Mapping[str, Value], answer: Answer) -> None:
     read_packing(answer, "packing", "padding_free")
     trainer.read_degrees(answer)
     adapted.read(answer, adapted.Names(), "use_peft")
+    adapted.read_frozen(answer, _FROZEN)
     trainer.mark_off(answer, LACKS)
 
 
