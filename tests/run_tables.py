@@ -75,6 +75,7 @@ def entry(predicted: float, measured: float | None, **changes: Any) -> Run:
         "unseen_step_s": None,
         "repeat_deviation": None,
         "components": {},
+        "phases": {},
         "gpu_busy_s": 0.0,
         "collectives": 0.0,
         "predicted_peak_gib": 1.0,
