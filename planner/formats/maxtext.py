@@ -14,7 +14,7 @@ from typing import Any
 from planner.formats.record import Answer, Argument, Format, Value, patterns
 from planner.formats.shell import script
 from planner.formats.target import SHARDED, Asked, Target, as_comments, theirs
-from planner.inputs.readers import yaml_places
+from planner.inputs.readers import yaml_places, yaml_text
 from planner.specs.names import REMAT_POLICIES
 
 _FILE = "config.yml"
@@ -321,8 +321,6 @@ FORMAT = Format(
 
 
 def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-    import yaml
-
     named = {ours: word for word, ours in reversed(_MODELS.items())}.get(asked.model.name)
     own = theirs(_TABLE, asked)
     widths = {one.name for one in _TABLE if one.option.startswith("model.")}
@@ -338,7 +336,7 @@ def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
         plan |= {name: value for name, value in own.items() if name in widths}
         plan["mlp_activations"] = ["silu", "linear"] if asked.model.mlp == "gated" else ["gelu"]
     plan |= {**_mesh(asked), **_sizes(asked)}
-    text = yaml.safe_dump(plan, sort_keys=False, width=90)
+    text = yaml_text(plan)
     return {_FILE: as_comments(comments) + text}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.formats.record import Answer, Argument, Format, Value, patterns
 from planner.formats.target import Asked, Target, as_comments, nested, theirs
-from planner.inputs.readers import yaml_places
+from planner.inputs.readers import yaml_places, yaml_text
 
 _FILE = "config.yaml"
 _P, _T, _M = "parallelism.", "tokens.", "model.model_config."
@@ -174,10 +174,8 @@ FORMAT = Format(
 
 
 def _write(asked: Asked, comments: tuple[str, ...]) -> Mapping[str, str]:
-    import yaml
-
     plan = {**theirs(_TABLE, asked), **_rest(asked), **_usual(asked)}
-    text = yaml.safe_dump(nested(plan), sort_keys=True, width=90)
+    text = yaml_text(nested(plan))
     return {_FILE: as_comments(comments) + text}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.formats.record import STEPS, Answer, Argument, Value
 from planner.inputs import catalog
-from planner.inputs.readers import read_json, yaml_places
+from planner.inputs.readers import read_json, yaml_places, yaml_text
 from planner.specs.base import PlanError
 from planner.specs.task import TASKS
 
@@ -358,9 +358,7 @@ def as_json(value: Mapping[str, Any]) -> str:
 
 def as_yaml(held: Mapping[str, Any]) -> str:
     """A document of plain values by their path, nested as the paths say."""
-    import yaml
-
-    return yaml.safe_dump(nested(held), sort_keys=False, default_flow_style=False)
+    return yaml_text(nested(held))
 
 
 def nested(held: Mapping[str, Any]) -> dict[str, Any]:

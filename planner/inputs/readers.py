@@ -97,6 +97,13 @@ def read_yaml(text: str) -> dict[Any, Any]:
     return data
 
 
+def yaml_text(document: dict[str, Any], *, width: int = 90) -> str:
+    """A document as YAML, keys in their order."""
+    import yaml
+
+    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=width))
+
+
 def yaml_places(text: str) -> dict[str, tuple[Any, int]]:
     """Every plain value of a YAML mapping with its line, by a path such as `model.layers` or
     `stages.0.name`; a list of plain values is one, and an anchor's stands wherever it is

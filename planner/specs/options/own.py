@@ -31,7 +31,7 @@ class ScenarioFile(Record):
     """Where options come from that are not on the command line."""
 
     GROUP: ClassVar = ModelOptions.GROUP
-    VERBS: ClassVar = REQUESTS
+    VERBS: ClassVar = REQUESTS | {"export"}  # which takes what estimate takes
 
     scenario: Annotated[
         str | None,
