@@ -33,7 +33,7 @@ def options() -> str:
         request, own = options_of(name, body_of(name))
         own = {n: row for n, row in own.items() if row not in rows(Output).values()}
         alone = (
-            [flag for n in request if (flag := f"`{rows(Options)[n].flag}`")]
+            [f"`{row.flag}`" for row in request.values()]
             if (request and not any(one.split()[0] == name for one in REQUESTS))
             else []
         )
