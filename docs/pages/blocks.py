@@ -62,7 +62,7 @@ _DP = "--model llama-2-7b --gpu h100 --gpus 64"
 BLOCKS: dict[str, Callable[[], str]] = {
     "components of memory": documents.memory,
     "estimate": lambda: output(MAIN),
-    "estimate head": lambda: output(MAIN, lines=15),
+    "estimate head": lambda: output(MAIN, lines=9),
     "peers": lambda: peers.page(),
     "ten questions": lambda: tuning.ten(),
     "fixed": lambda: output(
