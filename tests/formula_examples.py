@@ -544,6 +544,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "bytes_per_parameter": [16.0, 2.0],
         "shards": [1.0, 64.0],
     },
+    "formulas.memory.captured_bytes": {"kernels": [0.0, 640.0], "copies": [1.0, 8.0], "each": 34e3},
     "formulas.memory.workspace_bytes": {
         "threads": 2.0,
         "handle": [8519680.0, 33554432.0],

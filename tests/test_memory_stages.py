@@ -396,3 +396,19 @@ def test_workspaces_of_gemms_are_those_of_the_libraries() -> None:
     assert found("megatron-core", "h100-sxm5-80gb") == 96
     assert found("megatron-core", "h100-sxm5-80gb", moe) == 224
     assert found("maxtext", "h100-sxm5-80gb") == 0
+
+
+def test_captured_graphs_take_memory_by_their_kernels() -> None:
+    """None without graphs; parts take less than layers, and whole iterations hold each
+    micro-batch."""
+
+    def found(*scopes: str) -> float:
+        of = evaluate(
+            plans.plan(gpus=8, global_batch=64, cuda_graphs=scopes), plans.rows(8, {"pp": 2})
+        )
+        return float(of.memory.context[0])
+
+    none, part, layer, whole = found("none"), found("attn"), found("layer"), found("full")
+    assert none < part < layer < whole
+    # 4 replicas of 16 sequences: all in the graph, where two are in flight
+    assert whole - none == pytest.approx(8 * (layer - none))

@@ -209,3 +209,16 @@ def reserved_bytes(lasting_bytes: Array, passing_bytes: Array, fragmentation_fra
 def workspace_bytes(threads: Array, handle: Array, buffers: Array, module: Array) -> Array:
     """What GEMM libraries allocate once for themselves."""
     return threads * handle + buffers * module
+
+
+@formula(
+    unit="B",
+    equation="kernels * copies * each",
+    source=(
+        "an executable CUDA graph keeps the parameters of every kernel it launches on the device:"
+        " what vLLM prints for its graphs, over their kernels"
+    ),
+)
+def captured_bytes(kernels: Array, copies: Array, each: Array) -> Array:
+    """What captured graphs take: kernels of one micro-batch, captured anew for each copy."""
+    return kernels * copies * each

@@ -7,6 +7,8 @@ Counts of unfused operators are those that torch's dispatcher sees of the layers
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from planner.estimate.layer import dispatch
@@ -18,6 +20,7 @@ from planner.estimate.machine import Machine
 from planner.estimate.machine.kernels import fused_experts, loops_experts, split_experts
 from planner.ledger import Array
 from planner.specs.layers import Mix
+from planner.specs.names import GraphScope
 from planner.specs.parts import Attended, Attention, CrossAttention, Mlp, Moe, Part
 from planner.specs.stack import StackSpec
 
@@ -149,8 +152,11 @@ def _replayed(m: Machine) -> Array:
 
 
 def _dense_share(shape: LayerShape) -> float:
-    """Share of a layer's operators, those of experts apart, that CUDA graphs hold."""
-    scopes, mix = shape.plan.training.cuda_graphs, shape.mix
+    return graphed_share(shape.plan.training.cuda_graphs, shape.mix)
+
+
+def graphed_share(scopes: Collection[GraphScope], mix: Mix) -> float:
+    """Share of a layer's operators, those of experts apart, that CUDA graphs of parts hold."""
     if "layer" in scopes:
         return 1.0
     kinds = {"attn": _attends, "mamba": _scans, "mlp": lambda part: isinstance(part, Mlp)}

@@ -173,12 +173,18 @@ def _cast_bytes(plan: Plan) -> float:
 def _operator_launch(plan: Plan) -> Sourced:
     """CPU time per operator: of the stack, of compiled code, or of an iteration that is captured
     as a whole."""
-    own, scopes = plan.stack.launch.operator, plan.training.cuda_graphs
-    by_recipe = plan.training.expert_kernels is None and _fused_by_stack(plan)
-    by_stack = by_recipe or plan.cluster.gpu.architecture in plan.stack.launch.captured
-    if "full" in scopes or (by_stack and not scopes):
+    own = plan.stack.launch.operator
+    if captures_all(plan):
         return _CAPTURED_LAUNCH
     return min(own, _COMPILED_LAUNCH, key=float) if plan.training.compile else own
+
+
+def captures_all(plan: Plan) -> bool:
+    """Whether whole iterations are CUDA graphs: as asked, or as the stack's recipes have it."""
+    scopes = plan.training.cuda_graphs
+    by_recipe = plan.training.expert_kernels is None and _fused_by_stack(plan)
+    by_stack = by_recipe or plan.cluster.gpu.architecture in plan.stack.launch.captured
+    return "full" in scopes or (by_stack and not scopes)
 
 
 def _limit(plan: Plan) -> Sourced:

@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 
+from planner.estimate.memory.graphs import graph_bytes
 from planner.estimate.memory.timeline import LASTING, PHASES
 from planner.formulas import memory
 from planner.ledger import Array, Ledger, total
@@ -27,7 +28,8 @@ def outside(plan: Plan, c: Columns) -> tuple[Array, Array]:
     groups = several + sum(
         (getattr(c, name) > 1) * float(times) for name, times in _COMMUNICATORS.items()
     )
-    return float(plan.cluster.gpu.context_memory) + 0.0 * groups, groups * _COMMUNICATOR_BYTES
+    context = float(plan.cluster.gpu.context_memory) + graph_bytes(plan, c)
+    return context + 0.0 * groups, groups * _COMMUNICATOR_BYTES
 
 
 def reserved_of(phases: list[Ledger], segments: Array, slack: float) -> Array:

@@ -12,7 +12,9 @@ class Outside(Document):
     """Device memory beyond what tensors hold."""
 
     fragmentation: Annotated[float, key("reserved by the allocator beyond its peak", "B")]
-    context: Annotated[float, key("context of the driver and its libraries", "B")]
+    context: Annotated[
+        float, float, key("context of the driver and its libraries, and captured CUDA graphs", "B")
+    ]
     communicators: Annotated[float, key("buffers of the communicators", "B")]
 
 
