@@ -225,6 +225,20 @@ def test_what_cannot_be_said_is_listed() -> None:
     assert "PREDICTED" in found.files[0].text
 
 
+def test_widths_of_a_plain_decoder_are_not_made_up() -> None:
+    """A model of parts or towers has none: its files say that it is missing, and torchtune, which
+    names every model by a builder, is refused in the name of the option."""
+    given = {"model": "falcon-h1-7b", "gpu": "h100", "gpus": 8}
+    found = exported(given, to="megatron")
+    assert "model" in {one.option for one in found.not_expressible}
+    assert not any(
+        width in one.text for one in found.files for width in ("--hidden-size", "--num-layers ")
+    )
+    with pytest.raises(PlanError, match="torchtune has no builder") as refusal:
+        exported(given, to="torchtune")
+    assert refusal.value.field == "--model"
+
+
 def test_a_stack_that_a_framework_is_not_is_refused() -> None:
     with pytest.raises(PlanError, match="is not what nanotron is"):
         exported({**PLAN, "stack": "torchtitan"}, to="nanotron")

@@ -37,6 +37,12 @@ def estimate(command: str) -> Any:
     return api.estimate(api.read_options(given), brief=True)
 
 
+def test_models_of_images_are_refused_in_their_words() -> None:
+    for model in ("flux-1-dev", "resnet-50"):
+        with pytest.raises(PlanError, match="learns from images, which have no lengths"):
+            answered({"model": model, "gpu": "h100"})
+
+
 def test_what_methods_set_cannot_be_given_beside_them() -> None:
     for name in SET:
         assert "tune" not in rows(Options)[name].verbs, name

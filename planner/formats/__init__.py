@@ -129,7 +129,8 @@ def _parts(name: str, text: str) -> dict[Format, Mapping[str, Value]]:
         raise PlanError(FIELD, name, str(error)) from None
     if not any(found.values()):
         known = ", ".join(one.title for one in formats())
-        raise PlanError(FIELD, name, f"is of no kind that is read; these are: {known}")
+        why = "is of no kind that is read (a scenario of dpplan goes to --scenario); these are"
+        raise PlanError(FIELD, name, f"{why}: {known}")
     return {one: values for one, values in found.items() if values}
 
 

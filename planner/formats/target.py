@@ -92,7 +92,10 @@ def theirs(table: Iterable[Argument], asked: Asked) -> dict[str, Any]:
 
 
 def fields(model: ModelSpec) -> dict[str, Any]:
-    """The fields of a model by the names that tables have for them."""
+    """The fields of a model by the names that tables have for them; none of one that is described
+    by parts or towers, of which the widths of a plain decoder say nothing."""
+    if model.parts or model.towers:
+        return {}
     held = model.model_dump(mode="json")
     flat = {f"{MODEL}{name}": one for name, one in held.items()}
     for part in ("moe", "latent"):

@@ -277,8 +277,11 @@ def _types(answer: Answer) -> None:
 
 
 def write(options: Mapping[str, Any]) -> str:
-    """The YAML of a plan: what of a recipe says cost."""
+    """The YAML of a plan: what of a recipe says cost. Raises PlanError where torchtune has no
+    builder of the model, which its recipes cannot do without."""
     held = trainer.written(TABLE, options)
+    if "model._component_" not in held:
+        raise PlanError("--model", options["model"], "torchtune has no builder of its shape")
     held["dtype"] = "bf16" if options.get("precision") in (None, "bf16") else "fp32"
     if options.get(STEPS):
         held |= {"epochs": 1, "max_steps_per_epoch": options[STEPS]}

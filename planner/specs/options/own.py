@@ -13,6 +13,9 @@ from planner.specs.options.row import Group, option
 from planner.specs.options.verbs import REQUESTS
 
 OUTPUT = Group("output", "Output")
+JOBS = option(
+    "Worker processes", least=1, most=1024, example="2", unset="cores of this machine, 8 at most"
+)
 _PAYS = "More GPUs stop paying where one of them adds less than this share of what one adds at the"
 
 
@@ -178,16 +181,7 @@ class CompareOptions(Record):
     stop_below: Annotated[
         float, option(f"{_PAYS} first number of GPUs", least=0.001, most=0.999, example="0.9")
     ] = 0.5
-    jobs: Annotated[
-        int | None,
-        option(
-            "Worker processes",
-            least=1,
-            most=1024,
-            example="2",
-            unset="cores of this machine, 8 at most",
-        ),
-    ] = None
+    jobs: Annotated[int | None, JOBS] = None
     csv: Annotated[
         str | None,
         option(
@@ -286,16 +280,7 @@ class BatchOptions(Record):
     stop_below: Annotated[
         float, option(f"{_PAYS} first number of GPUs", least=0.001, most=0.999, example="0.9")
     ] = 0.5
-    jobs: Annotated[
-        int | None,
-        option(
-            "Worker processes",
-            least=1,
-            most=1024,
-            example="2",
-            unset="cores of this machine, 8 at most",
-        ),
-    ] = None
+    jobs: Annotated[int | None, JOBS] = None
     csv: Annotated[
         str | None,
         option(

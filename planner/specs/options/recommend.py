@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
-from planner.specs.options.own import OUTPUT
+from planner.specs.options.own import JOBS, OUTPUT
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
 
@@ -106,13 +106,4 @@ class RecommendOptions(Record):
             example="model.toml",
         ),
     ] = None
-    jobs: Annotated[
-        int | None,
-        option(
-            "Worker processes",
-            least=1,
-            most=1024,
-            example="2",
-            unset="cores of this machine, 8 at most",
-        ),
-    ] = None
+    jobs: Annotated[int | None, JOBS] = None

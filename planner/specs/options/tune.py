@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from planner.specs.options.own import OUTPUT
+from planner.specs.options.own import JOBS, OUTPUT
 from planner.specs.options.record import Record
 from planner.specs.options.row import Group, option
 
@@ -71,16 +71,7 @@ class TuneOptions(Record):
             label="Largest models",
         ),
     ] = False
-    jobs: Annotated[
-        int | None,
-        option(
-            "Worker processes",
-            least=1,
-            most=1024,
-            example="2",
-            unset="cores of this machine, 8 at most",
-        ),
-    ] = None
+    jobs: Annotated[int | None, JOBS] = None
     csv: Annotated[
         str | None,
         option(

@@ -12,6 +12,7 @@ from planner.inputs import tables
 from planner.inputs.cluster import cluster_spec, price_of
 from planner.inputs.model import model_spec
 from planner.inputs.options import read_options
+from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION
 from planner.specs.documents.batch import SizedModel
 from planner.specs.documents.tune import FittingModel, TuneData, TuneMethod, Tuning
@@ -38,6 +39,9 @@ def tune(own: TuneOptions, given: Mapping[str, Any], progress: Progress | None =
     adapted = any(one.has_adapters for one in methods)
     refuse(base.changed(lora=own.rank) if adapted else base, "tune", "lora" if adapted else "")
     model, _ = model_spec(base.model)
+    if model.sample:
+        why = f"learns from {model.sample}s, which have no lengths; ask `dpplan estimate`"
+        raise PlanError("--model", base.model, why)
     base, said = sized(own, base, model)
     data = data_of(own, base, model)
     cluster, _ = cluster_spec(base)
