@@ -110,12 +110,7 @@ _FAMILY: dict[str, tuple[Any, ...]] = {
     "optimizer": ("adam",),
     **dict.fromkeys(_DEGREES, (1,)),
 }
-SAYS |= {
-    "deepspeed": {**_FAMILY, "zero": (0, 1, 2, 3)},
-    "accelerate": {**_FAMILY, "zero": (2, 3)},
-    "axolotl": {**_FAMILY, "zero": (2, 3)},
-    "llama-factory": {**_FAMILY, "zero": (1, 2, 3)},
-}
+SAYS |= {"deepspeed": {**_FAMILY, "zero": (0, 1, 2, 3)}, "accelerate": {**_FAMILY, "zero": (2, 3)}}
 _TRAINED: dict[str, tuple[Any, ...]] = {  # with FSDP
     **_FAMILY,
     "model": ("llama-3.1-8b", "qwen3-8b"),
@@ -124,13 +119,42 @@ _TRAINED: dict[str, tuple[Any, ...]] = {  # with FSDP
     "loss_kernel": ("fused-linear",),
     "compile": (True,),
 }
-_BY_TRL = {"attention": ("flash2", "eager"), "lora": (16,)}
-_TUNED = {"loss_kernel": ("chunked",), "offload": ("params",)}
+_OF_LORA = {"lora": (16,), "lora_targets": ("all-linear", "q_proj+v_proj"), "lora_dropout": (0.05,)}
+_QUANTISED = ("nf4", "nf4-double", "int8")
+_OBJECTIVES = {"task": ("dpo", "kto"), "reference": ("precomputed",)}
+_SUBSPACE = {"optimizer_rank": (64,), "optimizer_in_backward": (True,)}
+_BY_TRL = {
+    **_OF_LORA,
+    **_OBJECTIVES,
+    **_SUBSPACE,
+    "base_precision": _QUANTISED,
+    "attention": ("flash2", "eager"),
+    "optimizer": ("adam", "adam8bit", "galore", "apollo"),
+}
+_TUNED = {
+    **_OF_LORA,
+    "base_precision": ("nf4-double",),
+    "lora_method": ("dora",),
+    "loss_kernel": ("chunked",),
+    "offload": ("params",),
+}
 SAYS |= {
     "hf-trainer": _TRAINED,
     "trl": {**_TRAINED, **_BY_TRL},
     "ms-swift": {**_TRAINED, **_BY_TRL, "zero": (3,)},
     "torchtune": {**_TRAINED, **_TUNED, "zero": (3,)},
+}
+_PAIRS = {**_BY_TRL, "task": ("dpo", "kto", "orpo", "simpo")}
+SAYS |= {
+    "axolotl": {**_FAMILY, **_PAIRS, "zero": (2, 3)},
+    "llama-factory": {
+        **_FAMILY,
+        **_PAIRS,
+        "zero": (1, 2, 3),
+        "base_precision": (*_QUANTISED, "hqq"),
+        "optimizer": ("adam", "galore", "apollo"),
+        "reference": (None,),  # it has no pass before the run
+    },
 }
 _OF_EXPERTS = ("ep", "dispatcher", "expert_kernels")
 
@@ -183,6 +207,13 @@ def _idle(options: dict[str, Any], model: ModelSpec, dp: int) -> set[str]:
         **dict.fromkeys(_OF_EXPERTS, model.moe is None or dp < options.get("ep", 1)),
     }
     idle["ep"] |= options.get("ep") == 1
+    of_lora = ("lora_targets", "lora_dropout", "base_precision", "lora_method")
+    idle |= dict.fromkeys(of_lora, "lora" not in options)
+    idle |= dict.fromkeys(_SUBSPACE, options["optimizer"] not in ("galore", "apollo"))
+    idle["task"] = options.get("task") not in (None, "kto") and options["micro_batch"] % 2 > 0
+    idle["reference"] = (
+        not options.get("reference") or idle["task"] or options.get("task") not in ("dpo", "kto")
+    )
     # ranks that shard hold whole groups of context parallelism
     idle["shard_group"] |= bool(options.get("shard_group", 1) % options["cp"])
     return {name for name, does_nothing in idle.items() if does_nothing}
@@ -237,6 +268,21 @@ def test_widths_of_a_plain_decoder_are_not_made_up() -> None:
     with pytest.raises(PlanError, match="torchtune has no builder") as refusal:
         exported(given, to="torchtune")
     assert refusal.value.field == "--model"
+
+
+def test_what_is_no_causal_decoder_is_refused_before_anything_is_searched() -> None:
+    why = {
+        "t5-base": "a tower (decoder)",
+        "bert-base": "is an encoder",
+        "clip-vit-b-32": "a model of",
+        "flux-1-dev": "a model of",
+        "resnet-50": "a model of images",
+    }
+    for model, words in why.items():
+        with pytest.raises(PlanError) as refusal:
+            exported({"model": model, "gpu": "h100", "gpus": 8}, to="trl")
+        assert words in refusal.value.remedy, model
+        assert "causal language models" in refusal.value.remedy
 
 
 def test_a_stack_that_a_framework_is_not_is_refused() -> None:

@@ -70,6 +70,21 @@ def read_frozen(answer: Answer, names: Frozen) -> None:
         answer.mark(name, "implied", "how frozen weights are kept")
 
 
+def written_frozen(options: Mapping[str, Any], names: Frozen) -> dict[str, Any]:
+    """Arguments of frozen weights as bitsandbytes and HQQ keep them; none of other formats."""
+    base = str(options.get("base_precision"))
+    kind, _, doubled = base.partition("-")
+    out: dict[str, Any] = {}
+    if base == "int8":
+        out = {names.bits: _EIGHT, names.method: "bnb"} if names.bits else {names.eight: True}
+    elif base == "hqq":
+        out = {names.bits: _FOUR, names.method: "hqq"}
+    elif kind in ("nf4", "fp4") and doubled in ("", "double"):
+        out = {names.bits: _FOUR, names.method: "bnb"} if names.bits else {names.four: True}
+        out |= {names.kind: kind, names.doubled: bool(doubled)}
+    return {name: value for name, value in out.items() if name}
+
+
 def read(answer: Answer, names: Names, asked: str, default: str = "") -> None:
     """What is trained. asked: the argument that says how, of whose words lora and dora are read;
     default: its word where it is left out."""

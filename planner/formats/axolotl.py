@@ -263,9 +263,26 @@ def _kernels(answer: Answer) -> None:
         answer.mark("plugins", "implied", "its own arguments say what it does")
 
 
+def _adapted(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Adapters of a plan: of all matrices by a switch, of some by a list."""
+    if not options.get("lora"):
+        return {}
+    held = {"adapter": "lora", **adapted.written(options, _ADAPTERS)}
+    every, some = _ADAPTERS.targets
+    words = held.pop(every)
+    held |= {every: True} if words == "all-linear" else {some: words}
+    held |= adapted.written_frozen(options, _FROZEN)
+    if held.get(_FROZEN.four):
+        held["adapter"] = "qlora"
+    return held
+
+
 def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan."""
-    held = trainer.written(TABLE, options)
+    held = trainer.written(TABLE, trainer.of_examples(options)) | trainer.task_of(options, "rl")
+    subspace = trainer.subspace_of(options)
+    if subspace:
+        held |= {"optimizer": subspace.pop("optim"), **subspace}
     kind = options.get("precision") or "bf16"
     held["bf16"] = kind == "bf16"
     if kind in ("fp16", "tf32"):
@@ -285,12 +302,7 @@ def write(options: Mapping[str, Any]) -> str:
         held |= {"plugins": ["axolotl.integrations.liger.LigerPlugin"]}
         held |= dict.fromkeys(_LIGER[:3], True)
     held |= trainer.liger_of(options, _LOSS[0])
-    if options.get("lora"):
-        held |= {"adapter": "lora"} | adapted.written(options, _ADAPTERS)
-        if held[_ADAPTERS.targets[0]] != "all-linear":
-            held[_ADAPTERS.targets[1]] = held.pop(_ADAPTERS.targets[0])
-        else:
-            held[_ADAPTERS.targets[0]] = True
+    held |= _adapted(options)
     held |= sharding.written(options)
     if held.pop("fsdp", False):
         held["fsdp_version"] = held.pop("fsdp_config.version")

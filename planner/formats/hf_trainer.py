@@ -37,7 +37,12 @@ _NOT_TAKEN = ("attn_implementation",)
 
 
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    held = trainer.written(TABLE, options) | trainer.types(options) | sharding.written(options)
+    held = (
+        trainer.written(TABLE, options)
+        | trainer.subspace_of(options)
+        | trainer.types(options)
+        | sharding.written(options)
+    )
     held |= trainer.liger_of(options, "use_liger_kernel")
     return held
 

@@ -52,7 +52,7 @@ def scripts(
         "name": name_of(f"{asked.model.name}-{asked.options['gpus']}"),
         "nodes": asked.nodes,
         "gpus_per_node": asked.gpus_per_node,
-        "program": target.program,
+        "program": target.starts(asked) if target.starts else target.program,
         "per_node": target.per_node,
         "arguments": target.arguments(asked),
         "environment": dict(target.environment),

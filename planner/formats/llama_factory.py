@@ -276,12 +276,33 @@ def _optimizer(answer: Answer) -> None:
         answer.state("optimizer", {"adamw": "adam"}.get(named, named), "optim_config.name")
 
 
+def _subspace(options: Mapping[str, Any]) -> dict[str, Any]:
+    """GaLore and APOLLO by switches of their own, under plain AdamW."""
+    ours = options.get("optimizer")
+    if ours not in ("galore", "apollo"):
+        return {}
+    rank = options.get("optimizer_rank")
+    return (
+        {"optim": "adamw_torch", f"use_{ours}": True, f"{ours}_target": "all"}
+        | ({f"{ours}_rank": rank} if rank else {})
+        | ({f"{ours}_layerwise": True} if options.get("optimizer_in_backward") else {})
+    )
+
+
+def _stage(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The objective: ORPO and SimPO are losses of its stage of DPO."""
+    task = options.get("task")
+    if task in ("orpo", "simpo"):
+        return {"stage": "dpo", "pref_loss": task}
+    return {"stage": task} if task in ("dpo", "kto") else {}
+
+
 def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan for `llamafactory-cli train`."""
     own = [
         one for one in TABLE if one.name not in ("model", "micro_batch_size", "global_batch_size")
     ]
-    held = trainer.written(own, options)
+    held = trainer.written(own, trainer.of_examples(options)) | _subspace(options)
     held |= trainer.types(options, "")
     if options.get("state_precision") == "bf16":
         held["pure_bf16"] = True
@@ -290,12 +311,14 @@ def write(options: Mapping[str, Any]) -> str:
             held |= {"fp8": True, "fp8_backend": backend, "bf16": True}
     held |= trainer.liger_of(options, "enable_liger_kernel")
     held |= {"stage": "sft", "finetuning_type": "full", "do_train": True}
+    held |= _stage(options)
     if options.get("lora"):
         held |= {"finetuning_type": "lora"} | adapted.written(options, _ADAPTERS)
         words = held["lora_target"]
         held["lora_target"] = "all" if words == "all-linear" else ",".join(words)
         if "additional_target" in held:
             held["additional_target"] = ",".join(held["additional_target"])
+        held |= adapted.written_frozen(options, _FROZEN)
     elif options.get("trainable_layers"):
         layers = options["trainable_layers"]
         held |= {"finetuning_type": "freeze", "freeze_trainable_layers": layers}

@@ -283,7 +283,8 @@ def _megatron(answer: Answer) -> None:
 
 def _arguments(options: Mapping[str, Any]) -> list[str]:
     """The arguments of a plan, one on a line."""
-    held = trainer.written(TABLE, options)
+    held = trainer.written(TABLE, trainer.of_examples(options))
+    held |= trainer.subspace_of(options) | trainer.task_of(options, "rlhf_type")
     held.pop("env PYTORCH_CUDA_ALLOC_CONF", None)
     kind = options.get("precision") or "bf16"
     held |= {kind: True} if kind in ("bf16", "fp16", "tf32") else {}
@@ -293,6 +294,7 @@ def _arguments(options: Mapping[str, Any]) -> list[str]:
     held["tuner_type"] = "full"
     if options.get("lora"):
         held |= {"tuner_type": "lora"} | adapted.written(options, _ADAPTERS)
+        held |= adapted.written_frozen(options, _FROZEN)
     stack, stage = options.get("stack"), options.get("zero")
     if stack == sharding.DEEPSPEED and stage is not None:
         away = "_offload" if options.get("offload") in ("optimizer", "params") else ""
@@ -302,6 +304,10 @@ def _arguments(options: Mapping[str, Any]) -> list[str]:
     return [f"--{name} {_text(value)}" for name, value in held.items()]
 
 
+def _verb(options: Mapping[str, Any]) -> str:
+    return "sft" if options.get("task") in (None, "sft") else "rlhf"
+
+
 def write(options: Mapping[str, Any]) -> str:
     """The command of a plan."""
     gpus, each = options.get("gpus") or 1, options.get("gpus_per_node")
@@ -309,7 +315,7 @@ def write(options: Mapping[str, Any]) -> str:
     before = [f"NPROC_PER_NODE={gpus // nodes}"] + ([f"NNODES={nodes}"] if nodes > 1 else [])
     if options.get("expandable_segments"):
         before.append("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
-    lines = [*before, "swift sft", *(f"    {line}" for line in _arguments(options))]
+    lines = [*before, f"swift {_verb(options)}", *(f"    {line}" for line in _arguments(options))]
     return " \\\n".join(lines) + "\n"
 
 
@@ -337,4 +343,5 @@ TARGET = written.target(
     "-m swift.cli.sft",
     files=lambda asked, comments: {},
     arguments=lambda asked: _arguments(written.plan_of(asked)),
+    starts=lambda asked: f"-m swift.cli.{_verb(asked.options)}",
 )

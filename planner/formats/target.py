@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.formats.record import MODEL, Argument
+from planner.specs.layers import parts_of
 from planner.specs.model import ModelSpec
 
 
@@ -58,7 +59,7 @@ class Target:
     first. write: the files of a plan by name; comments stand at their heads. program: what torchrun
     starts, or with `per_node` one process of each node; arguments: lines of arguments that the
     launch script holds; environment: variables of it; checkout: of which program's repository it is
-    started in, "" where that is installed.
+    started in, "" where that is installed; starts: the program of a plan, where that chooses it.
     deals: it deals layers out to stages as its profile does, so that no file has to say how.
     where: conditions on layouts that the program can express and the stack alone does not tell.
     lost: why an option cannot be said, by name. fill: what the files leave to their user.
@@ -72,11 +73,24 @@ class Target:
     arguments: Callable[[Asked], list[str]] = lambda asked: []
     environment: Mapping[str, str] = field(default_factory=dict)
     checkout: str = ""
+    starts: Callable[[Asked], str] | None = None
     per_node: bool = False
     deals: bool = True
     where: tuple[str, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict)
     fill: tuple[str, ...] = ()
+
+
+def no_decoder(model: ModelSpec) -> str:
+    """Why a trainer of causal language models cannot train a model; "" where it can."""
+    named = " and ".join(tower.name for tower in model.towers)
+    if model.convolutions or not model.vocab:
+        return f"is a model of {model.samples}"
+    if named:
+        return f"is no decoder alone: it has a tower ({named}) beside the first"
+    if any(getattr(part, "mask", "causal") == "full" for part, _ in parts_of(model)):
+        return "is an encoder, whose tokens see those that follow"
+    return ""
 
 
 def theirs(table: Iterable[Argument], asked: Asked) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from typing import Any
 
 from planner.formats import adapted, trainer, written
 from planner.formats.record import STEPS, Answer, Argument, Format, Value
+from planner.formats.target import Asked
 from planner.inputs import catalog
+from planner.specs import adapters
 from planner.specs.base import PlanError
 
 STACK = "torchtune"
@@ -149,6 +151,7 @@ TABLE = (
     ),
     Argument("enable_activation_offloading", "offload", words=_offloads("activations")),
     Argument("fsdp_cpu_offload", "offload", words=_offloads("params"), also=("fsdp.cpu_offload",)),
+    Argument("model.lora_dropout", "lora_dropout", meaning=lambda share: float(share) or None),
     Argument("tensor_parallel_dim", "tp", meaning=trainer.whole),
     Argument("context_parallel_dim", "cp", meaning=trainer.whole),
 )
@@ -157,7 +160,7 @@ IRRELEVANT = (
     *("lr_scheduler.*", "optimizer.*", "metric_logger.*", "log_*", "profiler.*", "resume_from*"),
     *("max_steps_per_epoch", "clip_grad_norm", "run_val_every_n_steps", "batch_size_val", "name"),
     *("device", "save_*", "*_checkpointer.*", "collate_fn", "model.lora_alpha", "low_cpu_ram"),
-    *("model.lora_dropout", "loss.*", "prompt*", "temperature", "top_k", "tasks", "limit"),
+    *("loss.*", "prompt*", "temperature", "top_k", "tasks", "limit"),
     *("enable_kv_cache", "base_model_path", "debug_*", "use_distributed_state_dict", "max_new*"),
     *(
         "tensor_parallel_plan._component_",
@@ -276,12 +279,52 @@ def _types(answer: Answer) -> None:
         answer.state("state_precision", "bf16", "dtype")
 
 
+_IN_ATTENTION = ("q_proj", "k_proj", "v_proj", "output_proj")
+_OF_ATTENTION = {
+    **dict.fromkeys(("o_proj", "output_proj"), "output_proj"),
+    **{word: word for word in _IN_ATTENTION},
+}
+
+
+def _adapted(options: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+    """The builder with adapters, and which matrices they are of; {} where it cannot say them."""
+    rank = options.get("lora")
+    if rank is None:
+        return {}
+    words = str(options.get("lora_targets") or adapters.ALL).split("+")
+    everywhere = adapters.ALL in words
+    attention = everywhere or adapters.ATTENTION in words
+    mlp = everywhere or adapters.MLP in words
+    named = [_OF_ATTENTION[word] for word in words if word in _OF_ATTENTION]
+    family, _, name = held["model._component_"].rpartition(".")
+    quantised = options.get("base_precision") == "nf4-double"
+    out = {
+        "model._component_": f"{family}.{'qlora' if quantised else 'lora'}_{name}",
+        "model.lora_attn_modules": list(_IN_ATTENTION) if attention else named,
+        "model.apply_lora_to_mlp": mlp,
+        "model.apply_lora_to_output": False,
+        "model.lora_rank": rank,
+        "model.lora_alpha": 2 * rank,
+    }
+    if options.get("lora_dropout"):
+        out["model.lora_dropout"] = options["lora_dropout"]
+    if options.get("lora_method") == "dora":
+        out["model.use_dora"] = True
+    return out
+
+
+def _starts(asked: Asked) -> str:
+    recipe = "lora" if asked.get("lora") else "full"
+    return f'recipes/{recipe}_finetune_distributed.py --config "$RECIPE/train.yaml"'
+
+
 def write(options: Mapping[str, Any]) -> str:
     """The YAML of a plan: what of a recipe says cost. Raises PlanError where torchtune has no
     builder of the model, which its recipes cannot do without."""
     held = trainer.written(TABLE, options)
     if "model._component_" not in held:
         raise PlanError("--model", options["model"], "torchtune has no builder of its shape")
+    held |= _adapted(options, held)
     held["dtype"] = "bf16" if options.get("precision") in (None, "bf16") else "fp32"
     if options.get(STEPS):
         held |= {"epochs": 1, "max_steps_per_epoch": options[STEPS]}
@@ -316,4 +359,5 @@ TARGET = written.target(
         " --state-precision bf16",
     ),
     checkout="torchtune",
+    starts=_starts,
 )

@@ -405,6 +405,40 @@ def read_subspace(answer: Answer, name: str = "optim") -> None:
         answer.state("optimizer_rank", int(found[1]), "optim_args")
 
 
+def subspace_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """optim and optim_args of GaLore and APOLLO of a plan."""
+    ours = options.get("optimizer")
+    if ours not in SUBSPACES or (name := name_of(OPTIMIZERS)(ours)) is None:
+        return {}
+    by_layer = _BY_LAYER if options.get("optimizer_in_backward") else ""
+    out = {"optim": name + by_layer, "optim_target_modules": "all-linear"}
+    rank = options.get("optimizer_rank")
+    return out | ({"optim_args": f"rank={rank}"} if rank else {})
+
+
+def task_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The objective of a plan under this argument, and its reference where that is asked before
+    the run."""
+    task = options.get("task")
+    if task is None or task == "sft":
+        return {}
+    asked = options.get("reference") == "precomputed"
+    return {name: task} | ({"precompute_ref_log_probs": True} if asked else {})
+
+
+def of_examples(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a plan with a micro-batch in examples, of which pairs are two sequences.
+    Raises PlanError where the micro-batch is not made of whole pairs."""
+    each = TASKS[options.get("task") or "sft"].sequences
+    micro = options.get("micro_batch")
+    if each == 1 or micro is None:
+        return dict(options)
+    if micro % each:
+        remedy = f"a micro-batch of {options['task']} is of pairs: take an even one"
+        raise PlanError("--micro-batch", micro, remedy)
+    return {**options, "micro_batch": micro // each}
+
+
 _TASKS = {"dpo": "dpo", "ipo": "dpo", "kto": "kto", "orpo": "orpo", "simpo": "simpo"}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.formats import adapted, sharding, trainer, written
 from planner.formats.record import Answer, Argument, Format, Value
+from planner.formats.target import Asked
 
 LENGTH = Argument(
     "max_length", "seq_len", default=1024, meaning=trainer.whole, also=("max_seq_length",)
@@ -116,12 +117,29 @@ def _lengths(answer: Answer) -> None:
 
 
 def write(options: Mapping[str, Any]) -> str:
-    held = trainer.written(TABLE, options) | trainer.types(options, "dtype")
+    held = trainer.written(TABLE, trainer.of_examples(options)) | trainer.types(options, "dtype")
+    held |= trainer.subspace_of(options) | _objective(options)
     held |= sharding.written(options)
     held |= trainer.liger_of(options, "use_liger_kernel")
     if options.get("lora"):
         held |= {"use_peft": True} | adapted.written(options, adapted.Names())
+        held |= adapted.written_frozen(options, _FROZEN)
     return trainer.as_yaml(held)
+
+
+def _objective(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments that one objective alone has; its script says the rest."""
+    own = {"dpo": {"beta": 0.1}, "kto": {"beta": 0.1, "desirable_weight": 1.0}}
+    said = trainer.task_of(options, "")
+    said.pop("", None)
+    return own.get(str(options.get("task")), {}) | said
+
+
+def starts(asked: Asked) -> str:
+    """The script of an objective."""
+    task = asked.get("task")
+    script = task if task in ("dpo", "kto") else "sft"
+    return f'-m trl.scripts.{script} --config "$RECIPE/train.yaml"'
 
 
 _own = trainer.own(
@@ -148,4 +166,4 @@ FORMAT = Format(
     read_more=read_more,
 )
 
-TARGET = written.target("trl", "TRL", write, "-m trl.scripts.sft --config {}")
+TARGET = written.target("trl", "TRL", write, "-m trl.scripts.sft --config {}", starts=starts)

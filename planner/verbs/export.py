@@ -13,7 +13,7 @@ from typing import Any
 from planner import __version__, formats
 from planner.estimate import Estimates
 from planner.formats import launch
-from planner.formats.target import Asked, Target
+from planner.formats.target import Asked, Target, no_decoder
 from planner.inputs import catalog
 from planner.inputs.model import model_spec
 from planner.inputs.readers import read_json
@@ -21,6 +21,7 @@ from planner.inputs.scenario import resolve
 from planner.report import layout as report
 from planner.search.answer import answer_of
 from planner.search.why_none import why_none
+from planner.specs.adapters import ALL, ATTENTION, JOINED, MLP, ROLES
 from planner.specs.base import PlanError
 from planner.specs.document import SCHEMA_VERSION, UNSET
 from planner.specs.documents.estimate import Figures
@@ -34,6 +35,7 @@ from planner.specs.options.checked import from_text
 from planner.specs.options.experts import ExpertOptions
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.run import AnswerOptions
+from planner.specs.options.task import TaskOptions
 from planner.specs.options.training import TrainingOptions
 from planner.specs.plan import Plan
 from planner.specs.where import constraint
@@ -49,6 +51,7 @@ _OF_RECIPE = tuple(
         *rows(TrainingOptions),
         *rows(ExpertOptions),
         *rows(AdapterOptions),
+        *rows(TaskOptions),
         *("cp_comm_type", "tp_overlap", "offload_modules"),
     )
     if name not in _OF_DATA
@@ -73,6 +76,9 @@ def export(options: Options, asked: ExportOptions) -> Export:
     target = next(one for one in formats.targets() if one.kind == asked.to)
     options = _on(target, options)
     scenario = resolve(options)
+    if why := no_decoder(model := scenario.plans[0].model):
+        remedy = f"{why}; {target.title} is written for causal language models: take one of these"
+        raise PlanError("--model", model.name, remedy)
     answer = answer_of(scenario)
     if answer is None:
         raise why_none(scenario)
@@ -202,7 +208,17 @@ def same(name: str, value: Any, back: Mapping[str, Any], asked: Asked) -> bool:
         return back.get("pipeline_layout") == split  # whose chunks say both
     if found is None and name in _UNSAID:
         return bool(value == _UNSAID[name])
-    return bool(found == value)
+    return bool(_plain(name, found) == _plain(name, value))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value in one spelling: of adapters the matrices that words name, by their roles."""
+    if name != "lora_targets" or value is None:
+        return value
+    many = {ATTENTION: ("q", "k", "v", "o"), MLP: ("gate", "up", "down")}
+    many[ALL] = many[ATTENTION] + many[MLP]
+    words = {**ROLES, **JOINED, **many}
+    return {role for word in value.split("+") for role in words.get(word, (word,))}
 
 
 def _model(found: str) -> ModelSpec | None:
