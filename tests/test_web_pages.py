@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from html import unescape
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,6 +17,7 @@ from planner.specs.options import rows
 from planner.units import show
 from web import state, static_files, tasks
 from web.render import streamed
+from web.tabs import TABS
 
 
 def test_the_page_is_complete_without_a_script(client: TestClient) -> None:
@@ -138,13 +140,44 @@ def test_a_line_of_fine_tuning_leads_to_its_estimate(client: TestClient) -> None
     assert answer.status_code == 200
     assert '<option value="qwen2.5-0.5b" data-label="Qwen2.5 0.5B" selected>' in answer.text
     document = client.get("/api/tune", params=TUNED).json()
-    links = [v for v in Page(answer.text).links.values() if v.startswith("/?")]
+    links = [v for name, v in Page(answer.text).links.items() if name.startswith("Apply")]
     assert len(links) == len(document["methods"]) == 2
     lora = next(one for one in document["methods"] if one["name"] == "lora")
     link = next(one for one in links if "lora=16" in one)
     found = client.get(f"/api/estimate{link[1:]}").json()
     assert found["memory"]["device_bytes"] == lora["memory"]["device_bytes"]
     assert found["run"]["days"] * 86400 == pytest.approx(lora["run_s"])
+
+
+def test_the_bar_of_tabs_takes_along_what_others_understand(client: TestClient) -> None:
+    """Model, GPU and count go from tab to tab; what a verb alone has stays behind."""
+    bars = {
+        path: re.findall(r'<a href="([^"]*)" data-path="([^"]*)"[^>]*?( aria-current="page")?>', t)
+        for path, asked in (("/tune", {**TUNED, "rank": "8"}), ("/", FIXED))
+        for t in [client.get(path, params=asked).text]
+    }
+    for path, bar in bars.items():
+        assert [there for _, there, current in bar if current] == [path]
+        assert [there for _, there, _ in bar] == [tab.path for tab in TABS]
+    links = {there: dict(parse_qsl(urlsplit(unescape(to)).query)) for to, there, _ in bars["/tune"]}
+    assert links["/"] == {name: TUNED[name] for name in ("model", "gpu", "seq_len")}
+    links = {there: dict(parse_qsl(urlsplit(unescape(to)).query)) for to, there, _ in bars["/"]}
+    assert links["/"] == FIXED
+    assert links["/tune"] == {name: FIXED[name] for name in ("model", "gpu", "gpus")}
+
+
+def test_an_error_stands_beside_its_field_and_nothing_is_lost(client: TestClient) -> None:
+    """What was typed is in the form again, the wrong value with what is wrong with it."""
+    asked = {**TUNED, "epochs": "-3", "examples": "52k", "rank": "8", "clock": "0.9"}
+    answer = client.get("/tune", params=asked)
+    assert answer.status_code == 422
+    at = answer.text.index('data-field="epochs"')
+    beside = answer.text[at : answer.text.index("data-field", at + 1)]
+    assert 'value="-3"' in beside
+    assert re.search(r'role="alert">[^<]*must be', beside)
+    for name in ("examples", "rank", "clock"):
+        assert re.search(rf'name="{name}"[^>]*value="{asked[name]}"', answer.text), name
+    assert re.search(r'<option value="rtx4090"[^>]* selected>', answer.text)
 
 
 def test_panels_compare_explain_and_export_are_pages_too(client: TestClient) -> None:

@@ -3,6 +3,7 @@ exports of a state."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import get_args
 from urllib.parse import parse_qsl
 
@@ -17,10 +18,10 @@ from planner.specs.options import rows
 from planner.specs.options.own import ScheduleOptions
 from planner.specs.options.reinforcement import RlOptions
 from planner.specs.options.schema import option_schemas
-from planner.specs.options.tune import TuneOptions
 from web import documented as doc
 from web import limits, run
 from web.state import Pairs
+from web.tabs import VERBS, Tab
 
 router = APIRouter(prefix="/api", tags=["API"])
 
@@ -179,21 +180,22 @@ async def schedule(request: Request) -> Response:
     return _json(await run.answer(request, "schedule", run.pairs_of(request)))
 
 
-_tuned = [
-    doc.query(name, schema.pop("description"), schema)
-    for name, schema in option_schemas(TuneOptions).items()
-    if name != "jobs" and not rows(TuneOptions)[name].says.file
-]
+def _document_of(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
+    async def of_verb(request: Request) -> Response:
+        return _json(await run.answer(request, "verb", run.pairs_of(request), tab.path))
+
+    of_verb.__doc__ = f"The document of `dpplan {tab.verb} --json`."
+    return of_verb
 
 
-@router.get(
-    "/tune",
-    openapi_extra={"parameters": doc.parameters(*_tuned)},
-    responses=doc.answers(doc.document("tune")),
-)
-async def tune(request: Request) -> Response:
-    """The document of `dpplan tune --json`."""
-    return _json(await run.answer(request, "tune", run.pairs_of(request)))
+for _tab in VERBS.values():
+    router.add_api_route(
+        f"/{_tab.verb}",
+        _document_of(_tab),
+        openapi_extra={"parameters": doc.of_tab(_tab)},
+        responses=doc.answers(doc.document(_tab.document)),
+        operation_id=f"{_tab.verb}_document",
+    )
 
 
 _rl = [

@@ -13,6 +13,7 @@ from planner.specs.base import Spec
 from planner.specs.documents import ANSWERS, declared
 from planner.specs.options.schema import option_schemas as option_schemas_of
 from web import limits
+from web.tabs.base import Tab
 
 Schema = dict[str, Any]
 
@@ -81,6 +82,21 @@ def parameters(*own: Schema) -> list[Schema]:
             for n, s in option_schemas().items()
         ),
     ]
+
+
+def of_tab(tab: Tab) -> list[Schema]:
+    """Query parameters of the verb of a tab: its own options, then those of a request."""
+    own = {}
+    for record in tab.records:
+        for name, schema in option_schemas_of(record).items():
+            if name in tab.own:
+                own[name] = query(name, schema.pop("description"), schema)
+    request = [
+        one
+        for one in parameters()
+        if one["name"] not in own and (tab.model or one["name"] not in ("model", "config"))
+    ]
+    return [*own.values(), *request]
 
 
 def body() -> Schema:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from functools import cache
 from itertools import takewhile
 from typing import Any
 
 from planner import api
+from planner.show.text import words
 from planner.specs.options import Group, Options, Row, rows
 from web.panels.legal import Choice
 from web.state import SEPARATOR, State, catalogue_id
@@ -44,13 +44,19 @@ def form(
     """(groups of fields for the template, choices by field for the script)."""
     groups: list[dict[str, Any]] = []
     for group, shown, folded in groups_of(Options):
-        more = [_field(row, state, choices.get(row.name), layout) for row in folded]
+        made = {
+            row.name: _field(
+                row, getattr(state.options, row.name), state.config, choices.get(row.name), layout
+            )
+            for row in (*shown, *folded)
+        }
+        more = [made[row.name] for row in folded]
         groups.append(
             {
                 "name": group.name,
                 "title": group.title,
                 "hint": group.hint,
-                "fields": [_field(row, state, choices.get(row.name), layout) for row in shown],
+                "fields": [made[row.name] for row in shown],
                 "more": more,
                 "open": any(field["value"] != field["start"] for field in more),
             }
@@ -61,20 +67,18 @@ def form(
     return groups, legal
 
 
-def fields(holder: Any, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Fields of some options, of a state or of what has `options` as it does."""
-    table = rows(type(holder.options))
-    return [_field(table[name], holder, None, {}) for name in names]
+def field(row: Row, value: Any, config: str | None = None) -> dict[str, Any]:
+    """A field outside the form of the page, with the value of its option."""
+    return _field(row, value, config, None, {})
 
 
 def _field(
-    row: Row, state: State, offered: list[Choice] | None, layout: dict[str, Any]
+    row: Row, value: Any, config: str | None, offered: list[Choice] | None, layout: dict[str, Any]
 ) -> dict[str, Any]:
-    value = getattr(state.options, row.name)
     default = "" if row.is_needed or row.default in (None, False, ()) else _text(row.default)
     out: dict[str, Any] = {
         "name": row.name,
-        "label": row.says.label,
+        "label": row.says.label or words(row.name).capitalize(),
         "help": row.says.help,
         "kind": "text",
         "choices": [],
@@ -87,7 +91,7 @@ def _field(
         "auto": "",
     }
     if row.is_catalogued:
-        return out | _listed_field(row, state, value)
+        return out | _listed_field(row, value, config)
     if offered is None and (row.choices or row.is_switch):
         offered = [Choice(one, None) for one in row.choices or (True, False)]
     if default and (offered is not None or row.says.form == "shown"):
@@ -113,11 +117,11 @@ def _listed(catalogue: str) -> tuple[tuple[str, str], ...]:
     return tuple((e.id, e.title) for e in entries if not scope or getattr(e, "scope", "") == scope)
 
 
-def _listed_field(row: Row, state: State, value: str | None) -> dict[str, Any]:
+def _listed_field(row: Row, value: str | None, config: str | None) -> dict[str, Any]:
     found = [
         {"value": i, "label": title, "reason": None} for i, title in _listed(row.says.catalogue)
     ]
-    pasted = row.name == "model" and bool(state.config)
+    pasted = row.name == "model" and bool(config)
     chosen = catalogue_id(row, value)
     shown = "" if value is None else chosen or ("" if pasted else value)
     if shown and shown not in [c["value"] for c in found]:

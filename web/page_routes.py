@@ -20,8 +20,9 @@ from web.render import rendered as plain
 from web.render import streamed
 from web.state import START, Pairs
 from web.static_files import url
+from web.tabs import TABS, Tab
+from web.tabs.navigation import navigation
 from web.texts import TEXTS, text
-from web.tune_page import START as START_TUNE
 from web.work import NO_ANSWER
 
 router = APIRouter(include_in_schema=False)
@@ -83,9 +84,12 @@ _SCRIPT_TEXTS = (
 )
 
 
-def rendered(template: str, **values: Any) -> str:
-    """A page, with the addresses of its files."""
-    return plain(template, url=url, **{"boot": _boot(charts=[]), **values})
+def rendered(template: str, page: str = "", pairs: Pairs | None = None, **values: Any) -> str:
+    """A page, with the addresses of its files, and the bar of tabs. page: the address of its tab;
+    pairs: what was asked of it."""
+    query = str(values.get("query") or "")
+    bar = navigation(page, parse_qsl(query) if pairs is None else pairs)
+    return plain(template, url=url, navigation=bar, **{"boot": _boot(charts=[]), **values})
 
 
 def _json(content: bytes) -> Response:
@@ -171,6 +175,7 @@ def _page(
         async for piece in streamed(
             "page.html",
             url=url,
+            navigation=navigation("/", parse_qsl(query)),
             boot=boot,
             late=late,
             form=form,
@@ -283,11 +288,29 @@ async def export_page(request: Request) -> Response:
     return HTMLResponse(rendered("export.html", body=body, query=found["query"]))
 
 
-@router.get("/tune", response_class=HTMLResponse)
-async def tune_page(request: Request) -> Response:
-    """Fine-tuning: which methods fit the cards."""
-    found = await run.read(request, "tuned", run.pairs_of(request) or START_TUNE)
-    return HTMLResponse(rendered("tune.html", **found), 422 if found["problem"] else 200)
+def _tab_page(tab: Tab) -> Callable[[Request], Awaitable[Response]]:
+    async def tab_page(request: Request) -> Response:
+        pairs = run.pairs_of(request) or tab.start
+        found = await run.read(request, "tab", pairs, tab.path)
+        charts = found["charts"]
+        body = rendered(
+            "tab.html",
+            page=tab.path,
+            pairs=pairs,
+            tab=tab,
+            form=found["form"],
+            answer=found["answer"],
+            charts=charts,
+            boot=_boot(charts=_drawn(charts)),
+        )
+        return HTMLResponse(body, 200 if found["ok"] else 422)
+
+    return tab_page
+
+
+for _tab in TABS:
+    if isinstance(_tab, Tab):
+        router.add_api_route(_tab.path, _tab_page(_tab), response_class=HTMLResponse)
 
 
 @router.get("/compare", response_class=HTMLResponse)

@@ -22,13 +22,11 @@ from planner.specs.options.commands import CheckOptions
 from planner.specs.options.export import ExportOptions
 from planner.specs.options.own import ScheduleOptions
 from planner.specs.options.reinforcement import RlOptions
-from planner.specs.options.tune import TuneOptions
 from planner.verbs import check, read
 from planner.verbs import rl as reinforcement
-from planner.verbs import tune as tuning
 from planner.verbs.compare import side_by_side
 from planner.verbs.schedule import draw
-from web import limits, tune_page, view
+from web import limits, view
 from web.forms import form
 from web.panels import (
     calibrated,
@@ -54,6 +52,9 @@ from web.state import (
     toml_of,
     typed,
 )
+from web.tabs import BY_PATH, Tab
+from web.tabs.base import asked as asked_of
+from web.tabs.page import page
 
 Asked = Pairs | bytes
 R = TypeVar("R", bound=Record)
@@ -115,13 +116,6 @@ def _parted(pairs: Pairs, record: type[R]) -> tuple[R, Pairs]:
     return record(**own), [(name, value) for name, value in pairs if name not in table]
 
 
-def tune(pairs: Pairs) -> bytes:
-    """The document of `dpplan tune --json`."""
-    own, rest = _parted(pairs, TuneOptions)
-    with _asked(rest) as state:
-        return dumped(tuning.tune(own.changed(jobs=1), state.options.given()))
-
-
 def rl(pairs: Pairs) -> bytes:
     """The document of `dpplan rl --json`."""
     own, rest = _parted(pairs, RlOptions)
@@ -129,19 +123,22 @@ def rl(pairs: Pairs) -> bytes:
         return dumped(reinforcement.rl(own, state.options.given()))
 
 
-def tuned(pairs: Pairs) -> bytes:
-    """The page of fine-tuning: its fields, and the answer or what is wrong with the request."""
-    state, own = of_pairs(tune_page.START), TuneOptions()
-    answer, problem = None, None
-    try:
-        own, rest = _parted(pairs, TuneOptions)
-        state = of_pairs(rest)
-        with _asked(rest):
-            found = tuning.tune(own.changed(jobs=1), state.options.given())
-        answer = tune_page.answer(found, state, own)
-    except PlanError as error:
-        problem = str(error)
-    return dumped({**tune_page.inputs(state, own), "doc": answer, "problem": problem})
+def verb(pairs: Pairs, path: str) -> bytes:
+    """The document of the verb of a tab, as on the command line with --json."""
+    tab = _tab(path)
+    with asked_of(tab, pairs) as request:
+        return dumped(tab.find(request))
+
+
+def tab(pairs: Pairs, path: str) -> bytes:
+    """The page of a tab: its form, and the answer or what is wrong with the request."""
+    return dumped(page(_tab(path), pairs))
+
+
+def _tab(path: str) -> Tab:
+    found = BY_PATH[path]
+    assert isinstance(found, Tab)
+    return found
 
 
 _SHAPE = ("schedule", "pp", "vpp")
@@ -363,9 +360,9 @@ TASKS: dict[str, Callable[..., bytes]] = {
     "estimate": estimate,
     "search": search,
     "schedule": schedule,
-    "tune": tune,
     "rl": rl,
-    "tuned": tuned,
+    "verb": verb,
+    "tab": tab,
     "comparison": comparison,
     "what_if": what_if,
     "late": late,

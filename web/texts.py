@@ -34,13 +34,11 @@ TEXTS: dict[str, str] = {
     ),
     "compare_base": "the first",
     "back": "Back to the estimate",
-    "tune": "Fine-tuning",
-    "tune_title": "Fine-tuning on given cards",
-    "tune_lead": (
-        "Choose a model and a card: which methods fit, with which context and micro-batch, how long"
-        " the run takes and what it costs. Each method leads to its estimate."
-    ),
-    "tune_ask": "Compare methods",
+    "tabs": "What to do",
+    "apply": "Apply",
+    "all_kinds": "all kinds",
+    "chosen": "{count} chosen",
+    "tab_command": "The same as a command",
     "export": "Export",
     "export_title": "Take it along",
     "export_command": "Command with the same options",

@@ -1,0 +1,33 @@
+"""The tabs of the dashboard: what people come to do, each an entry of TABS.
+
+How a tab is added:
+
+1. A module of this folder declares one `Tab`: its path, the words of its form, the verb that
+   answers, the verb's own option records, which options the form shows at once and which folded,
+   what the form begins with, and two functions. `find` asks the verb; `show` makes the page of what
+   was found: a verdict, and tables and charts in order (`Found`). Tables are the blocks of the
+   command line, so that page and terminal say the same numbers; `Table.commands` and `Table.links`
+   say where each row leads.
+2. The module's `TAB` is named in TABS below, where it stands in the navigation.
+
+The route, the form with each field's error beside it, the navigation, the values that are carried
+from one tab to the next, and the document over HTTP (`/api/VERB`, typed) come from the entry.
+
+A page with a route and a template of its own is a `Page` in TABS: its template extends `base.html`
+and is rendered with `page=PATH`; `carries` names the options that its address takes from others.
+"""
+
+from __future__ import annotations
+
+from web.tabs import tune
+from web.tabs.base import Page, Tab
+
+__all__ = ["BY_PATH", "PLAN", "TABS", "VERBS", "Page", "Tab"]
+
+PLAN = Page(path="/", name="Plan", carries=None)
+
+TABS: tuple[Page, ...] = (PLAN, tune.TAB)
+"""In the order of the navigation."""
+
+BY_PATH = {tab.path: tab for tab in TABS}
+VERBS = {tab.verb: tab for tab in TABS if isinstance(tab, Tab)}

@@ -1,0 +1,201 @@
+"""What a tab is made of: its declaration, what it was asked, and what its page shows."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+from planner.inputs import catalog
+from planner.show.figures import Chart
+from planner.show.text import Block
+from planner.specs.base import PlanError
+from planner.specs.options import Options, Record, Row, command_line, flag, rows
+from web.state import START, TEXTS, Pairs, State, of_pairs, typed
+
+Mark = Literal["yes", "maybe", "no", "here", ""]
+R = TypeVar("R", bound=Record)
+
+CARRIED = ("model", "gpu", "gpus")
+_OF_OUTPUT = "output"  # the group of options that shape what a command prints or writes
+
+
+@dataclass(frozen=True)
+class Page:
+    """An entry of the navigation.
+
+    carries: options of a request that its address takes over from the page before; None: all.
+    """
+
+    path: str
+    name: str
+    carries: tuple[str, ...] | None = CARRIED
+
+
+@dataclass(frozen=True)
+class Table:
+    """A block of the command line as a part of the page.
+
+    commands: the command that requests each row alone, or None; its estimate is a link. links: in
+    place of those, the address that each row leads to. marks: of each row, what its colour says.
+    """
+
+    block: Block
+    commands: tuple[str | None, ...] = ()
+    links: tuple[str | None, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the page of a tab shows under its form.
+
+    command: the same request as a command. notes: what the answer rests on.
+    """
+
+    title: str
+    verdict: str
+    command: str
+    mark: Mark = ""
+    parts: tuple[Table | Block | Chart, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a tab was asked: its own options by record, and those of a request.
+
+    state: the request with its pasted texts; of a verb without a model, one stands in. given: what
+    was given, several values as a list.
+    """
+
+    verb: str
+    own: Mapping[type[Record], Record]
+    state: State
+    given: Mapping[str, Any]
+
+    def of(self, record: type[R]) -> R:
+        """The options of one record."""
+        found = self.own[record]
+        assert isinstance(found, record)
+        return found
+
+    @cached_property
+    def command(self) -> str:
+        """The command that asks the same."""
+        lists = {name: value for name, value in self.given.items() if isinstance(value, list)}
+        asked = self.state.options.changed(**dict.fromkeys(lists), spelled=())
+        words = _words(asked, self.verb)
+        if "model" not in self.given:
+            words = words[:1] + words[3:]
+        words += [
+            word for name, many in lists.items() for one in many for word in (flag(name), one)
+        ]
+        words += [word for one in self.own.values() for word in _words(one, self.verb)[1:]]
+        return shlex.join(["dpplan", *words])
+
+
+def _words(options: Record, verb: str) -> list[str]:
+    """The command of these options, its verb first."""
+    return [verb, *shlex.split(command_line(options, verb).removeprefix(f"dpplan {verb}"))]
+
+
+@dataclass(frozen=True)
+class Tab(Page):
+    """A page of one verb: a form, and what the verb answers.
+
+    verb: the command, and the last word of its address under /api. document: as ANSWERS of
+    planner.specs.documents calls the answer. records: of options that the verb alone has. shown,
+    folded: fields of the form by name, of these records or of a request. start: what an empty
+    address asks. find: the document; show: its page. model: whether a model is asked about.
+    """
+
+    title: str = ""
+    lead: str = ""
+    ask: str = ""
+    verb: str = ""
+    document: str = ""
+    records: tuple[type[Record], ...] = ()
+    shown: tuple[str, ...] = ()
+    folded: tuple[str, ...] = ()
+    start: Pairs = field(default_factory=list)
+    find: Callable[[Asked], Any] = lambda asked: None
+    show: Callable[[Any, Asked], Found] = lambda found, asked: found
+    model: bool = True
+
+    @property
+    def own(self) -> dict[str, Row]:
+        """The options of its own that an address may have: those that name no file of the server
+        and shape no printed text."""
+        return {
+            name: row
+            for record in self.records
+            for name, row in rows(record).items()
+            if not row.says.file and row.group.name != _OF_OUTPUT and name != "jobs"
+        }
+
+    def row(self, name: str) -> Row:
+        """An option of the form."""
+        return self.own.get(name) or rows(Options)[name]
+
+
+@contextlib.contextmanager
+def asked(tab: Tab, pairs: Pairs) -> Iterator[Asked]:
+    """What the pairs of an address ask of a tab, while their pasted texts are the only files that
+    can be read. Raises PlanError."""
+    table = tab.own
+    typed_own: dict[str, Any] = {}
+    lists: dict[str, list[str]] = {}
+    rest: Pairs = []
+    for name, text in pairs:
+        if text == "":
+            continue
+        if name in table:
+            _take(typed_own, table[name], name, text)
+        elif name not in TEXTS and name in rows(Options) and several(tab, rows(Options)[name]):
+            lists.setdefault(name, []).append(text)
+        else:
+            rest.append((name, text))
+    own = {record: _read(record, typed_own) for record in tab.records}
+    state, given = _request(tab, rest, lists)
+    with catalog.only_given(state.files):
+        yield Asked(tab.verb, own, state, given)
+
+
+def several(tab: Tab, row: Row) -> bool:
+    """Whether the verb of a tab takes an option of a request several times."""
+    return any(one.split()[0] == tab.verb for one in row.says.several)
+
+
+def _take(found: dict[str, Any], row: Row, name: str, text: str) -> None:
+    if row.is_several:
+        parts = [part.strip() for part in text.split(";") if part.strip()]
+        found[name] = (*found.get(name, ()), *parts)
+        return
+    if name in found:
+        raise PlanError(row.flag, text, "is given twice; keep one")
+    found[name] = typed(row, text)
+
+
+def _read(record: type[R], given: Mapping[str, Any]) -> R:
+    return record(**{name: value for name, value in given.items() if name in rows(record)})
+
+
+def _request(tab: Tab, rest: Pairs, lists: Mapping[str, list[str]]) -> tuple[State, dict[str, Any]]:
+    """The request of the other pairs, and its options by name."""
+    names = {name for name, _ in rest}
+    of_model = names & {"model", "config"}
+    if of_model and not tab.model:
+        raise PlanError("--model", None, f"is nothing that `dpplan {tab.verb}` asks about")
+    if tab.model and not of_model:
+        raise PlanError("--model", None, "is needed: choose one")
+    stand_in = [] if of_model else [("model", str(START["model"]))]
+    for name, many in lists.items():
+        for one in many:  # each is held to what a page may ask
+            of_pairs([*stand_in, *rest, (name, one)])
+    state = of_pairs([*stand_in, *rest])
+    given = {n: v for n, v in state.options.given().items() if n != "model" or of_model}
+    return state, {**given, **{name: list(many) for name, many in lists.items()}}

@@ -1,0 +1,78 @@
+"""The page of a tab as a worker makes it: form, verdict, tables and charts, and the values that
+other tabs take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlencode
+
+from planner.show.figures import Chart
+from planner.show.text import Block, Fixed
+from planner.specs.base import PlanError
+from planner.specs.document import changed
+from planner.specs.options import Options, pairs_of_command
+from web.render import rendered
+from web.state import Pairs, State
+from web.tabs.base import Tab, Table, asked
+from web.tabs.form import form
+
+_MOST_PASTED = 4_000  # characters of a pasted model that each row's link repeats
+_EMPTY = {"", "-"}
+
+
+def page(tab: Tab, pairs: Pairs) -> dict[str, Any]:
+    """The parts of the page. What is wrong with a request stands in its form."""
+    body, charts, error, ok = "", list[Chart](), None, False
+    try:
+        with asked(tab, pairs) as request:
+            found = tab.show(tab.find(request), request)
+        ok = True
+        parts = [_part(part, request.state) for part in found.parts]
+        charts = [part for part in parts if isinstance(part, Chart)]
+        body = rendered("tab_answer.html", found=found, parts=parts)
+    except PlanError as problem:
+        error = problem
+    head = rendered("tab_form.html", tab=tab, form=form(tab, pairs, error))
+    return {"form": head, "answer": body, "charts": charts, "ok": ok}
+
+
+def _part(part: Table | Block | Chart, state: State) -> dict[str, Any] | Chart:
+    """A part as the template takes it."""
+    if isinstance(part, Chart):
+        links = [None if one is None else state.changed(**one).query for one in part.states]
+        return changed(part, table=rendered("table.html", chart=part, links=links))
+    table = part if isinstance(part, Table) else Table(part)
+    block, count = table.block, len(table.block.rows)
+    links = list(table.links) or [_estimate(one, state) for one in table.commands]
+    kept = [i for i in range(len(block.header)) if {row[i] for row in block.rows} - _EMPTY]
+    return {
+        "block": block,
+        "text": [(line, isinstance(line, Fixed)) for line in block.text if line],
+        "header": [(block.header[i].lstrip(">"), block.header[i].startswith(">")) for i in kept],
+        "rows": [
+            {"cells": [row[i] for i in kept], "link": link, "mark": mark}
+            for row, link, mark in zip(
+                block.rows,
+                _filled(links, count, None),
+                _filled(table.marks, count, ""),
+                strict=True,
+            )
+        ],
+    }
+
+
+def _filled(values: Iterable[Any], count: int, otherwise: Any) -> list[Any]:
+    """Values of all rows, where none were given as where they are."""
+    return list(values) or [otherwise] * count
+
+
+def _estimate(command: str | None, state: State) -> str | None:
+    """The address of the estimate that a command asks for; None where a pasted model is too long
+    to be in every row's."""
+    if command is None or (state.config and len(state.config) > _MOST_PASTED):
+        return None
+    pairs = pairs_of_command(command, Options, "estimate")
+    if state.config:
+        pairs = [(n, v) for n, v in pairs if n != "model"] + [("config", state.config)]
+    return f"/?{urlencode(pairs)}"
