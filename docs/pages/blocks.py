@@ -65,6 +65,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "estimate head": lambda: output(MAIN, lines=9),
     "peers": lambda: peers.page(),
     "ten questions": lambda: tuning.ten(),
+    "ten questions of peers": lambda: tuning.peers(),
     "fixed": lambda: output(
         "dpplan estimate --model llama-2-7b --cluster dgx-h100 --gpus 64 --tp 2 --pp 1 --zero 1"
         " --micro-batch 2 --recompute selective --global-batch 1024 --tokens 2T --full",

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections import defaultdict
 from typing import Any
 
-from pages.text import percent, run, table
+from pages.text import ROOT, percent, run, table
 from planner.units import show, span
 
 _DAY_S = 86400.0
+# docs/data/peers_tuning.csv: calculators as their sources run, and tables as they are published;
+# GB of a table are converted to GiB
+_PEERS = {
+    "zhebrak": "zhebrak/llm-cluster-simulator (1db1341)",
+    "gpu_poor": "RahulSChand/gpu_poor (ad2fc0e)",
+    "transformer_math": "EleutherAI/cookbook, calc_transformer_mem (827ee3b)",
+    "unsloth": "Unsloth's table of requirements",
+    "llama_factory": "LLaMA-Factory's table of hardware (ff6d4d12e)",
+}
 _8B, _CARD = "--model llama-3.1-8b", "--gpu rtx4090"
 _DATA = "--examples 10k --length-mean 500 --seq-len 2048"
 # of one method each, or of reinforcement learning
@@ -54,6 +65,19 @@ def ten() -> str:
         answer = _of_method(found) if asked.startswith("tune") else _of_step(found)
         rows.append([question, answer if status in (0, 3) else "refused", f"`dpplan {asked}`"])
     return table(["question", "answer", "command"], rows)
+
+
+def peers() -> str:
+    """What other calculators say of the same questions; one that has no answer is left blank."""
+    said: dict[str, dict[str, str]] = defaultdict(dict)
+    with (ROOT / "docs" / "data" / "peers_tuning.csv").open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            took = line["run_s"] and f", {show(float(line['run_s']) / _DAY_S, 'days')}"
+            said[line["question"]][line["tool"]] = f"{line['memory_gib']} GiB{took}"
+    rows = [
+        [question, *(said[question].get(tool, "") for tool in _PEERS)] for question, _ in _QUESTIONS
+    ]
+    return table(["question", *_PEERS.values()], rows)
 
 
 def _of_method(found: dict[str, Any]) -> str:
